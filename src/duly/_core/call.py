@@ -1,0 +1,42 @@
+"""An operation is a value: what to run, on which queue, with what, and how to read the answer."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from duly._core.keys import EVERY_PRIORITY, QueueKeys
+from duly._lua import Script
+
+T = TypeVar("T")
+Arg = bytes | str | int
+
+
+class Call(Generic[T]):
+    """One script call. Pure data: a link carries it, as often as it takes.
+
+    A script whose first key is `call` writes: the link adds the key of its stream of calls and a
+    sequence number, so that a repeat is recognised (I6).
+    """
+
+    __slots__ = ("args", "decode", "digits", "keys", "script", "writes")
+
+    def __init__(
+        self,
+        script: Script,
+        keys: QueueKeys,
+        args: Sequence[Arg],
+        decode: Callable[[Any], T],
+        digits: str = EVERY_PRIORITY,
+    ) -> None:
+        self.script = script
+        self.keys = keys
+        self.args = args
+        self.decode = decode
+        self.digits = digits
+        self.writes = script.keys[0] == "call"
+
+    def command(self, verb: bytes, code: bytes, stream: bytes, sequence: int) -> list[Arg]:
+        """Spell the call out: EVALSHA with the hash, or EVAL with the text."""
+        keys = self.keys.of_script(self.script, self.digits)
+        if self.writes:
+            return [verb, code, len(keys) + 1, self.keys.call(stream), *keys, sequence, *self.args]
+        return [verb, code, len(keys), *keys, *self.args]

@@ -1,0 +1,273 @@
+"""Bodies, envelopes and records: everything that is stored of a message, to bytes and back.
+
+A record is the stamps that the scripts write (sent, due), then the part that the client makes:
+version, flags, priority, the options that the flags announce, the envelope. See docs/protocol.md.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from duly.errors import CodecError, UsageError
+from duly.options import Retry
+
+VERSION: Final = 1
+
+FLAG_TTL: Final = 1
+FLAG_DEDUP: Final = 2
+FLAG_KEY: Final = 4
+FLAG_OWN_ID: Final = 8
+FLAG_REPLACE: Final = 16
+
+CONTENT_BYTES: Final = 0
+CONTENT_JSON: Final = 1
+
+_STAMPS: Final = struct.Struct("<dd")
+_HEAD: Final = struct.Struct("<BBB")
+_STAMPED_HEAD: Final = struct.Struct("<ddBBB")
+_US: Final = struct.Struct("<d")
+_LENGTH: Final = struct.Struct("<H")
+_LEASE: Final = struct.Struct("<dIBB")
+
+
+class Envelope(msgspec.Struct, array_like=True):
+    """What only clients read."""
+
+    content: int
+    body: bytes
+    headers: dict[str, str] | None = None
+    retry: tuple[int, float, float, float, float, list[float] | None] | None = None
+
+
+class Record(msgspec.Struct):
+    """A stored message, taken apart. Times are microseconds."""
+
+    sent: int
+    due: int
+    flags: int
+    priority: int
+    ttl: int
+    dedup_for: int
+    dedup: str | None
+    key: str | None
+    envelope: Envelope
+
+
+class Counts(msgspec.Struct, array_like=True):
+    """What went wrong with a message so far. `due` is 0 unless a retry or defer set it."""
+
+    failures: int = 0
+    crashes: int = 0
+    defers: int = 0
+    releases: int = 0
+    due: int = 0
+
+
+class Fault(msgspec.Struct, array_like=True):
+    """One error that a consumer reported."""
+
+    at: int
+    attempt: int
+    consumer: str
+    error: str
+    traceback: str
+
+
+class Why(msgspec.Struct, array_like=True):
+    """Why a message is dead (`reason`), and the errors on the way there."""
+
+    reason: str
+    failures: int
+    crashes: int
+    defers: int
+    releases: int
+    errors: list[Fault]
+
+
+class Lease(msgspec.Struct):
+    """A lease that is out, as stored."""
+
+    fence: int
+    size: int
+    flags: int
+    priority: int
+    consumer: str
+
+
+NO_COUNTS: Final = Counts()
+
+_encode_envelope = msgspec.msgpack.Encoder().encode
+_decode_envelope = msgspec.msgpack.Decoder(Envelope).decode
+_decode_counts = msgspec.msgpack.Decoder(Counts).decode
+_decode_why = msgspec.msgpack.Decoder(Why).decode
+
+
+def _encode_foreign(value: Any) -> Any:
+    """Turn what msgspec does not know into something it knows: pydantic models."""
+    dump = getattr(type(value), "model_dump", None)
+    if dump is None:
+        raise NotImplementedError(f"objects of type {type(value).__name__} cannot be encoded as JSON")
+    return dump(value, mode="json")
+
+
+_encode_json = msgspec.json.Encoder(enc_hook=_encode_foreign).encode
+_decode_json = msgspec.json.Decoder().decode
+
+
+def encoded_body(body: Any) -> tuple[int, bytes]:
+    """Encode a body: bytes pass untouched, everything else becomes JSON."""
+    if isinstance(body, bytes | bytearray | memoryview):
+        return CONTENT_BYTES, bytes(body)
+    try:
+        return CONTENT_JSON, _encode_json(body)
+    except (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError, UnicodeError) as error:
+        raise UsageError(f"a body of type {type(body).__name__} cannot be sent: {error}") from error
+
+
+def decoder_of(kind: Any) -> Callable[[int, bytes], Any]:
+    """Make the function that decodes bodies to a type; None: to plain Python values."""
+    if kind is None:
+        return _decode_plain
+    if kind is bytes:
+        return _decode_bytes
+    validate = getattr(kind, "model_validate_json", None)
+    decode = msgspec.json.Decoder(kind).decode if validate is None else validate
+
+    def decode_typed(content: int, body: bytes) -> Any:
+        if content == CONTENT_BYTES:
+            raise CodecError(f"the body is raw bytes, not {_name_of(kind)}")
+        try:
+            return decode(body)
+        except (ValueError, msgspec.DecodeError) as error:
+            raise CodecError(f"the body does not decode to {_name_of(kind)}: {error}") from error
+
+    return decode_typed
+
+
+def _name_of(kind: Any) -> str:
+    return getattr(kind, "__name__", None) or repr(kind)
+
+
+def _decode_plain(content: int, body: bytes) -> Any:
+    if content == CONTENT_BYTES:
+        return body
+    if content != CONTENT_JSON:
+        raise CodecError(f"content type {content} is unknown: it was sent by a newer version of Duly")
+    try:
+        return _decode_json(body)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise CodecError(f"the body is not JSON: {error}") from error
+
+
+def _decode_bytes(content: int, body: bytes) -> bytes:
+    if content != CONTENT_BYTES:
+        raise CodecError("the body is JSON, not raw bytes")
+    return body
+
+
+def packed_retry(retry: Retry) -> tuple[int, float, float, float, float, list[float] | None]:
+    """Make a policy storable."""
+    if retry.delay is not None:
+        raise UsageError("Retry(delay=<callable>) cannot travel with a message: give it to the queue instead")
+    assert retry.attempts is not None
+    delays = None if retry.delays is None else [_seconds(delay) for delay in retry.delays]
+    return retry.attempts, _seconds(retry.first), retry.factor, _seconds(retry.max), retry.jitter, delays
+
+
+def _seconds(value: Any) -> float:
+    return float(value.total_seconds() if hasattr(value, "total_seconds") else value)
+
+
+def unpacked_retry(packed: tuple[int, float, float, float, float, list[float] | None]) -> Retry:
+    """Undo `packed_retry`."""
+    attempts, first, factor, longest, jitter, delays = packed
+    return Retry(attempts=attempts, first=first, factor=factor, max=longest, jitter=jitter, delays=delays)
+
+
+def written_part(
+    envelope: Envelope,
+    *,
+    flags: int = 0,
+    priority: int = 0,
+    ttl: int = 0,
+    dedup_for: int = 0,
+    dedup: bytes = b"",
+    key: bytes = b"",
+) -> bytes:
+    """Write what the client stores of a message."""
+    if not flags:
+        return _HEAD.pack(VERSION, 0, priority) + _encode_envelope(envelope)
+    pieces = [_HEAD.pack(VERSION, flags, priority)]
+    if flags & FLAG_TTL:
+        pieces.append(_US.pack(ttl))
+    if flags & FLAG_DEDUP:
+        pieces += [_US.pack(dedup_for), _LENGTH.pack(len(dedup)), dedup]
+    if flags & FLAG_KEY:
+        pieces += [_LENGTH.pack(len(key)), key]
+    pieces.append(_encode_envelope(envelope))
+    return b"".join(pieces)
+
+
+def read_stamps(record: bytes) -> tuple[int, int]:
+    """Read when a message was sent and when it is due, in microseconds."""
+    sent, due = _STAMPS.unpack_from(record)
+    return int(sent), int(due)
+
+
+def stamped(sent: int, due: int, part: bytes) -> bytes:
+    """Write a record as the scripts do."""
+    return _STAMPS.pack(sent, due) + part
+
+
+def part_of(record: bytes) -> bytes:
+    """Cut the stamps off."""
+    return record[_STAMPS.size :]
+
+
+def read_record(record: bytes) -> Record:
+    """Take a stored message apart."""
+    try:
+        sent, due, version, flags, priority = _STAMPED_HEAD.unpack_from(record)
+        if version != VERSION:
+            raise CodecError(f"record version {version} is unknown: it was sent by another version of Duly")
+        at = _STAMPED_HEAD.size
+        ttl = dedup_for = 0.0
+        dedup = key = None
+        if flags & FLAG_TTL:
+            (ttl,) = _US.unpack_from(record, at)
+            at += _US.size
+        if flags & FLAG_DEDUP:
+            (dedup_for,) = _US.unpack_from(record, at)
+            dedup, at = _read_text(record, at + _US.size)
+        if flags & FLAG_KEY:
+            key, at = _read_text(record, at)
+        envelope = _decode_envelope(memoryview(record)[at:])
+        return Record(int(sent), int(due), flags, priority, int(ttl), int(dedup_for), dedup, key, envelope)
+    except (struct.error, ValueError, OverflowError) as error:
+        raise CodecError(f"the stored record is damaged: {error}") from error
+
+
+def _read_text(record: bytes, at: int) -> tuple[str, int]:
+    (length,) = _LENGTH.unpack_from(record, at)
+    end = at + _LENGTH.size + length
+    return record[at + _LENGTH.size : end].decode(), end
+
+
+def read_counts(stored: bytes) -> Counts:
+    """Read a row of `counts`; an empty one is no trouble at all."""
+    return _decode_counts(stored) if stored else NO_COUNTS
+
+
+def read_why(stored: bytes) -> Why | None:
+    """Read a row of `why`."""
+    return _decode_why(stored) if stored else None
+
+
+def read_lease(stored: bytes) -> Lease | None:
+    """Read a row of `leases`."""
+    if not stored:
+        return None
+    fence, size, flags, priority = _LEASE.unpack_from(stored)
+    return Lease(int(fence), size, flags, priority, stored[_LEASE.size :].decode())

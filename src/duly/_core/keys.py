@@ -1,0 +1,57 @@
+"""Key names: the only place that knows them.
+
+All keys of a queue share its hash tag, so that a script may use them together on a cluster.
+"""
+
+from typing import Final
+
+from duly._lua import Script
+
+EVERY_PRIORITY: Final = "9876543210"
+
+
+class QueueKeys:
+    """The keys of one queue, as bytes, by the names that the scripts' headers use."""
+
+    __slots__ = ("_ready_made", "name", "prefix")
+
+    def __init__(self, namespace: str, name: str) -> None:
+        self.name = name
+        self.prefix = f"{namespace}:{{{name}}}:".encode()
+        self._ready_made: dict[tuple[str, str], tuple[bytes, ...]] = {}
+
+    def key(self, name: str) -> bytes:
+        """Name one key."""
+        return self.prefix + name.encode()
+
+    def call(self, stream: bytes) -> bytes:
+        """Name the key of a stream of calls."""
+        return self.prefix + b"call:" + stream
+
+    def waiting(self, digits: str) -> list[bytes]:
+        """Name the sorted sets of some priorities."""
+        return [self.key(f"waiting{digit}") for digit in digits]
+
+    def of_script(self, script: Script, digits: str) -> tuple[bytes, ...]:
+        """Name the KEYS of a script without its call key: made once, then looked up."""
+        wanted = (script.name, digits)
+        found = self._ready_made.get(wanted)
+        if found is None:
+            keys: list[bytes] = []
+            for name in script.keys:
+                if name == "waiting*":
+                    keys += self.waiting(digits)
+                elif name != "call":
+                    keys.append(self.key(name))
+            found = self._ready_made[wanted] = tuple(keys)
+        return found
+
+
+def queue_pattern(namespace: str) -> str:
+    """Match the key that every used queue has."""
+    return f"{namespace}:{{*}}:meta"
+
+
+def queue_of_key(namespace: str, key: bytes) -> str:
+    """Read a queue's name from a key that matches `queue_pattern`."""
+    return key[len(namespace) + 2 : -len("}:meta")].decode()

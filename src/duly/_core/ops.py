@@ -1,0 +1,214 @@
+"""Every operation on a queue, as a pure function that makes a `Call`.
+
+One function a script, in the order of docs/protocol.md. Units here are those of the wire: microseconds.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+from duly import _lua
+from duly._core import codec, replies
+from duly._core.call import Arg, Call
+from duly._core.keys import EVERY_PRIORITY, QueueKeys
+from duly._core.outgoing import Outgoing, microseconds
+from duly.message import Message, PendingMessage, Stats
+from duly.options import Keep, QueueOptions, checked_seconds
+
+OnRefusal = Literal["each", "all", "drop"]
+Then = Literal["watch", "pass", "leave"]
+
+_CHECKED: Final = codec.FLAG_DEDUP | codec.FLAG_OWN_ID
+
+
+class Settle:
+    """The lease of one delivery: which message, and the fence that proves it."""
+
+    __slots__ = ("fence", "id", "priority")
+
+    def __init__(self, id: str, fence: int, priority: int) -> None:  # noqa: A002
+        self.id = id
+        self.fence = fence
+        self.priority = priority
+
+
+def send(
+    keys: QueueKeys, messages: Sequence[Outgoing], options: QueueOptions, on_refusal: OnRefusal
+) -> Call[replies.SendOutcome]:
+    """Store messages. What needs no look at the queue takes the shorter script."""
+    flags = 0
+    for message in messages:
+        flags |= message.flags
+    args: list[Arg] = []
+    for message in messages:
+        args += message[:3]
+    decode = replies.sent([message.id for message in messages])
+    if not flags & _CHECKED and options.max_length is None and options.max_bytes is None:
+        digits = _digits(messages)
+        return Call(_lua.script("send"), keys, [digits, *args], decode, digits)
+    bounds: list[Arg] = [
+        -1 if options.max_length is None else options.max_length,
+        -1 if options.max_bytes is None else options.max_bytes,
+        on_refusal,
+    ]
+    return Call(_lua.script("send_checked"), keys, [EVERY_PRIORITY, *bounds, *args], decode)
+
+
+def claim(
+    keys: QueueKeys, options: QueueOptions, *, limit: int, lease: float, consumer: str, then: Then
+) -> Call[replies.Claimed]:
+    """Take what is due."""
+    args = [EVERY_PRIORITY, limit, microseconds(lease), options.crash_limit, consumer, then, *_bounds(options.dead)]
+    return Call(_lua.script("claim"), keys, args, replies.claimed)
+
+
+def ack(keys: QueueKeys, options: QueueOptions, settles: Sequence[Settle]) -> Call[list[int]]:
+    """Finish messages."""
+    keep = options.done
+    args: list[Arg] = [0, -1, -1, -1] if keep is None else [1, *_bounds(keep)]
+    for settle in settles:
+        args += (settle.id, settle.fence)
+    return Call(_lua.script("ack"), keys, args, replies.lost_positions)
+
+
+def retry(
+    keys: QueueKeys, settles: Sequence[tuple[Settle, float, str, str]]
+) -> Call[list[int]]:
+    """Count a failure, and come back after a delay."""
+    rows = [(settle, (microseconds(delay), error, traceback)) for settle, delay, error, traceback in settles]
+    return _giving_back("retry", keys, rows)
+
+
+def defer(keys: QueueKeys, settles: Sequence[tuple[Settle, float]]) -> Call[list[int]]:
+    """Come back after a delay."""
+    return _giving_back("defer", keys, [(settle, (microseconds(delay),)) for settle, delay in settles])
+
+
+def release(keys: QueueKeys, settles: Sequence[Settle]) -> Call[list[int]]:
+    """Give messages back to their own place."""
+    return _giving_back("release", keys, [(settle, ()) for settle in settles])
+
+
+def recycle(keys: QueueKeys, settles: Sequence[tuple[Settle, float, bytes]]) -> Call[list[int]]:
+    """Finish messages and put them back as new; an empty part leaves the body as it is."""
+    rows = [(settle, (microseconds(delay), part)) for settle, delay, part in settles]
+    return _giving_back("recycle", keys, rows)
+
+
+def reject(
+    keys: QueueKeys, options: QueueOptions, settles: Sequence[tuple[Settle, str, bool, str, str]]
+) -> Call[list[int]]:
+    """Make messages dead: reason, whether a failure is counted, error, traceback."""
+    args: list[Arg] = [*_bounds(options.dead)]
+    for settle, reason, is_failure, error, traceback in settles:
+        args += (settle.id, settle.fence, reason, int(is_failure), error, traceback)
+    return Call(_lua.script("reject"), keys, args, replies.lost_positions)
+
+
+def extend(keys: QueueKeys, settles: Sequence[tuple[Settle, float]]) -> Call[list[int]]:
+    """Let leases run anew."""
+    args: list[Arg] = []
+    for settle, lease in settles:
+        args += (settle.id, settle.fence, microseconds(lease))
+    return Call(_lua.script("extend"), keys, args, replies.lost_positions)
+
+
+def cancel(keys: QueueKeys, id_: str) -> Call[bool]:
+    """End a message, wherever it is."""
+    return Call(_lua.script("cancel"), keys, [EVERY_PRIORITY, id_], replies.is_one)
+
+
+def reschedule(keys: QueueKeys, id_: str, when: str) -> Call[bool]:
+    """Give a waiting message another due time."""
+    return Call(_lua.script("reschedule"), keys, [EVERY_PRIORITY, id_, when], replies.is_one)
+
+
+def redrive(keys: QueueKeys, limit: int) -> Call[tuple[int, int]]:
+    """Put dead letters back to work."""
+    return Call(_lua.script("redrive"), keys, [EVERY_PRIORITY, limit], replies.pair)
+
+
+def pause(keys: QueueKeys, by: str) -> Call[bool]:
+    """Hand nothing out."""
+    return Call(_lua.script("pause"), keys, [by], replies.is_one)
+
+
+def resume(keys: QueueKeys) -> Call[bool]:
+    """Hand out again."""
+    return Call(_lua.script("resume"), keys, [], replies.is_one)
+
+
+def purge(keys: QueueKeys, state: str, limit: int) -> Call[tuple[int, int]]:
+    """End the messages of a state."""
+    return Call(_lua.script("purge"), keys, [EVERY_PRIORITY, state, limit], replies.pair)
+
+
+def delete(keys: QueueKeys) -> Call[int]:
+    """Remove the queue."""
+    return Call(_lua.script("delete"), keys, [], replies.number)
+
+
+def get(keys: QueueKeys, viewer: replies.Viewer, id_: str) -> Call[Message | None]:
+    """Look at one message."""
+    return Call(_lua.script("get"), keys, [EVERY_PRIORITY, id_], viewer.message(id_))
+
+
+def list_(
+    keys: QueueKeys, viewer: replies.Viewer, state: str, limit: int, after: Message | str | None
+) -> Call[tuple[list[Message], bool]]:
+    """Look at a page of a state."""
+    cursor: list[Arg] = ["", "", ""]
+    if isinstance(after, Message):
+        cursor = [after.id, *after.cursor]
+    elif after is not None:
+        cursor = [after, "", ""]
+    return Call(_lua.script("list"), keys, [EVERY_PRIORITY, state, limit, *cursor], viewer.page(state))
+
+
+def stats(keys: QueueKeys) -> Call[Stats]:
+    """Look at sizes and counters."""
+    return Call(_lua.script("stats"), keys, [EVERY_PRIORITY], replies.stats)
+
+
+def pending(keys: QueueKeys, offset: int, limit: int) -> Call[list[PendingMessage]]:
+    """Look at a page of leases."""
+    return Call(_lua.script("pending"), keys, [offset, limit], replies.pending_rows)
+
+
+def audit_step(keys: QueueKeys, source: str, cursor: str, repair: bool) -> Call[replies.AuditStep]:
+    """Check one step of one key."""
+    return Call(_lua.script("audit"), keys, [EVERY_PRIORITY, int(repair), source, cursor], replies.audit_step)
+
+
+def correct(keys: QueueKeys, corrections: dict[str, int]) -> Call[bool]:
+    """Add to counters what an audit found missing."""
+    args: list[Arg] = []
+    for name, difference in corrections.items():
+        args += (name, difference)
+    return Call(_lua.script("correct"), keys, args, replies.is_one)
+
+
+AUDITED: Final = (
+    "msgs", "leased", "leases", "counts", "why", "expires", "dead", "done", "dedup", "dedup_ends",
+    *(f"waiting{digit}" for digit in EVERY_PRIORITY),
+)  # fmt: skip
+"""The keys that an audit goes through."""
+
+
+def _digits(messages: Sequence[Outgoing]) -> str:
+    if len(messages) == 1:
+        return str(messages[0].priority)
+    return "".join(sorted({str(message.priority) for message in messages}, reverse=True))
+
+
+def _giving_back(verb: str, keys: QueueKeys, rows: Sequence[tuple[Settle, tuple[Any, ...]]]) -> Call[list[int]]:
+    digits = "".join(sorted({str(settle.priority) for settle, _ in rows}, reverse=True))
+    args: list[Arg] = [digits]
+    for settle, rest in rows:
+        args += (settle.id, settle.fence, *rest)
+    return Call(_lua.script(verb), keys, args, replies.lost_positions, digits)
+
+
+def _bounds(keep: Keep) -> tuple[int, int, int]:
+    age = -1 if keep.age is None else microseconds(checked_seconds(keep.age, "Keep.age"))
+    return -1 if keep.count is None else keep.count, age, -1 if keep.bytes is None else keep.bytes
+

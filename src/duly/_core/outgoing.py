@@ -1,0 +1,164 @@
+"""A message on its way in: options checked, body encoded, ready for a send script."""
+
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from duly._core import codec
+from duly.errors import CodecError, TooLarge, UsageError
+from duly.options import MAX_DELAY, QueueOptions, Retry, Seconds, Send, checked_count, checked_epoch
+from duly.options import checked_positive_seconds, checked_seconds
+
+NOW: Final = "0"
+MAX_TEXT_BYTES: Final = 1024
+"""Ids, keys and dedup values at the most."""
+
+_PLAIN: Final = Send(None)
+
+
+class Outgoing(NamedTuple):
+    """What a send script is given for one message."""
+
+    id: str
+    part: bytes
+    when: str
+    flags: int
+    priority: int
+
+
+def microseconds(seconds: float) -> int:
+    """Convert a duration, upwards: never early."""
+    return math.ceil(seconds * 1_000_000)
+
+
+def due_in(delay: Seconds | None, at: datetime | float | None, now: float) -> str:
+    """Say when a message is due, as the scripts read it."""
+    if delay is not None:
+        if at is not None:
+            raise UsageError(f"delay={delay!r} and at={at!r} exclude each other: give one")
+        seconds = checked_seconds(delay, "delay")
+        return f"+{microseconds(seconds)}" if seconds else NOW
+    if at is not None:
+        epoch = checked_epoch(at)
+        if epoch - now > MAX_DELAY:
+            raise UsageError(f"at={at!r} is more than ten years ahead")
+        return f"={microseconds(epoch)}"
+    return NOW
+
+
+def checked_text(value: object, what: str) -> bytes:
+    """Encode an id, key or dedup value."""
+    if not isinstance(value, str):
+        raise UsageError(f"{what} must be a str, not {value!r}")
+    if not value:
+        raise UsageError(f"{what} must not be empty")
+    try:
+        encoded = value.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{what}={value!r} is not valid Unicode text") from None
+    if len(encoded) > MAX_TEXT_BYTES:
+        raise UsageError(f"{what} must be at most {MAX_TEXT_BYTES} bytes, not {len(encoded)}")
+    if any(ord(character) < 32 for character in value):
+        raise UsageError(f"{what}={value!r} must not contain control characters")
+    return encoded
+
+
+def _checked_headers(headers: object) -> dict[str, str] | None:
+    if headers is None:
+        return None
+    if not isinstance(headers, Mapping):
+        raise UsageError(f"headers must be a mapping of str to str, not {headers!r}")
+    for name, value in headers.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise UsageError(f"headers must be str to str, not {name!r}: {value!r}")
+        try:
+            (name + value).encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"header {name!r} is not valid Unicode text") from None
+    return dict(headers)
+
+
+def _checked_retry(retry: object) -> Any:
+    if retry is None:
+        return None
+    if not isinstance(retry, Retry):
+        raise UsageError(f"retry must be a duly.Retry, not {retry!r}")
+    return codec.packed_retry(retry)
+
+
+class Encoder:
+    """Checks and encodes the bodies of one queue."""
+
+    def __init__(self, queue: str, options: QueueOptions) -> None:
+        self._queue = queue
+        self._limit = options.max_message_bytes
+        self._dedup_for = options.dedup_for
+        self._decode = None if options.type is None else codec.decoder_of(options.type)
+
+    def body(self, body: Any) -> tuple[int, bytes]:
+        """Encode a body and check its size and type."""
+        content, raw = codec.encoded_body(body)
+        if len(raw) > self._limit:
+            raise TooLarge(
+                f"a body of {len(raw)} bytes is over max_message_bytes={self._limit} of queue {self._queue!r}: "
+                "store it elsewhere and send a reference, or raise the limit"
+            )
+        if self._decode is not None:
+            try:
+                self._decode(content, raw)
+            except CodecError as error:
+                raise UsageError(f"queue {self._queue!r}: {error}") from error
+        return content, raw
+
+    def plain(self, body: Any, new_id: str) -> Outgoing:
+        """Prepare a message without options: the short way, for the same result."""
+        content, raw = self.body(body)
+        return Outgoing(new_id, codec.written_part(codec.Envelope(content, raw)), NOW, 0, 0)
+
+    def outgoing(self, send: Send, new_id: str, now: float) -> Outgoing:
+        """Check everything that a user said about a message. Nothing is sent before all is well."""
+        content, raw = self.body(send.body)
+        when = due_in(send.delay, send.at, now)
+        priority = checked_count(send.priority, "priority", least=0, most=9)
+        flags = ttl = dedup_for = 0
+        id_, key, dedup = new_id, b"", b""
+        if send.ttl is not None:
+            ttl = microseconds(checked_positive_seconds(send.ttl, "ttl"))
+            flags |= codec.FLAG_TTL
+        if send.dedup is not None:
+            dedup = checked_text(send.dedup, "dedup")
+            window = self._dedup_for if send.dedup_for is None else send.dedup_for
+            dedup_for = microseconds(checked_positive_seconds(window, "dedup_for"))
+            flags |= codec.FLAG_DEDUP
+        elif send.replace or send.dedup_for is not None:
+            raise UsageError("replace and dedup_for need dedup=: they say what becomes of an earlier message")
+        if send.replace:
+            flags |= codec.FLAG_REPLACE
+        if send.key is not None:
+            key = checked_text(send.key, "key")
+            flags |= codec.FLAG_KEY
+        if send.id is not None:
+            checked_text(send.id, "id")
+            id_ = send.id
+            flags |= codec.FLAG_OWN_ID
+        envelope = codec.Envelope(content, raw, _checked_headers(send.headers), _checked_retry(send.retry))
+        part = codec.written_part(
+            envelope, flags=flags, priority=priority, ttl=ttl, dedup_for=dedup_for, dedup=dedup, key=key
+        )
+        return Outgoing(id_, part, when, flags, priority)
+
+    def with_body(self, record: bytes, body: Any) -> bytes:
+        """Write a stored message's part anew, with another body."""
+        content, raw = self.body(body)
+        old = codec.read_record(record)
+        envelope = codec.Envelope(content, raw, old.envelope.headers, old.envelope.retry)
+        return codec.written_part(
+            envelope,
+            flags=old.flags,
+            priority=old.priority,
+            ttl=old.ttl,
+            dedup_for=old.dedup_for,
+            dedup=(old.dedup or "").encode(),
+            key=(old.key or "").encode(),
+        )

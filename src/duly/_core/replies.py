@@ -1,0 +1,308 @@
+"""What the server's answers mean. Codes of scripts are turned into values and errors here only."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, NamedTuple
+
+from duly._core import codec
+from duly.errors import CodecError, LeaseLost, UsageError
+from duly.message import AuditFault, Failure, Message, Pending, PendingMessage, Stats
+
+DUPLICATE: Final = 1
+FULL: Final = 2
+REPLACED: Final = 3
+
+Trouble = Literal["noscript", "full", "retry", "reconnect", "stale", "refused"]
+"""What to do about an error reply: send the text; QueueFull; wait; drop the connection; nothing; raise."""
+
+# Inside a script Redis 6.2 wraps the error of a command, so codes are looked for anywhere in the text.
+_TROUBLES: Final[tuple[tuple[str, Trouble], ...]] = (
+    ("NOSCRIPT", "noscript"),
+    ("OOM command not allowed", "full"),
+    ("OVERTAKEN", "stale"),
+    ("READONLY", "reconnect"),
+    ("UNBLOCKED", "reconnect"),
+    ("MASTERDOWN", "retry"),
+    ("LOADING", "retry"),
+    ("BUSY", "retry"),
+    ("TRYAGAIN", "retry"),
+    ("CLUSTERDOWN", "retry"),
+    ("NOREPLICAS", "retry"),
+    ("max number of clients", "reconnect"),
+)
+
+
+def trouble_of(text: str) -> Trouble:
+    """Classify an error reply of the server."""
+    for code, trouble in _TROUBLES:
+        if code in text:
+            return trouble
+    return "refused"
+
+
+def moment(us: float) -> datetime:
+    """Convert the server's microseconds."""
+    return datetime.fromtimestamp(us / 1_000_000, UTC)
+
+
+class SendOutcome(NamedTuple):
+    """What became of the messages of one send call: their ids, and the positions that found no room."""
+
+    ids: list[str]
+    full: list[int]
+
+
+def sent(ids: Sequence[str]) -> Callable[[list[Any]], SendOutcome]:
+    """Read the answer to a send."""
+
+    def decode(reply: list[Any]) -> SendOutcome:
+        if len(reply) == 1:
+            return SendOutcome(list(ids), [])
+        stored, full = list(ids), []
+        for position, outcome, known in zip(reply[1::3], reply[2::3], reply[3::3], strict=True):
+            if outcome == FULL:
+                full.append(position - 1)
+            else:
+                stored[position - 1] = known.decode()
+        return SendOutcome(stored, full)
+
+    return decode
+
+
+class Reclaimed(NamedTuple):
+    """A lease that ran out and was taken back by a claim."""
+
+    id: str
+    consumer: str
+    overdue: float
+    is_dead: bool
+
+
+class Claimed(NamedTuple):
+    """What a claim took. `records` and `counts` are still packed."""
+
+    is_paused: bool
+    now: int
+    next_in: float | None
+    """Seconds to the next moment at which a claim may find something; None: not foreseeable."""
+    fence: int
+    ids: list[bytes]
+    records: list[bytes]
+    counts: list[bytes]
+    reclaimed: list[Reclaimed]
+
+
+def claimed(reply: list[Any]) -> Claimed:
+    """Read the answer to a claim."""
+    state, now, next_us, fence, ids, records, counts, taken_back = reply
+    reclaimed = []
+    if taken_back:
+        rows = zip(taken_back[0::4], taken_back[1::4], taken_back[2::4], taken_back[3::4], strict=True)
+        reclaimed = [Reclaimed(i.decode(), c.decode(), late / 1_000_000, bool(dead)) for i, c, late, dead in rows]
+    next_in = None if next_us < 0 else next_us / 1_000_000
+    return Claimed(state == 1, now, next_in, fence, ids, records, counts, reclaimed)
+
+
+def lost_positions(reply: list[int]) -> list[int]:
+    """Read the answer to a settle of many: the positions (from 0) whose lease was lost."""
+    return [position - 1 for position in reply]
+
+
+def held(queue: str, id_: str, verb: str) -> Callable[[list[int]], None]:
+    """Read the answer to a settle of one."""
+
+    def decode(reply: list[int]) -> None:
+        if reply:
+            raise lease_lost(queue, id_, verb)
+
+    return decode
+
+
+def lease_lost(queue: str, id_: str, verb: str) -> LeaseLost:
+    """Say that a settle came too late."""
+    return LeaseLost(
+        f"{verb} of message {id_} of queue {queue!r} changed nothing: its lease was lost. It was taken over after "
+        "the lease ran out, settled before, or cancelled. Do not repeat the call; make the lease longer or use "
+        "renew=True if work takes longer than the lease"
+    )
+
+
+def is_one(reply: int) -> bool:
+    """Read a yes or no."""
+    return reply == 1
+
+
+def pair(reply: list[int]) -> tuple[int, int]:
+    """Read a count, and how much is left."""
+    return reply[0], reply[1]
+
+
+def number(reply: int) -> int:
+    """Read a count."""
+    return int(reply)
+
+
+class Viewer:
+    """Turns stored messages of one queue into what users look at."""
+
+    def __init__(self, queue: str, decode_body: Callable[[int, bytes], Any]) -> None:
+        self._queue = queue
+        self._decode_body = decode_body
+
+    def message(self, id_: str) -> Callable[[list[Any]], Message | None]:
+        """Read the answer to get."""
+
+        def decode(reply: list[Any]) -> Message | None:
+            if not reply:
+                return None
+            now, place, score, *rest = reply
+            state = place.decode()
+            if state == "waiting":
+                state = "ready" if score <= now else "delayed"
+            return self._view(id_.encode(), state, score, *rest)
+
+        return decode
+
+    def page(self, state: str) -> Callable[[Any], tuple[list[Message], bool]]:
+        """Read the answer to list: messages, and whether they are the last."""
+
+        def decode(reply: Any) -> tuple[list[Message], bool]:
+            if reply == -1:
+                raise UsageError(
+                    f"after=<id> is no longer {state} in queue {self._queue!r}: pass the Message itself to go on "
+                    "behind it, or begin anew with after=None"
+                )
+            rows = [reply[at : at + 6] for at in range(2, len(reply), 6)]
+            return [self._view(row[0], state, *row[1:]) for row in rows], reply[1] == 1
+
+        return decode
+
+    def _view(
+        self, id_: bytes, state: str, score: int, record: bytes, counts: bytes, why: bytes, lease: bytes
+    ) -> Message:
+        counted, reasons, holder = codec.read_counts(counts), codec.read_why(why), codec.read_lease(lease)
+        is_over = state in ("dead", "done")
+        numbers: Any = reasons if is_over and reasons is not None else counted
+        body, raw, stored = self._opened(record)
+        due = None if stored is None else counted.due or stored.due
+        return Message(
+            id=id_.decode(),
+            queue=self._queue,
+            state=state,  # type: ignore[arg-type]
+            body=body,
+            raw=raw,
+            headers=(stored and stored.envelope.headers) or {},
+            key=stored.key if stored else None,
+            priority=stored.priority if stored else 0,
+            sent_at=moment(stored.sent) if stored else None,
+            due_at=moment(due) if due else None,
+            failures=numbers.failures,
+            crashes=numbers.crashes,
+            defers=numbers.defers,
+            releases=numbers.releases,
+            consumer=holder.consumer if holder else None,
+            deadline=moment(score) if state == "leased" else None,
+            fence=holder.fence if holder else None,
+            reason=(reasons.reason or None) if reasons else None,
+            finished_at=moment(score) if is_over else None,
+            errors=tuple(
+                Failure(moment(fault.at), fault.attempt, fault.consumer, fault.error, fault.traceback)
+                for fault in (reasons.errors if reasons else ())
+            ),
+            cursor=(score, stored.priority if stored else 0),
+        )
+
+    def _opened(self, record: bytes) -> tuple[Any, bytes | None, codec.Record | None]:
+        """Show what can be shown of a record, damaged or not: looking never fails."""
+        if not record:
+            return None, None, None
+        try:
+            stored = codec.read_record(record)
+        except CodecError:
+            return record, record, None
+        raw = stored.envelope.body
+        try:
+            return self._decode_body(stored.envelope.content, raw), raw, stored
+        except CodecError:
+            return raw, raw, stored
+
+
+def stats(reply: list[Any]) -> Stats:
+    """Read the answer to stats."""
+    now, ready, delayed, leased, dead, done, oldest, next_due, _deadline, paused, lateness, *rest = reply
+    counters = {name.decode(): int(value) for name, value in zip(rest[0::2], rest[1::2], strict=True)}
+    counted = {name: counters.get(name, 0) for name in _COUNTERS}
+    return Stats(
+        ready=ready,
+        delayed=delayed,
+        leased=leased,
+        parked=0,
+        dead=dead,
+        done=done,
+        oldest_age=0.0 if oldest < 0 else max(now - oldest, 0) / 1_000_000,
+        lateness=max(lateness, 0) / 1_000_000,
+        next_due_in=None if next_due < 0 else (next_due - now) / 1_000_000,
+        paused=paused.decode() or None,
+        **counted,
+    )
+
+
+_COUNTERS: Final = (
+    "bytes", "dead_bytes", "done_bytes", "sent", "delivered", "acked", "retried", "deferred", "released",
+    "recycled", "crashed", "buried", "redriven", "cancelled", "expired", "dropped", "purged", "moved",
+    "trimmed", "done_trimmed", "duplicates", "replaced", "corrected",
+)  # fmt: skip
+
+
+def pending_rows(reply: list[Any]) -> list[PendingMessage]:
+    """Read a page of leases."""
+    now = reply[0]
+    rows = []
+    for at in range(1, len(reply), 4):
+        id_, deadline, stored, counts = reply[at : at + 4]
+        lease, counted = codec.read_lease(stored), codec.read_counts(counts)
+        rows.append(
+            PendingMessage(
+                id=id_.decode(),
+                consumer=lease.consumer if lease else "",
+                fence=lease.fence if lease else 0,
+                deadline=moment(deadline),
+                deadline_in=(deadline - now) / 1_000_000,
+                attempt=counted.failures + counted.crashes + 1,
+                deliveries=counted.failures + counted.crashes + counted.defers + counted.releases + 1,
+            )
+        )
+    return rows
+
+
+def pending(rows: Sequence[PendingMessage], shown: int) -> Pending:
+    """Sum leases up."""
+    ids = sorted(row.id for row in rows)
+    return Pending(
+        total=len(rows),
+        min_id=ids[0] if ids else None,
+        max_id=ids[-1] if ids else None,
+        consumers=dict(Counter(row.consumer for row in rows)),
+        messages=tuple(rows[:shown]),
+    )
+
+
+class AuditStep(NamedTuple):
+    """One step of an audit."""
+
+    cursor: str
+    checked: int
+    sizes: tuple[int, int, int]
+    """Bytes of live, dead and finished messages that were met, when the step was one of `msgs`."""
+    faults: list[AuditFault]
+
+
+def audit_step(reply: list[Any]) -> AuditStep:
+    """Read a step of an audit."""
+    cursor, checked, live, dead, done, *rest = reply
+    faults = [
+        AuditFault(id_.decode(errors="backslashreplace"), what.decode())
+        for id_, what in zip(rest[0::2], rest[1::2], strict=True)
+    ]
+    return AuditStep(cursor.decode(), checked, (live, dead, done), faults)

@@ -1,0 +1,47 @@
+"""The life of a message.
+
+Law: every legal move is a row of MOVES. A script may perform only the moves listed for its verb;
+tests/model checks every step of random histories against this table.
+"""
+
+from typing import Final, Literal
+
+State = Literal["ready", "delayed", "leased", "parked", "dead", "done"]
+"""Where a message is. `ready` and `delayed` are one place: the due time tells them apart."""
+
+STATES: Final[tuple[State, ...]] = ("ready", "delayed", "leased", "parked", "dead", "done")
+LIVE: Final[frozenset[State]] = frozenset({"ready", "delayed", "leased", "parked"})
+
+Verb = Literal[
+    "send", "claim", "ack", "retry", "defer", "recycle", "reject", "release", "crash",
+    "extend", "cancel", "reschedule", "redrive", "expire", "drop", "purge", "trim", "wait",
+]  # fmt: skip
+"""What moves a message. `crash`, `expire`, `drop` and `trim` are done by claims and sends on the way;
+`wait` is time passing: no script, the due time comes."""
+
+_WAITING: Final = ("ready", "delayed")
+
+MOVES: Final[frozenset[tuple[State | None, Verb, State | None]]] = frozenset(
+    {
+        (None, "send", "ready"),
+        (None, "send", "delayed"),
+        ("delayed", "wait", "ready"),
+        ("ready", "claim", "leased"),
+        ("leased", "ack", None),
+        ("leased", "ack", "done"),
+        ("leased", "extend", "leased"),
+        ("leased", "reject", "dead"),
+        ("leased", "crash", "dead"),
+        ("ready", "claim", "dead"),  # its body is lost or damaged
+        ("dead", "redrive", "ready"),
+        ("dead", "trim", None),
+        ("done", "trim", None),
+        ("done", "send", "ready"),  # an id of the caller's own, used again
+        ("done", "send", "delayed"),
+        ("done", "purge", None),
+        *((state, verb, to) for state in _WAITING for verb in ("reschedule", "send") for to in _WAITING),
+        *((state, verb, None) for state in _WAITING for verb in ("expire", "drop")),
+        *(("leased", verb, to) for verb in ("retry", "defer", "recycle", "release", "crash") for to in _WAITING),
+        *((state, verb, None) for state in (*LIVE, "dead") for verb in ("cancel", "purge")),
+    }
+)

@@ -1,0 +1,80 @@
+"""The scripts: every change of state of a queue is one of them.
+
+One transition a file, shared helpers in lib/. A file's header is a grammar that this loader reads: the
+names under KEYS and ARGV tell the core how a call is put together. Scripts are known by the hash of
+their text, so that two versions of Duly can share a server.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+_INCLUDE: Final = re.compile(r"^-- @include (lib/\w+\.lua)\n", re.MULTILINE)
+_SECTION: Final = re.compile(r"^(KEYS|ARGV|RETURNS|KEEPS)\s+(.*)$")
+_NAME: Final = re.compile(r"^(\w+\*?)(?:\s|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One transition, ready to be sent."""
+
+    name: str
+    text: str
+    sha: str
+    keys: tuple[str, ...]
+    """Names of KEYS. A last name with a star stands for one key a priority."""
+    argv: tuple[str, ...]
+    """Names of ARGV. A last name with a star repeats."""
+
+
+def _read(path: str) -> str:
+    return (files(__package__) / path).read_text(encoding="utf-8")
+
+
+def expanded(text: str, seen: set[str] | None = None) -> str:
+    """Put included files in place, each once, depth first."""
+    seen = set() if seen is None else seen
+
+    def included(match: re.Match[str]) -> str:
+        path = match.group(1)
+        if path in seen:
+            return ""
+        seen.add(path)
+        return expanded(_read(path), seen)
+
+    return _INCLUDE.sub(included, text)
+
+
+def parsed_header(text: str) -> dict[str, tuple[str, ...]]:
+    """Read the names under KEYS and ARGV from the comment that opens a script."""
+    header = text[: text.index("]]")]
+    names: dict[str, list[str]] = {"KEYS": [], "ARGV": []}
+    section = ""
+    for line in header.splitlines():
+        if opening := _SECTION.match(line):
+            section, rest = opening.groups()
+        elif section and line.startswith("         "):
+            rest = line.strip()
+        else:
+            continue
+        if section in names and (name := _NAME.match(rest)):
+            names[section].append(name.group(1))
+    return {section: tuple(found) for section, found in names.items()}
+
+
+@cache
+def script(name: str) -> Script:
+    """Load one script by the name of its transition."""
+    text = _read(f"{name}.lua")
+    header = parsed_header(text)
+    body = expanded(text[text.index("]]") + 2 :]).strip() + "\n"
+    sha = hashlib.sha1(body.encode(), usedforsecurity=False).hexdigest()
+    return Script(name, body, sha, header["KEYS"], header["ARGV"])
+
+
+def names() -> list[str]:
+    """List the transitions there are."""
+    return sorted(path.name[:-4] for path in files(__package__).iterdir() if path.name.endswith(".lua"))

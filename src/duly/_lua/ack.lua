@@ -1,0 +1,86 @@
+--[[
+ack -- finish messages that the caller still owns.
+
+KEYS     call        string  last call of the stream and its reply
+         msgs        hash    id -> record
+         leased      zset    id -> lease deadline
+         leases      hash    id -> lease
+         counts      hash    id -> what went wrong with it
+         why         hash    id -> errors, reason
+         done        zset    id -> when it was finished
+         wake        list    the wake token
+         stats       hash    counters
+         meta        hash    clock
+ARGV     sequence    of the call in its stream
+         keeps       1: finished messages are kept in `done` | 0: they are gone
+         keep_count  finished messages kept; -1: any number
+         keep_age    microseconds they are kept; -1: for ever
+         keep_bytes  bytes of them kept; -1: any number
+         settles*    id, fence
+RETURNS  { position ... } of those whose lease was lost
+KEEPS    I1 I2 I5 I6 I9: a stale fence changes nothing; a finished message leaves nothing.
+]]
+-- @include lib/call.lua
+-- @include lib/clock.lua
+-- @include lib/drain.lua
+-- @include lib/lease.lua
+-- @include lib/trim.lua
+-- @include lib/wake.lua
+local CALL, MSGS, LEASED, LEASES, COUNTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local WHY, DONE, WAKE, STATS, META = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local FIRST_SETTLE, STRIDE = 6, 2
+local sequence, keeps = tonumber(ARGV[1]), ARGV[2] == '1'
+
+let_a_full_server_drain(LEASES)
+local repeated = answered(CALL, sequence)
+if repeated then
+  return repeated
+end
+
+-- The hot path: no table for each message, and no look at a record.
+local ids, held, lost, seen, troubled, size = {}, {}, {}, {}, {}, 0
+for at = FIRST_SETTLE, #ARGV, STRIDE do
+  ids[#ids + 1] = ARGV[at]
+end
+local stored = redis.call('HMGET', LEASES, unpack(ids))
+for position, id in ipairs(ids) do
+  local lease = not seen[id] and stored[position]
+  local fence, bytes, flags
+  if lease then
+    fence, bytes, flags = struct.unpack(LEASE_FORMAT, lease)
+  end
+  if fence and fence == tonumber(ARGV[FIRST_SETTLE + (position - 1) * STRIDE + 1]) then
+    seen[id] = true
+    held[#held + 1] = id
+    size = size + bytes
+    if flags >= FLAG_TROUBLED then
+      troubled[#troubled + 1] = id
+    end
+  else
+    lost[#lost + 1] = position
+  end
+end
+if #held == 0 then
+  return lost
+end
+
+redis.call('ZREM', LEASED, unpack(held))
+redis.call('HDEL', LEASES, unpack(held))
+if #troubled > 0 then
+  redis.call('HDEL', COUNTS, unpack(troubled))
+  redis.call('HDEL', WHY, unpack(troubled))
+end
+if keeps then
+  local now = tick(redis.call('HGET', META, 'clock'))
+  for _, id in ipairs(held) do
+    redis.call('ZADD', DONE, now, id)
+  end
+  redis.call('HINCRBY', STATS, 'done_bytes', size)
+  trim({ msgs = MSGS, why = WHY, stats = STATS }, DONE, 'done_bytes', 'done_trimmed', keep_from(3), now, #held)
+else
+  redis.call('HDEL', MSGS, unpack(held))
+end
+redis.call('HINCRBY', STATS, 'acked', #held)
+redis.call('HINCRBY', STATS, 'bytes', -size)
+take_token_if_empty(WAKE, MSGS)
+return answer(CALL, sequence, lost)

@@ -1,0 +1,213 @@
+--[[
+audit -- look at one step of one key of the queue: is each id in exactly one place, with all it needs?
+
+Online: the ids of a step are judged at one moment, so messages that move meanwhile raise no alarm.
+
+KEYS     msgs        hash    id -> record
+         leased      zset    id -> lease deadline
+         leases      hash    id -> lease
+         counts      hash    id -> what went wrong with it
+         why         hash    id -> errors, reason
+         expires     zset    id -> when a waiting message with a ttl is over
+         dead        zset    id -> when it died
+         done        zset    id -> when it was finished
+         dedup       hash    dedup value -> id
+         dedup_ends  zset    dedup value -> end of its window
+         wake        list    the wake token
+         stats       hash    counters
+         meta        hash    clock, paused, priorities, large
+         waiting*    zset    id -> due, every priority
+ARGV     digits      priorities of `waiting*`
+         repair      1: mend what is found | 0: only look
+         source      the name of the key to look at; waiting0 ... waiting9
+         cursor      where the step before ended; 0 begins
+RETURNS  { cursor, checked, live_bytes, dead_bytes, done_bytes, id, fault ... }; cursor 0: the key is through
+KEEPS    I1 I2 I9: a repair loses no body, and may be repeated.
+]]
+-- @include lib/clock.lua
+-- @include lib/record.lua
+-- @include lib/lease.lua
+-- @include lib/counts.lua
+-- @include lib/why.lua
+-- @include lib/waiting.lua
+-- @include lib/wake.lua
+-- @include lib/bury.lua
+local digits, repair, source, cursor = ARGV[1], ARGV[2] == '1', ARGV[3], ARGV[4]
+local IDS_A_CALL = 50
+local keys = {
+  msgs = KEYS[1],
+  leased = KEYS[2],
+  leases = KEYS[3],
+  counts = KEYS[4],
+  why = KEYS[5],
+  expires = KEYS[6],
+  dead = KEYS[7],
+  done = KEYS[8],
+  dedup = KEYS[9],
+  dedup_ends = KEYS[10],
+  wake = KEYS[11],
+  stats = KEYS[12],
+  meta = KEYS[13],
+  waiting = waiting_by_priority(14, digits),
+}
+local now = tick(redis.call('HGET', keys.meta, 'clock'))
+local reply = { '0', 0, 0, 0, 0 }
+
+local function fault(id, what, mend)
+  reply[#reply + 1] = id
+  reply[#reply + 1] = what
+  if repair then
+    mend()
+  end
+end
+
+local function wait_again(id, record)
+  redis.call('ZADD', keys.waiting[priority_of(record)], due_of(record), id)
+  redis.call('HSET', keys.meta, 'priorities', with_priority(
+    priorities_in_use(redis.call('HGET', keys.meta, 'priorities')), priority_of(record)
+  ))
+  if has(flags_of(record), FLAG_TTL) then
+    redis.call('ZADD', keys.expires, expiry_of(record), id)
+  end
+  leave_token(keys.wake)
+end
+
+-- The places of an id, in the order in which one is kept when there are several: a lease that is out,
+-- the priority that the record names, other priorities, dead, done.
+local function places_of(id, record)
+  local places = {}
+  local function look(name, key)
+    if redis.call('ZSCORE', key, id) then
+      places[#places + 1] = { name = name, key = key }
+    end
+  end
+  local own = record and priority_of(record)
+  look('leased', keys.leased)
+  if own then
+    look('waiting', keys.waiting[own])
+  end
+  for priority, key in pairs(keys.waiting) do
+    if priority ~= own then
+      look('misplaced', key)
+    end
+  end
+  look('dead', keys.dead)
+  look('done', keys.done)
+  return places
+end
+
+local function remove_rows(id)
+  redis.call('HDEL', keys.leases, id)
+  redis.call('HDEL', keys.counts, id)
+  redis.call('HDEL', keys.why, id)
+  redis.call('ZREM', keys.expires, id)
+end
+
+local function check_nowhere(id, record)
+  if record then
+    fault(id, 'body without a place', function()
+      redis.call('HDEL', keys.leases, id)
+      wait_again(id, record)
+    end)
+  elseif source ~= 'msgs' then
+    fault(id, 'row in ' .. source .. ' of no message', function()
+      remove_rows(id)
+    end)
+  end
+end
+
+local function is_lost_body(id)
+  local stored = redis.call('HGET', keys.why, id)
+  return stored and cmsgpack.unpack(stored)[1] == 'body lost'
+end
+
+local function check_bodiless(id, place)
+  if place.name == 'done' then
+    fault(id, 'finished without a body', function()
+      redis.call('ZREM', place.key, id)
+      remove_rows(id)
+    end)
+  elseif place.name ~= 'dead' or not is_lost_body(id) then
+    fault(id, 'place without a body', function()
+      redis.call('ZREM', place.key, id)
+      redis.call('HDEL', keys.leases, id)
+      bury(keys, id, 0, 'body lost', counts_of(keys.counts, id), errors_of(keys.why, id), now)
+    end)
+  end
+end
+
+local function check_lease(id, record)
+  fault(id, 'leased to nobody', function()
+    redis.call('ZREM', keys.leased, id)
+    wait_again(id, record)
+  end)
+end
+
+local function check(id)
+  local record = redis.call('HGET', keys.msgs, id)
+  local places = places_of(id, record)
+  reply[2] = reply[2] + 1
+  if #places == 0 then
+    return check_nowhere(id, record)
+  end
+  for i = 2, #places do
+    fault(id, 'in two places: ' .. places[1].name .. ' and ' .. places[i].name, function()
+      redis.call('ZREM', places[i].key, id)
+    end)
+  end
+  local place = places[1]
+  if not record then
+    return check_bodiless(id, place)
+  end
+  local has_lease = redis.call('HEXISTS', keys.leases, id) == 1
+  if place.name == 'misplaced' then
+    fault(id, 'waits under a wrong priority', function()
+      redis.call('ZREM', place.key, id)
+      wait_again(id, record)
+    end)
+  elseif place.name == 'leased' and not has_lease then
+    check_lease(id, record)
+  elseif place.name ~= 'leased' and has_lease then
+    fault(id, 'a lease, but not leased', function()
+      redis.call('HDEL', keys.leases, id)
+    end)
+  elseif place.name == 'waiting' and has(flags_of(record), FLAG_TTL) and not redis.call('ZSCORE', keys.expires, id) then
+    fault(id, 'a ttl that nobody watches', function()
+      redis.call('ZADD', keys.expires, expiry_of(record), id)
+    end)
+  elseif place.name ~= 'waiting' and redis.call('ZSCORE', keys.expires, id) then
+    fault(id, 'in expires, but not waiting', function()
+      redis.call('ZREM', keys.expires, id)
+    end)
+  end
+  if source == 'msgs' then
+    local at = ({ dead = 4, done = 5 })[place.name] or 3
+    reply[at] = reply[at] + #record
+  end
+end
+
+local function check_dedup(value)
+  local id, ends = redis.call('HGET', keys.dedup, value), redis.call('ZSCORE', keys.dedup_ends, value)
+  reply[2] = reply[2] + 1
+  if not (id and ends) then
+    fault(value, 'half a dedup window', function()
+      redis.call('HDEL', keys.dedup, value)
+      redis.call('ZREM', keys.dedup_ends, value)
+    end)
+  end
+end
+
+local is_hash = source == 'msgs' or source == 'leases' or source == 'counts' or source == 'why' or source == 'dedup'
+local priority = string.match(source, '^waiting(%d)$')
+local key = priority and keys.waiting[tonumber(priority)] or keys[source]
+local step = redis.call(is_hash and 'HSCAN' or 'ZSCAN', key, cursor, 'COUNT', IDS_A_CALL)
+reply[1] = step[1]
+local is_dedup = source == 'dedup' or source == 'dedup_ends'
+for i = 1, #step[2], 2 do
+  if is_dedup then
+    check_dedup(step[2][i])
+  else
+    check(step[2][i])
+  end
+end
+return reply

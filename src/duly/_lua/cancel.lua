@@ -1,0 +1,77 @@
+--[[
+cancel -- end a message, wherever it is.
+
+KEYS     call        string  last call of the stream and its reply
+         msgs        hash    id -> record
+         leased      zset    id -> lease deadline
+         leases      hash    id -> lease
+         counts      hash    id -> what went wrong with it
+         why         hash    id -> errors, reason
+         expires     zset    id -> when a waiting message with a ttl is over
+         dead        zset    id -> when it died
+         done        zset    id -> when it was finished
+         dedup       hash    dedup value -> id
+         dedup_ends  zset    dedup value -> end of its window
+         wake        list    the wake token
+         stats       hash    counters
+         meta        hash    clock, paused, priorities, large
+         waiting*    zset    id -> due, every priority
+ARGV     sequence    of the call in its stream
+         digits      priorities of `waiting*`
+         id          of the message
+RETURNS  1  ended by this call
+         0  unknown, finished or cancelled before
+KEEPS    I1 I2 I5 I6 I9: a holder finds its lease lost; the dedup value is free.
+]]
+-- @include lib/call.lua
+-- @include lib/drain.lua
+-- @include lib/record.lua
+-- @include lib/lease.lua
+-- @include lib/waiting.lua
+-- @include lib/forget.lua
+-- @include lib/place.lua
+-- @include lib/wake.lua
+local sequence, digits, id = tonumber(ARGV[1]), ARGV[2], ARGV[3]
+local keys = {
+  call = KEYS[1],
+  msgs = KEYS[2],
+  leased = KEYS[3],
+  leases = KEYS[4],
+  counts = KEYS[5],
+  why = KEYS[6],
+  expires = KEYS[7],
+  dead = KEYS[8],
+  done = KEYS[9],
+  dedup = KEYS[10],
+  dedup_ends = KEYS[11],
+  wake = KEYS[12],
+  stats = KEYS[13],
+  meta = KEYS[14],
+  waiting = waiting_by_priority(15, digits),
+}
+
+let_a_full_server_drain(keys.leases)
+local repeated = answered(keys.call, sequence)
+if repeated then
+  return repeated
+end
+
+local record = redis.call('HGET', keys.msgs, id)
+local place = place_of(keys, id, record)
+if not place or place == 'done' then
+  return 0
+end
+if place == 'waiting' then
+  redis.call('ZREM', keys.waiting[priority_of(record)], id)
+else
+  redis.call('ZREM', keys[place], id)
+end
+redis.call('HDEL', keys.leases, id)
+if record then
+  free_dedup(keys, id, record)
+  redis.call('HINCRBY', keys.stats, place == 'dead' and 'dead_bytes' or 'bytes', -#record)
+end
+forget(keys, id)
+redis.call('HINCRBY', keys.stats, 'cancelled', 1)
+take_token_if_empty(keys.wake, keys.msgs)
+return answer(keys.call, sequence, 1)

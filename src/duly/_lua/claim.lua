@@ -1,0 +1,252 @@
+--[[
+claim -- take what is due, and note who holds it until when.
+
+Leases that ran out go back to their own place first, counted as a crash, dead at the limit. Then what
+is due is taken, highest priority first. Nothing moves when time passes: this is the only place that
+looks at the clock.
+
+KEYS     call         string  last call of the stream and its reply
+         msgs         hash    id -> record
+         leased       zset    id -> lease deadline
+         leases       hash    id -> lease
+         counts       hash    id -> what went wrong with it
+         why          hash    id -> errors, reason
+         expires      zset    id -> when a waiting message with a ttl is over
+         dead         zset    id -> when it died
+         wake         list    the wake token
+         stats        hash    counters
+         meta         hash    clock, paused, priorities, large
+         waiting*     zset    id -> due, every priority
+ARGV     sequence     of the call in its stream
+         digits       priorities of `waiting*`
+         limit        messages at the most
+         lease        microseconds
+         crash_limit  leases lost before a message is dead
+         consumer     name of the holder
+         then         watch: will block when nothing is found | pass: took a token and will not | leave
+         keep_count   dead letters kept; -1: any number
+         keep_age     microseconds they are kept; -1: for ever
+         keep_bytes   bytes of them kept; -1: any number
+RETURNS  { state, now, next, fence, ids, records, counts, reclaimed }
+         state      0 open | 1 paused
+         next       microseconds to the next due time or lease deadline; 0 look again; -1 nothing to come
+         counts     packed counts of each message, or '' for none
+         reclaimed  id, consumer, microseconds overdue, is dead: of leases that ran out
+KEEPS    I1 I2 I3 I4 I6 I8
+]]
+-- @include lib/call.lua
+-- @include lib/clock.lua
+-- @include lib/drain.lua
+-- @include lib/record.lua
+-- @include lib/lease.lua
+-- @include lib/counts.lua
+-- @include lib/why.lua
+-- @include lib/waiting.lua
+-- @include lib/wake.lua
+-- @include lib/forget.lua
+-- @include lib/expire.lua
+-- @include lib/bury.lua
+-- @include lib/trim.lua
+local CALL, MSGS, LEASED, LEASES, COUNTS, WHY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local EXPIRES, DEAD, WAKE, STATS, META = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local FIRST_WAITING = 12
+local OPEN, PAUSED = 0, 1
+local RECLAIMED_A_CALL = 100
+local BYTES_A_CALL = 4194304
+
+local sequence, digits, limit, lease_us = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local crash_limit, consumer, after = tonumber(ARGV[5]), ARGV[6], ARGV[7]
+local keep = keep_from(8)
+local keys = {
+  msgs = MSGS, expires = EXPIRES, counts = COUNTS, why = WHY, dead = DEAD, stats = STATS,
+  waiting = waiting_by_priority(FIRST_WAITING, digits),
+}
+
+let_a_full_server_drain(LEASES)
+
+-- A repeat gets the same messages with the same fence, without those that were settled or lost since.
+local function given_again(fence, ids, now)
+  local given, records, counted = {}, {}, {}
+  for _, id in ipairs(ids) do
+    local lease = redis.call('HGET', LEASES, id)
+    local record = lease and read_lease(lease).fence == fence and redis.call('HGET', MSGS, id)
+    if record then
+      given[#given + 1] = id
+      records[#records + 1] = record
+      counted[#counted + 1] = redis.call('HGET', COUNTS, id) or ''
+    end
+  end
+  return { OPEN, now, 0, fence, given, records, counted, {} }
+end
+
+local meta = redis.call('HMGET', META, 'clock', 'paused', 'priorities', 'large')
+local now = tick(meta[1])
+
+local repeated = answered(CALL, sequence)
+if repeated then
+  if repeated.err then
+    return repeated
+  end
+  return given_again(repeated[1], repeated[2], now)
+end
+
+-- Leases that ran out.
+local reclaimed, buried = {}, 0
+
+local function reclaim(id, deadline)
+  local stored, record = redis.call('HGET', LEASES, id), redis.call('HGET', MSGS, id)
+  local lease = stored and read_lease(stored)
+  local counted = counts_of(COUNTS, id)
+  counted[CRASHES] = counted[CRASHES] + 1
+  redis.call('ZREM', LEASED, id)
+  redis.call('HDEL', LEASES, id)
+  redis.call('HINCRBY', STATS, 'crashed', 1)
+  local flaw = flaw_of(record)
+  local is_dead = flaw or counted[CRASHES] >= crash_limit
+  if is_dead then
+    if not record and lease then
+      redis.call('HINCRBY', STATS, 'bytes', -lease.size)
+    end
+    bury(keys, id, record and #record or 0, flaw or 'poison', counted, errors_of(WHY, id), now)
+    buried = buried + 1
+  else
+    local due = counted[DUE] > 0 and counted[DUE] or due_of(record)
+    redis.call('ZADD', keys.waiting[priority_of(record)], due, id)
+    redis.call('HSET', COUNTS, id, cmsgpack.pack(counted))
+    if has(flags_of(record), FLAG_TTL) then
+      redis.call('ZADD', EXPIRES, expiry_of(record), id)
+    end
+  end
+  reclaimed[#reclaimed + 1] = id
+  reclaimed[#reclaimed + 1] = lease and lease.consumer or ''
+  reclaimed[#reclaimed + 1] = now - deadline
+  reclaimed[#reclaimed + 1] = is_dead and 1 or 0
+end
+
+local ran_out = redis.call('ZRANGEBYSCORE', LEASED, '-inf', now, 'WITHSCORES', 'LIMIT', 0, RECLAIMED_A_CALL)
+for i = 1, #ran_out, 2 do
+  reclaim(ran_out[i], tonumber(ran_out[i + 1]))
+end
+expire_some(keys, now)
+
+-- What is due.
+local ids, records, counted = {}, {}, {}
+local leased, leases = {}, {}
+local bytes, latest = 0, 0
+local is_full = false
+local any_counts = redis.call('HLEN', COUNTS) > 0
+
+-- How many of `candidates` fit into what is left of the bytes of a call; at least the first message.
+local function that_fit(candidates)
+  if not meta[4] then
+    return candidates -- no large record was ever stored: a thousand fit
+  end
+  local fitting, total = {}, bytes
+  for _, id in ipairs(candidates) do
+    total = total + redis.call('HSTRLEN', MSGS, id)
+    if total > BYTES_A_CALL and #ids + #fitting > 0 then
+      is_full = true
+      break
+    end
+    fitting[#fitting + 1] = id
+  end
+  return fitting
+end
+
+local function bury_flawed(id, record, waiting)
+  redis.call('ZREM', waiting, id)
+  bury(keys, id, record and #record or 0, flaw_of(record), counts_of(COUNTS, id), errors_of(WHY, id), now)
+  buried = buried + 1
+end
+
+local function take_from(waiting)
+  local candidates = that_fit(redis.call('ZRANGEBYSCORE', waiting, '-inf', now, 'LIMIT', 0, limit - #ids))
+  if #candidates == 0 then
+    return
+  end
+  local found = redis.call('HMGET', MSGS, unpack(candidates))
+  local trouble = any_counts and redis.call('HMGET', COUNTS, unpack(candidates))
+  local taken = {}
+  for i, id in ipairs(candidates) do
+    local record = found[i]
+    local flags, priority = string.byte(record or '', FLAGS_AT, PRIORITY_AT)
+    if flaw_of(record) then
+      bury_flawed(id, record, waiting)
+    elseif flags % 2 == FLAG_TTL and expiry_of(record) <= now then
+      drop_expired(keys, id, record)
+    else
+      local count = trouble and trouble[i] or ''
+      if count ~= '' then
+        flags = flags + FLAG_TROUBLED
+      end
+      if flags % 2 == FLAG_TTL then
+        redis.call('ZREM', EXPIRES, id)
+      end
+      local n = #ids + 1
+      ids[n], records[n], counted[n] = id, record, count
+      taken[#taken + 1] = id
+      leased[2 * n - 1], leased[2 * n] = now + lease_us, id
+      leases[2 * n - 1] = id
+      leases[2 * n] = struct.pack(LEASE_FORMAT, now, #record, flags, priority) .. consumer
+      bytes = bytes + #record
+    end
+  end
+  if #taken > 0 then
+    redis.call('ZREM', waiting, unpack(taken))
+  end
+end
+
+if not meta[2] then
+  for digit in string.gmatch(priorities_in_use(meta[3]), '%d') do
+    if #ids < limit and not is_full then
+      take_from(keys.waiting[tonumber(digit)])
+    end
+  end
+end
+if buried > 0 then
+  trim(keys, DEAD, 'dead_bytes', 'trimmed', keep, now, buried)
+end
+
+-- Microseconds to the moment at which a claim may find more.
+local function until_next()
+  if #ids == limit or is_full or #ran_out == 2 * RECLAIMED_A_CALL then
+    return 0
+  end
+  local next_at = math.huge
+  local places = { LEASED }
+  if not meta[2] then
+    for digit in string.gmatch(priorities_in_use(meta[3]), '%d') do
+      places[#places + 1] = keys.waiting[tonumber(digit)]
+    end
+  end
+  for _, place in ipairs(places) do
+    local head = redis.call('ZRANGE', place, 0, 0, 'WITHSCORES')
+    if #head > 0 then
+      next_at = math.min(next_at, tonumber(head[2]))
+    end
+  end
+  if next_at == math.huge then
+    return -1
+  end
+  return math.max(next_at - now, 0)
+end
+
+local state = meta[2] and PAUSED or OPEN
+if #ids == 0 then
+  local next_us = until_next()
+  if after == 'watch' then
+    redis.call('DEL', WAKE) -- this consumer has seen everything and watches from now on
+  elseif after == 'pass' and next_us >= 0 and state == OPEN then
+    leave_token(WAKE)
+  end
+  return { state, now, next_us, 0, {}, {}, {}, reclaimed }
+end
+
+redis.call('ZADD', LEASED, unpack(leased))
+redis.call('HSET', LEASES, unpack(leases))
+-- The fence is the time of the claim: it grows with each one, whatever happens to queue or server.
+redis.call('HSET', META, 'clock', string.format('%.0f', now), 'lateness', string.format('%.0f', now - due_of(records[1])))
+redis.call('HINCRBY', STATS, 'delivered', #ids)
+leave_token(WAKE) -- the holder is busy now: somebody else must watch what waits and what is leased
+answer(CALL, sequence, { now, ids })
+return { state, now, until_next(), now, ids, records, counted, reclaimed }

@@ -1,0 +1,17 @@
+-- The queue's clock, in microseconds: the server's, but it never goes back and never shows the same
+-- time twice. So arrivals have a strict order, a fence is never given out again (not even after a
+-- fail-over or a deleted queue), and a server clock that steps back hides nothing.
+
+local function server_time()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000000 + tonumber(time[2])
+end
+
+-- `last` is the field `clock` of meta, or false.
+local function tick(last)
+  local now = server_time()
+  if last and tonumber(last) >= now then
+    return tonumber(last) + 1
+  end
+  return now
+end

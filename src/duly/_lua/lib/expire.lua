@@ -1,0 +1,24 @@
+-- Messages past their ttl: dropped and counted, a bounded number a call. Leased ones are not in
+-- `expires`: their holder may finish them.
+
+local EXPIRED_A_CALL = 100
+
+local function drop_expired(keys, id, record)
+  redis.call('ZREM', keys.waiting[priority_of(record)], id)
+  forget(keys, id)
+  redis.call('HINCRBY', keys.stats, 'bytes', -#record)
+  redis.call('HINCRBY', keys.stats, 'expired', 1)
+end
+
+-- `keys.waiting` must hold every priority.
+local function expire_some(keys, now)
+  local over = redis.call('ZRANGEBYSCORE', keys.expires, '-inf', now, 'LIMIT', 0, EXPIRED_A_CALL)
+  for _, id in ipairs(over) do
+    local record = redis.call('HGET', keys.msgs, id)
+    if record then
+      drop_expired(keys, id, record)
+    else
+      redis.call('ZREM', keys.expires, id)
+    end
+  end
+end

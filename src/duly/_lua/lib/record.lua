@@ -1,0 +1,63 @@
+-- The stored message: sent and due as doubles (microseconds), written by scripts, then the part that
+-- the client made: version, flags, priority, the options that the flags announce, the envelope.
+-- Scripts read the header and never unpack an envelope.
+
+local FLAG_TTL, FLAG_DEDUP, FLAG_KEY, FLAG_OWN_ID, FLAG_REPLACE = 1, 2, 4, 8, 16
+local FLAGS_AT, PRIORITY_AT, OPTIONS_AT = 18, 19, 20
+local STAMP_SIZE = 16
+
+local function has(flags, flag)
+  return bit.band(flags, flag) ~= 0
+end
+
+local function stamped(sent, due, part)
+  return struct.pack('<dd', sent, due) .. part
+end
+
+-- The stamps, for code that reads a part as if it were a record.
+local NO_STAMP = string.rep('\0', STAMP_SIZE)
+
+local function flags_of(record)
+  return string.byte(record, FLAGS_AT)
+end
+
+local function priority_of(record)
+  return string.byte(record, PRIORITY_AT)
+end
+
+local function due_of(record)
+  return (struct.unpack('<d', record, 9))
+end
+
+-- What the flags announce: ttl, dedup_for (microseconds), dedup, key.
+local function options_of(record)
+  local flags, at, options = flags_of(record), OPTIONS_AT, {}
+  if has(flags, FLAG_TTL) then
+    options.ttl, at = struct.unpack('<d', record, at)
+  end
+  if has(flags, FLAG_DEDUP) then
+    options.dedup_for, options.dedup, at = struct.unpack('<dHc0', record, at)
+  end
+  if has(flags, FLAG_KEY) then
+    options.key = struct.unpack('<Hc0', record, at)
+  end
+  return options
+end
+
+-- When a message with a ttl is over. The ttl counts from the due time that was asked for: a retry
+-- does not prolong it.
+local function expiry_of(record)
+  return due_of(record) + options_of(record).ttl
+end
+
+-- Why a record cannot be delivered, or nil: somebody else removed or wrote it.
+local function flaw_of(record)
+  if not record then
+    return 'body lost'
+  end
+  local priority = string.byte(record, PRIORITY_AT)
+  if not priority or priority > 9 then
+    return 'damaged'
+  end
+  return nil
+end

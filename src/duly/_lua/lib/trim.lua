@@ -1,0 +1,37 @@
+-- Keeps `dead` and `done` within their bounds: the oldest go, a bounded number a call, and are counted.
+
+local TRIMMED_BESIDE = 100 -- more than was added, so that a bound made smaller is reached
+
+local function keep_from(first)
+  return { count = tonumber(ARGV[first]), age = tonumber(ARGV[first + 1]), bytes = tonumber(ARGV[first + 2]) }
+end
+
+-- Called after `added` messages came in. `keep` has count, age (microseconds) and bytes, -1 for no bound. `size_field` is the counter of the
+-- bytes that `place` holds, `counter` the one of what is trimmed.
+local function trim(keys, place, size_field, counter, keep, now, added)
+  local excess = 0
+  if keep.count >= 0 then
+    excess = redis.call('ZCARD', place) - keep.count
+  end
+  local held = keep.bytes >= 0 and tonumber(redis.call('HGET', keys.stats, size_field) or 0)
+  local oldest = redis.call('ZRANGE', place, 0, added + TRIMMED_BESIDE - 1, 'WITHSCORES')
+  local trimmed, freed = 0, 0
+  for i = 1, #oldest, 2 do
+    local id = oldest[i]
+    local is_old = keep.age >= 0 and tonumber(oldest[i + 1]) <= now - keep.age
+    local is_heavy = held and held - freed > keep.bytes
+    if not (trimmed < excess or is_old or is_heavy) then
+      break
+    end
+    freed = freed + redis.call('HSTRLEN', keys.msgs, id)
+    redis.call('ZREM', place, id)
+    redis.call('HDEL', keys.msgs, id)
+    redis.call('HDEL', keys.why, id)
+    trimmed = trimmed + 1
+  end
+  if trimmed > 0 then
+    redis.call('HINCRBY', keys.stats, counter, trimmed)
+    redis.call('HINCRBY', keys.stats, size_field, -freed)
+  end
+  return trimmed
+end

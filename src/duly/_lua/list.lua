@@ -1,0 +1,128 @@
+--[[
+list -- a page of the messages in one state.
+
+KEYS     msgs            hash    id -> record
+         leased          zset    id -> lease deadline
+         leases          hash    id -> lease
+         counts          hash    id -> what went wrong with it
+         why             hash    id -> errors, reason
+         dead            zset    id -> when it died
+         done            zset    id -> when it was finished
+         meta            hash    clock, paused, priorities, large
+         waiting*        zset    id -> due, every priority
+ARGV     digits          priorities of `waiting*`
+         state           ready | delayed | leased | dead | done
+         limit           messages at the most
+         after_id        the last one of the page before; '' begins
+         after_score     its score, in case it moved on; '' asks the queue
+         after_priority  its priority, for ready and delayed
+RETURNS  { now, is_last, id, score, record, counts, why, lease ... }; what is absent is ''
+         -1  after_id is not in this state and no score was given
+KEEPS    writes nothing; ordered by priority for ready and delayed, then by score and id
+]]
+-- @include lib/clock.lua
+-- @include lib/record.lua
+-- @include lib/waiting.lua
+local digits, state, limit, after_id = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local after_score, after_priority = tonumber(ARGV[5]), tonumber(ARGV[6])
+local BYTES_A_CALL = 4194304
+local keys = {
+  msgs = KEYS[1],
+  leased = KEYS[2],
+  leases = KEYS[3],
+  counts = KEYS[4],
+  why = KEYS[5],
+  dead = KEYS[6],
+  done = KEYS[7],
+  meta = KEYS[8],
+  waiting = waiting_by_priority(9, digits),
+}
+
+local meta = redis.call('HMGET', keys.meta, 'clock', 'priorities')
+local now = tick(meta[1])
+local is_waiting = state == 'ready' or state == 'delayed'
+
+-- The sorted sets to read, in order.
+local places = {}
+if is_waiting then
+  for digit in string.gmatch(priorities_in_use(meta[2]), '%d') do
+    places[#places + 1] = { key = keys.waiting[tonumber(digit)], priority = tonumber(digit) }
+  end
+else
+  places = { { key = keys[state], priority = 0 } }
+  after_priority = 0
+end
+
+if after_id ~= '' and not after_score then
+  for _, place in ipairs(places) do
+    local score = redis.call('ZSCORE', place.key, after_id)
+    if score then
+      after_score, after_priority = tonumber(score), place.priority
+    end
+  end
+  if not after_score then
+    return -1
+  end
+end
+
+-- The rank of the first member behind (after_score, after_id), whether that is still there or not.
+-- Members of one score are ordered by their bytes: the search halves the range of equal scores.
+local function rank_behind(key)
+  local score = string.format('%.0f', after_score)
+  local low = redis.call('ZCOUNT', key, '-inf', '(' .. score)
+  local high = redis.call('ZCOUNT', key, '-inf', score)
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if redis.call('ZRANGE', key, middle, middle)[1] <= after_id then
+      low = middle + 1
+    else
+      high = middle
+    end
+  end
+  return low
+end
+
+local reply, bytes, found, is_last = { now, 1 }, 0, 0, true
+
+local function add(id, score)
+  local record = redis.call('HGET', keys.msgs, id) or ''
+  bytes = bytes + #record
+  if found == limit or (bytes > BYTES_A_CALL and found > 0) then
+    is_last = false
+    return
+  end
+  found = found + 1
+  for _, value in ipairs({
+    id,
+    tonumber(score),
+    record,
+    redis.call('HGET', keys.counts, id) or '',
+    redis.call('HGET', keys.why, id) or '',
+    redis.call('HGET', keys.leases, id) or '',
+  }) do
+    reply[#reply + 1] = value
+  end
+end
+
+for _, place in ipairs(places) do
+  local is_over = after_id ~= '' and place.priority > after_priority
+  if is_last and not is_over then
+    local due = is_waiting and redis.call('ZCOUNT', place.key, '-inf', string.format('%.0f', now))
+    local first = state == 'delayed' and due or 0
+    local last = state == 'ready' and due - 1 or -1
+    if after_id ~= '' and place.priority == after_priority then
+      first = math.max(first, rank_behind(place.key))
+    end
+    last = last < 0 and first + limit or math.min(last, first + limit)
+    if state ~= 'ready' or due > first then
+      local rows = redis.call('ZRANGE', place.key, first, last, 'WITHSCORES')
+      for i = 1, #rows, 2 do
+        if is_last then
+          add(rows[i], rows[i + 1])
+        end
+      end
+    end
+  end
+end
+reply[2] = is_last and 1 or 0
+return reply

@@ -1,0 +1,24 @@
+--[[
+pending -- a page of what is out: id, deadline, lease, counts.
+
+KEYS     leased  zset    id -> lease deadline
+         leases  hash    id -> lease
+         counts  hash    id -> what went wrong with it
+         meta    hash    clock, paused, priorities, large
+ARGV     offset  leases to skip
+         limit   leases at the most
+RETURNS  { now, id, deadline, lease, counts ... }; what is absent is ''
+KEEPS    writes nothing
+]]
+-- @include lib/clock.lua
+local LEASED, LEASES, COUNTS, META = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local offset, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
+local reply = { tick(redis.call('HGET', META, 'clock')) }
+local rows = redis.call('ZRANGE', LEASED, offset, offset + limit - 1, 'WITHSCORES')
+for i = 1, #rows, 2 do
+  reply[#reply + 1] = rows[i]
+  reply[#reply + 1] = tonumber(rows[i + 1])
+  reply[#reply + 1] = redis.call('HGET', LEASES, rows[i]) or ''
+  reply[#reply + 1] = redis.call('HGET', COUNTS, rows[i]) or ''
+end
+return reply

@@ -1,0 +1,98 @@
+--[[
+purge -- end the messages of one state, a bounded number a call.
+
+KEYS     call        string  last call of the stream and its reply
+         msgs        hash    id -> record
+         leased      zset    id -> lease deadline
+         leases      hash    id -> lease
+         counts      hash    id -> what went wrong with it
+         why         hash    id -> errors, reason
+         expires     zset    id -> when a waiting message with a ttl is over
+         dead        zset    id -> when it died
+         done        zset    id -> when it was finished
+         dedup       hash    dedup value -> id
+         dedup_ends  zset    dedup value -> end of its window
+         wake        list    the wake token
+         stats       hash    counters
+         meta        hash    clock, paused, priorities, large
+         waiting*    zset    id -> due, every priority
+ARGV     sequence    of the call in its stream
+         digits      priorities of `waiting*`
+         state       ready | delayed | leased | dead | done
+         limit       messages at the most, up to 1,000
+RETURNS  { purged, left }
+KEEPS    I1 I2 I6 I9: dedup values are free.
+]]
+-- @include lib/call.lua
+-- @include lib/clock.lua
+-- @include lib/drain.lua
+-- @include lib/record.lua
+-- @include lib/lease.lua
+-- @include lib/waiting.lua
+-- @include lib/forget.lua
+-- @include lib/wake.lua
+local sequence, digits, state, limit = tonumber(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
+local keys = {
+  call = KEYS[1],
+  msgs = KEYS[2],
+  leased = KEYS[3],
+  leases = KEYS[4],
+  counts = KEYS[5],
+  why = KEYS[6],
+  expires = KEYS[7],
+  dead = KEYS[8],
+  done = KEYS[9],
+  dedup = KEYS[10],
+  dedup_ends = KEYS[11],
+  wake = KEYS[12],
+  stats = KEYS[13],
+  meta = KEYS[14],
+  waiting = waiting_by_priority(15, digits),
+}
+
+let_a_full_server_drain(keys.leases)
+local repeated = answered(keys.call, sequence)
+if repeated then
+  return repeated
+end
+
+local now = tick(redis.call('HGET', keys.meta, 'clock'))
+
+-- The sorted sets that hold the state, and the range of scores that belongs to it.
+local places, from, to = {}, '-inf', '+inf'
+if state == 'ready' or state == 'delayed' then
+  for _, waiting in pairs(keys.waiting) do
+    places[#places + 1] = waiting
+  end
+  if state == 'ready' then
+    to = string.format('%.0f', now)
+  else
+    from = string.format('(%.0f', now)
+  end
+else
+  places = { keys[state] }
+end
+
+local purged, left, freed = 0, 0, 0
+for _, place in ipairs(places) do
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', place, from, to, 'LIMIT', 0, limit - purged)) do
+    local record = redis.call('HGET', keys.msgs, id)
+    if record then
+      free_dedup(keys, id, record)
+      freed = freed + #record
+    end
+    redis.call('ZREM', place, id)
+    redis.call('HDEL', keys.leases, id)
+    forget(keys, id)
+    purged = purged + 1
+  end
+  left = left + redis.call('ZCOUNT', place, from, to)
+end
+if purged == 0 then
+  return { 0, left }
+end
+local bytes = { dead = 'dead_bytes', done = 'done_bytes' }
+redis.call('HINCRBY', keys.stats, bytes[state] or 'bytes', -freed)
+redis.call('HINCRBY', keys.stats, state == 'done' and 'done_trimmed' or 'purged', purged)
+take_token_if_empty(keys.wake, keys.msgs)
+return answer(keys.call, sequence, { purged, left })

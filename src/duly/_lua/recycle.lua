@@ -1,0 +1,41 @@
+--[[
+recycle -- finished, and back in the queue as new, in one step: one copy, always.
+
+KEYS     call      string  last call of the stream and its reply
+         msgs      hash    id -> record
+         leased    zset    id -> lease deadline
+         leases    hash    id -> lease
+         counts    hash    id -> what went wrong with it
+         why       hash    id -> errors, reason
+         expires   zset    id -> when a waiting message with a ttl is over
+         dead      zset    id -> when it died
+         wake      list    the wake token
+         stats     hash    counters
+         meta      hash    clock
+         waiting*  zset    id -> due, one key a digit of `digits`
+ARGV     sequence  of the call in its stream
+         digits    priorities of `waiting*`
+         settles*  id, fence, delay in microseconds, part: '' leaves the body as it is
+RETURNS  { position ... } of those whose lease was lost
+KEEPS    I1 I2 I3 I5 I6 I8
+]]
+-- @include lib/give_back.lua
+-- @include lib/large.lua
+
+return give_back(4, 'recycled', function(held, old, counted, clock, keys)
+  local delay, part = tonumber(ARGV[held.at + 2]), ARGV[held.at + 3]
+  if part == '' then
+    part = string.sub(old, STAMP_SIZE + 1)
+  end
+  local record = stamped(clock, clock + delay, part)
+  redis.call('HSET', keys.msgs, held.id, record)
+  redis.call('HDEL', keys.why, held.id)
+  note_size(keys.meta, #record)
+  if #record ~= #old then
+    redis.call('HINCRBY', keys.stats, 'bytes', #record - #old)
+  end
+  for i = 1, #counted do
+    counted[i] = 0 -- as new
+  end
+  return record, due_of(record)
+end)

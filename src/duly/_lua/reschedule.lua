@@ -1,0 +1,74 @@
+--[[
+reschedule -- give a waiting message another due time. promote is: due now.
+
+KEYS     call      string  last call of the stream and its reply
+         msgs      hash    id -> record
+         counts    hash    id -> what went wrong with it
+         expires   zset    id -> when a waiting message with a ttl is over
+         leases    hash    id -> lease
+         wake      list    the wake token
+         stats     hash    counters
+         meta      hash    clock, paused, priorities, large
+         waiting*  zset    id -> due, every priority
+ARGV     sequence  of the call in its stream
+         digits    priorities of `waiting*`
+         id        of the message
+         when      0 now, unless it is due already | +us from now | =us since the epoch
+RETURNS  1  done
+         0  it does not wait: leased, dead, finished or unknown
+KEEPS    I1 I2 I3 I6: a ttl counts from the new due time.
+]]
+-- @include lib/call.lua
+-- @include lib/clock.lua
+-- @include lib/drain.lua
+-- @include lib/record.lua
+-- @include lib/waiting.lua
+-- @include lib/wake.lua
+-- @include lib/counts.lua
+-- @include lib/store.lua
+local sequence, digits, id, when = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
+local keys = {
+  call = KEYS[1],
+  msgs = KEYS[2],
+  counts = KEYS[3],
+  expires = KEYS[4],
+  leases = KEYS[5],
+  wake = KEYS[6],
+  stats = KEYS[7],
+  meta = KEYS[8],
+  waiting = waiting_by_priority(9, digits),
+}
+
+let_a_full_server_drain(keys.leases)
+local repeated = answered(keys.call, sequence)
+if repeated then
+  return repeated
+end
+
+local record = redis.call('HGET', keys.msgs, id)
+local waiting = record and keys.waiting[priority_of(record)]
+local due = waiting and redis.call('ZSCORE', waiting, id)
+if not due then
+  return 0
+end
+local now = tick(redis.call('HGET', keys.meta, 'clock'))
+if when == '0' and tonumber(due) <= now then
+  return 1
+end
+
+local sent = struct.unpack('<d', record)
+local rewritten = stamped(sent, due_at(now, when), string.sub(record, STAMP_SIZE + 1))
+redis.call('HSET', keys.msgs, id, rewritten)
+redis.call('ZADD', waiting, due_of(rewritten), id)
+if has(flags_of(record), FLAG_TTL) then
+  redis.call('ZADD', keys.expires, expiry_of(rewritten), id)
+end
+local counted = redis.call('HGET', keys.counts, id)
+if counted then
+  counted = read_counts(counted)
+  counted[DUE] = 0
+  redis.call('HSET', keys.counts, id, cmsgpack.pack(counted))
+end
+redis.call('HSET', keys.meta, 'clock', string.format('%.0f', now))
+leave_token(keys.wake)
+return answer(keys.call, sequence, 1)

@@ -1,0 +1,68 @@
+--[[
+stats -- sizes and counters, at one moment.
+
+KEYS     msgs      hash    id -> record
+         leased    zset    id -> lease deadline
+         dead      zset    id -> when it died
+         done      zset    id -> when it was finished
+         stats     hash    counters
+         meta      hash    clock, paused, priorities, large
+         waiting*  zset    id -> due, every priority
+ARGV     digits    priorities of `waiting*`
+RETURNS  { now, ready, delayed, leased, dead, done, oldest, next, deadline, paused, lateness, name, value ... }
+         oldest    due time of the oldest ready message's record, or -1; next: of the next delayed one
+         deadline  of the first lease, or -1; paused: by whom, or ''
+KEEPS    writes nothing
+]]
+-- @include lib/clock.lua
+-- @include lib/waiting.lua
+local digits = ARGV[1]
+local keys = {
+  msgs = KEYS[1],
+  leased = KEYS[2],
+  dead = KEYS[3],
+  done = KEYS[4],
+  stats = KEYS[5],
+  meta = KEYS[6],
+  waiting = waiting_by_priority(7, digits),
+}
+
+local meta = redis.call('HMGET', keys.meta, 'clock', 'paused', 'lateness')
+local now = tick(meta[1])
+local bound = string.format('%.0f', now)
+local ready, delayed, oldest, next_due = 0, 0, -1, -1
+
+local function earlier(a, b)
+  return (a < 0 or b < a) and b or a
+end
+
+for _, waiting in pairs(keys.waiting) do
+  local due = redis.call('ZCOUNT', waiting, '-inf', bound)
+  local rest = redis.call('ZCARD', waiting) - due
+  if due > 0 then
+    oldest = earlier(oldest, tonumber(redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')[2]))
+  end
+  if rest > 0 then
+    next_due = earlier(next_due, tonumber(redis.call('ZRANGE', waiting, due, due, 'WITHSCORES')[2]))
+  end
+  ready, delayed = ready + due, delayed + rest
+end
+local first_lease = redis.call('ZRANGE', keys.leased, 0, 0, 'WITHSCORES')
+
+local reply = {
+  now,
+  ready,
+  delayed,
+  redis.call('ZCARD', keys.leased),
+  redis.call('ZCARD', keys.dead),
+  redis.call('ZCARD', keys.done),
+  oldest,
+  next_due,
+  #first_lease > 0 and tonumber(first_lease[2]) or -1,
+  meta[2] or '',
+  tonumber(meta[3] or 0),
+}
+for _, value in ipairs(redis.call('HGETALL', keys.stats)) do
+  reply[#reply + 1] = value
+end
+return reply

@@ -1,0 +1,90 @@
+"""`duly server start|stop|status`: the embedded server by hand. Prints; the work is in duly.embedded.control."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from duly.embedded import control
+from duly.embedded.home import Home, default_directory
+
+app = typer.Typer(no_args_is_help=True, help="Start, stop and look at the embedded server.")
+
+Directory = Annotated[
+    Path | None, typer.Option("--dir", help="The server's directory. Default: $DULY_HOME, else ./.duly.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@app.command()
+def start(directory: Directory = None, as_json: AsJson = False) -> None:
+    """Start the server and keep it running without users."""
+    _show(control.start(directory or default_directory()), as_json)
+
+
+@app.command()
+def stop(
+    directory: Directory = None,
+    force: Annotated[bool, typer.Option("--force", help="Stop it although processes use it.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Stop the server when no process uses it."""
+    home = directory or default_directory()
+    users = control.find_users(Home.at(home)) if force else ()
+    if users and not as_json:
+        typer.echo(f"in use by {control.describe(users)}", err=True)
+    control.stop(home, force=force)
+    _show(control.status(home), as_json)
+
+
+@app.command()
+def status(directory: Directory = None, as_json: AsJson = False) -> None:
+    """Tell whether the server runs, since when, for whom and with how much data."""
+    _show(control.status(directory or default_directory()), as_json)
+
+
+def _show(found: control.Status, as_json: bool) -> None:
+    fields = _to_fields(found)
+    if as_json:
+        typer.echo(json.dumps(fields))
+        return
+    for name, value in fields.items():
+        if value is not None:
+            typer.echo(f"{name:<10}  {_to_text(name, value)}")
+
+
+def _to_fields(found: control.Status) -> dict[str, Any]:
+    return {
+        "state": "running" if found.is_running else "stopped",
+        "directory": str(found.directory),
+        "pid": found.pid,
+        "keeper_pid": found.keeper_pid,
+        "version": found.version,
+        "socket": found.socket,
+        "since": found.since and found.since.isoformat(),
+        "kept": found.is_kept if found.is_running else None,
+        "users": None if found.users is None else [{"pid": u.pid, "command": u.command} for u in found.users],
+        "memory": found.memory_bytes,
+        "data": found.data_bytes,
+    }
+
+
+def _to_text(name: str, value: Any) -> str:
+    if name == "users":
+        return ", ".join(f"{user['pid']} ({user['command'][:60]})" for user in value) or "none"
+    if name in ("memory", "data"):
+        return _to_size(value)
+    if name == "kept":
+        return "yes, runs on without users" if value else "no, stops with its last user"
+    return str(value)
+
+
+def _to_size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"

@@ -1,0 +1,37 @@
+"""The text of the server's configuration file. Pure: reads and writes nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# What a durable queue needs; settings that Redis 6.2 does not know must stay out.
+_DEFAULTS = """\
+port 0
+databases 16
+appendonly yes
+appendfsync everysec
+aof-use-rdb-preamble yes
+save ""
+maxmemory-policy noeviction
+"""
+
+
+def render(directory: Path, socket: Path, extra: str = "") -> str:
+    """Return the configuration: our defaults, the user's own lines, then what the keeper relies on."""
+    fixed = (
+        f"dir {_quote(directory)}",
+        f"unixsocket {_quote(socket)}",
+        "unixsocketperm 700",
+        "daemonize no",
+        "supervised no",
+        'logfile ""',  # standard output, which the keeper sends to server.log with all early errors
+    )
+    return "\n".join([_DEFAULTS, "# from duly.conf", extra, "# kept by Duly", *fixed, ""])
+
+
+def _quote(path: Path) -> str:
+    text = str(path).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+    return f'"{text}"'

@@ -1,0 +1,209 @@
+"""Start, stop and look at an embedded server from outside: what `duly server` does, without the printing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from duly.embedded import probe
+from duly.embedded.home import Home
+from duly.embedded.locks import is_locked, open_lock_file, processes_with, try_lock
+from duly.embedded.process import STOP_TIMEOUT
+from duly.embedded.server import open_server
+from duly.errors import ServerError, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_HALT_TIMEOUT = 10.0
+
+
+class InUse(ServerError):
+    """The server was not stopped: processes use it. It stops when the last of them leaves."""
+
+
+@dataclass(frozen=True)
+class User:
+    """A process that uses the server."""
+
+    pid: int
+    command: str
+
+
+@dataclass(frozen=True)
+class Status:
+    """What is known of a directory and its server; None where it does not run or does not tell."""
+
+    directory: Path
+    is_running: bool
+    is_kept: bool
+    """It runs on without users, until `duly server stop`."""
+    pid: int | None = None
+    keeper_pid: int | None = None
+    version: str | None = None
+    socket: str | None = None
+    since: datetime | None = None
+    users: tuple[User, ...] | None = None
+    """None where the system has no /proc to tell."""
+    memory_bytes: int | None = None
+    data_bytes: int = 0
+
+
+def start(directory: str | os.PathLike[str]) -> Status:
+    """Start the server and keep it running without users. Safe to repeat."""
+    server = open_server(directory)
+    try:
+        # Written while we hold our share: the keeper looks for it when the last share is gone.
+        Home.at(directory).keep_flag.touch(mode=0o600)
+        return status(directory)
+    finally:
+        server.release()
+
+
+def stop(directory: str | os.PathLike[str], *, force: bool = False) -> None:
+    """Stop the server, its data written. Raises InUse, and stops nothing, while processes use it.
+
+    With `force` it stops all the same. Its users get Unavailable until somebody starts it
+    again, by `duly server start` or by opening the directory anew. Safe to repeat.
+    """
+    home = Home.at(directory)
+    with _explaining(home):
+        _stop(home, force=force)
+
+
+def _stop(home: Home, *, force: bool) -> None:
+    with contextlib.suppress(NotADirectoryError):
+        home.keep_flag.unlink(missing_ok=True)
+    if not is_locked(home.keeper_lock):
+        return
+    if force:
+        _halt(home)
+    elif _is_in_use(home):
+        raise InUse(
+            f"embedded server in {home.directory}: still used by {describe(find_users(home))}; "
+            "it stops when the last of them leaves. To stop it now: duly server stop --force"
+        )
+    _wait_until_gone(home)
+
+
+def status(directory: str | os.PathLike[str]) -> Status:
+    """Look at the server of a directory; starts nothing and creates nothing."""
+    home = Home.at(directory)
+    with _explaining(home):
+        return _look(home)
+
+
+def _look(home: Home) -> Status:
+    state = home.read_state()
+    socket = home.find_socket(state)
+    is_running = is_locked(home.keeper_lock) and probe.ping(socket) is not probe.Answer.SILENT
+    if not is_running:
+        return Status(home.directory, is_running=False, is_kept=False, data_bytes=_measure(home))
+    info = probe.read_info(socket)
+    return Status(
+        directory=home.directory,
+        is_running=True,
+        is_kept=home.keep_flag.exists(),
+        pid=state.server_pid or None,
+        keeper_pid=state.keeper_pid or None,
+        version=_name_version(info),
+        socket=socket,
+        since=_find_start(info),
+        users=find_users(home),
+        memory_bytes=int(info["used_memory"]) if "used_memory" in info else None,
+        data_bytes=_measure(home),
+    )
+
+
+def find_users(home: Home) -> tuple[User, ...] | None:
+    """Return the processes that use the server; None where the system cannot tell."""
+    pids = processes_with(home.users_lock)
+    if pids is None:
+        return None
+    others = {os.getpid(), home.read_state().keeper_pid}
+    return tuple(User(pid, _read_command(pid)) for pid in sorted(pids) if pid not in others)
+
+
+def describe(users: tuple[User, ...] | None) -> str:
+    """Return one line that names the users."""
+    if not users:
+        return "other processes" if users is None else "no other process"
+    return ", ".join(f"{user.pid} ({user.command[:60]})" for user in users)
+
+
+@contextlib.contextmanager
+def _explaining(home: Home) -> Iterator[None]:
+    """Turn what the file system refuses into an error that names the directory."""
+    try:
+        yield
+    except OSError as error:
+        raise Unavailable(f"embedded server in {home.directory}: the directory cannot be used: {error}") from error
+
+
+def _is_in_use(home: Home) -> bool:
+    """Tell whether a process has a share: then a share is free to us, but not the whole."""
+    fd = open_lock_file(home.users_lock)
+    try:
+        return not try_lock(fd) and try_lock(fd, shared=True)
+    finally:
+        os.close(fd)
+
+
+def _halt(home: Home) -> None:
+    """End the server under its users. The flag comes first: the keeper looks for it before a restart."""
+    home.halt_flag.touch(mode=0o600)
+    deadline = time.monotonic() + _HALT_TIMEOUT
+    while is_locked(home.keeper_lock):
+        try:
+            return probe.shut_down(home.find_socket(home.read_state()))
+        except OSError as error:  # also while the keeper pauses before a restart
+            if time.monotonic() > deadline:
+                home.halt_flag.unlink(missing_ok=True)
+                raise ServerError(
+                    f"embedded server in {home.directory}: it does not take the order to stop ({error}); "
+                    f"look at {home.server_log}, then end process {home.read_state().server_pid}"
+                ) from error
+        time.sleep(0.05)
+    return None
+
+
+def _wait_until_gone(home: Home) -> None:
+    deadline = time.monotonic() + STOP_TIMEOUT + 10
+    while is_locked(home.keeper_lock):
+        if time.monotonic() > deadline or (_is_in_use(home) and not home.halt_flag.exists()):
+            raise InUse(f"embedded server in {home.directory}: opened again meanwhile by {describe(find_users(home))}")
+        time.sleep(0.02)
+
+
+def _name_version(info: dict[str, str]) -> str | None:
+    for name, key in (("Valkey", "valkey_version"), ("Redis", "redis_version")):
+        if key in info:
+            return f"{name} {info[key]}"
+    return None
+
+
+def _find_start(info: dict[str, str]) -> datetime | None:
+    if "uptime_in_seconds" not in info:
+        return None
+    now = datetime.now(UTC).replace(microsecond=0)
+    return now - timedelta(seconds=int(info["uptime_in_seconds"]))
+
+
+def _measure(home: Home) -> int:
+    total = 0
+    # Redis 6.2 has one file in place of the folder.
+    for path in (*home.data_directory.glob("*"), *home.directory.glob("*.aof")):
+        with contextlib.suppress(OSError):  # a rewrite removes files while we look
+            total += path.stat().st_size
+    return total
+
+
+def _read_command(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+    return ""

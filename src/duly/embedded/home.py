@@ -1,0 +1,155 @@
+"""The directory of an embedded server: the name of every file in it, and what the keeper wrote down.
+
+Only names, paths and the state file live here; no locking and no processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import stat
+import sys
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal
+
+# sun_path holds 108 bytes on Linux and 104 elsewhere, with the closing NUL.
+MAX_SOCKET_PATH = 107 if sys.platform.startswith("linux") else 103
+
+Phase = Literal["starting", "ready", "failed", "stopped"]
+
+
+def default_directory() -> Path:
+    """Return the directory used when none is named: $DULY_HOME, else ./.duly."""
+    return Path(os.environ.get("DULY_HOME") or ".duly")
+
+
+@dataclass(frozen=True)
+class State:
+    """What the keeper last wrote down. True only while the keeper's lock is held."""
+
+    phase: Phase
+    socket: str = ""
+    """Relative to the directory where it can be: a mount may show the directory elsewhere."""
+    keeper_pid: int = 0
+    server_pid: int = 0
+    binary: str = ""
+    failure: str = ""
+    """Why the server could not be started; set in the phase "failed"."""
+
+
+@dataclass(frozen=True)
+class Home:
+    """Paths inside one directory. Locks are held by the kernel, so their files may lie around for ever."""
+
+    directory: Path
+    users_lock: Path = field(init=False)
+    """Shared by every process that uses the server; taken whole by a keeper that may stop it."""
+    keeper_lock: Path = field(init=False)
+    """Held by the one keeper."""
+    server_lock: Path = field(init=False)
+    """Held by the server process itself: two servers never write the same data."""
+
+    def __post_init__(self) -> None:
+        for name in ("users", "keeper", "server"):
+            object.__setattr__(self, f"{name}_lock", self.directory / f"{name}.lock")
+
+    @classmethod
+    def at(cls, directory: str | os.PathLike[str]) -> Home:
+        """Return the home at a path, made absolute so that every process means the same one."""
+        return cls(Path(os.path.realpath(Path(directory).expanduser())))
+
+    @property
+    def keep_flag(self) -> Path:
+        """Present: the server runs although nobody uses it."""
+        return self.directory / "keep"
+
+    @property
+    def halt_flag(self) -> Path:
+        """Present: somebody stopped the server by force; its users leave it stopped."""
+        return self.directory / "halt"
+
+    @property
+    def state_file(self) -> Path:
+        """What the keeper wrote down, for users and for `duly server status`."""
+        return self.directory / "state.json"
+
+    @property
+    def config_file(self) -> Path:
+        """Written anew at each start of the server."""
+        return self.directory / "server.conf"
+
+    @property
+    def extra_config_file(self) -> Path:
+        """Settings of the user's own, read at each start of the server."""
+        return self.directory / "duly.conf"
+
+    @property
+    def server_log(self) -> Path:
+        """All that the server prints, errors before its start included."""
+        return self.directory / "server.log"
+
+    @property
+    def keeper_log(self) -> Path:
+        """Starts, ends and restarts of the server."""
+        return self.directory / "keeper.log"
+
+    @property
+    def data_directory(self) -> Path:
+        """The append-only file: your messages."""
+        return self.directory / "appendonlydir"
+
+    def make(self) -> None:
+        """Create the directory for its owner alone. One that exists keeps its mode: the files in it are private."""
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def read_state(self) -> State:
+        """Return what the keeper wrote; "stopped" when there is nothing readable."""
+        try:
+            fields = json.loads(self.state_file.read_bytes())
+            return State(**fields)
+        except (OSError, ValueError, TypeError):
+            return State("stopped")
+
+    def write_state(self, state: State) -> None:
+        """Replace the state in one step. Only the holder of the keeper's lock may call this."""
+        new = self.state_file.with_suffix(".new")
+        new.write_text(json.dumps(asdict(state)) + "\n")
+        new.replace(self.state_file)
+
+    def choose_socket(self) -> Path:
+        """Return the socket's path: in the directory, or in a private temporary one if that is too long."""
+        inside = self.directory / "server.sock"
+        if len(os.fsencode(inside)) <= MAX_SOCKET_PATH:
+            return inside
+        return self._short_directory() / "server.sock"
+
+    def name_socket(self, socket: Path) -> str:
+        """Return the socket's path as it is written down."""
+        return socket.name if socket.parent == self.directory else str(socket)
+
+    def find_socket(self, state: State) -> str:
+        """Return the path to connect to, empty when none was written down."""
+        return str(self.directory / state.socket) if state.socket else ""
+
+    def drop_short_directory(self, socket: Path) -> None:
+        """Remove the temporary directory of the socket, if it has one and it is empty."""
+        if socket.parent != self.directory:
+            with contextlib.suppress(OSError):
+                socket.parent.rmdir()
+
+    def _short_directory(self) -> Path:
+        digest = hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:16]
+        short = Path(tempfile.gettempdir()) / f"duly-{os.getuid()}-{digest}"
+        short.mkdir(mode=0o700, exist_ok=True)
+        # The temporary directory is open to all: a directory that somebody else put
+        # there, or a link, could lead us to a server that is not ours.
+        found = short.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+            raise PermissionError(f"{short} is not a private directory of this user; remove it")
+        if len(os.fsencode(short / "server.sock")) > MAX_SOCKET_PATH:
+            raise OSError(f"{short} is too long for a unix socket; set TMPDIR to a shorter path")
+        return short

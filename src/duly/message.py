@@ -1,0 +1,180 @@
+"""What looking at a queue shows: plain frozen values. Times are aware datetimes, durations seconds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One error that a consumer reported of a message."""
+
+    at: datetime
+    attempt: int
+    consumer: str
+    error: str
+    traceback: str
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message, as it was at the moment of looking."""
+
+    id: str
+    queue: str
+    state: Literal["ready", "delayed", "leased", "parked", "dead", "done"]
+    body: Any
+    """Decoded; the raw bytes when it does not decode; None when the body was lost."""
+    raw: bytes | None
+    headers: Mapping[str, str]
+    key: str | None
+    priority: int
+    sent_at: datetime | None
+    due_at: datetime | None
+    failures: int
+    crashes: int
+    defers: int
+    releases: int
+    consumer: str | None = None
+    """Who holds it, when leased."""
+    deadline: datetime | None = None
+    """When its lease runs out, when leased."""
+    fence: int | None = None
+    reason: str | None = None
+    """Why it is dead."""
+    finished_at: datetime | None = None
+    """When it died or was finished."""
+    errors: tuple[Failure, ...] = ()
+    cursor: tuple[int, int] = field(default=(0, 0), repr=False, compare=False)
+    """Its place in its list (score, priority): `list(after=message)` goes on behind it."""
+
+    @property
+    def attempt(self) -> int:
+        """The number of the current or next delivery that counts."""
+        return self.failures + self.crashes + 1
+
+    @property
+    def deliveries(self) -> int:
+        """How often it was handed out."""
+        returned = self.failures + self.crashes + self.defers + self.releases
+        return returned + (1 if self.state == "leased" else 0)
+
+
+@dataclass(frozen=True)
+class Stats:
+    """A queue at one moment, by the server's clock, and what it counted since it exists."""
+
+    ready: int
+    delayed: int
+    leased: int
+    parked: int
+    dead: int
+    done: int
+    oldest_age: float
+    """Seconds that the ready message that waits longest has been due; 0 when none is ready."""
+    lateness: float
+    """Seconds that the most overdue message of the last claim was late."""
+    next_due_in: float | None
+    """Seconds to the next delayed message; None without one."""
+    paused: str | None
+    """Who paused the queue; None when it is open."""
+    bytes: int
+    """Stored bytes of what is live."""
+    dead_bytes: int
+    done_bytes: int
+    sent: int
+    delivered: int
+    acked: int
+    retried: int
+    deferred: int
+    released: int
+    recycled: int
+    crashed: int
+    """Leases that ran out."""
+    buried: int
+    """Messages that died, redriven ones included."""
+    redriven: int
+    cancelled: int
+    expired: int
+    dropped: int
+    purged: int
+    moved: int
+    trimmed: int
+    """Dead letters that went because of `dead=Keep(...)`."""
+    done_trimmed: int
+    duplicates: int
+    """Sends that stored nothing, because of their dedup value or id."""
+    replaced: int
+    corrected: int
+    """What an audit with repair added, so that the accounts are right again."""
+
+    @property
+    def live(self) -> int:
+        """All that is not over."""
+        return self.ready + self.delayed + self.leased + self.parked
+
+
+@dataclass(frozen=True)
+class PendingMessage:
+    """One lease that is out."""
+
+    id: str
+    consumer: str
+    fence: int
+    deadline: datetime
+    deadline_in: float
+    """Seconds to the deadline; negative when it has passed and nobody took the message over yet."""
+    attempt: int
+    deliveries: int
+
+
+@dataclass(frozen=True)
+class Pending:
+    """Who holds what, like XPENDING."""
+
+    total: int
+    min_id: str | None
+    max_id: str | None
+    consumers: Mapping[str, int]
+    messages: tuple[PendingMessage, ...]
+    """The first ones, by deadline."""
+
+
+@dataclass(frozen=True)
+class AuditFault:
+    """One thing that is wrong in a queue: somebody else changed its keys, or the server lost data."""
+
+    id: str
+    what: str
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The accounts of a queue.
+
+    `sent + corrected = acked + expired + cancelled + dropped + purged + moved + trimmed + dead + live`,
+    and each id in exactly one place.
+    """
+
+    queue: str
+    stats: Stats
+    checked: int
+    """Ids that were looked at, each as often as it was met."""
+    faults: tuple[AuditFault, ...]
+    repaired: bool
+
+    @property
+    def difference(self) -> int:
+        """What came in minus what can be accounted for: 0 when the accounts are right."""
+        s = self.stats
+        gone = s.acked + s.expired + s.cancelled + s.dropped + s.purged + s.moved + s.trimmed
+        return s.sent + s.corrected - gone - s.dead - s.live
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found and the accounts are right."""
+        return not self.faults and self.difference == 0
+
+    def __bool__(self) -> bool:
+        return self.ok

@@ -1,0 +1,284 @@
+"""What users say about queues, messages and retries: frozen values, checked when made.
+
+Nothing here knows a server. Durations are seconds, as a number or a timedelta.
+"""
+
+import math
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal
+
+from duly.errors import InvalidName, UsageError
+
+Seconds = float | int | timedelta
+OnFull = Literal["raise", "block", "drop_oldest"]
+OnDead = Literal["continue", "block"]
+Durable = Literal["fsync", "replica"] | int | None
+
+MAX_DELAY: Final = 10 * 366 * 86400.0
+"""Ten years, in seconds: anything later is taken for a mistake in units."""
+
+MAX_BATCH: Final = 1000
+"""Messages in one script call: far below the 8,000 values that Lua can unpack."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class Unchanged:
+    """The type of UNCHANGED."""
+
+    def __repr__(self) -> str:
+        return "UNCHANGED"
+
+
+UNCHANGED: Final = Unchanged()
+"""`d.recycle(body=UNCHANGED)`: the message keeps its body."""
+
+
+def checked_name(name: object, what: str = "queue") -> str:
+    """Return `name` if it may be part of a key."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidName(
+            f"{name!r} is not a {what} name: use 1 to 128 letters, digits, '.', '_' or '-', "
+            "beginning with a letter or digit"
+        )
+    return name
+
+
+def checked_seconds(value: object, what: str, *, least: float = 0.0) -> float:
+    """Return a duration in seconds, refusing what is not finite, below `least` or absurd."""
+    if isinstance(value, timedelta):
+        seconds = value.total_seconds()
+    elif isinstance(value, bool) or not isinstance(value, int | float):
+        raise UsageError(f"{what} must be seconds or a timedelta, not {value!r}")
+    else:
+        try:
+            seconds = float(value)
+        except OverflowError:
+            raise UsageError(f"{what} must be at most ten years, not {value!r}") from None
+    if not math.isfinite(seconds) or seconds < least:
+        raise UsageError(f"{what} must be a finite number of at least {least:g} seconds, not {value!r}")
+    if seconds > MAX_DELAY:
+        raise UsageError(f"{what} must be at most ten years, not {value!r} seconds")
+    return seconds
+
+
+def checked_positive_seconds(value: object, what: str) -> float:
+    """Return a duration that is more than zero."""
+    seconds = checked_seconds(value, what)
+    if seconds < 1e-6:
+        raise UsageError(f"{what} must be more than 0 seconds, not {value!r}")
+    return seconds
+
+
+def checked_epoch(value: object, what: str = "at") -> float:
+    """Return a point in time as seconds since the epoch."""
+    if isinstance(value, datetime):
+        if value.tzinfo is None or value.utcoffset() is None:
+            raise UsageError(f"{what}={value!r} has no time zone: use an aware datetime")
+        value = value.timestamp()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UsageError(f"{what} must be an aware datetime or epoch seconds, not {value!r}")
+    try:
+        seconds = float(value)
+    except OverflowError:
+        seconds = math.inf
+    if not math.isfinite(seconds) or seconds < 0:
+        raise UsageError(f"{what} must be a finite point in time after 1970, not {value!r}")
+    return seconds
+
+
+def checked_count(value: object, what: str, *, least: int = 1, most: int | None = None) -> int:
+    """Return a whole number within its bounds."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UsageError(f"{what} must be a whole number, not {value!r}")
+    if value < least or (most is not None and value > most):
+        bounds = f"at least {least}" if most is None else f"from {least} to {most}"
+        raise UsageError(f"{what} must be {bounds}, not {value!r}")
+    return value
+
+
+def _checked_choice(value: object, what: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise UsageError(f"{what} must be one of {', '.join(map(repr, choices))}, not {value!r}")
+
+
+@dataclass(frozen=True)
+class Retry:
+    """When a failed message comes back, and how often.
+
+    `Retry()` waits 1, 2, 4, 8 s and gives up at the fifth failure. `factor < 1` decays.
+    `Retry(delays=[120, 600])` is an explicit list; `Retry(delay=f)` asks `f(attempt)` for seconds.
+    """
+
+    attempts: int | None = None
+    """Deliveries that may fail before the message is dead; 1 means never again. Default 5, or len(delays) + 1."""
+
+    first: Seconds = 1.0
+    """Seconds before the second attempt."""
+
+    factor: float = 2.0
+    """What each further delay is multiplied with."""
+
+    max: Seconds = 3600.0
+    """The longest delay, in seconds."""
+
+    jitter: float = 0.1
+    """Spread: a delay d becomes a random one within d * (1 ± jitter). 0 to 1. Not for `delays`."""
+
+    delays: Sequence[Seconds] | None = None
+    """Explicit delays; the last one repeats when `attempts` is larger."""
+
+    delay: Callable[[int], Seconds] | None = None
+    """Your own: the number of the attempt that failed (1, 2 ...) -> seconds. Not stored with a message."""
+
+    def __post_init__(self) -> None:
+        checked_seconds(self.first, "Retry.first")
+        checked_seconds(self.max, "Retry.max")
+        if isinstance(self.factor, bool) or not isinstance(self.factor, int | float):
+            raise UsageError(f"Retry.factor must be a number, not {self.factor!r}")
+        if not math.isfinite(self.factor) or self.factor < 0:
+            raise UsageError(f"Retry.factor must be finite and not negative, not {self.factor!r}")
+        if (
+            isinstance(self.jitter, bool)
+            or not isinstance(self.jitter, int | float)
+            or not 0 <= self.jitter <= 1
+        ):
+            raise UsageError(f"Retry.jitter must be from 0 to 1, not {self.jitter!r}")
+        if self.delay is not None and not callable(self.delay):
+            raise UsageError(f"Retry.delay must be a callable, not {self.delay!r}")
+        if self.delays is not None:
+            if not self.delays:
+                raise UsageError("Retry.delays must not be empty: for no retries use Retry(attempts=1)")
+            object.__setattr__(self, "delays", tuple(checked_seconds(d, "Retry.delays") for d in self.delays))
+        if self.attempts is None:
+            object.__setattr__(self, "attempts", 5 if self.delays is None else len(self.delays) + 1)
+        checked_count(self.attempts, "Retry.attempts")
+
+    def is_last(self, attempt: int) -> bool:
+        """Whether a failure of this attempt makes the message dead."""
+        assert self.attempts is not None
+        return attempt >= self.attempts
+
+    def delay_after(self, attempt: int, spread: Callable[[float, float], float] = random.uniform) -> float:
+        """Seconds to wait after `attempt` (1, 2 ...) has failed."""
+        if self.delay is not None:
+            return checked_seconds(self.delay(attempt), "Retry.delay()")
+        if self.delays is not None:
+            chosen = self.delays[min(attempt, len(self.delays)) - 1]
+            return checked_seconds(chosen, "Retry.delays")
+        longest = checked_seconds(self.max, "Retry.max")
+        try:
+            plain = checked_seconds(self.first, "Retry.first") * self.factor ** (attempt - 1)
+        except OverflowError:
+            plain = longest
+        plain = min(plain, longest)
+        if not self.jitter or not plain:
+            return plain
+        return min(spread(plain * (1 - self.jitter), plain * (1 + self.jitter)), longest)
+
+
+@dataclass(frozen=True)
+class Keep:
+    """How much is kept of what is over: the oldest goes first, and what goes is counted as trimmed."""
+
+    count: int | None = None
+    """Messages at the most; None: any number."""
+
+    age: Seconds | None = None
+    """Seconds at the most; None: for ever."""
+
+    bytes: int | None = None
+    """Bytes of stored messages at the most; None: any number."""
+
+    def __post_init__(self) -> None:
+        if self.count is not None:
+            checked_count(self.count, "Keep.count", least=0)
+        if self.age is not None:
+            checked_seconds(self.age, "Keep.age")
+        if self.bytes is not None:
+            checked_count(self.bytes, "Keep.bytes", least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueOptions:
+    """One process's view of a queue. Not stored: processes that differ are no error."""
+
+    type: Any = None
+    """Bodies are checked against it when sent and decoded to it when received."""
+
+    lease: Seconds = 30.0
+    """Seconds a silent consumer keeps a message."""
+
+    max_runtime: Seconds | None = None
+    """Renewal stops after this long; None: no cap."""
+
+    retry: Retry = Retry()
+    """For messages that carry no policy of their own."""
+
+    crash_limit: int = 3
+    """Leases lost before a message is dead."""
+
+    max_length: int | None = None
+    """Live messages at the most."""
+
+    max_bytes: int | None = None
+    """Bytes of live messages at the most."""
+
+    on_full: OnFull = "raise"
+    """What a send does then."""
+
+    dedup_for: Seconds = 300.0
+    """Default window of `dedup=`, in seconds."""
+
+    on_dead: OnDead = "continue"
+    """What a dead message does to its lane."""
+
+    dead: Keep = Keep(count=10_000, age=30 * 86400)
+    """Dead letters kept."""
+
+    done: Keep | None = None
+    """Finished messages kept; None: none."""
+
+    max_message_bytes: int = 1 << 20
+    """The largest body, encoded."""
+
+    def __post_init__(self) -> None:
+        checked_positive_seconds(self.lease, "lease")
+        if self.max_runtime is not None:
+            checked_positive_seconds(self.max_runtime, "max_runtime")
+        if not isinstance(self.retry, Retry):
+            raise UsageError(f"retry must be a duly.Retry, not {self.retry!r}")
+        checked_count(self.crash_limit, "crash_limit")
+        for name in ("max_length", "max_bytes"):
+            if getattr(self, name) is not None:
+                checked_count(getattr(self, name), name)
+        _checked_choice(self.on_full, "on_full", ("raise", "block", "drop_oldest"))
+        _checked_choice(self.on_dead, "on_dead", ("continue", "block"))
+        checked_positive_seconds(self.dedup_for, "dedup_for")
+        for name in ("dead", "done"):
+            keep = getattr(self, name)
+            if not isinstance(keep, Keep) and not (name == "done" and keep is None):
+                raise UsageError(f"{name} must be a duly.Keep, not {keep!r}")
+        checked_count(self.max_message_bytes, "max_message_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A body with its options, for `send_many` and `commit`. The options are those of `queue.send`."""
+
+    body: Any
+    delay: Seconds | None = None
+    at: datetime | float | int | None = None
+    key: str | None = None
+    priority: int = 0
+    dedup: str | None = None
+    dedup_for: Seconds | None = None
+    replace: bool = False
+    ttl: Seconds | None = None
+    headers: Mapping[str, str] | None = None
+    retry: Retry | None = None
+    id: str | None = None

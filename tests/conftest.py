@@ -1,0 +1,78 @@
+"""Servers shared by a test session, and a fresh queue name for every test. Nothing here is ever flushed."""
+
+import os
+import re
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.binaries import KINDS, Kind, ServerMissing, find_binary
+from tests.clock import ServerClock
+from tests.servers import Server, die_with_parent
+
+StartedServer = Callable[[Kind], Server]
+
+
+def need(kind: Kind) -> None:
+    """Skip the test when this machine lacks the server; in CI that is a failure."""
+    try:
+        find_binary(kind)
+    except ServerMissing as missing:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(str(missing))
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[StartedServer]:
+    """Give the session's one server of a kind. Do not stop, flush or reconfigure it: start your own."""
+    started: dict[Kind, Server] = {}
+
+    def get(kind: Kind) -> Server:
+        need(kind)
+        if kind not in started:
+            started[kind] = Server(kind)
+        return started[kind]
+
+    yield get
+    for one in started.values():
+        one.close()
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    """Run the test once for each kind of server, for tests that start their own."""
+    need(request.param)
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture(params=("memory", *KINDS))
+def backend(request: pytest.FixtureRequest, server: StartedServer) -> str:
+    """Run the test once on each engine, and give the URL to reach it."""
+    return "memory://" if request.param == "memory" else server(request.param).url
+
+
+@pytest.fixture
+def queue_name(request: pytest.FixtureRequest) -> str:
+    """Give a name that no other test uses, and that says which test it was."""
+    words = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name).strip("-")
+    return f"{words[:80]}-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def server_clock() -> Iterator[ServerClock]:
+    """Give a clock for a server of your own: `Server(kind, environment=server_clock.environment())`."""
+    with ServerClock() as clock:
+        yield clock
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):  # under xdist: a killed run takes its workers, and they their servers
+        die_with_parent()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for kind in KINDS:
+        try:
+            find_binary(kind)
+        except ServerMissing as missing:
+            terminalreporter.write_line(f"!!! WARNING: {missing}. Its tests did not run.", red=True, bold=True)

@@ -1,0 +1,85 @@
+"""Processes that use a server, for the tests to start, tell and kill."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from duly.embedded.locks import is_locked
+
+if TYPE_CHECKING:
+    from duly.embedded.home import Home
+
+GivePid = Callable[[], int]
+KillKeeper = Callable[..., None]
+Wait = Callable[[], None]
+
+DEADLINE = 30.0
+OWNER = Path(__file__).with_name("owner.py")
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {DEADLINE} s until {what}"
+        time.sleep(0.01)
+
+
+def is_gone(home: Home) -> bool:
+    return not is_locked(home.keeper_lock) and not is_locked(home.server_lock)
+
+
+class Owner:
+    """A process that uses the server; see owner.py for what it can be told."""
+
+    def __init__(self, directory: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(OWNER), str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.pid = self.process.pid
+
+    def tell(self, command: str) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+
+    def hear(self) -> str:
+        assert self.process.stdout
+        return self.process.stdout.readline().strip()
+
+    def ask(self, command: str) -> str:
+        self.tell(command)
+        return self.hear()
+
+    def run(self, command: str) -> str:
+        """Send a command to the server from this process."""
+        return self.ask(f"run {command}")
+
+    def leave(self) -> None:
+        """End in order."""
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.close()
+        assert self.process.wait(DEADLINE) == 0
+        self.process.stdout.close()
+
+    def kill(self) -> None:
+        """End by kill -9."""
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.kill()
+        self.process.wait(DEADLINE)
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+        self.process.stdout.close()
+
+
+class NewOwner(Protocol):
+    """What the fixture `new_owner` gives."""
+
+    def __call__(self, *, opened: bool = True) -> Owner: ...

@@ -1,0 +1,126 @@
+"""`duly server start|stop|status`, through real processes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from duly.embedded.locks import is_locked
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from duly.embedded.home import Home
+    from tests.embedded.processes import GivePid, NewOwner, Wait
+
+pytestmark = pytest.mark.fault
+
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def run_python(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def duly(home: Home) -> Command:
+    """Run `duly server VERB` on the directory."""
+    return lambda verb, *options: run_python("-m", "duly.cli", "server", verb, "--dir", str(home.directory), *options)
+
+
+def test_start_keeps_the_server_without_users_until_stop(
+    home: Home, duly: Command, new_owner: NewOwner, ended: Wait
+) -> None:
+    assert duly("start").returncode == 0
+    owner = new_owner()
+    owner.run("SET a 1")
+    owner.leave()
+    found = json.loads(duly("status", "--json").stdout)
+    assert found["state"] == "running"
+    assert found["users"] == []
+    assert found["kept"] is True
+
+    assert duly("stop").returncode == 0
+
+    assert not is_locked(home.keeper_lock)
+    assert "stopped" in duly("status").stdout
+
+
+def test_status_tells_what_runs(home: Home, duly: Command, new_owner: NewOwner, server_pid: GivePid) -> None:
+    owner = new_owner()
+
+    found = json.loads(duly("status", "--json").stdout)
+
+    assert found["pid"] == server_pid()
+    assert found["keeper_pid"] == home.read_state().keeper_pid
+    assert found["version"].startswith(("Valkey ", "Redis "))
+    assert found["socket"] == str(home.directory / "server.sock")
+    assert [user["pid"] for user in found["users"]] == [owner.pid]
+    assert found["memory"] > 0
+    assert found["data"] > 0
+    assert found["since"].endswith("+00:00")
+    assert found["kept"] is False
+
+
+def test_status_of_nothing_creates_nothing(home: Home, duly: Command) -> None:
+    result = duly("status")
+
+    assert result.returncode == 0
+    assert "stopped" in result.stdout
+    assert not home.directory.exists()
+
+
+def test_stop_leaves_a_server_that_is_used_and_says_by_whom(home: Home, duly: Command, new_owner: NewOwner) -> None:
+    owner = new_owner()
+
+    result = duly("stop")
+
+    assert result.returncode == 1
+    assert str(owner.pid) in result.stderr
+    assert "Traceback" not in result.stderr
+    assert owner.run("SET a 1") == "+OK"
+
+
+def test_stop_by_force_ends_it_under_its_users(home: Home, duly: Command, new_owner: NewOwner) -> None:
+    owner = new_owner()
+    owner.run("SET a 1")
+
+    result = duly("stop", "--force")
+
+    assert result.returncode == 0, result.stderr
+    assert str(owner.pid) in result.stderr
+    assert not is_locked(home.server_lock)
+    assert owner.ask("ensure").startswith("Unavailable")
+    assert new_owner().run("GET a") == "$1 1"  # whoever opens it anew starts it
+    assert owner.ask("ensure") == "running"
+
+
+def test_start_and_stop_may_be_repeated(home: Home, duly: Command) -> None:
+    assert [duly(verb).returncode for verb in ("start", "start", "stop", "stop")] == [0, 0, 0, 0]
+
+
+def test_misuse_is_2_and_failure_is_1(home: Home, duly: Command, tmp_path: Path) -> None:
+    assert duly("status", "--no-such-option").returncode == 2
+    (tmp_path / "d").touch()
+
+    failed = duly("start")
+
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("duly: embedded server in ")
+    assert duly("status").returncode == 0
+    (tmp_path / "d").unlink()
+
+
+def test_without_typer_the_command_says_what_to_install() -> None:
+    code = "import sys; sys.modules['typer'] = None; from duly.cli import main; main()"
+
+    result = run_python("-c", code)
+
+    assert result.returncode == 1
+    assert result.stderr.strip() == 'duly: the command line needs its extra: pip install "duly[cli]"'

@@ -1,0 +1,150 @@
+"""Real servers for tests: started on free ports in a directory of their own, gone when the test run is."""
+
+import atexit
+import ctypes
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from tests.binaries import Kind, find_binary
+
+LOOPBACK = "127.0.0.1"
+START_TIMEOUT = 20.0
+_libc = ctypes.CDLL(None)  # loaded before a fork, not after
+
+
+class Server:
+    """One server process. A value in `config` is written to its configuration file as it stands.
+
+    Start it in the main thread: the kernel ends it when the thread that started it ends.
+    """
+
+    def __init__(self, kind: Kind, config: Mapping[str, str] = {}, environment: Mapping[str, str] = {}) -> None:
+        self.kind = kind
+        self.binary = find_binary(kind)
+        self.environment = dict(environment)
+        self.directory = Path(tempfile.mkdtemp(prefix="duly-"))
+        self.socket = self.directory / "server.sock"
+        self.port = _free_port()
+        self.config = {
+            "bind": LOOPBACK,
+            "port": str(self.port),
+            "unixsocket": str(self.socket),
+            "dir": str(self.directory),
+            "save": '""',
+            "appendonly": "no",
+            **config,
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+        atexit.register(self.close)
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"redis://{LOOPBACK}:{self.port}/0"
+
+    @property
+    def unix_url(self) -> str:
+        return f"unix://{self.socket}?db=0"
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise RuntimeError("the server is not running")
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start and wait until it answers, with its data loaded."""
+        lines = (f"{name} {value}\n" for name, value in self.config.items())
+        (self.directory / "server.conf").write_text("".join(lines))
+        with (self.directory / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [self.binary, "server.conf"],
+                cwd=self.directory,
+                env={**os.environ, **self.environment},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # an interrupt at the keyboard is for pytest, which stops us in order
+                preexec_fn=die_with_parent,  # noqa: PLW1509, one system call, no locks
+            )
+        deadline = time.monotonic() + START_TIMEOUT
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill9()
+                log_tail = (self.directory / "server.log").read_text(errors="replace")[-2000:]
+                raise RuntimeError(f"{self.kind} did not start:\n{log_tail}")
+            time.sleep(0.01)
+
+    def kill9(self) -> None:
+        """End it as a crash would. The files stay."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End it in order. The files stay."""
+        self._end(signal.SIGTERM)
+
+    def restart(self) -> None:
+        """Start again on the same files and ports, after a stop if it runs."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """End it and remove its files."""
+        self.kill9()
+        shutil.rmtree(self.directory, ignore_errors=True)
+        atexit.unregister(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(number)
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:  # stopped by SIGSTOP, or saving a lot
+                process.kill()
+                process.wait()
+
+    def _answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(1)
+            try:
+                connection.connect(str(self.socket))
+                connection.sendall(b"PING\r\n")
+                return connection.recv(64).startswith((b"+PONG", b"-NOAUTH"))
+            except OSError:
+                return False
+
+
+def _free_port() -> int:
+    # Below the range from which the kernel gives out ports, so that no client can take ours between
+    # a stop and a start; 10,000 above it must be free, too: there a cluster node has its bus.
+    for port in random.sample(range(10_000, 22_000), 100):
+        try:
+            for candidate in (port, port + 10_000):
+                with socket.socket() as probe:
+                    probe.bind((LOOPBACK, candidate))
+        except OSError:
+            continue
+        return port
+    raise RuntimeError("no free port")
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the thread that started it ends."""
+    if sys.platform == "linux":
+        _libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
