@@ -14,7 +14,7 @@ from typing import Self
 
 import pytest
 
-_SHIFT = struct.Struct("=q")  # microseconds, as clock_shim.c reads it
+_SETTING = struct.Struct("=qq")  # shift and frozen time, in microseconds, as clock_shim.c reads them
 
 
 class ServerClock:
@@ -24,8 +24,8 @@ class ServerClock:
         self._library = _compiled_shim()
         handle, name = tempfile.mkstemp(prefix="duly-clock-")
         self._file = Path(name)
-        os.write(handle, _SHIFT.pack(0))
-        self._memory = mmap.mmap(handle, _SHIFT.size)
+        os.write(handle, _SETTING.pack(0, 0))
+        self._memory = mmap.mmap(handle, _SETTING.size)
         os.close(handle)
 
     def environment(self) -> dict[str, str]:
@@ -34,10 +34,15 @@ class ServerClock:
 
     def step(self, seconds: float) -> None:
         """Move the clock forward, or back, and return when the server must have seen it."""
-        (shift,) = _SHIFT.unpack(self._memory[:])
-        self._memory[:] = _SHIFT.pack(shift + round(seconds * 1_000_000))
+        shift, frozen = _SETTING.unpack(self._memory[:])
+        self._memory[:] = _SETTING.pack(shift + round(seconds * 1_000_000), frozen)
         # Valkey looks once a millisecond and counts on from there with the processor's counter.
         time.sleep(0.002)
+
+    def freeze(self, us: int) -> None:
+        """Stop the clock at this time, in microseconds since the epoch."""
+        shift, _ = _SETTING.unpack(self._memory[:])
+        self._memory[:] = _SETTING.pack(shift, us)
 
     def close(self) -> None:
         self._memory.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import time
 
 from duly.embedded import EmbeddedServer, open_server
 from duly.errors import DulyError
@@ -54,6 +55,8 @@ def cycle(directory: str, name: str, count: int) -> str:
         server = open_server(directory)
         write(server, f"SADD {name} {number}")
         server.release()
+        # From at once to after the stop, so that arrivals fall into every part of it.
+        time.sleep(number % 6 * 0.01)
     return "done"
 
 

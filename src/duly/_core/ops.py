@@ -4,7 +4,7 @@ One function a script, in the order of docs/protocol.md. Units here are those of
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from duly import _lua
 from duly._core import codec, replies
@@ -20,8 +20,19 @@ Then = Literal["watch", "pass", "leave"]
 _CHECKED: Final = codec.FLAG_DEDUP | codec.FLAG_OWN_ID
 
 
-class Settle:
+class Held(Protocol):
     """The lease of one delivery: which message, and the fence that proves it."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def fence(self) -> int: ...
+    @property
+    def priority(self) -> int: ...
+
+
+class Settle:
+    """A lease without its delivery: a receipt that came from elsewhere."""
 
     __slots__ = ("fence", "id", "priority")
 
@@ -61,7 +72,7 @@ def claim(
     return Call(_lua.script("claim"), keys, args, replies.claimed)
 
 
-def ack(keys: QueueKeys, options: QueueOptions, settles: Sequence[Settle]) -> Call[list[int]]:
+def ack(keys: QueueKeys, options: QueueOptions, settles: Sequence[Held]) -> Call[list[int]]:
     """Finish messages."""
     keep = options.done
     args: list[Arg] = [0, -1, -1, -1] if keep is None else [1, *_bounds(keep)]
@@ -71,31 +82,31 @@ def ack(keys: QueueKeys, options: QueueOptions, settles: Sequence[Settle]) -> Ca
 
 
 def retry(
-    keys: QueueKeys, settles: Sequence[tuple[Settle, float, str, str]]
+    keys: QueueKeys, settles: Sequence[tuple[Held, float, str, str]]
 ) -> Call[list[int]]:
     """Count a failure, and come back after a delay."""
     rows = [(settle, (microseconds(delay), error, traceback)) for settle, delay, error, traceback in settles]
     return _giving_back("retry", keys, rows)
 
 
-def defer(keys: QueueKeys, settles: Sequence[tuple[Settle, float]]) -> Call[list[int]]:
+def defer(keys: QueueKeys, settles: Sequence[tuple[Held, float]]) -> Call[list[int]]:
     """Come back after a delay."""
     return _giving_back("defer", keys, [(settle, (microseconds(delay),)) for settle, delay in settles])
 
 
-def release(keys: QueueKeys, settles: Sequence[Settle]) -> Call[list[int]]:
+def release(keys: QueueKeys, settles: Sequence[Held]) -> Call[list[int]]:
     """Give messages back to their own place."""
     return _giving_back("release", keys, [(settle, ()) for settle in settles])
 
 
-def recycle(keys: QueueKeys, settles: Sequence[tuple[Settle, float, bytes]]) -> Call[list[int]]:
+def recycle(keys: QueueKeys, settles: Sequence[tuple[Held, float, bytes]]) -> Call[list[int]]:
     """Finish messages and put them back as new; an empty part leaves the body as it is."""
     rows = [(settle, (microseconds(delay), part)) for settle, delay, part in settles]
     return _giving_back("recycle", keys, rows)
 
 
 def reject(
-    keys: QueueKeys, options: QueueOptions, settles: Sequence[tuple[Settle, str, bool, str, str]]
+    keys: QueueKeys, options: QueueOptions, settles: Sequence[tuple[Held, str, bool, str, str]]
 ) -> Call[list[int]]:
     """Make messages dead: reason, whether a failure is counted, error, traceback."""
     args: list[Arg] = [*_bounds(options.dead)]
@@ -104,7 +115,7 @@ def reject(
     return Call(_lua.script("reject"), keys, args, replies.lost_positions)
 
 
-def extend(keys: QueueKeys, settles: Sequence[tuple[Settle, float]]) -> Call[list[int]]:
+def extend(keys: QueueKeys, settles: Sequence[tuple[Held, float]]) -> Call[list[int]]:
     """Let leases run anew."""
     args: list[Arg] = []
     for settle, lease in settles:
@@ -125,6 +136,11 @@ def reschedule(keys: QueueKeys, id_: str, when: str) -> Call[bool]:
 def redrive(keys: QueueKeys, limit: int) -> Call[tuple[int, int]]:
     """Put dead letters back to work."""
     return Call(_lua.script("redrive"), keys, [EVERY_PRIORITY, limit], replies.pair)
+
+
+def wake(keys: QueueKeys) -> Call[bool]:
+    """Hand a token on."""
+    return Call(_lua.script("wake"), keys, [], replies.is_one)
 
 
 def pause(keys: QueueKeys, by: str) -> Call[bool]:
@@ -200,7 +216,7 @@ def _digits(messages: Sequence[Outgoing]) -> str:
     return "".join(sorted({str(message.priority) for message in messages}, reverse=True))
 
 
-def _giving_back(verb: str, keys: QueueKeys, rows: Sequence[tuple[Settle, tuple[Any, ...]]]) -> Call[list[int]]:
+def _giving_back(verb: str, keys: QueueKeys, rows: Sequence[tuple[Held, tuple[Any, ...]]]) -> Call[list[int]]:
     digits = "".join(sorted({str(settle.priority) for settle, _ in rows}, reverse=True))
     args: list[Arg] = [digits]
     for settle, rest in rows:

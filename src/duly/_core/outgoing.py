@@ -1,20 +1,30 @@
 """A message on its way in: options checked, body encoded, ready for a send script."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from duly._core import codec
 from duly.errors import CodecError, TooLarge, UsageError
-from duly.options import MAX_DELAY, QueueOptions, Retry, Seconds, Send, checked_count, checked_epoch
-from duly.options import checked_positive_seconds, checked_seconds
+from duly.options import (
+    MAX_BATCH,
+    MAX_DELAY,
+    QueueOptions,
+    Retry,
+    Seconds,
+    Send,
+    checked_count,
+    checked_epoch,
+    checked_positive_seconds,
+    checked_seconds,
+)
 
 NOW: Final = "0"
 MAX_TEXT_BYTES: Final = 1024
 """Ids, keys and dedup values at the most."""
 
-_PLAIN: Final = Send(None)
+MAX_CALL_BYTES: Final = 4 << 20
 
 
 class Outgoing(NamedTuple):
@@ -25,6 +35,19 @@ class Outgoing(NamedTuple):
     when: str
     flags: int
     priority: int
+
+
+def batches(messages: Sequence[Outgoing]) -> list[list[Outgoing]]:
+    """Cut messages into calls of bounded number and size."""
+    found: list[list[Outgoing]] = []
+    size = MAX_CALL_BYTES
+    for message in messages:
+        if not found or size + len(message.part) > MAX_CALL_BYTES or len(found[-1]) == MAX_BATCH:
+            found.append([])
+            size = 0
+        found[-1].append(message)
+        size += len(message.part)
+    return found
 
 
 def microseconds(seconds: float) -> int:

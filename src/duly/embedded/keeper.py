@@ -127,10 +127,11 @@ class Keeper:
     def _pause(self, lasted: float) -> bool:
         """Wait longer after each short run. False: nobody uses the server any more."""
         self._short_runs = 0 if lasted > _HEALTHY_AFTER else self._short_runs + 1
-        seconds = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (self._short_runs - 2))
+        # The first restart comes at once; ten doublings are far beyond the longest pause.
+        doublings = min(self._short_runs, 12) - 2
+        seconds = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**doublings) if doublings >= 0 else 0.001
         try:
-            # The first restart comes at once. Only UNUSED can arrive here: no server runs.
-            return self._events.get(timeout=seconds if self._short_runs > 1 else 0.001) is not Event.UNUSED
+            return self._events.get(timeout=seconds) is not Event.UNUSED  # nothing else comes while no server runs
         except Empty:
             return True
 

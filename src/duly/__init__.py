@@ -1,0 +1,75 @@
+"""Duly: a reliable and delayed message queue on Redis and Valkey.
+
+`duly.Duly()` opens a server, `app.queue(name)` names a queue; see the README for the rest.
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from duly._async.app import AsyncDuly
+from duly._async.delivery import AsyncDelivery
+from duly._async.queue import AsyncQueue
+from duly._sync.app import Duly
+from duly._sync.delivery import Delivery
+from duly._sync.queue import Queue
+from duly.errors import (
+    CodecError,
+    DulyError,
+    HandlerFailed,
+    InvalidName,
+    LeaseLost,
+    LockBusy,
+    NotDurable,
+    QueueFull,
+    ServerError,
+    TooLarge,
+    Unavailable,
+    UnsafeServer,
+    UsageError,
+)
+from duly.message import Audit, AuditFault, Failure, Message, Pending, PendingMessage, Stats
+from duly.options import UNCHANGED, Keep, QueueOptions, Retry, Send
+from duly.outcomes import Defer, Outcome, Recycle, Reject, RetryIn
+
+try:
+    __version__ = version("duly")
+except PackageNotFoundError:  # a source tree that was never installed
+    __version__ = "0.0.0"
+
+__all__ = [
+    "UNCHANGED",
+    "AsyncDelivery",
+    "AsyncDuly",
+    "AsyncQueue",
+    "Audit",
+    "AuditFault",
+    "CodecError",
+    "Defer",
+    "Delivery",
+    "Duly",
+    "DulyError",
+    "Failure",
+    "HandlerFailed",
+    "InvalidName",
+    "Keep",
+    "LeaseLost",
+    "LockBusy",
+    "Message",
+    "NotDurable",
+    "Outcome",
+    "Pending",
+    "PendingMessage",
+    "Queue",
+    "QueueFull",
+    "QueueOptions",
+    "Recycle",
+    "Reject",
+    "Retry",
+    "RetryIn",
+    "Send",
+    "ServerError",
+    "Stats",
+    "TooLarge",
+    "Unavailable",
+    "UnsafeServer",
+    "UsageError",
+]

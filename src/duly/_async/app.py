@@ -1,0 +1,170 @@
+"""The app: where the server is, and the queues on it."""
+
+import os
+import time
+import weakref
+from types import TracebackType
+from typing import Any, Final, Self
+
+from duly._async.link import AsyncLink
+from duly._async.queue import AsyncQueue
+from duly._core import address as addresses
+from duly._core.address import Address
+from duly._core.ids import IdMaker
+from duly._given import address_of_client
+from duly._renewal import Renewer
+from duly.errors import UsageError
+from duly.options import QueueOptions, checked_count, checked_name, checked_positive_seconds
+
+# --- sync only
+# | from duly._async.app import AsyncDuly, twin_of
+# |
+# --- end
+_apps: Final[weakref.WeakSet["AsyncDuly"]] = weakref.WeakSet()
+
+
+class AsyncDuly:
+    """A connection to one server. May be shared by tasks; survives a fork; closed by `aclose()` or `async with`.
+
+    Without an address: DULY_URL, else the embedded server in $DULY_HOME or ./.duly. A redis-py client of
+    your own tells the address and credentials; the connections are Duly's.
+    """
+
+    def __init__(
+        self,
+        server: Any = None,
+        *,
+        namespace: str = "duly",
+        max_message_bytes: int = 1 << 20,
+        allow_eviction: bool = False,
+        patience: float = 20.0,
+    ) -> None:
+        self._address = _address(server)
+        self.namespace = checked_name(namespace, "namespace")
+        self._max_message_bytes = checked_count(max_message_bytes, "max_message_bytes")
+        self._allow_eviction = allow_eviction
+        self._patience = checked_positive_seconds(patience, "patience")
+        """Seconds that a call keeps trying while the server is away."""
+        self._link: Any = self._make_link()
+        self._ids = IdMaker(os.urandom(11))
+        self._renewer = Renewer(self._run_for_renewer)
+        self._renewer_link: Any = None
+        # --- sync only
+        # | self._aio: "AsyncDuly | None" = None
+        # --- end
+        _apps.add(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on {self._address.shown}>"
+
+    def queue(self, name: str, **options: Any) -> AsyncQueue:
+        """Name a queue and say how this process uses it. It is created by its first use.
+
+        The options are the fields of `duly.QueueOptions`.
+        """
+        try:
+            chosen = QueueOptions(**{"max_message_bytes": self._max_message_bytes, **options})
+        except TypeError:
+            unknown = sorted(set(options) - set(QueueOptions.__dataclass_fields__))
+            raise UsageError(f"queue {name!r}: unknown option {', '.join(map(repr, unknown))}") from None
+        return self._queue(checked_name(name), chosen)
+
+    def _queue(self, name: str, options: QueueOptions) -> AsyncQueue:
+        return AsyncQueue(self, name, options)
+
+    async def queues(self) -> list[str]:
+        """Name the queues that were ever used and not deleted."""
+        return await self._link.queues(self.namespace)
+
+    # --- sync only
+    # | @property
+    # | def aio(self) -> "AsyncDuly":
+    # |     """The async twin of this app: same server, same definitions."""
+    # |     if self._aio is None:
+    # |         self._aio = twin_of(self)
+    # |     return self._aio
+    # |
+    # --- end
+    async def aclose(self) -> None:
+        """Close all connections. Queued data stays; forgetting this at exit is harmless."""
+        self._renewer.stop()
+        await self._link.aclose()
+        # --- sync only
+        # | if self._aio is not None:
+        # |     self._aio._link.close_from_outside()
+        # --- async only
+        if self._renewer_link is not None:
+            self._renewer_link.close()
+        # --- end
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def _make_link(self) -> Any:
+        if self._address.kind == "memory":
+            from duly._async.memory import AsyncMemoryLink  # noqa: PLC0415 - only tests need it
+
+            return AsyncMemoryLink.named(self._address.place)
+        return AsyncLink(self._address, patience=self._patience, allow_eviction=self._allow_eviction)
+
+    def _run_for_renewer(self, call: Any) -> Any:
+        # --- async only
+        if self._address.kind == "memory":
+            return self._link.run_in_thread(call)
+        if self._renewer_link is None:
+            from duly._sync.link import Link
+
+            self._renewer_link = Link(self._address, patience=self._patience, allow_eviction=self._allow_eviction)
+        return self._renewer_link.run(call)
+        # --- sync only
+        # | return self._link.run(call)
+        # --- end
+
+    def _new_id(self) -> str:
+        return self._ids.make(time.time_ns() // 1_000_000)
+
+    def _start_anew(self) -> None:
+        """Make other ids, and renew nothing, in a child process."""
+        self._ids = IdMaker(os.urandom(11))
+        self._renewer = Renewer(self._run_for_renewer)
+        self._renewer_link = None
+
+
+# --- async only
+def twin_of(app: Any) -> AsyncDuly:
+    """Make the async twin of a sync app: same server, same definitions, leases renewed by the same thread."""
+    twin = AsyncDuly.__new__(AsyncDuly)
+    twin._address = app._address
+    twin.namespace = app.namespace
+    twin._max_message_bytes = app._max_message_bytes
+    twin._allow_eviction = app._allow_eviction
+    twin._patience = app._patience
+    if twin._address.kind == "memory":
+        twin._link = app._link.twin()
+    else:
+        twin._link = twin._make_link()
+    twin._ids = IdMaker(os.urandom(11))
+    twin._renewer = app._renewer
+    twin._renewer_link = None
+    _apps.add(twin)
+    return twin
+
+
+# --- end
+def _address(server: Any) -> Address:
+    if server is None or isinstance(server, str):
+        return addresses.chosen(server, os.environ)
+    return address_of_client(server)
+
+
+def _forget_after_fork() -> None:
+    for app in list(_apps):
+        app._start_anew()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

@@ -1,0 +1,249 @@
+"""A message in a consumer's hands: what it says, and the ways to settle it."""
+
+import logging
+import traceback as tracebacks
+from collections.abc import Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from duly._core import codec, ops, replies
+from duly._core.call import Call
+from duly.errors import LeaseLost
+from duly.options import UNCHANGED, Retry, Seconds, checked_positive_seconds, checked_seconds
+from duly.outcomes import Defer, Outcome, Reject, RetryIn
+
+if TYPE_CHECKING:
+    from duly._async.queue import AsyncQueue
+
+_LOG: Final = logging.getLogger("duly")
+_MAX_ERROR: Final = 1_000
+_MAX_TRACEBACK: Final = 10_000
+_LOST: Final = "lost"
+
+
+class AsyncDelivery:
+    """One delivery of a message. Settle it once: ack, retry, defer, recycle, reject or release.
+
+    Every settle is atomic and safe to repeat. When the lease was lost, it changes nothing and raises
+    LeaseLost. `with d:` acks when the block ends, retries when it raises, and leaves alone what was
+    settled inside.
+    """
+
+    __slots__ = ("__weakref__", "_body", "_counts", "_queue", "_record", "_settled", "_stored", "fence", "id", "lost")
+
+    def __init__(self, queue: "AsyncQueue", id: str, fence: int, record: bytes, counts: bytes) -> None:  # noqa: A002
+        self._queue = queue
+        self._record = record
+        self._counts = counts
+        self._stored: codec.Record | None = None
+        self._body: Any = UNCHANGED
+        self._settled: str | None = None
+        self.id = id
+        self.fence = fence
+        """Grows with every delivery of the message: give it to what you write to, and refuse smaller ones there."""
+        self.lost = False
+        """Whether the lease is known to be lost: stop working."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} of queue {self.queue!r}, attempt {self.attempt}>"
+
+    @property
+    def queue(self) -> str:
+        """The name of the queue."""
+        return self._queue.name
+
+    @property
+    def body(self) -> Any:
+        """The body, decoded: to the queue's type where it has one."""
+        if self._body is UNCHANGED:
+            envelope = self._opened().envelope
+            self._body = self._queue._decode_body(envelope.content, envelope.body)
+        return self._body
+
+    @property
+    def raw(self) -> bytes:
+        """The body as it was stored."""
+        return self._opened().envelope.body
+
+    def decode(self, kind: Any) -> Any:
+        """Decode the body to a type."""
+        envelope = self._opened().envelope
+        return codec.decoder_of(kind)(envelope.content, envelope.body)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers it was sent with."""
+        return self._opened().envelope.headers or {}
+
+    @property
+    def key(self) -> str | None:
+        """The key it was sent with."""
+        return self._opened().key
+
+    @property
+    def priority(self) -> int:
+        """The priority, 0 to 9."""
+        return self._opened().priority
+
+    @property
+    def sent_at(self) -> datetime:
+        """When it was stored, by the server's clock."""
+        return replies.moment(codec.read_stamps(self._record)[0])
+
+    @property
+    def due_at(self) -> datetime:
+        """When it was due: as sent, or as its last retry or defer said."""
+        return replies.moment(codec.read_counts(self._counts).due or codec.read_stamps(self._record)[1])
+
+    @property
+    def failures(self) -> int:
+        """Deliveries that failed before this one."""
+        return codec.read_counts(self._counts).failures
+
+    @property
+    def crashes(self) -> int:
+        """Leases that ran out before this one."""
+        return codec.read_counts(self._counts).crashes
+
+    @property
+    def defers(self) -> int:
+        """How often it was deferred."""
+        return codec.read_counts(self._counts).defers
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt: failures and crashes, and this one."""
+        counts = codec.read_counts(self._counts)
+        return counts.failures + counts.crashes + 1
+
+    @property
+    def deliveries(self) -> int:
+        """How often it was handed out, this time included."""
+        counts = codec.read_counts(self._counts)
+        return counts.failures + counts.crashes + counts.defers + counts.releases + 1
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether this delivery is over."""
+        return self._settled is not None
+
+    async def ack(self) -> None:
+        """Finish the message."""
+        await self._settle("ack", ops.ack(self._queue._keys, self._queue.options, [self]))
+
+    async def retry(self, delay: Seconds | None = None, error: BaseException | str | None = None) -> None:
+        """Count a failure: back after `delay`, by default the retry policy's; dead when no attempt is left."""
+        seconds = None if delay is None else checked_seconds(delay, "delay")
+        text, trace = _described(error)
+        policy = self._retry_policy()
+        attempt = self.attempt
+        keys = self._queue._keys
+        if policy.is_last(attempt):
+            reason = f"failed {attempt} times" if attempt > 1 else "failed"
+            call = ops.reject(keys, self._queue.options, [(self, reason, True, text, trace)])
+        else:
+            pause = policy.delay_after(attempt) if seconds is None else seconds
+            call = ops.retry(keys, [(self, pause, text, trace)])
+        await self._settle("retry", call)
+
+    async def defer(self, delay: Seconds) -> None:
+        """Come back later; no attempt is spent."""
+        seconds = checked_seconds(delay, "delay")
+        await self._settle("defer", ops.defer(self._queue._keys, [(self, seconds)]))
+
+    async def recycle(self, delay: Seconds = 0, body: Any = UNCHANGED) -> None:
+        """Finish the message and put it back as new, in one step: there is one copy, always."""
+        seconds = checked_seconds(delay, "delay")
+        part = b"" if body is UNCHANGED else self._queue._encoder.with_body(self._record, body)
+        await self._settle("recycle", ops.recycle(self._queue._keys, [(self, seconds, part)]))
+
+    async def reject(self, reason: str) -> None:
+        """Make the message dead, now."""
+        settle = (self, str(reason)[:_MAX_ERROR], False, "", "")
+        await self._settle("reject", ops.reject(self._queue._keys, self._queue.options, [settle]))
+
+    async def release(self) -> None:
+        """Give the message back at once, to its own place; no attempt is spent."""
+        await self._settle("release", ops.release(self._queue._keys, [self]))
+
+    async def extend(self, seconds: Seconds) -> None:
+        """Let the lease end `seconds` from now."""
+        lease = checked_positive_seconds(seconds, "seconds")
+        if self._settled is not None:
+            raise replies.lease_lost(self.queue, self.id, "extend")
+        lost = await self._queue._link.run(ops.extend(self._queue._keys, [(self, lease)]))
+        if lost:
+            self._settled, self.lost = _LOST, True
+            raise replies.lease_lost(self.queue, self.id, "extend")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if self._settled is not None:
+            return isinstance(error, Outcome)
+        if error is None:
+            await self.ack()
+            return False
+        try:
+            await self._settle_by(error)
+        except LeaseLost as lost:
+            _LOG.warning("%s", lost)
+        return isinstance(error, Outcome)
+
+    async def _settle_by(self, error: BaseException) -> None:
+        """Settle by what a block raised."""
+        if isinstance(error, Defer):
+            await self.defer(error.delay)
+        elif isinstance(error, RetryIn):
+            await self.retry(error.delay, error)
+        elif isinstance(error, Reject):
+            await self.reject(error.reason)
+        elif isinstance(error, Exception):
+            await self.retry(error=error)
+        else:  # cancelled or interrupted: nothing is wrong with the message
+            await self.release()
+
+    async def _settle(self, verb: str, call: Call[list[int]]) -> None:
+        if self._settled == verb:
+            return
+        if self._settled is not None:
+            raise replies.lease_lost(self.queue, self.id, verb)
+        lost = await self._queue._link.run(call)
+        self._note(verb, is_lost=bool(lost))
+        if lost:
+            raise replies.lease_lost(self.queue, self.id, verb)
+
+    def _note(self, verb: str, *, is_lost: bool) -> None:
+        self._settled = _LOST if is_lost else verb
+        self.lost = is_lost
+
+    def _opened(self) -> codec.Record:
+        if self._stored is None:
+            self._stored = codec.read_record(self._record)
+        return self._stored
+
+    def _retry_policy(self) -> Retry:
+        own = self._opened().envelope.retry
+        return self._queue.options.retry if own is None else codec.unpacked_retry(own)
+
+
+def _described(error: BaseException | str | None) -> tuple[str, str]:
+    """Say what went wrong, in bounded length: what is kept of an error must not fill the server."""
+    if error is None:
+        return "", ""
+    if isinstance(error, str):
+        return error[:_MAX_ERROR] or "failed", ""
+    try:
+        text = f"{type(error).__name__}: {error}"
+        trace = "".join(tracebacks.format_exception(error))
+    except Exception:  # noqa: BLE001 - an error whose own __str__ fails
+        text, trace = type(error).__name__, ""
+    return _storable(text[:_MAX_ERROR]), _storable(trace[-_MAX_TRACEBACK:])
+
+
+def _storable(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()

@@ -1,0 +1,77 @@
+"""The link of `memory://`: the same calls, carried out in this process."""
+
+import os
+import secrets
+from typing import TYPE_CHECKING, TypeVar
+
+from duly._core.call import Call
+from duly._core.keys import QueueKeys
+from duly.memory.engine import Engine
+from duly.memory.link import MemoryLink as Carrier
+from duly.memory.link import engine_for
+from duly.options import Durable
+
+T = TypeVar("T")
+# --- sync only
+# | if TYPE_CHECKING:
+# |     from duly._async.memory import AsyncMemoryLink
+# --- end
+
+
+class AsyncMemoryLink:
+    """Carries calls to an engine in this process. Everything is there, nothing is durable."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._carrier = Carrier(engine)
+        self.consumer = f"memory:{os.getpid()}:{secrets.token_hex(3)}"
+
+    @classmethod
+    def named(cls, name: str) -> "AsyncMemoryLink":
+        """Open the store of a name; without one, a store of its own."""
+        return cls(engine_for(name))
+
+    # --- sync only
+    # | def twin(self) -> "AsyncMemoryLink":
+    # |     """Open the same store for asyncio."""
+    # |     from duly._async.memory import AsyncMemoryLink  # noqa: PLC0415
+    # |
+    # |     return AsyncMemoryLink(self.engine)
+    # |
+    # --- end
+    async def run(self, call: Call[T]) -> T:
+        """Carry a call out."""
+        return self._carrier.run(call)
+
+    async def run_now(self, call: Call[T]) -> T:
+        """Carry a call out."""
+        return self._carrier.run(call)
+
+    async def run_durably(self, call: Call[T], durable: Durable) -> tuple[T, str]:  # noqa: ARG002
+        """Carry a call out, and say that nothing here outlives the process."""
+        return self._carrier.run(call), "memory:// keeps nothing beyond this process"
+
+    async def wait_for_token(self, keys: QueueKeys, seconds: float, *, exact: bool) -> bool:
+        """Wait until there is something to look at."""
+        # --- async only
+        return await self._carrier.await_for_token(keys, seconds, exact)
+        # --- sync only
+        # | return self._carrier.wait_for_token(keys, seconds, exact)
+        # --- end
+
+    async def queues(self, namespace: str) -> list[str]:
+        """Name the queues that were ever used."""
+        return self.engine.queues(namespace)
+
+    async def aclose(self) -> None:
+        """Forget nothing: a store with a name lives as long as the process."""
+
+    # --- async only
+    def run_in_thread(self, call: Call[T]) -> T:
+        """Carry a call out, outside of the event loop."""
+        return self._carrier.run(call)
+
+    def close_from_outside(self) -> None:
+        """Close nothing."""
+
+    # --- end

@@ -1,0 +1,397 @@
+"""A queue: sending, receiving, looking and steering. Each method is one call, or a bounded loop of them."""
+
+import random
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from duly._async.delivery import AsyncDelivery
+from duly._async.outbox import AsyncOutbox
+from duly._async.wire import sleep, uninterrupted
+from duly._core import codec, ops, outgoing, patience, replies
+from duly._core.keys import QueueKeys
+from duly._core.reclaims import log_reclaimed
+from duly._core.states import STATES, State
+from duly.errors import NotDurable, QueueFull, UsageError
+from duly.message import Audit, AuditFault, Message, Pending, Stats
+from duly.options import (
+    MAX_BATCH,
+    Durable,
+    QueueOptions,
+    Retry,
+    Seconds,
+    Send,
+    checked_count,
+    checked_positive_seconds,
+    checked_seconds,
+)
+
+if TYPE_CHECKING:
+    from duly._async.app import AsyncDuly
+    from duly._async.link import AsyncLink
+
+# --- sync only
+# | if TYPE_CHECKING:
+# |     from duly._async.queue import AsyncQueue
+# |
+# --- end
+# `list` is a method of the queue, so these types have names.
+Page = list[Message]
+Faults = list[AuditFault]
+
+_PURGED: tuple[State, ...] = ("ready", "delayed", "leased", "dead", "done")
+
+
+class AsyncQueue:
+    """One queue, as this process sees it. Made by `app.queue(name, ...)`; may be shared by tasks."""
+
+    def __init__(self, app: "AsyncDuly", name: str, options: QueueOptions) -> None:
+        self.name = name
+        self.options = options
+        self._app = app
+        self._link: AsyncLink = app._link
+        self._keys = QueueKeys(app.namespace, name)
+        self._encoder = outgoing.Encoder(name, options)
+        self._decode_body = codec.decoder_of(options.type)
+        self._outbox = AsyncOutbox(self._link, self._keys, options)
+        self._lease = checked_positive_seconds(options.lease, "lease")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} of {self._app!r}>"
+
+    # --- sync only
+    # | @property
+    # | def aio(self) -> "AsyncQueue":
+    # |     """The async twin of this queue: the same definition."""
+    # |     return self._app.aio._queue(self.name, self.options)
+    # |
+    # --- end
+    # Sending
+
+    async def send(
+        self,
+        body: Any,
+        *,
+        delay: Seconds | None = None,
+        at: datetime | float | None = None,
+        key: str | None = None,
+        priority: int = 0,
+        dedup: str | None = None,
+        dedup_for: Seconds | None = None,
+        replace: bool = False,
+        ttl: Seconds | None = None,
+        headers: Mapping[str, str] | None = None,
+        retry: Retry | None = None,
+        id: str | None = None,  # noqa: A002
+        durable: Durable = None,
+    ) -> str:
+        """Store a message and return its id. A repeat after a lost reply stores it once."""
+        send = Send(body, delay, at, key, priority, dedup, dedup_for, replace, ttl, headers, retry, id)
+        message = self._outgoing(send)
+        if durable is not None:
+            return (await self._send_all([message], durable))[0]
+        tries = 0
+        while (stored := await self._outbox.send(message)) is None:
+            if self.options.on_full != "block":
+                raise self._full([])
+            await sleep(patience.room_backoff(tries, random.random))
+            tries += 1
+        return stored
+
+    async def send_many(self, bodies: Iterable[Any], *, durable: Durable = None) -> list[str]:
+        """Store many messages, bodies or `Send`s, a thousand in a round trip, and return their ids.
+
+        All are checked before the first is sent. A thousand that find no room are refused together;
+        `QueueFull.stored` has the ids of those before them.
+        """
+        return await self._send_all([self._outgoing(body) for body in bodies], durable)
+
+    def _outgoing(self, body: Any) -> outgoing.Outgoing:
+        new_id = self._app._new_id()
+        if isinstance(body, Send):
+            return self._encoder.outgoing(body, new_id, time.time())
+        return self._encoder.plain(body, new_id)
+
+    async def _send_all(self, messages: Sequence[outgoing.Outgoing], durable: Durable) -> list[str]:
+        _check_durable(durable)
+        on_refusal: ops.OnRefusal = "drop" if self.options.on_full == "drop_oldest" else "all"
+        stored: list[str] = []
+        unconfirmed = ""
+        for batch in outgoing.batches(messages):
+            tries = 0
+            while True:
+                call = ops.send(self._keys, batch, self.options, on_refusal)
+                if durable is None:
+                    outcome = await self._link.run(call)
+                else:
+                    outcome, problem = await self._link.run_durably(call, durable)
+                    unconfirmed = unconfirmed or problem
+                if not outcome.full:
+                    break
+                if self.options.on_full != "block" or not self._could_fit(batch):
+                    raise self._full(stored)
+                await sleep(patience.room_backoff(tries, random.random))
+                tries += 1
+            stored += outcome.ids
+        if unconfirmed:
+            raise NotDurable(
+                f"{len(stored)} message(s) are stored in queue {self.name!r} but not confirmed as durable: "
+                f"{unconfirmed}. They are delivered unless the server loses them: send again with the same id= to be sure",
+                ids=stored,
+            )
+        return stored
+
+    def _could_fit(self, batch: Sequence[outgoing.Outgoing]) -> bool:
+        longest, largest = self.options.max_length, self.options.max_bytes
+        size = sum(len(message.part) + 16 for message in batch)
+        return (longest is None or len(batch) <= longest) and (largest is None or size <= largest)
+
+    def _full(self, stored: Sequence[str]) -> QueueFull:
+        bounds = f"max_length={self.options.max_length}, max_bytes={self.options.max_bytes}"
+        return QueueFull(
+            f"queue {self.name!r} is full ({bounds}): the message was not stored. Add consumers, raise the bound, or "
+            'choose on_full="block" or "drop_oldest"',
+            stored=stored,
+        )
+
+    # Receiving
+
+    async def receive(
+        self, limit: int = 10, wait: Seconds = 20.0, lease: Seconds | None = None, renew: bool = False
+    ) -> list[AsyncDelivery]:
+        """Take up to `limit` messages that are due, waiting up to `wait` seconds for the first.
+
+        Returns [] when the wait is over. With `renew`, leases are renewed in the background until the
+        deliveries are settled, up to the queue's `max_runtime`.
+        """
+        checked_count(limit, "limit", most=MAX_BATCH)
+        left = checked_seconds(wait, "wait")
+        seconds = self._lease if lease is None else checked_positive_seconds(lease, "lease")
+        give_up_at = time.monotonic() + left
+        period = patience.looking_period(seconds)
+        then: ops.Then = "watch" if left > 0 else "leave"
+        while True:
+            call = ops.claim(
+                self._keys, self.options, limit=limit, lease=seconds, consumer=self._link.consumer, then=then
+            )
+            claimed = await uninterrupted(self._link.run_now(call), self._give_back)
+            log_reclaimed(self.name, claimed.reclaimed)
+            if claimed.ids:
+                return self._deliveries(claimed, seconds, renew=renew)
+            left = give_up_at - time.monotonic()
+            if left <= 0:
+                return []
+            pause, exact = patience.pause_before(claimed.next_in, left, period)
+            token = await self._link.wait_for_token(self._keys, pause, exact=exact)
+            if give_up_at > time.monotonic():
+                then = "watch"
+            else:
+                then = "pass" if token else "leave"
+
+    def _deliveries(self, claimed: replies.Claimed, lease: float, *, renew: bool) -> list[AsyncDelivery]:
+        fence = claimed.fence
+        rows = zip(claimed.ids, claimed.records, claimed.counts, strict=True)
+        deliveries = [AsyncDelivery(self, id_.decode(), fence, record, counts) for id_, record, counts in rows]
+        if renew:
+            cap = self.options.max_runtime
+            longest = None if cap is None else checked_positive_seconds(cap, "max_runtime")
+            self._app._renewer.add(deliveries, self._keys, lease, longest)
+        return deliveries
+
+    async def _give_back(self, claimed: replies.Claimed) -> None:
+        """Release what a cancelled receive has claimed."""
+        if claimed.ids:
+            await self._link.run_now(ops.release(self._keys, self._deliveries(claimed, self._lease, renew=False)))
+
+    async def ack_many(self, deliveries: Iterable[AsyncDelivery]) -> list[AsyncDelivery]:
+        """Finish many messages in a round trip a thousand; return those whose lease was lost."""
+        lost: list[AsyncDelivery] = []
+        fresh: list[AsyncDelivery] = []
+        for delivery in deliveries:
+            if delivery._settled is None:
+                fresh.append(delivery)
+            elif delivery._settled != "ack":
+                lost.append(delivery)
+        for first in range(0, len(fresh), MAX_BATCH):
+            batch = fresh[first : first + MAX_BATCH]
+            positions = set(await self._link.run(ops.ack(self._keys, self.options, batch)))
+            for position, delivery in enumerate(batch):
+                delivery._note("ack", is_lost=position in positions)
+            lost += [batch[position] for position in sorted(positions)]
+        return lost
+
+    # Looking
+
+    async def stats(self) -> Stats:
+        """Count what is where, at one moment."""
+        return await self._link.run(ops.stats(self._keys))
+
+    async def get(self, id: str) -> Message | None:  # noqa: A002
+        """Look at one message; None when it is unknown or finished."""
+        outgoing.checked_text(id, "id")
+        return await self._link.run(ops.get(self._keys, self._viewer(), id))
+
+    async def list(self, state: State, limit: int = 50, after: Message | str | None = None) -> Page:
+        """Look at a page of the messages in a state; `after` is the last one of the page before.
+
+        Ready and delayed ones come by priority, then by due time; leased ones by deadline; dead and done
+        ones oldest first. A page of large messages may be shorter than `limit`; an empty one is the end.
+        """
+        _check_state(state)
+        checked_count(limit, "limit", most=MAX_BATCH)
+        if state == "parked":
+            return []
+        page, _ = await self._link.run(ops.list_(self._keys, self._viewer(), state, limit, after))
+        return page
+
+    async def pending(self, consumer: str | None = None, limit: int = 100) -> Pending:
+        """See who holds what: totals, counts by consumer, and the first `limit` leases by deadline."""
+        checked_count(limit, "limit", least=0)
+        rows = []
+        while page := await self._link.run(ops.pending(self._keys, len(rows), MAX_BATCH)):
+            rows += page
+            if len(page) < MAX_BATCH:
+                break
+        if consumer is not None:
+            rows = [row for row in rows if row.consumer == consumer]
+        return replies.pending(rows, limit)
+
+    # Steering
+
+    async def cancel(self, id: str) -> bool:  # noqa: A002
+        """End a message in whatever live state, or dead. False: unknown, finished or cancelled before."""
+        outgoing.checked_text(id, "id")
+        return await self._link.run(ops.cancel(self._keys, id))
+
+    async def reschedule(
+        self,
+        id: str,  # noqa: A002
+        *,
+        delay: Seconds | None = None,
+        at: datetime | float | None = None,
+    ) -> bool:
+        """Give a waiting message another due time. False: it does not wait."""
+        outgoing.checked_text(id, "id")
+        if delay is None and at is None:
+            raise UsageError("reschedule needs delay= or at=; promote() makes a message due now")
+        when = outgoing.due_in(delay, at, time.time())
+        return await self._link.run(ops.reschedule(self._keys, id, "+0" if when == outgoing.NOW else when))
+
+    async def promote(self, id: str) -> bool:  # noqa: A002
+        """Make a delayed message due now. False: it does not wait."""
+        outgoing.checked_text(id, "id")
+        return await self._link.run(ops.reschedule(self._keys, id, outgoing.NOW))
+
+    async def pause(self) -> None:
+        """Hand nothing out until `resume`. Sends and settles go on."""
+        await self._link.run(ops.pause(self._keys, self._link.consumer))
+
+    async def resume(self) -> None:
+        """Hand out again."""
+        await self._link.run(ops.resume(self._keys))
+
+    async def purge(self, state: State | None = None) -> int:
+        """End all messages of a state, or all there are, and return how many. Holders find their lease lost."""
+        if state is not None:
+            _check_state(state)
+        total = 0
+        for each in _PURGED if state is None else (state,):
+            if each != "parked":
+                total += await self._purge(each)
+        return total
+
+    async def _purge(self, state: State) -> int:
+        before = await self.stats()
+        total, most = 0, getattr(before, state) + MAX_BATCH  # what is sent meanwhile may stay
+        while total < most:
+            purged, left = await self._link.run(ops.purge(self._keys, state, MAX_BATCH))
+            total += purged
+            if not left or not purged:
+                break
+        return total
+
+    async def delete(self) -> None:
+        """Remove the queue with all that is in it and all that it counted."""
+        await self._link.run(ops.delete(self._keys))
+
+    async def redrive(self, limit: int | None = None) -> int:
+        """Put dead letters back to work, oldest first, each to its own place with its attempts anew."""
+        if limit is not None:
+            checked_count(limit, "limit")
+        left = (await self.stats()).dead
+        wanted = left if limit is None else min(limit, left)
+        total = 0
+        while total < wanted:
+            redriven, _ = await self._link.run(ops.redrive(self._keys, min(wanted - total, MAX_BATCH)))
+            if not redriven:
+                break
+            total += redriven
+        return total
+
+    async def audit(self, repair: bool = False) -> Audit:
+        """Prove the accounts: what was sent is accounted for, and each id is in exactly one place.
+
+        Online and in bounded steps. With `repair`, mends what it finds without losing a body; the audit
+        that comes back is the state before.
+        """
+        found, checked, sizes = await self._audit_keys(repair=repair)
+        stats = await self.stats()
+        audit = Audit(self.name, stats, checked, tuple(found), repaired=repair)
+        wrong = _wrong_sizes(stats, sizes, audit)
+        audit = Audit(self.name, stats, checked, (*found, *(AuditFault(name, "counts wrong bytes") for name in wrong)), repair)
+        if repair and (audit.difference or wrong):
+            corrections = {**wrong, **({"corrected": -audit.difference} if audit.difference else {})}
+            await self._link.run(ops.correct(self._keys, corrections))
+        return audit
+
+    async def _audit_keys(self, *, repair: bool) -> tuple[Faults, int, tuple[int, int, int] | None]:
+        """Go through all keys. Sizes are None when the queue was in use meanwhile: then they prove nothing."""
+        before = await self.stats()
+        found: Faults = []
+        checked, sizes = 0, [0, 0, 0]
+        for source in ops.AUDITED:
+            cursor = "0"
+            while True:
+                step = await self._link.run(ops.audit_step(self._keys, source, cursor, repair))
+                found += step.faults
+                checked += step.checked
+                if source == "msgs":
+                    sizes = [have + more for have, more in zip(sizes, step.sizes, strict=True)]
+                cursor = step.cursor
+                if cursor == "0":
+                    break
+        after = await self.stats()
+        is_quiet = not found and _movements(before) == _movements(after)
+        return found, checked, (sizes[0], sizes[1], sizes[2]) if is_quiet else None
+
+    def _viewer(self) -> replies.Viewer:
+        return replies.Viewer(self.name, self._decode_body)
+
+
+def _check_state(state: object) -> None:
+    if state not in STATES:
+        raise UsageError(f"{state!r} is not a state: use one of {', '.join(STATES)}")
+
+
+def _check_durable(durable: object) -> None:
+    is_count = isinstance(durable, int) and not isinstance(durable, bool) and durable >= 1
+    if durable is not None and durable not in ("fsync", "replica") and not is_count:
+        raise UsageError(f'durable must be "fsync", "replica" or a number of replicas, not {durable!r}')
+
+
+def _movements(stats: Stats) -> tuple[int, ...]:
+    """Name what changes whenever a message comes, goes or changes its size."""
+    return (
+        stats.sent, stats.acked, stats.recycled, stats.replaced, stats.buried, stats.redriven, stats.cancelled,
+        stats.expired, stats.dropped, stats.purged, stats.trimmed, stats.done_trimmed,
+    )  # fmt: skip
+
+
+def _wrong_sizes(stats: Stats, sizes: tuple[int, int, int] | None, audit: Audit) -> dict[str, int]:
+    """Name the counters of bytes that differ from what is stored, with the difference."""
+    if sizes is None or audit.faults:
+        return {}
+    real: dict[Literal["bytes", "dead_bytes", "done_bytes"], int]
+    real = {"bytes": sizes[0], "dead_bytes": sizes[1], "done_bytes": sizes[2]}
+    return {name: size - getattr(stats, name) for name, size in real.items() if size != getattr(stats, name)}

@@ -1,0 +1,142 @@
+"""The wire under the client, for asyncio: one connection, and the few things that threads do otherwise.
+
+The twin of this file is written by hand too. No policy in here: no repeats, no back-off.
+"""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, ParamSpec, TypeVar, cast
+
+import hiredis
+from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ResponseError
+
+from duly._core.address import Kind
+from duly._core.call import Arg
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Gate = asyncio.Semaphore
+sleep = asyncio.sleep
+in_thread = asyncio.to_thread
+
+_KINDS: Final[Mapping[Kind, type[AbstractConnection]]] = {
+    "tcp": Connection,
+    "tls": SSLConnection,
+    "unix": UnixDomainSocketConnection,
+    "embedded": UnixDomainSocketConnection,
+}
+CONNECT_TIMEOUT: Final = 5.0
+REPLY_TIMEOUT: Final = 5.0
+"""Seconds that a server may take for an answer. All scripts are bounded: one that takes longer is stuck."""
+_background: Final[set[asyncio.Future[Any]]] = set()
+
+
+async def uninterrupted(work: Awaitable[T], if_abandoned: Callable[[T], Awaitable[object]] | None = None) -> T:
+    """Finish `work` even when the caller is cancelled, and then hand its result to `if_abandoned`.
+
+    A call that is cut off half-way would leave a connection with an unread reply, and messages that
+    nobody knows to hold.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if not task.cancelled():
+            in_background(_clean_up(task, if_abandoned))
+        raise
+
+
+async def _clean_up(task: asyncio.Future[T], if_abandoned: Callable[[T], Awaitable[object]] | None) -> None:
+    try:
+        result = await task
+        if if_abandoned is not None:
+            await if_abandoned(result)
+    except Exception:  # noqa: BLE001, S110 - nobody is left to tell; leases and time-outs mend it
+        pass
+
+
+def in_background(work: Awaitable[object]) -> None:
+    """Let something run to its end without waiting for it."""
+    task = asyncio.ensure_future(work)
+    _background.add(task)
+    task.add_done_callback(_background.discard)
+
+
+class AsyncWire:
+    """One connection to one server. Errors are redis-py's; after one, the wire is closed."""
+
+    def __init__(self, kind: Kind, options: Mapping[str, Any]) -> None:
+        make = cast("Callable[..., AbstractConnection]", _KINDS[kind])
+        self._connection = make(
+            protocol=2,
+            retry=Retry(NoBackoff(), 0),
+            driver_info=None,
+            socket_timeout=None,
+            socket_connect_timeout=CONNECT_TIMEOUT,
+            **options,
+        )
+        self._reading: asyncio.Task[Any] | None = None
+        self.client_id = 0
+        """What CLIENT UNBLOCK needs, where somebody asked for it."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection is made."""
+        return bool(self._connection.is_connected)
+
+    async def open(self) -> None:
+        """Connect."""
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                await self._connection.connect()
+        except ssl.SSLError as error:
+            raise ConnectionError(str(error)) from error
+
+    async def ask(self, command: list[Arg], timeout: float = REPLY_TIMEOUT) -> Any:
+        """Send a command and read its reply."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._connection.send_packed_command(hiredis.pack_command(tuple(command)), check_health=False)
+                return await self._connection.read_response()
+        except ResponseError:
+            raise  # an answer, read to its end
+        except BaseException:
+            await self.close()  # a reply may still be on its way: nobody else must read it
+            raise
+
+    async def begin(self, command: list[Arg]) -> None:
+        """Send a command whose reply may take long."""
+        await self._connection.send_packed_command(hiredis.pack_command(tuple(command)), check_health=False)
+        self._reading = asyncio.create_task(self._connection.read_response())
+
+    async def poll(self, seconds: float) -> bool:
+        """Wait for the reply that `begin` asked for, so long at the most. It is not read yet."""
+        assert self._reading is not None
+        done, _ = await asyncio.wait({self._reading}, timeout=seconds)
+        return bool(done)
+
+    async def finish(self, timeout: float = REPLY_TIMEOUT) -> Any:
+        """Read the reply that `begin` asked for."""
+        assert self._reading is not None
+        reading, self._reading = self._reading, None
+        async with asyncio.timeout(timeout):
+            return await reading
+
+    async def close(self) -> None:
+        """Disconnect. Safe to repeat."""
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+        await self._connection.disconnect(nowait=True)
+
+    def abandon(self) -> None:
+        """Drop a connection whose event loop is over."""
+        self._reading = None
+        with contextlib.suppress(Exception):
+            self._connection._close()

@@ -1,0 +1,43 @@
+"""How long to wait: arithmetic that is asked, not run."""
+
+from collections.abc import Callable
+from typing import Final
+
+_SHORTEST_PERIOD: Final = 0.25
+_LONGEST_PERIOD: Final = 5.0
+
+
+def looking_period(lease: float) -> float:
+    """Seconds after which an idle consumer looks again although nobody woke it.
+
+    A sixth of the lease: a message of a dead consumer is back within 1.17 leases even when every
+    wake-up was lost.
+    """
+    return min(max(lease / 6, _SHORTEST_PERIOD), _LONGEST_PERIOD)
+
+
+def pause_before(next_in: float | None, left: float, period: float) -> tuple[float, bool]:
+    """Seconds to wait for a token, and whether the end of the wait is a due time that must be met exactly."""
+    idle = min(left, period)
+    if next_in is not None and next_in < idle:
+        return next_in, True
+    return idle, False
+
+
+def backoff(tries: int, chance: Callable[[], float]) -> float:
+    """Seconds before the next try at a server that is away: full jitter, so that a herd spreads out."""
+    return chance() * min(1.0, 0.01 * 2 ** min(tries, 10))
+
+
+def room_backoff(tries: int, chance: Callable[[], float]) -> float:
+    """Seconds before a blocked producer looks for room again."""
+    return (0.5 + chance() / 2) * min(0.25, 0.002 * 2 ** min(tries, 10))
+
+
+def renew_at(renewed: float, lease: float) -> float:
+    """When to renew a lease that began at `renewed`.
+
+    At a third: two renewals may fail before the lease runs out, and the cost is three small writes a
+    lease, not one a second.
+    """
+    return renewed + lease / 3

@@ -1,0 +1,48 @@
+"""What a server says of itself, and whether messages are safe there."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from duly.errors import ServerError, UnsafeServer
+
+_OLDEST_REDIS: Final = (6, 2)
+_OLDEST_VALKEY: Final = (7, 2)
+
+
+def read_info(reply: bytes | Mapping[str, str]) -> dict[str, str]:
+    """Read the answer to INFO."""
+    if not isinstance(reply, bytes):
+        return dict(reply)
+    lines = reply.decode(errors="replace").splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
+
+
+def check_server(info: Mapping[str, str], shown: str, *, allow_eviction: bool) -> None:
+    """Refuse a server that cannot run Duly, or that may lose messages by its settings."""
+    if valkey := info.get("valkey_version"):
+        name, version, oldest = "Valkey", valkey, _OLDEST_VALKEY
+    else:
+        name, version, oldest = "Redis", info.get("redis_version", "0"), _OLDEST_REDIS
+    if _version(version) < oldest:
+        needed = ".".join(map(str, oldest))
+        raise ServerError(f"{shown} is {name} {version}: Duly needs {needed} or later (or pip install 'duly[embedded]')")
+    if info.get("role", "master") != "master":
+        raise ServerError(
+            f"{shown} is a replica of {info.get('master_host')}:{info.get('master_port')}: connect to the primary"
+        )
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction" and not allow_eviction:
+        raise UnsafeServer(
+            f"{shown} may evict keys (maxmemory-policy {policy}), which loses messages without a word. Set it to "
+            "noeviction (CONFIG SET maxmemory-policy noeviction), or accept the loss with allow_eviction=True"
+        )
+
+
+def is_unknown_command(text: str) -> bool:
+    """Whether an error says that the server is too old for a command."""
+    return "unknown command" in text.lower()

@@ -1,0 +1,36 @@
+"""A redis-py client that a user brings: where it points to. Its connections stay its own."""
+
+from typing import Any, Final
+
+from redis.asyncio.connection import SSLConnection as AsyncSSLConnection
+from redis.asyncio.connection import UnixDomainSocketConnection as AsyncUnixConnection
+from redis.connection import SSLConnection, UnixDomainSocketConnection
+
+from duly._core.address import Address, Kind
+from duly.errors import UsageError
+
+_TAKEN: Final = ("host", "port", "path", "db", "username", "password", "credential_provider", "client_name")
+
+
+def address_of_client(client: Any) -> Address:
+    """Read the address and credentials from a `redis.Redis` or `redis.asyncio.Redis`."""
+    pool = getattr(client, "connection_pool", None)
+    options = getattr(pool, "connection_kwargs", None)
+    if options is None:
+        raise UsageError(
+            f"expected a URL or a redis-py client, not {type(client).__name__}: clusters and sentinels are not built yet"
+        )
+    taken = {name: options[name] for name in _TAKEN if options.get(name) is not None}
+    taken |= {name: value for name, value in options.items() if name.startswith("ssl_") and value is not None}
+    kind = _kind_of(pool.connection_class)
+    if kind == "unix":
+        return Address(kind, f"unix://{taken.get('path')}", taken)
+    taken.setdefault("host", "localhost")
+    taken.setdefault("port", 6379)
+    return Address(kind, f"redis://{taken['host']}:{taken['port']}/{taken.get('db', 0)}", taken)
+
+
+def _kind_of(connection: type) -> Kind:
+    if issubclass(connection, UnixDomainSocketConnection | AsyncUnixConnection):
+        return "unix"
+    return "tls" if issubclass(connection, SSLConnection | AsyncSSLConnection) else "tcp"

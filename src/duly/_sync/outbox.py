@@ -1,0 +1,25 @@
+"""Sends of one queue, one call each: threads that send side by side have a connection each.
+
+The twin of this file is written by hand too: there, concurrent sends become one call.
+"""
+
+from duly._core import ops
+from duly._core.keys import QueueKeys
+from duly._core.outgoing import Outgoing
+from duly._sync.link import Link
+from duly.options import QueueOptions
+
+
+class Outbox:
+    """The way of single sends to the server."""
+
+    def __init__(self, link: Link, keys: QueueKeys, options: QueueOptions) -> None:
+        self._link = link
+        self._keys = keys
+        self._options = options
+        self._on_refusal: ops.OnRefusal = "drop" if options.on_full == "drop_oldest" else "each"
+
+    def send(self, message: Outgoing) -> str | None:
+        """Store a message and return its id; None: there was no room."""
+        outcome = self._link.run(ops.send(self._keys, [message], self._options, self._on_refusal))
+        return None if outcome.full else outcome.ids[0]

@@ -1,0 +1,103 @@
+"""The wire under the client, for threads: one connection, and the few things that asyncio does otherwise.
+
+The twin of this file is written by hand too. No policy in here: no repeats, no back-off.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, ParamSpec, TypeVar, cast
+
+import hiredis
+from redis.backoff import NoBackoff
+from redis.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
+from redis.exceptions import ResponseError
+from redis.retry import Retry
+
+from duly._core.address import Kind
+from duly._core.call import Arg
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Gate = threading.Semaphore
+sleep = time.sleep
+
+_KINDS: Final[Mapping[Kind, type[AbstractConnection]]] = {
+    "tcp": Connection,
+    "tls": SSLConnection,
+    "unix": UnixDomainSocketConnection,
+    "embedded": UnixDomainSocketConnection,
+}
+CONNECT_TIMEOUT: Final = 5.0
+REPLY_TIMEOUT: Final = 5.0
+"""Seconds that a server may take for an answer. All scripts are bounded: one that takes longer is stuck."""
+
+
+def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function that blocks."""
+    return function(*args, **kwargs)
+
+
+def uninterrupted(result: T, if_abandoned: Callable[[T], object] | None = None) -> T:  # noqa: ARG001
+    """Hand a result through: a thread is not cancelled."""
+    return result
+
+
+def in_background(result: object) -> None:
+    """Do nothing more: it ran already."""
+
+
+class Wire:
+    """One connection to one server. Errors are redis-py's; after one, the wire is closed."""
+
+    def __init__(self, kind: Kind, options: Mapping[str, Any]) -> None:
+        make = cast("Callable[..., AbstractConnection]", _KINDS[kind])
+        self._connection = make(
+            protocol=2,
+            retry=Retry(NoBackoff(), 0),
+            driver_info=None,
+            socket_timeout=REPLY_TIMEOUT,
+            socket_connect_timeout=CONNECT_TIMEOUT,
+            **options,
+        )
+        self.client_id = 0
+        """What CLIENT UNBLOCK needs, where somebody asked for it."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection is made."""
+        return bool(self._connection.is_connected)
+
+    def open(self) -> None:
+        """Connect."""
+        self._connection.connect()
+
+    def ask(self, command: list[Arg], timeout: float = REPLY_TIMEOUT) -> Any:
+        """Send a command and read its reply."""
+        try:
+            self._connection.send_packed_command([hiredis.pack_command(tuple(command))], check_health=False)
+            if timeout == REPLY_TIMEOUT:  # set on the socket already
+                return self._connection.read_response()
+            return self._connection.read_response(timeout=timeout)
+        except ResponseError:
+            raise  # an answer, read to its end
+        except BaseException:
+            self.close()  # a reply may still be on its way: nobody else must read it
+            raise
+
+    def begin(self, command: list[Arg]) -> None:
+        """Send a command whose reply may take long."""
+        self._connection.send_packed_command([hiredis.pack_command(tuple(command))], check_health=False)
+
+    def poll(self, seconds: float) -> bool:
+        """Wait for the reply that `begin` asked for, so long at the most. It is not read yet."""
+        return bool(self._connection.can_read(timeout=max(seconds, 0)))
+
+    def finish(self, timeout: float = REPLY_TIMEOUT) -> Any:
+        """Read the reply that `begin` asked for."""
+        return self._connection.read_response(timeout=timeout)
+
+    def close(self) -> None:
+        """Disconnect. Safe to repeat."""
+        self._connection.disconnect()

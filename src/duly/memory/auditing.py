@@ -1,0 +1,76 @@
+"""audit and correct. In memory a message has one place by construction: only a lost body can be found."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from duly.memory.calls import ErrorReply, Kept
+from duly.memory.message import StoredMessage
+from duly.memory.state import BODY_LOST, PRIORITIES, QueueState
+
+_THROUGH: Final = b"0"
+
+_SOURCES: Final[dict[str, Callable[[QueueState], Iterable[bytes]]]] = {
+    "msgs": lambda queue: _ids(queue, lambda each: not each.is_lost),
+    "leases": lambda queue: _ids(queue, lambda each: each.lease is not None),
+    "counts": lambda queue: _ids(queue, lambda each: each.counts is not None),
+    "why": lambda queue: _ids(queue, lambda each: each.why is not None),
+    "leased": lambda queue: [id_ for _, id_ in queue.leased],
+    "expires": lambda queue: [id_ for _, id_ in queue.expires],
+    "dead": lambda queue: [id_ for _, id_ in queue.dead],
+    "done": lambda queue: [id_ for _, id_ in queue.done],
+}
+
+
+def _ids(queue: QueueState, belongs: Callable[[StoredMessage], bool]) -> list[bytes]:
+    return [message.id for message in queue.messages.values() if belongs(message)]
+
+
+def _ids_in(queue: QueueState, source: str) -> Iterable[bytes]:
+    if source in _SOURCES:
+        return _SOURCES[source](queue)
+    for priority in PRIORITIES:
+        if source == f"waiting{priority}":
+            return [id_ for _, id_ in queue.waiting[priority]]
+    raise ErrorReply(f"ERR there is nothing to audit in {source!r}")
+
+
+def audit(queue: QueueState, args: list[bytes]) -> list[Any]:
+    """Check one key of the queue, in one step."""
+    repair, source = args[1] == b"1", args[2].decode()
+    if source in ("dedup", "dedup_ends"):
+        return [_THROUGH, len(queue.dedup), 0, 0, 0]
+    checked, sizes, faults = 0, {"dead": 0, "done": 0, "live": 0}, []
+    for id_ in _ids_in(queue, source):
+        message = queue.messages[id_]
+        checked += 1
+        fault = _fault_of(message)
+        if fault is not None:
+            faults += [id_, fault]
+            if repair:
+                _mend(queue, message)
+        elif source == "msgs":
+            sizes[message.place if message.place in sizes else "live"] += message.size
+    return [_THROUGH, checked, sizes["live"], sizes["dead"], sizes["done"], *faults]
+
+
+def _fault_of(message: StoredMessage) -> bytes | None:
+    if not message.is_lost:
+        return None
+    if message.place == "done":
+        return b"finished without a body"
+    is_known = message.place == "dead" and message.why is not None and message.why.reason == BODY_LOST
+    return None if is_known else b"place without a body"
+
+
+def _mend(queue: QueueState, message: StoredMessage) -> None:
+    if message.place == "done":
+        queue.forget(message)
+    else:
+        queue.bury(message, 0, BODY_LOST, message.counted(), message.errors, queue.tick())
+
+
+def correct(queue: QueueState, args: list[bytes]) -> Kept:
+    """Add to counters what an audit found missing."""
+    for counter, difference in zip(args[0::2], args[1::2], strict=True):
+        queue.count(counter.decode(), int(difference))
+    return Kept(1)

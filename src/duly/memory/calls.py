@@ -1,0 +1,52 @@
+"""Calls that may be repeated (I6): the last call of each stream, and what a repeat is answered."""
+
+from collections.abc import Callable
+from copy import copy
+from typing import Any, Final, NamedTuple
+
+from duly.memory.state import QueueState
+
+CALL_KEPT_MS: Final = 3_600_000
+
+
+class ErrorReply(Exception):
+    """The call was refused, in the words of a server."""
+
+
+class Kept(NamedTuple):
+    """An answer that a repeat of the call gets again. `again` makes it anew when it depends on the queue."""
+
+    reply: Any
+    again: Callable[[QueueState], Any] | None = None
+
+
+class _LastCall(NamedTuple):
+    sequence: int
+    kept: Kept
+    until_ms: int
+
+
+class CallLog:
+    """The streams of calls that have used one queue."""
+
+    def __init__(self) -> None:
+        self._last: dict[bytes, _LastCall] = {}
+
+    def is_answered(self, stream: bytes, sequence: int, server_ms: int) -> bool:
+        """Tell whether a call is a repeat; refuse one that arrives after its successor."""
+        last = self._last.get(stream)
+        if last is None or server_ms > last.until_ms or sequence > last.sequence:
+            return False
+        if sequence < last.sequence:
+            raise ErrorReply(f"OVERTAKEN call {sequence} of a stream that is at {last.sequence}")
+        return True
+
+    def answer_again(self, stream: bytes, queue: QueueState, server_ms: int) -> Any:
+        """Answer a repeat, and keep the answer for longer."""
+        sequence, kept, _ = self._last[stream]
+        self.keep(stream, sequence, kept, server_ms)
+        return copy(kept.reply) if kept.again is None else kept.again(queue)
+
+    def keep(self, stream: bytes, sequence: int, kept: Kept, server_ms: int) -> None:
+        """Keep an answer, in case its call is repeated."""
+        self._last[stream] = _LastCall(sequence, kept, server_ms + CALL_KEPT_MS)

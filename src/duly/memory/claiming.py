@@ -1,0 +1,146 @@
+"""claim: leases that ran out go back, then what is due is taken, highest priority first."""
+
+from functools import partial
+from typing import Any, Final
+
+from duly._core.codec import Lease
+from duly.memory import wire
+from duly.memory.calls import Kept
+from duly.memory.message import StoredMessage
+from duly.memory.ordered import ScoredIds
+from duly.memory.state import BODY_LOST, Keep, QueueState
+
+RECLAIMED_A_CALL: Final = 100
+BYTES_A_CALL: Final = 4 << 20
+FLAG_TROUBLED: Final = 128
+_OPEN, _PAUSED = 0, 1
+
+
+def claim(queue: QueueState, args: list[bytes]) -> Any:
+    """Take what is due, and note who holds it until when."""
+    limit, lease_us, crash_limit, consumer, then = int(args[1]), int(args[2]), int(args[3]), args[4], args[5]
+    now = queue.tick()
+    round_ = _Round(queue, now, limit)
+    round_.reclaim_leases(crash_limit)
+    queue.expire_some(now)
+    if queue.paused is None:
+        round_.take_what_is_due()
+    if round_.buried:
+        queue.trim(queue.dead, "dead", Keep(*map(int, args[6:9])), now, round_.buried)
+    if not round_.taken:
+        return _empty_handed(queue, round_, then)
+    round_.lease_out(lease_us, consumer.decode())
+    queue.clock = now
+    queue.lateness = now - round_.taken[0].due
+    queue.count("delivered", len(round_.taken))
+    queue.leave_token()  # the holder is busy now: somebody else must watch what waits and what is leased
+    reply = [_OPEN, now, round_.until_next(), *_handed_out(now, round_.taken), round_.reclaimed]
+    return Kept(reply, partial(_given_again, now, [message.id for message in round_.taken]))
+
+
+def _empty_handed(queue: QueueState, round_: "_Round", then: bytes) -> list[Any]:
+    state, next_us = _OPEN if queue.paused is None else _PAUSED, round_.until_next()
+    if then == b"watch":
+        queue.has_token = False  # this consumer has seen everything and watches from now on
+    elif then == b"pass" and next_us >= 0 and state == _OPEN:
+        queue.leave_token()
+    return [state, round_.now, next_us, 0, [], [], [], round_.reclaimed]
+
+
+def _handed_out(fence: int, messages: list[StoredMessage]) -> list[Any]:
+    ids = [message.id for message in messages]
+    return [fence, ids, [wire.record(each) for each in messages], [wire.counts(each) for each in messages]]
+
+
+def _given_again(fence: int, ids: list[bytes], queue: QueueState) -> list[Any]:
+    """Answer a repeat: the same messages and fence, without those that were settled or lost since."""
+    known = [queue.messages[id_] for id_ in ids if id_ in queue.messages]
+    held = [each for each in known if each.lease and each.lease.fence == fence and not each.is_lost]
+    return [_OPEN, queue.tick(), 0, *_handed_out(fence, held), []]
+
+
+class _Round:
+    """One claim at work."""
+
+    def __init__(self, queue: QueueState, now: int, limit: int) -> None:
+        self.now = now
+        self._queue = queue
+        self._limit = limit
+        self.taken: list[StoredMessage] = []
+        self.reclaimed: list[Any] = []
+        self.buried = 0
+        self._bytes = 0
+        self._is_full = False
+
+    def reclaim_leases(self, crash_limit: int) -> None:
+        """Take leases back that ran out: to its own place, one crash more, dead at the limit."""
+        for deadline, id_ in self._queue.leased.up_to(self.now, RECLAIMED_A_CALL):
+            message = self._queue.messages[id_]
+            assert message.lease is not None
+            consumer = message.lease.consumer.encode()
+            is_dead = self._reclaim(message, message.lease, crash_limit)
+            self.reclaimed += (id_, consumer, self.now - deadline, int(is_dead))
+
+    def _reclaim(self, message: StoredMessage, lease: Lease, crash_limit: int) -> bool:
+        counts = message.counted()
+        counts.crashes += 1
+        self._queue.count("crashed", 1)
+        if message.is_lost:
+            self._queue.count("bytes", -lease.size)
+        if message.is_lost or counts.crashes >= crash_limit:
+            reason = BODY_LOST if message.is_lost else "poison"
+            self._queue.bury(message, message.size, reason, counts, message.errors, self.now)
+            self.buried += 1
+            return True
+        message.counts = counts
+        self._queue.wait(message, message.own_place)
+        return False
+
+    def take_what_is_due(self) -> None:
+        """Take due messages until the call is full."""
+        for priority in self._queue.priorities_in_use:
+            if len(self.taken) < self._limit and not self._is_full:
+                due = self._queue.waiting[priority].up_to(self.now, self._limit - len(self.taken))
+                for message in self._that_fit([self._queue.messages[id_] for _, id_ in due]):
+                    self._take(message)
+
+    def _that_fit(self, candidates: list[StoredMessage]) -> list[StoredMessage]:
+        """Cut off what exceeds the bytes of a call; the first message of a call always fits."""
+        if not self._queue.has_large:
+            return candidates
+        total = self._bytes
+        for index, message in enumerate(candidates):
+            total += message.size
+            if total > BYTES_A_CALL and len(self.taken) + index > 0:
+                self._is_full = True
+                return candidates[:index]
+        return candidates
+
+    def _take(self, message: StoredMessage) -> None:
+        expiry = message.expiry
+        if message.is_lost:
+            self._queue.bury(message, 0, BODY_LOST, message.counted(), message.errors, self.now)
+            self.buried += 1
+        elif expiry is not None and expiry <= self.now:
+            self._queue.drop_expired(message)
+        else:
+            self.taken.append(message)
+            self._bytes += message.size
+
+    def lease_out(self, lease_us: int, consumer: str) -> None:
+        """Note who holds what was taken. The fence is the time of the claim: it grows with each one."""
+        for message in self.taken:
+            flags = message.flags | (FLAG_TROUBLED if message.counts else 0)
+            self._queue.move(message, "leased", self.now + lease_us)
+            message.lease = Lease(self.now, message.size, flags, message.priority, consumer)
+
+    def until_next(self) -> int:
+        """Count the microseconds to the moment at which a claim may find more; -1: nothing to come."""
+        is_cut_short = self._is_full or len(self.reclaimed) == 4 * RECLAIMED_A_CALL
+        if is_cut_short or len(self.taken) == self._limit:
+            return 0
+        places: list[ScoredIds] = [self._queue.leased]
+        if self._queue.paused is None:
+            places += [self._queue.waiting[priority] for priority in self._queue.priorities_in_use]
+        heads = [head for place in places if (head := place.first_score()) is not None]
+        return max(min(heads) - self.now, 0) if heads else -1

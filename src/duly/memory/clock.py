@@ -1,0 +1,103 @@
+"""The clock of `memory://`: real time plus an offset that tests move. It wakes who waits when it is moved."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from duly.errors import UsageError
+from duly.options import Seconds, checked_seconds
+
+Watcher = Callable[[], None]
+
+
+class Clock:
+    """Goes with real time until it is frozen; `advance` moves it forward either way. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._offset_us = 0
+        self._frozen_us: int | None = None
+        self._watchers: list[Watcher] = []
+        self._moves = 0
+
+    def now_us(self) -> int:
+        """Tell the time, in microseconds since the epoch."""
+        with self._lock:
+            return self._now_us()
+
+    @property
+    def moves(self) -> int:
+        """How often the clock was moved: tells whether it was, between two looks."""
+        with self._lock:
+            return self._moves
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether time stands still."""
+        with self._lock:
+            return self._frozen_us is not None
+
+    def advance(self, duration: Seconds) -> None:
+        """Move the clock forward. Whoever waits for a message looks again."""
+        us = round(checked_seconds(duration, "advance") * 1_000_000)
+        with self._lock:
+            if self._frozen_us is None:
+                self._offset_us += us
+            else:
+                self._frozen_us += us
+        self._tell_watchers()
+
+    def freeze(self) -> None:
+        """Let time stand still; only `advance` and `set_us` move it from here."""
+        with self._lock:
+            self._frozen_us = self._now_us()
+
+    def unfreeze(self) -> None:
+        """Let time go on from where it stands."""
+        with self._lock:
+            if self._frozen_us is not None:
+                self._offset_us = self._frozen_us - _real_us()
+                self._frozen_us = None
+
+    def set_us(self, us: int) -> None:
+        """Set a frozen clock. It may go back, since the clocks of servers can."""
+        with self._lock:
+            if self._frozen_us is None:
+                raise UsageError("set_us needs a clock that stands still: call freeze() first")
+            self._frozen_us = us
+        self._tell_watchers()
+
+    def reset(self) -> None:
+        """Go with real time again."""
+        with self._lock:
+            self._offset_us, self._frozen_us = 0, None
+        self._tell_watchers()
+
+    def watch(self, watcher: Watcher) -> None:
+        """Call `watcher` whenever the clock is moved."""
+        with self._lock:
+            self._watchers.append(watcher)
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Undo `watch`."""
+        with self._lock:
+            self._watchers.remove(watcher)
+
+    def _now_us(self) -> int:
+        return _real_us() + self._offset_us if self._frozen_us is None else self._frozen_us
+
+    def _tell_watchers(self) -> None:
+        with self._lock:
+            self._moves += 1
+            watchers = list(self._watchers)
+        for watcher in watchers:
+            watcher()
+
+
+def _real_us() -> int:
+    return time.time_ns() // 1000
+
+
+clock: Final = Clock()
+"""The clock of all `memory://` apps of this process."""

@@ -1,0 +1,152 @@
+"""Carries calls out in memory, one at a time, and hands wake tokens to those who wait for one.
+
+What the calls do is in sending, claiming, settling, looking, steering and auditing.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from duly._core.call import Call
+from duly._core.keys import QueueKeys, queue_of_key, queue_pattern
+from duly.memory import auditing, claiming, looking, sending, settling, steering, wire
+from duly.memory.calls import CallLog, ErrorReply, Kept
+from duly.memory.clock import Clock
+from duly.memory.state import QueueState
+
+__all__ = ["Engine", "ErrorReply"]
+
+Callback = Callable[[], None]
+Transition = Callable[[QueueState, list[bytes]], Any]
+
+TRANSITIONS: Final[dict[str, Transition]] = {
+    "send": sending.send,
+    "send_checked": sending.send_checked,
+    "claim": claiming.claim,
+    "ack": settling.ack,
+    "retry": settling.retry,
+    "defer": settling.defer,
+    "release": settling.release,
+    "recycle": settling.recycle,
+    "reject": settling.reject,
+    "extend": settling.extend,
+    "cancel": steering.cancel,
+    "reschedule": steering.reschedule,
+    "redrive": steering.redrive,
+    "purge": steering.purge,
+    "pause": steering.pause,
+    "resume": steering.resume,
+    "delete": steering.delete,
+    "get": looking.get,
+    "list": looking.list_,
+    "stats": looking.stats,
+    "pending": looking.pending,
+    "audit": auditing.audit,
+    "correct": auditing.correct,
+}
+"""What each script does, by its name."""
+
+
+class _Queue:
+    """A queue, the calls that it has answered, and those who wait for its token, first come first."""
+
+    def __init__(self) -> None:
+        self.state = QueueState()
+        self.calls = CallLog()
+        self.waiters: deque[Callback] = deque()
+
+
+class Engine:
+    """A server's worth of queues. Threads may share it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self._lock = threading.Lock()
+        self._queues: dict[bytes, _Queue] = {}
+
+    def call(self, call: Call[Any], stream: bytes, sequence: int) -> Any:
+        """Carry out a call and answer as a server does. Atomic; a repeat of a stream's last call is recognised."""
+        transition = TRANSITIONS.get(call.script.name)
+        if transition is None:
+            raise ErrorReply(f"ERR the script {call.script.name!r} is not known in memory://")
+        args = wire.arguments(call.args)
+        with self._lock:
+            queue = self._queue(call.keys)
+            reply = self._carried_out(queue, transition, args, (stream, sequence) if call.writes else None)
+            waiter = self._next_waiter(queue)
+        if waiter:
+            waiter()
+        return reply
+
+    def queues(self, namespace: str) -> list[str]:
+        """Name the queues that were used."""
+        head, tail = queue_pattern(namespace).encode().split(b"*")
+        with self._lock:
+            keys = [prefix + b"meta" for prefix, queue in self._queues.items() if queue.state.is_known]
+        return sorted(queue_of_key(namespace, key) for key in keys if key.startswith(head) and key.endswith(tail))
+
+    def subscribe(self, keys: QueueKeys, callback: Callback) -> None:
+        """Wait for a token: `callback` is called once, from any thread, when one was taken for it."""
+        with self._lock:
+            queue = self._queue(keys)
+            queue.waiters.append(callback)
+            waiter = self._next_waiter(queue)
+        if waiter:
+            waiter()
+
+    def unsubscribe(self, keys: QueueKeys, callback: Callback) -> bool:
+        """Wait no longer; False: too late, a token was taken for `callback`, which must use it or leave it again."""
+        with self._lock:
+            try:
+                self._queue(keys).waiters.remove(callback)
+            except ValueError:
+                return False
+            return True
+
+    def take_token(self, keys: QueueKeys) -> bool:
+        """Take the token if there is one."""
+        with self._lock:
+            state = self._queue(keys).state
+            was_there, state.has_token = state.has_token, False
+            return was_there
+
+    def leave_token(self, keys: QueueKeys) -> None:
+        """Hand on a token that was taken and is of no use here."""
+        with self._lock:
+            queue = self._queue(keys)
+            queue.state.leave_token()
+            waiter = self._next_waiter(queue)
+        if waiter:
+            waiter()
+
+    def lose_body(self, keys: QueueKeys, id_: str) -> None:
+        """Remove a stored body behind everybody's back, for tests of what happens then."""
+        with self._lock:
+            self._queue(keys).state.lose_body(id_.encode())
+
+    def _queue(self, keys: QueueKeys) -> _Queue:
+        return self._queues.setdefault(keys.prefix, _Queue())
+
+    def _carried_out(
+        self, queue: _Queue, transition: Transition, args: list[bytes], numbered: tuple[bytes, int] | None
+    ) -> Any:
+        state = queue.state
+        state.server_us = self.clock.now_us()
+        server_ms = state.server_us // 1000
+        state.dedup.lapse(server_ms)
+        if numbered is not None and queue.calls.is_answered(*numbered, server_ms):
+            return queue.calls.answer_again(numbered[0], state, server_ms)
+        reply = transition(state, args)
+        if not isinstance(reply, Kept):
+            return reply
+        if numbered is not None:
+            queue.calls.keep(*numbered, reply, server_ms)
+        return reply.reply
+
+    def _next_waiter(self, queue: _Queue) -> Callback | None:
+        """Take the token for whoever waits longest. The caller calls back, after it has let go of the lock."""
+        if not queue.state.has_token or not queue.waiters:
+            return None
+        queue.state.has_token = False
+        return queue.waiters.popleft()

@@ -1,0 +1,65 @@
+"""A set of ids in the order of their scores. Ids of one score are ordered by their bytes."""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+_AFTER_ALL: Final = b"\xff" * 2048  # no id is that long
+
+
+class ScoredIds:
+    """Ids with a score each: a due time, a deadline, the end of a window."""
+
+    __slots__ = ("_rows", "_scores")
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, bytes]] = []
+        self._scores: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, id_: bytes) -> bool:
+        return id_ in self._scores
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        return iter(self._rows)
+
+    def put(self, id_: bytes, score: int) -> None:
+        """Add an id, or give it another score."""
+        self.remove(id_)
+        self._scores[id_] = score
+        insort(self._rows, (score, id_))
+
+    def remove(self, id_: bytes) -> bool:
+        """Take an id out; tell whether it was there."""
+        score = self._scores.pop(id_, None)
+        if score is None:
+            return False
+        del self._rows[bisect_left(self._rows, (score, id_))]
+        return True
+
+    def score(self, id_: bytes) -> int | None:
+        """Return the score of an id."""
+        return self._scores.get(id_)
+
+    def first_score(self) -> int | None:
+        """Return the lowest score."""
+        return self._rows[0][0] if self._rows else None
+
+    def up_to(self, score: int, limit: int | None = None) -> list[tuple[int, bytes]]:
+        """Return the first rows whose score is not higher."""
+        return self._rows[: min(self.count_up_to(score), len(self) if limit is None else limit)]
+
+    def above(self, score: int) -> list[tuple[int, bytes]]:
+        """Return the rows whose score is higher."""
+        return self._rows[self.count_up_to(score) :]
+
+    def count_up_to(self, score: int) -> int:
+        """Count the rows whose score is not higher."""
+        return bisect_right(self._rows, (score, _AFTER_ALL))
+
+    def first(self, count: int) -> list[tuple[int, bytes]]:
+        """Return the first rows."""
+        return list(islice(self._rows, count))

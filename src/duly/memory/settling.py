@@ -1,0 +1,172 @@
+"""What a holder does with its messages: ack, retry, defer, release, recycle, reject, extend.
+
+Each checks the fence first: a stale one changes nothing (I5).
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from duly._core.codec import Counts, Fault, Lease, Why
+from duly.memory.calls import Kept
+from duly.memory.message import StoredMessage
+from duly.memory.state import BODY_LOST, LARGE, Keep, QueueState
+
+ERRORS_KEPT: Final = 5
+
+
+class _Held(NamedTuple):
+    """A message that the caller still owns, its lease, and what the call says about it."""
+
+    message: StoredMessage
+    lease: Lease
+    rest: list[bytes]
+
+
+def _sorted_by_holding(queue: QueueState, args: list[bytes], stride: int) -> tuple[list[_Held], list[int]]:
+    """Split the settles of a call: those that hold their lease, and the positions (1, 2 ...) that lost it.
+
+    A lease whose deadline has passed holds until somebody takes the message over. An id given twice is
+    settled once.
+    """
+    held: dict[bytes, _Held] = {}
+    lost = []
+    for position, at in enumerate(range(0, len(args), stride), 1):
+        id_, fence, *rest = args[at : at + stride]
+        message = queue.messages.get(id_)
+        lease = message.lease if message else None
+        if message and lease and id_ not in held and lease.fence == int(fence):
+            held[id_] = _Held(message, lease, rest)
+        else:
+            lost.append(position)
+    return list(held.values()), lost
+
+
+def ack(queue: QueueState, args: list[bytes]) -> Any:
+    """Finish messages."""
+    keeps, keep = args[0] == b"1", Keep(*map(int, args[1:4]))
+    held, lost = _sorted_by_holding(queue, args[4:], 2)
+    if not held:
+        return lost
+    size = sum(each.lease.size for each in held)
+    if keeps:
+        now = queue.tick()
+        for each in held:
+            each.message.counts = each.message.why = None
+            queue.move(each.message, "done", now)
+        queue.count("done_bytes", size)
+        queue.trim(queue.done, "done", keep, now, len(held))
+    else:
+        for each in held:
+            queue.forget(each.message)
+    queue.count("acked", len(held))
+    queue.count("bytes", -size)
+    return Kept(lost)
+
+
+_Back = Callable[[QueueState, _Held, Counts, int], int]
+"""Changes the counts of a held message at a tick of the clock, and returns when it is due."""
+
+
+def _giving_back(stride: int, counter: str, back: _Back) -> Callable[[QueueState, list[bytes]], Any]:
+    """Make one of the settles that put messages back among those that wait."""
+
+    def settle(queue: QueueState, args: list[bytes]) -> Any:
+        held, lost = _sorted_by_holding(queue, args[1:], stride)
+        if not held:
+            return lost
+        now = queue.tick()
+        for tick, each in enumerate(held, now):
+            counts = each.message.counted()
+            if each.message.is_lost:  # it cannot be delivered again: a dead letter
+                queue.count("bytes", -each.lease.size)
+                queue.bury(each.message, 0, BODY_LOST, counts, each.message.errors, now)
+                continue
+            due = back(queue, each, counts, tick)
+            is_troubled = counts.failures + counts.crashes + counts.defers + counts.releases > 0
+            each.message.counts = counts if is_troubled else None
+            queue.wait(each.message, due)
+        queue.clock = now + len(held) - 1
+        queue.count(counter, len(held))
+        queue.leave_token()
+        return Kept(lost)
+
+    return settle
+
+
+def _retry(_: QueueState, held: _Held, counts: Counts, tick: int) -> int:
+    delay, error, traceback = held.rest
+    if error:
+        errors = _with_error(held, counts, tick, error, traceback)
+        held.message.why = Why("", 0, 0, 0, 0, errors)
+    counts.failures += 1
+    counts.due = tick + int(delay)
+    return counts.due
+
+
+def _with_error(held: _Held, counts: Counts, tick: int, error: bytes, traceback: bytes) -> list[Fault]:
+    attempt = counts.failures + counts.crashes + 1
+    fault = Fault(tick, attempt, held.lease.consumer, error.decode(), traceback.decode())
+    return [*held.message.errors, fault][-ERRORS_KEPT:]
+
+
+def _defer(_: QueueState, held: _Held, counts: Counts, tick: int) -> int:
+    counts.defers += 1
+    counts.due = tick + int(held.rest[0])
+    return counts.due
+
+
+def _release(_: QueueState, held: _Held, counts: Counts, _tick: int) -> int:
+    counts.releases += 1
+    return held.message.own_place
+
+
+def _recycle(queue: QueueState, held: _Held, counts: Counts, tick: int) -> int:
+    message, (delay, part) = held.message, held.rest
+    old_size = message.size
+    message.sent, message.due = tick, tick + int(delay)
+    message.part = part or message.part
+    message.why = None
+    queue.has_large = queue.has_large or message.size > LARGE
+    if message.size != old_size:
+        queue.count("bytes", message.size - old_size)
+    counts.failures = counts.crashes = counts.defers = counts.releases = counts.due = 0
+    return message.due
+
+
+retry = _giving_back(5, "retried", _retry)
+defer = _giving_back(3, "deferred", _defer)
+release = _giving_back(2, "released", _release)
+recycle = _giving_back(4, "recycled", _recycle)
+
+
+def reject(queue: QueueState, args: list[bytes]) -> Any:
+    """Make messages dead, now."""
+    held, lost = _sorted_by_holding(queue, args[3:], 6)
+    if not held:
+        return lost
+    now = queue.tick()
+    for each in held:
+        reason, failed, error, traceback = each.rest
+        counts, errors = each.message.counted(), each.message.errors
+        if error:
+            errors = _with_error(each, counts, now, error, traceback)
+        counts.failures += failed == b"1"
+        queue.bury(each.message, each.lease.size, reason.decode(), counts, errors, now)
+    queue.trim(queue.dead, "dead", Keep(*map(int, args[:3])), now, len(held))
+    return Kept(lost)
+
+
+def extend(queue: QueueState, args: list[bytes]) -> Any:
+    """Let leases run anew from now."""
+    held, lost = _sorted_by_holding(queue, args, 3)
+    if not held:
+        return lost
+    now = queue.tick()
+    is_earlier = False
+    for message, _, (lease_us,) in held:
+        deadline = now + int(lease_us)
+        is_earlier = is_earlier or deadline < (queue.leased.score(message.id) or 0)
+        queue.leased.put(message.id, deadline)
+    if is_earlier:
+        queue.leave_token()  # a lease made shorter is a deadline that nobody watches yet
+    return Kept(lost)

@@ -1,0 +1,181 @@
+"""One queue's state, and the moves that several operations share. No operation lives here."""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from duly._core.codec import Counts, Fault, Why
+from duly.memory.dedup import DedupWindows
+from duly.memory.message import Place, StoredMessage, options_of
+from duly.memory.ordered import ScoredIds
+
+EXPIRED_A_CALL: Final = 100
+TRIMMED_BESIDE: Final = 100
+LARGE: Final = 4096
+PRIORITIES: Final = range(10)
+BODY_LOST: Final = "body lost"
+
+
+class Keep(NamedTuple):
+    """How much is kept of what is over; -1: no bound. The age is microseconds."""
+
+    count: int
+    age: int
+    bytes: int
+
+
+class QueueState:
+    """A queue. A message is in exactly one place, and nothing moves when time passes."""
+
+    def __init__(self) -> None:
+        self.server_us = 0
+        """The server's clock, at the call that is being carried out."""
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin as a queue that was never used."""
+        self.messages: dict[bytes, StoredMessage] = {}
+        self.waiting = {priority: ScoredIds() for priority in PRIORITIES}
+        self.leased, self.dead, self.done = ScoredIds(), ScoredIds(), ScoredIds()
+        self.expires = ScoredIds()
+        self.dedup = DedupWindows()
+        self.lost_bodies = 0
+        self.stats: dict[str, int] = {}
+        self.clock: int | None = None
+        self.paused: bytes | None = None
+        self.priorities = {0}
+        self.has_large = False
+        self.lateness = 0
+        self.has_token = False
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the queue was used: something that outlives its messages is stored."""
+        return self.clock is not None or self.paused is not None
+
+    @property
+    def priorities_in_use(self) -> list[int]:
+        """The priorities ever used, highest first."""
+        return sorted(self.priorities, reverse=True)
+
+    @property
+    def bodies(self) -> int:
+        """How many bodies are stored, of whatever state."""
+        return len(self.messages) - self.lost_bodies
+
+    def tick(self) -> int:
+        """Tell the queue's time: the server's, but it never shows a time twice and never goes back."""
+        if self.clock is not None and self.clock >= self.server_us:
+            return self.clock + 1
+        return self.server_us
+
+    def count(self, counter: str, difference: int) -> None:
+        """Add to a counter; it exists from the first time on."""
+        self.stats[counter] = self.stats.get(counter, 0) + difference
+
+    def leave_token(self) -> None:
+        """Say that something changed: somebody look."""
+        self.has_token = True
+
+    def holding(self, message: StoredMessage) -> ScoredIds:
+        """Return the set that holds a message."""
+        return self.waiting[message.priority] if message.place == "waiting" else self.of_place(message.place)
+
+    def of_place(self, place: Place | str) -> ScoredIds:
+        """Return the set of a place that has only one."""
+        return {"leased": self.leased, "dead": self.dead, "done": self.done}[place]
+
+    def all_waiting(self) -> Iterator[ScoredIds]:
+        """Go through what waits, one set a priority, in the order in which the scripts do."""
+        for priority in (*PRIORITIES[1:], PRIORITIES[0]):
+            yield self.waiting[priority]
+
+    def add(self, message: StoredMessage, due: int) -> None:
+        """Take a new message in; one of the same id makes room."""
+        if message.id in self.messages:
+            self.forget(self.messages[message.id])
+        self.messages[message.id] = message
+        self.priorities.add(message.priority)
+        self.has_large = self.has_large or message.size > LARGE
+        self.waiting[message.priority].put(message.id, due)
+        self.watch_expiry(message)
+
+    def move(self, message: StoredMessage, place: Place, score: int) -> None:
+        """Take a message from its place to another. A lease ends when it is left."""
+        self.holding(message).remove(message.id)
+        self.expires.remove(message.id)
+        message.place, message.lease = place, None
+        self.holding(message).put(message.id, score)
+
+    def wait(self, message: StoredMessage, due: int) -> None:
+        """Put a message back among those that wait."""
+        self.move(message, "waiting", due)
+        self.watch_expiry(message)
+
+    def watch_expiry(self, message: StoredMessage) -> None:
+        """Note when a waiting message is over."""
+        expiry = message.expiry
+        if expiry is not None:
+            self.expires.put(message.id, expiry)
+
+    def forget(self, message: StoredMessage) -> None:
+        """Remove a message with all that belongs to it. The caller counts why."""
+        self.holding(message).remove(message.id)
+        self.expires.remove(message.id)
+        self.lost_bodies -= message.is_lost
+        del self.messages[message.id]
+
+    def free_dedup(self, message: StoredMessage) -> None:
+        """Give the dedup value of a message back."""
+        dedup = None if message.is_lost else options_of(message.part).dedup
+        if dedup is not None:
+            self.dedup.free(dedup, message.id)
+
+    def lose_body(self, id_: bytes) -> None:
+        """Remove a body behind everybody's back."""
+        message = self.messages[id_]
+        self.lost_bodies += not message.is_lost
+        message.is_lost = True
+
+    def bury(
+        self, message: StoredMessage, size: int, reason: str, counts: Counts, errors: list[Fault], now: int
+    ) -> None:
+        """Make a message dead. `size` is 0 when its body is lost."""
+        message.why = Why(reason, counts.failures, counts.crashes, counts.defers, counts.releases, errors)
+        message.counts = None
+        self.move(message, "dead", now)
+        self.count("buried", 1)
+        if size > 0:
+            self.count("bytes", -size)
+            self.count("dead_bytes", size)
+
+    def drop_expired(self, message: StoredMessage) -> None:
+        """End a message that is past its ttl."""
+        self.forget(message)
+        self.count("bytes", -message.size)
+        self.count("expired", 1)
+
+    def expire_some(self, now: int) -> None:
+        """Drop what is past its ttl, a bounded number."""
+        for _, id_ in self.expires.up_to(now, EXPIRED_A_CALL):
+            message = self.messages[id_]
+            if message.is_lost:
+                self.expires.remove(id_)
+            else:
+                self.drop_expired(message)
+
+    def trim(self, place: ScoredIds, kind: str, keep: Keep, now: int, added: int) -> None:
+        """Keep `dead` or `done` within its bounds: the oldest go, a bounded number, and are counted."""
+        bytes_counter, counter = f"{kind}_bytes", {"dead": "trimmed", "done": "done_trimmed"}[kind]
+        excess = len(place) - keep.count if keep.count >= 0 else 0
+        held, trimmed, freed = self.stats.get(bytes_counter, 0), 0, 0
+        for at, id_ in place.first(added + TRIMMED_BESIDE):
+            is_old = keep.age >= 0 and at <= now - keep.age
+            is_heavy = keep.bytes >= 0 and held - freed > keep.bytes
+            if not (trimmed < excess or is_old or is_heavy):
+                break
+            freed += self.messages[id_].size
+            self.forget(self.messages[id_])
+            trimmed += 1
+        if trimmed:
+            self.count(counter, trimmed)
+            self.count(bytes_counter, -freed)

@@ -1,0 +1,42 @@
+"""Arguments as a server receives them, and stored rows as it would answer them."""
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from duly._core.call import Arg
+from duly._core.codec import stamped
+from duly.memory.message import StoredMessage
+
+_LEASE: Final = struct.Struct("<dIBB")
+_pack = msgspec.msgpack.Encoder().encode
+
+
+def arguments(args: Sequence[Arg]) -> list[bytes]:
+    """Turn the arguments of a call into what travels."""
+    return [arg if isinstance(arg, bytes) else str(arg).encode() for arg in args]
+
+
+def record(message: StoredMessage) -> bytes:
+    """Write the record; a lost one is empty."""
+    return b"" if message.is_lost else stamped(message.sent, message.due, message.part)
+
+
+def counts(message: StoredMessage) -> bytes:
+    """Write the row of `counts`."""
+    return b"" if message.counts is None else _pack(message.counts)
+
+
+def why(message: StoredMessage) -> bytes:
+    """Write the row of `why`."""
+    return b"" if message.why is None else _pack(message.why)
+
+
+def lease(message: StoredMessage) -> bytes:
+    """Write the row of `leases`."""
+    held = message.lease
+    if held is None:
+        return b""
+    return _LEASE.pack(held.fence, held.size, held.flags, held.priority) + held.consumer.encode()

@@ -1,0 +1,63 @@
+"""Servers whose clocks stand still at NOW, one of each kind a session, and a fresh queue on each for a test."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.binaries import KINDS, Kind
+from tests.clock import ServerClock
+from tests.conftest import need
+from tests.lua.harness import NOW, Queue, Wire
+from tests.servers import Server
+
+MakeQueue = Callable[..., Queue]
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def still_server(request: pytest.FixtureRequest) -> Iterator[tuple[Server, ServerClock]]:
+    need(request.param)
+    with ServerClock() as clock, Server(request.param, environment=clock.environment()) as server:
+        yield server, clock
+
+
+@pytest.fixture
+def clock(still_server: tuple[Server, ServerClock]) -> ServerClock:
+    """Give the clock of the test's server. It stands at NOW when the test begins."""
+    _, clock = still_server
+    clock.freeze(NOW)
+    return clock
+
+
+@pytest.fixture
+def wire(still_server: tuple[Server, ServerClock], clock: ServerClock) -> Iterator[Wire]:
+    server, _ = still_server
+    with Wire(server) as wire:
+        yield wire
+
+
+@pytest.fixture
+def queue(wire: Wire, queue_name: str) -> Queue:
+    return Queue(wire, queue_name)
+
+
+@pytest.fixture
+def make_queue(wire: Wire, queue_name: str) -> MakeQueue:
+    """Make a queue with options."""
+    return lambda **options: Queue(wire, queue_name, **options)
+
+
+@pytest.fixture
+def own_wire(kind: Kind) -> Iterator[Callable[..., tuple[Server, Wire]]]:
+    """Start a server with a configuration of the test's own."""
+    opened: list[Wire | Server] = []
+
+    def start(**config: str) -> tuple[Server, Wire]:
+        server = Server(kind, {name.replace("_", "-"): value for name, value in config.items()})
+        opened.append(server)
+        wire = Wire(server)
+        opened.append(wire)
+        return server, wire
+
+    yield start
+    for one in reversed(opened):
+        one.close()

@@ -1,0 +1,276 @@
+"""Scripts as they are: calls carried to a server as they stand, and all that a queue holds, read back."""
+
+import hashlib
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, Self, TypeVar
+
+import hiredis
+
+from duly._core import codec, ops, replies
+from duly._core.call import Call
+from duly._core.keys import EVERY_PRIORITY, QueueKeys
+from duly._core.outgoing import Encoder, Outgoing
+from duly.options import QueueOptions, Send
+from tests.servers import Server
+
+SECOND: Final = 1_000_000
+NOW: Final = 1_800_000_000 * SECOND
+"""Where the tests' clocks stand, in microseconds."""
+
+STREAM: Final = b"tests"
+
+T = TypeVar("T")
+
+
+class Refused(Exception):
+    """The server answered with an error."""
+
+
+class Wire:
+    """One raw connection. A script named in `texts` is sent with that text instead of its own."""
+
+    def __init__(self, server: Server, texts: Mapping[str, str] = {}) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(60)
+        self._socket.connect(str(server.socket))
+        self._reader = hiredis.Reader()
+        self._texts = texts
+        self._shas: dict[str, bytes] = {}
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def post(self, commands: Iterable[Iterable[Any]]) -> list[Any]:
+        """Send commands together and return the answers; errors are values here."""
+        packed = [hiredis.pack_command(tuple(command)) for command in commands]  # type: ignore[attr-defined]
+        self._socket.sendall(b"".join(packed))
+        return [self._read() for _ in packed]
+
+    def run(self, *command: Any) -> Any:
+        """Send one command and return the answer."""
+        (answer,) = self.post([command])
+        return _unless_refused(answer)
+
+    def spelled(self, call: Call[Any], stream: bytes, sequence: int) -> list[Any]:
+        """Spell a call out as EVALSHA; the server knows the script from then on."""
+        return call.command(b"EVALSHA", self._sha_of(call.script.name, call.script.text), stream, sequence)
+
+    def carry(self, call: Call[Any], stream: bytes, sequence: int) -> Any:
+        """Run a call and return the raw answer."""
+        return self.run(*self.spelled(call, stream, sequence))
+
+    def sha_of_text(self, text: str) -> bytes:
+        """Load a script of the test's own."""
+        return self._sha_of("", text)
+
+    def _sha_of(self, name: str, text: str) -> bytes:
+        text = self._texts.get(name, text)
+        sha = self._shas.get(text)
+        if sha is None:
+            sha = self._shas[text] = hashlib.sha1(text.encode()).hexdigest().encode()
+            self.run("SCRIPT", "LOAD", text)
+        return sha
+
+    def _read(self) -> Any:
+        while (answer := self._reader.gets()) is False:
+            received = self._socket.recv(1 << 16)
+            if not received:
+                raise ConnectionError("the server has closed the connection")
+            self._reader.feed(received)
+        return answer
+
+
+def _unless_refused(answer: Any) -> Any:
+    if isinstance(answer, hiredis.ReplyError):
+        raise Refused(str(answer))
+    return answer
+
+
+@dataclass(frozen=True)
+class State:
+    """All that a queue's keys hold. Equal states are equal queues; only times to live are left out."""
+
+    msgs: dict[str, bytes]
+    waiting: dict[int, dict[str, int]]
+    """By priority; a priority without messages is absent."""
+    leased: dict[str, int]
+    leases: dict[str, codec.Lease]
+    counts: dict[str, codec.Counts]
+    why: dict[str, codec.Why]
+    expires: dict[str, int]
+    dead: dict[str, int]
+    done: dict[str, int]
+    dedup: dict[str, str]
+    dedup_ends: dict[str, int]
+    wake: int
+    stats: dict[str, int]
+    meta: dict[str, str]
+    calls: dict[bytes, bytes]
+
+    def places(self, id_: str) -> list[str]:
+        """Name every place in which a message is. One, or none (I2)."""
+        found = [f"waiting{priority}" for priority, ids in self.waiting.items() if id_ in ids]
+        return found + [name for name in ("leased", "dead", "done") if id_ in getattr(self, name)]
+
+    def due(self, id_: str) -> int:
+        """Say when a waiting message is due."""
+        (due,) = (ids[id_] for ids in self.waiting.values() if id_ in ids)
+        return due
+
+    def differences(self, other: "State") -> list[str]:
+        """Name the keys that differ."""
+        return [f.name for f in fields(self) if getattr(self, f.name) != getattr(other, f.name)]
+
+
+_HASHES = ("msgs", "leases", "counts", "why", "dedup", "stats", "meta")
+_SETS = ("leased", "expires", "dead", "done", "dedup_ends")
+_DUMPED = (*_HASHES, *_SETS, "wake", *(f"waiting{digit}" for digit in EVERY_PRIORITY))
+
+_DUMP = """
+local dump = {}
+for i, key in ipairs(KEYS) do
+  local kind = redis.call('TYPE', key).ok
+  if kind == 'hash' then
+    dump[i] = redis.call('HGETALL', key)
+  elseif kind == 'zset' then
+    dump[i] = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+  elseif kind == 'list' then
+    dump[i] = redis.call('LLEN', key)
+  elseif kind == 'string' then
+    dump[i] = redis.call('GET', key)
+  else
+    dump[i] = false
+  end
+end
+return dump
+"""
+
+
+class Queue:
+    """A queue under test: its keys, one stream of calls, and the wire to its server."""
+
+    def __init__(self, wire: Wire, name: str, **options: Any) -> None:
+        self.wire = wire
+        self.keys = QueueKeys("duly", name)
+        self.options = QueueOptions(**options)
+        self.sequence = 0
+        self._streams = [STREAM]
+
+    def call(self, call: Call[Any], *, stream: bytes = STREAM, sequence: int | None = None) -> Any:
+        """Run a call, with the next sequence number unless one is given, and return the raw answer."""
+        if stream not in self._streams:
+            self._streams.append(stream)
+        if sequence is None:
+            self.sequence += 1
+            sequence = self.sequence
+        return self.wire.carry(call, stream, sequence)
+
+    def dump(self) -> State:
+        """Read everything, at one moment."""
+        return self.read_dump(self.wire.run(*self.spelled_dump()))
+
+    def spelled_dump(self) -> list[Any]:
+        """Spell the dump out, to be posted together with a call."""
+        names = [self.keys.key(name) for name in _DUMPED] + [self.keys.call(stream) for stream in self._streams]
+        return [b"EVALSHA", self.wire.sha_of_text(_DUMP), len(names), *names]
+
+    def read_dump(self, answer: list[Any]) -> State:
+        """Turn the answer to a dump into a value."""
+        found = dict(zip(_DUMPED, answer, strict=False))
+        hashes = {name: _pairs(found[name]) for name in _HASHES}
+        sets = {name: _scores(found[name]) for name in _SETS}
+        waiting = {int(digit): _scores(found[f"waiting{digit}"]) for digit in EVERY_PRIORITY}
+        calls = zip(self._streams, answer[len(_DUMPED) :], strict=True)
+        return State(
+            msgs=hashes["msgs"],
+            waiting={priority: ids for priority, ids in waiting.items() if ids},
+            leases={id_: _certain(codec.read_lease(lease)) for id_, lease in hashes["leases"].items()},
+            counts={id_: codec.read_counts(counts) for id_, counts in hashes["counts"].items()},
+            why={id_: _certain(codec.read_why(why)) for id_, why in hashes["why"].items()},
+            dedup={value: id_.decode() for value, id_ in hashes["dedup"].items()},
+            stats={name: int(value) for name, value in hashes["stats"].items()},
+            meta={name: value.decode() for name, value in hashes["meta"].items()},
+            wake=found["wake"] or 0,
+            calls={stream: stored for stream, stored in calls if stored is not None},
+            **sets,
+        )
+
+    def key_names(self) -> set[str]:
+        """Name every key that the server has of this queue, known to us or not."""
+        prefix = self.keys.prefix
+        # Braces and dots mean nothing to a pattern; names hold no other special character.
+        return {key[len(prefix) :].decode() for key in self.wire.run("KEYS", prefix + b"*")}
+
+    # What tests need to get a queue into a state: real scripts, all of them.
+
+    def outgoing(self, id_: str, body: Any = b"body", **options: Any) -> Outgoing:
+        """Prepare a message with a chosen id that the scripts take for one made by a client."""
+        is_own = options.pop("own", False)
+        send = Send(body, id=id_ if is_own else None, **options)
+        return Encoder(self.keys.name, self.options).outgoing(send, id_, NOW / SECOND)
+
+    def send(self, *ids: str, on_refusal: ops.OnRefusal = "each", **options: Any) -> Any:
+        """Send messages with the same options; return the raw answer."""
+        return self.send_all([self.outgoing(id_, **options) for id_ in ids], on_refusal)
+
+    def send_all(self, messages: list[Outgoing], on_refusal: ops.OnRefusal = "each") -> Any:
+        """Send messages of one call; return the raw answer."""
+        return self.call(ops.send(self.keys, messages, self.options, on_refusal))
+
+    def claim_call(self, limit: int = 10, lease: float = 30, consumer: str = "c", then: ops.Then = "leave") -> Any:
+        """Make the call of a claim."""
+        return ops.claim(self.keys, self.options, limit=limit, lease=lease, consumer=consumer, then=then)
+
+    def claim(
+        self, limit: int = 10, lease: float = 30, consumer: str = "c", then: ops.Then = "leave"
+    ) -> replies.Claimed:
+        """Claim and return what was taken."""
+        return replies.claimed(self.call(self.claim_call(limit, lease, consumer, then)))
+
+    def hold(self, *ids: str, lease: float = 30, **options: Any) -> list[ops.Settle]:
+        """Send messages and claim them; return their leases in the order of the ids."""
+        self.send(*ids, **options)
+        fence = self.claim(len(ids), lease).fence
+        return [ops.Settle(id_, fence, options.get("priority", 0)) for id_ in ids]
+
+    def bury(self, *ids: str, reason: str = "why", **options: Any) -> None:
+        """Send messages and make them dead."""
+        settles = self.hold(*ids, **options)
+        self.call(ops.reject(self.keys, self.options, [(settle, reason, False, "", "") for settle in settles]))
+
+    def lose_body(self, id_: str) -> None:
+        """Do what only somebody else does: remove a record."""
+        self.wire.run("HDEL", self.keys.key("msgs"), id_)
+
+
+def _pairs(flat: list[bytes] | None) -> dict[str, bytes]:
+    flat = flat or []
+    return {name.decode(): value for name, value in zip(flat[0::2], flat[1::2], strict=True)}
+
+
+def _scores(flat: list[bytes] | None) -> dict[str, int]:
+    return {id_: int(float(score)) for id_, score in _pairs(flat).items()}
+
+
+def _certain(value: T | None) -> T:
+    assert value is not None
+    return value
+
+
+def bodies_of(claimed: replies.Claimed) -> dict[str, bytes]:
+    """Read the bodies that a claim gave."""
+    rows = zip(claimed.ids, claimed.records, strict=True)
+    return {id_.decode(): codec.read_record(record).envelope.body for id_, record in rows}
+
+
+def ids_of(claimed: replies.Claimed) -> list[str]:
+    """Read the ids that a claim gave, in order."""
+    return [id_.decode() for id_ in claimed.ids]

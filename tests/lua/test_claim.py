@@ -1,0 +1,209 @@
+"""claim: what is taken, in which order, what becomes of leases that ran out, and when to look again."""
+
+from typing import Any
+
+import pytest
+
+from duly._core import codec, ops
+from duly.options import Keep
+from tests.clock import ServerClock
+from tests.lua.harness import NOW, SECOND, Queue, bodies_of, ids_of
+
+
+def test_a_claim_moves_a_message_from_waiting_to_leased_and_notes_the_lease(queue: Queue) -> None:
+    queue.send("a")
+    before = queue.dump()
+    claimed = queue.claim(lease=30, consumer="me")
+    after = queue.dump()
+    size = len(before.msgs["a"])
+    assert (claimed.fence, ids_of(claimed), claimed.counts) == (NOW + 1, ["a"], [b""])
+    assert bodies_of(claimed) == {"a": b"body"}
+    assert after.waiting == {}
+    assert after.leased == {"a": NOW + 1 + 30 * SECOND}
+    assert after.leases == {"a": codec.Lease(NOW + 1, size, 0, 0, "me")}
+    assert after.msgs == before.msgs
+    assert after.stats == {**before.stats, "delivered": 1}
+    assert after.meta == {"clock": str(NOW + 1), "lateness": "1"}
+    assert (after.counts, after.why, after.wake) == ({}, {}, 1)
+
+
+def test_a_claim_that_finds_nothing_writes_nothing(queue: Queue) -> None:
+    assert ids_of(queue.claim(then="leave")) == []
+    assert queue.key_names() == set()
+
+
+@pytest.mark.parametrize(("early", "taken"), [(1, []), (0, ["a"])])
+def test_nothing_is_handed_out_before_its_due_time(
+    queue: Queue, clock: ServerClock, early: int, taken: list[str]
+) -> None:
+    queue.send("a", delay=5)
+    clock.freeze(NOW + 5 * SECOND - early)
+    assert ids_of(queue.claim()) == taken
+
+
+def test_higher_priorities_go_first_then_earlier_due_times(queue: Queue, clock: ServerClock) -> None:
+    queue.send("late", delay=2)
+    queue.send("early", delay=1)
+    queue.send("high", delay=3, priority=7)
+    clock.freeze(NOW + 10 * SECOND)
+    assert ids_of(queue.claim()) == ["high", "early", "late"]
+
+
+def test_a_claim_takes_no_more_than_its_limit_and_says_to_look_again(queue: Queue) -> None:
+    queue.send("a", "b", "c")
+    claimed = queue.claim(limit=2)
+    assert (ids_of(claimed), claimed.next_in) == (["a", "b"], 0)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "next_in"),
+    [
+        (lambda q: None, None),
+        (lambda q: q.send("a", delay=5), 5 - 1e-6),  # a tick of the clock has passed
+        (lambda q: (q.send("a", delay=5), q.send("b", delay=2, priority=3)), 2 - 1e-6),
+        (lambda q: q.hold("a", lease=7), 7 - 1e-6),
+        (lambda q: (q.hold("a", lease=7), q.send("b", delay=3)), 3 - 1e-6),
+    ],
+    ids=["nothing", "delayed", "the earliest of all priorities", "a lease", "lease and delayed"],
+)
+def test_a_claim_says_when_there_may_be_more(queue: Queue, prepare: Any, next_in: float | None) -> None:
+    prepare(queue)
+    assert queue.claim().next_in == pytest.approx(next_in, abs=3e-6)
+
+
+@pytest.mark.parametrize(
+    ("then", "tokens"), [("watch", 0), ("pass", 1), ("leave", 0)], ids=["watch", "pass", "leave"]
+)
+def test_what_an_empty_claim_does_with_the_token(queue: Queue, then: ops.Then, tokens: int) -> None:
+    queue.send("a", delay=5)
+    queue.wire.run("DEL", queue.keys.key("wake"))
+    if then == "watch":
+        queue.wire.run("RPUSH", queue.keys.key("wake"), "1")
+    queue.claim(then=then)
+    assert queue.dump().wake == tokens
+
+
+def test_a_paused_queue_hands_nothing_out_and_says_so(queue: Queue) -> None:
+    queue.send("a")
+    queue.call(ops.pause(queue.keys, "me"))
+    claimed = queue.claim(then="pass")
+    assert (claimed.is_paused, ids_of(claimed), claimed.next_in) == (True, [], None)
+
+
+def test_a_lease_that_ran_out_is_a_crash_and_the_message_goes_out_again(queue: Queue, clock: ServerClock) -> None:
+    (old,) = queue.hold("a", lease=30)
+    deadline = queue.dump().leased["a"]
+    clock.freeze(deadline + 7)
+    claimed = queue.claim(consumer="next")
+    state = queue.dump()
+    assert ids_of(claimed) == ["a"]
+    assert claimed.fence > old.fence
+    assert claimed.reclaimed == [("a", "c", 7e-6, False)]
+    assert state.counts == {"a": codec.Counts(crashes=1)}
+    assert state.stats["crashed"] == 1
+    assert state.leases["a"].consumer == "next"
+
+
+def test_a_lease_holds_until_its_deadline(queue: Queue, clock: ServerClock) -> None:
+    queue.hold("a", lease=30)
+    clock.freeze(queue.dump().leased["a"] - 1)
+    assert ids_of(queue.claim()) == []
+
+
+def test_a_crashed_message_returns_to_its_own_place(queue: Queue, clock: ServerClock) -> None:
+    queue.hold("a", lease=30)
+    queue.send("b")
+    clock.freeze(NOW + 60 * SECOND)
+    assert ids_of(queue.claim()) == ["a", "b"]
+
+
+def test_at_the_crash_limit_a_message_is_dead(make_queue: Any, clock: ServerClock) -> None:
+    queue: Queue = make_queue(crash_limit=2)
+    queue.send("a")
+    for minute in range(3):
+        clock.freeze(NOW + minute * 60 * SECOND)
+        claimed = queue.claim()
+    state = queue.dump()
+    assert ids_of(claimed) == []
+    assert claimed.reclaimed[0].is_dead
+    assert state.places("a") == ["dead"]
+    assert state.why["a"] == codec.Why("poison", 0, 2, 0, 0, [])
+    assert (state.stats["crashed"], state.stats["buried"], state.stats["bytes"]) == (2, 1, 0)
+    assert state.stats["dead_bytes"] == len(state.msgs["a"])
+    assert (state.counts, state.leases, state.leased) == ({}, {}, {})
+
+
+def test_a_message_past_its_ttl_is_dropped_and_counted(queue: Queue, clock: ServerClock) -> None:
+    queue.send("a", "b", ttl=5, priority=2)
+    clock.freeze(NOW + 6 * SECOND)
+    assert ids_of(queue.claim()) == []
+    state = queue.dump()
+    assert (state.msgs, state.waiting, state.expires) == ({}, {}, {})
+    assert (state.stats["expired"], state.stats["bytes"]) == (2, 0)
+
+
+def test_a_message_that_is_out_does_not_expire(queue: Queue, clock: ServerClock) -> None:
+    (settle,) = queue.hold("a", ttl=5, lease=30)
+    assert queue.dump().expires == {}
+    clock.freeze(NOW + 6 * SECOND)
+    queue.claim()
+    assert queue.call(ops.ack(queue.keys, queue.options, [settle])) == []
+
+
+def test_a_crashed_message_past_its_ttl_expires(queue: Queue, clock: ServerClock) -> None:
+    queue.hold("a", ttl=5, lease=30)
+    clock.freeze(NOW + 31 * SECOND)
+    claimed = queue.claim()
+    assert (len(claimed.reclaimed), ids_of(claimed)) == (1, [])
+    assert queue.dump().stats["expired"] == 1
+
+
+def test_a_message_whose_body_was_lost_is_a_dead_letter(queue: Queue) -> None:
+    queue.send("a", "b")
+    queue.lose_body("a")
+    assert ids_of(queue.claim()) == ["b"]
+    state = queue.dump()
+    assert state.places("a") == ["dead"]
+    assert state.why["a"].reason == "body lost"
+
+
+def test_a_leased_message_whose_body_was_lost_is_a_dead_letter_when_its_lease_runs_out(
+    queue: Queue, clock: ServerClock
+) -> None:
+    queue.hold("a")
+    queue.lose_body("a")
+    clock.freeze(NOW + 60 * SECOND)
+    assert ids_of(queue.claim()) == []
+    state = queue.dump()
+    assert state.why["a"].reason == "body lost"
+    assert state.stats["bytes"] == 0
+
+
+def test_a_damaged_record_is_a_dead_letter_and_stays_to_be_looked_at(queue: Queue) -> None:
+    queue.send("a")
+    queue.wire.run("HSET", queue.keys.key("msgs"), "a", "short")
+    assert ids_of(queue.claim()) == []
+    state = queue.dump()
+    assert state.why["a"].reason == "damaged"
+    assert state.msgs["a"] == b"short"
+
+
+def test_a_claim_stops_at_four_megabytes_and_always_takes_one(queue: Queue) -> None:
+    for number in range(6):
+        queue.send(f"a{number}", body=b"." * 1_000_000)
+    first = queue.claim()
+    assert (len(first.ids), first.next_in) == (4, 0)
+    assert len(queue.claim().ids) == 2
+
+
+def test_dead_letters_are_trimmed_as_they_come(make_queue: Any, clock: ServerClock) -> None:
+    queue: Queue = make_queue(crash_limit=1, dead=Keep(count=2))
+    for number in range(4):
+        queue.hold(f"a{number}", lease=1)
+        clock.freeze(NOW + (number + 1) * 10 * SECOND)
+    queue.claim()
+    state = queue.dump()
+    assert list(state.dead) == ["a2", "a3"]
+    assert state.stats["trimmed"] == 2
+    assert set(state.msgs) == set(state.why) == {"a2", "a3"}
+    assert state.stats["dead_bytes"] == sum(map(len, state.msgs.values()))

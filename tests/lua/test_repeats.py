@@ -1,0 +1,237 @@
+"""I5 and I6 for every script that writes: a repeat, a call that was overtaken, a stale fence."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from duly import _lua
+from duly._core import ops
+from duly._core.call import Call
+from duly.options import Keep
+from tests.lua.harness import Queue, Refused
+
+Prepare = Callable[[Queue], Call[Any]]
+
+BAD = ("boom", "Traceback: boom")
+
+
+def _sends(queue: Queue) -> Call[Any]:
+    return ops.send(queue.keys, [queue.outgoing("a", ttl=60, priority=3), queue.outgoing("b")], queue.options, "each")
+
+
+def _sends_checked(queue: Queue) -> Call[Any]:
+    queue.send("a", dedup="x")
+    messages = [queue.outgoing("b", dedup="x"), queue.outgoing("c", b"new", dedup="x", replace=True)]
+    return ops.send(queue.keys, [*messages, queue.outgoing("own", own=True)], queue.options, "each")
+
+
+def _claims(queue: Queue) -> Call[Any]:
+    queue.send("a", "b", ttl=60)
+    return ops.claim(queue.keys, queue.options, limit=10, lease=30, consumer="c", then="watch")
+
+
+def _acks(queue: Queue) -> Call[Any]:
+    return ops.ack(queue.keys, queue.options, queue.hold("a", "b"))
+
+
+def _acks_and_keeps(queue: Queue) -> Call[Any]:
+    options = replace(queue.options, done=Keep(count=1))
+    return ops.ack(queue.keys, options, queue.hold("a", "b"))
+
+
+def _retries(queue: Queue) -> Call[Any]:
+    return ops.retry(queue.keys, [(settle, 5, *BAD) for settle in queue.hold("a", "b")])
+
+
+def _defers(queue: Queue) -> Call[Any]:
+    return ops.defer(queue.keys, [(settle, 5) for settle in queue.hold("a", "b", ttl=60)])
+
+
+def _releases(queue: Queue) -> Call[Any]:
+    return ops.release(queue.keys, queue.hold("a", "b"))
+
+
+def _recycles(queue: Queue) -> Call[Any]:
+    part = queue.outgoing("a", b"a longer body").part
+    return ops.recycle(queue.keys, [(settle, 5, part) for settle in queue.hold("a", "b")])
+
+
+def _rejects(queue: Queue) -> Call[Any]:
+    return ops.reject(queue.keys, queue.options, [(settle, "bad", True, *BAD) for settle in queue.hold("a", "b")])
+
+
+def _extends(queue: Queue) -> Call[Any]:
+    return ops.extend(queue.keys, [(settle, 90) for settle in queue.hold("a", "b")])
+
+
+def _cancels(queue: Queue) -> Call[Any]:
+    queue.send("a", "b", dedup="x", ttl=60)
+    return ops.cancel(queue.keys, "a")
+
+
+def _reschedules(queue: Queue) -> Call[Any]:
+    queue.send("a", ttl=60)
+    return ops.reschedule(queue.keys, "a", "+5000000")
+
+
+def _redrives(queue: Queue) -> Call[Any]:
+    queue.bury("a", "b", ttl=60)
+    return ops.redrive(queue.keys, 1)
+
+
+def _purges(queue: Queue) -> Call[Any]:
+    queue.send("a", "b", "c", priority=4)
+    return ops.purge(queue.keys, "ready", 2)
+
+
+def _corrects(queue: Queue) -> Call[Any]:
+    return ops.correct(queue.keys, {"bytes": -5, "corrected": 2})
+
+
+WRITING: dict[str, list[Prepare]] = {
+    "send": [_sends],
+    "send_checked": [_sends_checked],
+    "claim": [_claims],
+    "ack": [_acks, _acks_and_keeps],
+    "retry": [_retries],
+    "defer": [_defers],
+    "release": [_releases],
+    "recycle": [_recycles],
+    "reject": [_rejects],
+    "extend": [_extends],
+    "cancel": [_cancels],
+    "reschedule": [_reschedules],
+    "redrive": [_redrives],
+    "purge": [_purges],
+    "correct": [_corrects],
+}
+SETTLING = ("ack", "retry", "defer", "release", "recycle", "reject", "extend")
+
+every_writing_call = pytest.mark.parametrize(
+    "prepare", [prepare for prepares in WRITING.values() for prepare in prepares], ids=lambda f: f.__name__[1:]
+)
+every_settle = pytest.mark.parametrize(
+    "prepare", [prepare for verb in SETTLING for prepare in WRITING[verb]], ids=lambda f: f.__name__[1:]
+)
+
+
+def test_every_script_with_a_call_key_is_in_the_table() -> None:
+    writing = {name for name in _lua.names() if _lua.script(name).keys[0] == "call"}
+    assert writing == set(WRITING)
+
+
+@every_writing_call
+def test_a_repeat_gets_the_same_answer_and_changes_nothing(queue: Queue, prepare: Prepare) -> None:
+    call = prepare(queue)
+    before = queue.dump()
+    answer = queue.call(call, sequence=100)
+    after = queue.dump()
+    assert after != before
+    again = queue.call(call, sequence=100)
+    if call.script.name == "claim":  # when to look again, and what the clock says, are told anew
+        answer[1:3], again[1:3] = [], []
+    assert again == answer
+    assert queue.dump() == after
+
+
+@every_writing_call
+def test_a_call_that_was_overtaken_is_refused_and_changes_nothing(queue: Queue, prepare: Prepare) -> None:
+    call = prepare(queue)
+    queue.call(ops.correct(queue.keys, {"corrected": 0}), sequence=100)
+    before = queue.dump()
+    with pytest.raises(Refused, match="OVERTAKEN"):
+        queue.call(call, sequence=99)
+    assert queue.dump() == before
+
+
+@every_writing_call
+def test_another_stream_is_not_taken_for_a_repeat(queue: Queue, prepare: Prepare) -> None:
+    call = prepare(queue)
+    queue.call(ops.correct(queue.keys, {"corrected": 0}), stream=b"other", sequence=100)
+    before = queue.dump()
+    queue.call(call, sequence=50)
+    assert queue.dump() != before
+
+
+@every_settle
+def test_a_settle_with_a_stale_fence_changes_nothing(queue: Queue, prepare: Prepare) -> None:
+    call = prepare(queue)
+    queue.call(ops.release(queue.keys, [ops.Settle(id_, _fence_of(queue, id_), 0) for id_ in ("a", "b")]))
+    queue.claim()  # others hold the messages now
+    before = queue.dump()
+    assert queue.call(call) == [1, 2]
+    assert queue.dump() == before
+
+
+@every_settle
+def test_a_settle_of_a_message_that_is_gone_changes_nothing(queue: Queue, prepare: Prepare) -> None:
+    call = prepare(queue)
+    queue.call(ops.cancel(queue.keys, "a"))
+    queue.call(ops.cancel(queue.keys, "b"))
+    before = queue.dump()
+    assert queue.call(call) == [1, 2]
+    assert queue.dump() == before
+
+
+@every_settle
+def test_a_settle_says_which_of_its_messages_were_lost_and_settles_the_others(queue: Queue, prepare: Prepare) -> None:
+    call = prepare(queue)
+    queue.call(ops.cancel(queue.keys, "a"))
+    before = queue.dump()
+    assert queue.call(call) == [1]
+    after = queue.dump()
+    assert after != before
+    assert not after.places("a")
+
+
+@every_settle
+def test_a_settle_after_the_deadline_is_accepted_until_somebody_takes_over(
+    queue: Queue, clock: Any, prepare: Prepare
+) -> None:
+    call = prepare(queue)
+    clock.freeze(queue.dump().leased["a"] + 1)
+    assert queue.call(call) == []
+
+
+@pytest.mark.parametrize("verb", ["ack", "release"])
+def test_an_id_given_twice_in_one_call_is_settled_once(queue: Queue, verb: str) -> None:
+    (settle,) = queue.hold("a")
+    calls = {"ack": ops.ack(queue.keys, queue.options, [settle] * 2), "release": ops.release(queue.keys, [settle] * 2)}
+    assert queue.call(calls[verb]) == [2]
+    assert queue.dump().stats[{"ack": "acked", "release": "released"}[verb]] == 1
+
+
+def test_a_repeated_claim_leaves_out_what_was_settled_since(queue: Queue) -> None:
+    queue.send("a", "b")
+    first = queue.call(queue.claim_call(), sequence=100)
+    queue.call(ops.ack(queue.keys, queue.options, [ops.Settle("a", first[3], 0)]), stream=b"other", sequence=1)
+    again = queue.call(queue.claim_call(), sequence=100)
+    assert again[3] == first[3]
+    assert again[4] == [b"b"]
+
+
+def test_a_repeated_claim_leaves_out_what_others_hold_by_now(queue: Queue) -> None:
+    queue.send("a")
+    first = queue.call(queue.claim_call(), sequence=100)
+    queue.call(ops.release(queue.keys, [ops.Settle("a", first[3], 0)]), stream=b"other", sequence=1)
+    queue.call(queue.claim_call(consumer="thief"), stream=b"other", sequence=2)
+    assert queue.call(queue.claim_call(), sequence=100)[4] == []
+    assert queue.dump().leases["a"].consumer == "thief"
+
+
+def test_a_claim_that_took_nothing_may_take_when_repeated(queue: Queue) -> None:
+    assert queue.call(queue.claim_call(), sequence=100)[4] == []
+    queue.call(ops.send(queue.keys, [queue.outgoing("a")], queue.options, "each"), stream=b"other", sequence=1)
+    assert queue.call(queue.claim_call(), sequence=100)[4] == [b"a"]
+
+
+def test_a_call_record_lives_for_an_hour(queue: Queue) -> None:
+    queue.send("a")
+    left = queue.wire.run("PTTL", queue.keys.call(b"tests"))
+    assert 3_590_000 < left <= 3_600_000
+
+
+def _fence_of(queue: Queue, id_: str) -> int:
+    return queue.dump().leases[id_].fence
