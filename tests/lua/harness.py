@@ -20,6 +20,8 @@ NOW: Final = 1_800_000_000 * SECOND
 """Where the tests' clocks stand, in microseconds."""
 
 STREAM: Final = b"tests"
+PILLAR: Final = b"\1" * 65
+"""What lib/leased.lua keeps beside the leases."""
 
 T = TypeVar("T")
 
@@ -173,6 +175,10 @@ class Queue:
             sequence = self.sequence
         return self.wire.carry(call, stream, sequence)
 
+    def watch_streams(self, *streams: bytes) -> None:
+        """Let dumps show what is stored of these streams of calls."""
+        self._streams = list(streams)
+
     def dump(self) -> State:
         """Read everything, at one moment."""
         return self.read_dump(self.wire.run(*self.spelled_dump()))
@@ -186,6 +192,7 @@ class Queue:
         """Turn the answer to a dump into a value."""
         found = dict(zip(_DUMPED, answer, strict=False))
         hashes = {name: _pairs(found[name]) for name in _HASHES}
+        found["leased"] = _without_pillar(found["leased"] or [])
         sets = {name: _scores(found[name]) for name in _SETS}
         waiting = {int(digit): _scores(found[f"waiting{digit}"]) for digit in EVERY_PRIORITY}
         calls = zip(self._streams, answer[len(_DUMPED) :], strict=True)
@@ -254,6 +261,14 @@ class Queue:
 def _pairs(flat: list[bytes] | None) -> dict[str, bytes]:
     flat = flat or []
     return {name.decode(): value for name, value in zip(flat[0::2], flat[1::2], strict=True)}
+
+
+def _without_pillar(flat: list[bytes]) -> list[bytes]:
+    """Cut off the member that keeps the set fast: it is the last one, and there while anything is leased."""
+    if flat:
+        assert flat[-2:] == [PILLAR, b"inf"], "leases without a pillar"
+        assert len(flat) > 2, "a pillar without leases"
+    return flat[:-2]
 
 
 def _scores(flat: list[bytes] | None) -> dict[str, int]:

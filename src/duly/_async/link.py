@@ -145,7 +145,8 @@ class AsyncLink:
                 trouble = error
             now = time.monotonic()
             give_up_at = give_up_at or now + self._patience
-            self._note_down(trouble)
+            if tries:  # a single cut is no outage: an idle connection was closed, say
+                self._note_down(trouble)
             if now >= give_up_at:
                 raise self._unavailable(call, trouble) from trouble
             await sleep(patience.backoff(tries, random.random))
@@ -159,13 +160,13 @@ class AsyncLink:
         try:
             return await wire.ask(call.command(b"EVALSHA", script.sha, slot.stream, slot.sequence))
         except ResponseError as error:
-            if replies.trouble_of(str(error)) != "noscript":
+            if replies.trouble_of(error) != "noscript":
                 raise
             return await wire.ask(call.command(b"EVAL", script.text, slot.stream, slot.sequence))
 
     async def _handle(self, slot: _Slot, call: Call[Any], error: RedisError) -> None:
         """Return when the call may be tried again; raise what it means otherwise."""
-        trouble = replies.trouble_of(str(error))
+        trouble = replies.trouble_of(error)
         queue = call.keys.name
         if trouble == "full":
             raise QueueFull(

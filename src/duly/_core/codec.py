@@ -270,4 +270,4 @@ def read_lease(stored: bytes) -> Lease | None:
     if not stored:
         return None
     fence, size, flags, priority = _LEASE.unpack_from(stored)
-    return Lease(int(fence), size, flags, priority, stored[_LEASE.size :].decode())
+    return Lease(int(fence), size, flags, priority, stored[_LEASE.size :].decode().rstrip())

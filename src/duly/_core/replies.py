@@ -1,7 +1,7 @@
 """What the server's answers mean. Codes of scripts are turned into values and errors here only."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple
 
@@ -16,8 +16,19 @@ REPLACED: Final = 3
 Trouble = Literal["noscript", "full", "retry", "reconnect", "stale", "refused"]
 """What to do about an error reply: send the text; QueueFull; wait; drop the connection; nothing; raise."""
 
+# redis-py turns some codes into classes and cuts them off the text.
+_TROUBLES_BY_CLASS: Final[Mapping[str, Trouble]] = {
+    "NoScriptError": "noscript",
+    "OutOfMemoryError": "full",
+    "ReadOnlyError": "reconnect",
+    "MaxConnectionsError": "reconnect",
+    "MasterDownError": "retry",
+    "BusyLoadingError": "retry",
+    "TryAgainError": "retry",
+    "ClusterDownError": "retry",
+}
 # Inside a script Redis 6.2 wraps the error of a command, so codes are looked for anywhere in the text.
-_TROUBLES: Final[tuple[tuple[str, Trouble], ...]] = (
+_TROUBLES_BY_TEXT: Final[tuple[tuple[str, Trouble], ...]] = (
     ("NOSCRIPT", "noscript"),
     ("OOM command not allowed", "full"),
     ("OVERTAKEN", "stale"),
@@ -33,9 +44,13 @@ _TROUBLES: Final[tuple[tuple[str, Trouble], ...]] = (
 )
 
 
-def trouble_of(text: str) -> Trouble:
+def trouble_of(error: Exception) -> Trouble:
     """Classify an error reply of the server."""
-    for code, trouble in _TROUBLES:
+    known = _TROUBLES_BY_CLASS.get(type(error).__name__)
+    if known is not None:
+        return known
+    text = str(error)
+    for code, trouble in _TROUBLES_BY_TEXT:
         if code in text:
             return trouble
     return "refused"
@@ -101,6 +116,7 @@ def claimed(reply: list[Any]) -> Claimed:
         rows = zip(taken_back[0::4], taken_back[1::4], taken_back[2::4], taken_back[3::4], strict=True)
         reclaimed = [Reclaimed(i.decode(), c.decode(), late / 1_000_000, bool(dead)) for i, c, late, dead in rows]
     next_in = None if next_us < 0 else next_us / 1_000_000
+    counts = counts or [b""] * len(ids)
     return Claimed(state == 1, now, next_in, fence, ids, records, counts, reclaimed)
 
 

@@ -27,6 +27,7 @@ KEEPS    I1 I2 I9: a repair loses no body, and may be repeated.
 -- @include lib/clock.lua
 -- @include lib/record.lua
 -- @include lib/lease.lua
+-- @include lib/leased.lua
 -- @include lib/counts.lua
 -- @include lib/why.lua
 -- @include lib/waiting.lua
@@ -121,6 +122,14 @@ local function is_lost_body(id)
   return stored and cmsgpack.unpack(stored)[1] == 'body lost'
 end
 
+local function remove_from(place, id)
+  if place.name == 'leased' then
+    remove_leased(place.key, { id })
+  else
+    redis.call('ZREM', place.key, id)
+  end
+end
+
 local function check_bodiless(id, place)
   if place.name == 'done' then
     fault(id, 'finished without a body', function()
@@ -129,7 +138,7 @@ local function check_bodiless(id, place)
     end)
   elseif place.name ~= 'dead' or not is_lost_body(id) then
     fault(id, 'place without a body', function()
-      redis.call('ZREM', place.key, id)
+      remove_from(place, id)
       redis.call('HDEL', keys.leases, id)
       bury(keys, id, 0, 'body lost', counts_of(keys.counts, id), errors_of(keys.why, id), now)
     end)
@@ -138,7 +147,7 @@ end
 
 local function check_lease(id, record)
   fault(id, 'leased to nobody', function()
-    redis.call('ZREM', keys.leased, id)
+    remove_leased(keys.leased, { id })
     wait_again(id, record)
   end)
 end
@@ -152,7 +161,7 @@ local function check(id)
   end
   for i = 2, #places do
     fault(id, 'in two places: ' .. places[1].name .. ' and ' .. places[i].name, function()
-      redis.call('ZREM', places[i].key, id)
+      remove_from(places[i], id)
     end)
   end
   local place = places[1]
@@ -206,7 +215,7 @@ local is_dedup = source == 'dedup' or source == 'dedup_ends'
 for i = 1, #step[2], 2 do
   if is_dedup then
     check_dedup(step[2][i])
-  else
+  elseif step[2][i] ~= PILLAR then
     check(step[2][i])
   end
 end

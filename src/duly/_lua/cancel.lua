@@ -27,6 +27,7 @@ KEEPS    I1 I2 I5 I6 I9: a holder finds its lease lost; the dedup value is free.
 -- @include lib/drain.lua
 -- @include lib/record.lua
 -- @include lib/lease.lua
+-- @include lib/leased.lua
 -- @include lib/waiting.lua
 -- @include lib/forget.lua
 -- @include lib/place.lua
@@ -63,10 +64,12 @@ if not place or place == 'done' then
 end
 if place == 'waiting' then
   redis.call('ZREM', keys.waiting[priority_of(record)], id)
+elseif place == 'leased' then
+  remove_leased(keys.leased, { id })
+  redis.call('HDEL', keys.leases, id)
 else
   redis.call('ZREM', keys[place], id)
 end
-redis.call('HDEL', keys.leases, id)
 if record then
   free_dedup(keys, id, record)
   redis.call('HINCRBY', keys.stats, place == 'dead' and 'dead_bytes' or 'bytes', -#record)

@@ -30,7 +30,7 @@ ARGV     sequence     of the call in its stream
 RETURNS  { state, now, next, fence, ids, records, counts, reclaimed }
          state      0 open | 1 paused
          next       microseconds to the next due time or lease deadline; 0 look again; -1 nothing to come
-         counts     packed counts of each message, or '' for none
+         counts     packed counts of each message, '' for none; {} when no message has any
          reclaimed  id, consumer, microseconds overdue, is dead: of leases that ran out
 KEEPS    I1 I2 I3 I4 I6 I8
 ]]
@@ -39,6 +39,7 @@ KEEPS    I1 I2 I3 I4 I6 I8
 -- @include lib/drain.lua
 -- @include lib/record.lua
 -- @include lib/lease.lua
+-- @include lib/leased.lua
 -- @include lib/counts.lua
 -- @include lib/why.lua
 -- @include lib/waiting.lua
@@ -98,7 +99,7 @@ local function reclaim(id, deadline)
   local lease = stored and read_lease(stored)
   local counted = counts_of(COUNTS, id)
   counted[CRASHES] = counted[CRASHES] + 1
-  redis.call('ZREM', LEASED, id)
+  remove_leased(LEASED, { id })
   redis.call('HDEL', LEASES, id)
   redis.call('HINCRBY', STATS, 'crashed', 1)
   local flaw = flaw_of(record)
@@ -132,8 +133,7 @@ expire_some(keys, now)
 -- What is due.
 local ids, records, counted = {}, {}, {}
 local leased, leases = {}, {}
-local bytes, latest = 0, 0
-local is_full = false
+local bytes, is_full = 0, false
 local any_counts = redis.call('HLEN', COUNTS) > 0
 
 -- How many of `candidates` fit into what is left of the bytes of a call; at least the first message.
@@ -159,6 +159,21 @@ local function bury_flawed(id, record, waiting)
   buried = buried + 1
 end
 
+-- Messages of one size, with the same flags, share one lease text: most of a batch.
+local deadline = string.format('%.0f', now + lease_us)
+local lease_texts = {}
+
+local function lease_text(size, flags, priority)
+  local kind = size * 65536 + flags * 256 + priority
+  local text = lease_texts[kind]
+  if not text then
+    text = written_lease(now, size, flags, priority, consumer)
+    lease_texts[kind] = text
+  end
+  return text
+end
+
+-- The hot path: whatever can be done once a batch is not done once a message.
 local function take_from(waiting)
   local candidates = that_fit(redis.call('ZRANGEBYSCORE', waiting, '-inf', now, 'LIMIT', 0, limit - #ids))
   if #candidates == 0 then
@@ -166,34 +181,30 @@ local function take_from(waiting)
   end
   local found = redis.call('HMGET', MSGS, unpack(candidates))
   local trouble = any_counts and redis.call('HMGET', COUNTS, unpack(candidates))
-  local taken = {}
+  local byte, n = string.byte, #ids
   for i, id in ipairs(candidates) do
     local record = found[i]
-    local flags, priority = string.byte(record or '', FLAGS_AT, PRIORITY_AT)
-    if flaw_of(record) then
+    local flags, priority = byte(record or '', FLAGS_AT, PRIORITY_AT)
+    if not priority or priority > 9 then
       bury_flawed(id, record, waiting)
     elseif flags % 2 == FLAG_TTL and expiry_of(record) <= now then
       drop_expired(keys, id, record)
     else
-      local count = trouble and trouble[i] or ''
-      if count ~= '' then
-        flags = flags + FLAG_TROUBLED
-      end
       if flags % 2 == FLAG_TTL then
         redis.call('ZREM', EXPIRES, id)
       end
-      local n = #ids + 1
-      ids[n], records[n], counted[n] = id, record, count
-      taken[#taken + 1] = id
-      leased[2 * n - 1], leased[2 * n] = now + lease_us, id
-      leases[2 * n - 1] = id
-      leases[2 * n] = struct.pack(LEASE_FORMAT, now, #record, flags, priority) .. consumer
+      n = n + 1
+      if trouble then
+        counted[n] = trouble[i] or ''
+        flags = trouble[i] and flags + FLAG_TROUBLED or flags
+      end
+      ids[n], records[n] = id, record
+      leased[2 * n - 1], leased[2 * n] = deadline, id
+      leases[2 * n - 1], leases[2 * n] = id, lease_text(#record, flags, priority)
       bytes = bytes + #record
     end
   end
-  if #taken > 0 then
-    redis.call('ZREM', waiting, unpack(taken))
-  end
+  redis.call('ZREM', waiting, unpack(candidates)) -- those skipped are gone from there already
 end
 
 if not meta[2] then
@@ -212,17 +223,14 @@ local function until_next()
   if #ids == limit or is_full or #ran_out == 2 * RECLAIMED_A_CALL then
     return 0
   end
-  local next_at = math.huge
-  local places = { LEASED }
+  local _, first_deadline = first_leased(LEASED)
+  local next_at = first_deadline or math.huge
   if not meta[2] then
     for digit in string.gmatch(priorities_in_use(meta[3]), '%d') do
-      places[#places + 1] = keys.waiting[tonumber(digit)]
-    end
-  end
-  for _, place in ipairs(places) do
-    local head = redis.call('ZRANGE', place, 0, 0, 'WITHSCORES')
-    if #head > 0 then
-      next_at = math.min(next_at, tonumber(head[2]))
+      local head = redis.call('ZRANGE', keys.waiting[tonumber(digit)], 0, 0, 'WITHSCORES')
+      if #head > 0 then
+        next_at = math.min(next_at, tonumber(head[2]))
+      end
     end
   end
   if next_at == math.huge then
@@ -242,7 +250,7 @@ if #ids == 0 then
   return { state, now, next_us, 0, {}, {}, {}, reclaimed }
 end
 
-redis.call('ZADD', LEASED, unpack(leased))
+add_leased(LEASED, leased)
 redis.call('HSET', LEASES, unpack(leases))
 -- The fence is the time of the claim: it grows with each one, whatever happens to queue or server.
 redis.call('HSET', META, 'clock', string.format('%.0f', now), 'lateness', string.format('%.0f', now - due_of(records[1])))

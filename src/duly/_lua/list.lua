@@ -23,6 +23,7 @@ KEEPS    writes nothing; ordered by priority for ready and delayed, then by scor
 -- @include lib/clock.lua
 -- @include lib/record.lua
 -- @include lib/waiting.lua
+-- @include lib/leased.lua
 local digits, state, limit, after_id = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local after_score, after_priority = tonumber(ARGV[5]), tonumber(ARGV[6])
 local BYTES_A_CALL = 4194304
@@ -117,7 +118,7 @@ for _, place in ipairs(places) do
     if state ~= 'ready' or due > first then
       local rows = redis.call('ZRANGE', place.key, first, last, 'WITHSCORES')
       for i = 1, #rows, 2 do
-        if is_last then
+        if is_last and rows[i] ~= PILLAR then
           add(rows[i], rows[i + 1])
         end
       end

@@ -11,10 +11,12 @@ RETURNS  { now, id, deadline, lease, counts ... }; what is absent is ''
 KEEPS    writes nothing
 ]]
 -- @include lib/clock.lua
+-- @include lib/leased.lua
 local LEASED, LEASES, COUNTS, META = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local offset, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
 local reply = { tick(redis.call('HGET', META, 'clock')) }
-local rows = redis.call('ZRANGE', LEASED, offset, offset + limit - 1, 'WITHSCORES')
+local last = math.min(offset + limit, count_leased(LEASED)) - 1
+local rows = last >= offset and redis.call('ZRANGE', LEASED, offset, last, 'WITHSCORES') or {}
 for i = 1, #rows, 2 do
   reply[#reply + 1] = rows[i]
   reply[#reply + 1] = tonumber(rows[i + 1])

@@ -28,6 +28,7 @@ KEEPS    I1 I2 I6 I9: dedup values are free.
 -- @include lib/drain.lua
 -- @include lib/record.lua
 -- @include lib/lease.lua
+-- @include lib/leased.lua
 -- @include lib/waiting.lua
 -- @include lib/forget.lua
 -- @include lib/wake.lua
@@ -71,6 +72,9 @@ if state == 'ready' or state == 'delayed' then
   end
 else
   places = { keys[state] }
+  if state == 'leased' then
+    to = '(+inf' -- the pillar stays
+  end
 end
 
 local purged, left, freed = 0, 0, 0
@@ -81,8 +85,12 @@ for _, place in ipairs(places) do
       free_dedup(keys, id, record)
       freed = freed + #record
     end
-    redis.call('ZREM', place, id)
-    redis.call('HDEL', keys.leases, id)
+    if state == 'leased' then
+      remove_leased(place, { id })
+      redis.call('HDEL', keys.leases, id)
+    else
+      redis.call('ZREM', place, id)
+    end
     forget(keys, id)
     purged = purged + 1
   end

@@ -24,6 +24,7 @@ KEEPS    I1 I2 I5 I6 I8
 -- @include lib/drain.lua
 -- @include lib/record.lua
 -- @include lib/lease.lua
+-- @include lib/leased.lua
 -- @include lib/counts.lua
 -- @include lib/why.lua
 -- @include lib/bury.lua
@@ -55,7 +56,7 @@ for _, each in ipairs(held) do
   if ARGV[each.at + 4] ~= '' then
     with_error(errors, { now, attempt, each.lease.consumer, ARGV[each.at + 4], ARGV[each.at + 5] })
   end
-  redis.call('ZREM', LEASED, each.id)
+  remove_leased(LEASED, { each.id })
   redis.call('HDEL', LEASES, each.id)
   bury(keys, each.id, each.lease.size, ARGV[each.at + 2], counted, errors, now)
 end

@@ -16,6 +16,7 @@ KEEPS    writes nothing
 ]]
 -- @include lib/clock.lua
 -- @include lib/waiting.lua
+-- @include lib/leased.lua
 local digits = ARGV[1]
 local keys = {
   msgs = KEYS[1],
@@ -47,18 +48,18 @@ for _, waiting in pairs(keys.waiting) do
   end
   ready, delayed = ready + due, delayed + rest
 end
-local first_lease = redis.call('ZRANGE', keys.leased, 0, 0, 'WITHSCORES')
+local _, first_deadline = first_leased(keys.leased)
 
 local reply = {
   now,
   ready,
   delayed,
-  redis.call('ZCARD', keys.leased),
+  count_leased(keys.leased),
   redis.call('ZCARD', keys.dead),
   redis.call('ZCARD', keys.done),
   oldest,
   next_due,
-  #first_lease > 0 and tonumber(first_lease[2]) or -1,
+  first_deadline or -1,
   meta[2] or '',
   tonumber(meta[3] or 0),
 }

@@ -120,7 +120,8 @@ class Link:
                 trouble = error
             now = time.monotonic()
             give_up_at = give_up_at or now + self._patience
-            self._note_down(trouble)
+            if tries:  # a single cut is no outage: an idle connection was closed, say
+                self._note_down(trouble)
             if now >= give_up_at:
                 raise self._unavailable(call, trouble) from trouble
             sleep(patience.backoff(tries, random.random))
@@ -134,13 +135,13 @@ class Link:
         try:
             return wire.ask(call.command(b"EVALSHA", script.sha, slot.stream, slot.sequence))
         except ResponseError as error:
-            if replies.trouble_of(str(error)) != "noscript":
+            if replies.trouble_of(error) != "noscript":
                 raise
             return wire.ask(call.command(b"EVAL", script.text, slot.stream, slot.sequence))
 
     def _handle(self, slot: _Slot, call: Call[Any], error: RedisError) -> None:
         """Return when the call may be tried again; raise what it means otherwise."""
-        trouble = replies.trouble_of(str(error))
+        trouble = replies.trouble_of(error)
         queue = call.keys.name
         if trouble == "full":
             raise QueueFull(

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from duly.cli import server
+from duly.cli.demo import demo
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -39,4 +40,5 @@ def root(version: Version = False) -> None:
 
 
 # Register commands here, one line each, in the order of `duly --help`.
+app.command()(demo)
 app.add_typer(server.app, name="server")

@@ -23,6 +23,7 @@ def claim(queue: QueueState, args: list[bytes]) -> Any:
     round_ = _Round(queue, now, limit)
     round_.reclaim_leases(crash_limit)
     queue.expire_some(now)
+    any_counts = queue.troubled > 0
     if queue.paused is None:
         round_.take_what_is_due()
     if round_.buried:
@@ -34,8 +35,9 @@ def claim(queue: QueueState, args: list[bytes]) -> Any:
     queue.lateness = now - round_.taken[0].due
     queue.count("delivered", len(round_.taken))
     queue.leave_token()  # the holder is busy now: somebody else must watch what waits and what is leased
-    reply = [_OPEN, now, round_.until_next(), *_handed_out(now, round_.taken), round_.reclaimed]
-    return Kept(reply, partial(_given_again, now, [message.id for message in round_.taken]))
+    ids, records, counts = _rows(round_.taken)
+    reply = [_OPEN, now, round_.until_next(), now, ids, records, counts if any_counts else [], round_.reclaimed]
+    return Kept(reply, partial(_given_again, now, ids))
 
 
 def _empty_handed(queue: QueueState, round_: "_Round", then: bytes) -> list[Any]:
@@ -47,16 +49,16 @@ def _empty_handed(queue: QueueState, round_: "_Round", then: bytes) -> list[Any]
     return [state, round_.now, next_us, 0, [], [], [], round_.reclaimed]
 
 
-def _handed_out(fence: int, messages: list[StoredMessage]) -> list[Any]:
+def _rows(messages: list[StoredMessage]) -> tuple[list[bytes], list[bytes], list[bytes]]:
     ids = [message.id for message in messages]
-    return [fence, ids, [wire.record(each) for each in messages], [wire.counts(each) for each in messages]]
+    return ids, [wire.record(each) for each in messages], [wire.counts(each) for each in messages]
 
 
 def _given_again(fence: int, ids: list[bytes], queue: QueueState) -> list[Any]:
     """Answer a repeat: the same messages and fence, without those that were settled or lost since."""
     known = [queue.messages[id_] for id_ in ids if id_ in queue.messages]
     held = [each for each in known if each.lease and each.lease.fence == fence and not each.is_lost]
-    return [_OPEN, queue.tick(), 0, *_handed_out(fence, held), []]
+    return [_OPEN, queue.tick(), 0, fence, *_rows(held), []]
 
 
 class _Round:
@@ -92,7 +94,7 @@ class _Round:
             self._queue.bury(message, message.size, reason, counts, message.errors, self.now)
             self.buried += 1
             return True
-        message.counts = counts
+        self._queue.set_counts(message, counts)
         self._queue.wait(message, message.own_place)
         return False
 

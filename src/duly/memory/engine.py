@@ -37,6 +37,7 @@ TRANSITIONS: Final[dict[str, Transition]] = {
     "purge": steering.purge,
     "pause": steering.pause,
     "resume": steering.resume,
+    "wake": steering.wake,
     "delete": steering.delete,
     "get": looking.get,
     "list": looking.list_,
@@ -126,7 +127,10 @@ class Engine:
             self._queue(keys).state.lose_body(id_.encode())
 
     def _queue(self, keys: QueueKeys) -> _Queue:
-        return self._queues.setdefault(keys.prefix, _Queue())
+        queue = self._queues.get(keys.prefix)
+        if queue is None:
+            queue = self._queues[keys.prefix] = _Queue()
+        return queue
 
     def _carried_out(
         self, queue: _Queue, transition: Transition, args: list[bytes], numbered: tuple[bytes, int] | None

@@ -87,11 +87,15 @@ def _cursor(queue: QueueState, state: str, id_: bytes, score: bytes, priority: b
 def stats(queue: QueueState, _args: list[bytes]) -> list[Any]:
     """Show sizes and counters, at one moment."""
     now = queue.tick()
-    ready = [row for waiting in queue.all_waiting() for row in waiting.up_to(now)]
-    delayed = [row for waiting in queue.all_waiting() for row in waiting.above(now)]
-    deadline = queue.leased.first_score()
-    sizes = [len(ready), len(delayed), len(queue.leased), len(queue.dead), len(queue.done)]
-    edges = [min(ready)[0] if ready else -1, min(delayed)[0] if delayed else -1, -1 if deadline is None else deadline]
+    due = [(waiting, waiting.count_up_to(now)) for waiting in queue.all_waiting()]
+    ready = sum(count for _, count in due)
+    delayed = sum(len(waiting) - count for waiting, count in due)
+    sizes = [ready, delayed, len(queue.leased), len(queue.dead), len(queue.done)]
+    edges = [
+        min((waiting.score_at(0) for waiting, count in due if count), default=-1),
+        min((waiting.score_at(count) for waiting, count in due if count < len(waiting)), default=-1),
+        queue.leased.score_at(0) if queue.leased else -1,
+    ]
     counters = [text.encode() for name, value in queue.stats.items() for text in (name, str(value))]
     return [now, *sizes, *edges, queue.paused or b"", queue.lateness, *counters]
 

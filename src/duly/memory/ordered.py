@@ -60,6 +60,10 @@ class ScoredIds:
         """Count the rows whose score is not higher."""
         return bisect_right(self._rows, (score, _AFTER_ALL))
 
+    def score_at(self, rank: int) -> int:
+        """Return the score of the row at a rank."""
+        return self._rows[rank][0]
+
     def first(self, count: int) -> list[tuple[int, bytes]]:
         """Return the first rows."""
         return list(islice(self._rows, count))

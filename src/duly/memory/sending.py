@@ -168,11 +168,9 @@ def send_checked(queue: QueueState, args: list[bytes]) -> Any:
         admission.decide(position, message, refuses=on_full != b"drop")
     if on_full == b"all" and any(outcome == FULL for _, outcome, _ in admission.outcomes):
         return _all_refused(now, messages)
-    dropped: list[StoredMessage] | None = []
-    if on_full == b"drop":
-        dropped = admission.oldest_to_drop(_DROPPED_A_CALL + len(messages))
-        if dropped is None:
-            return _all_refused(now, messages)
+    dropped = admission.oldest_to_drop(_DROPPED_A_CALL + len(messages)) if on_full == b"drop" else []
+    if dropped is None:
+        return _all_refused(now, messages)
     _write(queue, now, admission, dropped)
     return Kept([now, *(value for row in admission.outcomes for value in row)])
 

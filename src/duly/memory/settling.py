@@ -51,7 +51,8 @@ def ack(queue: QueueState, args: list[bytes]) -> Any:
     if keeps:
         now = queue.tick()
         for each in held:
-            each.message.counts = each.message.why = None
+            each.message.why = None
+            queue.set_counts(each.message, None)
             queue.move(each.message, "done", now)
         queue.count("done_bytes", size)
         queue.trim(queue.done, "done", keep, now, len(held))
@@ -60,6 +61,7 @@ def ack(queue: QueueState, args: list[bytes]) -> Any:
             queue.forget(each.message)
     queue.count("acked", len(held))
     queue.count("bytes", -size)
+    queue.take_token_if_empty()
     return Kept(lost)
 
 
@@ -83,7 +85,7 @@ def _giving_back(stride: int, counter: str, back: _Back) -> Callable[[QueueState
                 continue
             due = back(queue, each, counts, tick)
             is_troubled = counts.failures + counts.crashes + counts.defers + counts.releases > 0
-            each.message.counts = counts if is_troubled else None
+            queue.set_counts(each.message, counts if is_troubled else None)
             queue.wait(each.message, due)
         queue.clock = now + len(held) - 1
         queue.count(counter, len(held))

@@ -1,7 +1,8 @@
 """One queue's state, and the moves that several operations share. No operation lives here."""
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from duly._core.codec import Counts, Fault, Why
 from duly.memory.dedup import DedupWindows
@@ -15,7 +16,8 @@ PRIORITIES: Final = range(10)
 BODY_LOST: Final = "body lost"
 
 
-class Keep(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Keep:
     """How much is kept of what is over; -1: no bound. The age is microseconds."""
 
     count: int
@@ -39,6 +41,8 @@ class QueueState:
         self.expires = ScoredIds()
         self.dedup = DedupWindows()
         self.lost_bodies = 0
+        self.troubled = 0
+        """How many messages have counts."""
         self.stats: dict[str, int] = {}
         self.clock: int | None = None
         self.paused: bytes | None = None
@@ -75,6 +79,16 @@ class QueueState:
     def leave_token(self) -> None:
         """Say that something changed: somebody look."""
         self.has_token = True
+
+    def take_token_if_empty(self) -> None:
+        """Announce nothing when nothing is there (I9)."""
+        if not self.bodies:
+            self.has_token = False
+
+    def set_counts(self, message: StoredMessage, counts: Counts | None) -> None:
+        """Note what went wrong with a message so far."""
+        self.troubled += (counts is not None) - (message.counts is not None)
+        message.counts = counts
 
     def holding(self, message: StoredMessage) -> ScoredIds:
         """Return the set that holds a message."""
@@ -122,6 +136,7 @@ class QueueState:
         self.holding(message).remove(message.id)
         self.expires.remove(message.id)
         self.lost_bodies -= message.is_lost
+        self.troubled -= message.counts is not None
         del self.messages[message.id]
 
     def free_dedup(self, message: StoredMessage) -> None:
@@ -141,7 +156,7 @@ class QueueState:
     ) -> None:
         """Make a message dead. `size` is 0 when its body is lost."""
         message.why = Why(reason, counts.failures, counts.crashes, counts.defers, counts.releases, errors)
-        message.counts = None
+        self.set_counts(message, None)
         self.move(message, "dead", now)
         self.count("buried", 1)
         if size > 0:

@@ -1,4 +1,4 @@
-"""What people do to a queue: cancel, reschedule, redrive, purge, pause, resume, delete."""
+"""What people do to a queue: cancel, reschedule, redrive, purge, pause, resume, wake, delete."""
 
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ def cancel(queue: QueueState, args: list[bytes]) -> Any:
     if not message.is_lost:
         queue.count("dead_bytes" if message.place == "dead" else "bytes", -message.size)
     queue.count("cancelled", 1)
+    queue.take_token_if_empty()
     return Kept(1)
 
 
@@ -75,6 +76,7 @@ def purge(queue: QueueState, args: list[bytes]) -> Any:
     freed = sum(message.size for message in purged)
     queue.count(f"{state}_bytes" if state in ("dead", "done") else "bytes", -freed)
     queue.count("done_trimmed" if state == "done" else "purged", len(purged))
+    queue.take_token_if_empty()
     return Kept([len(purged), left])
 
 
@@ -105,11 +107,17 @@ def resume(queue: QueueState, _args: list[bytes]) -> int:
     return 1
 
 
+def wake(queue: QueueState, _args: list[bytes]) -> int:
+    """Hand a token on that was taken by somebody who leaves without having looked."""
+    queue.leave_token()
+    return 1
+
+
 def delete(queue: QueueState, _args: list[bytes]) -> int:
     """Remove the queue with all that is in it and all that it counted; tell how many keys it had."""
     messages = queue.messages.values()
     things = [
-        queue.bodies, queue.leased, any(each.lease for each in messages), any(each.counts for each in messages),
+        queue.bodies, queue.leased, queue.leased, queue.troubled,
         any(each.why for each in messages), queue.expires, queue.dead, queue.done, queue.dedup, queue.dedup,
         queue.has_token, queue.stats, queue.is_known, *queue.waiting.values(),
     ]  # fmt: skip

@@ -11,6 +11,7 @@ from duly._core.codec import stamped
 from duly.memory.message import StoredMessage
 
 _LEASE: Final = struct.Struct("<dIBB")
+_LEASE_TEXT_SIZE: Final = 65  # padded, as lib/leased.lua explains
 _pack = msgspec.msgpack.Encoder().encode
 
 
@@ -39,4 +40,5 @@ def lease(message: StoredMessage) -> bytes:
     held = message.lease
     if held is None:
         return b""
-    return _LEASE.pack(held.fence, held.size, held.flags, held.priority) + held.consumer.encode()
+    text = _LEASE.pack(held.fence, held.size, held.flags, held.priority) + held.consumer.encode()
+    return text.ljust(_LEASE_TEXT_SIZE)

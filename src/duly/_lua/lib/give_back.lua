@@ -8,6 +8,7 @@
 -- @include lib/drain.lua
 -- @include lib/record.lua
 -- @include lib/lease.lua
+-- @include lib/leased.lua
 -- @include lib/counts.lua
 -- @include lib/why.lua
 -- @include lib/waiting.lua
@@ -38,7 +39,7 @@ local function give_back(stride, counter, move)
   for i, each in ipairs(held) do
     local id, record = each.id, redis.call('HGET', keys.msgs, each.id)
     local counted = counts_of(keys.counts, id)
-    redis.call('ZREM', keys.leased, id)
+    remove_leased(keys.leased, { id })
     redis.call('HDEL', keys.leases, id)
     local flaw = flaw_of(record)
     if not flaw then

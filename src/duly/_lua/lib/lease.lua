@@ -3,14 +3,17 @@
 
 local FLAG_TROUBLED = 128 -- in a lease: the message has a row in `counts` or `why`
 local LEASE_FORMAT = '<dI4BB'
+local LEASE_TEXT_SIZE = 65
 
+-- Padded, see lib/leased.lua.
 local function written_lease(fence, size, flags, priority, consumer)
-  return struct.pack(LEASE_FORMAT, fence, size, flags, priority) .. consumer
+  local text = struct.pack(LEASE_FORMAT, fence, size, flags, priority) .. consumer
+  return text .. string.rep(' ', LEASE_TEXT_SIZE - #text)
 end
 
 local function read_lease(lease)
   local fence, size, flags, priority, at = struct.unpack(LEASE_FORMAT, lease)
-  return { fence = fence, size = size, flags = flags, priority = priority, consumer = string.sub(lease, at) }
+  return { fence = fence, size = size, flags = flags, priority = priority, consumer = string.match(lease, '^(.-) *$', at) }
 end
 
 -- Sorts the settles of one call, given as `id, fence, ...` from ARGV[first] in steps of `stride`:

@@ -10,8 +10,10 @@ local function has(flags, flag)
   return bit.band(flags, flag) ~= 0
 end
 
+local RECORD_FORMAT = '<ddc0' -- sent, due, part
+
 local function stamped(sent, due, part)
-  return struct.pack('<dd', sent, due) .. part
+  return struct.pack(RECORD_FORMAT, sent, due, part)
 end
 
 -- The stamps, for code that reads a part as if it were a record.

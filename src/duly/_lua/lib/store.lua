@@ -20,12 +20,13 @@ local function store(keys, meta, now, offsets, renamed)
   local clock, earliest, size, largest = now - 1, math.huge, 0, 0
   local records, scores, in_use = {}, {}, priorities_in_use(meta.priorities)
   redis.call('HSET', keys.meta, 'clock', string.format('%.0f', now + #offsets - 1))
+  local byte, pack = string.byte, struct.pack
   for i, at in ipairs(offsets) do
     local id, part, when = renamed[at] or ARGV[at], ARGV[at + 1], ARGV[at + 2]
     clock = clock + 1
     local due = when == '0' and clock or due_at(clock, when)
-    local _, flags, priority = string.byte(part, 1, 3)
-    local record = struct.pack('<dd', clock, due) .. part
+    local flags, priority = byte(part, 2, 3)
+    local record = pack(RECORD_FORMAT, clock, due, part)
     records[2 * i - 1], records[2 * i] = id, record
     local places = scores[priority]
     if not places then
@@ -39,7 +40,9 @@ local function store(keys, meta, now, offsets, renamed)
       redis.call('ZADD', keys.expires, expiry_of(record), id)
     end
     size = size + #record
-    largest = math.max(largest, #record)
+    if #record > largest then
+      largest = #record
+    end
     if due < earliest then
       earliest = due
     end

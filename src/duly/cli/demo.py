@@ -1,0 +1,86 @@
+"""`duly demo`: runs the demonstration and prints its accounts. The story is in duly.demo."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from duly.demo.story import Outcome, server_for, tell
+from duly.demo.table import Lines, LiveTable, View
+
+Seconds = Annotated[float, typer.Option("--seconds", help="Length of the run, 2 to 60; the load grows with it.")]
+Directory = Annotated[
+    Path | None, typer.Option("--dir", help="Use an embedded server in this directory instead of a temporary one.")
+]
+Url = Annotated[
+    str | None, typer.Option("--url", help="Use this server. The queues of the run are deleted afterwards.")
+]
+Histories = Annotated[
+    Path | None, typer.Option("--histories", help="Keep what each process wrote down, in this directory.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the accounts as one JSON object, and nothing else.")]
+
+
+def demo(
+    seconds: Seconds = 10.0,
+    directory: Directory = None,
+    url: Url = None,
+    histories: Histories = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the queue at work: producers, consumers, one killed with -9, and the accounts at the end.
+
+    Without --dir and --url a server is started in a temporary directory, which is removed afterwards.
+    Exit status 1 when a message was lost, early, or delivered twice without a cause.
+    """
+    with server_for(url, directory) as address:
+        outcome = tell(address, seconds, _choose_view(as_json), histories)
+    if as_json:
+        typer.echo(json.dumps(_to_fields(outcome)))
+    else:
+        _print(outcome)
+    raise typer.Exit(0 if outcome.ok else 1)
+
+
+def _choose_view(as_json: bool) -> View:
+    console = Console()
+    if as_json:
+        return Lines(lambda _: None)
+    return LiveTable(console) if console.is_terminal else Lines(typer.echo)
+
+
+def _to_fields(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "ok": outcome.ok,
+        "seconds": round(outcome.seconds, 1),
+        "killed": {"process": outcome.victim, "held": outcome.held},
+        "queues": {each.queue: asdict(each) for each in outcome.accounts},
+        "problems": list(outcome.problems),
+    }
+
+
+def _print(outcome: Outcome) -> None:
+    typer.echo("")
+    for each in outcome.accounts:
+        typer.echo(f"{each.queue}: {each.sent:,} sent, {each.delivered:,} delivered, {each.acked:,} acked")
+        typer.echo(f"  lost         {len(each.lost)}")
+        typer.echo(f"  early        {len(each.early)}")
+        typer.echo(f"  redelivered  {len(each.redelivered)}")
+        for reason, count in Counter(one.reason for one in each.redelivered).items():
+            typer.echo(f"    {count:>4}  {reason}")
+        typer.echo(f"  unexplained  {len(each.unexplained)}")
+        late = "  ".join(f"{name} {seconds * 1000:.1f} ms" for name, seconds in each.lateness.items())
+        typer.echo(f"  lateness     {late or 'nothing was delivered'}")
+    typer.echo("")
+    for problem in outcome.problems:
+        typer.echo(f"problem: {problem}")
+    if outcome.ok:
+        typer.echo("verdict: kept. Nothing lost, nothing early, nothing twice without a cause; the audit agrees.")
+    else:
+        typer.echo(f"verdict: BROKEN, {len(outcome.problems)} problem(s).")

@@ -1,0 +1,54 @@
+"""A consumer: `python -m duly.demo.consumer PLAN NAME`; the name says the queue. May be killed at any moment."""
+
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import duly
+from duly.demo.history import Acked, Acking, Delivered, History
+from duly.demo.part import is_over, run_part
+from duly.demo.plan import Plan
+
+BATCH: Final = 20
+WORK: Final = 0.004
+"""Seconds that a message takes. A batch is far from the lease, so only the dead lose theirs."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def consume(plan: Plan, name: str, app: duly.Duly, history: History) -> None:
+    """Receive, write down, work, ack, write down."""
+    queue = plan.open_queue(app, name.rpartition("-")[0])
+    while not is_over():
+        batch = queue.receive(limit=BATCH, wait=0.5)
+        history.write(_delivered(name, d) for d in batch)
+        for d in batch:
+            time.sleep(WORK)
+            history.write([Acking(process=name, queue=d.queue, id=d.id, fence=d.fence)])
+            try:
+                d.ack()
+            except duly.LeaseLost:
+                history.write([Acked(process=name, queue=d.queue, id=d.id, fence=d.fence, lost=True)])
+            else:
+                history.write([Acked(process=name, queue=d.queue, id=d.id, fence=d.fence)])
+
+
+def _delivered(name: str, d: duly.Delivery) -> Delivered:
+    return Delivered(
+        process=name,
+        queue=d.queue,
+        id=d.id,
+        fence=d.fence,
+        attempt=d.attempt,
+        sent_at=_microseconds(d.sent_at),
+        due_at=_microseconds(d.due_at),
+    )
+
+
+def _microseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+if __name__ == "__main__":
+    run_part(consume, sys.argv[1:])

@@ -1,0 +1,38 @@
+"""A producer: `python -m duly.demo.producer PLAN NAME`. Bursts that are due at once, and messages for later."""
+
+import sys
+import time
+
+import duly
+from duly.demo.history import History, Sent
+from duly.demo.part import run_part
+from duly.demo.plan import ORDERS, REMINDERS, Plan
+
+_SOONEST = 0.3
+_GOLDEN = 0.618034
+"""The multiples of this, less their whole part, fill the space from 0 to 1 evenly and in no order."""
+
+
+def delay_of(number: int, longest: float) -> float:
+    """Give the delay of the n-th reminder: spread over the rest of the run, later ones often due earlier."""
+    return round(_SOONEST + number * _GOLDEN % 1 * max(longest - _SOONEST, 0), 3)
+
+
+def produce(plan: Plan, name: str, app: duly.Duly, history: History) -> None:
+    """Send, and write down each id that came back."""
+    orders, reminders = plan.open_queue(app, ORDERS), plan.open_queue(app, REMINDERS)
+    began = time.monotonic()
+    for burst in range(plan.bursts):
+        ids = orders.send_many({"order": f"{name}-{burst}-{n}"} for n in range(plan.orders_a_burst))
+        history.write(Sent(process=name, queue=ORDERS, id=id_) for id_ in ids)
+        for n in range(plan.reminders_a_burst):
+            number = burst * plan.reminders_a_burst + n
+            delay = delay_of(number, plan.seconds - (time.monotonic() - began))
+            id_ = reminders.send({"remind": f"{name}-{number}"}, delay=delay)
+            history.write([Sent(process=name, queue=REMINDERS, id=id_, delay=delay)])
+        next_at = began + (burst + 1) * plan.sending_seconds / plan.bursts
+        time.sleep(max(next_at - time.monotonic(), 0))
+
+
+if __name__ == "__main__":
+    run_part(produce, sys.argv[1:])

@@ -1,0 +1,125 @@
+"""`duly demo`, as a user runs it: real processes, a kill, the accounts, and nothing left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow]
+
+DEADLINE = 30.0
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Give a temporary directory of its own, so that what stays behind can be seen. Short, for the socket."""
+    return tmp_path
+
+
+def start(place: Path, *options: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "duly.cli", "demo", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(place)},
+    )
+
+
+def run(place: Path, *options: str) -> "subprocess.CompletedProcess[str]":
+    process = start(place, *options)
+    out, err = process.communicate(timeout=90)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def processes_that_name(place: Path) -> list[str]:
+    """Name the processes whose command line has the directory in it: parts, keeper and server have."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and entry.name != str(os.getpid()):
+            try:
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if str(place) in command:
+                found.append(f"{entry.name} {command}")
+    return found
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {DEADLINE} s until {what}"
+        time.sleep(0.02)
+
+
+def test_the_demonstration_keeps_every_promise_and_leaves_nothing_behind(place: Path) -> None:
+    done = run(place, "--seconds", "3")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "orders-2" in done.stdout
+    assert "was killed with -9 while it held" in done.stdout
+    assert "orders-2 was killed while it held the message, and its lease ran out" in done.stdout
+    assert "verdict: kept" in done.stdout
+    assert processes_that_name(place) == []
+    assert list(place.iterdir()) == []
+
+
+def test_the_accounts_as_json_hold_the_figures(place: Path) -> None:
+    kept = place / "kept"
+
+    done = run(place, "--seconds", "2", "--json", "--histories", str(kept))
+
+    found = json.loads(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert found["ok"] is True
+    assert found["problems"] == []
+    orders, reminders = found["queues"]["orders"], found["queues"]["reminders"]
+    assert orders["sent"] == orders["acked"] == 400
+    assert reminders["sent"] == reminders["acked"] == 100
+    assert orders["lost"] == orders["early"] == orders["unexplained"] == []
+    assert 1 <= found["killed"]["held"] == len(orders["redelivered"])
+    assert {path.name for path in kept.glob("*.jsonl")} >= {"orders-2.jsonl", "orders-4.jsonl", "producer-1.jsonl"}
+
+
+def test_a_server_of_ones_own_is_left_without_queues(place: Path) -> None:
+    done = run(place, "--seconds", "2", "--dir", str(place / "d"))
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    wait_until(lambda: processes_that_name(place) == [], "the server has stopped with its last user")
+    assert (place / "d" / "appendonlydir").is_dir()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_an_end_in_the_middle_leaves_no_process(place: Path, how: signal.Signals) -> None:
+    process = start(place, "--seconds", "20")
+    wait_until(lambda: len(processes_that_name(place)) >= 8, "all processes are there")
+
+    process.send_signal(how)
+    process.communicate(timeout=DEADLINE)
+
+    wait_until(lambda: processes_that_name(place) == [], "all processes are gone")
+    if how == signal.SIGINT:
+        assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--seconds", "1"], "--seconds must be from 2 to 60"),
+        (["--url", "memory://"], "memory:// is inside of one"),
+        (["--url", "redis://localhost", "--dir", "d"], "exclude each other"),
+    ],
+)
+def test_misuse_is_told(place: Path, options: list[str], words: str) -> None:
+    done = run(place, *options)
+
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert list(place.iterdir()) == []

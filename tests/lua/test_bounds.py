@@ -1,0 +1,171 @@
+"""I11: whatever has piled up, a script does a bounded part of it and says that there is more.
+
+No limit here is a tight one: the machine may be busy. What grows with the queue would take seconds.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from duly._core import ops
+from duly.options import Keep
+from tests.clock import ServerClock
+from tests.lua.harness import NOW, SECOND, Queue
+
+pytestmark = pytest.mark.slow
+
+MANY = 200_000
+SANE = 1.0  # seconds for a script; they take milliseconds
+
+
+@contextmanager
+def sane_time() -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < SANE
+
+
+def _send_many(queue: Queue, count: int, batch: int = 1000, **options: object) -> None:
+    # One message prepared, many ids: preparing each would take longer than sending them all.
+    one = queue.outgoing("", **options)
+    for first in range(0, count, batch):
+        queue.send_all([one._replace(id=f"m{n:06d}") for n in range(first, min(first + batch, count))])
+
+
+def _stored(queue: Queue) -> int:
+    count: int = queue.wire.run("HLEN", queue.keys.key("msgs"))
+    return count
+
+
+def test_of_200_000_due_in_the_same_millisecond_a_claim_takes_its_thousand(queue: Queue, clock: ServerClock) -> None:
+    _send_many(queue, MANY, at=NOW / SECOND + 60)
+    clock.freeze(NOW + 60 * SECOND)
+    with sane_time():
+        claimed = queue.claim(limit=1000)
+    assert [id_.decode() for id_ in claimed.ids] == [f"m{n:06d}" for n in range(1000)]
+    assert claimed.next_in == 0
+    settles = [ops.Settle(id_.decode(), claimed.fence, 0) for id_ in claimed.ids]
+    with sane_time():
+        assert queue.call(ops.ack(queue.keys, queue.options, settles)) == []
+    with sane_time():
+        queue.send("one more")
+    with sane_time():
+        queue.call(ops.stats(queue.keys))
+    queue.call(ops.delete(queue.keys))
+
+
+@pytest.mark.parametrize("verb", ["retry", "defer", "release", "recycle", "reject", "extend"])
+def test_a_thousand_are_settled_in_one_call(queue: Queue, verb: str) -> None:
+    _send_many(queue, 1000)
+    claimed = queue.claim(limit=1000)
+    settles = [ops.Settle(id_.decode(), claimed.fence, 0) for id_ in claimed.ids]
+    call = {
+        "retry": ops.retry(queue.keys, [(settle, 0, "boom", "") for settle in settles]),
+        "defer": ops.defer(queue.keys, [(settle, 0) for settle in settles]),
+        "release": ops.release(queue.keys, settles),
+        "recycle": ops.recycle(queue.keys, [(settle, 0, b"") for settle in settles]),
+        "reject": ops.reject(queue.keys, queue.options, [(settle, "bad", True, "", "") for settle in settles]),
+        "extend": ops.extend(queue.keys, [(settle, 60) for settle in settles]),
+    }[verb]
+    with sane_time():
+        assert queue.call(call) == []
+
+
+def test_of_9_000_due_all_are_delivered_in_order(queue: Queue) -> None:
+    _send_many(queue, 9000)
+    taken: list[bytes] = []
+    while ids := queue.claim(limit=1000).ids:
+        taken += ids
+    assert taken == [b"m%06d" % n for n in range(9000)]
+
+
+def test_10_000_leases_that_ran_out_are_taken_back_in_steps(queue: Queue, clock: ServerClock) -> None:
+    _send_many(queue, 10_000)
+    for _ in range(10):
+        queue.claim(limit=1000, lease=10)
+    clock.freeze(NOW + 60 * SECOND)
+    reclaimed = 0
+    for _ in range(100):
+        with sane_time():
+            claimed = queue.claim(limit=1, lease=1000)
+        assert 0 < len(claimed.reclaimed) <= 100
+        assert claimed.next_in == 0
+        reclaimed += len(claimed.reclaimed)
+    assert reclaimed == 10_000
+    assert queue.dump().stats["crashed"] == 10_000
+
+
+def test_10_000_messages_past_their_ttl_go_in_steps(queue: Queue, clock: ServerClock) -> None:
+    _send_many(queue, 10_000, ttl=5)
+    clock.freeze(NOW + 60 * SECOND)
+    steps = 0
+    while _stored(queue):
+        with sane_time():
+            claimed = queue.claim(limit=1)
+        assert not claimed.ids
+        assert (claimed.next_in == 0) == (_stored(queue) > 0)
+        steps += 1
+    assert 90 <= steps <= 100
+    assert queue.dump().stats["expired"] == 10_000
+
+
+def test_a_live_message_behind_thousands_that_expired_is_found(queue: Queue, clock: ServerClock) -> None:
+    _send_many(queue, 3000, ttl=5)
+    queue.send("live")
+    clock.freeze(NOW + 60 * SECOND)
+    for _ in range(40):
+        claimed = queue.claim(limit=10)
+        if claimed.ids:
+            break
+        assert claimed.next_in == 0
+    assert claimed.ids == [b"live"]
+
+
+def test_a_bound_on_dead_letters_that_was_made_smaller_is_reached_in_steps(queue: Queue) -> None:
+    for first in range(0, 3000, 1000):
+        queue.bury(*(f"d{n:06d}" for n in range(first, first + 1000)))
+    smaller = Queue(queue.wire, queue.keys.name, dead=Keep(count=10))
+    smaller.sequence = queue.sequence
+    left = 3000
+    while left > 10:
+        with sane_time():
+            smaller.bury(f"x{left}")
+        dead = len(smaller.dump().dead)
+        assert left - 101 <= dead < left
+        left = dead
+
+
+def test_a_queue_whose_bound_was_made_smaller_is_emptied_in_steps(queue: Queue) -> None:
+    _send_many(queue, 5000, priority=3)
+    smaller = Queue(queue.wire, queue.keys.name, max_length=10)
+    smaller.sequence = queue.sequence
+    for step in range(5):
+        with sane_time():
+            smaller.send(f"x{step}", on_refusal="drop")
+    state = smaller.dump()
+    assert len(state.msgs) == 10
+    assert state.stats["dropped"] == 4995
+
+
+@pytest.mark.parametrize("verb", ["purge", "redrive"])
+def test_purge_and_redrive_are_bounded(queue: Queue, verb: str) -> None:
+    queue.bury(*(f"d{n}" for n in range(1000)))
+    queue.bury(*(f"e{n}" for n in range(1000)))
+    calls = {"purge": ops.purge(queue.keys, "dead", 600), "redrive": ops.redrive(queue.keys, 600)}
+    with sane_time():
+        assert queue.call(calls[verb]) == [600, 1400]
+
+
+def test_an_audit_of_a_large_queue_goes_in_steps(queue: Queue) -> None:
+    _send_many(queue, 20_000)
+    cursor, checked, steps = "0", 0, 0
+    while steps == 0 or cursor != "0":
+        with sane_time():
+            step = ops.audit_step(queue.keys, "msgs", cursor, repair=False)
+            found = step.decode(queue.call(step))
+        assert found.checked < 2000
+        assert not found.faults
+        cursor, checked, steps = found.cursor, checked + found.checked, steps + 1
+    assert checked >= 20_000

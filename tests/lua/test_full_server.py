@@ -1,0 +1,108 @@
+"""A full server must still drain: at maxmemory, with noeviction, consumers go on and sends are refused."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from duly._core import ops
+from duly.options import Keep
+from tests.lua.harness import Queue, Refused, Wire
+from tests.lua.test_repeats import WRITING, Prepare
+from tests.servers import Server
+
+REFUSED = ("send", "send_checked")
+
+every_draining_call = pytest.mark.parametrize(
+    "prepare",
+    [prepare for name, prepares in WRITING.items() if name not in (*REFUSED, "correct") for prepare in prepares],
+    ids=lambda f: f.__name__[1:],
+)
+
+
+class _Filled:
+    """A server that can be made full, and not full again."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        wire.run("CONFIG", "SET", "maxmemory-policy", "noeviction")
+
+    def fill(self) -> None:
+        # Really full: with one block of filler the server is over a limit that lies well above its own needs.
+        self.wire.run("SET", "filler", b"." * 30_000_000)
+        self.wire.run("CONFIG", "SET", "maxmemory", "20mb")
+        with pytest.raises(Refused, match="OOM"):
+            self.wire.run("SET", "x", "1")
+
+    def free(self) -> None:
+        self.wire.run("CONFIG", "SET", "maxmemory", "0")
+        self.wire.run("DEL", "filler")
+
+
+@pytest.fixture
+def full(own_wire: Callable[..., tuple[Server, Wire]]) -> Iterator[_Filled]:
+    _, wire = own_wire()
+    yield _Filled(wire)
+
+
+@every_draining_call
+def test_a_script_that_settles_or_steers_goes_on(full: _Filled, queue_name: str, prepare: Prepare) -> None:
+    queue = Queue(full.wire, queue_name)
+    call = prepare(queue)
+    full.fill()
+    before = queue.dump()
+    queue.call(call, sequence=100)
+    after = queue.dump()
+    assert after != before
+    queue.call(call, sequence=100)  # I6, full or not
+    assert queue.dump() == after
+
+
+@pytest.mark.parametrize("prepare", [p for name in REFUSED for p in WRITING[name]], ids=lambda f: f.__name__[1:])
+@pytest.mark.parametrize("options", [{}, {"max_length": 100}, {"max_bytes": 1}], ids=str)
+def test_a_send_is_refused_and_writes_nothing(
+    full: _Filled, queue_name: str, prepare: Prepare, options: dict[str, Any]
+) -> None:
+    queue = Queue(full.wire, queue_name)
+    queue.send("expired", ttl=0.000001)
+    queue.options = replace(queue.options, **options)
+    call = prepare(queue)
+    full.fill()
+    before = queue.dump()
+    with pytest.raises(Refused, match="OOM"):
+        queue.call(call, sequence=100)
+    assert queue.dump() == before
+    full.free()
+    queue.call(call, sequence=100)  # the same call again is a new one: the first never was
+    assert queue.dump() != before
+
+
+def test_a_send_that_was_answered_before_is_answered_again(full: _Filled, queue_name: str) -> None:
+    queue = Queue(full.wire, queue_name)
+    call = WRITING["send"][0](queue)
+    answer = queue.call(call, sequence=100)
+    full.fill()
+    assert queue.call(call, sequence=100) == answer
+
+
+def test_leases_that_ran_out_are_taken_back(full: _Filled, queue_name: str) -> None:
+    queue = Queue(full.wire, queue_name, crash_limit=2)
+    queue.hold("a", lease=0.000001)
+    full.fill()
+    assert queue.claim(lease=0.000001).reclaimed[0].is_dead is False
+    assert queue.claim().reclaimed[0].is_dead is True
+    assert queue.dump().places("a") == ["dead"]
+
+
+def test_a_full_server_is_emptied_by_its_consumers(full: _Filled, queue_name: str) -> None:
+    queue = Queue(full.wire, queue_name, done=Keep(count=0))
+    for number in range(30):
+        queue.send(f"a{number}", body=b"." * 1_000_000)
+    full.wire.run("CONFIG", "SET", "maxmemory", "20mb")
+    with pytest.raises(Refused, match="OOM"):
+        queue.send("one more")
+    while (claimed := queue.claim()).ids:
+        queue.call(ops.ack(queue.keys, queue.options, [ops.Settle(i.decode(), claimed.fence, 0) for i in claimed.ids]))
+    queue.send("one more")
+    assert set(queue.dump().msgs) == {"one more"}

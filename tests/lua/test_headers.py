@@ -1,0 +1,211 @@
+"""The scripts' headers are a grammar, and some mistakes can be found by reading."""
+
+import re
+import shutil
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+from duly import _lua
+from duly._core import ops, replies
+from duly._core.call import Call
+from duly._core.keys import QueueKeys
+from duly.options import Keep, QueueOptions, Send
+from tools import check_lua
+
+KEYS = QueueKeys("duly", "orders")
+OPTIONS = QueueOptions()
+KEPT = QueueOptions(done=Keep(count=1), dead=Keep(count=1, age=1, bytes=1), max_length=1)
+SETTLE = ops.Settle("id", 1, 5)
+VIEWER = replies.Viewer("orders", lambda _content, body: body)
+
+KNOWN_KEYS = {
+    "call", "msgs", "waiting*", "leased", "leases", "counts", "why", "expires", "dead", "done", "dedup", "dedup_ends",
+    "wake", "stats", "meta",
+}  # fmt: skip
+INVARIANTS = {f"I{number}" for number in range(1, 13)}
+
+
+def _outgoing(**options: Any) -> Any:
+    from duly._core.outgoing import Encoder
+
+    return Encoder("orders", OPTIONS).outgoing(Send(b"body", **options), "id", 0)
+
+
+def built() -> list[Call[Any]]:
+    """Build a call of every operation, with one row and with two."""
+    rows = [1, 2]
+    calls: list[Call[Any]] = [
+        *(ops.send(KEYS, [_outgoing(priority=3)] * n, OPTIONS, "each") for n in rows),
+        *(ops.send(KEYS, [_outgoing(dedup="x")] * n, OPTIONS, "all") for n in rows),
+        ops.send(KEYS, [_outgoing()], KEPT, "drop"),
+        ops.claim(KEYS, KEPT, limit=1, lease=1.0, consumer="c", then="watch"),
+        *(ops.ack(KEYS, options, [SETTLE] * n) for n in rows for options in (OPTIONS, KEPT)),
+        *(ops.retry(KEYS, [(SETTLE, 1.0, "e", "t")] * n) for n in rows),
+        *(ops.defer(KEYS, [(SETTLE, 1.0)] * n) for n in rows),
+        *(ops.release(KEYS, [SETTLE] * n) for n in rows),
+        *(ops.recycle(KEYS, [(SETTLE, 1.0, b"")] * n) for n in rows),
+        *(ops.reject(KEYS, KEPT, [(SETTLE, "r", True, "e", "t")] * n) for n in rows),
+        *(ops.extend(KEYS, [(SETTLE, 1.0)] * n) for n in rows),
+        ops.cancel(KEYS, "id"),
+        ops.reschedule(KEYS, "id", "0"),
+        ops.redrive(KEYS, 1),
+        ops.pause(KEYS, "me"),
+        ops.resume(KEYS),
+        ops.purge(KEYS, "dead", 1),
+        ops.delete(KEYS),
+        ops.get(KEYS, VIEWER, "id"),
+        ops.list_(KEYS, VIEWER, "ready", 1, None),
+        ops.list_(KEYS, VIEWER, "ready", 1, "id"),
+        ops.stats(KEYS),
+        ops.pending(KEYS, 0, 1),
+        ops.audit_step(KEYS, "msgs", "0", repair=False),
+        *(ops.correct(KEYS, dict.fromkeys("ab"[:n], 1)) for n in rows),
+    ]
+    if hasattr(ops, "wake"):
+        calls.append(ops.wake(KEYS))
+    return calls
+
+
+CALLS = built()
+every_script = pytest.mark.parametrize("name", _lua.names())
+every_file = pytest.mark.parametrize(
+    "path", [*_lua.names(), *(f"lib/{p.name[:-4]}" for p in (files("duly._lua") / "lib").iterdir())]
+)
+
+
+def _text(path: str) -> str:
+    return (files("duly._lua") / f"{path}.lua").read_text()
+
+
+def _header(name: str) -> str:
+    text = _text(name)
+    return text[: text.index("]]")]
+
+
+def _code(path: str) -> str:
+    """Read a script without its header and its comments."""
+    text = _text(path)
+    return re.sub(r"--.*", "", text[text.index("]]") + 2 if text.startswith("--[[") else 0 :])
+
+
+def test_every_script_has_an_operation() -> None:
+    assert {call.script.name for call in CALLS} == set(_lua.names())
+
+
+@every_script
+def test_a_header_names_its_script_its_keys_and_its_invariants(name: str) -> None:
+    header = _header(name)
+    assert header.startswith(f"--[[\n{name} -- ")
+    assert set(_lua.script(name).keys) <= KNOWN_KEYS
+    assert re.search(r"^RETURNS  \S", header, re.MULTILINE)
+    keeps = re.search(r"^KEEPS    (.*)", header, re.MULTILINE)
+    assert keeps
+    if not keeps[1].startswith("writes nothing"):
+        assert set(re.findall(r"I\d+", keeps[1])) <= INVARIANTS
+        assert re.search(r"I\d", keeps[1])
+
+
+@every_script
+def test_only_the_last_key_and_the_last_argument_repeat(name: str) -> None:
+    script = _lua.script(name)
+    assert not any(key.endswith("*") for key in (*script.keys[:-1], *script.argv[:-1]))
+    assert script.argv[:1] == ("sequence",) or script.keys[0] != "call"
+    assert ("digits" in script.argv) == (script.keys[-1] == "waiting*") or name == "delete"
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.script.name)
+def test_a_call_has_the_keys_and_arguments_that_the_header_names(call: Call[Any]) -> None:
+    command = call.command(b"EVALSHA", b"sha", b"stream", 7)
+    key_count = int(command[2])
+    keys, args = command[3 : 3 + key_count], command[3 + key_count :]
+    fixed = [key for key in call.script.keys if key != "waiting*"]
+    assert len(keys) == len(fixed) + (len(call.digits) if "waiting*" in call.script.keys else 0)
+    assert keys[: len(fixed)] == [KEYS.call(b"stream") if key == "call" else KEYS.key(key) for key in fixed]
+    argv = call.script.argv
+    if argv[-1:] and argv[-1].endswith("*"):
+        stride = _stride(call.script.name, argv[-1])
+        assert (len(args) - len(argv) + 1) % stride == 0
+        assert len(args) >= len(argv) - 1 + stride
+    else:
+        assert len(args) == len(argv)
+    if "digits" in argv:
+        assert args[argv.index("digits")] == call.digits
+
+
+def _stride(name: str, starred: str) -> int:
+    """Count the columns that the header gives a repeated argument; what stands behind `:` explains one."""
+    line = re.search(rf"^\s+(?:ARGV\s+)?{re.escape(starred)}\s+(.*)$", _header(name), re.MULTILINE)
+    assert line
+    columns = re.sub(r"\bin microseconds\b", "", line[1])
+    columns = re.sub(r":[^,]*(?=,|$)", "", columns)
+    return columns.count(",") + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "stride"),
+    [("send", 3), ("send_checked", 3), ("ack", 2), ("retry", 5), ("defer", 3), ("release", 2), ("recycle", 4),
+     ("reject", 6), ("extend", 3), ("correct", 2)],
+)  # fmt: skip
+def test_the_columns_of_a_repeated_argument_are_read_from_the_header(name: str, stride: int) -> None:
+    assert _stride(name, _lua.script(name).argv[-1]) == stride
+
+
+def test_the_outcomes_of_a_send_are_those_that_replies_knows() -> None:
+    codes = {int(code): word for code, word in re.findall(r"^         (\d)  (\w+):", _header("send_checked"), re.M)}
+    assert codes == {replies.DUPLICATE: "duplicate", replies.FULL: "full", replies.REPLACED: "replaced"}
+    code = _code("send_checked")
+    assert "local DUPLICATE, FULL, REPLACED = 1, 2, 3" in code
+
+
+@pytest.mark.parametrize("name", ["cancel", "reschedule"])
+def test_a_yes_or_no_is_one_or_zero(name: str) -> None:
+    assert re.search(r"^RETURNS  1  .*\n         0  ", _header(name), re.M)
+
+
+def test_every_counter_that_a_script_raises_is_one_that_stats_knows() -> None:
+    counters = set(replies._COUNTERS)
+    for path in _lua.names():
+        text = _lua.script(path).text
+        raised = set(re.findall(r"'HINCRBY', (?:STATS|keys\.stats), '(\w+)'", text))
+        assert raised <= counters, path
+
+
+@every_file
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        (r"[~=]=\s*nil", "a nil of the server is false: write `if not x`"),
+        (r"\b(if|elseif|while|until)\s+(not\s+)?#\w+\s+(then|do|and|or)\b", "0 is true: write `#t > 0`"),
+        (r"\bunpack\(\s*ARGV", "ARGV may be longer than the stack"),
+        (r"\bos\.|\bio\.|\bloadstring\b|math\.random", "not for scripts"),
+        (r"'TIME'(?!\))", "time is read in one place"),
+        (r"'KEYS'|'SCAN'|'FLUSH|'SORT'|'LREM'|'SMEMBERS'", "not bounded"),
+        (r"\.\.\s*(now|clock|due|deadline|expiry|fence)\b(?!\()", "a clock number: write %.0f"),
+        (r"\b(now|clock|due|deadline|expiry|fence)\s*\.\.(?!\.)", "a clock number: write %.0f"),
+        (r"tostring\((now|clock|due|deadline|expiry|fence)", "a clock number: write %.0f"),
+    ],
+    ids=["nil", "if #", "unpack", "globals", "TIME", "unbounded", ".. clock", "clock ..", "tostring"],
+)
+def test_a_script_is_free_of_known_mistakes(path: str, pattern: str, why: str) -> None:
+    found = re.search(pattern, _code(path))
+    assert not found, f"{path}: {found and found[0]!r}: {why}"
+
+
+@every_script
+def test_only_the_clock_asks_for_the_time_and_only_once_in_a_script(name: str) -> None:
+    assert _lua.script(name).text.count("redis.call('TIME')") <= 1
+
+
+@every_script
+def test_a_script_is_named_by_the_hash_of_the_text_that_is_sent(name: str) -> None:
+    script = _lua.script(name)
+    assert "@include" not in script.text
+    assert not script.text.startswith("#!")  # Redis 6.2 cannot read it
+
+
+@pytest.mark.skipif(not shutil.which("luacheck"), reason="luacheck is not installed")
+@every_script
+def test_luacheck_finds_nothing_in_the_expanded_script(name: str) -> None:
+    assert check_lua.findings(check_lua.SCRIPTS / f"{name}.lua") == set()

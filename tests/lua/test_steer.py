@@ -1,0 +1,182 @@
+"""cancel, reschedule, pause, resume, purge, redrive, delete, correct: what an operator does to a queue."""
+
+from typing import Any
+
+import pytest
+
+from duly._core import codec, ops
+from duly.options import Keep
+from tests.clock import ServerClock
+from tests.lua.harness import NOW, SECOND, Queue, ids_of
+
+LEFT_BEHIND = {"stats", "meta", "call:tests", "wake"}
+
+
+def _finish(queue: Queue, id_: str, **options: Any) -> None:
+    queue.call(ops.ack(queue.keys, queue.options, queue.hold(id_, **options)))
+
+
+@pytest.mark.parametrize("place", ["waiting", "delayed", "leased", "dead", "retried"])
+def test_cancel_ends_a_message_wherever_it_is_and_leaves_nothing(queue: Queue, place: str) -> None:
+    options: dict[str, Any] = {"ttl": 60, "priority": 3, "dedup": "x"}
+    if place == "retried":
+        queue.call(ops.retry(queue.keys, [(settle, 5, "boom", "") for settle in queue.hold("a", **options)]))
+    else:
+        put = {"waiting": queue.send, "delayed": queue.send, "leased": queue.hold, "dead": queue.bury}[place]
+        put("a", **options, **({"delay": 5} if place == "delayed" else {}))
+    assert queue.call(ops.cancel(queue.keys, "a")) == 1
+    state = queue.dump()
+    assert queue.key_names() - {"wake"} == LEFT_BEHIND - {"wake"}
+    assert (state.stats["cancelled"], state.stats["bytes"], state.stats.get("dead_bytes", 0)) == (1, 0, 0)
+
+
+def test_cancel_frees_a_dedup_value_only_while_it_is_the_messages_own(queue: Queue, clock: ServerClock) -> None:
+    queue.send("a", dedup="x", dedup_for=1)
+    clock.freeze(NOW + 2 * SECOND)
+    queue.send("b", dedup="x", dedup_for=100)
+    queue.call(ops.cancel(queue.keys, "a"))
+    assert queue.dump().dedup == {"x": "b"}
+
+
+@pytest.mark.parametrize("place", ["unknown", "gone", "done"])
+def test_cancel_of_what_is_over_changes_nothing(make_queue: Any, place: str) -> None:
+    queue: Queue = make_queue(done=Keep() if place == "done" else None)
+    if place != "unknown":
+        _finish(queue, "a")
+    before = queue.dump()
+    assert queue.call(ops.cancel(queue.keys, "a")) == 0
+    assert queue.dump() == before
+
+
+@pytest.mark.parametrize(
+    ("when", "due"),
+    [("0", NOW + 1), ("+7000000", NOW + 1 + 7 * SECOND), (f"={NOW + 99}", NOW + 99), ("=5", NOW + 1)],
+)
+def test_reschedule_gives_a_waiting_message_another_due_time(queue: Queue, when: str, due: int) -> None:
+    queue.send("a", delay=60, ttl=10)
+    assert queue.call(ops.reschedule(queue.keys, "a", when)) == 1
+    state = queue.dump()
+    assert state.waiting == {0: {"a": due}}
+    assert codec.read_stamps(state.msgs["a"]) == (NOW, due)
+    assert state.expires == {"a": due + 10 * SECOND}
+    assert state.wake == 1
+
+
+def test_reschedule_overrules_the_due_time_of_a_retry_and_keeps_the_counts(queue: Queue) -> None:
+    queue.call(ops.retry(queue.keys, [(settle, 60, "", "") for settle in queue.hold("a")]))
+    queue.call(ops.reschedule(queue.keys, "a", "0"))
+    assert queue.dump().counts == {"a": codec.Counts(failures=1)}
+    assert ids_of(queue.claim()) == ["a"]
+
+
+def test_promote_of_what_is_due_leaves_it_in_its_place(queue: Queue) -> None:
+    queue.send("a", "b")
+    before = queue.dump()
+    assert queue.call(ops.reschedule(queue.keys, "b", "0")) == 1
+    assert queue.dump() == before
+
+
+@pytest.mark.parametrize("place", ["leased", "dead", "unknown"])
+def test_reschedule_of_what_does_not_wait_changes_nothing(queue: Queue, place: str) -> None:
+    {"leased": queue.hold, "dead": queue.bury, "unknown": lambda _: None}[place]("a")
+    before = queue.dump()
+    assert queue.call(ops.reschedule(queue.keys, "a", "+5")) == 0
+    assert queue.dump() == before
+
+
+def test_pause_and_resume(queue: Queue) -> None:
+    queue.send("a")
+    assert queue.call(ops.pause(queue.keys, "me")) == 1
+    assert queue.dump().meta["paused"] == "me"
+    queue.wire.run("DEL", queue.keys.key("wake"))
+    assert queue.call(ops.resume(queue.keys)) == 1
+    state = queue.dump()
+    assert "paused" not in state.meta
+    assert state.wake == 1
+    queue.wire.run("DEL", queue.keys.key("wake"))
+    queue.call(ops.resume(queue.keys))
+    assert queue.dump().wake == 0
+
+
+@pytest.mark.parametrize(
+    ("state", "gone"),
+    [("ready", {"r", "p"}), ("delayed", {"d"}), ("leased", {"l"}), ("dead", {"x"}), ("done", {"f"})],
+)
+def test_purge_ends_the_messages_of_one_state(make_queue: Any, state: str, gone: set[str]) -> None:
+    queue: Queue = make_queue(done=Keep())
+    queue.bury("x", ttl=60)
+    _finish(queue, "f")
+    queue.hold("l")
+    queue.send("r", dedup="v", ttl=60)
+    queue.send("p", priority=5)
+    queue.send("d", delay=60)
+    before = queue.dump()
+    assert queue.call(ops.purge(queue.keys, state, 1000)) == [len(gone), 0]
+    after = queue.dump()
+    assert set(before.msgs) - set(after.msgs) == gone
+    assert not any(after.places(id_) for id_ in gone)
+    assert after.stats["done_trimmed" if state == "done" else "purged"] == len(gone)
+    live = [id_ for id_ in after.msgs if id_ not in {*after.dead, *after.done}]
+    assert after.stats["bytes"] == sum(len(after.msgs[id_]) for id_ in live)
+    assert after.stats["dead_bytes"] == sum(len(after.msgs[id_]) for id_ in after.dead)
+    assert after.stats["done_bytes"] == sum(len(after.msgs[id_]) for id_ in after.done)
+    assert after.dedup == ({} if state == "ready" else {"v": "r"})
+
+
+def test_purge_is_bounded_and_says_what_is_left(queue: Queue) -> None:
+    queue.send("a", "b", "c")
+    assert queue.call(ops.purge(queue.keys, "ready", 2)) == [2, 1]
+    assert queue.call(ops.purge(queue.keys, "ready", 2)) == [1, 0]
+    assert queue.call(ops.purge(queue.keys, "ready", 2)) == [0, 0]
+
+
+def test_redrive_puts_dead_letters_back_to_their_places_as_new(queue: Queue) -> None:
+    queue.bury("a", "b", priority=4)
+    record = queue.dump().msgs["a"]
+    assert queue.call(ops.redrive(queue.keys, 10)) == [2, 0]
+    state = queue.dump()
+    assert state.waiting == {4: {"a": NOW, "b": NOW + 1}}
+    assert (state.dead, state.why, state.counts) == ({}, {}, {})
+    assert (state.stats["redriven"], state.stats["dead_bytes"]) == (2, 0)
+    assert state.stats["bytes"] == 2 * len(record)
+    assert state.wake == 1
+
+
+def test_redrive_is_bounded_and_takes_the_oldest_first(queue: Queue, clock: ServerClock) -> None:
+    queue.bury("b")
+    clock.freeze(NOW + 1000)
+    queue.bury("a")
+    assert queue.call(ops.redrive(queue.keys, 1)) == [1, 1]
+    assert queue.dump().places("b") == ["waiting0"]
+
+
+def test_a_redriven_message_has_its_ttl_anew(queue: Queue, clock: ServerClock) -> None:
+    queue.bury("a", ttl=5)
+    later = NOW + 60 * SECOND
+    clock.freeze(later)
+    queue.call(ops.redrive(queue.keys, 10))
+    state = queue.dump()
+    assert state.expires == {"a": later + 5 * SECOND}
+    assert ids_of(queue.claim()) == ["a"]
+
+
+def test_redrive_leaves_a_letter_without_a_body(queue: Queue) -> None:
+    queue.bury("a", "b")
+    queue.lose_body("a")
+    assert queue.call(ops.redrive(queue.keys, 10)) == [1, 1]
+    assert list(queue.dump().dead) == ["a"]
+
+
+def test_delete_leaves_call_records_only(queue: Queue) -> None:
+    queue.bury("a", dedup="x")
+    queue.hold("b", ttl=60)
+    queue.send("c", priority=3)
+    queue.call(ops.delete(queue.keys))
+    assert queue.key_names() == {"call:tests"}
+
+
+def test_correct_adds_to_counters(queue: Queue) -> None:
+    queue.send("a")
+    before = queue.dump().stats
+    assert queue.call(ops.correct(queue.keys, {"bytes": -3, "corrected": 1})) == 1
+    assert queue.dump().stats == {**before, "bytes": before["bytes"] - 3, "corrected": 1}

@@ -1,0 +1,641 @@
+"""The same calls on the real scripts and on the memory engine, in random histories.
+
+After every step both must have answered the same, and what the real queue holds is checked against the
+invariants of docs/protocol.md and the table of moves. Both clocks stand still and are moved by the machine.
+"""
+
+import itertools
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, NamedTuple
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from duly._core import codec, ops, replies
+from duly._core.call import Call
+from duly._core.outgoing import Outgoing
+from duly._core.states import MOVES
+from duly.memory.clock import Clock
+from duly.memory.engine import Engine, ErrorReply
+from duly.message import Audit
+from duly.options import Keep
+from tests.clock import ServerClock
+from tests.lua.harness import NOW, SECOND, Queue, Refused, State, Wire
+from tests.servers import Server
+
+STREAMS: Final = (b"one", b"two")
+CALLS_FORGOTTEN: Final = 3600 * SECOND
+"""After this long a call is no longer known, and a repeat of it is a new one."""
+
+VERBS: Final[Mapping[str, frozenset[str]]] = {
+    "send": frozenset({"send"}),
+    "send_checked": frozenset({"send", "expire", "drop", "trim"}),
+    "claim": frozenset({"claim", "crash", "expire", "trim"}),
+    "ack": frozenset({"ack", "trim"}),
+    "reject": frozenset({"reject", "trim"}),
+    **{verb: frozenset({verb}) for verb in ("retry", "defer", "release", "recycle", "extend", "cancel", "reschedule")},
+    **{verb: frozenset({verb}) for verb in ("purge", "redrive")},
+}
+"""What each script may do to messages; time passes in all of them."""
+
+NEW_LIFE: Final = frozenset({"send", "send_checked", "recycle", "redrive", "cancel", "purge"})
+"""After these a message may have fewer attempts than before."""
+
+
+class Broken(AssertionError):
+    """The real queue did what it must not."""
+
+
+class Accident(Exception):
+    """A script failed: that tells nothing about the machine's judgement."""
+
+
+def check(is_kept: bool, what: str, *seen: object) -> None:
+    if not is_kept:
+        raise Broken(f"{what}: {', '.join(map(repr, seen))}")
+
+
+@dataclass
+class World:
+    """The real server that all examples share, and its clock."""
+
+    server: Server
+    clock: ServerClock
+    wire: Wire
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+
+@contextmanager
+def started_world(texts: Mapping[str, str] = {}) -> Iterator[World]:
+    """Start a Valkey whose clock stands still. `texts` are scripts that differ from ours."""
+    with ServerClock() as clock, Server("valkey", environment=clock.environment()) as server:
+        with Wire(server, texts) as wire:
+            yield World(server, clock, wire)
+
+
+class Receipt(NamedTuple):
+    """A delivery that was made at some time: it may be settled, rightly or too late."""
+
+    id: str
+    fence: int
+    priority: int
+
+
+class Draft(NamedTuple):
+    """What the machine draws for a message."""
+
+    size: int
+    when: Any
+    priority: int
+    ttl: float | None
+    own: int | None
+    dedup: str | None
+    replace: bool
+
+
+drafts = st.builds(
+    Draft,
+    size=st.sampled_from((0, 10, 200)),
+    when=st.sampled_from((None, None, None, 0, 0.5, 20, ("at", -5), ("at", 3), ("at", 40))),
+    priority=st.sampled_from((0, 0, 0, 5, 9)),
+    ttl=st.sampled_from((None, None, None, 2, 60)),
+    own=st.sampled_from((None, None, 0, 1)),
+    dedup=st.sampled_from((None, None, "x", "y")),
+    replace=st.booleans(),
+)
+picks = st.integers(0, 997)
+choices = st.lists(st.tuples(st.sampled_from((True, True, True, False)), picks), min_size=1, max_size=3)
+"""Whether a lease that is out, or any that ever was; and which."""
+streams = st.sampled_from(STREAMS)
+bounds = st.sampled_from(({}, {}, {"max_length": 3}, {"max_length": 6}, {"max_bytes": 400}))
+keeps = st.sampled_from((Keep(), Keep(), Keep(count=0), Keep(count=2), Keep(age=10), Keep(bytes=300)))
+delays = st.sampled_from((0, 0, 0.000001, 1, 25))
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """One queue, twice. Subclasses give the world."""
+
+    world: ClassVar[World]
+
+    def __init__(self) -> None:
+        super().__init__()
+        world = self.world
+        self.queue = Queue(world.wire, f"model{next(world.numbers)}", crash_limit=2)
+        self.keys = self.queue.keys
+        self.engine = Engine(Clock())
+        self.engine.clock.freeze()
+        self.now = NOW
+        self.sequences = dict.fromkeys(STREAMS, 0)
+        self.history: dict[bytes, list[tuple[Call[Any], int]]] = {stream: [] for stream in STREAMS}
+        self.receipts: list[Receipt] = []
+        self.ids: list[str] = []
+        self.lost_bodies: set[str] = set()
+        self.numbers = itertools.count()
+        self.is_full = False
+        self._set_clocks(NOW)
+        world.wire.post([("CONFIG", "SET", "maxmemory", "0")])
+        self.queue.watch_streams(*STREAMS)
+        self.state, self.last_now = self._looked()
+
+    def teardown(self) -> None:
+        self.world.wire.post([("CONFIG", "SET", "maxmemory", "0")])
+        self.is_full = False
+        try:
+            self._drain()
+        finally:
+            self.queue.wire.carry(ops.delete(self.keys), STREAMS[0], 0)
+            self.queue.wire.post([("UNLINK", *(self.keys.call(stream) for stream in STREAMS))])
+
+    # Sending.
+
+    @initialize(batch=st.lists(drafts, min_size=1, max_size=4))
+    def begin(self, batch: list[Draft]) -> None:
+        self._send(STREAMS[0], batch, {}, "each")
+
+    @rule(
+        stream=streams,
+        batch=st.lists(drafts, min_size=1, max_size=4),
+        bound=bounds,
+        on_refusal=st.sampled_from(("each", "all", "drop")),
+    )
+    def send(self, stream: bytes, batch: list[Draft], bound: dict[str, int], on_refusal: ops.OnRefusal) -> None:
+        self._send(stream, batch, bound, on_refusal)
+
+    @rule(stream=streams, count=st.integers(1, 5))
+    def send_plain(self, stream: bytes, count: int) -> None:
+        plain = Draft(10, None, 0, None, None, None, replace=False)
+        self._send(stream, [plain] * count, {}, "each")
+
+    def _send(self, stream: bytes, batch: list[Draft], bound: dict[str, int], on_refusal: ops.OnRefusal) -> None:
+        messages = [self._outgoing(draft) for draft in batch]
+        options = type(self.queue.options)(crash_limit=2, **bound)  # type: ignore[arg-type]
+        self.ids += [message.id for message in messages if message.id not in self.ids]
+        self._do(ops.send(self.keys, messages, options, on_refusal), stream)
+
+    def _outgoing(self, draft: Draft) -> Outgoing:
+        own = None if draft.own is None else f"own-{draft.own}"
+        if own in self.lost_bodies:
+            own = None
+        options: dict[str, Any] = {"priority": draft.priority, "ttl": draft.ttl, "dedup": draft.dedup}
+        if draft.dedup:
+            options |= {"replace": draft.replace, "dedup_for": 30}
+        if isinstance(draft.when, tuple):
+            options["at"] = self.now / SECOND + draft.when[1]
+        else:
+            options["delay"] = draft.when
+        return self.queue.outgoing(own or f"m{next(self.numbers)}", b"." * draft.size, own=own is not None, **options)
+
+    # Consuming.
+
+    @rule(
+        stream=streams,
+        limit=st.integers(1, 6),
+        lease=st.sampled_from((0.5, 30, 30)),
+        then=st.sampled_from(("watch", "pass", "leave")),
+        dead=keeps,
+    )
+    def claim(self, stream: bytes, limit: int, lease: float, then: ops.Then, dead: Keep) -> None:
+        options = type(self.queue.options)(crash_limit=2, dead=dead)
+        call = ops.claim(self.keys, options, limit=limit, lease=lease, consumer=stream.decode(), then=then)
+        before = self.state
+        answer = self._do(call, stream)
+        claimed = replies.claimed(answer)
+        self._check_claim(before, claimed)
+        for id_, record in zip(claimed.ids, claimed.records, strict=True):
+            self.receipts.append(Receipt(id_.decode(), claimed.fence, codec.read_record(record).priority))
+
+    def _check_claim(self, before: State, claimed: replies.Claimed) -> None:
+        taken = [id_.decode() for id_ in claimed.ids]
+        latest = max((receipt.fence for receipt in self.receipts), default=0)
+        check(not taken or claimed.fence > latest, "I4 a fence that does not grow", claimed.fence, latest)
+        reclaimed = {row.id for row in claimed.reclaimed}
+        for id_ in taken:
+            is_free = id_ not in before.leased or id_ in reclaimed
+            check(is_free, "I4 handed out while somebody held it", id_)
+            check(id_ in reclaimed or before.due(id_) <= claimed.now, "I3 early", id_)
+        for id_ in reclaimed:
+            check(before.leased[id_] <= claimed.now, "I4 taken back before its deadline", id_)
+            had = before.counts.get(id_, codec.Counts()).crashes
+            after = self.state
+            has = after.counts[id_].crashes if id_ in after.counts else None
+            if id_ in after.why and id_ in after.dead:
+                has = after.why[id_].crashes
+            gone = not after.places(id_)  # past its ttl, or trimmed
+            check(gone or has == had + 1, "I8 a crash that was not counted", id_, had, has)
+
+    @rule(stream=streams, count=st.integers(1, 4), ttl=st.sampled_from((None, 40)), lease=st.sampled_from((0.5, 30)))
+    def deliver(self, stream: bytes, count: int, ttl: float | None, lease: float) -> None:
+        self._send(stream, [Draft(10, None, 9, ttl, None, None, replace=False)] * count, {}, "each")
+        self.claim(stream, count, lease, "leave", Keep())
+
+    @precondition(lambda self: self.receipts)
+    @rule(stream=streams, chosen=choices, keep=keeps, is_kept=st.booleans())
+    def ack(self, stream: bytes, chosen: list[tuple[bool, int]], keep: Keep, is_kept: bool) -> None:
+        self._settle(stream, "ack", self._chosen(chosen), 0, keep, is_kept=is_kept)
+
+    @precondition(lambda self: self.receipts)
+    @rule(
+        stream=streams,
+        verb=st.sampled_from(("retry", "retry", "defer", "release", "recycle")),
+        chosen=choices,
+        delay=delays,
+        is_kept=st.booleans(),
+    )
+    def give_back(self, stream: bytes, verb: str, chosen: list[tuple[bool, int]], delay: float, is_kept: bool) -> None:
+        self._settle(stream, verb, self._chosen(chosen), delay, Keep(), is_kept=is_kept)
+
+    @precondition(lambda self: self.receipts)
+    @rule(stream=streams, chosen=choices, keep=keeps, is_failure=st.booleans())
+    def reject(self, stream: bytes, chosen: list[tuple[bool, int]], keep: Keep, is_failure: bool) -> None:
+        self._settle(stream, "reject", self._chosen(chosen), 0, keep, is_kept=is_failure)
+
+    @precondition(lambda self: self.receipts)
+    @rule(stream=streams, chosen=choices, delay=delays)
+    def extend(self, stream: bytes, chosen: list[tuple[bool, int]], delay: float) -> None:
+        self._settle(stream, "extend", self._chosen(chosen), delay, Keep(), is_kept=False)
+
+    @precondition(lambda self: self.receipts)
+    @rule(stream=streams, verb=st.sampled_from(("ack", "retry", "release", "reject")), pick=picks)
+    def settle_late(self, stream: bytes, verb: str, pick: int) -> None:
+        """Settle a delivery of long ago once more."""
+        settle = ops.Settle(*self.receipts[pick % len(self.receipts)])
+        self._settle(stream, verb, [settle], 0, Keep(), is_kept=False)
+
+    def _chosen(self, chosen: list[tuple[bool, int]]) -> list[ops.Settle]:
+        live = [receipt for receipt in self.receipts if self._is_live(receipt)]
+        settles = []
+        for is_live, pick in chosen:
+            among = live if is_live and live else self.receipts
+            settles.append(ops.Settle(*among[pick % len(among)]))
+        return settles
+
+    def _settle(
+        self, stream: bytes, verb: str, settles: list[ops.Settle], delay: float, keep: Keep, *, is_kept: bool
+    ) -> None:
+        options = type(self.queue.options)(crash_limit=2, dead=keep, done=keep if is_kept else None)
+        call: Call[Any] = {
+            "ack": lambda: ops.ack(self.keys, options, settles),
+            "retry": lambda: ops.retry(self.keys, [(s, delay, "boom" if is_kept else "", "trace") for s in settles]),
+            "defer": lambda: ops.defer(self.keys, [(s, delay) for s in settles]),
+            "release": lambda: ops.release(self.keys, settles),
+            "recycle": lambda: ops.recycle(self.keys, [(s, delay, self._recycled(s, is_kept)) for s in settles]),
+            "reject": lambda: ops.reject(self.keys, options, [(s, "bad", is_kept, "boom", "") for s in settles]),
+            "extend": lambda: ops.extend(self.keys, [(s, delay + 0.1) for s in settles]),
+        }[verb]()
+        before = self.state
+        answer = self._do(call, stream)
+        self._check_settle(before, settles, answer)
+
+    def _check_settle(self, before: State, settles: Sequence[ops.Settle], answer: Any) -> None:
+        seen: set[str] = set()
+        lost = []
+        for position, settle in enumerate(settles, 1):
+            lease = before.leases.get(settle.id)
+            if lease and lease.fence == settle.fence and settle.id not in seen:
+                seen.add(settle.id)
+            else:
+                lost.append(position)
+        check(answer == lost, "I5 the wrong ones were said to be lost", answer, lost)
+        if not seen:
+            check(self.state == before, "I5 a stale fence changed", *self.state.differences(before))
+        for settle in settles:
+            if settle.id not in seen and settle.id not in self.trimmed(before):
+                rows = [(s.places(settle.id), s.leases.get(settle.id), s.counts.get(settle.id)) for s in (before, self.state)]
+                check(rows[0] == rows[1], "I5 a stale fence changed a message", settle.id, *rows)
+
+    def trimmed(self, before: State) -> set[str]:
+        """Name what was dead or finished before, and is gone."""
+        return {id_ for id_ in (*before.dead, *before.done) if not self.state.places(id_)}
+
+    def _recycled(self, settle: ops.Settle, is_new: bool) -> bytes:
+        record = self.state.msgs.get(settle.id)
+        if not is_new or record is None:
+            return b""
+        old = codec.read_record(record)
+        return codec.written_part(
+            codec.Envelope(codec.CONTENT_BYTES, b"a recycled body"),
+            flags=old.flags,
+            priority=old.priority,
+            ttl=old.ttl,
+            dedup_for=old.dedup_for,
+            dedup=(old.dedup or "").encode(),
+        )
+
+    def _is_live(self, receipt: Receipt) -> bool:
+        lease = self.state.leases.get(receipt.id)
+        return lease is not None and lease.fence == receipt.fence
+
+    # Steering.
+
+    @precondition(lambda self: self.ids)
+    @rule(stream=streams, pick=picks)
+    def cancel(self, stream: bytes, pick: int) -> None:
+        id_ = self.ids[pick % len(self.ids)]
+        before = self.state
+        is_over = self._do(ops.cancel(self.keys, id_), stream)
+        places = before.places(id_)
+        if id_ not in self.lost_bodies:
+            check(is_over == (1 if places and places != ["done"] else 0), "cancel said", is_over, places)
+        if is_over:
+            check(not self.state.places(id_), "cancelled, but still there", id_)
+
+    @precondition(lambda self: self.ids)
+    @rule(stream=streams, pick=picks, when=st.sampled_from(("0", "+0", "+500000", "+20000000", "=5", "@")))
+    def reschedule(self, stream: bytes, pick: int, when: str) -> None:
+        when = f"={self.now + 3 * SECOND}" if when == "@" else when
+        self._do(ops.reschedule(self.keys, self.ids[pick % len(self.ids)], when), stream)
+
+    @rule(
+        stream=streams,
+        verb=st.sampled_from(("pause", "resume", "resume", "redrive", "redrive", "purge")),
+        state=st.sampled_from(("ready", "delayed", "leased", "dead", "done")),
+        limit=st.sampled_from((1, 2, 1000)),
+    )
+    def steer(self, stream: bytes, verb: str, state: str, limit: int) -> None:
+        if verb == "pause" and self.is_full:
+            return
+        call: Call[Any] = {
+            "pause": lambda: ops.pause(self.keys, "me"),
+            "resume": lambda: ops.resume(self.keys),
+            "redrive": lambda: ops.redrive(self.keys, limit),
+            "purge": lambda: ops.purge(self.keys, state, limit),
+        }[verb]()
+        self._do(call, stream)
+
+    # Faults.
+
+    @precondition(lambda self: any(self.history.values()))
+    @rule(stream=streams)
+    def lose_a_reply_and_repeat(self, stream: bytes) -> None:
+        if self.history[stream]:
+            call, sequence = self.history[stream][-1]
+            before, is_known = self.state, self._is_known(stream, sequence)
+            self._do(call, stream, sequence)
+            if is_known:
+                check(self.state == before, "I6 a repeat changed", *self.state.differences(before))
+
+    @precondition(lambda self: any(self.history.values()))
+    @rule(stream=streams, pick=picks)
+    def arrive_after_its_successor(self, stream: bytes, pick: int) -> None:
+        known = self.state.calls.get(stream)
+        overtaken = [(c, s) for c, s in self.history[stream] if known and s < _sequence_of(known)]
+        if overtaken:
+            call, sequence = overtaken[pick % len(overtaken)]
+            before = self.state
+            answer = self._do(call, stream, sequence)
+            check(isinstance(answer, str) and "OVERTAKEN" in answer, "I6 an overtaken call ran", answer)
+            check(self.state == before, "I6 an overtaken call changed", *self.state.differences(before))
+
+    @rule(us=st.sampled_from((1, 1000, SECOND, 3 * SECOND, 31 * SECOND, 31 * SECOND, 100 * SECOND, 4000 * SECOND)))
+    def let_time_pass(self, us: int) -> None:
+        self._move_clocks(us)
+
+    @rule(us=st.sampled_from((1, SECOND, 60 * SECOND, 3600 * SECOND)))
+    def step_the_clock_back(self, us: int) -> None:
+        self._move_clocks(-us)
+
+    @precondition(lambda self: self.state.msgs)
+    @rule(pick=picks)
+    def lose_a_body(self, pick: int) -> None:
+        ids = sorted(self.state.msgs)
+        id_ = ids[pick % len(ids)]
+        self.lost_bodies.add(id_)
+        self.queue.lose_body(id_)
+        self.engine.lose_body(self.keys, id_)
+        self.state, self.last_now = self._looked()
+
+    @rule()
+    def fill_the_server(self) -> None:
+        self.is_full = not self.is_full
+        self.world.wire.post([("CONFIG", "SET", "maxmemory", "1" if self.is_full else "0")])
+
+    @precondition(lambda self: self.ids)
+    @rule(pick=picks, state=st.sampled_from(("ready", "delayed", "leased", "dead", "done")), limit=st.integers(1, 3))
+    def look(self, pick: int, state: str, limit: int) -> None:
+        viewer = replies.Viewer(self.keys.name, lambda _, body: body)
+        id_ = self.ids[pick % len(self.ids)]
+        looks: list[Call[Any]] = [
+            ops.get(self.keys, viewer, id_),
+            ops.list_(self.keys, viewer, state, limit, None),
+            ops.list_(self.keys, viewer, state, limit, id_),
+            ops.pending(self.keys, 0, 10),
+        ]
+        wire = self.world.wire
+        answers = wire.post([wire.spelled(call, STREAMS[0], 0) for call in looks])
+        for call, answer in zip(looks, answers, strict=True):
+            expected = self.engine.call(call, STREAMS[0], 0)
+            if answer != -1:  # no page begins there
+                answer, expected = call.decode(answer), call.decode(expected)
+            check(answer == expected, f"the engines differ on {call.script.name}", answer, expected)
+
+    # A step.
+
+    def _do(self, call: Call[Any], stream: bytes, sequence: int | None = None) -> Any:
+        """Run a call on both sides; compare, look, check. An error is returned as its text."""
+        is_new = sequence is None
+        if sequence is None:
+            self.sequences[stream] += 1
+            sequence = self.sequences[stream]
+        wire = self.world.wire
+        is_refused = self.is_full and call.script.name in ("send", "send_checked")
+        is_refused = is_refused and not self._is_known(stream, sequence, or_later=True)
+        before, before_now = self.state, self.last_now
+        answer, dump, stats = wire.post(
+            [wire.spelled(call, stream, sequence), self.queue.spelled_dump(), wire.spelled(ops.stats(self.keys), b"", 0)]
+        )
+        self.state, self.last_now = self.queue.read_dump(dump), stats[0]
+        if is_refused:
+            check("OOM" in str(answer), "a full server took a send", answer)
+            check(self.state == before, "a refused send changed", *self.state.differences(before))
+            return str(answer)
+        answer = self._same_answer(call, answer, stream, sequence)
+        if is_new and call.writes:
+            self.history[stream].append((call, sequence))
+        self._same_stats(stats)
+        self._check_moves(call.script.name, before, before_now)
+        self._check_attempts(call.script.name, before)
+        return answer
+
+    def _same_answer(self, call: Call[Any], answer: Any, stream: bytes, sequence: int) -> Any:
+        if isinstance(answer, Exception):
+            answer = str(answer)
+            if "OVERTAKEN" not in answer and "OOM" not in answer:
+                raise Accident(f"{call.script.name}: {answer}")
+        try:
+            expected = self.engine.call(call, stream, sequence)
+        except ErrorReply as error:
+            expected = str(error)
+        check(answer == expected, f"the engines differ on {call.script.name}", answer, expected)
+        return answer
+
+    def _same_stats(self, answer: list[Any]) -> None:
+        expected = self.engine.call(ops.stats(self.keys), b"", 0)
+        check(answer[:11] == expected[:11], "the engines differ on stats", answer[:11], expected[:11])
+        mine, theirs = replies.stats(answer), replies.stats(expected)
+        check(mine == theirs, "the engines differ on counters", mine, theirs)
+        self.stats = mine
+
+    def _looked(self) -> tuple[State, int]:
+        wire = self.world.wire
+        dump, stats = wire.post([self.queue.spelled_dump(), wire.spelled(ops.stats(self.keys), b"", 0)])
+        self._same_stats(stats)
+        return self.queue.read_dump(dump), stats[0]
+
+    def _set_clocks(self, us: int) -> None:
+        self.now = us
+        self.world.clock.freeze(us)
+        self.engine.clock.set_us(us)
+
+    def _move_clocks(self, us: int) -> None:
+        self._set_clocks(self.now + us)
+        if us >= CALLS_FORGOTTEN:
+            self.history = {stream: [] for stream in STREAMS}
+        self.state, self.last_now = self._looked()
+
+    def _is_known(self, stream: bytes, sequence: int, *, or_later: bool = False) -> bool:
+        stored = self.state.calls.get(stream)
+        last = _sequence_of(stored) if stored else -1
+        return last >= sequence if or_later else last == sequence
+
+    # What must hold.
+
+    @invariant()
+    def check_i1_conservation(self) -> None:
+        audit = Audit("", self.stats, 0, (), repaired=False)
+        check(audit.difference == 0, "I1 the accounts are wrong by", audit.difference)
+        if not self.lost_bodies:
+            state = self.state
+            over = {*state.dead, *state.done}
+            sizes = [sum(len(state.msgs[id_]) for id_ in ids) for ids in (set(state.msgs) - over, state.dead, state.done)]
+            counted = [self.stats.bytes, self.stats.dead_bytes, self.stats.done_bytes]
+            check(sizes == counted, "I1 bytes", sizes, counted)
+
+    @invariant()
+    def check_i2_one_place(self) -> None:
+        state = self.state
+        for id_ in {*state.msgs, *state.leased, *state.dead, *state.done, *_waiting_ids(state)}:
+            check(len(state.places(id_)) == 1, "I2 not in exactly one place", id_, state.places(id_))
+        placed = {*state.leased, *state.dead, *state.done, *_waiting_ids(state)}
+        check(placed - set(state.msgs) <= self.lost_bodies, "I2 a place without a body", placed - set(state.msgs))
+        check(set(state.counts) <= placed - set(state.dead) - set(state.done), "I2 counts of nobody", state.counts)
+        check(set(state.why) <= placed - set(state.done), "I2 why of nobody", state.why)
+        with_ttl = {id_ for id_ in _waiting_ids(state) if id_ in state.msgs and state.msgs[id_][17] & codec.FLAG_TTL}
+        check(with_ttl <= set(state.expires), "I2 a ttl that nobody watches", with_ttl, state.expires)
+        check(set(state.expires) - with_ttl <= self.lost_bodies, "I2 expires of nobody", state.expires, with_ttl)
+
+    @invariant()
+    def check_i4_one_lease(self) -> None:
+        check(set(self.state.leases) == set(self.state.leased), "I4 leases and leased", self.state.leases)
+
+    @invariant()
+    def check_i8_limits(self) -> None:
+        state = self.state
+        for id_, counts in state.counts.items():
+            check(counts.crashes < 2, "I8 alive beyond the crash limit", id_, counts)
+        for id_ in state.dead:
+            why = state.why[id_]
+            check(why.reason != "poison" or why.crashes >= 2, "I8 dead before the crash limit", id_, why)
+
+    @invariant()
+    def check_i9_no_leftovers(self) -> None:
+        state = self.state
+        check(set(state.dedup) == set(state.dedup_ends), "I9 half a dedup window", state.dedup)
+        if not {*state.msgs, *state.leased, *state.dead, *state.done, *_waiting_ids(state)}:
+            left = (state.leases, state.counts, state.why, state.expires)
+            check(not any(left), "I9 an empty queue left", left)
+
+    def _check_moves(self, script: str, before: State, before_now: int) -> None:
+        verbs = VERBS.get(script, frozenset())
+        after = self.state
+        for id_ in {*_all_ids(before), *_all_ids(after)}:
+            old, new = _state_of(before, id_, before_now), _state_of(after, id_, self.last_now)
+            reachable = _reachable(old, verbs, is_lost=id_ in self.lost_bodies)
+            check(new in reachable, f"no move of {script} leads there", id_, old, new)
+
+    def _check_attempts(self, script: str, before: State) -> None:
+        if script in NEW_LIFE:
+            return
+        for id_, counts in before.counts.items():
+            now = self.state.counts.get(id_) or self.state.why.get(id_)
+            if now and id_ not in self.state.done:
+                is_less = now.failures < counts.failures or now.crashes < counts.crashes
+                check(not is_less, "I8 attempts fell", id_, counts, now)
+            elif id_ in _waiting_ids(self.state) or id_ in self.state.leased:
+                raise Broken(f"I8 attempts were forgotten: {id_!r}")
+
+    def _drain(self) -> None:
+        """Finish everything, and see that nothing is left behind (I9)."""
+        stream = STREAMS[0]
+        self._do(ops.resume(self.keys), stream)
+        self._set_clocks(max(self.now, int(self.state.meta.get("clock", 0))) + 200 * SECOND)
+        for _ in range(100):
+            call = ops.claim(self.keys, self.queue.options, limit=1000, lease=30, consumer="drain", then="watch")
+            claimed = replies.claimed(self._do(call, stream))
+            if claimed.ids:
+                settles = [ops.Settle(id_.decode(), claimed.fence, 0) for id_ in claimed.ids]
+                self._do(ops.ack(self.keys, self.queue.options, settles), stream)
+            elif claimed.next_in is None:
+                break
+            else:
+                self._move_clocks(round(claimed.next_in * SECOND))
+        else:
+            raise Broken(f"the queue cannot be drained: {self.state}")
+        for state in ("dead", "done"):
+            self._do(ops.purge(self.keys, state, 1000), stream)
+        self._do(ops.claim(self.keys, self.queue.options, limit=1, lease=30, consumer="drain", then="watch"), stream)
+        allowed = {"stats", "meta", "dedup", "dedup_ends", *(f"call:{stream.decode()}" for stream in STREAMS)}
+        check(self.queue.key_names() <= allowed, "I9 left behind", self.queue.key_names() - allowed)
+
+
+def _sequence_of(stored: bytes) -> int:
+    return int(struct.unpack_from("<d", stored)[0])
+
+
+def _waiting_ids(state: State) -> set[str]:
+    return {id_ for ids in state.waiting.values() for id_ in ids}
+
+
+def _all_ids(state: State) -> set[str]:
+    return {*state.msgs, *state.leased, *state.dead, *state.done, *_waiting_ids(state)}
+
+
+def _state_of(state: State, id_: str, now: int) -> str | None:
+    for place in state.places(id_):
+        if place.startswith("waiting"):
+            return "ready" if state.due(id_) <= now else "delayed"
+        return place
+    return None
+
+
+_EDGES: Final[dict[tuple[str | None, str], set[str | None]]] = {}
+for _old, _verb, _new in MOVES:
+    _EDGES.setdefault((_old, _verb), set()).add(_new)
+
+_SEEN: dict[tuple[str | None, frozenset[str], bool], set[str | None]] = {}
+
+
+def _reachable(old: str | None, verbs: frozenset[str], *, is_lost: bool) -> set[str | None]:
+    """Follow rows of MOVES from a state, as far as these verbs and time lead."""
+    key = (old, verbs, is_lost)
+    if key not in _SEEN:
+        found: set[str | None] = {old}
+        frontier = [old]
+        while frontier:
+            state = frontier.pop()
+            steps: set[str | None] = set()
+            for verb in (*verbs, "wait"):
+                steps |= _EDGES.get((state, verb), set())
+            if is_lost and state == "leased" and verbs & {"retry", "defer", "release", "recycle"}:
+                steps.add("dead")  # it cannot be delivered again
+            frontier += steps - found
+            found |= steps
+        _SEEN[key] = found
+    return _SEEN[key]
+
+
+def machine_in(world: World) -> type[QueueMachine]:
+    """Make a machine for a world."""
+    return type("Machine", (QueueMachine,), {"world": world})

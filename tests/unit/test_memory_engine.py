@@ -1,0 +1,620 @@
+"""The memory engine by itself. That it answers as the scripts do is for tests/model to say."""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from duly import _lua
+from duly._core import codec, ops, replies
+from duly._core.call import Call
+from duly._core.keys import QueueKeys
+from duly._core.outgoing import Encoder
+from duly.memory.clock import Clock
+from duly.memory.engine import TRANSITIONS, Engine, ErrorReply
+from duly.message import Message, Stats
+from duly.options import Keep, QueueOptions, Send
+
+NOW = 1_790_000_000_000_000
+SECOND = 1_000_000
+
+
+class Queue:
+    """One queue on an engine whose clock stands still, and the operations that the tests need."""
+
+    def __init__(self, name: str = "orders", engine: Engine | None = None) -> None:
+        self.clock = engine.clock if engine else Clock()
+        self.clock.freeze()
+        self.clock.set_us(NOW)
+        self.engine = engine or Engine(self.clock)
+        self.keys = QueueKeys("duly", name)
+        self.sequence = 0
+        self._viewer = replies.Viewer(name, codec.decoder_of(None))
+
+    def run(self, call: Call[Any], stream: bytes = b"s") -> Any:
+        self.sequence += 1
+        return self.again(call, stream)
+
+    def again(self, call: Call[Any], stream: bytes = b"s", back: int = 0) -> Any:
+        return call.decode(self.engine.call(call, stream, self.sequence - back))
+
+    def sending(self, *sends: Send, on_refusal: ops.OnRefusal = "each", **options: Any) -> Call[replies.SendOutcome]:
+        chosen = QueueOptions(**options)
+        encoder = Encoder("orders", chosen)
+        made = [encoder.outgoing(send, f"id-{send.body}", NOW / SECOND) for send in sends]
+        return ops.send(self.keys, made, chosen, on_refusal)
+
+    def send(self, *sends: Send | str, on_refusal: ops.OnRefusal = "each", **options: Any) -> replies.SendOutcome:
+        given = [send if isinstance(send, Send) else Send(send) for send in sends]
+        outcome: replies.SendOutcome = self.run(self.sending(*given, on_refusal=on_refusal, **options))
+        return outcome
+
+    def claiming(self, limit: int = 10, lease: float = 30, then: ops.Then = "leave", **options: Any) -> Call[Any]:
+        return ops.claim(self.keys, QueueOptions(**options), limit=limit, lease=lease, consumer="worker", then=then)
+
+    def claim(self, limit: int = 10, lease: float = 30, then: ops.Then = "leave", **options: Any) -> replies.Claimed:
+        claimed: replies.Claimed = self.run(self.claiming(limit, lease, then, **options))
+        return claimed
+
+    def bodies(self, claimed: replies.Claimed) -> list[str]:
+        return [codec.read_record(record).envelope.body.decode().strip('"') for record in claimed.records]
+
+    def given_leased(self, *sends: Send | str, lease: float = 30) -> list[ops.Settle]:
+        self.send(*sends)
+        return self.settles(self.claim(lease=lease))
+
+    def settles(self, claimed: replies.Claimed) -> list[ops.Settle]:
+        return [
+            ops.Settle(id_.decode(), claimed.fence, codec.read_record(record).priority)
+            for id_, record in zip(claimed.ids, claimed.records, strict=True)
+        ]
+
+    def ack(self, settles: Sequence[ops.Settle], **options: Any) -> list[int]:
+        lost: list[int] = self.run(ops.ack(self.keys, QueueOptions(**options), settles))
+        return lost
+
+    def reject(self, settles: Sequence[ops.Settle], **options: Any) -> list[int]:
+        rows = [(settle, "rejected", True, "boom", "traceback") for settle in settles]
+        lost: list[int] = self.run(ops.reject(self.keys, QueueOptions(**options), rows))
+        return lost
+
+    def stats(self) -> Stats:
+        stats: Stats = self.run(ops.stats(self.keys))
+        return stats
+
+    def get(self, id_: str) -> Message | None:
+        message: Message | None = self.run(ops.get(self.keys, self._viewer, id_))
+        return message
+
+    def page(self, state: str, limit: int = 50, after: Message | str | None = None) -> tuple[list[str], bool]:
+        page, is_last = self.run(ops.list_(self.keys, self._viewer, state, limit, after))
+        return [message.id for message in page], is_last
+
+    def audit(self, *, repair: bool = False) -> list[str]:
+        steps = [self.run(ops.audit_step(self.keys, source, "0", repair)) for source in ops.AUDITED]
+        assert {step.cursor for step in steps} == {"0"}
+        return sorted({fault.what for step in steps for fault in step.faults})
+
+    def has_token(self) -> bool:
+        return self.engine.take_token(self.keys)
+
+
+@pytest.fixture
+def queue() -> Queue:
+    return Queue()
+
+
+def test_every_script_has_a_transition() -> None:
+    assert sorted(TRANSITIONS) == _lua.names()
+
+
+def test_an_unknown_script_is_refused_by_name(queue: Queue) -> None:
+    script = _lua.Script("teleport", "", "", ("meta",), ())
+
+    with pytest.raises(ErrorReply, match="teleport"):
+        queue.run(Call(script, queue.keys, [], replies.is_one))
+
+
+# --- sending
+
+
+def test_messages_of_one_call_are_claimed_in_the_order_sent(queue: Queue) -> None:
+    queue.send("c", "a", "b")
+
+    assert queue.bodies(queue.claim()) == ["c", "a", "b"]
+
+
+def test_each_message_gets_its_own_tick_and_the_clock_never_goes_back(queue: Queue) -> None:
+    queue.send("a", "b")
+    queue.clock.set_us(NOW - 3600 * SECOND)
+    queue.send("c")
+
+    stamps = [codec.read_stamps(record)[0] for record in queue.claim().records]
+
+    assert stamps == [NOW, NOW + 1, NOW + 2]
+
+
+def test_a_delayed_message_is_not_claimed_early(queue: Queue) -> None:
+    queue.send(Send("a", delay=5))
+    queue.clock.set_us(NOW + 5 * SECOND - 1)
+    early = queue.claim()
+
+    queue.clock.set_us(NOW + 5 * SECOND)
+
+    assert (early.ids, early.next_in) == ([], 1e-6)
+    assert queue.bodies(queue.claim()) == ["a"]
+
+
+def test_messages_of_one_due_time_are_ordered_by_their_ids(queue: Queue) -> None:
+    at = NOW / SECOND + 1
+    queue.send(*(Send(body, at=at, id=body) for body in ("b", "a", "B", "é")))
+    queue.clock.advance(1)
+
+    assert queue.bodies(queue.claim()) == ["B", "a", "b", "é"]
+
+
+def test_the_highest_priority_goes_first(queue: Queue) -> None:
+    queue.send("a", Send("b", priority=9), Send("c", priority=5))
+
+    assert queue.bodies(queue.claim(limit=2)) == ["b", "c"]
+
+
+def test_a_dedup_value_gives_the_first_id_until_its_window_ends(queue: Queue) -> None:
+    queue.send(Send("a", dedup="v", dedup_for=10))
+    again = queue.send(Send("b", dedup="v"))
+    queue.clock.advance(11)
+    later = queue.send(Send("c", dedup="v"))
+
+    assert (again.ids, later.ids) == (["id-a"], ["id-c"])
+    assert queue.stats().duplicates == 1
+
+
+def test_replace_gives_a_waiting_message_another_body_and_due_time(queue: Queue) -> None:
+    queue.send(Send("a", dedup="v", delay=2))
+    outcome = queue.send(Send("bb", dedup="v", replace=True, delay=5))
+    queue.clock.advance(2)
+    early = queue.claim()
+    queue.clock.advance(4)
+
+    assert (outcome.ids, early.ids) == (["id-a"], [])
+    assert queue.bodies(queue.claim()) == ["bb"]
+    assert (queue.stats().sent, queue.stats().replaced) == (1, 1)
+
+
+def test_an_id_of_the_callers_own_is_stored_once_until_it_is_finished(queue: Queue) -> None:
+    held = queue.given_leased(Send("a", id="mine"))
+    while_leased = queue.send(Send("b", id="mine"))
+    queue.ack(held)
+    afterwards = queue.send(Send("c", id="mine"))
+
+    assert while_leased.ids == afterwards.ids == ["mine"]
+    assert queue.stats().duplicates == 1
+    assert queue.bodies(queue.claim()) == ["c"]
+
+
+def test_a_full_queue_refuses_what_does_not_fit(queue: Queue) -> None:
+    each = queue.send("a", "b", "c", max_length=2)
+    all_ = queue.send("d", "e", max_length=3, on_refusal="all")
+
+    assert (each.full, all_.full) == ([2], [0, 1])
+    assert queue.stats().live == 2
+
+
+def test_a_full_queue_drops_the_oldest(queue: Queue) -> None:
+    queue.send("a", "b", Send("c", priority=9), max_length=3)
+    queue.send("d", max_length=3, on_refusal="drop")
+
+    assert queue.bodies(queue.claim()) == ["c", "b", "d"]
+    assert queue.stats().dropped == 1
+
+
+def test_what_is_past_its_ttl_holds_no_room_and_is_counted(queue: Queue) -> None:
+    queue.send(Send("a", ttl=1), max_length=1)
+    queue.clock.advance(1)
+    outcome = queue.send("b", max_length=1)
+
+    assert outcome.full == []
+    assert (queue.stats().expired, queue.stats().live) == (1, 1)
+
+
+# --- claiming
+
+
+def test_a_lease_that_ran_out_is_a_crash_and_returns_to_its_own_place(queue: Queue) -> None:
+    queue.given_leased("a", lease=1)
+    queue.send("b")
+    queue.clock.advance(2)
+
+    claimed = queue.claim()
+
+    assert queue.bodies(claimed) == ["a", "b"]
+    assert [codec.read_counts(row).crashes for row in claimed.counts] == [1, 0]
+    assert claimed.reclaimed == [replies.Reclaimed("id-a", "worker", 0.999999, False)]
+
+
+def test_a_message_is_dead_after_its_last_crash(queue: Queue) -> None:
+    queue.given_leased("a", lease=1)
+    queue.clock.advance(2)
+
+    claimed = queue.claim(crash_limit=1)
+
+    assert (claimed.ids, claimed.reclaimed[0].is_dead) == ([], True)
+    message = queue.get("id-a")
+    assert message is not None
+    assert (message.state, message.reason, message.crashes) == ("dead", "poison", 1)
+
+
+def test_a_paused_queue_hands_nothing_out(queue: Queue) -> None:
+    queue.send("a")
+    queue.run(ops.pause(queue.keys, "ops"))
+    paused = queue.claim()
+    queue.run(ops.resume(queue.keys))
+
+    assert (paused.is_paused, paused.ids, paused.next_in) == (True, [], None)
+    assert queue.bodies(queue.claim()) == ["a"]
+
+
+def test_a_claim_stops_at_its_bytes_and_says_that_there_is_more(queue: Queue) -> None:
+    queue.send(*(Send(letter * 1_000_000) for letter in "abcdef"))
+
+    claimed = queue.claim()
+
+    assert len(claimed.ids) == 4
+    assert claimed.next_in == 0
+
+
+def test_a_claim_takes_back_a_bounded_number_of_leases(queue: Queue) -> None:
+    queue.send(*map(str, range(150)))
+    queue.claim(limit=150, lease=1)
+    queue.clock.advance(2)
+    queue.run(ops.pause(queue.keys, "ops"))
+
+    first, second = queue.claim(), queue.claim()
+
+    assert (len(first.reclaimed), first.next_in) == (100, 0)
+    assert (len(second.reclaimed), second.next_in) == (50, None)
+
+
+def test_a_message_whose_body_was_lost_is_dead(queue: Queue) -> None:
+    queue.send("a", "b")
+    queue.engine.lose_body(queue.keys, "id-a")
+
+    assert queue.bodies(queue.claim()) == ["b"]
+    message = queue.get("id-a")
+    assert message is not None
+    assert (message.state, message.reason, message.body) == ("dead", "body lost", None)
+
+
+# --- settling
+
+
+def test_a_stale_fence_changes_nothing(queue: Queue) -> None:
+    stale = queue.given_leased("a", lease=1)
+    queue.clock.advance(2)
+    fresh = queue.settles(queue.claim())
+
+    assert queue.ack(stale) == [0]
+    assert queue.ack(fresh) == []
+    assert queue.stats().acked == 1
+
+
+def test_a_late_settle_is_accepted_while_nobody_took_over(queue: Queue) -> None:
+    held = queue.given_leased("a", lease=1)
+    queue.clock.advance(60)
+
+    assert queue.ack(held) == []
+
+
+def test_an_id_given_twice_is_settled_once(queue: Queue) -> None:
+    held = queue.given_leased("a")
+
+    assert queue.ack(held * 2) == [1]
+
+
+def test_retry_counts_keeps_the_errors_and_waits(queue: Queue) -> None:
+    held = queue.given_leased("a")
+    queue.run(ops.retry(queue.keys, [(held[0], 5, "boom", "traceback")]))
+
+    message = queue.get("id-a")
+
+    assert message is not None
+    assert (message.state, message.failures, message.errors[0].error) == ("delayed", 1, "boom")
+    assert queue.claim().next_in == pytest.approx(5, abs=0.001)
+
+
+def test_only_the_last_errors_are_kept(queue: Queue) -> None:
+    queue.send("a")
+    for number in range(7):
+        held = queue.settles(queue.claim())
+        queue.run(ops.retry(queue.keys, [(held[0], 0, f"error {number}", "")]))
+        queue.clock.advance(1)
+
+    message = queue.get("id-a")
+
+    assert message is not None
+    assert [fault.error for fault in message.errors] == [f"error {number}" for number in range(2, 7)]
+
+
+def test_release_returns_a_message_to_its_own_place(queue: Queue) -> None:
+    queue.send("a", "b")
+    held = queue.settles(queue.claim(limit=1))
+    queue.run(ops.release(queue.keys, held))
+
+    assert queue.bodies(queue.claim()) == ["a", "b"]
+
+
+def test_recycle_begins_anew_with_another_body(queue: Queue) -> None:
+    queue.send("a", "b")
+    claimed = queue.claim(limit=1)
+    part = Encoder("orders", QueueOptions()).with_body(claimed.records[0], "aa")
+    queue.run(ops.recycle(queue.keys, [(queue.settles(claimed)[0], 0, part)]))
+
+    assert queue.bodies(queue.claim()) == ["b", "aa"]
+
+
+def test_a_ttl_does_not_end_a_lease_but_what_comes_back(queue: Queue) -> None:
+    held = queue.given_leased(Send("a", ttl=1))
+    queue.clock.advance(2)
+    empty = queue.claim()
+    queue.run(ops.release(queue.keys, held))
+
+    assert empty.ids == queue.claim().ids == []
+    assert queue.stats().expired == 1
+
+
+def test_extend_lets_a_lease_run_anew(queue: Queue) -> None:
+    held = queue.given_leased("a", lease=1)
+    queue.clock.advance(0.5)
+    queue.run(ops.extend(queue.keys, [(held[0], 2)]))
+    queue.clock.advance(1.9)
+
+    assert queue.claim().reclaimed == []
+
+
+def test_dead_letters_are_kept_within_their_bounds(queue: Queue) -> None:
+    for body in "abc":
+        queue.reject(queue.given_leased(body), dead=Keep(count=2))
+        queue.clock.advance(1)
+
+    assert queue.page("dead") == (["id-b", "id-c"], True)
+    assert queue.stats().trimmed == 1
+
+
+def test_finished_messages_are_kept_when_asked_for(queue: Queue) -> None:
+    queue.ack(queue.given_leased("a"), done=Keep(age=10))
+    queue.clock.advance(10)
+    queue.ack(queue.given_leased("b"), done=Keep(age=10))
+
+    assert queue.page("done") == (["id-b"], True)
+    assert (queue.stats().done_trimmed, queue.stats().bytes) == (1, 0)
+
+
+# --- repeats: I6
+
+
+def test_a_repeated_send_stores_nothing_even_when_the_first_was_consumed(queue: Queue) -> None:
+    call = queue.sending(Send("a"))
+    queue.run(call)
+    queue.engine.call(queue.claiming(), b"other", 1)
+
+    assert queue.again(call).ids == ["id-a"]
+    assert queue.stats().sent == 1
+
+
+def test_a_repeated_claim_gives_the_same_messages_without_those_settled_since(queue: Queue) -> None:
+    queue.send("a", "b")
+    call = queue.claiming()
+    first = queue.run(call)
+    settle = ops.ack(queue.keys, QueueOptions(), queue.settles(first)[:1])
+    queue.engine.call(settle, b"other", 1)
+
+    second = queue.again(call)
+
+    assert (second.fence, second.ids) == (first.fence, [b"id-b"])
+
+
+def test_an_empty_claim_is_not_remembered(queue: Queue) -> None:
+    call = queue.claiming()
+    queue.run(call)
+    queue.engine.call(queue.sending(Send("a")), b"other", 1)
+
+    assert queue.again(call).ids == [b"id-a"]
+
+
+def test_a_call_that_arrives_after_its_successor_is_refused(queue: Queue) -> None:
+    first = queue.sending(Send("a"))
+    queue.run(first)
+    queue.send("b")
+
+    with pytest.raises(ErrorReply, match="OVERTAKEN call 1 of a stream that is at 2"):
+        queue.again(first, back=1)
+
+
+def test_streams_and_queues_have_numbers_of_their_own(queue: Queue) -> None:
+    other = Queue("other", queue.engine)
+    queue.sequence = 5
+    queue.send("a")
+    other.send("b")
+    queue.engine.call(queue.sending(Send("c")), b"another stream", 1)
+
+    assert (queue.stats().sent, other.stats().sent) == (2, 1)
+
+
+def test_an_answer_is_forgotten_after_an_hour(queue: Queue) -> None:
+    call = queue.sending(Send("a", id="mine"))
+    queue.run(call)
+    queue.ack(queue.settles(queue.run(queue.claiming(), b"other")))
+    queue.clock.advance(3601)
+    queue.sequence = 1
+
+    assert queue.again(call).ids == ["mine"]
+    assert queue.stats().sent == 2
+
+
+# --- looking and steering
+
+
+def test_list_goes_on_behind_a_message_that_has_moved_on(queue: Queue) -> None:
+    queue.send(*(Send(body, priority=priority) for body, priority in (("a", 0), ("b", 0), ("c", 9), ("d", 0))))
+    page, is_last = queue.run(ops.list_(queue.keys, queue._viewer, "ready", 2, None))
+    queue.run(ops.cancel(queue.keys, page[-1].id))
+
+    assert ([message.id for message in page], is_last) == (["id-c", "id-a"], False)
+    assert queue.page("ready", after=page[-1]) == (["id-b", "id-d"], True)
+
+
+def test_cancel_ends_a_message_and_frees_its_dedup_value(queue: Queue) -> None:
+    queue.send(Send("a", dedup="v"))
+
+    assert queue.run(ops.cancel(queue.keys, "id-a")) is True
+    assert queue.run(ops.cancel(queue.keys, "id-a")) is False
+    assert queue.send(Send("b", dedup="v")).ids == ["id-b"]
+
+
+def test_promote_and_reschedule_move_what_waits(queue: Queue) -> None:
+    queue.send(Send("a", delay=60), "b")
+    queue.run(ops.reschedule(queue.keys, "id-a", "0"))
+    queue.run(ops.reschedule(queue.keys, "id-b", f"+{60 * SECOND}"))
+
+    assert queue.bodies(queue.claim()) == ["a"]
+    assert queue.run(ops.reschedule(queue.keys, "id-a", "0")) is False
+
+
+def test_redrive_puts_dead_letters_back_as_new(queue: Queue) -> None:
+    queue.reject(queue.given_leased("a", "b"))
+    queue.engine.lose_body(queue.keys, "id-a")
+
+    assert queue.run(ops.redrive(queue.keys, 10)) == (1, 1)
+    message = queue.get("id-b")
+    assert message is not None
+    assert (message.state, message.failures, message.errors) == ("ready", 0, ())
+
+
+def test_purge_is_bounded_and_says_what_is_left(queue: Queue) -> None:
+    queue.send("a", "b", Send("c", delay=9))
+
+    assert queue.run(ops.purge(queue.keys, "ready", 1)) == (1, 1)
+    assert queue.run(ops.purge(queue.keys, "delayed", 9)) == (1, 0)
+    assert (queue.stats().purged, queue.stats().ready) == (2, 1)
+
+
+def test_a_state_that_does_not_exist_is_refused(queue: Queue) -> None:
+    for call in (ops.purge(queue.keys, "elsewhere", 1), ops.list_(queue.keys, queue._viewer, "elsewhere", 1, None)):
+        with pytest.raises(ErrorReply, match="elsewhere"):
+            queue.run(call)
+
+
+def test_delete_leaves_nothing(queue: Queue) -> None:
+    queue.send(Send("a", ttl=5, dedup="v"))
+    queue.run(ops.delete(queue.keys))
+
+    assert (queue.engine.queues("duly"), queue.stats().sent) == ([], 0)
+    assert queue.send(Send("b", dedup="v")).ids == ["id-b"]
+
+
+def test_queues_are_named_once_they_were_used(queue: Queue) -> None:
+    Queue("zebra", queue.engine).send("a")
+    Queue("empty", queue.engine).claim()
+    queue.run(ops.pause(queue.keys, "ops"))
+
+    assert queue.engine.queues("duly") == ["orders", "zebra"]
+    assert queue.engine.queues("elsewhere") == []
+
+
+def test_pending_shows_who_holds_what(queue: Queue) -> None:
+    queue.given_leased("a", "b")
+
+    rows = queue.run(ops.pending(queue.keys, 1, 10))
+
+    assert [(row.id, row.consumer, row.deadline_in) for row in rows] == [("id-b", "worker", pytest.approx(30, abs=1))]
+
+
+def test_an_audit_finds_nothing_but_a_lost_body_and_mends_it(queue: Queue) -> None:
+    queue.send("a", Send("b", ttl=9, dedup="v"), Send("c", delay=3))
+    queue.reject(queue.settles(queue.claim(limit=1)))
+    clean = queue.audit()
+    queue.engine.lose_body(queue.keys, "id-b")
+
+    assert clean == []
+    assert queue.audit(repair=True) == ["place without a body"]
+    assert queue.audit() == []
+
+
+def test_correct_adds_to_counters(queue: Queue) -> None:
+    queue.send("a")
+    queue.run(ops.correct(queue.keys, {"sent": 2, "corrected": 1}))
+
+    assert (queue.stats().sent, queue.stats().corrected) == (3, 1)
+
+
+# --- tokens
+
+
+def test_a_send_leaves_one_token_and_not_while_paused(queue: Queue) -> None:
+    queue.send("a")
+    queue.send("b")
+    first, second = queue.has_token(), queue.has_token()
+    queue.run(ops.pause(queue.keys, "ops"))
+    queue.send("c")
+
+    assert (first, second, queue.has_token()) == (True, False, False)
+
+
+def test_an_empty_claim_that_will_watch_takes_the_token_away(queue: Queue) -> None:
+    queue.send(Send("a", delay=5))
+    queue.claim(then="watch")
+    watched = queue.has_token()
+    queue.claim(then="pass")
+
+    assert (watched, queue.has_token()) == (False, True)
+
+
+def test_an_emptied_queue_announces_nothing(queue: Queue) -> None:
+    queue.ack(queue.given_leased("a"))
+
+    assert not queue.has_token()
+
+
+def test_waiters_are_served_first_come_first_served_one_a_token(queue: Queue) -> None:
+    served: list[str] = []
+
+    def first() -> None:
+        served.append("first")
+
+    def second() -> None:
+        served.append("second")
+
+    queue.engine.subscribe(queue.keys, first)
+    queue.engine.subscribe(queue.keys, second)
+    queue.send("a")
+
+    assert served == ["first"]
+    assert not queue.has_token()
+    assert queue.engine.unsubscribe(queue.keys, second)
+    assert not queue.engine.unsubscribe(queue.keys, first)
+
+
+def test_a_waiter_gets_the_token_that_is_there(queue: Queue) -> None:
+    queue.send("a")
+    served: list[bool] = []
+
+    queue.engine.subscribe(queue.keys, lambda: served.append(True))
+
+    assert served == [True]
+
+
+def test_threads_share_an_engine() -> None:
+    queue = Queue()
+
+    def send_some(thread: int) -> None:
+        for number in range(50):
+            queue.engine.call(queue.sending(Send(f"{thread}-{number}")), str(thread).encode(), number + 1)
+
+    threads = [threading.Thread(target=send_some, args=[thread]) for thread in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(set(queue.claim(limit=1000).ids)) == 200

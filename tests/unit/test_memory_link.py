@@ -1,0 +1,201 @@
+"""The link of memory://: who waits is woken, no token is lost, threads and tasks may share it."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from duly._core import ops
+from duly._core.keys import QueueKeys
+from duly._core.outgoing import Encoder
+from duly.memory.clock import Clock
+from duly.memory.engine import Engine
+from duly.memory.link import MemoryLink, engine_for
+from duly.options import QueueOptions
+
+KEYS = QueueKeys("duly", "orders")
+OPTIONS = QueueOptions()
+LONG = 30.0
+DEADLINE = 10.0
+
+
+@pytest.fixture
+def link() -> MemoryLink:
+    return MemoryLink(Engine(Clock()))
+
+
+def send(link: MemoryLink, id_: str = "a") -> None:
+    link.run(ops.send(KEYS, [Encoder("orders", OPTIONS).plain("body", id_)], OPTIONS, "each"))
+
+
+def look(link: MemoryLink) -> list[bytes]:
+    return link.run(ops.claim(KEYS, OPTIONS, limit=10, lease=30, consumer="c", then="watch")).ids
+
+
+def waiters(link: MemoryLink) -> int:
+    return len(link.engine._queue(KEYS).waiters)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    give_up_at = time.monotonic() + DEADLINE
+    while not holds():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.001)
+
+
+async def until_waiting(link: MemoryLink) -> None:
+    async with asyncio.timeout(DEADLINE):
+        while not waiters(link):  # noqa: ASYNC110, the engine has no event for that
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+def given_waiting(link: MemoryLink, pool: ThreadPoolExecutor) -> Future[bool]:
+    waiting = pool.submit(link.wait_for_token, KEYS, LONG)
+    until(lambda: waiters(link) == 1)
+    return waiting
+
+
+def test_a_store_with_a_name_is_shared_and_one_without_is_not() -> None:
+    assert engine_for("shop") is engine_for("shop")
+    assert engine_for("shop") is not engine_for("bar")
+    assert engine_for("") is not engine_for("")
+
+
+def test_threads_share_a_link(link: MemoryLink) -> None:
+    def send_some(thread: int) -> None:
+        for number in range(50):
+            send(link, f"{thread}-{number}")
+
+    threads = [threading.Thread(target=send_some, args=[thread]) for thread in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert link.run(ops.stats(KEYS)).sent == 200
+
+
+def test_a_thread_that_waits_is_woken_by_a_send(link: MemoryLink, pool: ThreadPoolExecutor) -> None:
+    waiting = given_waiting(link, pool)
+
+    send(link)
+
+    assert waiting.result(DEADLINE) is True
+    assert not link.engine.take_token(KEYS)
+
+
+def test_a_token_that_is_there_ends_the_wait_at_once(link: MemoryLink) -> None:
+    send(link)
+
+    assert link.wait_for_token(KEYS, LONG) is True
+
+
+def test_the_wait_ends_by_itself_and_leaves_nobody_behind(link: MemoryLink) -> None:
+    assert link.wait_for_token(KEYS, 0.001) is False
+    send(link)
+
+    assert waiters(link) == 0
+    assert link.engine.take_token(KEYS)
+
+
+def test_a_moved_clock_ends_the_wait_without_a_token(link: MemoryLink, pool: ThreadPoolExecutor) -> None:
+    waiting = given_waiting(link, pool)
+
+    link.engine.clock.advance(3600)
+
+    assert waiting.result(DEADLINE) is False
+
+
+def test_a_clock_moved_between_look_and_wait_ends_the_wait_once(link: MemoryLink) -> None:
+    look(link)
+    link.engine.clock.advance(3600)
+    started = time.monotonic()
+
+    first = link.wait_for_token(KEYS, LONG)
+    took = time.monotonic() - started
+    second = link.wait_for_token(KEYS, 0.001)
+
+    assert (first, second) == (False, False)
+    assert took < DEADLINE
+
+
+async def test_a_task_that_waits_is_woken_from_another_thread(link: MemoryLink) -> None:
+    waiting = asyncio.create_task(link.await_for_token(KEYS, LONG))
+    await until_waiting(link)
+
+    await asyncio.to_thread(send, link)
+
+    async with asyncio.timeout(DEADLINE):
+        assert await waiting is True
+
+
+async def test_a_task_that_waits_is_woken_by_a_moved_clock(link: MemoryLink) -> None:
+    waiting = asyncio.create_task(link.await_for_token(KEYS, LONG))
+    await until_waiting(link)
+
+    link.engine.clock.advance(1)
+
+    async with asyncio.timeout(DEADLINE):
+        assert await waiting is False
+
+
+async def test_a_task_takes_the_token_that_is_there_even_without_time(link: MemoryLink) -> None:
+    send(link)
+
+    assert await link.await_for_token(KEYS, 0) is True
+    assert await link.await_for_token(KEYS, 0) is False
+
+
+async def test_a_cancelled_task_hands_its_token_on(link: MemoryLink) -> None:
+    waiting = asyncio.create_task(link.await_for_token(KEYS, LONG))
+    await until_waiting(link)
+
+    send(link)  # the token is taken for the task, which has had no turn since
+    waiting.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert link.engine.take_token(KEYS)
+
+
+async def test_a_cancelled_task_without_a_token_leaves_nothing_behind(link: MemoryLink) -> None:
+    waiting = asyncio.create_task(link.await_for_token(KEYS, LONG))
+    await until_waiting(link)
+    waiting.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert waiters(link) == 0
+
+
+async def test_tasks_get_their_turn_before_a_call(link: MemoryLink) -> None:
+    turns: list[str] = []
+    other = asyncio.create_task(asyncio.sleep(0))
+    other.add_done_callback(lambda _: turns.append("other"))
+
+    for _ in range(3):
+        await link.arun(ops.stats(KEYS))
+
+    assert turns == ["other"]
+
+
+def test_a_waiter_whose_loop_was_closed_does_not_swallow_a_token(link: MemoryLink) -> None:
+    loop = asyncio.new_event_loop()
+    waiting = loop.create_task(link.await_for_token(KEYS, LONG))
+    loop.run_until_complete(asyncio.sleep(0.001))
+    loop.close()
+
+    send(link)
+    link.engine.clock.advance(1)
+
+    assert link.engine.take_token(KEYS)
+    waiting._log_destroy_pending = False  # type: ignore[attr-defined]
