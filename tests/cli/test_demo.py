@@ -18,7 +18,7 @@ DEADLINE = 30.0
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """Give a temporary directory of its own, so that what stays behind can be seen. Short, for the socket."""
+    """Give a temporary directory of its own, so that what stays behind can be seen."""
     return tmp_path
 
 
@@ -84,7 +84,9 @@ def test_the_accounts_as_json_hold_the_figures(place: Path) -> None:
     assert orders["sent"] == orders["acked"] == 400
     assert reminders["sent"] == reminders["acked"] == 100
     assert orders["lost"] == orders["early"] == orders["unexplained"] == []
-    assert 1 <= found["killed"]["held"] == len(orders["redelivered"])
+    # On a machine that stands still for seconds the living lose leases, too, and the accounts say so.
+    of_the_killed = [one for one in orders["redelivered"] if "was killed" in one["reason"]]
+    assert 1 <= found["killed"]["held"] == len(of_the_killed)
     assert {path.name for path in kept.glob("*.jsonl")} >= {"orders-2.jsonl", "orders-4.jsonl", "producer-1.jsonl"}
 
 
@@ -96,7 +98,7 @@ def test_a_server_of_ones_own_is_left_without_queues(place: Path) -> None:
     assert (place / "d" / "appendonlydir").is_dir()
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_end_in_the_middle_leaves_no_process(place: Path, how: signal.Signals) -> None:
     process = start(place, "--seconds", "20")
     wait_until(lambda: len(processes_that_name(place)) >= 8, "all processes are there")
@@ -105,7 +107,7 @@ def test_an_end_in_the_middle_leaves_no_process(place: Path, how: signal.Signals
     process.communicate(timeout=DEADLINE)
 
     wait_until(lambda: processes_that_name(place) == [], "all processes are gone")
-    if how == signal.SIGINT:
+    if how != signal.SIGKILL:
         assert list(place.iterdir()) == []
 
 

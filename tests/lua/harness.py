@@ -52,7 +52,7 @@ class Wire:
 
     def post(self, commands: Iterable[Iterable[Any]]) -> list[Any]:
         """Send commands together and return the answers; errors are values here."""
-        packed = [hiredis.pack_command(tuple(command)) for command in commands]  # type: ignore[attr-defined]
+        packed = [hiredis.pack_command(tuple(command)) for command in commands]
         self._socket.sendall(b"".join(packed))
         return [self._read() for _ in packed]
 

@@ -71,9 +71,7 @@ def test_a_claim_says_when_there_may_be_more(queue: Queue, prepare: Any, next_in
     assert queue.claim().next_in == pytest.approx(next_in, abs=3e-6)
 
 
-@pytest.mark.parametrize(
-    ("then", "tokens"), [("watch", 0), ("pass", 1), ("leave", 0)], ids=["watch", "pass", "leave"]
-)
+@pytest.mark.parametrize(("then", "tokens"), [("watch", 0), ("pass", 1), ("leave", 0)], ids=["watch", "pass", "leave"])
 def test_what_an_empty_claim_does_with_the_token(queue: Queue, then: ops.Then, tokens: int) -> None:
     queue.send("a", delay=5)
     queue.wire.run("DEL", queue.keys.key("wake"))
@@ -119,10 +117,11 @@ def test_a_crashed_message_returns_to_its_own_place(queue: Queue, clock: ServerC
 
 def test_at_the_crash_limit_a_message_is_dead(make_queue: Any, clock: ServerClock) -> None:
     queue: Queue = make_queue(crash_limit=2)
-    queue.send("a")
-    for minute in range(3):
-        clock.freeze(NOW + minute * 60 * SECOND)
-        claimed = queue.claim()
+    queue.hold("a")
+    clock.freeze(NOW + 60 * SECOND)
+    assert ids_of(queue.claim()) == ["a"]
+    clock.freeze(NOW + 120 * SECOND)
+    claimed = queue.claim()
     state = queue.dump()
     assert ids_of(claimed) == []
     assert claimed.reclaimed[0].is_dead

@@ -1,5 +1,7 @@
 """The queue's clock never goes back, whatever the server's does. Each test moves a real server's clock."""
 
+from typing import Any
+
 import pytest
 
 from duly._core import ops
@@ -31,7 +33,7 @@ def test_after_a_step_back_what_comes_back_now_is_claimable_now(queue: Queue, cl
         queue.call(ops.reject(queue.keys, queue.options, [(settle, "bad", False, "", "")]))
     if verb == "promote":
         queue.call(ops.defer(queue.keys, [(settle, 60)]))
-    calls = {
+    calls: dict[str, Any] = {
         "retry": ops.retry(queue.keys, [(settle, 0, "", "")]),
         "release": ops.release(queue.keys, [settle]),
         "defer": ops.defer(queue.keys, [(settle, 0)]),

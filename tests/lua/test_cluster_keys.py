@@ -103,5 +103,5 @@ def test_any_other_script_touches_no_key_that_it_does_not_declare(
 def test_the_guard_would_see_an_undeclared_key(guarded: Callable[[list[bytes]], Wire]) -> None:
     wire = guarded([b"declared"])
     wire.run("EVAL", "return redis.call('GET', KEYS[1])", 1, "declared")
-    with pytest.raises(Refused, match="(?i)permission|can't access|ACL"):
+    with pytest.raises(Refused, match=r"(?i)permission|can't access|ACL"):
         wire.run("EVAL", "return redis.call('GET', 'undeclared')", 0)

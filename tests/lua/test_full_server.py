@@ -1,6 +1,6 @@
 """A full server must still drain: at maxmemory, with noeviction, consumers go on and sends are refused."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -41,9 +41,9 @@ class _Filled:
 
 
 @pytest.fixture
-def full(own_wire: Callable[..., tuple[Server, Wire]]) -> Iterator[_Filled]:
+def full(own_wire: Callable[..., tuple[Server, Wire]]) -> _Filled:
     _, wire = own_wire()
-    yield _Filled(wire)
+    return _Filled(wire)
 
 
 @every_draining_call

@@ -165,7 +165,8 @@ def test_messages_of_one_call_see_each_other(queue: Queue) -> None:
 
 @pytest.mark.parametrize("place", ["waiting", "leased", "dead"])
 def test_an_own_id_that_is_still_in_the_queue_is_stored_once(queue: Queue, place: str) -> None:
-    {"waiting": queue.send, "leased": queue.hold, "dead": queue.bury}[place]("a", own=True)
+    put: dict[str, Any] = {"waiting": queue.send, "leased": queue.hold, "dead": queue.bury}
+    put[place]("a", own=True)
     before = queue.dump()
     assert queue.send("a", own=True, body=b"other")[1:] == [1, DUPLICATE, b"a"]
     assert queue.dump().msgs == before.msgs

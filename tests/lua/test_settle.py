@@ -141,9 +141,7 @@ def test_recycle_without_a_part_keeps_the_body(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize(("is_failure", "failures"), [(True, 1), (False, 0)])
-def test_reject_makes_a_dead_letter_with_its_reason_and_errors(
-    queue: Queue, is_failure: bool, failures: int
-) -> None:
+def test_reject_makes_a_dead_letter_with_its_reason_and_errors(queue: Queue, is_failure: bool, failures: int) -> None:
     (settle,) = queue.hold("a", ttl=60)
     before = queue.dump()
     queue.call(ops.reject(queue.keys, queue.options, [(settle, "bad", is_failure, "boom", "trace")]))
@@ -174,7 +172,8 @@ def test_extend_moves_the_deadline_and_nothing_else(queue: Queue, clock: ServerC
     assert queue.call(ops.extend(queue.keys, [(settle, 30)])) == []
     after = queue.dump()
     assert after.leased == {"a": NOW + 40 * SECOND}
-    assert after.differences(before) == ["leased", "calls"]
+    assert after.differences(before) == ["leased", "meta", "calls"]
+    assert after.meta == {**before.meta, "clock": str(NOW + 10 * SECOND)}
 
 
 def test_a_lease_made_shorter_leaves_a_token(queue: Queue) -> None:

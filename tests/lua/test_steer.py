@@ -22,8 +22,8 @@ def test_cancel_ends_a_message_wherever_it_is_and_leaves_nothing(queue: Queue, p
     if place == "retried":
         queue.call(ops.retry(queue.keys, [(settle, 5, "boom", "") for settle in queue.hold("a", **options)]))
     else:
-        put = {"waiting": queue.send, "delayed": queue.send, "leased": queue.hold, "dead": queue.bury}[place]
-        put("a", **options, **({"delay": 5} if place == "delayed" else {}))
+        put: dict[str, Any] = {"waiting": queue.send, "delayed": queue.send, "leased": queue.hold, "dead": queue.bury}
+        put[place]("a", **options, **({"delay": 5} if place == "delayed" else {}))
     assert queue.call(ops.cancel(queue.keys, "a")) == 1
     state = queue.dump()
     assert queue.key_names() - {"wake"} == LEFT_BEHIND - {"wake"}
@@ -78,7 +78,8 @@ def test_promote_of_what_is_due_leaves_it_in_its_place(queue: Queue) -> None:
 
 @pytest.mark.parametrize("place", ["leased", "dead", "unknown"])
 def test_reschedule_of_what_does_not_wait_changes_nothing(queue: Queue, place: str) -> None:
-    {"leased": queue.hold, "dead": queue.bury, "unknown": lambda _: None}[place]("a")
+    put: dict[str, Any] = {"leased": queue.hold, "dead": queue.bury, "unknown": lambda _: None}
+    put[place]("a")
     before = queue.dump()
     assert queue.call(ops.reschedule(queue.keys, "a", "+5")) == 0
     assert queue.dump() == before

@@ -22,8 +22,9 @@ from duly.memory.clock import Clock
 from duly.memory.engine import Engine, ErrorReply
 from duly.message import Audit
 from duly.options import Keep
+from tests.binaries import Kind
 from tests.clock import ServerClock
-from tests.lua.harness import NOW, SECOND, Queue, Refused, State, Wire
+from tests.lua.harness import NOW, SECOND, Queue, State, Wire
 from tests.servers import Server
 
 STREAMS: Final = (b"one", b"two")
@@ -69,11 +70,14 @@ class World:
 
 
 @contextmanager
-def started_world(texts: Mapping[str, str] = {}) -> Iterator[World]:
-    """Start a Valkey whose clock stands still. `texts` are scripts that differ from ours."""
-    with ServerClock() as clock, Server("valkey", environment=clock.environment()) as server:
-        with Wire(server, texts) as wire:
-            yield World(server, clock, wire)
+def started_world(kind: Kind = "valkey", texts: Mapping[str, str] = {}) -> Iterator[World]:
+    """Start a server whose clock stands still. `texts` are scripts that differ from ours."""
+    with (
+        ServerClock() as clock,
+        Server(kind, environment=clock.environment()) as server,
+        Wire(server, texts) as wire,
+    ):
+        yield World(server, clock, wire)
 
 
 class Receipt(NamedTuple):
@@ -303,7 +307,10 @@ class QueueMachine(RuleBasedStateMachine):
             check(self.state == before, "I5 a stale fence changed", *self.state.differences(before))
         for settle in settles:
             if settle.id not in seen and settle.id not in self.trimmed(before):
-                rows = [(s.places(settle.id), s.leases.get(settle.id), s.counts.get(settle.id)) for s in (before, self.state)]
+                rows = [
+                    (s.places(settle.id), s.leases.get(settle.id), s.counts.get(settle.id))
+                    for s in (before, self.state)
+                ]
                 check(rows[0] == rows[1], "I5 a stale fence changed a message", settle.id, *rows)
 
     def trimmed(self, before: State) -> set[str]:
@@ -357,13 +364,13 @@ class QueueMachine(RuleBasedStateMachine):
     def steer(self, stream: bytes, verb: str, state: str, limit: int) -> None:
         if verb == "pause" and self.is_full:
             return
-        call: Call[Any] = {
-            "pause": lambda: ops.pause(self.keys, "me"),
-            "resume": lambda: ops.resume(self.keys),
-            "redrive": lambda: ops.redrive(self.keys, limit),
-            "purge": lambda: ops.purge(self.keys, state, limit),
-        }[verb]()
-        self._do(call, stream)
+        calls: dict[str, Call[Any]] = {
+            "pause": ops.pause(self.keys, "me"),
+            "resume": ops.resume(self.keys),
+            "redrive": ops.redrive(self.keys, limit),
+            "purge": ops.purge(self.keys, state, limit),
+        }
+        self._do(calls[verb], stream)
 
     # Faults.
 
@@ -427,9 +434,9 @@ class QueueMachine(RuleBasedStateMachine):
         answers = wire.post([wire.spelled(call, STREAMS[0], 0) for call in looks])
         for call, answer in zip(looks, answers, strict=True):
             expected = self.engine.call(call, STREAMS[0], 0)
-            if answer != -1:  # no page begins there
-                answer, expected = call.decode(answer), call.decode(expected)
-            check(answer == expected, f"the engines differ on {call.script.name}", answer, expected)
+            decode: Any = (lambda reply: reply) if answer == -1 else call.decode  # -1: no page begins there
+            is_same = decode(answer) == decode(expected)
+            check(is_same, f"the engines differ on {call.script.name}", answer, expected)
 
     # A step.
 
@@ -444,7 +451,11 @@ class QueueMachine(RuleBasedStateMachine):
         is_refused = is_refused and not self._is_known(stream, sequence, or_later=True)
         before, before_now = self.state, self.last_now
         answer, dump, stats = wire.post(
-            [wire.spelled(call, stream, sequence), self.queue.spelled_dump(), wire.spelled(ops.stats(self.keys), b"", 0)]
+            [
+                wire.spelled(call, stream, sequence),
+                self.queue.spelled_dump(),
+                wire.spelled(ops.stats(self.keys), b"", 0),
+            ]
         )
         self.state, self.last_now = self.queue.read_dump(dump), stats[0]
         if is_refused:
@@ -509,7 +520,9 @@ class QueueMachine(RuleBasedStateMachine):
         if not self.lost_bodies:
             state = self.state
             over = {*state.dead, *state.done}
-            sizes = [sum(len(state.msgs[id_]) for id_ in ids) for ids in (set(state.msgs) - over, state.dead, state.done)]
+            sizes = [
+                sum(len(state.msgs[id_]) for id_ in ids) for ids in (set(state.msgs) - over, state.dead, state.done)
+            ]
             counted = [self.stats.bytes, self.stats.dead_bytes, self.stats.done_bytes]
             check(sizes == counted, "I1 bytes", sizes, counted)
 

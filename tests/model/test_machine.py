@@ -6,22 +6,21 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.conftest import need
+from tests.binaries import Kind
 from tests.model.machine import machine_in, started_world
 
-EXAMPLES = int(os.environ.get("DULY_MODEL_EXAMPLES", "300"))
+EXAMPLES = int(os.environ.get("DULY_MODEL_EXAMPLES", "600"))
 STEPS = 50
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_real_scripts_and_the_memory_engine_agree_and_keep_every_invariant() -> None:
-    need("valkey")
-    with started_world() as world:
+def test_the_real_scripts_and_the_memory_engine_agree_and_keep_every_invariant(kind: Kind) -> None:
+    with started_world(kind) as world:
         run_state_machine_as_test(
             machine_in(world),
             settings=settings(
-                max_examples=EXAMPLES,
+                max_examples=EXAMPLES if kind == "valkey" else EXAMPLES // 2,
                 stateful_step_count=STEPS,
                 deadline=None,
                 # The same histories every time, so that a failure is one for everybody. To look further:

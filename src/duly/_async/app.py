@@ -49,6 +49,7 @@ class AsyncDuly:
         self._ids = IdMaker(os.urandom(11))
         self._renewer = Renewer(self._run_for_renewer)
         self._renewer_link: Any = None
+        self._is_twin = False
         # --- sync only
         # | self._aio: "AsyncDuly | None" = None
         # --- end
@@ -87,7 +88,8 @@ class AsyncDuly:
     # --- end
     async def aclose(self) -> None:
         """Close all connections. Queued data stays; forgetting this at exit is harmless."""
-        self._renewer.stop()
+        if not self._is_twin:  # whose leases are renewed by the thread of the app
+            self._renewer.stop()
         await self._link.aclose()
         # --- sync only
         # | if self._aio is not None:
@@ -151,6 +153,7 @@ def twin_of(app: Any) -> AsyncDuly:
     twin._ids = IdMaker(os.urandom(11))
     twin._renewer = app._renewer
     twin._renewer_link = None
+    twin._is_twin = True
     _apps.add(twin)
     return twin
 

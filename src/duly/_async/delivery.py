@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from duly._core import codec, ops, replies
 from duly._core.call import Call
-from duly.errors import LeaseLost
+from duly.errors import CodecError, LeaseLost
 from duly.options import UNCHANGED, Retry, Seconds, checked_positive_seconds, checked_seconds
 from duly.outcomes import Defer, Outcome, Reject, RetryIn
 
@@ -84,7 +84,7 @@ class AsyncDelivery:
     @property
     def priority(self) -> int:
         """The priority, 0 to 9."""
-        return self._opened().priority
+        return codec.read_priority(self._record)
 
     @property
     def sent_at(self) -> datetime:
@@ -160,7 +160,7 @@ class AsyncDelivery:
 
     async def reject(self, reason: str) -> None:
         """Make the message dead, now."""
-        settle = (self, str(reason)[:_MAX_ERROR], False, "", "")
+        settle = (self, _storable(str(reason)[:_MAX_ERROR]), False, "", "")
         await self._settle("reject", ops.reject(self._queue._keys, self._queue.options, [settle]))
 
     async def release(self) -> None:
@@ -227,7 +227,10 @@ class AsyncDelivery:
         return self._stored
 
     def _retry_policy(self) -> Retry:
-        own = self._opened().envelope.retry
+        try:
+            own = self._opened().envelope.retry
+        except CodecError:  # a record that this version cannot read: it must still be possible to settle it
+            own = None
         return self._queue.options.retry if own is None else codec.unpacked_retry(own)
 
 
@@ -236,7 +239,7 @@ def _described(error: BaseException | str | None) -> tuple[str, str]:
     if error is None:
         return "", ""
     if isinstance(error, str):
-        return error[:_MAX_ERROR] or "failed", ""
+        return _storable(error[:_MAX_ERROR]) or "failed", ""
     try:
         text = f"{type(error).__name__}: {error}"
         trace = "".join(tracebacks.format_exception(error))

@@ -39,7 +39,11 @@ def parse(url: str) -> Address:
     """Read a URL of section "Connecting" of the API."""
     if not isinstance(url, str) or "://" not in url:
         raise UsageError("a server address looks like redis://localhost:6379/0, embedded:///directory or memory://")
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        # The text of the URL stays out of it: it may hold a password.
+        raise UsageError(f"the server address cannot be read: {type(error).__name__}") from None
     scheme = parts.scheme
     if scheme in _LATER:
         raise UsageError(f"{scheme}:// is not built yet: this version speaks to one server")
@@ -55,8 +59,9 @@ def parse(url: str) -> Address:
         raise UsageError(f"{scheme}:// is not known: use one of {known}")
     try:
         return _server(scheme, parts)
+    except UsageError:
+        raise
     except ValueError as error:
-        # The text of the URL stays out of it: it may hold a password.
         raise UsageError(f"the {scheme}:// address cannot be read: {type(error).__name__}") from None
 
 

@@ -133,7 +133,10 @@ def decoder_of(kind: Any) -> Callable[[int, bytes], Any]:
     if kind is bytes:
         return _decode_bytes
     validate = getattr(kind, "model_validate_json", None)
-    decode = msgspec.json.Decoder(kind).decode if validate is None else validate
+    try:
+        decode = msgspec.json.Decoder(kind).decode if validate is None else validate
+    except TypeError as error:
+        raise UsageError(f"type={kind!r} is not a type that bodies can be decoded to: {error}") from error
 
     def decode_typed(content: int, body: bytes) -> Any:
         if content == CONTENT_BYTES:
@@ -214,6 +217,11 @@ def read_stamps(record: bytes) -> tuple[int, int]:
     """Read when a message was sent and when it is due, in microseconds."""
     sent, due = _STAMPS.unpack_from(record)
     return int(sent), int(due)
+
+
+def read_priority(record: bytes) -> int:
+    """Read the priority, also of a record that is damaged behind it: whoever claims has looked so far."""
+    return record[_STAMPED_HEAD.size - 1]
 
 
 def stamped(sent: int, due: int, part: bytes) -> bytes:

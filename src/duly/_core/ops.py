@@ -17,7 +17,7 @@ from duly.options import Keep, QueueOptions, checked_seconds
 OnRefusal = Literal["each", "all", "drop"]
 Then = Literal["watch", "pass", "leave"]
 
-_CHECKED: Final = codec.FLAG_DEDUP | codec.FLAG_OWN_ID
+_CHECKED: Final = codec.FLAG_TTL | codec.FLAG_DEDUP | codec.FLAG_OWN_ID
 
 
 class Held(Protocol):

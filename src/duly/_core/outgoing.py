@@ -156,6 +156,8 @@ class Encoder:
             flags |= codec.FLAG_DEDUP
         elif send.replace or send.dedup_for is not None:
             raise UsageError("replace and dedup_for need dedup=: they say what becomes of an earlier message")
+        if not isinstance(send.replace, bool):
+            raise UsageError(f"replace must be True or False, not {send.replace!r}")
         if send.replace:
             flags |= codec.FLAG_REPLACE
         if send.key is not None:

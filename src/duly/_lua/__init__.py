@@ -48,6 +48,26 @@ def expanded(text: str, seen: set[str] | None = None) -> str:
     return _INCLUDE.sub(included, text)
 
 
+_HELPER: Final = re.compile(r"^local function (\w+)\(.*?^end\n", re.MULTILINE | re.DOTALL)
+
+
+def without_unused(text: str) -> str:
+    """Leave out helpers that nothing calls: a script makes all of its functions anew at every call."""
+    while True:
+        unused = [
+            match for match in _HELPER.finditer(text) if len(re.findall(rf"\b{match.group(1)}\b", _code(text))) == 1
+        ]
+        if not unused:
+            return text
+        for match in reversed(unused):
+            text = text[: match.start()] + text[match.end() :]
+
+
+def _code(text: str) -> str:
+    """Cut line comments off."""
+    return re.sub(r"--.*", "", text)
+
+
 def parsed_header(text: str) -> dict[str, tuple[str, ...]]:
     """Read the names under KEYS and ARGV from the comment that opens a script."""
     header = text[: text.index("]]")]
@@ -65,12 +85,16 @@ def parsed_header(text: str) -> dict[str, tuple[str, ...]]:
     return {section: tuple(found) for section, found in names.items()}
 
 
+def _tidied(text: str) -> str:
+    return re.sub(r"[ \t]*\n\s*\n+", "\n", text).strip() + "\n"
+
+
 @cache
 def script(name: str) -> Script:
     """Load one script by the name of its transition."""
     text = _read(f"{name}.lua")
     header = parsed_header(text)
-    body = expanded(text[text.index("]]") + 2 :]).strip() + "\n"
+    body = _tidied(_code(without_unused(expanded(text[text.index("]]") + 2 :]))))
     sha = hashlib.sha1(body.encode(), usedforsecurity=False).hexdigest()
     return Script(name, body, sha, header["KEYS"], header["ARGV"])
 

@@ -72,15 +72,21 @@ if #troubled > 0 then
 end
 if keeps then
   local now = tick(redis.call('HGET', META, 'clock'))
+  local kept = 0
   for _, id in ipairs(held) do
-    redis.call('ZADD', DONE, now, id)
+    local bytes = redis.call('HSTRLEN', MSGS, id)
+    if bytes > 0 then -- a body that is lost is not kept
+      redis.call('ZADD', DONE, now, id)
+      kept = kept + bytes
+    end
   end
-  redis.call('HINCRBY', STATS, 'done_bytes', size)
+  remember(META, now)
+  redis.call('HINCRBY', STATS, 'done_bytes', kept)
   trim({ msgs = MSGS, why = WHY, stats = STATS }, DONE, 'done_bytes', 'done_trimmed', keep_from(3), now, #held)
 else
   redis.call('HDEL', MSGS, unpack(held))
 end
 redis.call('HINCRBY', STATS, 'acked', #held)
-redis.call('HINCRBY', STATS, 'bytes', -size)
+redis.call('HINCRBY', STATS, 'bytes', 0 - size)
 take_token_if_empty(WAKE, MSGS)
 return answer(CALL, sequence, lost)

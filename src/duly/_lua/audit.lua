@@ -64,9 +64,8 @@ end
 
 local function wait_again(id, record)
   redis.call('ZADD', keys.waiting[priority_of(record)], due_of(record), id)
-  redis.call('HSET', keys.meta, 'priorities', with_priority(
-    priorities_in_use(redis.call('HGET', keys.meta, 'priorities')), priority_of(record)
-  ))
+  local in_use = redis.call('HGET', keys.meta, 'priorities') or '0'
+  redis.call('HSET', keys.meta, 'priorities', with_priority(in_use, priority_of(record)))
   if has(flags_of(record), FLAG_TTL) then
     redis.call('ZADD', keys.expires, expiry_of(record), id)
   end
@@ -82,7 +81,7 @@ local function places_of(id, record)
       places[#places + 1] = { name = name, key = key }
     end
   end
-  local own = record and priority_of(record)
+  local own = not flaw_of(record) and priority_of(record)
   look('leased', keys.leased)
   if own then
     look('waiting', keys.waiting[own])
@@ -104,8 +103,17 @@ local function remove_rows(id)
   redis.call('ZREM', keys.expires, id)
 end
 
+local function bury_flawed(id, record, size)
+  bury(keys, id, record, size, flaw_of(record), counts_of(keys.counts, id), errors_of(keys.why, id), now)
+end
+
 local function check_nowhere(id, record)
-  if record then
+  if record and flaw_of(record) then
+    fault(id, 'damaged body without a place', function()
+      redis.call('HDEL', keys.leases, id)
+      bury_flawed(id, record, #record)
+    end)
+  elseif record then
     fault(id, 'body without a place', function()
       redis.call('HDEL', keys.leases, id)
       wait_again(id, record)
@@ -136,11 +144,16 @@ local function check_bodiless(id, place)
       redis.call('ZREM', place.key, id)
       remove_rows(id)
     end)
-  elseif place.name ~= 'dead' or not is_lost_body(id) then
+  elseif place.name == 'dead' and not is_lost_body(id) then
+    fault(id, 'dead without a body', function()
+      local errors = errors_of(keys.why, id)
+      redis.call('HSET', keys.why, id, cmsgpack.pack({ 'body lost', 0, 0, 0, 0, errors }))
+    end)
+  elseif place.name ~= 'dead' then
     fault(id, 'place without a body', function()
       remove_from(place, id)
       redis.call('HDEL', keys.leases, id)
-      bury(keys, id, 0, 'body lost', counts_of(keys.counts, id), errors_of(keys.why, id), now)
+      bury_flawed(id, record, 0)
     end)
   end
 end
@@ -169,7 +182,15 @@ local function check(id)
     return check_bodiless(id, place)
   end
   local has_lease = redis.call('HEXISTS', keys.leases, id) == 1
-  if place.name == 'misplaced' then
+  if flaw_of(record) then
+    if place.name ~= 'dead' and place.name ~= 'done' then
+      fault(id, 'damaged', function()
+        remove_from(place, id)
+        redis.call('HDEL', keys.leases, id)
+        bury_flawed(id, record, #record)
+      end)
+    end
+  elseif place.name == 'misplaced' then
     fault(id, 'waits under a wrong priority', function()
       redis.call('ZREM', place.key, id)
       wait_again(id, record)

@@ -58,22 +58,21 @@ if repeated then
 end
 
 local record = redis.call('HGET', keys.msgs, id)
-local place = place_of(keys, id, record)
+local place, _, key = place_of(keys, id, record)
 if not place or place == 'done' then
   return 0
 end
-if place == 'waiting' then
-  redis.call('ZREM', keys.waiting[priority_of(record)], id)
-elseif place == 'leased' then
+local size = record and #record or 0
+if place == 'leased' then
+  local lease = redis.call('HGET', keys.leases, id)
+  size = lease and read_lease(lease).size or size
   remove_leased(keys.leased, { id })
   redis.call('HDEL', keys.leases, id)
 else
-  redis.call('ZREM', keys[place], id)
+  redis.call('ZREM', key, id)
 end
-if record then
-  free_dedup(keys, id, record)
-  redis.call('HINCRBY', keys.stats, place == 'dead' and 'dead_bytes' or 'bytes', -#record)
-end
+free_dedup(keys, id, record)
+redis.call('HINCRBY', keys.stats, place == 'dead' and 'dead_bytes' or 'bytes', 0 - size)
 forget(keys, id)
 redis.call('HINCRBY', keys.stats, 'cancelled', 1)
 take_token_if_empty(keys.wake, keys.msgs)

@@ -82,6 +82,7 @@ end
 
 local meta = redis.call('HMGET', META, 'clock', 'paused', 'priorities', 'large')
 local now = tick(meta[1])
+local in_use = meta[3] or '0'
 
 local repeated = answered(CALL, sequence)
 if repeated then
@@ -105,10 +106,8 @@ local function reclaim(id, deadline)
   local flaw = flaw_of(record)
   local is_dead = flaw or counted[CRASHES] >= crash_limit
   if is_dead then
-    if not record and lease then
-      redis.call('HINCRBY', STATS, 'bytes', -lease.size)
-    end
-    bury(keys, id, record and #record or 0, flaw or 'poison', counted, errors_of(WHY, id), now)
+    local size = lease and lease.size or record and #record or 0
+    bury(keys, id, record, size, flaw or 'poison', counted, errors_of(WHY, id), now)
     buried = buried + 1
   else
     local due = counted[DUE] > 0 and counted[DUE] or due_of(record)
@@ -133,7 +132,7 @@ expire_some(keys, now)
 -- What is due.
 local ids, records, counted = {}, {}, {}
 local leased, leases = {}, {}
-local bytes, is_full = 0, false
+local bytes, is_full, lateness = 0, false, 0
 local any_counts = redis.call('HLEN', COUNTS) > 0
 
 -- How many of `candidates` fit into what is left of the bytes of a call; at least the first message.
@@ -155,7 +154,8 @@ end
 
 local function bury_flawed(id, record, waiting)
   redis.call('ZREM', waiting, id)
-  bury(keys, id, record and #record or 0, flaw_of(record), counts_of(COUNTS, id), errors_of(WHY, id), now)
+  local size = record and #record or 0
+  bury(keys, id, record, size, flaw_of(record), counts_of(COUNTS, id), errors_of(WHY, id), now)
   buried = buried + 1
 end
 
@@ -181,11 +181,11 @@ local function take_from(waiting)
   end
   local found = redis.call('HMGET', MSGS, unpack(candidates))
   local trouble = any_counts and redis.call('HMGET', COUNTS, unpack(candidates))
-  local byte, n = string.byte, #ids
+  local byte, n, first = string.byte, #ids, #ids + 1
   for i, id in ipairs(candidates) do
     local record = found[i]
     local flags, priority = byte(record or '', FLAGS_AT, PRIORITY_AT)
-    if not priority or priority > 9 then
+    if not priority or priority > 9 or (flags ~= 0 and flaw_of(record)) then
       bury_flawed(id, record, waiting)
     elseif flags % 2 == FLAG_TTL and expiry_of(record) <= now then
       drop_expired(keys, id, record)
@@ -204,11 +204,15 @@ local function take_from(waiting)
       bytes = bytes + #record
     end
   end
-  redis.call('ZREM', waiting, unpack(candidates)) -- those skipped are gone from there already
+  if n >= first then
+    local own_due = counted[first] and read_counts(counted[first])[DUE] or 0
+    lateness = math.max(lateness, now - (own_due > 0 and own_due or due_of(records[first])))
+  end
+  redis.call('ZREM', waiting, unpack(candidates)) -- those that were skipped are gone from there already
 end
 
 if not meta[2] then
-  for digit in string.gmatch(priorities_in_use(meta[3]), '%d') do
+  for digit in string.gmatch(in_use, '%d') do
     if #ids < limit and not is_full then
       take_from(keys.waiting[tonumber(digit)])
     end
@@ -226,7 +230,7 @@ local function until_next()
   local _, first_deadline = first_leased(LEASED)
   local next_at = first_deadline or math.huge
   if not meta[2] then
-    for digit in string.gmatch(priorities_in_use(meta[3]), '%d') do
+    for digit in string.gmatch(in_use, '%d') do
       local head = redis.call('ZRANGE', keys.waiting[tonumber(digit)], 0, 0, 'WITHSCORES')
       if #head > 0 then
         next_at = math.min(next_at, tonumber(head[2]))
@@ -246,6 +250,11 @@ if #ids == 0 then
     redis.call('DEL', WAKE) -- this consumer has seen everything and watches from now on
   elseif after == 'pass' and next_us >= 0 and state == OPEN then
     leave_token(WAKE)
+  else
+    take_token_if_empty(WAKE, MSGS)
+  end
+  if #ran_out > 0 then
+    remember(META, now)
   end
   return { state, now, next_us, 0, {}, {}, {}, reclaimed }
 end
@@ -253,7 +262,8 @@ end
 add_leased(LEASED, leased)
 redis.call('HSET', LEASES, unpack(leases))
 -- The fence is the time of the claim: it grows with each one, whatever happens to queue or server.
-redis.call('HSET', META, 'clock', string.format('%.0f', now), 'lateness', string.format('%.0f', now - due_of(records[1])))
+remember(META, now)
+redis.call('HSET', META, 'lateness', string.format('%.0f', lateness))
 redis.call('HINCRBY', STATS, 'delivered', #ids)
 leave_token(WAKE) -- the holder is busy now: somebody else must watch what waits and what is leased
 answer(CALL, sequence, { now, ids })

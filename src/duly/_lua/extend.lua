@@ -39,6 +39,7 @@ for _, each in ipairs(held) do
   deadlines[#deadlines + 1] = each.id
 end
 redis.call('ZADD', LEASED, unpack(deadlines))
+remember(META, now)
 if is_earlier then
   leave_token(WAKE) -- a lease made shorter is a deadline that nobody watches yet
 end

@@ -46,7 +46,7 @@ local is_waiting = state == 'ready' or state == 'delayed'
 -- The sorted sets to read, in order.
 local places = {}
 if is_waiting then
-  for digit in string.gmatch(priorities_in_use(meta[2]), '%d') do
+  for digit in string.gmatch(meta[2] or '0', '%d') do
     places[#places + 1] = { key = keys.waiting[tonumber(digit)], priority = tonumber(digit) }
   end
 else
@@ -66,6 +66,17 @@ if after_id ~= '' and not after_score then
   end
 end
 
+-- Whether a comes after b by their bytes. Lua compares by the server's locale.
+local function is_behind(a, b)
+  for i = 1, math.min(#a, #b) do
+    local one, other = string.byte(a, i), string.byte(b, i)
+    if one ~= other then
+      return one > other
+    end
+  end
+  return #a > #b
+end
+
 -- The rank of the first member behind (after_score, after_id), whether that is still there or not.
 -- Members of one score are ordered by their bytes: the search halves the range of equal scores.
 local function rank_behind(key)
@@ -74,7 +85,7 @@ local function rank_behind(key)
   local high = redis.call('ZCOUNT', key, '-inf', score)
   while low < high do
     local middle = math.floor((low + high) / 2)
-    if redis.call('ZRANGE', key, middle, middle)[1] <= after_id then
+    if not is_behind(redis.call('ZRANGE', key, middle, middle)[1], after_id) then
       low = middle + 1
     else
       high = middle

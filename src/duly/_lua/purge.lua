@@ -62,8 +62,8 @@ local now = tick(redis.call('HGET', keys.meta, 'clock'))
 -- The sorted sets that hold the state, and the range of scores that belongs to it.
 local places, from, to = {}, '-inf', '+inf'
 if state == 'ready' or state == 'delayed' then
-  for _, waiting in pairs(keys.waiting) do
-    places[#places + 1] = waiting
+  for _, waiting in ipairs(places_of_digits(keys.waiting, digits)) do
+    places[#places + 1] = waiting.key
   end
   if state == 'ready' then
     to = string.format('%.0f', now)
@@ -81,10 +81,8 @@ local purged, left, freed = 0, 0, 0
 for _, place in ipairs(places) do
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', place, from, to, 'LIMIT', 0, limit - purged)) do
     local record = redis.call('HGET', keys.msgs, id)
-    if record then
-      free_dedup(keys, id, record)
-      freed = freed + #record
-    end
+    free_dedup(keys, id, record)
+    freed = freed + (record and #record or 0)
     if state == 'leased' then
       remove_leased(place, { id })
       redis.call('HDEL', keys.leases, id)
@@ -100,7 +98,7 @@ if purged == 0 then
   return { 0, left }
 end
 local bytes = { dead = 'dead_bytes', done = 'done_bytes' }
-redis.call('HINCRBY', keys.stats, bytes[state] or 'bytes', -freed)
+redis.call('HINCRBY', keys.stats, bytes[state] or 'bytes', 0 - freed)
 redis.call('HINCRBY', keys.stats, state == 'done' and 'done_trimmed' or 'purged', purged)
 take_token_if_empty(keys.wake, keys.msgs)
 return answer(keys.call, sequence, { purged, left })

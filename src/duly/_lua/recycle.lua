@@ -25,12 +25,14 @@ KEEPS    I1 I2 I3 I5 I6 I8
 return give_back(4, 'recycled', function(held, old, counted, clock, keys)
   local delay, part = tonumber(ARGV[held.at + 2]), ARGV[held.at + 3]
   if part == '' then
-    part = string.sub(old, STAMP_SIZE + 1)
+    part = part_of(old)
   end
   local record = stamped(clock, clock + delay, part)
   redis.call('HSET', keys.msgs, held.id, record)
   redis.call('HDEL', keys.why, held.id)
-  note_size(keys.meta, #record)
+  if #record > LARGE then
+    redis.call('HSET', keys.meta, 'large', 1)
+  end
   if #record ~= #old then
     redis.call('HINCRBY', keys.stats, 'bytes', #record - #old)
   end

@@ -43,14 +43,15 @@ if repeated then
   return repeated
 end
 
+local now = tick(redis.call('HGET', keys.meta, 'clock'))
 local redriven, size = 0, 0
 
 local function redrive(id, record)
   local due = due_of(record)
   if has(flags_of(record), FLAG_TTL) then
     -- Its ttl may long be over: it counts from now.
-    due = tick(redis.call('HGET', keys.meta, 'clock'))
-    record = stamped(struct.unpack('<d', record), due, string.sub(record, STAMP_SIZE + 1))
+    due = now
+    record = stamped(sent_of(record), due, part_of(record))
     redis.call('HSET', keys.msgs, id, record)
     redis.call('ZADD', keys.expires, expiry_of(record), id)
   end
@@ -60,10 +61,10 @@ local function redrive(id, record)
   redriven, size = redriven + 1, size + #record
 end
 
--- Bodiless letters stay in front of the others: look past a bounded number of them.
+-- Letters whose record is flawed stay, in front of the others: look past a bounded number of them.
 for _, id in ipairs(redis.call('ZRANGE', keys.dead, 0, limit + 999)) do
   local record = redriven < limit and redis.call('HGET', keys.msgs, id)
-  if record then
+  if not flaw_of(record) then
     redrive(id, record)
   end
 end
@@ -73,6 +74,7 @@ if redriven == 0 then
 end
 redis.call('HINCRBY', keys.stats, 'redriven', redriven)
 redis.call('HINCRBY', keys.stats, 'bytes', size)
-redis.call('HINCRBY', keys.stats, 'dead_bytes', -size)
+redis.call('HINCRBY', keys.stats, 'dead_bytes', 0 - size)
+remember(keys.meta, now)
 leave_token(keys.wake)
 return answer(keys.call, sequence, { redriven, left })

@@ -9,6 +9,7 @@ KEYS     call        string  last call of the stream and its reply
          why         hash    id -> errors, reason
          expires     zset    id -> when a waiting message with a ttl is over
          dead        zset    id -> when it died
+         wake        list    the wake token
          stats       hash    counters
          meta        hash    clock
 ARGV     sequence    of the call in its stream
@@ -29,8 +30,9 @@ KEEPS    I1 I2 I5 I6 I8
 -- @include lib/why.lua
 -- @include lib/bury.lua
 -- @include lib/trim.lua
+-- @include lib/wake.lua
 local CALL, MSGS, LEASED, LEASES, COUNTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local WHY, EXPIRES, DEAD, STATS, META = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local WHY, EXPIRES, DEAD, WAKE, STATS, META = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local FIRST_SETTLE, STRIDE = 5, 6
 local sequence = tonumber(ARGV[1])
 local keys = { msgs = MSGS, counts = COUNTS, why = WHY, expires = EXPIRES, dead = DEAD, stats = STATS }
@@ -58,7 +60,10 @@ for _, each in ipairs(held) do
   end
   remove_leased(LEASED, { each.id })
   redis.call('HDEL', LEASES, each.id)
-  bury(keys, each.id, each.lease.size, ARGV[each.at + 2], counted, errors, now)
+  local record = redis.call('HGET', MSGS, each.id)
+  bury(keys, each.id, record, each.lease.size, ARGV[each.at + 2], counted, errors, now)
 end
 trim(keys, DEAD, 'dead_bytes', 'trimmed', keep_from(2), now, #held)
+remember(META, now)
+take_token_if_empty(WAKE, MSGS)
 return answer(CALL, sequence, lost)

@@ -46,7 +46,7 @@ if repeated then
 end
 
 local record = redis.call('HGET', keys.msgs, id)
-local waiting = record and keys.waiting[priority_of(record)]
+local waiting = not flaw_of(record) and keys.waiting[priority_of(record)]
 local due = waiting and redis.call('ZSCORE', waiting, id)
 if not due then
   return 0
@@ -56,8 +56,8 @@ if when == '0' and tonumber(due) <= now then
   return 1
 end
 
-local sent = struct.unpack('<d', record)
-local rewritten = stamped(sent, due_at(now, when), string.sub(record, STAMP_SIZE + 1))
+local new_due = when == '0' and now or due_at(now, when)
+local rewritten = stamped(sent_of(record), new_due, part_of(record))
 redis.call('HSET', keys.msgs, id, rewritten)
 redis.call('ZADD', waiting, due_of(rewritten), id)
 if has(flags_of(record), FLAG_TTL) then
@@ -69,6 +69,6 @@ if counted then
   counted[DUE] = 0
   redis.call('HSET', keys.counts, id, cmsgpack.pack(counted))
 end
-redis.call('HSET', keys.meta, 'clock', string.format('%.0f', now))
+remember(keys.meta, now)
 leave_token(keys.wake)
 return answer(keys.call, sequence, 1)

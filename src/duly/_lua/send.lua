@@ -1,11 +1,10 @@
 --[[
-send -- store messages, due now or later, that need no look at what is there.
+send -- store messages, due now or later, that need no look at what is there and have no ttl.
 
 Ids are made by the client and never used again, so a message is new unless the call is a repeat.
 
 KEYS     call       string  last call of the stream and its reply
          msgs       hash    id -> record
-         expires    zset    id -> when a waiting message with a ttl is over
          wake       list    the wake token
          stats      hash    counters
          meta       hash    clock, paused, priorities, large
@@ -18,12 +17,11 @@ KEEPS    I1 I2 I3 I6
 ]]
 -- @include lib/call.lua
 -- @include lib/clock.lua
--- @include lib/record.lua
 -- @include lib/waiting.lua
 -- @include lib/wake.lua
 -- @include lib/store.lua
-local CALL, MSGS, EXPIRES, WAKE, STATS, META = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local FIRST_WAITING, FIRST_MESSAGE, STRIDE = 7, 3, 3
+local CALL, MSGS, WAKE, STATS, META = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local FIRST_WAITING, FIRST_MESSAGE, STRIDE = 6, 3, 3
 local sequence, digits = tonumber(ARGV[1]), ARGV[2]
 
 local repeated = answered(CALL, sequence)
@@ -38,8 +36,7 @@ for at = FIRST_MESSAGE, #ARGV, STRIDE do
   offsets[#offsets + 1] = at
 end
 local keys = {
-  msgs = MSGS, expires = EXPIRES, wake = WAKE, stats = STATS, meta = META,
-  waiting = waiting_by_priority(FIRST_WAITING, digits),
+  msgs = MSGS, wake = WAKE, stats = STATS, meta = META, waiting = waiting_by_priority(FIRST_WAITING, digits),
 }
 store(keys, meta, now, offsets, {})
 redis.call('HINCRBY', STATS, 'sent', #offsets)

@@ -1,9 +1,10 @@
 --[[
-send_checked -- store messages that depend on what is there: bounds, dedup, ids of the caller's own.
+send_checked -- store messages that depend on what is there: bounds, ttl, dedup, ids of the caller's own.
 
 KEYS     call        string  last call of the stream and its reply
          msgs        hash    id -> record
          expires     zset    id -> when a waiting message with a ttl is over
+         leased      zset    id -> lease deadline
          counts      hash    id -> what went wrong with it
          why         hash    id -> errors, reason
          dead        zset    id -> when it died
@@ -30,79 +31,99 @@ KEEPS    I1 I2 I3 I6: guard, then write; one message is stored once.
 -- @include lib/clock.lua
 -- @include lib/record.lua
 -- @include lib/waiting.lua
+-- @include lib/leased.lua
 -- @include lib/wake.lua
 -- @include lib/forget.lua
 -- @include lib/expire.lua
+-- @include lib/place.lua
 -- @include lib/store.lua
-local CALL, MSGS, EXPIRES, COUNTS, WHY, DEAD = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local DONE, DEDUP, DEDUP_ENDS, WAKE, STATS, META = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
-local FIRST_WAITING, FIRST_MESSAGE, STRIDE = 13, 6, 3
+local FIRST_WAITING, FIRST_MESSAGE, STRIDE = 14, 6, 3
 local DUPLICATE, FULL, REPLACED = 1, 2, 3
-local DROPPED_A_CALL = 1000
+local DROPPED_BESIDE = 100 -- more than comes in, so that a bound made smaller is reached
 
 local sequence, digits = tonumber(ARGV[1]), ARGV[2]
 local max_length, max_bytes, on_full = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local keys = {
-  msgs = MSGS, expires = EXPIRES, counts = COUNTS, why = WHY, dedup = DEDUP, dedup_ends = DEDUP_ENDS,
-  wake = WAKE, stats = STATS, meta = META, waiting = waiting_by_priority(FIRST_WAITING, digits),
+  call = KEYS[1],
+  msgs = KEYS[2],
+  expires = KEYS[3],
+  leased = KEYS[4],
+  counts = KEYS[5],
+  why = KEYS[6],
+  dead = KEYS[7],
+  done = KEYS[8],
+  dedup = KEYS[9],
+  dedup_ends = KEYS[10],
+  wake = KEYS[11],
+  stats = KEYS[12],
+  meta = KEYS[13],
+  waiting = waiting_by_priority(FIRST_WAITING, digits),
 }
 
-local repeated = answered(CALL, sequence)
+local repeated = answered(keys.call, sequence)
 if repeated then
   return repeated
 end
 
-local meta = read_meta(META)
+local meta = read_meta(keys.meta)
 local now = tick(meta.clock)
 local message_count = (#ARGV - FIRST_MESSAGE + 1) / STRIDE
 
--- The room that is left, with what is past its ttl out of the way.
+-- The room that is left, in messages and bytes.
 local function room()
   local length, bytes = math.huge, math.huge
   if max_length >= 0 then
-    length = max_length - (redis.call('HLEN', MSGS) - redis.call('ZCARD', DEAD) - redis.call('ZCARD', DONE))
+    length = max_length - count_leased(keys.leased)
+    for _, place in ipairs(places_of_digits(keys.waiting, meta.priorities)) do
+      length = length - redis.call('ZCARD', place.key)
+    end
   end
   if max_bytes >= 0 then
-    bytes = max_bytes - tonumber(redis.call('HGET', STATS, 'bytes') or 0)
+    bytes = max_bytes - tonumber(redis.call('HGET', keys.stats, 'bytes') or 0)
   end
   return length, bytes
 end
 
 if max_length >= 0 or max_bytes >= 0 then
-  redis.call('HSET', META, 'clock', string.format('%.0f', now)) -- refused by a full server, before anything else
-  expire_some(keys, now)
+  remember(keys.meta, now) -- refused by a full server, before anything else
+  expire_some(keys, now) -- what is past its ttl holds no room
 end
 local length_left, bytes_left = room()
 
 -- Guard: what becomes of each message. Later messages of the call see the earlier ones.
 local offsets, renamed, index_of, dedup_here = {}, {}, {}, {}
-local outcomes, replaced, size_of = {}, {}, {}
+local outcomes, replaced, expired, size_of = {}, {}, {}, {}
 
 local function first_with(value)
   if dedup_here[value] then
     return dedup_here[value]
   end
-  local id = redis.call('HGET', DEDUP, value)
-  local ends = id and redis.call('ZSCORE', DEDUP_ENDS, value)
+  local id = redis.call('HGET', keys.dedup, value)
+  local ends = id and redis.call('ZSCORE', keys.dedup_ends, value)
   return ends and tonumber(ends) > now and id
 end
 
 local function waiting_record(id)
-  local record = redis.call('HGET', MSGS, id)
-  if record and redis.call('ZSCORE', keys.waiting[priority_of(record)], id) then
+  local record = redis.call('HGET', keys.msgs, id)
+  if not flaw_of(record) and redis.call('ZSCORE', keys.waiting[priority_of(record)], id) then
     return record
   end
   return nil
 end
 
+-- Whether an id of the caller's own is in the queue. Finished ones are not, nor is one past its ttl.
 local function is_kept(id)
-  if redis.call('HEXISTS', MSGS, id) == 1 then
-    return not redis.call('ZSCORE', DONE, id)
+  local record = redis.call('HGET', keys.msgs, id)
+  local place = place_of(keys, id, record)
+  local is_mortal = place == 'waiting' and not flaw_of(record) and has(flags_of(record), FLAG_TTL)
+  if is_mortal and expiry_of(record) <= now then
+    expired[id] = record
+    return false
   end
-  return redis.call('ZSCORE', DEAD, id) -- dead, and its body was lost
+  return place and place ~= 'done'
 end
 
--- What a message with options is: nil when it is new, else an outcome and the id that it is about.
+-- What a message is: nil when it is new, else an outcome; and the id that it is about.
 local function known_as(id, flags, options)
   local first = options.dedup and first_with(options.dedup)
   if first and not has(flags, FLAG_REPLACE) then
@@ -141,7 +162,7 @@ end
 
 for at = FIRST_MESSAGE, #ARGV, STRIDE do
   local part = ARGV[at + 1]
-  local flags, options = string.byte(part, 2), options_of(NO_STAMP .. part)
+  local flags, options = string.byte(part, 2), options_of_part(part)
   local outcome, id = known_as(ARGV[at], flags, options)
   local size = STAMP_SIZE + #part
   if outcome == REPLACED then
@@ -159,12 +180,22 @@ for at = FIRST_MESSAGE, #ARGV, STRIDE do
   end
 end
 
+-- Nothing is stored: what is known keeps its answer, everything else found no room.
 local function refuse_all()
-  local reply = { now }
+  local answers = {}
   for position = 1, message_count do
+    answers[position] = { FULL, ARGV[FIRST_MESSAGE + (position - 1) * STRIDE] }
+  end
+  for _, each in ipairs(outcomes) do
+    if each.outcome == DUPLICATE and not index_of[each.id] then
+      answers[each.position] = { DUPLICATE, each.id }
+    end
+  end
+  local reply = { now }
+  for position, each in ipairs(answers) do
     table.insert(reply, position)
-    table.insert(reply, FULL)
-    table.insert(reply, ARGV[FIRST_MESSAGE + (position - 1) * STRIDE])
+    table.insert(reply, each[1])
+    table.insert(reply, each[2])
   end
   return reply
 end
@@ -180,25 +211,30 @@ end
 -- The waiting messages that must go so that all fits, oldest due first; nil when that is not enough.
 -- Bounded: after a `max_length` that was made much smaller, several sends share the work.
 local function oldest_to_drop()
-  local offset_in, dropped = {}, {}
-  while (length_left < 0 or bytes_left < 0) and #dropped < DROPPED_A_CALL + message_count do
-    local oldest, oldest_due
-    for priority, place in pairs(keys.waiting) do
-      local offset = offset_in[priority] or 0
-      local head = redis.call('ZRANGE', place, offset, offset, 'WITHSCORES')
-      if #head > 0 and (not oldest or tonumber(head[2]) < oldest_due) then
-        oldest, oldest_due = { id = head[1], priority = priority }, tonumber(head[2])
+  local heads, dropped = {}, {}
+  local most = message_count + DROPPED_BESIDE
+  for i, place in ipairs(places_of_digits(keys.waiting, meta.priorities)) do
+    heads[i] = { place = place, rows = redis.call('ZRANGE', place.key, 0, most - 1, 'WITHSCORES'), at = 1 }
+  end
+  while (length_left < 0 or bytes_left < 0) and #dropped < most do
+    local oldest
+    for _, head in ipairs(heads) do
+      while index_of[head.rows[head.at]] do -- one that takes a new body
+        head.at = head.at + 2
+      end
+      local due = tonumber(head.rows[head.at + 1])
+      if due and (not oldest or due < tonumber(oldest.rows[oldest.at + 1])) then
+        oldest = head
       end
     end
     if not oldest then
       return nil
     end
-    offset_in[oldest.priority] = (offset_in[oldest.priority] or 0) + 1
-    if not index_of[oldest.id] then -- not one that takes a new body
-      oldest.size = redis.call('HSTRLEN', MSGS, oldest.id)
-      length_left, bytes_left = length_left + 1, bytes_left + oldest.size
-      table.insert(dropped, oldest)
-    end
+    local id = oldest.rows[oldest.at]
+    local size = redis.call('HSTRLEN', keys.msgs, id)
+    oldest.at = oldest.at + 2
+    length_left, bytes_left = length_left + 1, bytes_left + size
+    table.insert(dropped, { id = id, key = oldest.place.key, size = size })
   end
   return dropped
 end
@@ -212,58 +248,67 @@ if on_full == 'drop' then
 end
 
 -- Writes. The first is one that a full server refuses.
-redis.call('HSET', META, 'clock', string.format('%.0f', now))
+remember(keys.meta, now)
 for _, oldest in ipairs(dropped) do
-  redis.call('ZREM', keys.waiting[oldest.priority], oldest.id)
+  redis.call('ZREM', oldest.key, oldest.id)
   forget(keys, oldest.id)
-  redis.call('HINCRBY', STATS, 'bytes', -oldest.size)
-  redis.call('HINCRBY', STATS, 'dropped', 1)
+  redis.call('HINCRBY', keys.stats, 'bytes', 0 - oldest.size)
+  redis.call('HINCRBY', keys.stats, 'dropped', 1)
+end
+for id, record in pairs(expired) do
+  drop_expired(keys, id, record)
 end
 for _, old in ipairs(replaced) do
   redis.call('ZREM', keys.waiting[priority_of(old.record)], old.id)
   forget(keys, old.id)
-  redis.call('HINCRBY', STATS, 'bytes', -#old.record)
+  redis.call('HINCRBY', keys.stats, 'bytes', 0 - #old.record)
 end
 
 -- A finished message whose id is used again makes room for the new one.
 for id in pairs(index_of) do
-  if redis.call('ZREM', DONE, id) == 1 then
-    redis.call('HINCRBY', STATS, 'done_bytes', -redis.call('HSTRLEN', MSGS, id))
-    redis.call('HINCRBY', STATS, 'done_trimmed', 1)
-    redis.call('HDEL', WHY, id)
-  end
-end
-
-local function open_window(id, options)
-  redis.call('HSET', DEDUP, options.dedup, id)
-  redis.call('ZADD', DEDUP_ENDS, now + options.dedup_for, options.dedup)
-  local ms = math.ceil(options.dedup_for / 1000) + 1000
-  if redis.call('PTTL', DEDUP) < ms then -- the keys go with their last window
-    redis.call('PEXPIRE', DEDUP, ms)
-    redis.call('PEXPIRE', DEDUP_ENDS, ms)
+  if redis.call('ZREM', keys.done, id) == 1 then
+    redis.call('HINCRBY', keys.stats, 'done_bytes', 0 - redis.call('HSTRLEN', keys.msgs, id))
+    redis.call('HINCRBY', keys.stats, 'done_trimmed', 1)
+    redis.call('HDEL', keys.why, id)
   end
 end
 
 local windows = 0
-if #offsets > 0 then
-  store(keys, meta, now, offsets, renamed)
-  local sent = #offsets - #replaced
-  if sent > 0 then
-    redis.call('HINCRBY', STATS, 'sent', sent)
+
+local function open_window(id, options)
+  redis.call('HSET', keys.dedup, options.dedup, id)
+  redis.call('ZADD', keys.dedup_ends, now + options.dedup_for, options.dedup)
+  local ms = math.ceil(options.dedup_for / 1000) + 1000
+  if redis.call('PTTL', keys.dedup) < ms then -- the keys go with their last window
+    redis.call('PEXPIRE', keys.dedup, ms)
+    redis.call('PEXPIRE', keys.dedup_ends, ms)
   end
-  for _, at in ipairs(offsets) do
-    local options = options_of(NO_STAMP .. ARGV[at + 1])
-    if options.dedup then
-      open_window(renamed[at] or ARGV[at], options)
-      windows = windows + 1
-    end
+  windows = windows + 1
+end
+
+local function close_some_windows()
+  local over = redis.call('ZRANGEBYSCORE', keys.dedup_ends, '-inf', now, 'LIMIT', 0, 2 * windows)
+  if #over > 0 then
+    redis.call('ZREM', keys.dedup_ends, unpack(over))
+    redis.call('HDEL', keys.dedup, unpack(over))
   end
 end
-if windows > 0 then
-  local over = redis.call('ZRANGEBYSCORE', DEDUP_ENDS, '-inf', now, 'LIMIT', 0, 2 * windows)
-  if #over > 0 then
-    redis.call('ZREM', DEDUP_ENDS, unpack(over))
-    redis.call('HDEL', DEDUP, unpack(over))
+
+if #offsets > 0 then
+  store(keys, meta, now, offsets, renamed, function(id, record)
+    local options = options_of(record)
+    if options.ttl then
+      redis.call('ZADD', keys.expires, expiry_of(record), id)
+    end
+    if options.dedup then
+      open_window(id, options)
+    end
+  end)
+  if #offsets > #replaced then
+    redis.call('HINCRBY', keys.stats, 'sent', #offsets - #replaced)
+  end
+  if windows > 0 then
+    close_some_windows()
   end
 end
 
@@ -275,9 +320,9 @@ for _, each in ipairs(outcomes) do
   counted[each.outcome] = counted[each.outcome] + 1
 end
 if counted[DUPLICATE] > 0 then
-  redis.call('HINCRBY', STATS, 'duplicates', counted[DUPLICATE])
+  redis.call('HINCRBY', keys.stats, 'duplicates', counted[DUPLICATE])
 end
 if counted[REPLACED] > 0 then
-  redis.call('HINCRBY', STATS, 'replaced', counted[REPLACED])
+  redis.call('HINCRBY', keys.stats, 'replaced', counted[REPLACED])
 end
-return answer(CALL, sequence, reply)
+return answer(keys.call, sequence, reply)

@@ -47,6 +47,7 @@ class Duly:
         self._ids = IdMaker(os.urandom(11))
         self._renewer = Renewer(self._run_for_renewer)
         self._renewer_link: Any = None
+        self._is_twin = False
         self._aio: "AsyncDuly | None" = None
         _apps.add(self)
 
@@ -81,7 +82,8 @@ class Duly:
 
     def close(self) -> None:
         """Close all connections. Queued data stays; forgetting this at exit is harmless."""
-        self._renewer.stop()
+        if not self._is_twin:  # whose leases are renewed by the thread of the app
+            self._renewer.stop()
         self._link.close()
         if self._aio is not None:
             self._aio._link.close_from_outside()

@@ -84,13 +84,17 @@ class Queue:
         durable: Durable = None,
     ) -> str:
         """Store a message and return its id. A repeat after a lost reply stores it once."""
-        send = Send(body, delay, at, key, priority, dedup, dedup_for, replace, ttl, headers, retry, id)
-        message = self._outgoing(send)
+        is_plain = delay is at is key is dedup is dedup_for is ttl is headers is retry is id is None
+        if is_plain and replace is False and type(priority) is int and priority == 0:
+            message = self._encoder.plain(body, self._app._new_id())  # noqa: SLF001
+        else:
+            send = Send(body, delay, at, key, priority, dedup, dedup_for, replace, ttl, headers, retry, id)
+            message = self._outgoing(send)
         if durable is not None:
             return (self._send_all([message], durable))[0]
         tries = 0
         while (stored := self._outbox.send(message)) is None:
-            if self.options.on_full != "block":
+            if self.options.on_full != "block" or not self._could_fit([message]):
                 raise self._full([])
             sleep(patience.room_backoff(tries, random.random))
             tries += 1
@@ -178,13 +182,14 @@ class Queue:
                 return self._deliveries(claimed, seconds, renew=renew)
             left = give_up_at - time.monotonic()
             if left <= 0:
-                return []
+                if then != "watch":
+                    return []
+                then = "pass"
+                continue
             pause, exact = patience.pause_before(claimed.next_in, left, period)
-            token = self._link.wait_for_token(self._keys, pause, exact=exact)
-            if give_up_at > time.monotonic():
-                then = "watch"
-            else:
-                then = "pass" if token else "leave"
+            self._link.wait_for_token(self._keys, pause, exact=exact)
+            # Whoever has watched and goes tells the next: it may have taken the token that announced a due time.
+            then = "watch" if give_up_at > time.monotonic() else "pass"
 
     def _deliveries(self, claimed: replies.Claimed, lease: float, *, renew: bool) -> list[Delivery]:
         fence = claimed.fence
@@ -237,6 +242,8 @@ class Queue:
         """
         _check_state(state)
         checked_count(limit, "limit", most=MAX_BATCH)
+        if after is not None and not isinstance(after, Message):
+            outgoing.checked_text(after, "after")
         if state == "parked":
             return []
         page, _ = self._link.run(ops.list_(self._keys, self._viewer(), state, limit, after))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import sys
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -39,6 +41,7 @@ def demo(
     Without --dir and --url a server is started in a temporary directory, which is removed afterwards.
     Exit status 1 when a message was lost, early, or delivered twice without a cause.
     """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an end in order: nothing stays behind
     with server_for(url, directory) as address:
         outcome = tell(address, seconds, _choose_view(as_json), histories)
     if as_json:

@@ -61,8 +61,9 @@ def server_for(url: str | None, directory: Path | None) -> Iterator[str]:
         home = Path(tempfile.mkdtemp(prefix="duly-demo-"))
         try:
             yield f"embedded://{home}"
-            control.stop(home)
         finally:
+            with contextlib.suppress(duly.DulyError):  # it stops by itself, too; here we wait until it has
+                control.stop(home)
             shutil.rmtree(home, ignore_errors=True)
 
 
@@ -149,7 +150,7 @@ class _Story:
             return
         victim.kill()
         self._held = self._leases_of(victim)
-        victim.fate = f"killed with -9, holding {len(self._held)}"
+        victim.fate = f"killed with -9, held {len(self._held)}"
         history = History(self._plan.history_of("story"))
         history.write(Held(process=_VICTIM, queue=ORDERS, id=each.id, fence=each.fence) for each in self._held)
         history.close()
@@ -157,8 +158,7 @@ class _Story:
         self._start("consumer", replacement)
         self._news.append(f"{_VICTIM} (pid {victim.pid}) was killed with -9 while it held {len(self._held)} messages")
         self._news.append(
-            f"{replacement} takes its place; the messages come back when their lease of "
-            f"{self._plan.lease:g} s has run out"
+            f"{replacement} takes its place; the messages come back after {self._plan.lease:g} s, their lease"
         )
 
     def _leases_of(self, part: Part) -> list[duly.PendingMessage]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Protocol, Self
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -77,10 +78,10 @@ class LiveTable:
         self._live.update(Group(self._queues(look), _processes(look), news), refresh=True)
 
     def _queues(self, look: Look) -> Table:
-        table = Table(title=f"{look.elapsed:.1f} s", title_justify="left")
+        table = Table(title=f"{look.elapsed:.1f} s", title_justify="left", box=SIMPLE_HEAD)
         table.add_column("queue")
         for name in (*_COLUMNS, "acked/s"):
-            table.add_column(name, justify="right", min_width=7)
+            table.add_column(name, justify="right", min_width=5)
         for queue, stats in look.queues.items():
             rate = self._rates.rate_of(queue, look.elapsed, stats.acked)
             table.add_row(queue, *(f"{getattr(stats, name):,}" for name in _COLUMNS), f"{rate:,.0f}")
@@ -88,11 +89,11 @@ class LiveTable:
 
 
 def _processes(look: Look) -> Table:
-    table = Table()
+    table = Table(box=SIMPLE_HEAD)
     for name in ("process", "pid", "state"):
         table.add_column(name)
     for name in ("sent", "received", "acked"):
-        table.add_column(name, justify="right", min_width=7)
+        table.add_column(name, justify="right", min_width=5)
     for part in look.parts:
         counts = (part.tally.count[event] for event in ("sent", "delivered", "acked"))
         table.add_row(part.name, str(part.pid), part.state, *(f"{count:,}" if count else "" for count in counts))

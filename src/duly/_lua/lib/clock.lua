@@ -2,16 +2,17 @@
 -- time twice. So arrivals have a strict order, a fence is never given out again (not even after a
 -- fail-over or a deleted queue), and a server clock that steps back hides nothing.
 
-local function server_time()
-  local time = redis.call('TIME')
-  return tonumber(time[1]) * 1000000 + tonumber(time[2])
-end
-
 -- `last` is the field `clock` of meta, or false.
 local function tick(last)
-  local now = server_time()
+  local time = redis.call('TIME')
+  local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
   if last and tonumber(last) >= now then
     return tonumber(last) + 1
   end
   return now
+end
+
+-- Whatever was done at `now` must not lie ahead of what is done next.
+local function remember(meta, now)
+  redis.call('HSET', meta, 'clock', string.format('%.0f', now))
 end

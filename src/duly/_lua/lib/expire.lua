@@ -6,19 +6,19 @@ local EXPIRED_A_CALL = 100
 local function drop_expired(keys, id, record)
   redis.call('ZREM', keys.waiting[priority_of(record)], id)
   forget(keys, id)
-  redis.call('HINCRBY', keys.stats, 'bytes', -#record)
+  redis.call('HINCRBY', keys.stats, 'bytes', 0 - #record)
   redis.call('HINCRBY', keys.stats, 'expired', 1)
 end
 
--- `keys.waiting` must hold every priority.
+-- `keys.waiting` must hold every priority. A flawed record is left to the claim that meets it.
 local function expire_some(keys, now)
   local over = redis.call('ZRANGEBYSCORE', keys.expires, '-inf', now, 'LIMIT', 0, EXPIRED_A_CALL)
   for _, id in ipairs(over) do
     local record = redis.call('HGET', keys.msgs, id)
-    if record then
-      drop_expired(keys, id, record)
-    else
+    if flaw_of(record) then
       redis.call('ZREM', keys.expires, id)
+    else
+      drop_expired(keys, id, record)
     end
   end
 end

@@ -3,7 +3,8 @@
 
 -- Gives a dedup value back, unless a later message has it by now.
 local function free_dedup(keys, id, record)
-  local value = options_of(record).dedup
+  local options = not flaw_of(record) and options_of(record)
+  local value = options and options.dedup
   if value and redis.call('HGET', keys.dedup, value) == id then
     redis.call('HDEL', keys.dedup, value)
     redis.call('ZREM', keys.dedup_ends, value)

@@ -34,6 +34,11 @@ local function give_back(stride, counter, move)
   if #held == 0 then
     return lost
   end
+  for _, each in ipairs(held) do
+    if not keys.waiting[each.lease.priority] then
+      return redis.error_reply('ERR message ' .. each.id .. ' has priority ' .. each.lease.priority .. ', not of ' .. digits)
+    end
+  end
 
   local now = tick(redis.call('HGET', keys.meta, 'clock'))
   for i, each in ipairs(held) do
@@ -42,9 +47,11 @@ local function give_back(stride, counter, move)
     remove_leased(keys.leased, { id })
     redis.call('HDEL', keys.leases, id)
     local flaw = flaw_of(record)
-    if not flaw then
+    if flaw then -- it cannot be delivered again: a dead letter
+      bury(keys, id, record, each.lease.size, flaw, counted, errors_of(keys.why, id), now)
+    else
       local rewritten, due = move(each, record, counted, now + i - 1, keys)
-      redis.call('ZADD', keys.waiting[priority_of(record)], due, id)
+      redis.call('ZADD', keys.waiting[each.lease.priority], due, id)
       if counted[FAILURES] + counted[CRASHES] + counted[DEFERS] + counted[RELEASES] > 0 then
         redis.call('HSET', keys.counts, id, cmsgpack.pack(counted))
       else
@@ -53,14 +60,9 @@ local function give_back(stride, counter, move)
       if has(flags_of(record), FLAG_TTL) then
         redis.call('ZADD', keys.expires, expiry_of(rewritten or record), id)
       end
-    else -- it cannot be delivered again: a dead letter
-      if not record then
-        redis.call('HINCRBY', keys.stats, 'bytes', -each.lease.size)
-      end
-      bury(keys, id, record and #record or 0, flaw, counted, errors_of(keys.why, id), now)
     end
   end
-  redis.call('HSET', keys.meta, 'clock', string.format('%.0f', now + #held - 1))
+  remember(keys.meta, now + #held - 1)
   redis.call('HINCRBY', keys.stats, counter, #held)
   leave_token(keys.wake)
   return answer(keys.call, sequence, lost)

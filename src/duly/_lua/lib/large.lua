@@ -1,9 +1,3 @@
--- A thousand records up to this size fit into the bytes of one claim. Once a larger one was stored, claims
--- ask for sizes before they read.
+-- A thousand records up to this size fit into the bytes of one claim. Once a larger one was stored, the
+-- field `large` of meta says so, and claims ask for sizes before they read.
 local LARGE = 4096
-
-local function note_size(meta, size)
-  if size > LARGE then
-    redis.call('HSET', meta, 'large', 1)
-  end
-end

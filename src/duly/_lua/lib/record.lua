@@ -5,19 +5,15 @@
 local FLAG_TTL, FLAG_DEDUP, FLAG_KEY, FLAG_OWN_ID, FLAG_REPLACE = 1, 2, 4, 8, 16
 local FLAGS_AT, PRIORITY_AT, OPTIONS_AT = 18, 19, 20
 local STAMP_SIZE = 16
+local RECORD_FORMAT = '<ddc0' -- sent, due, part
 
 local function has(flags, flag)
   return bit.band(flags, flag) ~= 0
 end
 
-local RECORD_FORMAT = '<ddc0' -- sent, due, part
-
 local function stamped(sent, due, part)
   return struct.pack(RECORD_FORMAT, sent, due, part)
 end
-
--- The stamps, for code that reads a part as if it were a record.
-local NO_STAMP = string.rep('\0', STAMP_SIZE)
 
 local function flags_of(record)
   return string.byte(record, FLAGS_AT)
@@ -27,23 +23,48 @@ local function priority_of(record)
   return string.byte(record, PRIORITY_AT)
 end
 
+local function sent_of(record)
+  return (struct.unpack('<d', record))
+end
+
 local function due_of(record)
   return (struct.unpack('<d', record, 9))
 end
 
--- What the flags announce: ttl, dedup_for (microseconds), dedup, key.
+local function part_of(record)
+  return string.sub(record, STAMP_SIZE + 1)
+end
+
+-- What the flags announce: ttl, dedup_for (microseconds), dedup, key. nil when the text ends before.
 local function options_of(record)
   local flags, at, options = flags_of(record), OPTIONS_AT, {}
+  local function fits(size)
+    return at + size - 1 <= #record
+  end
   if has(flags, FLAG_TTL) then
+    if not fits(8) then
+      return nil
+    end
     options.ttl, at = struct.unpack('<d', record, at)
   end
   if has(flags, FLAG_DEDUP) then
+    if not fits(10) or not fits(10 + struct.unpack('<H', record, at + 8)) then
+      return nil
+    end
     options.dedup_for, options.dedup, at = struct.unpack('<dHc0', record, at)
   end
   if has(flags, FLAG_KEY) then
+    if not fits(2) or not fits(2 + struct.unpack('<H', record, at)) then
+      return nil
+    end
     options.key = struct.unpack('<Hc0', record, at)
   end
   return options
+end
+
+-- The options of a part that is not stored yet.
+local function options_of_part(part)
+  return options_of(string.rep('\0', STAMP_SIZE) .. part)
 end
 
 -- When a message with a ttl is over. The ttl counts from the due time that was asked for: a retry
@@ -57,8 +78,8 @@ local function flaw_of(record)
   if not record then
     return 'body lost'
   end
-  local priority = string.byte(record, PRIORITY_AT)
-  if not priority or priority > 9 then
+  local flags, priority = string.byte(record, FLAGS_AT, PRIORITY_AT)
+  if not priority or priority > 9 or (flags ~= 0 and not options_of(record)) then
     return 'damaged'
   end
   return nil

@@ -2,10 +2,12 @@
 
 -- @include lib/large.lua
 
+local function read_meta(key)
+  local stored = redis.call('HMGET', key, 'clock', 'paused', 'priorities', 'large')
+  return { clock = stored[1], paused = stored[2], priorities = stored[3] or '0', large = stored[4] }
+end
+
 local function due_at(clock, when)
-  if when == '0' then
-    return clock
-  end
   local us = tonumber(string.sub(when, 2))
   if string.byte(when) == 43 then -- '+'
     return clock + us
@@ -15,18 +17,18 @@ end
 
 -- Stores the messages `id, part, when` that begin at the positions `offsets` of ARGV; `renamed` gives
 -- some of them another id. Each gets its own tick of the clock, so that arrivals have a strict order.
--- The first write is one that a full server refuses.
-local function store(keys, meta, now, offsets, renamed)
+-- The first write is one that a full server refuses. `on_stored(id, record, at)` may follow each.
+local function store(keys, meta, now, offsets, renamed, on_stored)
   local clock, earliest, size, largest = now - 1, math.huge, 0, 0
-  local records, scores, in_use = {}, {}, priorities_in_use(meta.priorities)
-  redis.call('HSET', keys.meta, 'clock', string.format('%.0f', now + #offsets - 1))
+  local records, scores, in_use = {}, {}, meta.priorities
   local byte, pack = string.byte, struct.pack
+  remember(keys.meta, now + #offsets - 1)
   for i, at in ipairs(offsets) do
     local id, part, when = renamed[at] or ARGV[at], ARGV[at + 1], ARGV[at + 2]
     clock = clock + 1
     local due = when == '0' and clock or due_at(clock, when)
-    local flags, priority = byte(part, 2, 3)
-    local record = pack(RECORD_FORMAT, clock, due, part)
+    local priority = byte(part, 3)
+    local record = pack('<ddc0', clock, due, part)
     records[2 * i - 1], records[2 * i] = id, record
     local places = scores[priority]
     if not places then
@@ -36,8 +38,8 @@ local function store(keys, meta, now, offsets, renamed)
     end
     places[#places + 1] = due
     places[#places + 1] = id
-    if flags % 2 == FLAG_TTL then
-      redis.call('ZADD', keys.expires, expiry_of(record), id)
+    if on_stored then
+      on_stored(id, record, at)
     end
     size = size + #record
     if #record > largest then
@@ -54,19 +56,14 @@ local function store(keys, meta, now, offsets, renamed)
     redis.call('ZADD', waiting, unpack(places))
     is_next = is_next or tonumber(redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')[2]) >= earliest
   end
-  if in_use ~= priorities_in_use(meta.priorities) then
+  if in_use ~= meta.priorities then
     redis.call('HSET', keys.meta, 'priorities', in_use)
   end
-  if not meta.large then
-    note_size(keys.meta, largest)
+  if largest > LARGE and not meta.large then
+    redis.call('HSET', keys.meta, 'large', 1)
   end
   redis.call('HINCRBY', keys.stats, 'bytes', size)
   if is_next and not meta.paused then
     leave_token(keys.wake)
   end
-end
-
-local function read_meta(key)
-  local stored = redis.call('HMGET', key, 'clock', 'paused', 'priorities', 'large')
-  return { clock = stored[1], paused = stored[2], priorities = stored[3], large = stored[4] }
 end

@@ -31,7 +31,7 @@ local function trim(keys, place, size_field, counter, keep, now, added)
   end
   if trimmed > 0 then
     redis.call('HINCRBY', keys.stats, counter, trimmed)
-    redis.call('HINCRBY', keys.stats, size_field, -freed)
+    redis.call('HINCRBY', keys.stats, size_field, 0 - freed)
   end
   return trimmed
 end

@@ -1,4 +1,5 @@
--- `waiting` is one sorted set a priority in use. They are the last KEYS, in the order of `digits`.
+-- `waiting` is one sorted set a priority in use. They are the last KEYS, in the order of `digits`, and
+-- the field `priorities` of meta names those in use, highest first; without it only 0 is.
 
 local function waiting_by_priority(first, digits)
   local waiting = {}
@@ -8,11 +9,6 @@ local function waiting_by_priority(first, digits)
   return waiting
 end
 
--- The priorities in use, highest first, as a string of digits; `stored` is the field of meta.
-local function priorities_in_use(stored)
-  return stored or '0'
-end
-
 local function with_priority(in_use, priority)
   local digit = tostring(priority)
   if string.find(in_use, digit, 1, true) then
@@ -20,11 +16,21 @@ local function with_priority(in_use, priority)
   end
   local higher, lower = '', ''
   for each in string.gmatch(in_use, '%d') do
-    if each > digit then
+    if tonumber(each) > priority then
       higher = higher .. each
     else
       lower = lower .. each
     end
   end
   return higher .. digit .. lower
+end
+
+-- The sorted sets of `digits`, in that order, as { priority, key }.
+local function places_of_digits(waiting, digits)
+  local places = {}
+  for digit in string.gmatch(digits, '%d') do
+    local priority = tonumber(digit)
+    places[#places + 1] = { priority = priority, key = waiting[priority] }
+  end
+  return places
 end

@@ -1,0 +1,24 @@
+"""Close an order that is not paid in time; a payment cancels the closing. Seconds here stand for minutes."""
+
+import os
+import time
+
+import duly
+
+with duly.Duly(os.environ.get("DULY_URL", "memory://")) as app:
+    closing = app.queue("example-closing")
+    closings = {order: closing.send({"close": order}, delay=0.5) for order in ("A", "B", "C")}
+
+    # B is paid. True: this call ended the message, so nobody has closed the order and nobody will.
+    print("B is paid, closing cancelled:", closing.cancel(closings["B"]))
+    # C gets more time.
+    print("C gets more time:", closing.reschedule(closings["C"], delay=1))
+
+    began = time.monotonic()
+    while batch := closing.receive(wait=1.5):
+        for d in batch:
+            with d:
+                print(f"closing {d.body['close']} after {time.monotonic() - began:.1f} s")
+
+    print("cancelled", closing.stats().cancelled, "acked", closing.stats().acked)
+    closing.delete()

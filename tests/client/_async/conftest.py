@@ -1,0 +1,25 @@
+"""An app on the test's backend, and a queue of its own."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from duly import AsyncDuly, AsyncQueue
+
+
+@pytest.fixture
+async def app(backend: str) -> AsyncIterator[AsyncDuly]:
+    async with AsyncDuly(backend) as app:
+        yield app
+
+
+@pytest.fixture
+async def other_app(backend: str) -> AsyncIterator[AsyncDuly]:
+    """Give a second consumer: another process, as far as the server can tell."""
+    async with AsyncDuly(backend) as app:
+        yield app
+
+
+@pytest.fixture
+def queue(app: AsyncDuly, queue_name: str) -> AsyncQueue:
+    return app.queue(queue_name)

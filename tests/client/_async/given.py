@@ -1,0 +1,164 @@
+"""States that tests begin with, and ways to wait for something."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import Any, Final, Generic, TypeVar
+
+from duly import AsyncDelivery, AsyncQueue, Message
+from tests.client.place import Place
+
+T = TypeVar("T")
+
+SOON: Final = 4.0
+"""Seconds within which somebody who was woken has acted. One who was not looks again only after 5 s."""
+
+SETTLES: Final[dict[str, tuple[Any, ...]]] = {
+    "ack": (),
+    "retry": (),
+    "defer": (60,),
+    "recycle": (),
+    "reject": ("no use",),
+    "release": (),
+}
+"""Every way to settle a delivery, with arguments for it."""
+
+
+async def take(queue: AsyncQueue, limit: int = 100, **options: Any) -> list[AsyncDelivery]:
+    """Receive what is due, without waiting."""
+    return await queue.receive(limit=limit, wait=0, **options)
+
+
+async def take_one(queue: AsyncQueue, **options: Any) -> AsyncDelivery:
+    """Receive the one message that is due."""
+    (delivery,) = await take(queue, **options)
+    return delivery
+
+
+async def take_bodies(queue: AsyncQueue, limit: int = 100) -> list[Any]:
+    """Receive and finish what is due, and give the bodies in their order."""
+    deliveries = await take(queue, limit)
+    await queue.ack_many(deliveries)
+    return [delivery.body for delivery in deliveries]
+
+
+async def settle(delivery: AsyncDelivery, verb: str) -> None:
+    """Settle in one of the ways."""
+    await getattr(delivery, verb)(*SETTLES[verb])
+
+
+async def given_leased(
+    queue: AsyncQueue, body: Any = "body", lease: float | None = None, **options: Any
+) -> AsyncDelivery:
+    """Send a message and take it."""
+    await queue.send(body, **options)
+    return await take_one(queue, lease=lease)
+
+
+async def given_dead(queue: AsyncQueue, body: Any = "body", **options: Any) -> str:
+    """Send a message and bury it."""
+    delivery = await given_leased(queue, body, **options)
+    await delivery.reject("no use")
+    return delivery.id
+
+
+async def given_in(queue: AsyncQueue, state: str, **options: Any) -> str:
+    """Put a message into a state. `done` needs a queue that keeps finished messages."""
+    if state == "ready":
+        return await queue.send("body", **options)
+    if state == "delayed":
+        return await queue.send("body", delay=60, **options)
+    delivery = await given_leased(queue, **options)
+    if state == "dead":
+        await delivery.reject("no use")
+    elif state == "done":
+        await delivery.ack()
+    return delivery.id
+
+
+async def seen(queue: AsyncQueue, id: str) -> Message:  # noqa: A002
+    """Look at a message that is there."""
+    message = await queue.get(id)
+    assert message is not None
+    return message
+
+
+async def counted(queue: AsyncQueue) -> dict[str, Any]:
+    """Give the counts that are not zero, without what changes as time passes."""
+    stats = asdict(await queue.stats())
+    moving = ("oldest_age", "lateness", "next_due_in", "bytes", "dead_bytes", "done_bytes")
+    return {name: value for name, value in stats.items() if value and name not in moving}
+
+
+async def check_accounts(queue: AsyncQueue) -> None:
+    """Fail unless every message is accounted for and in one place (I1, I2)."""
+    audit = await queue.audit()
+    assert audit.ok, audit
+
+
+# --- async only
+class InBackground(Generic[T]):
+    """Something that runs beside the test."""
+
+    def __init__(self, work: Callable[[], Awaitable[T]]) -> None:
+        self._task = asyncio.ensure_future(work())
+
+    async def result(self, within: float = SOON) -> T:
+        """Give what it returned; fail when it takes longer."""
+        async with asyncio.timeout(within):
+            return await self._task
+
+    @property
+    def is_running(self) -> bool:
+        return not self._task.done()
+
+
+async def pause(seconds: float) -> None:
+    """Let others run."""
+    await asyncio.sleep(seconds)
+
+
+# --- sync only
+# | class InBackground(Generic[T]):
+# |     """Something that runs beside the test."""
+# |
+# |     def __init__(self, work: Callable[[], T]) -> None:
+# |         from concurrent.futures import ThreadPoolExecutor
+# |
+# |         pool = ThreadPoolExecutor(1)
+# |         self._future = pool.submit(work)
+# |         pool.shutdown(wait=False)
+# |
+# |     def result(self, within: float = SOON) -> T:
+# |         """Give what it returned; fail when it takes longer."""
+# |         return self._future.result(timeout=within)
+# |
+# |     @property
+# |     def is_running(self) -> bool:
+# |         return not self._future.done()
+# |
+# |
+# | def pause(seconds: float) -> None:
+# |     """Let others run."""
+# |     time.sleep(seconds)
+# |
+# |
+# --- end
+async def until(is_so: Callable[[], bool], within: float = 10.0) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + within
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not come to be"
+        await pause(0.005)
+
+
+async def given_blocked(
+    place: Place, *queues: AsyncQueue, wait: float = 20, **options: Any
+) -> list[InBackground[list[AsyncDelivery]]]:
+    """Let consumers receive one message each, and wait until all of them block, in this order."""
+    consumers: list[InBackground[list[AsyncDelivery]]] = []
+    for queue in queues:
+        consumers.append(InBackground(lambda queue=queue: queue.receive(limit=1, wait=wait, **options)))  # type: ignore[misc]
+        await until(lambda: place.blocked() == len(consumers))
+    return consumers

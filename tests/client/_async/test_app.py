@@ -1,0 +1,297 @@
+"""The app: which server, who may see what, and how it ends."""
+
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+from duly import AsyncDuly, AsyncQueue, ServerError, Unavailable, UnsafeServer, UsageError
+from tests.binaries import Kind
+from tests.client._async.given import seen, take, take_bodies, take_one, until
+from tests.client.place import ServerPlace
+from tests.servers import Server
+
+SECRET = "pass-w0rd"
+
+
+async def told(app: AsyncDuly) -> str:
+    """Try to send; give all that is said about why it cannot be."""
+    with pytest.raises(ServerError) as refused:
+        await app.queue("q").send("body")
+    return "".join(traceback.format_exception(refused.value)) + repr(app) + repr(app.queue("q"))
+
+
+async def test_queues_names_those_that_were_used(app: AsyncDuly, queue: AsyncQueue) -> None:
+    await queue.send("body")
+    app.queue(queue.name + "-unused")
+    paused = app.queue(queue.name + "-paused")
+    await paused.pause()
+
+    mine = [name for name in await app.queues() if name.startswith(queue.name)]
+
+    assert mine == sorted([queue.name, paused.name])
+
+
+async def test_an_emptied_queue_is_still_named(app: AsyncDuly, queue: AsyncQueue) -> None:
+    await queue.send("body")
+    await take_bodies(queue)
+
+    assert queue.name in await app.queues()
+
+
+async def test_namespaces_do_not_meet(backend: str, queue_name: str) -> None:
+    """003-21."""
+    async with AsyncDuly(backend, namespace="a" + queue_name) as a, AsyncDuly(backend, namespace="b" + queue_name) as b:
+        await a.queue("orders").send("a", id="same", dedup="d")
+        await b.queue("orders").send("b", id="same", dedup="d")
+
+        assert await a.queues() == await b.queues() == ["orders"]
+        assert await take_bodies(a.queue("orders")) == ["a"]
+        assert await take_bodies(b.queue("orders")) == ["b"]
+
+
+async def test_a_namespace_prefixes_every_key(server: ServerPlace, queue_name: str) -> None:
+    """I10, 003-21."""
+    before = server.all_keys()
+    async with AsyncDuly(server.url, namespace="shop") as app:
+        await app.queue(queue_name).send("body", dedup="d", ttl=60, priority=4)
+        await take_one(app.queue(queue_name))
+
+    new = server.all_keys() - before
+    assert new
+    assert all(key.startswith(f"shop:{{{queue_name}}}:") for key in new)
+
+
+async def test_a_closed_app_leaves_the_data(backend: str, queue_name: str) -> None:
+    """004-12."""
+    async with AsyncDuly(backend) as app:
+        await app.queue(queue_name).send("body")
+
+    async with AsyncDuly(backend) as again:
+        assert await take_bodies(again.queue(queue_name)) == ["body"]
+
+
+async def test_closing_leaves_no_connection(server: ServerPlace, queue_name: str) -> None:
+    """On servers: memory:// has no connections."""
+    async with AsyncDuly(server.url) as app:
+        await app.queue(queue_name).receive(wait=0.1)
+        assert server.connections() > 0
+
+    await until(lambda: server.connections() == 0)
+
+
+async def test_closing_twice_is_harmless(backend: str) -> None:
+    app = AsyncDuly(backend)
+    await app.queues()
+
+    await app.aclose()
+    await app.aclose()
+
+
+@pytest.mark.parametrize("client", [redis.Redis, redis.asyncio.Redis])
+async def test_a_redis_client_of_your_own_tells_the_server(server: ServerPlace, queue_name: str, client: Any) -> None:
+    """On servers: there is no such client for memory://."""
+    mine = client.from_url(server.url, decode_responses=True)
+
+    async with AsyncDuly(mine) as app:
+        await app.queue(queue_name).send("body")
+
+    async with AsyncDuly(server.url) as app:
+        assert await take_bodies(app.queue(queue_name)) == ["body"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [5, object(), b"redis://localhost", ["redis://localhost"]], ids=lambda v: type(v).__name__
+)
+def test_what_is_neither_an_address_nor_a_client_is_refused(wrong: Any) -> None:
+    """Needs no backend."""
+    with pytest.raises(UsageError, match="URL or a redis-py client"):
+        AsyncDuly(wrong)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost:6379", "http://localhost", "redis://localhost:port", "redis://localhost/x", "unix://", "embedded://",
+        "redis://localhost?socket_timeout=5", "redis://[::1", "redis+cluster://h:1", "redis://a:b@h\u2100st",
+    ],
+)  # fmt: skip
+def test_an_address_that_cannot_be_read_is_refused(url: str) -> None:
+    """Needs no backend."""
+    with pytest.raises(UsageError):
+        AsyncDuly(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("localhost:6379", "redis://localhost:6379"),
+        ("http://localhost", "http://"),
+        ("redis://localhost?socket_timeout=5", "socket_timeout"),
+        ("unix://", "path"),
+        ("embedded://", "directory"),
+    ],
+)
+def test_a_refused_address_says_what_to_do(url: str, says: str) -> None:
+    """Needs no backend."""
+    with pytest.raises(UsageError, match=says):
+        AsyncDuly(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://user:{SECRET}@localhost:port",
+        f"redis://user:{SECRET}@[::1",
+        f"redis://user:{SECRET}@h\u2100st",
+        f"redis://user:{SECRET}@localhost/x",
+        f"redis://user:{SECRET}@localhost?what=1",
+        f"http://user:{SECRET}@localhost",
+        f"user:{SECRET}@localhost",
+    ],
+)
+def test_a_password_in_a_bad_address_is_not_shown(url: str) -> None:
+    """Needs no backend."""
+    with pytest.raises(UsageError) as refused:
+        AsyncDuly(url)
+
+    assert SECRET not in "".join(traceback.format_exception(refused.value)).replace(url, "")
+    assert SECRET not in str(refused.value)
+
+
+async def test_a_password_is_not_shown_when_the_server_refuses_it(server: ServerPlace) -> None:
+    """On servers: memory:// has no passwords."""
+    url = server.url.replace("://", f"://somebody:{SECRET}@")
+    async with AsyncDuly(url, patience=0.1) as app:
+        said = await told(app)
+
+    assert SECRET not in said
+    assert "127.0.0.1" in said
+
+
+async def test_a_password_is_not_shown_when_the_server_is_away() -> None:
+    """Needs no backend."""
+    async with AsyncDuly(f"redis://somebody:{SECRET}@127.0.0.1:1/0", patience=0.1) as app:
+        said = await told(app)
+
+    assert SECRET not in said
+    assert "127.0.0.1:1" in said
+
+
+async def test_a_password_of_your_own_client_is_not_shown() -> None:
+    """Needs no backend."""
+    mine = redis.Redis(host="127.0.0.1", port=1, password=SECRET)
+    async with AsyncDuly(mine, patience=0.1) as app:
+        said = await told(app)
+
+    assert SECRET not in said
+
+
+async def test_a_server_that_is_away_is_unavailable_when_patience_is_over() -> None:
+    """Needs no backend. Section 7."""
+    async with AsyncDuly("redis://127.0.0.1:1/0", patience=0.1) as app:
+        with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1.*send.*'q'"):
+            await app.queue("q").send("body")
+        with pytest.raises(Unavailable):
+            await app.queue("q").receive(wait=0)
+        with pytest.raises(Unavailable):
+            await app.queues()
+
+
+async def test_the_environment_tells_the_server(backend: str, queue_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DULY_URL", backend)
+    async with AsyncDuly() as app:
+        await app.queue(queue_name).send("body")
+
+    async with AsyncDuly(backend) as again:
+        assert await take_bodies(again.queue(queue_name)) == ["body"]
+
+
+async def test_an_address_takes_precedence_over_the_environment(
+    backend: str, queue_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DULY_URL", "redis://127.0.0.1:1/0")
+
+    async with AsyncDuly(backend) as app:
+        await app.queue(queue_name).send("body")
+
+
+@pytest.mark.slow
+async def test_without_an_address_the_embedded_server_of_duly_home_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Needs no backend: it starts one."""
+    monkeypatch.delenv("DULY_URL", raising=False)
+    monkeypatch.setenv("DULY_HOME", str(tmp_path / "home"))
+    async with AsyncDuly() as app:
+        assert repr(app) == f"<{AsyncDuly.__name__} on embedded://{tmp_path}/home>"
+        await app.queue("orders").send("body")
+        assert await take_bodies(app.queue("orders")) == ["body"]
+
+
+def test_without_any_of_them_the_directory_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Needs no backend."""
+    monkeypatch.delenv("DULY_URL", raising=False)
+    monkeypatch.delenv("DULY_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    assert f"embedded://{tmp_path}/.duly" in repr(AsyncDuly())
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
+async def test_a_server_that_may_evict_is_refused(kind: Kind, policy: str) -> None:
+    """On servers of its own: memory:// evicts nothing."""
+    with Server(kind, {"maxmemory": "100mb", "maxmemory-policy": policy}) as own:
+        async with AsyncDuly(own.url) as app:
+            with pytest.raises(UnsafeServer, match=f"{policy}.*noeviction.*allow_eviction"):
+                await app.queue("q").send("body")
+        async with AsyncDuly(own.url, allow_eviction=True) as app:
+            await app.queue("q").send("body")
+            assert await take_bodies(app.queue("q")) == ["body"]
+
+
+async def test_a_replica_is_refused(kind: Kind) -> None:
+    """On servers of its own: memory:// has no replicas."""
+    with Server(kind) as primary, Server(kind, {"replicaof": f"127.0.0.1 {primary.port}"}) as replica:
+        async with AsyncDuly(replica.url) as app:
+            with pytest.raises(ServerError, match=f"replica of 127.0.0.1:{primary.port}"):
+                await app.queue("q").send("body")
+
+
+async def test_a_unix_socket_will_do(kind: Kind) -> None:
+    """On servers of its own."""
+    with Server(kind) as own:
+        async with AsyncDuly(own.unix_url) as app:
+            await app.queue("q").send("body")
+            assert await take_bodies(app.queue("q")) == ["body"]
+
+
+async def test_another_database_is_another_place(server: ServerPlace, queue_name: str) -> None:
+    """On servers: memory:// has names instead."""
+    async with AsyncDuly(server.url.removesuffix("/0") + "/3") as third, AsyncDuly(server.url) as app:
+        await third.queue(queue_name).send("body")
+
+        assert await take(app.queue(queue_name)) == []
+        assert len(await take(third.queue(queue_name))) == 1
+
+
+async def test_two_apps_on_one_store_share_a_queue(app: AsyncDuly, other_app: AsyncDuly, queue_name: str) -> None:
+    """003-2."""
+    id_ = await app.queue(queue_name).send("body")
+
+    (await seen(other_app.queue(queue_name), id_))
+    delivery = await take_one(other_app.queue(queue_name))
+    await delivery.ack()
+
+    assert await app.queue(queue_name).get(id_) is None
+
+
+async def test_a_memory_store_without_a_name_is_nobody_elses(queue_name: str) -> None:
+    """On memory:// only."""
+    async with AsyncDuly("memory://") as one, AsyncDuly("memory://") as two:
+        await one.queue(queue_name).send("body")
+
+        assert await take(two.queue(queue_name)) == []

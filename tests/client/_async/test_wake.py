@@ -1,0 +1,209 @@
+"""Waking: no consumer sleeps past something that it could take.
+
+The consumers here look by themselves only every 5 s, so whoever acts sooner was woken.
+"""
+
+import time
+
+import pytest
+
+from duly import AsyncDelivery, AsyncDuly, AsyncQueue
+from tests.client._async.given import InBackground, given_blocked, given_dead, given_leased, until
+from tests.client.place import Place
+
+
+async def woken(consumer: InBackground[list[AsyncDelivery]]) -> AsyncDelivery:
+    """Give what a consumer got that was woken in time."""
+    (delivery,) = await consumer.result()
+    return delivery
+
+
+async def test_a_send_wakes(queue: AsyncQueue, place: Place) -> None:
+    """001-4 002-1."""
+    (consumer,) = await given_blocked(place, queue)
+
+    await queue.send("body")
+
+    assert (await woken(consumer)).body == "body"
+
+
+async def test_a_send_of_another_app_wakes(queue: AsyncQueue, other_app: AsyncDuly, place: Place) -> None:
+    (consumer,) = await given_blocked(place, queue)
+
+    await other_app.queue(queue.name).send("body")
+
+    assert (await woken(consumer)).body == "body"
+
+
+@pytest.mark.parametrize("priority", [0, 5])
+async def test_a_delayed_send_that_becomes_the_next_wakes(queue: AsyncQueue, place: Place, priority: int) -> None:
+    await queue.send("much later", delay=60)
+    (consumer,) = await given_blocked(place, queue)
+
+    await queue.send("soon", delay=0.2, priority=priority)
+
+    assert (await woken(consumer)).body == "soon"
+
+
+async def test_a_first_delayed_send_wakes(queue: AsyncQueue, place: Place) -> None:
+    (consumer,) = await given_blocked(place, queue)
+
+    await queue.send("soon", delay=0.2)
+
+    assert (await woken(consumer)).body == "soon"
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments"),
+    [
+        ("retry", (0,)),
+        ("retry", (0.2,)),
+        ("defer", (0,)),
+        ("defer", (0.2,)),
+        ("release", ()),
+        ("recycle", ()),
+        ("recycle", (0.2,)),
+    ],
+)
+async def test_what_is_given_back_wakes(
+    queue: AsyncQueue, place: Place, verb: str, arguments: tuple[float, ...]
+) -> None:
+    held = await given_leased(queue)
+    (consumer,) = await given_blocked(place, queue)
+
+    await getattr(held, verb)(*arguments)
+
+    assert (await woken(consumer)).id == held.id
+
+
+async def test_a_redrive_wakes(queue: AsyncQueue, place: Place) -> None:
+    id_ = await given_dead(queue)
+    (consumer,) = await given_blocked(place, queue)
+
+    await queue.redrive()
+
+    assert (await woken(consumer)).id == id_
+
+
+async def test_a_promote_wakes(queue: AsyncQueue, place: Place) -> None:
+    id_ = await queue.send("later", delay=60)
+    (consumer,) = await given_blocked(place, queue)
+
+    await queue.promote(id_)
+
+    assert (await woken(consumer)).id == id_
+
+
+@pytest.mark.parametrize("delay", [0, 0.2])
+async def test_an_earlier_due_time_wakes(queue: AsyncQueue, place: Place, delay: float) -> None:
+    id_ = await queue.send("later", delay=60)
+    (consumer,) = await given_blocked(place, queue)
+
+    await queue.reschedule(id_, delay=delay)
+
+    assert (await woken(consumer)).id == id_
+
+
+async def test_a_resume_wakes(queue: AsyncQueue, place: Place) -> None:
+    await queue.send("body")
+    await queue.pause()
+    (consumer,) = await given_blocked(place, queue)
+
+    await queue.resume()
+
+    assert (await woken(consumer)).body == "body"
+
+
+async def test_a_message_sent_while_paused_is_found_after_the_resume(queue: AsyncQueue, place: Place) -> None:
+    await queue.pause()
+    (consumer,) = await given_blocked(place, queue)
+    await queue.send("body")
+
+    await queue.resume()
+
+    assert (await woken(consumer)).body == "body"
+
+
+async def test_a_shorter_lease_wakes(queue: AsyncQueue, place: Place) -> None:
+    held = await given_leased(queue, lease=600)
+    (consumer,) = await given_blocked(place, queue)
+
+    await held.extend(0.2)
+
+    assert (await woken(consumer)).id == held.id
+
+
+async def test_a_lease_that_runs_out_wakes(queue: AsyncQueue, place: Place) -> None:
+    """002-9."""
+    held = await given_leased(queue, lease=1)
+    (consumer,) = await given_blocked(place, queue)
+
+    assert (await woken(consumer)).id == held.id
+
+
+async def test_many_messages_wake_many_consumers(queue: AsyncQueue, other_app: AsyncDuly, place: Place) -> None:
+    other = other_app.queue(queue.name)
+    consumers = await given_blocked(place, queue, other, queue)
+
+    await queue.send_many([1, 2, 3])
+
+    assert sorted([(await woken(consumer)).body for consumer in consumers]) == [1, 2, 3]
+
+
+async def test_a_second_consumer_takes_over_the_watch_when_the_first_took_a_message(
+    queue: AsyncQueue, other_app: AsyncDuly, place: Place
+) -> None:
+    """002-9."""
+    first, second = await given_blocked(place, queue, other_app.queue(queue.name))
+
+    await queue.send_many(["now"])
+    await queue.send("soon", delay=0.3)
+
+    assert (await woken(first)).body == "now"
+    assert (await woken(second)).body == "soon"
+
+
+async def test_a_second_consumer_watches_the_lease_that_the_first_took(
+    app: AsyncDuly, other_app: AsyncDuly, queue_name: str, place: Place
+) -> None:
+    """002-9."""
+    dying, patient = app.queue(queue_name, lease=1), other_app.queue(queue_name)
+    (first,) = await given_blocked(place, dying)
+    second = InBackground(lambda: patient.receive(limit=1, wait=20))
+    await until(lambda: place.blocked() == 2)
+
+    held_id = await dying.send("body")
+
+    assert (await woken(first)).id == held_id
+    assert (await woken(second)).crashes == 1
+
+
+async def test_a_consumer_that_leaves_hands_the_watch_on(queue: AsyncQueue, other_app: AsyncDuly, place: Place) -> None:
+    """The first is told of the delayed message and goes before it is due."""
+    leaving = InBackground(lambda: queue.receive(limit=1, wait=0.6))
+    await until(lambda: place.blocked() == 1)
+    staying = InBackground(lambda: other_app.queue(queue.name).receive(limit=1, wait=20))
+    await until(lambda: place.blocked() == 2)
+
+    await queue.send("soon", delay=1)
+
+    assert await leaving.result() == []
+    assert (await woken(staying)).body == "soon"
+
+
+async def test_a_consumer_of_another_queue_is_left_alone(queue: AsyncQueue, app: AsyncDuly, place: Place) -> None:
+    (consumer,) = await given_blocked(place, app.queue(queue.name + "-2"), wait=0.4)
+
+    await queue.send("body")
+
+    assert await consumer.result() == []
+
+
+async def test_a_token_that_nobody_took_costs_one_look_at_the_most(queue: AsyncQueue) -> None:
+    for _ in range(3):
+        await queue.send("body", delay=60)
+    began = time.monotonic()
+
+    assert await queue.receive(wait=0.3) == []
+
+    assert time.monotonic() - began >= 0.3

@@ -1,0 +1,105 @@
+"""Where a conformance test runs: the address, a clock that can be moved, and a look behind the scenes."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import redis
+
+from duly._core.keys import QueueKeys
+from duly.memory.clock import clock as memory_clock
+from duly.memory.link import engine_for
+from tests.clock import ServerClock
+
+
+class Place(Protocol):
+    """One backend."""
+
+    @property
+    def url(self) -> str: ...
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass for the queue, not for the test."""
+
+    def reset(self) -> None:
+        """Undo all `advance`."""
+
+    def now(self) -> float:
+        """Tell the time that the queue sees, in seconds since the epoch."""
+
+    def blocked(self) -> int:
+        """Count the consumers that wait to be woken."""
+
+    def keys(self, queue: str, namespace: str = "duly") -> Mapping[str, int]:
+        """Name the keys of a queue, with their time to live in milliseconds, -1 for ever."""
+
+
+class MemoryPlace:
+    """The engine in this process."""
+
+    def __init__(self, name: str) -> None:
+        self.url = f"memory://{name}"
+        self._name = name
+
+    def advance(self, seconds: float) -> None:
+        memory_clock.advance(seconds)
+
+    def reset(self) -> None:
+        memory_clock.reset()
+
+    def now(self) -> float:
+        return memory_clock.now_us() / 1_000_000
+
+    def blocked(self) -> int:
+        return sum(len(queue.waiters) for queue in list(engine_for(self._name)._queues.values()))
+
+    def keys(self, queue: str, namespace: str = "duly") -> Mapping[str, int]:
+        """There are no keys: a queue that holds something shows as one."""
+        state = engine_for(self._name)._queue(QueueKeys(namespace, queue)).state
+        return {"meta": -1} if state.is_known else {}
+
+
+class ServerPlace:
+    """A real server, with a clock of its own where the shim could be built."""
+
+    def __init__(self, url: str, clock: ServerClock | None) -> None:
+        self.url = url
+        self._clock = clock
+        self._passed = 0.0
+        self._client = redis.Redis.from_url(url)
+
+    def advance(self, seconds: float) -> None:
+        assert self._clock is not None
+        self._clock.step(seconds)
+        self._passed += seconds
+
+    def reset(self) -> None:
+        if self._clock is not None and self._passed:
+            self._clock.step(-self._passed)
+            self._passed = 0.0
+
+    def now(self) -> float:
+        seconds, us = self._client.time()
+        return float(seconds) + float(us) / 1_000_000
+
+    def blocked(self) -> int:
+        return int(self._client.info("clients")["blocked_clients"])
+
+    def keys(self, queue: str, namespace: str = "duly") -> Mapping[str, int]:
+        prefix = f"{namespace}:{{{queue}}}:"
+        found = [key.decode() for key in self._client.scan_iter(match=f"{prefix}*", count=1000)]
+        return {key.removeprefix(prefix): int(self._client.pttl(key)) for key in found}
+
+    def all_keys(self) -> set[str]:
+        """Name all keys of the server."""
+        return {key.decode() for key in self._client.scan_iter(count=10_000)}
+
+    def connections(self) -> int:
+        """Count the connections of others."""
+        return len(self._client.client_list()) - 1
+
+    def corrupt(self, queue: str, command: str, key: str, *arguments: str) -> None:
+        """Write to a key of a queue as a stranger might."""
+        self._client.execute_command(command, f"duly:{{{queue}}}:{key}", *arguments)
+
+    def close(self) -> None:
+        self._client.close()

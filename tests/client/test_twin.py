@@ -1,0 +1,51 @@
+"""The async twin of a sync app: where both colours meet."""
+
+import pytest
+
+from duly import AsyncDuly, Duly, UsageError
+
+
+async def test_the_twin_shares_the_store_and_the_definitions(backend: str, queue_name: str) -> None:
+    with Duly(backend) as app:
+        queue = app.queue(queue_name, type=int, lease=7)
+        queue.send(1)
+        await app.aio.queue(queue_name).send(2)
+        await queue.aio.send(3)
+
+        assert [delivery.body for delivery in await queue.aio.receive(wait=0)] == [1, 2, 3]
+        assert queue.aio.options == queue.options
+        assert queue.aio.name == queue.name
+        with pytest.raises(UsageError):
+            await queue.aio.send("text")
+        await app.aio.aclose()
+
+
+def test_an_app_has_one_twin(backend: str) -> None:
+    with Duly(backend, namespace="shop") as app:
+        assert app.aio is app.aio
+        assert isinstance(app.aio, AsyncDuly)
+        assert app.aio.namespace == "shop"
+
+
+async def test_a_renewed_lease_survives_the_end_of_the_twin(backend: str, queue_name: str) -> None:
+    with Duly(backend) as app:
+        queue = app.queue(queue_name, lease=0.6)
+        queue.send("body")
+        (delivery,) = queue.receive(renew=True)
+        async with app.aio as twin:
+            await twin.queues()
+
+        assert await app.aio.queue(queue_name).receive(wait=1.2) == []
+        delivery.ack()
+        await app.aio.aclose()
+
+
+async def test_the_twin_renews_too(backend: str, queue_name: str) -> None:
+    with Duly(backend) as app:
+        queue = app.queue(queue_name, lease=0.6).aio
+        await queue.send("body")
+        (delivery,) = await queue.receive(renew=True)
+
+        assert await queue.receive(wait=1.2) == []
+        await delivery.ack()
+        await app.aio.aclose()

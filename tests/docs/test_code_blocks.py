@@ -1,0 +1,155 @@
+"""What the documentation shows is true: its code runs, its examples run, its links lead somewhere."""
+
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType
+from urllib.parse import unquote
+
+import pytest
+
+import duly
+from duly.testing import clock
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "README.zh-CN.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs/zh").glob("*.md")),
+]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+MARKDOWN = [
+    page for page in ROOT.rglob("*.md") if not any(part.startswith(".") for part in page.relative_to(ROOT).parts)
+]
+
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ANY_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+ENGINES = ("memory", "embedded")
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def blocks_of(page: Path) -> list[CodeType]:
+    """Compile the Python of a page, with the line numbers of the page, so that a failure points there."""
+    text = page.read_text()
+    found = []
+    for block in BLOCK.finditer(text):
+        lines_before = text.count("\n", 0, block.start(1))
+        found.append(compile("\n" * lines_before + block.group(1), name_of(page), "exec"))
+    return found
+
+
+@pytest.fixture(params=ENGINES)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return "memory://" if request.param == "memory" else f"embedded://{tmp_path}/d"
+
+
+@pytest.fixture
+def reader(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Sit in an empty directory, with DULY_URL set as a reader would."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DULY_URL", url)
+    yield
+    clock.reset()
+
+
+@pytest.mark.usefixtures("reader")
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page)], ids=name_of)
+def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path) -> None:
+    namespace: dict[str, object] = {"__name__": page.stem, "duly": duly}
+
+    try:
+        for block in blocks_of(page):
+            exec(block, namespace)
+    finally:
+        for value in namespace.values():
+            if isinstance(value, duly.Duly | sqlite3.Connection):
+                value.close()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_python_block_of_a_page_is_found(page: Path) -> None:
+    assert page.read_text().count("```python") == len(blocks_of(page))
+    assert page.read_text().count("```py\n") == 0
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=name_of)
+def test_an_example_runs(example: Path, url: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(example)],
+        cwd=tmp_path,
+        env={**os.environ, "DULY_URL": url},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 7
+
+
+def anchors_of(page: Path) -> set[str]:
+    """Name the anchors that the headings of a page get: lower case, hyphens for spaces, no punctuation."""
+    headings = HEADING.findall(ANY_BLOCK.sub("", page.read_text()))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(page: Path) -> list[str]:
+    found = []
+    for link in LINK.findall(ANY_BLOCK.sub("", page.read_text())):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = unquote(link).partition("#")
+        target = page.parent / path if path else page
+        if not target.exists() or (anchor and anchor not in anchors_of(target)):
+            found.append(link)
+    return found
+
+
+@pytest.mark.parametrize("page", MARKDOWN, ids=name_of)
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    assert broken_links(page) == []
+
+
+def test_a_broken_link_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# Here we are\n\n[a](page.md) [b](#here-we-are) [c](gone.md) [d](#gone) [e](https://example.org)\n"
+    )
+
+    assert broken_links(page) == ["gone.md", "#gone"]
+
+
+def test_a_test_that_a_page_names_in_a_link_is_in_the_file() -> None:
+    named = [
+        (name, page.parent / path)
+        for page in PAGES
+        for name, path in re.findall(r"\[`(test_\w+)`\]\(([\w/.]+\.py)\)", page.read_text())
+    ]
+
+    assert named
+    assert [name for name, path in named if f"def {name}(" not in path.read_text()] == []
+
+
+def test_both_languages_show_the_same_code() -> None:
+    """Comments and texts are translated; what is called is the same."""
+    for english, chinese in (("README.md", "README.zh-CN.md"), ("docs/guide.md", "docs/zh/guide.md")):
+        ours, theirs = (
+            [sorted(set(re.findall(r"\.\w+\(", block))) for block in BLOCK.findall((ROOT / page).read_text())]
+            for page in (english, chinese)
+        )
+        assert ours == theirs, (english, chinese)
