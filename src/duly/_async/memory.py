@@ -41,15 +41,19 @@ class AsyncMemoryLink:
     # --- end
     async def run(self, call: Call[T]) -> T:
         """Carry a call out."""
-        return self._carrier.run(call)
+        # --- async only
+        return await self._carrier.arun(call)
+        # --- sync only
+        # | return self._carrier.run(call)
+        # --- end
 
     async def run_now(self, call: Call[T]) -> T:
         """Carry a call out."""
-        return self._carrier.run(call)
+        return await self.run(call)
 
     async def run_durably(self, call: Call[T], durable: Durable) -> tuple[T, str]:  # noqa: ARG002
         """Carry a call out, and say that nothing here outlives the process."""
-        return self._carrier.run(call), "memory:// keeps nothing beyond this process"
+        return await self.run(call), "memory:// keeps nothing beyond this process"
 
     async def wait_for_token(self, keys: QueueKeys, seconds: float, *, exact: bool) -> bool:
         """Wait until there is something to look at."""

@@ -1,12 +1,17 @@
 """An operation is a value: what to run, on which queue, with what, and how to read the answer."""
 
+import struct
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from duly._core.keys import EVERY_PRIORITY, QueueKeys
 from duly._lua import Script
 
 T = TypeVar("T")
+
+_SEQUENCE: Final = struct.Struct("<d")
+"""A double, since that is what numbers are in Lua; as bytes, so that a script need not convert it."""
+
 Arg = bytes | str | int
 
 
@@ -38,5 +43,5 @@ class Call(Generic[T]):
         """Spell the call out: EVALSHA with the hash, or EVAL with the text."""
         keys = self.keys.of_script(self.script, self.digits)
         if self.writes:
-            return [verb, code, len(keys) + 1, self.keys.call(stream), *keys, sequence, *self.args]
+            return [verb, code, len(keys) + 1, self.keys.call(stream), *keys, _SEQUENCE.pack(sequence), *self.args]
         return [verb, code, len(keys), *keys, *self.args]

@@ -53,8 +53,8 @@ def send(
     for message in messages:
         args += message[:3]
     decode = replies.sent([message.id for message in messages])
-    if not flags & _CHECKED and options.max_length is None and options.max_bytes is None:
-        digits = _digits(messages)
+    digits = _digits(messages)
+    if len(digits) == 1 and not flags & _CHECKED and options.max_length is None and options.max_bytes is None:
         return Call(_lua.script("send"), keys, [digits, *args], decode, digits)
     bounds: list[Arg] = [
         -1 if options.max_length is None else options.max_length,

@@ -68,11 +68,11 @@ class SendOutcome(NamedTuple):
     full: list[int]
 
 
-def sent(ids: Sequence[str]) -> Callable[[list[Any]], SendOutcome]:
+def sent(ids: Sequence[str]) -> Callable[[int | list[Any]], SendOutcome]:
     """Read the answer to a send."""
 
-    def decode(reply: list[Any]) -> SendOutcome:
-        if len(reply) == 1:
+    def decode(reply: int | list[Any]) -> SendOutcome:
+        if isinstance(reply, int):
             return SendOutcome(list(ids), [])
         stored, full = list(ids), []
         for position, outcome, known in zip(reply[1::3], reply[2::3], reply[3::3], strict=True):
@@ -247,8 +247,8 @@ class Viewer:
 def stats(reply: list[Any]) -> Stats:
     """Read the answer to stats."""
     now, ready, delayed, leased, dead, done, oldest, next_due, _deadline, paused, lateness, *rest = reply
-    counters = {name.decode(): int(value) for name, value in zip(rest[0::2], rest[1::2], strict=True)}
-    counted = {name: counters.get(name, 0) for name in _COUNTERS}
+    fields = dict(zip(rest[0::2], rest[1::2], strict=True))
+    counted = {name: int(fields.get(name.encode(), 0)) for name in _COUNTERS}
     return Stats(
         ready=ready,
         delayed=delayed,

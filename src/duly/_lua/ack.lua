@@ -9,7 +9,6 @@ KEYS     call        string  last call of the stream and its reply
          why         hash    id -> errors, reason
          done        zset    id -> when it was finished
          wake        list    the wake token
-         stats       hash    counters
          meta        hash    clock
 ARGV     sequence    of the call in its stream
          keeps       1: finished messages are kept in `done` | 0: they are gone
@@ -28,9 +27,9 @@ KEEPS    I1 I2 I5 I6 I9: a stale fence changes nothing; a finished message leave
 -- @include lib/trim.lua
 -- @include lib/wake.lua
 local CALL, MSGS, LEASED, LEASES, COUNTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local WHY, DONE, WAKE, STATS, META = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local WHY, DONE, WAKE, META = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local FIRST_SETTLE, STRIDE = 6, 2
-local sequence, keeps = tonumber(ARGV[1]), ARGV[2] == '1'
+local sequence, keeps = ARGV[1], ARGV[2] == '1'
 
 let_a_full_server_drain(LEASES)
 local repeated = answered(CALL, sequence)
@@ -81,12 +80,12 @@ if keeps then
     end
   end
   remember(META, now)
-  redis.call('HINCRBY', STATS, 'done_bytes', kept)
-  trim({ msgs = MSGS, why = WHY, stats = STATS }, DONE, 'done_bytes', 'done_trimmed', keep_from(3), now, #held)
+  redis.call('HINCRBY', META, 'done_bytes', kept)
+  trim({ msgs = MSGS, why = WHY, meta = META }, DONE, 'done_bytes', 'done_trimmed', keep_from(3), now, #held)
 else
   redis.call('HDEL', MSGS, unpack(held))
 end
-redis.call('HINCRBY', STATS, 'acked', #held)
-redis.call('HINCRBY', STATS, 'bytes', 0 - size)
+redis.call('HINCRBY', META, 'acked', #held)
+redis.call('HINCRBY', META, 'bytes', 0 - size)
 take_token_if_empty(WAKE, MSGS)
 return answer(CALL, sequence, lost)

@@ -14,7 +14,6 @@ KEYS     msgs        hash    id -> record
          dedup       hash    dedup value -> id
          dedup_ends  zset    dedup value -> end of its window
          wake        list    the wake token
-         stats       hash    counters
          meta        hash    clock, paused, priorities, large
          waiting*    zset    id -> due, every priority
 ARGV     digits      priorities of `waiting*`
@@ -47,9 +46,8 @@ local keys = {
   dedup = KEYS[9],
   dedup_ends = KEYS[10],
   wake = KEYS[11],
-  stats = KEYS[12],
-  meta = KEYS[13],
-  waiting = waiting_by_priority(14, digits),
+  meta = KEYS[12],
+  waiting = waiting_by_priority(13, digits),
 }
 local now = tick(redis.call('HGET', keys.meta, 'clock'))
 local reply = { '0', 0, 0, 0, 0 }
@@ -153,7 +151,7 @@ local function check_bodiless(id, place)
     fault(id, 'place without a body', function()
       remove_from(place, id)
       redis.call('HDEL', keys.leases, id)
-      bury_flawed(id, record, 0)
+      bury_flawed(id, nil, 0)
     end)
   end
 end

@@ -13,7 +13,6 @@ KEYS     call        string  last call of the stream and its reply
          dedup       hash    dedup value -> id
          dedup_ends  zset    dedup value -> end of its window
          wake        list    the wake token
-         stats       hash    counters
          meta        hash    clock, paused, priorities, large
          waiting*    zset    id -> due, every priority
 ARGV     sequence    of the call in its stream
@@ -32,7 +31,7 @@ KEEPS    I1 I2 I5 I6 I9: a holder finds its lease lost; the dedup value is free.
 -- @include lib/forget.lua
 -- @include lib/place.lua
 -- @include lib/wake.lua
-local sequence, digits, id = tonumber(ARGV[1]), ARGV[2], ARGV[3]
+local sequence, digits, id = ARGV[1], ARGV[2], ARGV[3]
 local keys = {
   call = KEYS[1],
   msgs = KEYS[2],
@@ -46,9 +45,8 @@ local keys = {
   dedup = KEYS[10],
   dedup_ends = KEYS[11],
   wake = KEYS[12],
-  stats = KEYS[13],
-  meta = KEYS[14],
-  waiting = waiting_by_priority(15, digits),
+  meta = KEYS[13],
+  waiting = waiting_by_priority(14, digits),
 }
 
 let_a_full_server_drain(keys.leases)
@@ -72,8 +70,8 @@ else
   redis.call('ZREM', key, id)
 end
 free_dedup(keys, id, record)
-redis.call('HINCRBY', keys.stats, place == 'dead' and 'dead_bytes' or 'bytes', 0 - size)
+redis.call('HINCRBY', keys.meta, place == 'dead' and 'dead_bytes' or 'bytes', 0 - size)
 forget(keys, id)
-redis.call('HINCRBY', keys.stats, 'cancelled', 1)
+redis.call('HINCRBY', keys.meta, 'cancelled', 1)
 take_token_if_empty(keys.wake, keys.msgs)
 return answer(keys.call, sequence, 1)

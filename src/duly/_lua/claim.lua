@@ -14,7 +14,6 @@ KEYS     call         string  last call of the stream and its reply
          expires      zset    id -> when a waiting message with a ttl is over
          dead         zset    id -> when it died
          wake         list    the wake token
-         stats        hash    counters
          meta         hash    clock, paused, priorities, large
          waiting*     zset    id -> due, every priority
 ARGV     sequence     of the call in its stream
@@ -49,17 +48,17 @@ KEEPS    I1 I2 I3 I4 I6 I8
 -- @include lib/bury.lua
 -- @include lib/trim.lua
 local CALL, MSGS, LEASED, LEASES, COUNTS, WHY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local EXPIRES, DEAD, WAKE, STATS, META = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
-local FIRST_WAITING = 12
+local EXPIRES, DEAD, WAKE, META = KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local FIRST_WAITING = 11
 local OPEN, PAUSED = 0, 1
 local RECLAIMED_A_CALL = 100
 local BYTES_A_CALL = 4194304
 
-local sequence, digits, limit, lease_us = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local sequence, digits, limit, lease_us = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local crash_limit, consumer, after = tonumber(ARGV[5]), ARGV[6], ARGV[7]
 local keep = keep_from(8)
 local keys = {
-  msgs = MSGS, expires = EXPIRES, counts = COUNTS, why = WHY, dead = DEAD, stats = STATS,
+  msgs = MSGS, expires = EXPIRES, counts = COUNTS, why = WHY, dead = DEAD, meta = META,
   waiting = waiting_by_priority(FIRST_WAITING, digits),
 }
 
@@ -80,7 +79,7 @@ local function given_again(fence, ids, now)
   return { OPEN, now, 0, fence, given, records, counted, {} }
 end
 
-local meta = redis.call('HMGET', META, 'clock', 'paused', 'priorities', 'large')
+local meta = redis.call('HMGET', META, 'clock', 'paused', 'priorities', 'large', 'delivered')
 local now = tick(meta[1])
 local in_use = meta[3] or '0'
 
@@ -102,7 +101,7 @@ local function reclaim(id, deadline)
   counted[CRASHES] = counted[CRASHES] + 1
   remove_leased(LEASED, { id })
   redis.call('HDEL', LEASES, id)
-  redis.call('HINCRBY', STATS, 'crashed', 1)
+  redis.call('HINCRBY', META, 'crashed', 1)
   local flaw = flaw_of(record)
   local is_dead = flaw or counted[CRASHES] >= crash_limit
   if is_dead then
@@ -262,9 +261,7 @@ end
 add_leased(LEASED, leased)
 redis.call('HSET', LEASES, unpack(leases))
 -- The fence is the time of the claim: it grows with each one, whatever happens to queue or server.
-remember(META, now)
-redis.call('HSET', META, 'lateness', string.format('%.0f', lateness))
-redis.call('HINCRBY', STATS, 'delivered', #ids)
+redis.call('HSET', META, 'clock', now, 'lateness', lateness, 'delivered', (meta[5] or 0) + #ids)
 leave_token(WAKE) -- the holder is busy now: somebody else must watch what waits and what is leased
 answer(CALL, sequence, { now, ids })
 return { state, now, until_next(), now, ids, records, counted, reclaimed }

@@ -10,7 +10,6 @@ KEYS     call      string  last call of the stream and its reply
          expires   zset    id -> when a waiting message with a ttl is over
          dead      zset    id -> when it died
          wake      list    the wake token
-         stats     hash    counters
          meta      hash    clock
          waiting*  zset    id -> due, one key a digit of `digits`
 ARGV     sequence  of the call in its stream

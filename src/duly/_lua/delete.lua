@@ -12,7 +12,6 @@ KEYS     msgs        hash    id -> record
          dedup       hash    dedup value -> id
          dedup_ends  zset    dedup value -> end of its window
          wake        list    the wake token
-         stats       hash    counters
          meta        hash    clock, paused, priorities, large
          waiting*    zset    id -> due, every priority
 RETURNS  how many keys there were

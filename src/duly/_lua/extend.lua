@@ -18,7 +18,7 @@ KEEPS    I4 I5 I6
 -- @include lib/wake.lua
 local CALL, LEASED, LEASES, WAKE, META = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local FIRST_SETTLE, STRIDE = 2, 3
-local sequence = tonumber(ARGV[1])
+local sequence = ARGV[1]
 
 let_a_full_server_drain(LEASES)
 local repeated = answered(CALL, sequence)

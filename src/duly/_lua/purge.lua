@@ -13,7 +13,6 @@ KEYS     call        string  last call of the stream and its reply
          dedup       hash    dedup value -> id
          dedup_ends  zset    dedup value -> end of its window
          wake        list    the wake token
-         stats       hash    counters
          meta        hash    clock, paused, priorities, large
          waiting*    zset    id -> due, every priority
 ARGV     sequence    of the call in its stream
@@ -32,7 +31,7 @@ KEEPS    I1 I2 I6 I9: dedup values are free.
 -- @include lib/waiting.lua
 -- @include lib/forget.lua
 -- @include lib/wake.lua
-local sequence, digits, state, limit = tonumber(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
+local sequence, digits, state, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local keys = {
   call = KEYS[1],
   msgs = KEYS[2],
@@ -46,9 +45,8 @@ local keys = {
   dedup = KEYS[10],
   dedup_ends = KEYS[11],
   wake = KEYS[12],
-  stats = KEYS[13],
-  meta = KEYS[14],
-  waiting = waiting_by_priority(15, digits),
+  meta = KEYS[13],
+  waiting = waiting_by_priority(14, digits),
 }
 
 let_a_full_server_drain(keys.leases)
@@ -98,7 +96,7 @@ if purged == 0 then
   return { 0, left }
 end
 local bytes = { dead = 'dead_bytes', done = 'done_bytes' }
-redis.call('HINCRBY', keys.stats, bytes[state] or 'bytes', 0 - freed)
-redis.call('HINCRBY', keys.stats, state == 'done' and 'done_trimmed' or 'purged', purged)
+redis.call('HINCRBY', keys.meta, bytes[state] or 'bytes', 0 - freed)
+redis.call('HINCRBY', keys.meta, state == 'done' and 'done_trimmed' or 'purged', purged)
 take_token_if_empty(keys.wake, keys.msgs)
 return answer(keys.call, sequence, { purged, left })

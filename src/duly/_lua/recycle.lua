@@ -10,7 +10,6 @@ KEYS     call      string  last call of the stream and its reply
          expires   zset    id -> when a waiting message with a ttl is over
          dead      zset    id -> when it died
          wake      list    the wake token
-         stats     hash    counters
          meta      hash    clock
          waiting*  zset    id -> due, one key a digit of `digits`
 ARGV     sequence  of the call in its stream
@@ -34,7 +33,7 @@ return give_back(4, 'recycled', function(held, old, counted, clock, keys)
     redis.call('HSET', keys.meta, 'large', 1)
   end
   if #record ~= #old then
-    redis.call('HINCRBY', keys.stats, 'bytes', #record - #old)
+    redis.call('HINCRBY', keys.meta, 'bytes', #record - #old)
   end
   for i = 1, #counted do
     counted[i] = 0 -- as new

@@ -8,7 +8,6 @@ KEYS     call      string  last call of the stream and its reply
          why       hash    id -> errors, reason
          dead      zset    id -> when it died
          wake      list    the wake token
-         stats     hash    counters
          meta      hash    clock, paused, priorities, large
          waiting*  zset    id -> due, every priority
 ARGV     sequence  of the call in its stream
@@ -23,7 +22,7 @@ KEEPS    I1 I2 I6: counts and errors begin anew; a dead letter whose body was lo
 -- @include lib/record.lua
 -- @include lib/waiting.lua
 -- @include lib/wake.lua
-local sequence, digits, limit = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+local sequence, digits, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local keys = {
   call = KEYS[1],
   msgs = KEYS[2],
@@ -32,9 +31,8 @@ local keys = {
   why = KEYS[5],
   dead = KEYS[6],
   wake = KEYS[7],
-  stats = KEYS[8],
-  meta = KEYS[9],
-  waiting = waiting_by_priority(10, digits),
+  meta = KEYS[8],
+  waiting = waiting_by_priority(9, digits),
 }
 
 let_a_full_server_drain(keys.leases)
@@ -72,9 +70,9 @@ local left = redis.call('ZCARD', keys.dead)
 if redriven == 0 then
   return { 0, left }
 end
-redis.call('HINCRBY', keys.stats, 'redriven', redriven)
-redis.call('HINCRBY', keys.stats, 'bytes', size)
-redis.call('HINCRBY', keys.stats, 'dead_bytes', 0 - size)
+redis.call('HINCRBY', keys.meta, 'redriven', redriven)
+redis.call('HINCRBY', keys.meta, 'bytes', size)
+redis.call('HINCRBY', keys.meta, 'dead_bytes', 0 - size)
 remember(keys.meta, now)
 leave_token(keys.wake)
 return answer(keys.call, sequence, { redriven, left })

@@ -10,7 +10,6 @@ KEYS     call        string  last call of the stream and its reply
          expires     zset    id -> when a waiting message with a ttl is over
          dead        zset    id -> when it died
          wake        list    the wake token
-         stats       hash    counters
          meta        hash    clock
 ARGV     sequence    of the call in its stream
          keep_count  dead letters kept; -1: any number
@@ -32,10 +31,10 @@ KEEPS    I1 I2 I5 I6 I8
 -- @include lib/trim.lua
 -- @include lib/wake.lua
 local CALL, MSGS, LEASED, LEASES, COUNTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local WHY, EXPIRES, DEAD, WAKE, STATS, META = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local WHY, EXPIRES, DEAD, WAKE, META = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local FIRST_SETTLE, STRIDE = 5, 6
-local sequence = tonumber(ARGV[1])
-local keys = { msgs = MSGS, counts = COUNTS, why = WHY, expires = EXPIRES, dead = DEAD, stats = STATS }
+local sequence = ARGV[1]
+local keys = { msgs = MSGS, counts = COUNTS, why = WHY, expires = EXPIRES, dead = DEAD, meta = META }
 
 let_a_full_server_drain(LEASES)
 local repeated = answered(CALL, sequence)

@@ -7,7 +7,6 @@ KEYS     call      string  last call of the stream and its reply
          expires   zset    id -> when a waiting message with a ttl is over
          leases    hash    id -> lease
          wake      list    the wake token
-         stats     hash    counters
          meta      hash    clock, paused, priorities, large
          waiting*  zset    id -> due, every priority
 ARGV     sequence  of the call in its stream
@@ -26,7 +25,7 @@ KEEPS    I1 I2 I3 I6: a ttl counts from the new due time.
 -- @include lib/wake.lua
 -- @include lib/counts.lua
 -- @include lib/store.lua
-local sequence, digits, id, when = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4]
+local sequence, digits, id, when = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local keys = {
   call = KEYS[1],
   msgs = KEYS[2],
@@ -34,9 +33,8 @@ local keys = {
   expires = KEYS[4],
   leases = KEYS[5],
   wake = KEYS[6],
-  stats = KEYS[7],
-  meta = KEYS[8],
-  waiting = waiting_by_priority(9, digits),
+  meta = KEYS[7],
+  waiting = waiting_by_priority(8, digits),
 }
 
 let_a_full_server_drain(keys.leases)

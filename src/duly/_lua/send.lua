@@ -1,43 +1,91 @@
 --[[
-send -- store messages, due now or later, that need no look at what is there and have no ttl.
+send -- store messages of one priority that need no look at what is there.
 
-Ids are made by the client and never used again, so a message is new unless the call is a repeat.
+Ids are made by the client and never used again, so a message is new unless the call is a repeat. This is
+the script that is called most, often for a single message: it makes no function and asks for nothing
+twice. Messages with a ttl, a dedup value or an id of the caller's own, bounds, and mixed priorities are
+for send_checked.
 
 KEYS     call       string  last call of the stream and its reply
          msgs       hash    id -> record
          wake       list    the wake token
-         stats      hash    counters
-         meta       hash    clock, paused, priorities, large
-         waiting*   zset    id -> due, one key a digit of `digits`
+         meta       hash    clock, paused, priorities, large, counters
+         waiting*   zset    id -> due, of the one priority
 ARGV     sequence   of the call in its stream
-         digits     priorities of `waiting*`
+         digits     the priority
          messages*  id, part, when: 0 now | +us from now | =us since the epoch
-RETURNS  { now }    all are stored
+RETURNS  1  all are stored
 KEEPS    I1 I2 I3 I6
 ]]
--- @include lib/call.lua
--- @include lib/clock.lua
--- @include lib/waiting.lua
--- @include lib/wake.lua
--- @include lib/store.lua
-local CALL, MSGS, WAKE, STATS, META = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local FIRST_WAITING, FIRST_MESSAGE, STRIDE = 6, 3, 3
-local sequence, digits = tonumber(ARGV[1]), ARGV[2]
+local CALL, MSGS, WAKE, META, WAITING = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local sequence, digit = ARGV[1], ARGV[2]
+local FIRST_MESSAGE, STRIDE = 3, 3
+local CALL_KEPT_MS, STORED = 3600000, '\1' -- the reply 1, packed
+local LARGE = 4096 -- see lib/large.lua
+local PLUS = 43
 
-local repeated = answered(CALL, sequence)
-if repeated then
-  return repeated
+-- As in lib/call.lua, in one step: the reply is known beforehand. A full server refuses this first write.
+local before = redis.call('SET', CALL, sequence .. STORED, 'PX', CALL_KEPT_MS, 'GET')
+if before then
+  local last, this = struct.unpack('<d', before), struct.unpack('<d', sequence)
+  if this <= last then
+    redis.call('SET', CALL, before, 'PX', CALL_KEPT_MS)
+    if this < last then
+      return redis.error_reply('OVERTAKEN call ' .. this .. ' of a stream that is at ' .. last)
+    end
+    return 1
+  end
 end
 
-local meta = read_meta(META)
-local now = tick(meta.clock)
-local offsets = {}
+-- As in lib/clock.lua. Each message has its own tick, so that arrivals have a strict order.
+local meta = redis.call('HMGET', META, 'clock', 'paused', 'priorities', 'large', 'sent', 'bytes')
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+if meta[1] and tonumber(meta[1]) >= now then
+  now = meta[1] + 1
+end
+
+local records, places, n = {}, {}, 0
+local clock, earliest, size, largest = now - 1, math.huge, 0, 0
 for at = FIRST_MESSAGE, #ARGV, STRIDE do
-  offsets[#offsets + 1] = at
+  local id, when = ARGV[at], ARGV[at + 2]
+  clock = clock + 1
+  local due = clock
+  if when ~= '0' then
+    local us = tonumber(string.sub(when, 2))
+    due = string.byte(when) == PLUS and clock + us or math.max(clock, us)
+  end
+  local record = struct.pack('<ddc0', clock, due, ARGV[at + 1])
+  n = n + 2
+  records[n - 1], records[n] = id, record
+  places[n - 1], places[n] = due, id
+  size = size + #record
+  if #record > largest then
+    largest = #record
+  end
+  if due < earliest then
+    earliest = due
+  end
 end
-local keys = {
-  msgs = MSGS, wake = WAKE, stats = STATS, meta = META, waiting = waiting_by_priority(FIRST_WAITING, digits),
-}
-store(keys, meta, now, offsets, {})
-redis.call('HINCRBY', STATS, 'sent', #offsets)
-return answer(CALL, sequence, { now })
+
+redis.call('HSET', MSGS, unpack(records))
+redis.call('ZADD', WAITING, unpack(places))
+redis.call('HSET', META, 'clock', clock, 'sent', (meta[5] or 0) + n / 2, 'bytes', (meta[6] or 0) + size)
+if largest > LARGE and not meta[4] then
+  redis.call('HSET', META, 'large', 1)
+end
+
+local in_use = meta[3] or '0' -- the priorities in use, highest first
+if not string.find(in_use, digit, 1, true) then
+  local higher = string.gsub(in_use, '[0-' .. digit .. ']', '')
+  redis.call('HSET', META, 'priorities', higher .. digit .. string.sub(in_use, #higher + 1))
+end
+
+-- Somebody must look when a message is due, or due before all that was known.
+if not meta[2] then
+  local is_next = earliest <= clock or tonumber(redis.call('ZRANGE', WAITING, 0, 0, 'WITHSCORES')[2]) >= earliest
+  if is_next and redis.call('LLEN', WAKE) == 0 then
+    redis.call('RPUSH', WAKE, 1)
+  end
+end
+return 1

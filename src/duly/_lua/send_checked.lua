@@ -12,7 +12,6 @@ KEYS     call        string  last call of the stream and its reply
          dedup       hash    dedup value -> id
          dedup_ends  zset    dedup value -> end of its window
          wake        list    the wake token
-         stats       hash    counters
          meta        hash    clock, paused, priorities, large
          waiting*    zset    id -> due, every priority
 ARGV     sequence    of the call in its stream
@@ -37,11 +36,11 @@ KEEPS    I1 I2 I3 I6: guard, then write; one message is stored once.
 -- @include lib/expire.lua
 -- @include lib/place.lua
 -- @include lib/store.lua
-local FIRST_WAITING, FIRST_MESSAGE, STRIDE = 14, 6, 3
+local FIRST_WAITING, FIRST_MESSAGE, STRIDE = 13, 6, 3
 local DUPLICATE, FULL, REPLACED = 1, 2, 3
 local DROPPED_BESIDE = 100 -- more than comes in, so that a bound made smaller is reached
 
-local sequence, digits = tonumber(ARGV[1]), ARGV[2]
+local sequence, digits = ARGV[1], ARGV[2]
 local max_length, max_bytes, on_full = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local keys = {
   call = KEYS[1],
@@ -55,8 +54,7 @@ local keys = {
   dedup = KEYS[9],
   dedup_ends = KEYS[10],
   wake = KEYS[11],
-  stats = KEYS[12],
-  meta = KEYS[13],
+  meta = KEYS[12],
   waiting = waiting_by_priority(FIRST_WAITING, digits),
 }
 
@@ -79,7 +77,7 @@ local function room()
     end
   end
   if max_bytes >= 0 then
-    bytes = max_bytes - tonumber(redis.call('HGET', keys.stats, 'bytes') or 0)
+    bytes = max_bytes - tonumber(redis.call('HGET', keys.meta, 'bytes') or 0)
   end
   return length, bytes
 end
@@ -252,8 +250,8 @@ remember(keys.meta, now)
 for _, oldest in ipairs(dropped) do
   redis.call('ZREM', oldest.key, oldest.id)
   forget(keys, oldest.id)
-  redis.call('HINCRBY', keys.stats, 'bytes', 0 - oldest.size)
-  redis.call('HINCRBY', keys.stats, 'dropped', 1)
+  redis.call('HINCRBY', keys.meta, 'bytes', 0 - oldest.size)
+  redis.call('HINCRBY', keys.meta, 'dropped', 1)
 end
 for id, record in pairs(expired) do
   drop_expired(keys, id, record)
@@ -261,14 +259,14 @@ end
 for _, old in ipairs(replaced) do
   redis.call('ZREM', keys.waiting[priority_of(old.record)], old.id)
   forget(keys, old.id)
-  redis.call('HINCRBY', keys.stats, 'bytes', 0 - #old.record)
+  redis.call('HINCRBY', keys.meta, 'bytes', 0 - #old.record)
 end
 
 -- A finished message whose id is used again makes room for the new one.
 for id in pairs(index_of) do
   if redis.call('ZREM', keys.done, id) == 1 then
-    redis.call('HINCRBY', keys.stats, 'done_bytes', 0 - redis.call('HSTRLEN', keys.msgs, id))
-    redis.call('HINCRBY', keys.stats, 'done_trimmed', 1)
+    redis.call('HINCRBY', keys.meta, 'done_bytes', 0 - redis.call('HSTRLEN', keys.msgs, id))
+    redis.call('HINCRBY', keys.meta, 'done_trimmed', 1)
     redis.call('HDEL', keys.why, id)
   end
 end
@@ -305,7 +303,7 @@ if #offsets > 0 then
     end
   end)
   if #offsets > #replaced then
-    redis.call('HINCRBY', keys.stats, 'sent', #offsets - #replaced)
+    redis.call('HINCRBY', keys.meta, 'sent', #offsets - #replaced)
   end
   if windows > 0 then
     close_some_windows()
@@ -320,9 +318,9 @@ for _, each in ipairs(outcomes) do
   counted[each.outcome] = counted[each.outcome] + 1
 end
 if counted[DUPLICATE] > 0 then
-  redis.call('HINCRBY', keys.stats, 'duplicates', counted[DUPLICATE])
+  redis.call('HINCRBY', keys.meta, 'duplicates', counted[DUPLICATE])
 end
 if counted[REPLACED] > 0 then
-  redis.call('HINCRBY', keys.stats, 'replaced', counted[REPLACED])
+  redis.call('HINCRBY', keys.meta, 'replaced', counted[REPLACED])
 end
 return answer(keys.call, sequence, reply)

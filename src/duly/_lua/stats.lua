@@ -5,7 +5,6 @@ KEYS     msgs      hash    id -> record
          leased    zset    id -> lease deadline
          dead      zset    id -> when it died
          done      zset    id -> when it was finished
-         stats     hash    counters
          meta      hash    clock, paused, priorities, large
          waiting*  zset    id -> due, every priority
 ARGV     digits    priorities of `waiting*`
@@ -23,9 +22,8 @@ local keys = {
   leased = KEYS[2],
   dead = KEYS[3],
   done = KEYS[4],
-  stats = KEYS[5],
-  meta = KEYS[6],
-  waiting = waiting_by_priority(7, digits),
+  meta = KEYS[5],
+  waiting = waiting_by_priority(6, digits),
 }
 
 local meta = redis.call('HMGET', keys.meta, 'clock', 'paused', 'lateness')
@@ -63,7 +61,7 @@ local reply = {
   meta[2] or '',
   tonumber(meta[3] or 0),
 }
-for _, value in ipairs(redis.call('HGETALL', keys.stats)) do
+for _, value in ipairs(redis.call('HGETALL', keys.meta)) do
   reply[#reply + 1] = value
 end
 return reply

@@ -42,11 +42,11 @@ class MemoryLink:
 
     def run_now(self, call: Call[T]) -> T:
         """Carry a call out."""
-        return self._carrier.run(call)
+        return self.run(call)
 
     def run_durably(self, call: Call[T], durable: Durable) -> tuple[T, str]:  # noqa: ARG002
         """Carry a call out, and say that nothing here outlives the process."""
-        return self._carrier.run(call), "memory:// keeps nothing beyond this process"
+        return self.run(call), "memory:// keeps nothing beyond this process"
 
     def wait_for_token(self, keys: QueueKeys, seconds: float, *, exact: bool) -> bool:
         """Wait until there is something to look at."""

@@ -46,14 +46,14 @@ class Rates:
     def __init__(self) -> None:
         self._points: dict[str, deque[tuple[float, int]]] = {}
 
-    def rate_of(self, queue: str, elapsed: float, acked: int) -> float:
+    def rate_of(self, queue: str, acked: int) -> float:
         """Note how many were acked by now, and tell the rate."""
-        points = self._points.setdefault(queue, deque())
-        points.append((elapsed, acked))
-        while len(points) > 2 and elapsed - points[0][0] > 1:
+        points, now = self._points.setdefault(queue, deque()), time.monotonic()
+        points.append((now, acked))
+        while len(points) > 2 and now - points[0][0] > 1:
             points.popleft()
-        (then, before), seconds = points[0], elapsed - points[0][0]
-        return (acked - before) / seconds if then < elapsed else 0.0
+        then, before = points[0]
+        return (acked - before) / (now - then) if then < now else 0.0
 
 
 class LiveTable:
@@ -78,18 +78,18 @@ class LiveTable:
         self._live.update(Group(self._queues(look), _processes(look), news), refresh=True)
 
     def _queues(self, look: Look) -> Table:
-        table = Table(title=f"{look.elapsed:.1f} s", title_justify="left", box=SIMPLE_HEAD)
+        table = Table(title=f"{look.elapsed:.1f} s", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         table.add_column("queue")
         for name in (*_COLUMNS, "acked/s"):
             table.add_column(name, justify="right", min_width=5)
         for queue, stats in look.queues.items():
-            rate = self._rates.rate_of(queue, look.elapsed, stats.acked)
+            rate = self._rates.rate_of(queue, stats.acked)
             table.add_row(queue, *(f"{getattr(stats, name):,}" for name in _COLUMNS), f"{rate:,.0f}")
         return table
 
 
 def _processes(look: Look) -> Table:
-    table = Table(box=SIMPLE_HEAD)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("process", "pid", "state"):
         table.add_column(name)
     for name in ("sent", "received", "acked"):

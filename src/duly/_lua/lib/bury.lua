@@ -15,9 +15,9 @@ local function bury(keys, id, record, size, reason, counted, errors, now)
   }))
   redis.call('HDEL', keys.counts, id)
   redis.call('ZREM', keys.expires, id)
-  redis.call('HINCRBY', keys.stats, 'buried', 1)
-  redis.call('HINCRBY', keys.stats, 'bytes', 0 - size)
+  redis.call('HINCRBY', keys.meta, 'buried', 1)
+  redis.call('HINCRBY', keys.meta, 'bytes', 0 - size)
   if record then
-    redis.call('HINCRBY', keys.stats, 'dead_bytes', #record)
+    redis.call('HINCRBY', keys.meta, 'dead_bytes', #record)
   end
 end

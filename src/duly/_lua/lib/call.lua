@@ -1,8 +1,8 @@
 -- Calls that may be repeated (I6).
 --
 -- A stream of calls belongs to one connection slot of one process and has one call outstanding.
--- Its key holds the sequence number and the reply of its last call: a reply that was lost on the way
--- is given again, and a request that arrives after its successor is refused.
+-- Its key holds the number of its last call, as the eight bytes of a double, and the reply: a reply that
+-- was lost on the way is given again, and a request that arrives after its successor is refused.
 
 local CALL_KEPT_MS = 3600000
 
@@ -12,12 +12,12 @@ local function answered(call, sequence)
   if not stored then
     return nil
   end
-  local last = struct.unpack('<d', stored)
-  if sequence > last then
+  local last, this = struct.unpack('<d', stored), struct.unpack('<d', sequence)
+  if this > last then
     return nil
   end
-  if sequence < last then
-    return redis.error_reply('OVERTAKEN call ' .. sequence .. ' of a stream that is at ' .. last)
+  if this < last then
+    return redis.error_reply('OVERTAKEN call ' .. this .. ' of a stream that is at ' .. last)
   end
   -- A write, so that a WAIT or WAITAOF after a repeated call has something to wait for.
   redis.call('PEXPIRE', call, CALL_KEPT_MS)
@@ -25,6 +25,6 @@ local function answered(call, sequence)
 end
 
 local function answer(call, sequence, reply)
-  redis.call('SET', call, struct.pack('<d', sequence) .. cmsgpack.pack(reply), 'PX', CALL_KEPT_MS)
+  redis.call('SET', call, sequence .. cmsgpack.pack(reply), 'PX', CALL_KEPT_MS)
   return reply
 end

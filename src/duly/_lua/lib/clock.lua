@@ -14,5 +14,5 @@ end
 
 -- Whatever was done at `now` must not lie ahead of what is done next.
 local function remember(meta, now)
-  redis.call('HSET', meta, 'clock', string.format('%.0f', now))
+  redis.call('HSET', meta, 'clock', now)
 end

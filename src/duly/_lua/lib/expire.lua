@@ -6,8 +6,8 @@ local EXPIRED_A_CALL = 100
 local function drop_expired(keys, id, record)
   redis.call('ZREM', keys.waiting[priority_of(record)], id)
   forget(keys, id)
-  redis.call('HINCRBY', keys.stats, 'bytes', 0 - #record)
-  redis.call('HINCRBY', keys.stats, 'expired', 1)
+  redis.call('HINCRBY', keys.meta, 'bytes', 0 - #record)
+  redis.call('HINCRBY', keys.meta, 'expired', 1)
 end
 
 -- `keys.waiting` must hold every priority. A flawed record is left to the claim that meets it.

@@ -18,11 +18,11 @@
 -- For each message that is still held, `move(held, record, counted, clock)` changes `counted`, and
 -- returns the record to store (nil: as it is) and the due time. The lease ends here.
 local function give_back(stride, counter, move)
-  local sequence, digits, first_settle = tonumber(ARGV[1]), ARGV[2], 3
+  local sequence, digits, first_settle = ARGV[1], ARGV[2], 3
   local keys = {
     call = KEYS[1], msgs = KEYS[2], leased = KEYS[3], leases = KEYS[4], counts = KEYS[5], why = KEYS[6],
-    expires = KEYS[7], dead = KEYS[8], wake = KEYS[9], stats = KEYS[10], meta = KEYS[11],
-    waiting = waiting_by_priority(12, digits),
+    expires = KEYS[7], dead = KEYS[8], wake = KEYS[9], meta = KEYS[10],
+    waiting = waiting_by_priority(11, digits),
   }
 
   let_a_full_server_drain(keys.leases)
@@ -36,7 +36,7 @@ local function give_back(stride, counter, move)
   end
   for _, each in ipairs(held) do
     if not keys.waiting[each.lease.priority] then
-      return redis.error_reply('ERR message ' .. each.id .. ' has priority ' .. each.lease.priority .. ', not of ' .. digits)
+      return redis.error_reply('ERR message ' .. each.id .. ' has a priority that is not in ' .. digits)
     end
   end
 
@@ -63,7 +63,7 @@ local function give_back(stride, counter, move)
     end
   end
   remember(keys.meta, now + #held - 1)
-  redis.call('HINCRBY', keys.stats, counter, #held)
+  redis.call('HINCRBY', keys.meta, counter, #held)
   leave_token(keys.wake)
   return answer(keys.call, sequence, lost)
 end

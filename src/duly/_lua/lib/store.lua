@@ -62,7 +62,7 @@ local function store(keys, meta, now, offsets, renamed, on_stored)
   if largest > LARGE and not meta.large then
     redis.call('HSET', keys.meta, 'large', 1)
   end
-  redis.call('HINCRBY', keys.stats, 'bytes', size)
+  redis.call('HINCRBY', keys.meta, 'bytes', size)
   if is_next and not meta.paused then
     leave_token(keys.wake)
   end

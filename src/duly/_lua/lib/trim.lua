@@ -13,7 +13,7 @@ local function trim(keys, place, size_field, counter, keep, now, added)
   if keep.count >= 0 then
     excess = redis.call('ZCARD', place) - keep.count
   end
-  local held = keep.bytes >= 0 and tonumber(redis.call('HGET', keys.stats, size_field) or 0)
+  local held = keep.bytes >= 0 and tonumber(redis.call('HGET', keys.meta, size_field) or 0)
   local oldest = redis.call('ZRANGE', place, 0, added + TRIMMED_BESIDE - 1, 'WITHSCORES')
   local trimmed, freed = 0, 0
   for i = 1, #oldest, 2 do
@@ -30,8 +30,8 @@ local function trim(keys, place, size_field, counter, keep, now, added)
     trimmed = trimmed + 1
   end
   if trimmed > 0 then
-    redis.call('HINCRBY', keys.stats, counter, trimmed)
-    redis.call('HINCRBY', keys.stats, size_field, 0 - freed)
+    redis.call('HINCRBY', keys.meta, counter, trimmed)
+    redis.call('HINCRBY', keys.meta, size_field, 0 - freed)
   end
   return trimmed
 end
