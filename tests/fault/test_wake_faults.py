@@ -91,7 +91,7 @@ def test_a_stopped_consumer_swallows_one_wake_up_at_most_and_another_gets_the_me
 async def test_a_consumer_cancelled_while_blocked_hands_its_wake_up_on(queue_name: str) -> None:
     need("valkey")
     woken: list[Command] = []
-    sha = str(_lua.script("wake").sha).encode()
+    sha = _lua.script("wake").sha.encode()
 
     class HoldToken(FaultAt):
         def choose(self, command: Command) -> Any:

@@ -114,7 +114,9 @@ class State:
     dedup_ends: dict[str, int]
     wake: int
     stats: dict[str, int]
+    """The counters of `meta`."""
     meta: dict[str, str]
+    """The rest of it."""
     calls: dict[bytes, bytes]
 
     def places(self, id_: str) -> list[str]:
@@ -132,7 +134,8 @@ class State:
         return [f.name for f in fields(self) if getattr(self, f.name) != getattr(other, f.name)]
 
 
-_HASHES = ("msgs", "leases", "counts", "why", "dedup", "stats", "meta")
+_HASHES = ("msgs", "leases", "counts", "why", "dedup", "meta")
+_NO_COUNTERS = frozenset({"clock", "paused", "priorities", "large", "lateness"})
 _SETS = ("leased", "expires", "dead", "done", "dedup_ends")
 _DUMPED = (*_HASHES, *_SETS, "wake", *(f"waiting{digit}" for digit in EVERY_PRIORITY))
 
@@ -195,6 +198,7 @@ class Queue:
         found["leased"] = _without_pillar(found["leased"] or [])
         sets = {name: _scores(found[name]) for name in _SETS}
         waiting = {int(digit): _scores(found[f"waiting{digit}"]) for digit in EVERY_PRIORITY}
+        meta = hashes["meta"]
         calls = zip(self._streams, answer[len(_DUMPED) :], strict=True)
         return State(
             msgs=hashes["msgs"],
@@ -203,8 +207,8 @@ class Queue:
             counts={id_: codec.read_counts(counts) for id_, counts in hashes["counts"].items()},
             why={id_: _certain(codec.read_why(why)) for id_, why in hashes["why"].items()},
             dedup={value: id_.decode() for value, id_ in hashes["dedup"].items()},
-            stats={name: int(value) for name, value in hashes["stats"].items()},
-            meta={name: value.decode() for name, value in hashes["meta"].items()},
+            stats={name: int(value) for name, value in meta.items() if name not in _NO_COUNTERS},
+            meta={name: value.decode() for name, value in meta.items() if name in _NO_COUNTERS},
             wake=found["wake"] or 0,
             calls={stream: stored for stream, stored in calls if stored is not None},
             **sets,

@@ -243,7 +243,7 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.receipts)
     @rule(
         stream=streams,
-        verb=st.sampled_from(("retry", "retry", "defer", "release", "recycle")),
+        verb=st.sampled_from(("retry", "retry", "defer", "release", "recycle", "recycle")),
         chosen=choices,
         delay=delays,
         is_kept=st.booleans(),
@@ -267,6 +267,20 @@ class QueueMachine(RuleBasedStateMachine):
         """Settle a delivery of long ago once more."""
         settle = ops.Settle(*self.receipts[pick % len(self.receipts)])
         self._settle(stream, verb, [settle], 0, Keep(), is_kept=False)
+
+    @precondition(lambda self: self.receipts)
+    @rule(
+        stream=streams,
+        chosen=choices,
+        verb=st.sampled_from(("retry", "defer", "release")),
+        late=st.sampled_from(("ack", "retry", "defer", "release", "recycle", "reject", "extend")),
+    )
+    def hand_on(self, stream: bytes, chosen: list[tuple[bool, int]], verb: str, late: str) -> None:
+        """Give messages back, let them be taken again, and have the first holder settle them, too late."""
+        settles = self._chosen(chosen)
+        self._settle(stream, verb, settles, 0, Keep(), is_kept=True)
+        self.claim(stream, 6, 30, "leave", Keep())
+        self._settle(stream, late, settles, 0, Keep(), is_kept=False)
 
     def _chosen(self, chosen: list[tuple[bool, int]]) -> list[ops.Settle]:
         live = [receipt for receipt in self.receipts if self._is_live(receipt)]
@@ -388,9 +402,10 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(stream=streams, pick=picks)
     def arrive_after_its_successor(self, stream: bytes, pick: int) -> None:
         known = self.state.calls.get(stream)
-        overtaken = [(c, s) for c, s in self.history[stream] if known and s < _sequence_of(known)]
+        before_it = [(call, at) for call, at in self.history[stream] if known and at < _sequence_of(known)]
+        overtaken = {call.script.name: (call, at) for call, at in before_it}  # the last of each kind
         if overtaken:
-            call, sequence = overtaken[pick % len(overtaken)]
+            call, sequence = overtaken[sorted(overtaken)[pick % len(overtaken)]]
             before = self.state
             answer = self._do(call, stream, sequence)
             check(isinstance(answer, str) and "OVERTAKEN" in answer, "I6 an overtaken call ran", answer)
@@ -599,7 +614,7 @@ class QueueMachine(RuleBasedStateMachine):
         for state in ("dead", "done"):
             self._do(ops.purge(self.keys, state, 1000), stream)
         self._do(ops.claim(self.keys, self.queue.options, limit=1, lease=30, consumer="drain", then="watch"), stream)
-        allowed = {"stats", "meta", "dedup", "dedup_ends", *(f"call:{stream.decode()}" for stream in STREAMS)}
+        allowed = {"meta", "dedup", "dedup_ends", *(f"call:{stream.decode()}" for stream in STREAMS)}
         check(self.queue.key_names() <= allowed, "I9 left behind", self.queue.key_names() - allowed)
 
 

@@ -265,6 +265,10 @@ class AsyncLink:
                 await wire.close()
             await sleep(min(seconds, patience.backoff(6, random.random)))
             return False
+        except BaseException:  # cancelled: nobody knows what was asked on it
+            if wire is not None:
+                await wire.close()
+            raise
         try:
             if not await wire.poll(seconds if exact else seconds + 0.3):
                 await self._unblock(wire)
@@ -283,8 +287,12 @@ class AsyncLink:
             if self._address.kind == "embedded":
                 await in_thread(self._ensure_embedded)
             wire = self._new_wire()
-            await wire.open()
-            wire.client_id = await wire.ask([b"CLIENT", b"ID"])
+            try:
+                await wire.open()
+                wire.client_id = await wire.ask([b"CLIENT", b"ID"])
+            except BaseException:
+                await wire.close()
+                raise
         return wire
 
     async def _unblock(self, wire: AsyncWire) -> None:

@@ -136,7 +136,16 @@ class AsyncWire:
         await self._connection.disconnect(nowait=True)
 
     def abandon(self) -> None:
-        """Drop a connection whose event loop is over."""
+        """Drop a connection whose event loop is over: nothing can be awaited on it any more."""
         self._reading = None
+        connection = self._connection
+        writer = connection._writer
+        connection._reader = connection._writer = None
+        if writer is None:
+            return
+        transport: Any = writer.transport
         with contextlib.suppress(Exception):
-            self._connection._close()
+            try:
+                transport.abort()
+            except RuntimeError:  # the loop is closed: do what it would have done next, else the socket stays open
+                transport._call_connection_lost(None)

@@ -239,6 +239,10 @@ class Link:
                 wire.close()
             sleep(min(seconds, patience.backoff(6, random.random)))
             return False
+        except BaseException:  # cancelled: nobody knows what was asked on it
+            if wire is not None:
+                wire.close()
+            raise
         try:
             if not wire.poll(seconds if exact else seconds + 0.3):
                 self._unblock(wire)
@@ -257,8 +261,12 @@ class Link:
             if self._address.kind == "embedded":
                 in_thread(self._ensure_embedded)
             wire = self._new_wire()
-            wire.open()
-            wire.client_id = wire.ask([b"CLIENT", b"ID"])
+            try:
+                wire.open()
+                wire.client_id = wire.ask([b"CLIENT", b"ID"])
+            except BaseException:
+                wire.close()
+                raise
         return wire
 
     def _unblock(self, wire: Wire) -> None:

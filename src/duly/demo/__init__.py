@@ -1,4 +1,4 @@
 """`duly demo`: real processes send and receive, one of them is killed, and the books are balanced in front of you.
 
-Everything here uses public names of Duly only, as a program of yours would.
+Producers and consumers use public names of Duly only, as programs of yours would.
 """

@@ -11,7 +11,7 @@ from duly.demo.part import is_over, run_part
 from duly.demo.plan import Plan
 
 BATCH: Final = 20
-WORK: Final = 0.004
+WORK: Final = 0.002
 """Seconds that a message takes. A batch is far from the lease, so only the dead lose theirs."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -132,17 +132,25 @@ class _Story:
             if not is_sending and not any(each.live for each in stats.values()):
                 return
             if not self._held and self._elapsed >= self._plan.kill_at:
-                self._try_to_kill()
+                self._lie_in_wait()
             time.sleep(0.05)
         self._problems.append(f"messages were left after {self._elapsed:.0f} s")
 
-    def _try_to_kill(self) -> None:
-        """Kill the victim if it holds messages now, and put another in its place.
+    def _lie_in_wait(self) -> None:
+        """Watch the victim for a moment, and strike when it holds messages."""
+        victim = next(part for part in self._parts if part.name == _VICTIM)
+        give_up_at = time.monotonic() + 0.5
+        while not self._held and time.monotonic() < give_up_at:
+            if self._leases_of(victim):
+                self._try_to_kill(victim)
+            time.sleep(0.01)
+
+    def _try_to_kill(self, victim: Part) -> None:
+        """Kill the victim if it still holds messages, and put another in its place.
 
         Frozen, it can neither take nor finish anything; what it had asked of the server is done in a moment.
         So the leases that the server lists after the kill are those that died with it.
         """
-        victim = next(part for part in self._parts if part.name == _VICTIM)
         victim.freeze()
         time.sleep(0.05)
         if not self._leases_of(victim):

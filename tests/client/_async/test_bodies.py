@@ -35,7 +35,7 @@ class Colour(enum.Enum):
     RED = "red"
 
 
-PLAIN = [
+PLAIN: list[Any] = [
     "", "text", "中文 ✓ \U0001f600", "\x00\n", None, True, 0, -1, 2**53, 2**70, 1.5, [], {}, [[]],
     {"a": {"b": [1, {"c": None}]}}, {"": ""}, b"", b"raw", bytes(range(256)),
 ]  # fmt: skip

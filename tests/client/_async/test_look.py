@@ -53,7 +53,6 @@ async def test_stats_tell_how_late_the_last_claim_was(queue: AsyncQueue, clock: 
     assert (await queue.stats()).lateness == pytest.approx(15, abs=5)
 
 
-@pytest.mark.xfail(reason="lateness counts from the first due time")
 async def test_a_retry_that_is_handed_out_in_time_is_not_late(queue: AsyncQueue, clock: Place) -> None:
     await (await given_leased(queue)).retry(delay=1000)
     clock.advance(1000.1)

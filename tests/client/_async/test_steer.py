@@ -330,6 +330,7 @@ async def test_an_audit_finds_a_message_whose_body_was_lost(
 
     found = await queue.audit()
     await queue.audit(repair=True)
+    await queue.audit(repair=True)  # bytes can be counted only when everything is in its place
 
     assert not found.ok
     assert id_ in {fault.id for fault in found.faults}
@@ -342,7 +343,7 @@ async def test_an_audit_finds_wrong_counts_and_repairs_them(
     """I1, 003-22: on servers, where somebody else may write."""
     queue = app.queue(queue_name)
     await queue.send_many([1, 2])
-    server.corrupt(queue_name, "HINCRBY", "stats", "sent", "5")
+    server.corrupt(queue_name, "HINCRBY", "meta", "sent", "5")
 
     found = await queue.audit()
     await queue.audit(repair=True)

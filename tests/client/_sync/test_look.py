@@ -54,7 +54,6 @@ def test_stats_tell_how_late_the_last_claim_was(queue: Queue, clock: Place) -> N
     assert (queue.stats()).lateness == pytest.approx(15, abs=5)
 
 
-@pytest.mark.xfail(reason="lateness counts from the first due time")
 def test_a_retry_that_is_handed_out_in_time_is_not_late(queue: Queue, clock: Place) -> None:
     (given_leased(queue)).retry(delay=1000)
     clock.advance(1000.1)

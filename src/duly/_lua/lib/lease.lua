@@ -13,7 +13,8 @@ end
 
 local function read_lease(lease)
   local fence, size, flags, priority, at = struct.unpack(LEASE_FORMAT, lease)
-  return { fence = fence, size = size, flags = flags, priority = priority, consumer = string.match(lease, '^(.-) *$', at) }
+  local consumer = string.match(lease, '^(.-) *$', at)
+  return { fence = fence, size = size, flags = flags, priority = priority, consumer = consumer }
 end
 
 -- Sorts the settles of one call, given as `id, fence, ...` from ARGV[first] in steps of `stride`:

@@ -6,8 +6,8 @@ local function keep_from(first)
   return { count = tonumber(ARGV[first]), age = tonumber(ARGV[first + 1]), bytes = tonumber(ARGV[first + 2]) }
 end
 
--- Called after `added` messages came in. `keep` has count, age (microseconds) and bytes, -1 for no bound. `size_field` is the counter of the
--- bytes that `place` holds, `counter` the one of what is trimmed.
+-- Called after `added` messages came in. `keep` has count, age (microseconds) and bytes, -1 for no bound;
+-- `size_field` counts the bytes that `place` holds, `counter` what is trimmed.
 local function trim(keys, place, size_field, counter, keep, now, added)
   local excess = 0
   if keep.count >= 0 then

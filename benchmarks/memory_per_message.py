@@ -1,0 +1,24 @@
+"""How much of the server's memory does a waiting message of 100 bytes take, and how much stays behind?"""
+
+from benchmarks.rig import BODY, Result, Rig
+
+MESSAGES = 100_000
+
+
+def measure(rig: Rig) -> list[Result]:
+    """Fill, look, drain, look again."""
+    queue = rig.app.queue("memory")
+    queue.send(BODY)
+    queue.ack_many(queue.receive(limit=10, wait=0))
+    empty = rig.memory()
+    queue.send_many([BODY] * MESSAGES)
+    full = (rig.memory() - empty) / MESSAGES
+    while deliveries := queue.receive(limit=1000, wait=0):
+        queue.ack_many(deliveries)
+    left = (rig.memory() - empty) / MESSAGES
+    keys = [key.decode() for key in rig.raw.scan_iter("duly:{memory}:*")]
+    queue.delete()
+    return [
+        Result("memory of a waiting message of 100 bytes", full, "bytes", 300, False, [full]),
+        Result("memory left behind, a message", left, "bytes", 1, False, [left], {"keys left": float(len(keys))}),
+    ]

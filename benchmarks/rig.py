@@ -1,0 +1,133 @@
+"""A private server without persistence, calibration, and repeated timing. Measures nothing by itself."""
+
+import socket
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import redis
+
+import duly
+from duly.embedded.binary import find_binary
+
+BODY = {"order": 42, "customer": "c-1009", "note": "x" * 58}
+"""A body of 100 bytes, encoded."""
+
+
+@dataclass
+class Result:
+    """One figure, the bar it has to clear, and all samples it was taken from."""
+
+    question: str
+    value: float
+    unit: str
+    bar: float
+    higher_is_better: bool
+    samples: list[float] = field(default_factory=list)
+    beside: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the bar is cleared."""
+        return self.value >= self.bar if self.higher_is_better else self.value <= self.bar
+
+    def as_json(self) -> dict[str, Any]:
+        """Give everything, and the verdict."""
+        return {**asdict(self), "holds": self.holds}
+
+
+class Rig:
+    """A server of our own on a loopback port, with a redis-py client and a Duly app."""
+
+    def __init__(self, url: str, pid: int) -> None:
+        self.raw = redis.Redis.from_url(url, protocol=2)
+        self.app = duly.Duly(url)
+        self.url = url
+        self.pid = pid
+
+    def server_cpu(self) -> float:
+        """Seconds of processor time that the server has used."""
+        info = self.raw.info("cpu")
+        return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
+
+    def memory(self) -> int:
+        """Bytes that the server's data takes."""
+        return int(self.raw.info("memory")["used_memory"])
+
+    def version(self) -> str:
+        """Name the server."""
+        info = self.raw.info("server")
+        return f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {info['redis_version']}"
+
+    def calibration(self) -> dict[str, float]:
+        """Raw rates of redis-py on this machine at this moment: divide by them to compare runs."""
+        started = time.perf_counter()
+        for number in range(3000):
+            self.raw.set("calibration", number)
+        singles = 3000 / (time.perf_counter() - started)
+        started = time.perf_counter()
+        for _ in range(200):
+            pipeline = self.raw.pipeline(transaction=False)
+            for number in range(100):
+                pipeline.lpush("calibration-list", number)
+            pipeline.execute()
+        pipelined = 20_000 / (time.perf_counter() - started)
+        self.raw.delete("calibration", "calibration-list")
+        return {"single SET/s": round(singles), "pipelined LPUSH/s": round(pipelined)}
+
+
+@contextmanager
+def running_rig() -> Iterator[Rig]:
+    """Start a server, and stop it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with tempfile.TemporaryDirectory() as directory:
+        command = [find_binary(), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+        process = subprocess.Popen([*command, "--dir", directory], stdout=subprocess.DEVNULL)
+        try:
+            _wait_for(port)
+            rig = Rig(f"redis://127.0.0.1:{port}/0", process.pid)
+            yield rig
+            rig.app.close()
+            rig.raw.close()
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _wait_for(port: int) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return
+
+
+def alternately(times: int, *sides: Callable[[], float]) -> list[list[float]]:
+    """Measure all sides in turn, so often: what disturbs the machine disturbs them all."""
+    samples: list[list[float]] = [[] for _ in sides]
+    for _ in range(times):
+        for side, found in zip(sides, samples, strict=True):
+            found.append(side())
+    return samples
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Time one piece of work."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+median = statistics.median
