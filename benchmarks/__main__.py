@@ -26,7 +26,10 @@ def show(result: Result) -> None:
     verdict = "ok  " if result.holds else "MISS"
     beside = "  ".join(f"{name}: {value:,.6g}" for name, value in result.beside.items())
     figure = f"{result.value:,.2f}" if result.value < 100 else f"{result.value:,.0f}"
-    print(f"{verdict} {result.question:50} {figure:>10} {result.unit:11} (bar {sign} {result.bar:,g})  {beside}", flush=True)
+    print(
+        f"{verdict} {result.question:50} {figure:>10} {result.unit:11} (bar {sign} {result.bar:,g})  {beside}",
+        flush=True,
+    )
 
 
 def main(names: list[str]) -> int:

@@ -19,6 +19,14 @@ def measure(rig: Rig) -> list[Result]:
     keys = [key.decode() for key in rig.raw.scan_iter("duly:{memory}:*")]
     queue.delete()
     return [
-        Result("memory of a waiting message of 100 bytes", full, "bytes", 300, False, [full]),
-        Result("memory left behind, a message", left, "bytes", 1, False, [left], {"keys left": float(len(keys))}),
+        Result("memory of a waiting message of 100 bytes", full, "bytes", 300, higher_is_better=False, samples=[full]),
+        Result(
+            "memory left behind, a message",
+            left,
+            "bytes",
+            1,
+            higher_is_better=False,
+            samples=[left],
+            beside={"keys left": float(len(keys))},
+        ),
     ]

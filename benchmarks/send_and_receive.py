@@ -41,6 +41,14 @@ def measure(rig: Rig) -> list[Result]:
     queue.delete()
     beside = {"raw variadic LPUSH of 100, /s": round(median(raws))}
     return [
-        Result("send_many", median(sends), "messages/s", 100_000, True, sends, beside),
-        Result("receive + ack_many, batches of 100", median(drains), "messages/s", 80_000, True, drains, beside),
+        Result("send_many", median(sends), "messages/s", 100_000, higher_is_better=True, samples=sends, beside=beside),
+        Result(
+            "receive + ack_many, batches of 100",
+            median(drains),
+            "messages/s",
+            80_000,
+            higher_is_better=True,
+            samples=drains,
+            beside=beside,
+        ),
     ]

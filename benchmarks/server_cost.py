@@ -40,5 +40,13 @@ def measure(rig: Rig) -> list[Result]:
     queue.delete()
     beside = {"bare HSET+ZADD, ZRANGE+HMGET+ZREM+HDEL": round(median(bares), 2)}
     return [
-        Result("server CPU for a message's life, batches of 100", median(lives), "us", 10, False, lives, beside)
+        Result(
+            "server CPU for a message's life, batches of 100",
+            median(lives),
+            "us",
+            10,
+            higher_is_better=False,
+            samples=lives,
+            beside=beside,
+        )
     ]

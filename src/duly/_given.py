@@ -14,11 +14,12 @@ _TAKEN: Final = ("host", "port", "path", "db", "username", "password", "credenti
 
 def address_of_client(client: Any) -> Address:
     """Read the address and credentials from a `redis.Redis` or `redis.asyncio.Redis`."""
-    pool = getattr(client, "connection_pool", None)
+    pool: Any = getattr(client, "connection_pool", None)
     options = getattr(pool, "connection_kwargs", None)
     if options is None:
         raise UsageError(
-            f"expected a URL or a redis-py client, not {type(client).__name__}: clusters and sentinels are not built yet"
+            f"expected a URL or a redis-py client, not {type(client).__name__}: "
+            "clusters and sentinels are not built yet"
         )
     taken = {name: options[name] for name in _TAKEN if options.get(name) is not None}
     taken |= {name: value for name, value in options.items() if name.startswith("ssl_") and value is not None}

@@ -94,10 +94,7 @@ class Renewer:
     def _is_wanted(self, entry: _Entry) -> bool:
         delivery = entry.delivery()
         return (
-            delivery is not None
-            and not delivery.is_settled
-            and not delivery.lost
-            and time.monotonic() < entry.stop_at
+            delivery is not None and not delivery.is_settled and not delivery.lost and time.monotonic() < entry.stop_at
         )
 
     def _renew(self, due: list[_Entry]) -> None:

@@ -101,6 +101,12 @@ def checked_count(value: object, what: str, *, least: int = 1, most: int | None 
     return value
 
 
+def _checked_number(value: object, what: str, *, most: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most or value == math.inf:
+        bounds = "finite and not negative" if most == math.inf else f"from 0 to {most:g}"
+        raise UsageError(f"{what} must be a number, {bounds}, not {value!r}")
+
+
 def _checked_choice(value: object, what: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise UsageError(f"{what} must be one of {', '.join(map(repr, choices))}, not {value!r}")
@@ -138,16 +144,8 @@ class Retry:
     def __post_init__(self) -> None:
         checked_seconds(self.first, "Retry.first")
         checked_seconds(self.max, "Retry.max")
-        if isinstance(self.factor, bool) or not isinstance(self.factor, int | float):
-            raise UsageError(f"Retry.factor must be a number, not {self.factor!r}")
-        if not math.isfinite(self.factor) or self.factor < 0:
-            raise UsageError(f"Retry.factor must be finite and not negative, not {self.factor!r}")
-        if (
-            isinstance(self.jitter, bool)
-            or not isinstance(self.jitter, int | float)
-            or not 0 <= self.jitter <= 1
-        ):
-            raise UsageError(f"Retry.jitter must be from 0 to 1, not {self.jitter!r}")
+        _checked_number(self.factor, "Retry.factor", most=math.inf)
+        _checked_number(self.jitter, "Retry.jitter", most=1)
         if self.delay is not None and not callable(self.delay):
             raise UsageError(f"Retry.delay must be a callable, not {self.delay!r}")
         if self.delays is not None:

@@ -41,5 +41,3 @@ class Recycle:
 
     def __post_init__(self) -> None:
         checked_seconds(self.delay, "Recycle.delay")
-
-

@@ -250,6 +250,7 @@ def test_a_consumer_killed_at_any_command_and_stage_loses_nothing_and_its_messag
             assert stats.crashed <= 2
             assert {cause for _, _, cause in redeliveries(history)} <= {
                 "holder killed", "retry", "defer", "release", "recycle",
-                "retry, outcome unknown", "defer, outcome unknown", "release, outcome unknown", "recycle, outcome unknown",
+                "retry, outcome unknown", "defer, outcome unknown", "release, outcome unknown",
+                "recycle, outcome unknown",
             }  # fmt: skip
     assert again, "no kill hit a holder"

@@ -201,9 +201,9 @@ class PowerSupply:
             synced[Path(name)] = int(length)
         lost = 0
         for path in server.directory.rglob("*.incr.aof"):
-            length = synced.get(path, 0)
-            lost += path.stat().st_size - length
-            os.truncate(path, length)
+            kept = synced.get(path, 0)
+            lost += path.stat().st_size - kept
+            os.truncate(path, kept)
         return lost
 
 

@@ -117,7 +117,8 @@ def test_100_000_operations_with_lost_replies_have_their_effect_exactly_once(
         done = load.done
         assert_drained(
             app.queue(queue_name), sent=done["send"], delivered=done["claim"], cancelled=done["cancel"],
-            retried=done["retry"], deferred=done["defer"], released=done["release"], recycled=done["recycle"], crashed=0,
+            retried=done["retry"], deferred=done["defer"], released=done["release"], recycled=done["recycle"],
+            crashed=0,
         )  # fmt: skip
     report = check(history, seed=seed, fired={"lost replies": policy.fired}, max_attempts=2, left=0)
     assert_clean(report)
@@ -174,6 +175,6 @@ def test_200_short_lived_producers_leave_nothing_that_does_not_expire(server: St
 
     assert policy.fired
     calls = {name: ttl for name, ttl in names.items() if name.startswith(b"call:")}
-    assert names.keys() - calls.keys() == {b"stats", b"meta"}
+    assert names.keys() - calls.keys() <= {b"stats", b"meta"}
     assert 200 <= len(calls) <= 203
     assert all(0 < ttl <= 3_600_000 for ttl in calls.values())

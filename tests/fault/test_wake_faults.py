@@ -198,5 +198,3 @@ def test_a_message_that_falls_due_is_found_by_a_blocked_consumer_through_a_slow_
         assert found == due
         assert any(fault.command.name == "BLPOP" for fault in policy.faults)
         assert_drained(queue, sent=20, acked=20, crashed=0)
-
-

@@ -78,9 +78,10 @@ def test_a_send_is_refused_and_writes_nothing(
     assert queue.dump() != before
 
 
-def test_a_send_that_was_answered_before_is_answered_again(full: _Filled, queue_name: str) -> None:
+@pytest.mark.parametrize("prepare", [p for name in REFUSED for p in WRITING[name]], ids=lambda f: f.__name__[1:])
+def test_a_send_that_was_answered_before_is_answered_again(full: _Filled, queue_name: str, prepare: Prepare) -> None:
     queue = Queue(full.wire, queue_name)
-    call = WRITING["send"][0](queue)
+    call = prepare(queue)
     answer = queue.call(call, sequence=100)
     full.fill()
     assert queue.call(call, sequence=100) == answer

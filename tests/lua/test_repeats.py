@@ -18,6 +18,11 @@ BAD = ("boom", "Traceback: boom")
 
 
 def _sends(queue: Queue) -> Call[Any]:
+    messages = [queue.outgoing(id_, delay=delay, priority=3) for id_, delay in (("a", 0), ("b", 5))]
+    return ops.send(queue.keys, messages, queue.options, "each")
+
+
+def _sends_mixed(queue: Queue) -> Call[Any]:
     return ops.send(queue.keys, [queue.outgoing("a", ttl=60, priority=3), queue.outgoing("b")], queue.options, "each")
 
 
@@ -92,7 +97,7 @@ def _corrects(queue: Queue) -> Call[Any]:
 
 WRITING: dict[str, list[Prepare]] = {
     "send": [_sends],
-    "send_checked": [_sends_checked],
+    "send_checked": [_sends_checked, _sends_mixed],
     "claim": [_claims],
     "ack": [_acks, _acks_and_keeps],
     "retry": [_retries],

@@ -181,8 +181,6 @@ class QueueMachine(RuleBasedStateMachine):
 
     def _outgoing(self, draft: Draft) -> Outgoing:
         own = None if draft.own is None else f"own-{draft.own}"
-        if own in self.lost_bodies:
-            own = None
         options: dict[str, Any] = {"priority": draft.priority, "ttl": draft.ttl, "dedup": draft.dedup}
         if draft.dedup:
             options |= {"replace": draft.replace, "dedup_for": 30}

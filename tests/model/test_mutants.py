@@ -40,9 +40,9 @@ MUTANTS = [
         "{ fence = tonumber(ARGV[at + 1]), size = 0, flags = 0, priority = 0, consumer = '' })",
         id="retry brings back what was acked",
     ),
-    pytest.param("send", "if sequence > last then", "if sequence >= last then", id="a repeated send is stored twice"),
-    pytest.param("claim", "if sequence > last then", "if sequence >= last then", id="a repeated claim takes more"),
-    pytest.param("ack", "if sequence < last then", "if false then", id="an overtaken ack is answered"),
+    pytest.param("send", "if this <= last then", "if this < last then", id="a repeated send is stored twice"),
+    pytest.param("claim", "if this > last then", "if this >= last then", id="a repeated claim takes more"),
+    pytest.param("ack", "if this < last then", "if false then", id="an overtaken ack is answered"),
     pytest.param(
         "cancel",
         "redis.call('ZREM', key, id)",
@@ -81,7 +81,7 @@ MUTANTS = [
     ),
     pytest.param(
         "reject",
-        "redis.call('HINCRBY', keys.stats, counter, trimmed)",
+        "redis.call('HINCRBY', keys.meta, counter, trimmed)",
         "",
         id="trimmed dead letters are not counted",
     ),
@@ -93,8 +93,8 @@ MUTANTS = [
     ),
     pytest.param(
         "send",
-        "remember(keys.meta, now + #offsets - 1)",
-        "redis.call('HDEL', keys.meta, '') remember(keys.meta, now + #offsets - 1)",
+        "local before = redis.call('SET',",
+        "redis.call('HDEL', MSGS, '') local before = redis.call('SET',",
         id="a full server takes sends",
     ),
     pytest.param("recycle", "counted[i] = 0", "counted[i] = counted[i]", id="recycle keeps the attempts"),

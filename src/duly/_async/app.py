@@ -75,7 +75,8 @@ class AsyncDuly:
 
     async def queues(self) -> list[str]:
         """Name the queues that were ever used and not deleted."""
-        return await self._link.queues(self.namespace)
+        found: list[str] = await self._link.queues(self.namespace)
+        return found
 
     # --- sync only
     # | @property
@@ -109,7 +110,7 @@ class AsyncDuly:
 
     def _make_link(self) -> Any:
         if self._address.kind == "memory":
-            from duly._async.memory import AsyncMemoryLink  # noqa: PLC0415 - only tests need it
+            from duly._async.memory import AsyncMemoryLink
 
             return AsyncMemoryLink.named(self._address.place)
         return AsyncLink(self._address, patience=self._patience, allow_eviction=self._allow_eviction)

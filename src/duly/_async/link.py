@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from duly.embedded import EmbeddedServer
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 _LOG: Final = logging.getLogger("duly")
 _MAX_CONNECTIONS: Final = 32
@@ -72,7 +73,6 @@ class AsyncLink:
         self._server: EmbeddedServer | None = None
         self._is_checked = False
         self._is_down = False
-        self._is_closed = False
         self._opening = threading.Lock()
         # --- async only
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -118,12 +118,15 @@ class AsyncLink:
         self._mind_the_loop()
         # --- end
         async with self._gate:
-            slot = self._free.pop() if self._free else _Slot(self._new_wire())
+            slot = self._take_slot()
             slot.sequence += 1
             try:
                 return await self._insist(slot, call, durable, unconfirmed)
             finally:
                 self._free.append(slot)
+
+    def _take_slot(self) -> _Slot:
+        return _popped(self._free) or _Slot(self._new_wire())
 
     async def _insist(self, slot: _Slot, call: Call[Any], durable: Durable, unconfirmed: list[str] | None) -> Any:
         give_up_at, tries = 0.0, 0
@@ -176,7 +179,9 @@ class AsyncLink:
         if trouble == "reconnect":
             await slot.wire.close()
         elif trouble != "retry":
-            raise ServerError(f"{call.script.name} on queue {queue!r} failed on {self._address.shown}: {error}") from error
+            raise ServerError(
+                f"{call.script.name} on queue {queue!r} failed on {self._address.shown}: {error}"
+            ) from error
 
     async def _open(self, slot: _Slot) -> AsyncWire:
         """Connect a slot; look at the server the first time."""
@@ -256,7 +261,7 @@ class AsyncLink:
         # --- async only
         self._mind_the_loop()
         # --- end
-        wire = self._waiters.pop() if self._waiters else None
+        wire = _popped(self._waiters)
         try:
             wire = await self._waiting_wire(wire)
             await wire.begin([b"BLPOP", keys.key("wake"), f"{seconds + (5 if exact else 0):.3f}"])
@@ -296,13 +301,20 @@ class AsyncLink:
         return wire
 
     async def _unblock(self, wire: AsyncWire) -> None:
-        """End a blocking call from outside: the connection stays usable and no token is lost."""
+        """End a blocking call from outside: the connection stays usable and no token is lost.
+
+        On its own connection this may overtake the blocking call, and find nothing to end: then it is said
+        again, unless the reply has come by itself.
+        """
         async with self._gate:
-            slot = self._free.pop() if self._free else _Slot(self._new_wire())
+            slot = self._take_slot()
             try:
                 if not slot.wire.is_open:
                     await self._open(slot)
-                await slot.wire.ask([b"CLIENT", b"UNBLOCK", wire.client_id])
+                for tries in range(11):
+                    is_ended = await slot.wire.ask([b"CLIENT", b"UNBLOCK", wire.client_id])
+                    if is_ended or await wire.poll(0.001 * 2**tries):
+                        break
             finally:
                 self._free.append(slot)
 
@@ -324,7 +336,7 @@ class AsyncLink:
         found: set[str] = set()
         cursor: bytes | int = 0
         async with self._gate:
-            slot = self._free.pop() if self._free else _Slot(self._new_wire())
+            slot = self._take_slot()
             try:
                 if not slot.wire.is_open:
                     await self._open(slot)
@@ -342,7 +354,6 @@ class AsyncLink:
 
     async def aclose(self) -> None:
         """Close all connections, and leave the embedded server. Queued data stays."""
-        self._is_closed = True
         for slot in self._free:
             await slot.wire.close()
         for wire in self._waiters:
@@ -368,6 +379,14 @@ class AsyncLink:
             f"{call.keys.name!r} may or may not have been carried out ({_described(trouble)}). Check that the server "
             "runs and can be reached, and send again with the same id= or dedup= if it must not be stored twice"
         )
+
+
+def _popped(spare: list[U]) -> U | None:
+    """Take one that is spare. Threads share the list, so looking before taking would not do."""
+    try:
+        return spare.pop()
+    except IndexError:
+        return None
 
 
 def _described(error: Exception) -> str:

@@ -2,7 +2,7 @@
 
 import os
 import secrets
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from duly._core.call import Call
 from duly._core.keys import QueueKeys
@@ -34,7 +34,7 @@ class AsyncMemoryLink:
     # --- sync only
     # | def twin(self) -> "AsyncMemoryLink":
     # |     """Open the same store for asyncio."""
-    # |     from duly._async.memory import AsyncMemoryLink  # noqa: PLC0415
+    # |     from duly._async.memory import AsyncMemoryLink
     # |
     # |     return AsyncMemoryLink(self.engine)
     # |

@@ -14,7 +14,7 @@ from duly._core.keys import QueueKeys
 from duly._core.reclaims import log_reclaimed
 from duly._core.states import STATES, State
 from duly.errors import NotDurable, QueueFull, UsageError
-from duly.message import Audit, AuditFault, Message, Pending, Stats
+from duly.message import Audit, AuditFault, Message, Pending, PendingMessage, Stats
 from duly.options import (
     MAX_BATCH,
     Durable,
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 # `list` is a method of the queue, so these types have names.
 Page = list[Message]
 Faults = list[AuditFault]
+Rows = list[PendingMessage]
 
+_NO_OPTIONS = (None,) * 9
 _PURGED: tuple[State, ...] = ("ready", "delayed", "leased", "dead", "done")
 
 
@@ -87,9 +89,9 @@ class AsyncQueue:
         durable: Durable = None,
     ) -> str:
         """Store a message and return its id. A repeat after a lost reply stores it once."""
-        is_plain = delay is at is key is dedup is dedup_for is ttl is headers is retry is id is None
-        if is_plain and replace is False and type(priority) is int and priority == 0:
-            message = self._encoder.plain(body, self._app._new_id())  # noqa: SLF001
+        options = (delay, at, key, dedup, dedup_for, ttl, headers, retry, id)
+        if options == _NO_OPTIONS and replace is False and type(priority) is int and priority == 0:
+            message = self._encoder.plain(body, self._app._new_id())
         else:
             send = Send(body, delay, at, key, priority, dedup, dedup_for, replace, ttl, headers, retry, id)
             message = self._outgoing(send)
@@ -141,7 +143,7 @@ class AsyncQueue:
         if unconfirmed:
             raise NotDurable(
                 f"{len(stored)} message(s) are stored in queue {self.name!r} but not confirmed as durable: "
-                f"{unconfirmed}. They are delivered unless the server loses them: send again with the same id= to be sure",
+                f"{unconfirmed}. They are delivered unless the server loses them before that",
                 ids=stored,
             )
         return stored
@@ -155,7 +157,7 @@ class AsyncQueue:
         bounds = f"max_length={self.options.max_length}, max_bytes={self.options.max_bytes}"
         return QueueFull(
             f"queue {self.name!r} is full ({bounds}): the message was not stored. Add consumers, raise the bound, or "
-            'choose on_full="block" or "drop_oldest"',
+            "choose another on_full",
             stored=stored,
         )
 
@@ -220,7 +222,8 @@ class AsyncQueue:
                 lost.append(delivery)
         for first in range(0, len(fresh), MAX_BATCH):
             batch = fresh[first : first + MAX_BATCH]
-            positions = set(await self._link.run(ops.ack(self._keys, self.options, batch)))
+            found = await self._link.run(ops.ack(self._keys, self.options, batch))
+            positions = set(found)
             for position, delivery in enumerate(batch):
                 delivery._note("ack", is_lost=position in positions)
             lost += [batch[position] for position in sorted(positions)]
@@ -255,7 +258,7 @@ class AsyncQueue:
     async def pending(self, consumer: str | None = None, limit: int = 100) -> Pending:
         """See who holds what: totals, counts by consumer, and the first `limit` leases by deadline."""
         checked_count(limit, "limit", least=0)
-        rows = []
+        rows: Rows = []
         while page := await self._link.run(ops.pending(self._keys, len(rows), MAX_BATCH)):
             rows += page
             if len(page) < MAX_BATCH:
@@ -344,9 +347,9 @@ class AsyncQueue:
         """
         found, checked, sizes = await self._audit_keys(repair=repair)
         stats = await self.stats()
-        audit = Audit(self.name, stats, checked, tuple(found), repaired=repair)
-        wrong = _wrong_sizes(stats, sizes, audit)
-        audit = Audit(self.name, stats, checked, (*found, *(AuditFault(name, "counts wrong bytes") for name in wrong)), repair)
+        wrong = {} if found else _wrong_sizes(stats, sizes)
+        faults = (*found, *(AuditFault(name, "counts wrong bytes") for name in wrong))
+        audit = Audit(self.name, stats, checked, faults, repaired=repair)
         if repair and (audit.difference or wrong):
             corrections = {**wrong, **({"corrected": -audit.difference} if audit.difference else {})}
             await self._link.run(ops.correct(self._keys, corrections))
@@ -360,7 +363,7 @@ class AsyncQueue:
         for source in ops.AUDITED:
             cursor = "0"
             while True:
-                step = await self._link.run(ops.audit_step(self._keys, source, cursor, repair))
+                step = await self._link.run(ops.audit_step(self._keys, source, cursor, repair=repair))
                 found += step.faults
                 checked += step.checked
                 if source == "msgs":
@@ -395,9 +398,9 @@ def _movements(stats: Stats) -> tuple[int, ...]:
     )  # fmt: skip
 
 
-def _wrong_sizes(stats: Stats, sizes: tuple[int, int, int] | None, audit: Audit) -> dict[str, int]:
+def _wrong_sizes(stats: Stats, sizes: tuple[int, int, int] | None) -> dict[str, int]:
     """Name the counters of bytes that differ from what is stored, with the difference."""
-    if sizes is None or audit.faults:
+    if sizes is None:
         return {}
     real: dict[Literal["bytes", "dead_bytes", "done_bytes"], int]
     real = {"bytes": sizes[0], "dead_bytes": sizes[1], "done_bytes": sizes[2]}

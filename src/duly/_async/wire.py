@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, ParamSpec, TypeVar, cast
+from typing import Any, Final, ParamSpec, TypeVar
 
 import hiredis
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
@@ -72,7 +72,7 @@ class AsyncWire:
     """One connection to one server. Errors are redis-py's; after one, the wire is closed."""
 
     def __init__(self, kind: Kind, options: Mapping[str, Any]) -> None:
-        make = cast("Callable[..., AbstractConnection]", _KINDS[kind])
+        make: Any = _KINDS[kind]
         self._connection = make(
             protocol=2,
             retry=Retry(NoBackoff(), 0),

@@ -1,8 +1,8 @@
 """Where the server is: URLs read, credentials kept out of sight."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -35,7 +35,7 @@ class Address:
     """The directory of an embedded server, or the name of an in-process store."""
 
 
-def parse(url: str) -> Address:
+def parse(url: Any) -> Address:
     """Read a URL of section "Connecting" of the API."""
     if not isinstance(url, str) or "://" not in url:
         raise UsageError("a server address looks like redis://localhost:6379/0, embedded:///directory or memory://")
@@ -50,10 +50,10 @@ def parse(url: str) -> Address:
     if scheme == "memory":
         return Address("memory", "memory://" + parts.netloc, place=parts.netloc)
     if scheme == "embedded":
-        directory = os.path.expanduser(unquote(parts.netloc + parts.path))
+        directory = unquote(parts.netloc + parts.path)
         if not directory:
             raise UsageError("embedded:// needs a directory: embedded:///var/lib/duly or embedded://./data")
-        return Address("embedded", f"embedded://{directory}", place=os.path.abspath(directory))
+        return _embedded(directory)
     if scheme not in _PLAIN:
         known = ", ".join([*_PLAIN, "embedded", "memory"])
         raise UsageError(f"{scheme}:// is not known: use one of {known}")
@@ -101,5 +101,9 @@ def chosen(url: str | None, environment: Mapping[str, str]) -> Address:
     url = url or environment.get("DULY_URL")
     if url:
         return parse(url)
-    directory = os.path.abspath(environment.get("DULY_HOME") or ".duly")
-    return Address("embedded", f"embedded://{directory}", place=directory)
+    return _embedded(environment.get("DULY_HOME") or ".duly")
+
+
+def _embedded(directory: str) -> Address:
+    place = str(Path(directory).expanduser().absolute())
+    return Address("embedded", f"embedded://{place}", place=place)

@@ -39,7 +39,7 @@ class Call(Generic[T]):
         self.digits = digits
         self.writes = script.keys[0] == "call"
 
-    def command(self, verb: bytes, code: bytes, stream: bytes, sequence: int) -> list[Arg]:
+    def command(self, verb: bytes, code: str | bytes, stream: bytes, sequence: int) -> list[Arg]:
         """Spell the call out: EVALSHA with the hash, or EVAL with the text."""
         keys = self.keys.of_script(self.script, self.digits)
         if self.writes:

@@ -4,6 +4,7 @@ A record is the stamps that the scripts write (sent, due), then the part that th
 version, flags, priority, the options that the flags announce, the envelope. See docs/protocol.md.
 """
 
+import math
 import struct
 from collections.abc import Callable
 from typing import Any, Final
@@ -121,9 +122,22 @@ def encoded_body(body: Any) -> tuple[int, bytes]:
     if isinstance(body, bytes | bytearray | memoryview):
         return CONTENT_BYTES, bytes(body)
     try:
-        return CONTENT_JSON, _encode_json(body)
+        raw = _encode_json(body)
+        # JSON has no NaN and no infinity: msgspec would write null without a word.
+        is_altered = b"null" in raw and _has_unwritable_number(msgspec.to_builtins(body, enc_hook=_encode_foreign))
     except (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError, UnicodeError) as error:
         raise UsageError(f"a body of type {type(body).__name__} cannot be sent: {error}") from error
+    if is_altered:
+        raise UsageError(f"a body of type {type(body).__name__} cannot be sent: JSON has no NaN and no infinity")
+    return CONTENT_JSON, raw
+
+
+def _has_unwritable_number(value: Any) -> bool:
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, dict):
+        return any(map(_has_unwritable_number, value.values()))
+    return isinstance(value, list | tuple | set | frozenset) and any(map(_has_unwritable_number, value))
 
 
 def decoder_of(kind: Any) -> Callable[[int, bytes], Any]:

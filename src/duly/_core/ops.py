@@ -81,9 +81,7 @@ def ack(keys: QueueKeys, options: QueueOptions, settles: Sequence[Held]) -> Call
     return Call(_lua.script("ack"), keys, args, replies.lost_positions)
 
 
-def retry(
-    keys: QueueKeys, settles: Sequence[tuple[Held, float, str, str]]
-) -> Call[list[int]]:
+def retry(keys: QueueKeys, settles: Sequence[tuple[Held, float, str, str]]) -> Call[list[int]]:
     """Count a failure, and come back after a delay."""
     rows = [(settle, (microseconds(delay), error, traceback)) for settle, delay, error, traceback in settles]
     return _giving_back("retry", keys, rows)
@@ -190,7 +188,7 @@ def pending(keys: QueueKeys, offset: int, limit: int) -> Call[list[PendingMessag
     return Call(_lua.script("pending"), keys, [offset, limit], replies.pending_rows)
 
 
-def audit_step(keys: QueueKeys, source: str, cursor: str, repair: bool) -> Call[replies.AuditStep]:
+def audit_step(keys: QueueKeys, source: str, cursor: str, *, repair: bool) -> Call[replies.AuditStep]:
     """Check one step of one key."""
     return Call(_lua.script("audit"), keys, [EVERY_PRIORITY, int(repair), source, cursor], replies.audit_step)
 
@@ -227,4 +225,3 @@ def _giving_back(verb: str, keys: QueueKeys, rows: Sequence[tuple[Held, tuple[An
 def _bounds(keep: Keep) -> tuple[int, int, int]:
     age = -1 if keep.age is None else microseconds(checked_seconds(keep.age, "Keep.age"))
     return -1 if keep.count is None else keep.count, age, -1 if keep.bytes is None else keep.bytes
-

@@ -26,12 +26,12 @@ def pause_before(next_in: float | None, left: float, period: float) -> tuple[flo
 
 def backoff(tries: int, chance: Callable[[], float]) -> float:
     """Seconds before the next try at a server that is away: full jitter, so that a herd spreads out."""
-    return chance() * min(1.0, 0.01 * 2 ** min(tries, 10))
+    return chance() * min(1.0, 0.01 * 2.0 ** min(tries, 10))
 
 
 def room_backoff(tries: int, chance: Callable[[], float]) -> float:
     """Seconds before a blocked producer looks for room again."""
-    return (0.5 + chance() / 2) * min(0.25, 0.002 * 2 ** min(tries, 10))
+    return (0.5 + chance() / 2) * min(0.25, 0.002 * 2.0 ** min(tries, 10))
 
 
 def renew_at(renewed: float, lease: float) -> float:

@@ -30,7 +30,9 @@ def check_server(info: Mapping[str, str], shown: str, *, allow_eviction: bool) -
         name, version, oldest = "Redis", info.get("redis_version", "0"), _OLDEST_REDIS
     if _version(version) < oldest:
         needed = ".".join(map(str, oldest))
-        raise ServerError(f"{shown} is {name} {version}: Duly needs {needed} or later (or pip install 'duly[embedded]')")
+        raise ServerError(
+            f"{shown} is {name} {version}: Duly needs {needed} or later. pip install 'duly[embedded]' brings one along"
+        )
     if info.get("role", "master") != "master":
         raise ServerError(
             f"{shown} is a replica of {info.get('master_host')}:{info.get('master_port')}: connect to the primary"

@@ -71,7 +71,8 @@ class Duly:
 
     def queues(self) -> list[str]:
         """Name the queues that were ever used and not deleted."""
-        return self._link.queues(self.namespace)
+        found: list[str] = self._link.queues(self.namespace)
+        return found
 
     @property
     def aio(self) -> "AsyncDuly":
@@ -98,7 +99,7 @@ class Duly:
 
     def _make_link(self) -> Any:
         if self._address.kind == "memory":
-            from duly._sync.memory import MemoryLink  # noqa: PLC0415 - only tests need it
+            from duly._sync.memory import MemoryLink
 
             return MemoryLink.named(self._address.place)
         return Link(self._address, patience=self._patience, allow_eviction=self._allow_eviction)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from duly.embedded import EmbeddedServer
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 _LOG: Final = logging.getLogger("duly")
 _MAX_CONNECTIONS: Final = 32
@@ -72,7 +73,6 @@ class Link:
         self._server: EmbeddedServer | None = None
         self._is_checked = False
         self._is_down = False
-        self._is_closed = False
         self._opening = threading.Lock()
         self.consumer = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
 
@@ -93,12 +93,15 @@ class Link:
     def _carry(self, call: Call[Any], durable: Durable = None, unconfirmed: list[str] | None = None) -> Any:
         """Send a call until it is answered, or patience is over."""
         with self._gate:
-            slot = self._free.pop() if self._free else _Slot(self._new_wire())
+            slot = self._take_slot()
             slot.sequence += 1
             try:
                 return self._insist(slot, call, durable, unconfirmed)
             finally:
                 self._free.append(slot)
+
+    def _take_slot(self) -> _Slot:
+        return _popped(self._free) or _Slot(self._new_wire())
 
     def _insist(self, slot: _Slot, call: Call[Any], durable: Durable, unconfirmed: list[str] | None) -> Any:
         give_up_at, tries = 0.0, 0
@@ -230,7 +233,7 @@ class Link:
         """
         if seconds <= 0:
             return False
-        wire = self._waiters.pop() if self._waiters else None
+        wire = _popped(self._waiters)
         try:
             wire = self._waiting_wire(wire)
             wire.begin([b"BLPOP", keys.key("wake"), f"{seconds + (5 if exact else 0):.3f}"])
@@ -270,13 +273,20 @@ class Link:
         return wire
 
     def _unblock(self, wire: Wire) -> None:
-        """End a blocking call from outside: the connection stays usable and no token is lost."""
+        """End a blocking call from outside: the connection stays usable and no token is lost.
+
+        On its own connection this may overtake the blocking call, and find nothing to end: then it is said
+        again, unless the reply has come by itself.
+        """
         with self._gate:
-            slot = self._free.pop() if self._free else _Slot(self._new_wire())
+            slot = self._take_slot()
             try:
                 if not slot.wire.is_open:
                     self._open(slot)
-                slot.wire.ask([b"CLIENT", b"UNBLOCK", wire.client_id])
+                for tries in range(11):
+                    is_ended = slot.wire.ask([b"CLIENT", b"UNBLOCK", wire.client_id])
+                    if is_ended or wire.poll(0.001 * 2**tries):
+                        break
             finally:
                 self._free.append(slot)
 
@@ -295,7 +305,7 @@ class Link:
         found: set[str] = set()
         cursor: bytes | int = 0
         with self._gate:
-            slot = self._free.pop() if self._free else _Slot(self._new_wire())
+            slot = self._take_slot()
             try:
                 if not slot.wire.is_open:
                     self._open(slot)
@@ -313,7 +323,6 @@ class Link:
 
     def close(self) -> None:
         """Close all connections, and leave the embedded server. Queued data stays."""
-        self._is_closed = True
         for slot in self._free:
             slot.wire.close()
         for wire in self._waiters:
@@ -339,6 +348,14 @@ class Link:
             f"{call.keys.name!r} may or may not have been carried out ({_described(trouble)}). Check that the server "
             "runs and can be reached, and send again with the same id= or dedup= if it must not be stored twice"
         )
+
+
+def _popped(spare: list[U]) -> U | None:
+    """Take one that is spare. Threads share the list, so looking before taking would not do."""
+    try:
+        return spare.pop()
+    except IndexError:
+        return None
 
 
 def _described(error: Exception) -> str:

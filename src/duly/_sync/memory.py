@@ -3,7 +3,7 @@
 
 import os
 import secrets
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from duly._core.call import Call
 from duly._core.keys import QueueKeys
@@ -32,7 +32,7 @@ class MemoryLink:
 
     def twin(self) -> "AsyncMemoryLink":
         """Open the same store for asyncio."""
-        from duly._async.memory import AsyncMemoryLink  # noqa: PLC0415
+        from duly._async.memory import AsyncMemoryLink
 
         return AsyncMemoryLink(self.engine)
 

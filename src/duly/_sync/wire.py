@@ -5,7 +5,7 @@ The twin of this file is written by hand too. No policy in here: no repeats, no 
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, ParamSpec, TypeVar, cast
+from typing import Any, Final, ParamSpec, TypeVar
 
 import hiredis
 from redis.backoff import NoBackoff
@@ -63,7 +63,7 @@ class Wire:
     """One connection to one server. Errors are redis-py's; after one, the wire is closed."""
 
     def __init__(self, kind: Kind, options: Mapping[str, Any]) -> None:
-        make = cast("Callable[..., AbstractConnection]", _KINDS[kind])
+        make: Any = _KINDS[kind]
         self._connection = make(
             protocol=2,
             retry=Retry(NoBackoff(), 0),

@@ -1,16 +1,17 @@
-"""audit and correct. In memory a message has one place by construction: only a lost body can be found."""
+"""audit and correct. In memory a message has one place by construction: only a flawed record can be found."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from duly.memory.calls import ErrorReply, Kept
-from duly.memory.message import StoredMessage
-from duly.memory.state import BODY_LOST, PRIORITIES, QueueState
+from duly._core.codec import Why
+from duly.memory.message import BODY_LOST, StoredMessage
+from duly.memory.state import PRIORITIES, QueueState
 
 _THROUGH: Final = b"0"
 
 _SOURCES: Final[dict[str, Callable[[QueueState], Iterable[bytes]]]] = {
-    "msgs": lambda queue: _ids(queue, lambda each: not each.is_lost),
+    "msgs": lambda queue: _ids(queue, lambda each: each.record is not None),
     "leases": lambda queue: _ids(queue, lambda each: each.lease is not None),
     "counts": lambda queue: _ids(queue, lambda each: each.counts is not None),
     "why": lambda queue: _ids(queue, lambda each: each.why is not None),
@@ -43,30 +44,34 @@ def audit(queue: QueueState, args: list[bytes]) -> list[Any]:
     for id_ in _ids_in(queue, source):
         message = queue.messages[id_]
         checked += 1
+        if source == "msgs":
+            sizes[message.place if message.place in sizes else "live"] += message.size
         fault = _fault_of(message)
         if fault is not None:
             faults += [id_, fault]
             if repair:
                 _mend(queue, message)
-        elif source == "msgs":
-            sizes[message.place if message.place in sizes else "live"] += message.size
     return [_THROUGH, checked, sizes["live"], sizes["dead"], sizes["done"], *faults]
 
 
 def _fault_of(message: StoredMessage) -> bytes | None:
-    if not message.is_lost:
-        return None
-    if message.place == "done":
-        return b"finished without a body"
-    is_known = message.place == "dead" and message.why is not None and message.why.reason == BODY_LOST
-    return None if is_known else b"place without a body"
+    if message.record is None:
+        if message.place == "done":
+            return b"finished without a body"
+        if message.place != "dead":
+            return b"place without a body"
+        return None if message.why is not None and message.why.reason == BODY_LOST else b"dead without a body"
+    return b"damaged" if message.flaw and message.place in ("waiting", "leased") else None
 
 
 def _mend(queue: QueueState, message: StoredMessage) -> None:
     if message.place == "done":
         queue.forget(message)
+    elif message.place == "dead":
+        message.why = Why(BODY_LOST, 0, 0, 0, 0, message.errors)
     else:
-        queue.bury(message, 0, BODY_LOST, message.counted(), message.errors, queue.tick())
+        assert message.flaw is not None
+        queue.bury_flawed(message, message.flaw, message.size, queue.tick())
 
 
 def correct(queue: QueueState, args: list[bytes]) -> Kept:

@@ -32,12 +32,17 @@ class CallLog:
     def __init__(self) -> None:
         self._last: dict[bytes, _LastCall] = {}
 
-    def is_answered(self, stream: bytes, sequence: int, server_ms: int) -> bool:
-        """Tell whether a call is a repeat; refuse one that arrives after its successor."""
+    def is_answered(self, stream: bytes, sequence: int, server_ms: int, *, renews: bool = False) -> bool:
+        """Tell whether a call is a repeat; refuse one that arrives after its successor.
+
+        With `renews`, a refusal keeps the successor's answer for longer, as the plain send does.
+        """
         last = self._last.get(stream)
         if last is None or server_ms > last.until_ms or sequence > last.sequence:
             return False
         if sequence < last.sequence:
+            if renews:
+                self.keep(stream, last.sequence, last.kept, server_ms)
             raise ErrorReply(f"OVERTAKEN call {sequence} of a stream that is at {last.sequence}")
         return True
 

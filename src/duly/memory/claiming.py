@@ -6,9 +6,9 @@ from typing import Any, Final
 from duly._core.codec import Lease
 from duly.memory import wire
 from duly.memory.calls import Kept
-from duly.memory.message import StoredMessage
+from duly.memory.message import StoredMessage, flags_of
 from duly.memory.ordered import ScoredIds
-from duly.memory.state import BODY_LOST, Keep, QueueState
+from duly.memory.state import Keep, QueueState
 
 RECLAIMED_A_CALL: Final = 100
 BYTES_A_CALL: Final = 4 << 20
@@ -32,7 +32,7 @@ def claim(queue: QueueState, args: list[bytes]) -> Any:
         return _empty_handed(queue, round_, then)
     round_.lease_out(lease_us, consumer.decode())
     queue.clock = now
-    queue.lateness = now - round_.taken[0].due
+    queue.lateness = round_.lateness
     queue.count("delivered", len(round_.taken))
     queue.leave_token()  # the holder is busy now: somebody else must watch what waits and what is leased
     ids, records, counts = _rows(round_.taken)
@@ -46,6 +46,10 @@ def _empty_handed(queue: QueueState, round_: "_Round", then: bytes) -> list[Any]
         queue.has_token = False  # this consumer has seen everything and watches from now on
     elif then == b"pass" and next_us >= 0 and state == _OPEN:
         queue.leave_token()
+    else:
+        queue.take_token_if_empty()
+    if round_.reclaimed:
+        queue.clock = round_.now
     return [state, round_.now, next_us, 0, [], [], [], round_.reclaimed]
 
 
@@ -57,7 +61,7 @@ def _rows(messages: list[StoredMessage]) -> tuple[list[bytes], list[bytes], list
 def _given_again(fence: int, ids: list[bytes], queue: QueueState) -> list[Any]:
     """Answer a repeat: the same messages and fence, without those that were settled or lost since."""
     known = [queue.messages[id_] for id_ in ids if id_ in queue.messages]
-    held = [each for each in known if each.lease and each.lease.fence == fence and not each.is_lost]
+    held = [each for each in known if each.lease and each.lease.fence == fence and each.record is not None]
     return [_OPEN, queue.tick(), 0, fence, *_rows(held), []]
 
 
@@ -71,6 +75,7 @@ class _Round:
         self.taken: list[StoredMessage] = []
         self.reclaimed: list[Any] = []
         self.buried = 0
+        self.lateness = 0
         self._bytes = 0
         self._is_full = False
 
@@ -79,19 +84,16 @@ class _Round:
         for deadline, id_ in self._queue.leased.up_to(self.now, RECLAIMED_A_CALL):
             message = self._queue.messages[id_]
             assert message.lease is not None
-            consumer = message.lease.consumer.encode()
+            consumer = message.lease.consumer.rstrip(" ").encode()
             is_dead = self._reclaim(message, message.lease, crash_limit)
             self.reclaimed += (id_, consumer, self.now - deadline, int(is_dead))
 
     def _reclaim(self, message: StoredMessage, lease: Lease, crash_limit: int) -> bool:
-        counts = message.counted()
+        counts, flaw = message.counted(), message.flaw
         counts.crashes += 1
         self._queue.count("crashed", 1)
-        if message.is_lost:
-            self._queue.count("bytes", -lease.size)
-        if message.is_lost or counts.crashes >= crash_limit:
-            reason = BODY_LOST if message.is_lost else "poison"
-            self._queue.bury(message, message.size, reason, counts, message.errors, self.now)
+        if flaw or counts.crashes >= crash_limit:
+            self._queue.bury(message, lease.size, flaw or "poison", counts, message.errors, self.now)
             self.buried += 1
             return True
         self._queue.set_counts(message, counts)
@@ -103,8 +105,14 @@ class _Round:
         for priority in self._queue.priorities_in_use:
             if len(self.taken) < self._limit and not self._is_full:
                 due = self._queue.waiting[priority].up_to(self.now, self._limit - len(self.taken))
-                for message in self._that_fit([self._queue.messages[id_] for _, id_ in due]):
-                    self._take(message)
+                self._take_all(self._that_fit([self._queue.messages[id_] for _, id_ in due]))
+
+    def _take_all(self, candidates: list[StoredMessage]) -> None:
+        first = len(self.taken)
+        for message in candidates:
+            self._take(message)
+        if len(self.taken) > first:
+            self.lateness = max(self.lateness, self.now - self.taken[first].own_place)
 
     def _that_fit(self, candidates: list[StoredMessage]) -> list[StoredMessage]:
         """Cut off what exceeds the bytes of a call; the first message of a call always fits."""
@@ -119,11 +127,11 @@ class _Round:
         return candidates
 
     def _take(self, message: StoredMessage) -> None:
-        expiry = message.expiry
-        if message.is_lost:
-            self._queue.bury(message, 0, BODY_LOST, message.counted(), message.errors, self.now)
+        flaw = message.flaw
+        if flaw:
+            self._queue.bury_flawed(message, flaw, message.size, self.now)
             self.buried += 1
-        elif expiry is not None and expiry <= self.now:
+        elif (expiry := message.expiry) is not None and expiry <= self.now:
             self._queue.drop_expired(message)
         else:
             self.taken.append(message)
@@ -132,7 +140,7 @@ class _Round:
     def lease_out(self, lease_us: int, consumer: str) -> None:
         """Note who holds what was taken. The fence is the time of the claim: it grows with each one."""
         for message in self.taken:
-            flags = message.flags | (FLAG_TROUBLED if message.counts else 0)
+            flags = flags_of(message.intact) | (FLAG_TROUBLED if message.counts else 0)
             self._queue.move(message, "leased", self.now + lease_us)
             message.lease = Lease(self.now, message.size, flags, message.priority, consumer)
 

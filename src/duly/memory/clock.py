@@ -1,11 +1,13 @@
 """The clock of `memory://`: real time plus an offset that tests move. It wakes who waits when it is moved."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
 from typing import Final
 
 from duly.errors import UsageError
+from duly.memory import forks
 from duly.options import Seconds, checked_seconds
 
 Watcher = Callable[[], None]
@@ -20,6 +22,12 @@ class Clock:
         self._frozen_us: int | None = None
         self._watchers: list[Watcher] = []
         self._moves = 0
+        forks.renew(self)
+
+    def renew_after_fork(self) -> None:
+        """Begin anew in a child process: who held the lock or watches is not there."""
+        self._lock = threading.Lock()
+        self._watchers.clear()
 
     def now_us(self) -> int:
         """Tell the time, in microseconds since the epoch."""
@@ -81,7 +89,7 @@ class Clock:
 
     def unwatch(self, watcher: Watcher) -> None:
         """Undo `watch`."""
-        with self._lock:
+        with self._lock, contextlib.suppress(ValueError):  # a fork in between has undone it
             self._watchers.remove(watcher)
 
     def _now_us(self) -> int:

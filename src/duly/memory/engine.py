@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from duly._core.call import Call
 from duly._core.keys import QueueKeys, queue_of_key, queue_pattern
-from duly.memory import auditing, claiming, looking, sending, settling, steering, wire
+from duly.memory import auditing, claiming, forks, looking, sending, settling, steering, wire
 from duly.memory.calls import CallLog, ErrorReply, Kept
 from duly.memory.clock import Clock
 from duly.memory.state import QueueState
@@ -65,6 +65,7 @@ class Engine:
         self.clock = clock
         self._lock = threading.Lock()
         self._queues: dict[bytes, _Queue] = {}
+        forks.renew(self)
 
     def call(self, call: Call[Any], stream: bytes, sequence: int) -> Any:
         """Carry out a call and answer as a server does. Atomic; a repeat of a stream's last call is recognised."""
@@ -122,9 +123,22 @@ class Engine:
             waiter()
 
     def lose_body(self, keys: QueueKeys, id_: str) -> None:
-        """Remove a stored body behind everybody's back, for tests of what happens then."""
+        """Remove a stored record behind everybody's back, for tests of what happens then."""
         with self._lock:
             self._queue(keys).state.lose_body(id_.encode())
+
+    def damage(self, keys: QueueKeys, id_: str, record: bytes) -> None:
+        """Overwrite a stored record behind everybody's back; one without a flaw must keep all but its envelope."""
+        with self._lock:
+            self._queue(keys).state.damage(id_.encode(), record)
+
+    def renew_after_fork(self) -> None:
+        """Begin anew in a child process: who held the lock or waited for a token is not there."""
+        self._lock = threading.Lock()
+        for queue in self._queues.values():
+            queue.waiters.clear()
+            if queue.state.bodies:
+                queue.state.leave_token()  # one may have been taken for a waiter that had no turn yet
 
     def _queue(self, keys: QueueKeys) -> _Queue:
         queue = self._queues.get(keys.prefix)
@@ -139,7 +153,8 @@ class Engine:
         state.server_us = self.clock.now_us()
         server_ms = state.server_us // 1000
         state.dedup.lapse(server_ms)
-        if numbered is not None and queue.calls.is_answered(*numbered, server_ms):
+        renews = transition is sending.send
+        if numbered is not None and queue.calls.is_answered(*numbered, server_ms, renews=renews):
             return queue.calls.answer_again(numbered[0], state, server_ms)
         reply = transition(state, args)
         if not isinstance(reply, Kept):

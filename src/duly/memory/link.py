@@ -11,21 +11,35 @@ from typing import Final, Self, TypeVar
 
 from duly._core.call import Call
 from duly._core.keys import QueueKeys
+from duly.memory import forks
 from duly.memory.clock import clock
 from duly.memory.engine import Engine
 
 T = TypeVar("T")
 
-_named: Final[dict[str, Engine]] = {}
-_naming: Final = threading.Lock()
+
+class _Stores:
+    """The engines with a name, one a process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._engines: dict[str, Engine] = {}
+        forks.renew(self)
+
+    def named(self, name: str) -> Engine:
+        with self._lock:
+            return self._engines.setdefault(name, Engine(clock))
+
+    def renew_after_fork(self) -> None:
+        self._lock = threading.Lock()
+
+
+_stores: Final = _Stores()
 
 
 def engine_for(name: str) -> Engine:
     """Give the engine of `memory://name`, one a process; without a name, a new one that nobody shares."""
-    if not name:
-        return Engine(clock)
-    with _naming:
-        return _named.setdefault(name, Engine(clock))
+    return _stores.named(name) if name else Engine(clock)
 
 
 class MemoryLink:
@@ -38,6 +52,11 @@ class MemoryLink:
         self._sequence = 0
         # The moves of the clock that who uses a queue knows of: who waits after a later one must look again.
         self._moves_seen: dict[bytes, int] = {}
+        forks.renew(self)
+
+    def renew_after_fork(self) -> None:
+        """Begin anew in a child process: who held the lock is not there."""
+        self._lock = threading.Lock()
 
     def run(self, call: Call[T]) -> T:
         """Carry out a call."""

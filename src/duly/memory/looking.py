@@ -17,7 +17,7 @@ def _rows(message: StoredMessage) -> list[bytes]:
 def get(queue: QueueState, args: list[bytes]) -> list[Any]:
     """Show all that is known of one message."""
     message = queue.messages.get(args[1])
-    if message is None or (message.is_lost and message.place == "waiting"):  # its priority is lost, too
+    if message is None:
         return []
     return [queue.tick(), message.place.encode(), queue.holding(message).score(message.id), *_rows(message)]
 

@@ -4,45 +4,79 @@ import struct
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from duly._core.codec import FLAG_DEDUP, FLAG_TTL, Counts, Fault, Lease, Why, stamped
+from duly._core.codec import FLAG_DEDUP, FLAG_KEY, FLAG_TTL, Counts, Fault, Lease, Why, part_of, read_stamps, stamped
 
 Place = Literal["waiting", "leased", "dead", "done"]
 
+BODY_LOST: Final = "body lost"
+DAMAGED: Final = "damaged"
 STAMPS_SIZE: Final = len(stamped(0, 0, b""))
-_FLAGS_AT, _PRIORITY_AT, _OPTIONS_AT = 1, 2, 3
+HIGHEST_PRIORITY: Final = 9
+_FLAGS_AT, _PRIORITY_AT, _OPTIONS_AT = STAMPS_SIZE + 1, STAMPS_SIZE + 2, STAMPS_SIZE + 3
 _US: Final = struct.Struct("<d")
-_WINDOW: Final = struct.Struct("<dH")
+_LENGTH: Final = struct.Struct("<H")
 
 
 class Options(NamedTuple):
-    """What the flags of a part announce, as far as the engine needs it."""
+    """What the flags of a record announce, as far as the engine needs it."""
 
     ttl: int | None
     dedup_for: int
     dedup: bytes | None
 
 
-def flags_of(part: bytes) -> int:
+_NO_OPTIONS: Final = Options(None, 0, None)
+
+
+def flags_of(record: bytes) -> int:
     """Read the flags."""
-    return part[_FLAGS_AT]
+    return record[_FLAGS_AT]
 
 
-def priority_of(part: bytes) -> int:
+def priority_of(record: bytes) -> int:
     """Read the priority."""
-    return part[_PRIORITY_AT]
+    return record[_PRIORITY_AT]
 
 
-def options_of(part: bytes) -> Options:
-    """Read the options."""
-    flags, at = flags_of(part), _OPTIONS_AT
+def options_of(record: bytes) -> Options:
+    """Read the options; ValueError: the text ends before."""
+    flags, at = flags_of(record), _OPTIONS_AT
     ttl, dedup_for, dedup = None, 0, None
-    if flags & FLAG_TTL:
-        ttl = int(_US.unpack_from(part, at)[0])
-        at += _US.size
-    if flags & FLAG_DEDUP:
-        window, length = _WINDOW.unpack_from(part, at)
-        dedup_for, dedup = int(window), part[at + _WINDOW.size : at + _WINDOW.size + length]
+    if not flags:
+        return _NO_OPTIONS
+    try:
+        if flags & FLAG_TTL:
+            ttl = int(_US.unpack_from(record, at)[0])
+            at += _US.size
+        if flags & FLAG_DEDUP:
+            dedup_for = int(_US.unpack_from(record, at)[0])
+            dedup, at = _read_text(record, at + _US.size)
+        if flags & FLAG_KEY:
+            _read_text(record, at)
+    except struct.error as error:
+        raise ValueError("the options are cut off") from error
     return Options(ttl, dedup_for, dedup)
+
+
+def _read_text(record: bytes, at: int) -> tuple[bytes, int]:
+    (length,) = _LENGTH.unpack_from(record, at)
+    begin, end = at + _LENGTH.size, at + _LENGTH.size + length
+    if end > len(record):
+        raise ValueError("a text is cut off")
+    return record[begin:end], end
+
+
+def flaw_of(record: bytes | None) -> str | None:
+    """Say why a record cannot be delivered: somebody else removed or wrote it."""
+    if record is None:
+        return BODY_LOST
+    if len(record) <= _PRIORITY_AT or priority_of(record) > HIGHEST_PRIORITY:
+        return DAMAGED
+    try:
+        options_of(record)
+    except (ValueError, OverflowError):
+        return DAMAGED
+    return None
 
 
 @dataclass(slots=True, eq=False)
@@ -50,14 +84,11 @@ class StoredMessage:
     """What is stored of a message. Times are microseconds of the queue's clock."""
 
     id: bytes
-    part: bytes
-    sent: int
-    due: int
-    """As asked for: a retry or defer does not change it, so that a ttl is not prolonged."""
+    record: bytes | None
+    """None: somebody removed it behind our back."""
     priority: int
+    """Under which it waits, whatever became of the record."""
     place: Place = "waiting"
-    is_lost: bool = False
-    """Somebody removed the body behind our back."""
     counts: Counts | None = None
     """Absent until something goes wrong."""
     why: Why | None = None
@@ -68,17 +99,37 @@ class StoredMessage:
     @property
     def size(self) -> int:
         """Bytes of the record; 0 when it is lost."""
-        return 0 if self.is_lost else STAMPS_SIZE + len(self.part)
+        return 0 if self.record is None else len(self.record)
 
     @property
-    def flags(self) -> int:
-        """The flags that the sender set."""
-        return flags_of(self.part)
+    def held_size(self) -> int:
+        """Bytes that it counts among live ones while it is leased: those of the record that was handed out."""
+        return self.size if self.lease is None else self.lease.size
+
+    @property
+    def flaw(self) -> str | None:
+        """Why it cannot be delivered; None: it can."""
+        return flaw_of(self.record)
+
+    @property
+    def intact(self) -> bytes:
+        """The record of a message without a flaw."""
+        assert self.record is not None
+        return self.record
+
+    @property
+    def due(self) -> int:
+        """As asked for: a retry or defer does not change it, so that a ttl is not prolonged."""
+        return read_stamps(self.intact)[1]
+
+    def redate(self, due: int) -> None:
+        """Write the record anew, with another due time."""
+        self.record = stamped(read_stamps(self.intact)[0], due, part_of(self.intact))
 
     @property
     def expiry(self) -> int | None:
         """When it is over; None without a ttl."""
-        ttl = options_of(self.part).ttl
+        ttl = options_of(self.intact).ttl
         return None if ttl is None else self.due + ttl
 
     @property

@@ -1,31 +1,18 @@
 """New messages: send, and send_checked, which looks at what is there first."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from heapq import merge
 from math import inf
 from typing import Any, Final, NamedTuple
 
-from duly._core.codec import FLAG_OWN_ID, FLAG_REPLACE
+from duly._core.codec import FLAG_OWN_ID, FLAG_REPLACE, stamped
 from duly._core.replies import DUPLICATE, FULL, REPLACED
 from duly.memory.calls import Kept
-from duly.memory.message import STAMPS_SIZE, StoredMessage, flags_of, options_of, priority_of
+from duly.memory.message import Options, StoredMessage, flags_of, options_of, priority_of
 from duly.memory.state import QueueState
 
-_DROPPED_A_CALL: Final = 1000
+_DROPPED_BESIDE: Final = 100
 _FIRST_CHECKED: Final = 4
-
-
-class Incoming(NamedTuple):
-    """A message on its way in."""
-
-    id: bytes
-    part: bytes
-    when: bytes
-
-    @property
-    def size(self) -> int:
-        """Bytes of the record that it will be."""
-        return STAMPS_SIZE + len(self.part)
 
 
 def due_at(now: int, when: bytes) -> int:
@@ -36,33 +23,61 @@ def due_at(now: int, when: bytes) -> int:
     return now + us if when[:1] == b"+" else max(now, us)
 
 
+class _Incoming(NamedTuple):
+    """A message on its way in."""
+
+    id: bytes
+    part: bytes
+    when: bytes
+
+    def record_at(self, tick: int) -> tuple[int, bytes]:
+        """Write the record, and say when it is due."""
+        due = due_at(tick, self.when)
+        return due, stamped(tick, due, self.part)
+
+
+def _incoming(args: list[bytes]) -> list[_Incoming]:
+    return [_Incoming(*row) for row in zip(args[0::3], args[1::3], args[2::3], strict=True)]
+
+
 def send(queue: QueueState, args: list[bytes]) -> Kept:
     """Store messages that need no look at what is there."""
     messages = _incoming(args[1:])
-    now = queue.tick()
-    _store(queue, now, messages)
+    _store(queue, queue.tick(), messages)
     queue.count("sent", len(messages))
-    return Kept([now])
+    return Kept(1)
 
 
-def _incoming(args: list[bytes]) -> list[Incoming]:
-    return [Incoming(*row) for row in zip(args[0::3], args[1::3], args[2::3], strict=True)]
-
-
-def _store(queue: QueueState, now: int, messages: Sequence[Incoming]) -> None:
+def _store(queue: QueueState, now: int, messages: Sequence[_Incoming]) -> None:
     """Give each message its own tick of the clock and its place, and wake somebody if one is next."""
-    stored, earliest = [], inf
-    for tick, (id_, part, when) in enumerate(messages, now):
-        message = StoredMessage(id_, part, tick, due_at(tick, when), priority_of(part))
-        queue.add(message, message.due)
-        stored.append(message)
-        earliest = min(earliest, message.due)
+    priorities, earliest, size = set(), inf, 0
+    for tick, incoming in enumerate(messages, now):
+        due, record = incoming.record_at(tick)
+        message = StoredMessage(incoming.id, record, priority_of(record))
+        queue.add(message, due)
+        priorities.add(message.priority)
+        earliest = min(earliest, due)
+        size += len(record)
     queue.clock = now + len(messages) - 1
-    queue.count("bytes", sum(message.size for message in stored))
-    heads = (queue.waiting[message.priority].first_score() for message in stored)
-    is_next = earliest <= queue.clock or any(head is not None and head >= earliest for head in heads)
+    queue.count("bytes", size)
+    heads = (queue.waiting[priority].score_at(0) for priority in priorities)
+    is_next = earliest <= queue.clock or any(head >= earliest for head in heads)
     if is_next and queue.paused is None:
         queue.leave_token()
+
+
+class _Candidate(NamedTuple):
+    """A message for which there may be no room, or which may be there already."""
+
+    incoming: _Incoming
+    flags: int
+    options: Options
+    size: int
+
+
+def _candidate(incoming: _Incoming) -> _Candidate:
+    record = stamped(0, 0, incoming.part)
+    return _Candidate(incoming, flags_of(record), options_of(record), len(record))
 
 
 class _Admission:
@@ -74,25 +89,27 @@ class _Admission:
         self.length_left: float = inf
         self.bytes_left: float = inf
         if max_length >= 0:
-            self.length_left = max_length - (queue.bodies - len(queue.dead) - len(queue.done))
+            self.length_left = max_length - queue.count_live()
         if max_bytes >= 0:
             self.bytes_left = max_bytes - queue.stats.get("bytes", 0)
-        self.accepted: list[Incoming] = []
+        self.accepted: list[_Candidate] = []
         self.replaced: list[StoredMessage] = []
+        self.expired: dict[bytes, StoredMessage] = {}
+        """Past their ttl, not swept yet, and in the way of an id of the caller's own."""
         self.outcomes: list[tuple[int, int, bytes]] = []
-        self._index_of: dict[bytes, int] = {}
+        self.index_of: dict[bytes, int] = {}
         self._dedup_here: dict[bytes, bytes] = {}
 
-    def decide(self, position: int, message: Incoming, *, refuses: bool) -> None:
+    def decide(self, position: int, candidate: _Candidate, *, refuses: bool) -> None:
         """Accept a message, let it take the place of another, or refuse it."""
-        dedup = options_of(message.part).dedup
-        outcome, id_ = self._known_as(message, dedup)
+        outcome, id_ = self._known_as(candidate)
         if outcome == REPLACED:
-            self._accept_instead(message._replace(id=id_))
-        elif outcome is None and refuses and (self.length_left < 1 or self.bytes_left < message.size):
+            self._accept_instead(candidate._replace(incoming=candidate.incoming._replace(id=id_)))
+        elif outcome is None and refuses and (self.length_left < 1 or self.bytes_left < candidate.size):
             outcome = FULL
         elif outcome is None:
-            self._accept(message)
+            self._accept(candidate)
+        dedup = candidate.options.dedup
         if dedup is not None and outcome in (None, REPLACED):
             self._dedup_here[dedup] = id_
         if outcome is not None:
@@ -101,58 +118,64 @@ class _Admission:
     def oldest_to_drop(self, at_most: int) -> list[StoredMessage] | None:
         """Choose waiting messages that must go so that all fits, oldest due first; None: that is not enough."""
         dropped: list[StoredMessage] = []
-        oldest = self._oldest_first()
+        rows = [self._queue.waiting[priority].first(at_most) for priority in self._queue.priorities_in_use]
+        free = [[row for row in each if row[1] not in self.index_of] for each in rows]  # without those replaced
+        oldest = merge(*free, key=lambda row: row[0])
         while (self.length_left < 0 or self.bytes_left < 0) and len(dropped) < at_most:
-            message = next(oldest, None)
-            if message is None:
+            row = next(oldest, None)
+            if row is None:
                 return None
+            message = self._queue.messages[row[1]]
             self.length_left += 1
             self.bytes_left += message.size
             dropped.append(message)
         return dropped
 
-    def _oldest_first(self) -> Iterator[StoredMessage]:
-        for _, id_ in merge(*self._queue.all_waiting(), key=lambda row: row[0]):
-            if id_ not in self._index_of:  # not one that takes a new body
-                yield self._queue.messages[id_]
-
-    def _known_as(self, message: Incoming, dedup: bytes | None) -> tuple[int | None, bytes]:
+    def _known_as(self, candidate: _Candidate) -> tuple[int | None, bytes]:
         """Tell what a message is: new, or an outcome and the id that it is about."""
-        flags = flags_of(message.part)
+        id_, dedup = candidate.incoming.id, candidate.options.dedup
         first = None if dedup is None else self._dedup_here.get(dedup) or self._queue.dedup.first(dedup, self._now)
-        if first is not None and not flags & FLAG_REPLACE:
+        if first is not None and not candidate.flags & FLAG_REPLACE:
             return DUPLICATE, first
-        if first is not None and (first in self._index_of or self._waiting(first) is not None):
+        if first is not None and (first in self.index_of or self._can_be_replaced(first)):
             return REPLACED, first
-        if flags & FLAG_OWN_ID and (message.id in self._index_of or self._is_kept(message.id)):
-            return DUPLICATE, message.id
-        return None, message.id
+        if candidate.flags & FLAG_OWN_ID and (id_ in self.index_of or self._is_kept(id_)):
+            return DUPLICATE, id_
+        return None, id_
 
-    def _waiting(self, id_: bytes) -> StoredMessage | None:
+    def _can_be_replaced(self, id_: bytes) -> bool:
         message = self._queue.messages.get(id_)
-        return message if message and message.place == "waiting" and not message.is_lost else None
+        return message is not None and message.place == "waiting" and not message.flaw
 
     def _is_kept(self, id_: bytes) -> bool:
+        """Tell whether an id is in the queue. Finished ones are not, nor is one past its ttl."""
         message = self._queue.messages.get(id_)
-        return message is not None and (message.place == "dead" if message.is_lost else message.place != "done")
+        if message is None or message.place == "done":
+            return False
+        if message.place == "waiting" and not message.flaw:
+            expiry = message.expiry
+            if expiry is not None and expiry <= self._now:
+                self.expired[id_] = message
+                return False
+        return True
 
-    def _accept(self, message: Incoming) -> None:
-        self._index_of[message.id] = len(self.accepted)
-        self.accepted.append(message)
+    def _accept(self, candidate: _Candidate) -> None:
+        self.index_of[candidate.incoming.id] = len(self.accepted)
+        self.accepted.append(candidate)
         self.length_left -= 1
-        self.bytes_left -= message.size
+        self.bytes_left -= candidate.size
 
-    def _accept_instead(self, message: Incoming) -> None:
-        index = self._index_of.get(message.id)
+    def _accept_instead(self, candidate: _Candidate) -> None:
+        index = self.index_of.get(candidate.incoming.id)
         if index is not None:  # of one in this call
-            self.bytes_left += self.accepted[index].size - message.size
-            self.accepted[index] = message
+            self.bytes_left += self.accepted[index].size - candidate.size
+            self.accepted[index] = candidate
             return
-        old = self._queue.messages[message.id]
+        old = self._queue.messages[candidate.incoming.id]
         self.replaced.append(old)
         self.length_left += 1
         self.bytes_left += old.size
-        self._accept(message)
+        self._accept(candidate)
 
 
 def send_checked(queue: QueueState, args: list[bytes]) -> Any:
@@ -165,20 +188,26 @@ def send_checked(queue: QueueState, args: list[bytes]) -> Any:
         queue.expire_some(now)
     admission = _Admission(queue, now, max_length, max_bytes)
     for position, message in enumerate(messages, 1):
-        admission.decide(position, message, refuses=on_full != b"drop")
+        admission.decide(position, _candidate(message), refuses=on_full != b"drop")
     if on_full == b"all" and any(outcome == FULL for _, outcome, _ in admission.outcomes):
-        return _all_refused(now, messages)
-    dropped = admission.oldest_to_drop(_DROPPED_A_CALL + len(messages)) if on_full == b"drop" else []
+        return _all_refused(now, messages, admission)
+    dropped = admission.oldest_to_drop(len(messages) + _DROPPED_BESIDE) if on_full == b"drop" else []
     if dropped is None:
-        return _all_refused(now, messages)
+        return _all_refused(now, messages, admission)
     _write(queue, now, admission, dropped)
     return Kept([now, *(value for row in admission.outcomes for value in row)])
 
 
-def _all_refused(now: int, messages: Sequence[Incoming]) -> list[Any]:
+def _all_refused(now: int, messages: Sequence[_Incoming], admission: _Admission) -> list[Any]:
+    """Answer that nothing is stored: what is known keeps its answer, everything else found no room."""
+    known = {
+        position: id_
+        for position, outcome, id_ in admission.outcomes
+        if outcome == DUPLICATE and id_ not in admission.index_of
+    }
     reply: list[Any] = [now]
     for position, message in enumerate(messages, 1):
-        reply += (position, FULL, message.id)
+        reply += (position, DUPLICATE, known[position]) if position in known else (position, FULL, message.id)
     return reply
 
 
@@ -188,12 +217,14 @@ def _write(queue: QueueState, now: int, admission: _Admission, dropped: Sequence
         queue.forget(message)
         queue.count("bytes", -message.size)
         queue.count("dropped", 1)
+    for message in admission.expired.values():
+        queue.drop_expired(message)
     for message in admission.replaced:
         queue.forget(message)
         queue.count("bytes", -message.size)
     _make_room_in_done(queue, admission.accepted)
     if admission.accepted:
-        _store(queue, now, admission.accepted)
+        _store(queue, now, [candidate.incoming for candidate in admission.accepted])
         if len(admission.accepted) > len(admission.replaced):
             queue.count("sent", len(admission.accepted) - len(admission.replaced))
         _open_windows(queue, now, admission.accepted)
@@ -203,21 +234,21 @@ def _write(queue: QueueState, now: int, admission: _Admission, dropped: Sequence
             queue.count(counter, total)
 
 
-def _make_room_in_done(queue: QueueState, accepted: Sequence[Incoming]) -> None:
+def _make_room_in_done(queue: QueueState, accepted: Sequence[_Candidate]) -> None:
     """Let go of finished messages whose ids are used again."""
-    for message in accepted:
-        finished = queue.messages.get(message.id)
+    for candidate in accepted:
+        finished = queue.messages.get(candidate.incoming.id)
         if finished is not None and finished.place == "done":
             queue.count("done_bytes", -finished.size)
             queue.count("done_trimmed", 1)
             queue.forget(finished)
 
 
-def _open_windows(queue: QueueState, now: int, accepted: Sequence[Incoming]) -> None:
+def _open_windows(queue: QueueState, now: int, accepted: Sequence[_Candidate]) -> None:
     windows = 0
-    for message in accepted:
-        options = options_of(message.part)
+    for candidate in accepted:
+        options = candidate.options
         if options.dedup is not None:
-            queue.dedup.open(options.dedup, message.id, now, options.dedup_for, queue.server_us // 1000)
+            queue.dedup.open(options.dedup, candidate.incoming.id, now, options.dedup_for, queue.server_us // 1000)
             windows += 1
     queue.dedup.sweep(now, 2 * windows)

@@ -6,10 +6,10 @@ Each checks the fence first: a stale one changes nothing (I5).
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from duly._core.codec import Counts, Fault, Lease, Why
-from duly.memory.calls import Kept
+from duly._core.codec import Counts, Fault, Lease, Why, part_of, stamped
+from duly.memory.calls import ErrorReply, Kept
 from duly.memory.message import StoredMessage
-from duly.memory.state import BODY_LOST, LARGE, Keep, QueueState
+from duly.memory.state import LARGE, Keep, QueueState
 
 ERRORS_KEPT: Final = 5
 
@@ -49,13 +49,7 @@ def ack(queue: QueueState, args: list[bytes]) -> Any:
         return lost
     size = sum(each.lease.size for each in held)
     if keeps:
-        now = queue.tick()
-        for each in held:
-            each.message.why = None
-            queue.set_counts(each.message, None)
-            queue.move(each.message, "done", now)
-        queue.count("done_bytes", size)
-        queue.trim(queue.done, "done", keep, now, len(held))
+        _keep_finished(queue, [each.message for each in held], keep)
     else:
         for each in held:
             queue.forget(each.message)
@@ -63,6 +57,21 @@ def ack(queue: QueueState, args: list[bytes]) -> Any:
     queue.count("bytes", -size)
     queue.take_token_if_empty()
     return Kept(lost)
+
+
+def _keep_finished(queue: QueueState, messages: list[StoredMessage], keep: Keep) -> None:
+    now, size = queue.tick(), 0
+    for message in messages:
+        if not message.record:  # a body that is lost is not kept
+            queue.forget(message)
+            continue
+        message.why = None
+        queue.set_counts(message, None)
+        queue.move(message, "done", now)
+        size += message.size
+    queue.clock = now
+    queue.count("done_bytes", size)
+    queue.trim(queue.done, "done", keep, now, len(messages))
 
 
 _Back = Callable[[QueueState, _Held, Counts, int], int]
@@ -76,13 +85,14 @@ def _giving_back(stride: int, counter: str, back: _Back) -> Callable[[QueueState
         held, lost = _sorted_by_holding(queue, args[1:], stride)
         if not held:
             return lost
+        _check_digits(held, args[0].decode())
         now = queue.tick()
         for tick, each in enumerate(held, now):
-            counts = each.message.counted()
-            if each.message.is_lost:  # it cannot be delivered again: a dead letter
-                queue.count("bytes", -each.lease.size)
-                queue.bury(each.message, 0, BODY_LOST, counts, each.message.errors, now)
+            flaw = each.message.flaw
+            if flaw:  # it cannot be delivered again: a dead letter
+                queue.bury_flawed(each.message, flaw, each.lease.size, now)
                 continue
+            counts = each.message.counted()
             due = back(queue, each, counts, tick)
             is_troubled = counts.failures + counts.crashes + counts.defers + counts.releases > 0
             queue.set_counts(each.message, counts if is_troubled else None)
@@ -93,6 +103,12 @@ def _giving_back(stride: int, counter: str, back: _Back) -> Callable[[QueueState
         return Kept(lost)
 
     return settle
+
+
+def _check_digits(held: list[_Held], digits: str) -> None:
+    for message, lease, _ in held:
+        if str(lease.priority) not in digits:
+            raise ErrorReply(f"ERR message {message.id.decode()} has a priority that is not in {digits}")
 
 
 def _retry(_: QueueState, held: _Held, counts: Counts, tick: int) -> int:
@@ -107,7 +123,7 @@ def _retry(_: QueueState, held: _Held, counts: Counts, tick: int) -> int:
 
 def _with_error(held: _Held, counts: Counts, tick: int, error: bytes, traceback: bytes) -> list[Fault]:
     attempt = counts.failures + counts.crashes + 1
-    fault = Fault(tick, attempt, held.lease.consumer, error.decode(), traceback.decode())
+    fault = Fault(tick, attempt, held.lease.consumer.rstrip(" "), error.decode(), traceback.decode())
     return [*held.message.errors, fault][-ERRORS_KEPT:]
 
 
@@ -124,13 +140,12 @@ def _release(_: QueueState, held: _Held, counts: Counts, _tick: int) -> int:
 
 def _recycle(queue: QueueState, held: _Held, counts: Counts, tick: int) -> int:
     message, (delay, part) = held.message, held.rest
-    old_size = message.size
-    message.sent, message.due = tick, tick + int(delay)
-    message.part = part or message.part
+    old = message.intact
+    message.record = stamped(tick, tick + int(delay), part or part_of(old))
     message.why = None
     queue.has_large = queue.has_large or message.size > LARGE
-    if message.size != old_size:
-        queue.count("bytes", message.size - old_size)
+    if message.size != len(old):
+        queue.count("bytes", message.size - len(old))
     counts.failures = counts.crashes = counts.defers = counts.releases = counts.due = 0
     return message.due
 
@@ -155,6 +170,8 @@ def reject(queue: QueueState, args: list[bytes]) -> Any:
         counts.failures += failed == b"1"
         queue.bury(each.message, each.lease.size, reason.decode(), counts, errors, now)
     queue.trim(queue.dead, "dead", Keep(*map(int, args[:3])), now, len(held))
+    queue.clock = now
+    queue.take_token_if_empty()
     return Kept(lost)
 
 
@@ -169,6 +186,7 @@ def extend(queue: QueueState, args: list[bytes]) -> Any:
         deadline = now + int(lease_us)
         is_earlier = is_earlier or deadline < (queue.leased.score(message.id) or 0)
         queue.leased.put(message.id, deadline)
+    queue.clock = now
     if is_earlier:
         queue.leave_token()  # a lease made shorter is a deadline that nobody watches yet
     return Kept(lost)

@@ -4,16 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from duly._core.codec import Counts, Fault, Why
+from duly._core.codec import Counts, Fault, Why, read_stamps
 from duly.memory.dedup import DedupWindows
-from duly.memory.message import Place, StoredMessage, options_of
+from duly.memory.message import BODY_LOST, HIGHEST_PRIORITY, Place, StoredMessage, flags_of, flaw_of, options_of, priority_of
 from duly.memory.ordered import ScoredIds
 
 EXPIRED_A_CALL: Final = 100
 TRIMMED_BESIDE: Final = 100
 LARGE: Final = 4096
-PRIORITIES: Final = range(10)
-BODY_LOST: Final = "body lost"
+PRIORITIES: Final = range(HIGHEST_PRIORITY + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class QueueState:
     @property
     def is_known(self) -> bool:
         """Whether the queue was used: something that outlives its messages is stored."""
-        return self.clock is not None or self.paused is not None
+        return self.clock is not None or self.paused is not None or bool(self.stats)
 
     @property
     def priorities_in_use(self) -> list[int]:
@@ -99,9 +98,13 @@ class QueueState:
         return {"leased": self.leased, "dead": self.dead, "done": self.done}[place]
 
     def all_waiting(self) -> Iterator[ScoredIds]:
-        """Go through what waits, one set a priority, in the order in which the scripts do."""
-        for priority in (*PRIORITIES[1:], PRIORITIES[0]):
+        """Go through what waits, one set a priority, highest first."""
+        for priority in reversed(PRIORITIES):
             yield self.waiting[priority]
+
+    def count_live(self) -> int:
+        """Count what waits or is leased, with a body or without."""
+        return len(self.leased) + sum(map(len, self.waiting.values()))
 
     def add(self, message: StoredMessage, due: int) -> None:
         """Take a new message in; one of the same id makes room."""
@@ -135,33 +138,48 @@ class QueueState:
         """Remove a message with all that belongs to it. The caller counts why."""
         self.holding(message).remove(message.id)
         self.expires.remove(message.id)
-        self.lost_bodies -= message.is_lost
+        self.lost_bodies -= message.record is None
         self.troubled -= message.counts is not None
         del self.messages[message.id]
 
     def free_dedup(self, message: StoredMessage) -> None:
         """Give the dedup value of a message back."""
-        dedup = None if message.is_lost else options_of(message.part).dedup
+        dedup = None if message.flaw else options_of(message.intact).dedup
         if dedup is not None:
             self.dedup.free(dedup, message.id)
 
     def lose_body(self, id_: bytes) -> None:
-        """Remove a body behind everybody's back."""
+        """Remove a record behind everybody's back."""
         message = self.messages[id_]
-        self.lost_bodies += not message.is_lost
-        message.is_lost = True
+        self.lost_bodies += message.record is not None
+        message.record = None
+
+    def damage(self, id_: bytes, record: bytes) -> None:
+        """Overwrite a record behind everybody's back: with a flaw, or only behind the options."""
+        message = self.messages[id_]
+        if not flaw_of(record) and (message.flaw or not _have_one_head(record, message.intact)):
+            raise ValueError("a record that can be delivered must keep its stamps, flags, priority and options")
+        self.lost_bodies -= message.record is None
+        message.record = record
 
     def bury(
         self, message: StoredMessage, size: int, reason: str, counts: Counts, errors: list[Fault], now: int
     ) -> None:
-        """Make a message dead. `size` is 0 when its body is lost."""
-        message.why = Why(reason, counts.failures, counts.crashes, counts.defers, counts.releases, errors)
+        """Make a message dead. `size` is what it counts in `bytes`; without a record the reason is that."""
+        is_lost = message.record is None
+        message.why = Why(
+            BODY_LOST if is_lost else reason, counts.failures, counts.crashes, counts.defers, counts.releases, errors
+        )
         self.set_counts(message, None)
         self.move(message, "dead", now)
         self.count("buried", 1)
-        if size > 0:
-            self.count("bytes", -size)
-            self.count("dead_bytes", size)
+        self.count("bytes", -size)
+        if not is_lost:
+            self.count("dead_bytes", message.size)
+
+    def bury_flawed(self, message: StoredMessage, flaw: str, size: int, now: int) -> None:
+        """Make a message dead that cannot be delivered."""
+        self.bury(message, size, flaw, message.counted(), message.errors, now)
 
     def drop_expired(self, message: StoredMessage) -> None:
         """End a message that is past its ttl."""
@@ -170,10 +188,10 @@ class QueueState:
         self.count("expired", 1)
 
     def expire_some(self, now: int) -> None:
-        """Drop what is past its ttl, a bounded number."""
+        """Drop what is past its ttl, a bounded number. A flawed message is left to the claim that meets it."""
         for _, id_ in self.expires.up_to(now, EXPIRED_A_CALL):
             message = self.messages[id_]
-            if message.is_lost:
+            if message.flaw:
                 self.expires.remove(id_)
             else:
                 self.drop_expired(message)
@@ -194,3 +212,10 @@ class QueueState:
         if trimmed:
             self.count(counter, trimmed)
             self.count(bytes_counter, -freed)
+
+
+def _have_one_head(a: bytes, b: bytes) -> bool:
+    """Tell whether two records differ only behind what the engine reads."""
+    return (read_stamps(a), flags_of(a), priority_of(a), options_of(a)) == (
+        read_stamps(b), flags_of(b), priority_of(b), options_of(b),
+    )  # fmt: skip

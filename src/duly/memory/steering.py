@@ -13,12 +13,12 @@ _LOOKED_PAST: Final = 999
 def cancel(queue: QueueState, args: list[bytes]) -> Any:
     """End a message, wherever it is; a finished one is over already."""
     message = queue.messages.get(args[1])
-    if message is None or message.place == "done" or (message.is_lost and message.place == "waiting"):
+    if message is None or message.place == "done":
         return 0
+    size = message.held_size
     queue.free_dedup(message)
     queue.forget(message)
-    if not message.is_lost:
-        queue.count("dead_bytes" if message.place == "dead" else "bytes", -message.size)
+    queue.count("dead_bytes" if message.place == "dead" else "bytes", -size)
     queue.count("cancelled", 1)
     queue.take_token_if_empty()
     return Kept(1)
@@ -27,13 +27,13 @@ def cancel(queue: QueueState, args: list[bytes]) -> Any:
 def reschedule(queue: QueueState, args: list[bytes]) -> Any:
     """Give a waiting message another due time; its ttl counts from there."""
     message, when = queue.messages.get(args[1]), args[2]
-    if message is None or message.place != "waiting" or message.is_lost:
+    if message is None or message.place != "waiting" or message.flaw:
         return 0
     now, due = queue.tick(), queue.waiting[message.priority].score(message.id)
     assert due is not None
     if when == b"0" and due <= now:
         return 1
-    message.due = due_at(now, when)
+    message.redate(due_at(now, when))
     if message.counts:
         message.counts.due = 0
     queue.wait(message, message.due)
@@ -43,13 +43,13 @@ def reschedule(queue: QueueState, args: list[bytes]) -> Any:
 
 
 def redrive(queue: QueueState, args: list[bytes]) -> Any:
-    """Put dead letters back to work, oldest first, as new. One whose body was lost stays."""
-    limit = int(args[1])
+    """Put dead letters back to work, oldest first, as new. One whose record is flawed stays."""
+    limit, now = int(args[1]), queue.tick()
     looked_at = [queue.messages[id_] for _, id_ in queue.dead.first(limit + 1 + _LOOKED_PAST)]
-    redriven = [message for message in looked_at if not message.is_lost][:limit]
+    redriven = [message for message in looked_at if not message.flaw][:limit]
     for message in redriven:
         if message.expiry is not None:
-            message.due = queue.tick()  # its ttl may long be over: it counts from now
+            message.redate(now)  # its ttl may long be over: it counts from now
         message.why = None
         queue.wait(message, message.due)
     left = len(queue.dead)
@@ -59,6 +59,7 @@ def redrive(queue: QueueState, args: list[bytes]) -> Any:
     queue.count("redriven", len(redriven))
     queue.count("bytes", size)
     queue.count("dead_bytes", -size)
+    queue.clock = now
     queue.leave_token()
     return Kept([len(redriven), left])
 
@@ -119,7 +120,7 @@ def delete(queue: QueueState, _args: list[bytes]) -> int:
     things = [
         queue.bodies, queue.leased, queue.leased, queue.troubled,
         any(each.why for each in messages), queue.expires, queue.dead, queue.done, queue.dedup, queue.dedup,
-        queue.has_token, queue.stats, queue.is_known, *queue.waiting.values(),
+        queue.has_token, queue.is_known, *queue.waiting.values(),
     ]  # fmt: skip
     count = sum(map(bool, things))
     queue.clear()

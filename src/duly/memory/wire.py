@@ -7,7 +7,6 @@ from typing import Final
 import msgspec
 
 from duly._core.call import Arg
-from duly._core.codec import stamped
 from duly.memory.message import StoredMessage
 
 _LEASE: Final = struct.Struct("<dIBB")
@@ -22,7 +21,7 @@ def arguments(args: Sequence[Arg]) -> list[bytes]:
 
 def record(message: StoredMessage) -> bytes:
     """Write the record; a lost one is empty."""
-    return b"" if message.is_lost else stamped(message.sent, message.due, message.part)
+    return message.record or b""
 
 
 def counts(message: StoredMessage) -> bytes:
