@@ -99,7 +99,9 @@ class ServerPlace:
 
     def corrupt(self, queue: str, command: str, key: str, *arguments: str) -> None:
         """Write to a key of a queue as a stranger might."""
-        self._client.execute_command(command, f"duly:{{{queue}}}:{key}", *arguments)
+        self._client.execute_command(  # type: ignore[no-untyped-call]
+            command, f"duly:{{{queue}}}:{key}", *arguments
+        )
 
     def close(self) -> None:
         self._client.close()

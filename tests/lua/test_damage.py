@@ -48,7 +48,7 @@ def test_an_audit_goes_on_over_a_damaged_record(queue: Queue, damage: bytes, rep
     queue.send("a", "b")
     _damage(queue, "a", damage)
     for source in ops.AUDITED:
-        queue.call(ops.audit_step(queue.keys, source, "0", repair))
+        queue.call(ops.audit_step(queue.keys, source, "0", repair=repair))
     assert len(queue.dump().places("a")) == 1
 
 

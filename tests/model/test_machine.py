@@ -9,7 +9,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.binaries import Kind
 from tests.model.machine import machine_in, started_world
 
-EXAMPLES = int(os.environ.get("DULY_MODEL_EXAMPLES", "600"))
+EXAMPLES = int(os.environ.get("DULY_MODEL_EXAMPLES", "400"))
 STEPS = 50
 
 
@@ -20,7 +20,7 @@ def test_the_real_scripts_and_the_memory_engine_agree_and_keep_every_invariant(k
         run_state_machine_as_test(
             machine_in(world),
             settings=settings(
-                max_examples=EXAMPLES if kind == "valkey" else EXAMPLES // 2,
+                max_examples=EXAMPLES if kind == "valkey" else EXAMPLES // 4,
                 stateful_step_count=STEPS,
                 deadline=None,
                 # The same histories every time, so that a failure is one for everybody. To look further:

@@ -92,7 +92,7 @@ class Queue:
         return [message.id for message in page], is_last
 
     def audit(self, *, repair: bool = False) -> list[str]:
-        steps = [self.run(ops.audit_step(self.keys, source, "0", repair)) for source in ops.AUDITED]
+        steps = [self.run(ops.audit_step(self.keys, source, "0", repair=repair)) for source in ops.AUDITED]
         assert {step.cursor for step in steps} == {"0"}
         return sorted({fault.what for step in steps for fault in step.faults})
 

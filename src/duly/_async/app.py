@@ -51,7 +51,7 @@ class AsyncDuly:
         self._renewer_link: Any = None
         self._is_twin = False
         # --- sync only
-        # | self._aio: "AsyncDuly | None" = None
+        # | self._aio: AsyncDuly | None = None
         # --- end
         _apps.add(self)
 
@@ -80,7 +80,7 @@ class AsyncDuly:
 
     # --- sync only
     # | @property
-    # | def aio(self) -> "AsyncDuly":
+    # | def aio(self) -> AsyncDuly:
     # |     """The async twin of this app: same server, same definitions."""
     # |     if self._aio is None:
     # |         self._aio = twin_of(self)

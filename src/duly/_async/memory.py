@@ -12,10 +12,6 @@ from duly.memory.link import engine_for
 from duly.options import Durable
 
 T = TypeVar("T")
-# --- sync only
-# | if TYPE_CHECKING:
-# |     from duly._async.memory import AsyncMemoryLink
-# --- end
 
 
 class AsyncMemoryLink:
@@ -32,7 +28,7 @@ class AsyncMemoryLink:
         return cls(engine_for(name))
 
     # --- sync only
-    # | def twin(self) -> "AsyncMemoryLink":
+    # | def twin(self) -> object:
     # |     """Open the same store for asyncio."""
     # |     from duly._async.memory import AsyncMemoryLink
     # |

@@ -9,14 +9,18 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, ParamSpec, TypeVar
 
-import hiredis
-from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
+from hiredis import pack_command
+from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from duly._core.address import Kind
 from duly._core.call import Arg
+
+packed: Final[Callable[[tuple[Arg, ...]], bytes]] = pack_command  # type: ignore[assignment]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -25,12 +29,15 @@ Gate = asyncio.Semaphore
 sleep = asyncio.sleep
 in_thread = asyncio.to_thread
 
-_KINDS: Final[Mapping[Kind, type[AbstractConnection]]] = {
+_KINDS: Final[Mapping[Kind, Any]] = {
     "tcp": Connection,
     "tls": SSLConnection,
     "unix": UnixDomainSocketConnection,
     "embedded": UnixDomainSocketConnection,
 }
+UNREACHABLE: Final = (RedisConnectionError, RedisTimeoutError, OSError)
+"""What a wire raises when the server cannot be reached or does not answer."""
+
 CONNECT_TIMEOUT: Final = 5.0
 REPLY_TIMEOUT: Final = 5.0
 """Seconds that a server may take for an answer. All scripts are bounded: one that takes longer is stuck."""
@@ -102,7 +109,7 @@ class AsyncWire:
         """Send a command and read its reply."""
         try:
             async with asyncio.timeout(timeout):
-                await self._connection.send_packed_command(hiredis.pack_command(tuple(command)), check_health=False)
+                await self._connection.send_packed_command(packed(tuple(command)), check_health=False)
                 return await self._connection.read_response()
         except ResponseError:
             raise  # an answer, read to its end
@@ -112,7 +119,7 @@ class AsyncWire:
 
     async def begin(self, command: list[Arg]) -> None:
         """Send a command whose reply may take long."""
-        await self._connection.send_packed_command(hiredis.pack_command(tuple(command)), check_health=False)
+        await self._connection.send_packed_command(packed(tuple(command)), check_health=False)
         self._reading = asyncio.create_task(self._connection.read_response())
 
     async def poll(self, seconds: float) -> bool:

@@ -39,6 +39,11 @@ class Call(Generic[T]):
         self.digits = digits
         self.writes = script.keys[0] == "call"
 
+    @property
+    def title(self) -> str:
+        """What this is, for people."""
+        return f"{self.script.name} on queue {self.keys.name!r}"
+
     def command(self, verb: bytes, code: str | bytes, stream: bytes, sequence: int) -> list[Arg]:
         """Spell the call out: EVALSHA with the hash, or EVAL with the text."""
         keys = self.keys.of_script(self.script, self.digits)

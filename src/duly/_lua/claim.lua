@@ -255,6 +255,7 @@ if #ids == 0 then
   if #ran_out > 0 then
     remember(META, now)
   end
+  answer(CALL, sequence, { 0, {} }) -- or a late copy of this call would take messages for nobody
   return { state, now, next_us, 0, {}, {}, {}, reclaimed }
 end
 

@@ -79,8 +79,9 @@ local purged, left, freed = 0, 0, 0
 for _, place in ipairs(places) do
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', place, from, to, 'LIMIT', 0, limit - purged)) do
     local record = redis.call('HGET', keys.msgs, id)
+    local lease = state == 'leased' and redis.call('HGET', keys.leases, id)
     free_dedup(keys, id, record)
-    freed = freed + (record and #record or 0)
+    freed = freed + (lease and read_lease(lease).size or record and #record or 0)
     if state == 'leased' then
       remove_leased(place, { id })
       redis.call('HDEL', keys.leases, id)

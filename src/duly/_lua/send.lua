@@ -24,8 +24,13 @@ local CALL_KEPT_MS, STORED = 3600000, '\1' -- the reply 1, packed
 local LARGE = 4096 -- see lib/large.lua
 local PLUS = 43
 
--- As in lib/call.lua, in one step: the reply is known beforehand. A full server refuses this first write.
-local before = redis.call('SET', CALL, sequence .. STORED, 'PX', CALL_KEPT_MS, 'GET')
+-- As in lib/call.lua, in one step: the reply is known beforehand. A full server refuses this first write;
+-- then a repeat is still answered.
+local before = redis.pcall('SET', CALL, sequence .. STORED, 'PX', CALL_KEPT_MS, 'GET')
+if before and type(before) == 'table' then
+  local stored = redis.call('GET', CALL)
+  return stored and string.sub(stored, 1, 8) == sequence and 1 or before
+end
 if before then
   local last, this = struct.unpack('<d', before), struct.unpack('<d', sequence)
   if this <= last then

@@ -48,7 +48,7 @@ class Duly:
         self._renewer = Renewer(self._run_for_renewer)
         self._renewer_link: Any = None
         self._is_twin = False
-        self._aio: "AsyncDuly | None" = None
+        self._aio: AsyncDuly | None = None
         _apps.add(self)
 
     def __repr__(self) -> str:
@@ -75,7 +75,7 @@ class Duly:
         return found
 
     @property
-    def aio(self) -> "AsyncDuly":
+    def aio(self) -> AsyncDuly:
         """The async twin of this app: same server, same definitions."""
         if self._aio is None:
             self._aio = twin_of(self)

@@ -6,75 +6,44 @@ often it is sent, so the server does it once (I6).
 """
 
 import logging
-import os
 import random
-import secrets
-import socket
-import threading
 import time
-import weakref
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, RedisError, ResponseError
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from duly._core import keys as key_names
-from duly._core import ops, patience, replies
+from duly._core import patience, replies
 from duly._core.address import Address
 from duly._core.call import Arg, Call
-from duly._core.keys import QueueKeys
-from duly._core.server import check_server, is_unknown_command, read_info
-from duly._sync.wire import REPLY_TIMEOUT, Gate, Wire, in_background, in_thread, sleep, uninterrupted
+from duly._core.keys import QueueKeys, queue_of_key, queue_pattern
+from duly._sync.connections import Connections, Slot
+from duly._sync.durability import missing_for
+from duly._sync.waiter import Waiter
+from duly._sync.wire import UNREACHABLE, sleep, uninterrupted
 from duly.errors import QueueFull, ServerError, Unavailable
 from duly.options import Durable
 
-if TYPE_CHECKING:
-    from duly.embedded import EmbeddedServer
-
 T = TypeVar("T")
-U = TypeVar("U")
 
 _LOG: Final = logging.getLogger("duly")
-_MAX_CONNECTIONS: Final = 32
-_DURABLE_MS: Final = 5000
-_UNREACHABLE: Final = (RedisConnectionError, RedisTimeoutError, OSError)
 _REFUSED: Final = (AuthenticationError, AuthorizationError, NoPermissionError)
-
-_links: Final[weakref.WeakSet["Link"]] = weakref.WeakSet()
-
-
-class _Slot:
-    """One connection and its stream of calls: one call outstanding, numbered."""
-
-    __slots__ = ("sequence", "stream", "wire")
-
-    def __init__(self, wire: Wire) -> None:
-        self.wire = wire
-        self.stream = secrets.token_hex(8).encode()
-        self.sequence = 0
 
 
 class Link:
-    """All connections of one app to one server. May be shared by tasks; survives a fork."""
+    """Carries calls to one server. May be shared by tasks; survives a fork."""
 
     def __init__(self, address: Address, *, patience: float, allow_eviction: bool) -> None:
-        self._address = address
+        self._shown = address.shown
         self._patience = patience
-        self._allow_eviction = allow_eviction
-        self._start_anew()
-        _links.add(self)
-
-    def _start_anew(self) -> None:
-        """Own no connection: at the beginning, and in a child process, where the old ones are the parent's."""
-        self._gate = Gate(_MAX_CONNECTIONS)
-        self._free: list[_Slot] = []
-        self._waiters: list[Wire] = []
-        self._server: EmbeddedServer | None = None
-        self._is_checked = False
+        self._connections = Connections(address, allow_eviction=allow_eviction)
+        self._waiter = Waiter(self._connections, self._carry)
         self._is_down = False
-        self._opening = threading.Lock()
-        self.consumer = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+
+    @property
+    def consumer(self) -> str:
+        """The name under which this process holds leases."""
+        return self._connections.consumer
 
     def run(self, call: Call[T]) -> T:
         """Carry a call to the server and read its answer. A cancelled caller does not cut it off."""
@@ -86,285 +55,119 @@ class Link:
 
     def run_durably(self, call: Call[T], durable: Durable) -> tuple[T, str]:
         """Carry a call and wait until it is as durable as asked; the text says why it is not."""
-        unconfirmed: list[str] = []
-        reply = uninterrupted(self._carry(call, durable, unconfirmed))
-        return call.decode(reply), unconfirmed[-1] if unconfirmed else ""
 
-    def _carry(self, call: Call[Any], durable: Durable = None, unconfirmed: list[str] | None = None) -> Any:
-        """Send a call until it is answered, or patience is over."""
-        with self._gate:
-            slot = self._take_slot()
+        def ask(slot: Slot) -> tuple[Any, str]:
+            # When the connection breaks in between, the call is repeated too: WAIT counts what its own
+            # connection wrote, and a recognised repeat writes.
+            return self._ask(slot, call), missing_for(slot.wire, durable)
+
+        reply, missing = uninterrupted(self._insist(call.title, ask))
+        return call.decode(reply), missing
+
+    def wait_for_token(self, keys: QueueKeys, seconds: float, *, exact: bool) -> bool:
+        """Wait until somebody says that there is something to look at. True: a token was taken."""
+        return self._waiter.wait(keys, seconds, exact=exact)
+
+    def queues(self, namespace: str) -> list[str]:
+        """Find the queues that were ever used. Keys are few: none belongs to a single message."""
+
+        def scan(slot: Slot) -> list[str]:
+            found: set[str] = set()
+            cursor: Arg = 0
+            while True:
+                command: list[Arg] = [b"SCAN", cursor, b"MATCH", queue_pattern(namespace), b"COUNT", 1000]
+                cursor, page = slot.wire.ask(command)
+                found.update(queue_of_key(namespace, key) for key in page)
+                if cursor == b"0":
+                    return sorted(found)
+
+        return uninterrupted(self._insist("queues", scan))
+
+    def close(self) -> None:
+        """Close all connections, and leave the embedded server. Queued data stays."""
+        self._connections.close()
+
+    def _carry(self, call: Call[Any]) -> Any:
+        return self._insist(call.title, lambda slot: self._ask(slot, call))
+
+    def _insist(self, title: str, ask: Callable[[Slot], T]) -> T:
+        """Ask until there is an answer, or patience is over. The slot's sequence number stays the same."""
+        connections = self._connections
+        with connections.gate:
+            slot = connections.take()
             slot.sequence += 1
             try:
-                return self._insist(slot, call, durable, unconfirmed)
+                return self._ask_again_and_again(slot, title, ask)
             finally:
-                self._free.append(slot)
+                connections.give(slot)
 
-    def _take_slot(self) -> _Slot:
-        return _popped(self._free) or _Slot(self._new_wire())
-
-    def _insist(self, slot: _Slot, call: Call[Any], durable: Durable, unconfirmed: list[str] | None) -> Any:
+    def _ask_again_and_again(self, slot: Slot, title: str, ask: Callable[[Slot], T]) -> T:
         give_up_at, tries = 0.0, 0
         while True:
             try:
-                reply = self._try(slot, call)
-                if durable is not None and unconfirmed is not None:
-                    unconfirmed.append(self._confirm(slot.wire, durable))
-                if self._is_down:
-                    self._note_up()
-                return reply
+                if not slot.wire.is_open:
+                    self._connections.opened(slot)
+                answer = ask(slot)
             except _REFUSED as error:
-                raise ServerError(f"{self._address.shown} refused the connection or the command: {error}") from error
-            except _UNREACHABLE as error:
+                raise ServerError(f"{self._shown} refused the connection or a command: {error}") from error
+            except UNREACHABLE as error:
                 slot.wire.close()
                 trouble: Exception = error
             except RedisError as error:
-                self._handle(slot, call, error)
+                self._handle(slot, title, error)
                 trouble = error
+            else:
+                if self._is_down:
+                    self._note_up()
+                return answer
             now = time.monotonic()
             give_up_at = give_up_at or now + self._patience
             if tries:  # a single cut is no outage: an idle connection was closed, say
                 self._note_down(trouble)
             if now >= give_up_at:
-                raise self._unavailable(call, trouble) from trouble
+                raise self._unavailable(title, trouble) from trouble
             sleep(patience.backoff(tries, random.random))
             tries += 1
 
-    def _try(self, slot: _Slot, call: Call[Any]) -> Any:
-        wire = slot.wire
-        if not wire.is_open:
-            wire = self._open(slot)
+    def _ask(self, slot: Slot, call: Call[Any]) -> Any:
+        """Send a call once. A server that does not know the script is sent its text."""
         script = call.script
         try:
-            return wire.ask(call.command(b"EVALSHA", script.sha, slot.stream, slot.sequence))
+            return slot.wire.ask(call.command(b"EVALSHA", script.sha, slot.stream, slot.sequence))
         except ResponseError as error:
             if replies.trouble_of(error) != "noscript":
                 raise
-            return wire.ask(call.command(b"EVAL", script.text, slot.stream, slot.sequence))
+            return slot.wire.ask(call.command(b"EVAL", script.text, slot.stream, slot.sequence))
 
-    def _handle(self, slot: _Slot, call: Call[Any], error: RedisError) -> None:
+    def _handle(self, slot: Slot, title: str, error: RedisError) -> None:
         """Return when the call may be tried again; raise what it means otherwise."""
         trouble = replies.trouble_of(error)
-        queue = call.keys.name
         if trouble == "full":
             raise QueueFull(
-                f"{self._address.shown} is at maxmemory: {call.script.name} on queue {queue!r} was refused and nothing "
-                "was written. Let consumers drain it, or raise maxmemory"
+                f"{self._shown} is at maxmemory: {title} was refused and nothing was written. Let consumers drain it, "
+                "or raise maxmemory"
             ) from error
         if trouble == "reconnect":
             slot.wire.close()
         elif trouble != "retry":
-            raise ServerError(
-                f"{call.script.name} on queue {queue!r} failed on {self._address.shown}: {error}"
-            ) from error
-
-    def _open(self, slot: _Slot) -> Wire:
-        """Connect a slot; look at the server the first time."""
-        if self._address.kind == "embedded":
-            in_thread(self._ensure_embedded)
-            slot.wire = self._new_wire()
-        slot.wire.open()
-        if not self._is_checked:
-            info = read_info(slot.wire.ask([b"INFO"]))
-            check_server(info, self._address.shown, allow_eviction=self._allow_eviction)
-            self._is_checked = True
-        return slot.wire
-
-    def _ensure_embedded(self) -> None:
-        from duly.embedded import open_server
-
-        with self._opening:
-            if self._server is None:
-                self._server = open_server(self._address.place)
-            else:
-                self._server.ensure_running()
-
-    def _new_wire(self) -> Wire:
-        options = self._address.options
-        if self._address.kind == "embedded":
-            options = {"path": str(self._server.socket_path) if self._server else ""}
-        return Wire(self._address.kind, options)
-
-    def _confirm(self, wire: Wire, durable: Durable) -> str:
-        """Wait until the last write of this connection is safe; say what is missing."""
-        timeout = _DURABLE_MS / 1000 + REPLY_TIMEOUT
-        if durable == "fsync":
-            return self._confirm_fsync(wire, timeout)
-        wanted = 1 if durable == "replica" else int(durable or 0)
-        confirmed = wire.ask([b"WAIT", wanted, _DURABLE_MS], timeout)
-        if confirmed >= wanted:
-            return ""
-        return f"{confirmed} of {wanted} replicas confirmed it within {_DURABLE_MS / 1000:g} s"
-
-    def _confirm_fsync(self, wire: Wire, timeout: float) -> str:
-        """Wait for the append-only file, and believe it only of a server that syncs every write.
-
-        With `appendfsync everysec` WAITAOF may answer before the file is synced: Redis from 7.4 until
-        redis/redis#13793, and Valkey 9.1, where a power failure was seen to take what it had confirmed.
-        """
-        try:
-            local, _ = wire.ask([b"WAITAOF", 1, 0, _DURABLE_MS], timeout)
-        except ResponseError as error:
-            if not is_unknown_command(str(error)):
-                return f"the server did not confirm it: {error}"
-            local = 1  # Redis before 7.2: the setting alone decides
-        if local < 1:
-            return f"the server did not sync its append-only file within {_DURABLE_MS / 1000:g} s"
-        return self._confirm_always(wire)
-
-    def _confirm_always(self, wire: Wire) -> str:
-        """Look whether the server syncs before it answers: then the reply itself is the proof."""
-        settings: dict[bytes, bytes] = {}
-        try:
-            for name in (b"appendonly", b"appendfsync"):
-                found = wire.ask([b"CONFIG", b"GET", name])
-                settings.update(zip(found[0::2], found[1::2], strict=True))
-        except ResponseError as error:
-            return f"the server does not tell whether it syncs every write: {error}"
-        if settings.get(b"appendonly") == b"yes" and settings.get(b"appendfsync") == b"always":
-            return ""
-        return "the server does not sync every write (appendonly yes, appendfsync always)"
-
-    def wait_for_token(self, keys: QueueKeys, seconds: float, *, exact: bool) -> bool:
-        """Wait until somebody says that there is something to look at. True: a token was taken.
-
-        `exact`: the end of the wait is a due time. A server's time-out fires up to 100 ms late and not at
-        all when its clock steps back, so the end is kept here; the server's is a backstop.
-        """
-        if seconds <= 0:
-            return False
-        wire = _popped(self._waiters)
-        try:
-            wire = self._waiting_wire(wire)
-            wire.begin([b"BLPOP", keys.key("wake"), f"{seconds + (5 if exact else 0):.3f}"])
-        except (*_UNREACHABLE, RedisError):
-            if wire is not None:
-                wire.close()
-            sleep(min(seconds, patience.backoff(6, random.random)))
-            return False
-        except BaseException:  # cancelled: nobody knows what was asked on it
-            if wire is not None:
-                wire.close()
-            raise
-        try:
-            if not wire.poll(seconds if exact else seconds + 0.3):
-                self._unblock(wire)
-            token = wire.finish() is not None
-        except (*_UNREACHABLE, RedisError):
-            wire.close()
-            return False
-        except BaseException:
-            in_background(self._leave(wire, keys))
-            raise
-        self._waiters.append(wire)
-        return token
-
-    def _waiting_wire(self, wire: Wire | None) -> Wire:
-        if wire is None or not wire.is_open:
-            if self._address.kind == "embedded":
-                in_thread(self._ensure_embedded)
-            wire = self._new_wire()
-            try:
-                wire.open()
-                wire.client_id = wire.ask([b"CLIENT", b"ID"])
-            except BaseException:
-                wire.close()
-                raise
-        return wire
-
-    def _unblock(self, wire: Wire) -> None:
-        """End a blocking call from outside: the connection stays usable and no token is lost.
-
-        On its own connection this may overtake the blocking call, and find nothing to end: then it is said
-        again, unless the reply has come by itself.
-        """
-        with self._gate:
-            slot = self._take_slot()
-            try:
-                if not slot.wire.is_open:
-                    self._open(slot)
-                for tries in range(11):
-                    is_ended = slot.wire.ask([b"CLIENT", b"UNBLOCK", wire.client_id])
-                    if is_ended or wire.poll(0.001 * 2**tries):
-                        break
-            finally:
-                self._free.append(slot)
-
-    def _leave(self, wire: Wire, keys: QueueKeys) -> None:
-        """Stop waiting in the middle: a token that was taken meanwhile goes to the next."""
-        try:
-            self._unblock(wire)
-            if wire.finish() is not None:
-                self._carry(ops.wake(keys))
-            self._waiters.append(wire)
-        except Exception:  # noqa: BLE001 - leaving: whoever waits looks again by itself after a while
-            wire.close()
-
-    def queues(self, namespace: str) -> list[str]:
-        """Find the queues that were ever used. Keys are few: none belongs to a single message."""
-        found: set[str] = set()
-        cursor: bytes | int = 0
-        with self._gate:
-            slot = self._take_slot()
-            try:
-                if not slot.wire.is_open:
-                    self._open(slot)
-                while True:
-                    command: list[Arg] = [b"SCAN", cursor, b"MATCH", key_names.queue_pattern(namespace), b"COUNT", 1000]
-                    cursor, page = slot.wire.ask(command)
-                    found.update(key_names.queue_of_key(namespace, key) for key in page)
-                    if cursor in (b"0", 0):
-                        return sorted(found)
-            except _UNREACHABLE as error:
-                slot.wire.close()
-                raise Unavailable(f"{self._address.shown} did not answer: {_described(error)}") from error
-            finally:
-                self._free.append(slot)
-
-    def close(self) -> None:
-        """Close all connections, and leave the embedded server. Queued data stays."""
-        for slot in self._free:
-            slot.wire.close()
-        for wire in self._waiters:
-            wire.close()
-        self._free.clear()
-        self._waiters.clear()
-        server, self._server = self._server, None
-        if server is not None:
-            in_thread(server.release)
+            raise ServerError(f"{title} failed on {self._shown}: {error}") from error
 
     def _note_down(self, trouble: Exception) -> None:
         if not self._is_down:
             self._is_down = True
-            _LOG.warning("%s does not answer: %s", self._address.shown, _described(trouble))
+            _LOG.warning("%s does not answer: %s", self._shown, _described(trouble))
 
     def _note_up(self) -> None:
         self._is_down = False
-        _LOG.warning("%s answers again", self._address.shown)
+        _LOG.warning("%s answers again", self._shown)
 
-    def _unavailable(self, call: Call[Any], trouble: Exception) -> Unavailable:
+    def _unavailable(self, title: str, trouble: Exception) -> Unavailable:
         return Unavailable(
-            f"{self._address.shown} did not answer within {self._patience:g} s: {call.script.name} on queue "
-            f"{call.keys.name!r} may or may not have been carried out ({_described(trouble)}). Check that the server "
-            "runs and can be reached, and send again with the same id= or dedup= if it must not be stored twice"
+            f"{self._shown} did not answer within {self._patience:g} s ({_described(trouble)}): {title} may or may not "
+            "have been carried out. Check that the server runs and can be reached. A message that must not be stored "
+            "twice is sent again with the same id= or dedup="
         )
-
-
-def _popped(spare: list[U]) -> U | None:
-    """Take one that is spare. Threads share the list, so looking before taking would not do."""
-    try:
-        return spare.pop()
-    except IndexError:
-        return None
 
 
 def _described(error: Exception) -> str:
     return str(error) or type(error).__name__
-
-
-def _forget_after_fork() -> None:
-    for link in list(_links):
-        link._start_anew()
-
-
-os.register_at_fork(after_in_child=_forget_after_fork)

@@ -13,8 +13,6 @@ from duly.memory.link import engine_for
 from duly.options import Durable
 
 T = TypeVar("T")
-if TYPE_CHECKING:
-    from duly._async.memory import AsyncMemoryLink
 
 
 class MemoryLink:
@@ -30,7 +28,7 @@ class MemoryLink:
         """Open the store of a name; without one, a store of its own."""
         return cls(engine_for(name))
 
-    def twin(self) -> "AsyncMemoryLink":
+    def twin(self) -> object:
         """Open the same store for asyncio."""
         from duly._async.memory import AsyncMemoryLink
 

@@ -7,26 +7,33 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, ParamSpec, TypeVar
 
-import hiredis
+from hiredis import pack_command
 from redis.backoff import NoBackoff
-from redis.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
+from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
 from duly._core.address import Kind
 from duly._core.call import Arg
+
+packed: Final[Callable[[tuple[Arg, ...]], bytes]] = pack_command  # type: ignore[assignment]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 sleep = time.sleep
 
-_KINDS: Final[Mapping[Kind, type[AbstractConnection]]] = {
+_KINDS: Final[Mapping[Kind, Any]] = {
     "tcp": Connection,
     "tls": SSLConnection,
     "unix": UnixDomainSocketConnection,
     "embedded": UnixDomainSocketConnection,
 }
+UNREACHABLE: Final = (RedisConnectionError, RedisTimeoutError, OSError)
+"""What a wire raises when the server cannot be reached or does not answer."""
+
 CONNECT_TIMEOUT: Final = 5.0
 REPLY_TIMEOUT: Final = 5.0
 """Seconds that a server may take for an answer. All scripts are bounded: one that takes longer is stuck."""
@@ -53,10 +60,6 @@ def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) ->
 def uninterrupted(result: T, if_abandoned: Callable[[T], object] | None = None) -> T:  # noqa: ARG001
     """Hand a result through: a thread is not cancelled."""
     return result
-
-
-def in_background(result: object) -> None:
-    """Do nothing more: it ran already."""
 
 
 class Wire:
@@ -87,7 +90,7 @@ class Wire:
     def ask(self, command: list[Arg], timeout: float = REPLY_TIMEOUT) -> Any:
         """Send a command and read its reply."""
         try:
-            self._connection.send_packed_command([hiredis.pack_command(tuple(command))], check_health=False)
+            self._connection.send_packed_command([packed(tuple(command))], check_health=False)
             if timeout == REPLY_TIMEOUT:  # set on the socket already
                 return self._connection.read_response()
             return self._connection.read_response(timeout=timeout)
@@ -99,7 +102,7 @@ class Wire:
 
     def begin(self, command: list[Arg]) -> None:
         """Send a command whose reply may take long."""
-        self._connection.send_packed_command([hiredis.pack_command(tuple(command))], check_health=False)
+        self._connection.send_packed_command([packed(tuple(command))], check_health=False)
 
     def poll(self, seconds: float) -> bool:
         """Wait for the reply that `begin` asked for, so long at the most. It is not read yet."""

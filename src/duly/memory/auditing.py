@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from duly.memory.calls import ErrorReply, Kept
 from duly._core.codec import Why
+from duly.memory.calls import ErrorReply, Kept
 from duly.memory.message import BODY_LOST, StoredMessage
 from duly.memory.state import PRIORITIES, QueueState
 

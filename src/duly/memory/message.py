@@ -66,6 +66,11 @@ def _read_text(record: bytes, at: int) -> tuple[bytes, int]:
     return record[begin:end], end
 
 
+def head_of(record: bytes) -> tuple[bytes, Options]:
+    """Read all but the envelope."""
+    return record[:_OPTIONS_AT], options_of(record)
+
+
 def flaw_of(record: bytes | None) -> str | None:
     """Say why a record cannot be delivered: somebody else removed or wrote it."""
     if record is None:

@@ -173,6 +173,7 @@ class _Admission:
             return
         old = self._queue.messages[candidate.incoming.id]
         self.replaced.append(old)
+        self.expired.pop(old.id, None)  # it gets another body, whatever an earlier message of the call found
         self.length_left += 1
         self.bytes_left += old.size
         self._accept(candidate)

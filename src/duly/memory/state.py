@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from duly._core.codec import Counts, Fault, Why, read_stamps
+from duly._core.codec import Counts, Fault, Why
 from duly.memory.dedup import DedupWindows
-from duly.memory.message import BODY_LOST, HIGHEST_PRIORITY, Place, StoredMessage, flags_of, flaw_of, options_of, priority_of
+from duly.memory.message import BODY_LOST, HIGHEST_PRIORITY, Place, StoredMessage, flaw_of, head_of, options_of
 from duly.memory.ordered import ScoredIds
 
 EXPIRED_A_CALL: Final = 100
@@ -157,7 +157,7 @@ class QueueState:
     def damage(self, id_: bytes, record: bytes) -> None:
         """Overwrite a record behind everybody's back: with a flaw, or only behind the options."""
         message = self.messages[id_]
-        if not flaw_of(record) and (message.flaw or not _have_one_head(record, message.intact)):
+        if not flaw_of(record) and (message.flaw or head_of(record) != head_of(message.intact)):
             raise ValueError("a record that can be delivered must keep its stamps, flags, priority and options")
         self.lost_bodies -= message.record is None
         message.record = record
@@ -212,10 +212,3 @@ class QueueState:
         if trimmed:
             self.count(counter, trimmed)
             self.count(bytes_counter, -freed)
-
-
-def _have_one_head(a: bytes, b: bytes) -> bool:
-    """Tell whether two records differ only behind what the engine reads."""
-    return (read_stamps(a), flags_of(a), priority_of(a), options_of(a)) == (
-        read_stamps(b), flags_of(b), priority_of(b), options_of(b),
-    )  # fmt: skip

@@ -109,6 +109,10 @@ class InBackground(Generic[T]):
         async with asyncio.timeout(within):
             return await self._task
 
+    def cancel(self) -> None:
+        """Stop it."""
+        self._task.cancel()
+
     @property
     def is_running(self) -> bool:
         return not self._task.done()

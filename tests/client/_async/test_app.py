@@ -76,11 +76,12 @@ async def test_a_closed_app_leaves_the_data(backend: str, queue_name: str) -> No
 
 async def test_closing_leaves_no_connection(server: ServerPlace, queue_name: str) -> None:
     """On servers: memory:// has no connections."""
+    before = server.connections()
     async with AsyncDuly(server.url) as app:
         await app.queue(queue_name).receive(wait=0.1)
-        assert server.connections() > 0
+        assert server.connections() > before
 
-    await until(lambda: server.connections() == 0)
+    await until(lambda: server.connections() <= before)
 
 
 async def test_closing_twice_is_harmless(backend: str) -> None:

@@ -77,11 +77,12 @@ def test_a_closed_app_leaves_the_data(backend: str, queue_name: str) -> None:
 
 def test_closing_leaves_no_connection(server: ServerPlace, queue_name: str) -> None:
     """On servers: memory:// has no connections."""
+    before = server.connections()
     with Duly(server.url) as app:
         app.queue(queue_name).receive(wait=0.1)
-        assert server.connections() > 0
+        assert server.connections() > before
 
-    until(lambda: server.connections() == 0)
+    until(lambda: server.connections() <= before)
 
 
 def test_closing_twice_is_harmless(backend: str) -> None:

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from duly import Delivery, Duly, Queue
-from tests.client._sync.given import InBackground, given_blocked, given_dead, given_leased, until
+from tests.client._sync.given import SOON, InBackground, given_blocked, given_dead, given_leased, until
 from tests.client.place import Place
 
 
@@ -188,6 +188,16 @@ def test_a_consumer_that_leaves_hands_the_watch_on(queue: Queue, other_app: Duly
 
     assert leaving.result() == []
     assert (woken(staying)).body == "soon"
+
+
+def test_a_message_due_in_a_moment_is_not_slept_past(queue: Queue) -> None:
+    """The end of so short a wait may overtake its beginning."""
+    for number in range(100):
+        queue.send(number, delay=number * 0.000_02)
+        began = time.monotonic()
+        (delivery,) = queue.receive(limit=1, wait=20)
+        assert time.monotonic() - began < SOON
+        delivery.ack()
 
 
 def test_a_consumer_of_another_queue_is_left_alone(queue: Queue, app: Duly, place: Place) -> None:

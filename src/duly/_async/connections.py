@@ -1,0 +1,160 @@
+"""The connections of one app: made when needed, used again, never shared, forgotten after a fork."""
+
+import asyncio
+import os
+import secrets
+import socket
+import threading
+import weakref
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from duly._async.wire import AsyncWire, Gate, in_thread
+from duly._core.address import Address
+from duly._core.server import check_server, read_info
+
+if TYPE_CHECKING:
+    from duly.embedded import EmbeddedServer
+
+T = TypeVar("T")
+
+_MAX_CALLS_AT_ONCE: Final = 32
+
+
+class AsyncSlot:
+    """One connection and its stream of calls: one call outstanding, numbered."""
+
+    __slots__ = ("sequence", "stream", "wire")
+
+    def __init__(self, wire: AsyncWire) -> None:
+        self.wire = wire
+        self.stream = secrets.token_hex(8).encode()
+        self.sequence = 0
+
+
+class AsyncConnections:
+    """Slots for calls, and wires for those that wait. `gate` bounds how many calls are under way."""
+
+    def __init__(self, address: Address, *, allow_eviction: bool) -> None:
+        self.address = address
+        self._allow_eviction = allow_eviction
+        self._start_anew()
+        _alive.add(self)
+
+    def _start_anew(self) -> None:
+        """Own no connection: at the beginning, and in a child process, where the old ones are the parent's."""
+        self.gate = Gate(_MAX_CALLS_AT_ONCE)
+        self.consumer = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+        self._free: list[AsyncSlot] = []
+        self._waiting: list[AsyncWire] = []
+        self._server: EmbeddedServer | None = None
+        self._opening = threading.Lock()
+        self._is_checked = False
+        # --- async only
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # --- end
+
+    # --- async only
+    def mind_the_loop(self) -> None:
+        """Own no connection of another event loop: asyncio.run() was called again."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self.abandon()
+            server = self._server
+            self._start_anew()
+            self._loop, self._server = loop, server
+
+    def abandon(self) -> None:
+        """Drop all connections without their event loop."""
+        for wire in (*self._waiting, *(slot.wire for slot in self._free)):
+            wire.abandon()
+        self._waiting.clear()
+        self._free.clear()
+
+    # --- end
+    def take(self) -> AsyncSlot:
+        """Take a slot that nobody uses. Its wire may be closed."""
+        return _popped(self._free) or AsyncSlot(self._new_wire())
+
+    def give(self, slot: AsyncSlot) -> None:
+        """Put a slot back."""
+        self._free.append(slot)
+
+    async def opened(self, slot: AsyncSlot) -> AsyncWire:
+        """Connect a slot if it is not; look at the server the first time."""
+        if slot.wire.is_open:
+            return slot.wire
+        await self._ensure_server()
+        slot.wire = self._new_wire()
+        await slot.wire.open()
+        if not self._is_checked:
+            info = read_info(await slot.wire.ask([b"INFO"]))
+            check_server(info, self.address.shown, allow_eviction=self._allow_eviction)
+            self._is_checked = True
+        return slot.wire
+
+    async def take_waiting(self) -> AsyncWire:
+        """Take a connection to block on, with its client id known."""
+        wire = _popped(self._waiting)
+        if wire is not None and wire.is_open:
+            return wire
+        await self._ensure_server()
+        wire = self._new_wire()
+        try:
+            await wire.open()
+            wire.client_id = await wire.ask([b"CLIENT", b"ID"])
+        except BaseException:
+            await wire.close()
+            raise
+        return wire
+
+    def give_waiting(self, wire: AsyncWire) -> None:
+        """Put a connection to block on back."""
+        self._waiting.append(wire)
+
+    async def aclose(self) -> None:
+        """Close all that nobody uses, and leave the embedded server. Queued data stays."""
+        while slot := _popped(self._free):
+            await slot.wire.close()
+        while wire := _popped(self._waiting):
+            await wire.close()
+        server, self._server = self._server, None
+        if server is not None:
+            await in_thread(server.release)
+
+    async def _ensure_server(self) -> None:
+        if self.address.kind == "embedded":
+            await in_thread(self._ensure_embedded)
+
+    def _ensure_embedded(self) -> None:
+        from duly.embedded import open_server
+
+        with self._opening:
+            if self._server is None:
+                self._server = open_server(self.address.place)
+            else:
+                self._server.ensure_running()
+
+    def _new_wire(self) -> AsyncWire:
+        options = self.address.options
+        if self.address.kind == "embedded":
+            options = {"path": str(self._server.socket_path) if self._server else ""}
+        return AsyncWire(self.address.kind, options)
+
+
+_alive: Final[weakref.WeakSet[AsyncConnections]] = weakref.WeakSet()
+
+
+def _popped(spare: list[T]) -> T | None:
+    """Take one that is spare. Threads share the list, so looking before taking would not do."""
+    try:
+        return spare.pop()
+    except IndexError:
+        return None
+
+
+def _forget_after_fork() -> None:
+    for connections in list(_alive):
+        connections._start_anew()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

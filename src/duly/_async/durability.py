@@ -1,0 +1,54 @@
+"""Whether what was just written is as safe as asked for: WAIT, WAITAOF, and what their answers are worth."""
+
+from typing import Final
+
+from redis.exceptions import ResponseError
+
+from duly._async.wire import REPLY_TIMEOUT, AsyncWire
+from duly._core.server import is_unknown_command
+from duly.options import Durable
+
+_WAIT_MS: Final = 5000
+_TIMEOUT: Final = _WAIT_MS / 1000 + REPLY_TIMEOUT
+
+
+async def missing_for(wire: AsyncWire, durable: Durable) -> str:
+    """Wait until the last write of this connection is safe; say what is missing, or nothing."""
+    if durable is None:
+        return ""
+    if durable == "fsync":
+        return await _missing_for_fsync(wire)
+    wanted = 1 if durable == "replica" else durable
+    confirmed = await wire.ask([b"WAIT", wanted, _WAIT_MS], _TIMEOUT)
+    return "" if confirmed >= wanted else f"{confirmed} of {wanted} replicas confirmed it within {_WAIT_MS / 1000:g} s"
+
+
+async def _missing_for_fsync(wire: AsyncWire) -> str:
+    """Wait for the append-only file, and believe it only of a server that syncs every write.
+
+    With `appendfsync everysec` WAITAOF may answer before the file is synced: Redis from 7.4 until
+    redis/redis#13793, and Valkey 9.1, where a power failure was seen to take what it had confirmed.
+    """
+    try:
+        local, _ = await wire.ask([b"WAITAOF", 1, 0, _WAIT_MS], _TIMEOUT)
+    except ResponseError as error:
+        if not is_unknown_command(str(error)):
+            return f"the server did not confirm it: {error}"
+        local = 1  # Redis before 7.2: the setting alone decides
+    if local < 1:
+        return f"the server did not sync its append-only file within {_WAIT_MS / 1000:g} s"
+    return await _missing_for_syncing(wire)
+
+
+async def _missing_for_syncing(wire: AsyncWire) -> str:
+    """Look whether the server syncs before it answers: then the reply itself is the proof."""
+    settings: dict[bytes, bytes] = {}
+    try:
+        for name in (b"appendonly", b"appendfsync"):
+            found = await wire.ask([b"CONFIG", b"GET", name])
+            settings.update(zip(found[0::2], found[1::2], strict=True))
+    except ResponseError as error:
+        return f"the server does not tell whether it syncs every write: {error}"
+    if settings.get(b"appendonly") == b"yes" and settings.get(b"appendfsync") == b"always":
+        return ""
+    return "the server does not sync every write (appendonly yes, appendfsync always)"
