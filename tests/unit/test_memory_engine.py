@@ -11,6 +11,7 @@ from duly._core import codec, ops, replies
 from duly._core.call import Call
 from duly._core.keys import QueueKeys
 from duly._core.outgoing import Encoder
+from duly.memory import wire
 from duly.memory.clock import Clock
 from duly.memory.engine import TRANSITIONS, Engine, ErrorReply
 from duly.message import Message, Stats
@@ -218,6 +219,42 @@ def test_what_is_past_its_ttl_holds_no_room_and_is_counted(queue: Queue) -> None
     assert (queue.stats().expired, queue.stats().live) == (1, 1)
 
 
+def test_an_own_id_past_its_ttl_is_free_before_anybody_swept_it(queue: Queue) -> None:
+    queue.send(Send("a", id="mine", ttl=1))
+    queue.clock.advance(1)
+    outcome = queue.send(Send("b", id="mine"))
+
+    assert (outcome.ids, queue.bodies(queue.claim())) == (["mine"], ["b"])
+    stats = queue.stats()
+    assert (stats.sent, stats.expired, stats.duplicates, stats.leased) == (2, 1, 0, 1)
+
+
+def test_a_call_that_is_refused_as_a_whole_still_tells_what_is_known(queue: Queue) -> None:
+    queue.send(Send("a", id="mine"))
+    queue.send(Send("b", dedup="v"))
+    sends = [Send("c", id="mine"), Send("d", dedup="v"), Send("e", id="new"), Send("f", id="new")]
+
+    outcome = queue.run(queue.sending(*sends, max_length=2, on_refusal="all"))
+
+    assert (outcome.ids[:2], outcome.full) == (["mine", "id-b"], [2, 3])
+    assert queue.stats().live == 2
+
+
+def test_a_send_drops_a_bounded_number_beside_its_own(queue: Queue) -> None:
+    queue.send(*map(str, range(150)))
+    queue.send("new", max_length=1, on_refusal="drop")
+
+    assert (queue.stats().dropped, queue.stats().live) == (101, 50)
+
+
+def test_what_is_dropped_of_one_due_time_is_of_the_highest_priority_first(queue: Queue) -> None:
+    at = NOW / SECOND + 9
+    queue.send(*(Send(str(priority), at=at, priority=priority) for priority in (0, 9, 5)))
+    queue.send("new", max_length=2, on_refusal="drop")
+
+    assert queue.page("delayed") == (["id-0"], True)
+
+
 # --- claiming
 
 
@@ -284,6 +321,174 @@ def test_a_message_whose_body_was_lost_is_dead(queue: Queue) -> None:
     message = queue.get("id-a")
     assert message is not None
     assert (message.state, message.reason, message.body) == ("dead", "body lost", None)
+
+
+def test_lateness_is_the_greatest_of_the_priorities_and_knows_of_a_retry(queue: Queue) -> None:
+    queue.send("a", Send("b", priority=9))
+    queue.clock.advance(1)
+    held = queue.settles(queue.claim())
+    first = queue.stats().lateness
+    queue.run(ops.retry(queue.keys, [(settle, 50, "", "") for settle in held]))
+    queue.clock.advance(52)
+    queue.claim()
+
+    assert first == pytest.approx(1)
+    assert queue.stats().lateness == pytest.approx(2, abs=0.001)
+
+
+# --- flawed records
+
+DAMAGES = (b"short", b"." * 40, b"\0" * 17 + b"\1\0cut off")
+
+
+def flaw(queue: Queue, id_: str, damage: bytes | None) -> str:
+    if damage is None:
+        queue.engine.lose_body(queue.keys, id_)
+        return "body lost"
+    queue.engine.damage(queue.keys, id_, damage)
+    return "damaged"
+
+
+every_flaw = pytest.mark.parametrize("damage", [None, *DAMAGES], ids=["lost", "short", "overwritten", "cut off"])
+
+
+@every_flaw
+def test_a_flawed_message_becomes_a_dead_letter_and_the_others_are_handed_out(
+    queue: Queue, damage: bytes | None
+) -> None:
+    queue.send(Send("a", ttl=5), "b")
+    reason = flaw(queue, "id-a", damage)
+    queue.clock.advance(9)
+
+    assert queue.bodies(queue.claim()) == ["b"]
+    message = queue.get("id-a")
+    assert message is not None
+    assert (message.state, message.reason) == ("dead", reason)
+    assert queue.stats().dead_bytes == len(damage or b"")
+
+
+@every_flaw
+@pytest.mark.parametrize("verb", ["retry", "defer", "release", "recycle", "crash"])
+def test_a_flawed_message_that_comes_back_is_a_dead_letter(queue: Queue, damage: bytes | None, verb: str) -> None:
+    (held,) = queue.given_leased("a", lease=1)
+    reason = flaw(queue, "id-a", damage)
+    queue.clock.advance(2)
+    calls: dict[str, Call[Any]] = {
+        "retry": ops.retry(queue.keys, [(held, 0, "boom", "")]),
+        "defer": ops.defer(queue.keys, [(held, 0)]),
+        "release": ops.release(queue.keys, [held]),
+        "recycle": ops.recycle(queue.keys, [(held, 0, b"")]),
+        "crash": queue.claiming(),
+    }
+    queue.run(calls[verb])
+
+    message = queue.get("id-a")
+    assert message is not None
+    assert (message.state, message.reason) == ("dead", reason)
+    assert (queue.stats().bytes, queue.stats().dead_bytes) == (0, len(damage or b""))
+
+
+@every_flaw
+def test_a_rejected_message_keeps_its_reason_unless_its_body_is_lost(queue: Queue, damage: bytes | None) -> None:
+    held = queue.given_leased("a")
+    reason = flaw(queue, "id-a", damage)
+    queue.reject(held)
+
+    message = queue.get("id-a")
+    assert message is not None
+    assert message.reason == (reason if damage is None else "rejected")
+    assert queue.stats().bytes == 0
+
+
+@every_flaw
+@pytest.mark.parametrize("place", ["waiting", "leased", "dead"])
+def test_an_own_id_is_known_whatever_became_of_its_record(queue: Queue, damage: bytes | None, place: str) -> None:
+    queue.send(Send("a", id="mine", priority=5))
+    if place != "waiting":
+        held = queue.settles(queue.claim())
+        if place == "dead":
+            queue.reject(held)
+    flaw(queue, "mine", damage)
+
+    assert queue.send(Send("b", id="mine")).ids == ["mine"]
+    assert queue.stats().duplicates == 1
+
+
+@every_flaw
+@pytest.mark.parametrize("place", ["waiting", "leased", "dead"])
+def test_a_flawed_message_is_found_and_can_be_cancelled(queue: Queue, damage: bytes | None, place: str) -> None:
+    queue.send(Send("a", priority=5, dedup="v"))
+    if place != "waiting":
+        held = queue.settles(queue.claim())
+        if place == "dead":
+            queue.reject(held)
+    flaw(queue, "id-a", damage)
+
+    message = queue.get("id-a")
+    assert message is not None
+    assert message.state == ("ready" if place == "waiting" else place)
+    assert queue.run(ops.reschedule(queue.keys, "id-a", "+1")) is False
+    assert queue.run(ops.cancel(queue.keys, "id-a")) is True
+    assert queue.get("id-a") is None
+
+
+@every_flaw
+def test_redrive_leaves_a_flawed_letter(queue: Queue, damage: bytes | None) -> None:
+    queue.reject(queue.given_leased("a", "b"))
+    flaw(queue, "id-a", damage)
+
+    assert queue.run(ops.redrive(queue.keys, 1)) == (1, 1)
+    assert queue.page("dead") == (["id-a"], True)
+
+
+def test_a_finished_message_without_a_body_is_not_kept(queue: Queue) -> None:
+    held = queue.given_leased("a", "b")
+    queue.engine.lose_body(queue.keys, "id-a")
+    queue.ack(held, done=Keep())
+
+    assert queue.page("done") == (["id-b"], True)
+    assert (queue.stats().acked, queue.stats().bytes) == (2, 0)
+
+
+@pytest.mark.parametrize("verb", ["cancel", "purge"])
+def test_a_leased_message_counts_the_bytes_that_were_handed_out(queue: Queue, verb: str) -> None:
+    queue.given_leased("a")
+    queue.engine.lose_body(queue.keys, "id-a")
+    calls: dict[str, Call[Any]] = {
+        "cancel": ops.cancel(queue.keys, "id-a"),
+        "purge": ops.purge(queue.keys, "leased", 9),
+    }
+    queue.run(calls[verb])
+
+    assert queue.stats().bytes == 0
+
+
+def test_a_message_without_a_body_holds_room_until_it_is_dropped(queue: Queue) -> None:
+    queue.send("a")
+    queue.engine.lose_body(queue.keys, "id-a")
+
+    assert queue.send("b", max_length=1).full == [0]
+    assert queue.send("b", max_length=1, on_refusal="drop").full == []
+
+
+def test_an_audit_finds_damage_and_letters_whose_body_went_later(queue: Queue) -> None:
+    queue.reject(queue.given_leased("a"))
+    queue.send("b")
+    queue.engine.lose_body(queue.keys, "id-a")
+    queue.engine.damage(queue.keys, "id-b", DAMAGES[0])
+
+    assert queue.audit(repair=True) == ["damaged", "dead without a body"]
+    assert queue.audit() == []
+    assert queue.page("dead") == (["id-a", "id-b"], True)
+
+
+def test_a_record_that_can_be_delivered_must_keep_its_head(queue: Queue) -> None:
+    queue.send("a", Send("b", priority=5))
+    record = {message.id: wire.record(message) for message in queue.engine._queue(queue.keys).state.messages.values()}
+
+    queue.engine.damage(queue.keys, "id-a", record[b"id-a"][:-1])
+    with pytest.raises(ValueError, match="priority"):
+        queue.engine.damage(queue.keys, "id-a", record[b"id-b"])
 
 
 # --- settling
@@ -390,6 +595,33 @@ def test_finished_messages_are_kept_when_asked_for(queue: Queue) -> None:
     assert (queue.stats().done_trimmed, queue.stats().bytes) == (1, 0)
 
 
+@pytest.mark.parametrize("verb", ["extend", "reject", "ack", "redrive", "crash"])
+def test_what_was_done_at_a_time_does_not_lie_ahead_when_the_servers_clock_steps_back(queue: Queue, verb: str) -> None:
+    (held,) = queue.given_leased("a", lease=1)
+    if verb == "redrive":
+        queue.reject([held])
+    queue.clock.advance(60)
+    calls: dict[str, Call[Any]] = {
+        "extend": ops.extend(queue.keys, [(held, 30)]),
+        "reject": ops.reject(queue.keys, QueueOptions(), [(held, "", False, "", "")]),
+        "ack": ops.ack(queue.keys, QueueOptions(done=Keep()), [held]),
+        "redrive": ops.redrive(queue.keys, 1),
+        "crash": queue.claiming(crash_limit=1),
+    }
+    queue.run(calls[verb])
+    queue.clock.set_us(NOW)
+
+    assert queue.claim().now == NOW + 60 * SECOND + 1
+
+
+def test_a_priority_that_the_call_does_not_name_is_refused(queue: Queue) -> None:
+    (held,) = queue.given_leased(Send("a", priority=5))
+
+    with pytest.raises(ErrorReply, match="id-a has a priority that is not in 0"):
+        queue.run(ops.release(queue.keys, [ops.Settle(held.id, held.fence, 0)]))
+    assert queue.stats().leased == 1
+
+
 # --- repeats: I6
 
 
@@ -414,12 +646,37 @@ def test_a_repeated_claim_gives_the_same_messages_without_those_settled_since(qu
     assert (second.fence, second.ids) == (first.fence, [b"id-b"])
 
 
-def test_an_empty_claim_is_not_remembered(queue: Queue) -> None:
+def test_a_repeated_empty_claim_takes_nothing(queue: Queue) -> None:
     call = queue.claiming()
     queue.run(call)
     queue.engine.call(queue.sending(Send("a")), b"other", 1)
 
-    assert queue.again(call).ids == [b"id-a"]
+    assert queue.again(call).ids == []
+    assert queue.stats().ready == 1
+
+
+def test_a_plain_send_is_answered_with_one_number(queue: Queue) -> None:
+    call = queue.sending(Send("a"), Send("b"))
+
+    answers = [queue.engine.call(call, b"s", 1) for _ in range(2)]
+
+    assert (call.script.name, answers) == ("send", [1, 1])
+
+
+@pytest.mark.parametrize(("late", "is_known"), [(Send("late"), True), (Send("late", ttl=9), False)])
+def test_an_overtaken_plain_send_keeps_the_answer_of_its_successor_for_longer(
+    queue: Queue, late: Send, is_known: bool
+) -> None:
+    queue.sequence = 1
+    call = queue.sending(Send("a", id="mine"))
+    queue.run(call)
+    queue.clock.advance(3000)
+    with pytest.raises(ErrorReply, match="OVERTAKEN"):
+        queue.again(queue.sending(late), back=1)
+    queue.clock.advance(3000)
+    queue.again(call)
+
+    assert queue.stats().duplicates == (0 if is_known else 1)
 
 
 def test_a_call_that_arrives_after_its_successor_is_refused(queue: Queue) -> None:
@@ -568,6 +825,19 @@ def test_an_empty_claim_that_will_watch_takes_the_token_away(queue: Queue) -> No
     queue.claim(then="pass")
 
     assert (watched, queue.has_token()) == (False, True)
+
+
+@pytest.mark.parametrize("verb", ["reject", "claim"])
+def test_a_queue_that_holds_nothing_loses_its_token(queue: Queue, verb: str) -> None:
+    held = queue.given_leased("a")
+    if verb == "reject":
+        queue.reject(held, dead=Keep(count=0))
+    else:
+        queue.ack(held)
+        queue.run(ops.wake(queue.keys))
+        queue.claim(then="leave")
+
+    assert not queue.has_token()
 
 
 def test_an_emptied_queue_announces_nothing(queue: Queue) -> None:

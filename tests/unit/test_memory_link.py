@@ -1,8 +1,11 @@
 """The link of memory://: who waits is woken, no token is lost, threads and tasks may share it."""
 
 import asyncio
+import os
+import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -13,7 +16,7 @@ from duly._core.keys import QueueKeys
 from duly._core.outgoing import Encoder
 from duly.memory.clock import Clock
 from duly.memory.engine import Engine
-from duly.memory.link import MemoryLink, engine_for
+from duly.memory.link import MemoryLink, _stores, engine_for
 from duly.options import QueueOptions
 
 KEYS = QueueKeys("duly", "orders")
@@ -199,3 +202,40 @@ def test_a_waiter_whose_loop_was_closed_does_not_swallow_a_token(link: MemoryLin
 
     assert link.engine.take_token(KEYS)
     waiting._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+def in_a_child(work: Callable[[], bool]) -> bool:
+    """Fork, and tell what `work` says in the child."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # with threads: that is what is tested
+        pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            signal.alarm(round(DEADLINE))
+            code = 0 if work() else 1
+        finally:
+            os._exit(code)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def test_a_child_process_can_use_a_store_whose_locks_were_held(link: MemoryLink) -> None:
+    send(link)
+
+    with link._lock, link.engine._lock, link.engine.clock._lock, _stores._lock:
+        assert in_a_child(lambda: look(link) == [b"a"] and engine_for("shop") is not link.engine)
+
+
+def test_a_child_process_does_not_give_tokens_to_threads_of_its_parent(
+    link: MemoryLink, pool: ThreadPoolExecutor
+) -> None:
+    waiting = given_waiting(link, pool)
+
+    def sent_in_the_child() -> bool:
+        send(link)
+        return link.wait_for_token(KEYS, LONG)
+
+    assert in_a_child(sent_in_the_child)
+    assert not waiting.done()
+    send(link)
+    assert waiting.result(DEADLINE) is True

@@ -16,7 +16,7 @@ FLAG_TROUBLED: Final = 128
 _OPEN, _PAUSED = 0, 1
 
 
-def claim(queue: QueueState, args: list[bytes]) -> Any:
+def claim(queue: QueueState, args: list[bytes]) -> Kept:
     """Take what is due, and note who holds it until when."""
     limit, lease_us, crash_limit, consumer, then = int(args[1]), int(args[2]), int(args[3]), args[4], args[5]
     now = queue.tick()
@@ -40,7 +40,7 @@ def claim(queue: QueueState, args: list[bytes]) -> Any:
     return Kept(reply, partial(_given_again, now, ids))
 
 
-def _empty_handed(queue: QueueState, round_: "_Round", then: bytes) -> list[Any]:
+def _empty_handed(queue: QueueState, round_: "_Round", then: bytes) -> Kept:
     state, next_us = _OPEN if queue.paused is None else _PAUSED, round_.until_next()
     if then == b"watch":
         queue.has_token = False  # this consumer has seen everything and watches from now on
@@ -50,7 +50,8 @@ def _empty_handed(queue: QueueState, round_: "_Round", then: bytes) -> list[Any]
         queue.take_token_if_empty()
     if round_.reclaimed:
         queue.clock = round_.now
-    return [state, round_.now, next_us, 0, [], [], [], round_.reclaimed]
+    reply = [state, round_.now, next_us, 0, [], [], [], round_.reclaimed]
+    return Kept(reply, partial(_given_again, 0, []))  # or a late copy of this call would take messages for nobody
 
 
 def _rows(messages: list[StoredMessage]) -> tuple[list[bytes], list[bytes], list[bytes]]:

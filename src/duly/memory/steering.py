@@ -69,12 +69,12 @@ def purge(queue: QueueState, args: list[bytes]) -> Any:
     state, limit = args[1].decode(), int(args[2])
     messages = _in_state(queue, state)
     purged, left = messages[:limit], max(len(messages) - limit, 0)
+    freed = sum(message.held_size for message in purged)
     for message in purged:
         queue.free_dedup(message)
         queue.forget(message)
     if not purged:
         return [0, left]
-    freed = sum(message.size for message in purged)
     queue.count(f"{state}_bytes" if state in ("dead", "done") else "bytes", -freed)
     queue.count("done_trimmed" if state == "done" else "purged", len(purged))
     queue.take_token_if_empty()

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from duly import AsyncDelivery, AsyncDuly, AsyncQueue
-from tests.client._async.given import SOON, InBackground, given_blocked, given_dead, given_leased, until
+from tests.client._async.given import SOON, InBackground, given_blocked, given_dead, given_leased, pause, until
 from tests.client.place import Place
 
 
@@ -202,8 +202,11 @@ async def test_a_consumer_that_is_cancelled_hands_the_watch_on(
     await until(lambda: place.blocked() == 2)
 
     first.cancel()
-
-    assert [delivery.body for delivery in await second.result(within=2)] == ["soon"]
+    try:
+        assert [delivery.body for delivery in await second.result(within=2)] == ["soon"]
+    finally:
+        await until(lambda: place.blocked() == 0)
+        await pause(0.05)  # until the connections of the cancelled ones are back
 
 
 # --- end
