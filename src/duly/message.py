@@ -51,8 +51,8 @@ class Message:
 
     @property
     def attempt(self) -> int:
-        """The number of the current or next delivery that counts."""
-        return self.failures + self.crashes + 1
+        """The number of the attempt under way, or of the next; of the last one, when the message is dead."""
+        return self.failures + self.crashes + (0 if self.state == "dead" else 1)
 
     @property
     def deliveries(self) -> int:

@@ -149,6 +149,9 @@ class Retry:
         if self.delay is not None and not callable(self.delay):
             raise UsageError(f"Retry.delay must be a callable, not {self.delay!r}")
         if self.delays is not None:
+            given: object = self.delays
+            if isinstance(given, str) or not isinstance(given, Sequence):
+                raise UsageError(f"Retry.delays must be a list of seconds, not {given!r}")
             if not self.delays:
                 raise UsageError("Retry.delays must not be empty: for no retries use Retry(attempts=1)")
             object.__setattr__(self, "delays", tuple(checked_seconds(d, "Retry.delays") for d in self.delays))

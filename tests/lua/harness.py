@@ -255,7 +255,7 @@ class Queue:
     def bury(self, *ids: str, reason: str = "why", **options: Any) -> None:
         """Send messages and make them dead."""
         settles = self.hold(*ids, **options)
-        self.call(ops.reject(self.keys, self.options, [(settle, reason, False, "", "") for settle in settles]))
+        self.call(ops.reject(self.keys, self.options, [(settle, reason, "", "") for settle in settles]))
 
     def lose_body(self, id_: str) -> None:
         """Do what only somebody else does: remove a record."""

@@ -66,7 +66,7 @@ def test_a_thousand_are_settled_in_one_call(queue: Queue, verb: str) -> None:
         "defer": ops.defer(queue.keys, [(settle, 0) for settle in settles]),
         "release": ops.release(queue.keys, settles),
         "recycle": ops.recycle(queue.keys, [(settle, 0, b"") for settle in settles]),
-        "reject": ops.reject(queue.keys, queue.options, [(settle, "bad", True, "", "") for settle in settles]),
+        "reject": ops.reject(queue.keys, queue.options, [(settle, "bad", "", "") for settle in settles]),
         "extend": ops.extend(queue.keys, [(settle, 60) for settle in settles]),
     }[verb]
     with sane_time():

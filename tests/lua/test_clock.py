@@ -30,7 +30,7 @@ def test_after_a_step_back_what_comes_back_now_is_claimable_now(queue: Queue, cl
     (settle,) = queue.hold("a", ttl=10)
     clock.freeze(NOW - HOUR)
     if verb == "redrive":
-        queue.call(ops.reject(queue.keys, queue.options, [(settle, "bad", False, "", "")]))
+        queue.call(ops.reject(queue.keys, queue.options, [(settle, "bad", "", "")]))
     if verb == "promote":
         queue.call(ops.defer(queue.keys, [(settle, 60)]))
     calls: dict[str, Any] = {

@@ -74,7 +74,7 @@ def test_the_bytes_of_dead_letters_are_right_when_a_body_was_lost_before_the_rej
     queue: Queue = make_queue(dead=Keep(bytes=100))
     (lost,) = queue.hold("lost", body=b"." * 200)
     queue.lose_body("lost")
-    queue.call(ops.reject(queue.keys, queue.options, [(lost, "bad", False, "", "")]))
+    queue.call(ops.reject(queue.keys, queue.options, [(lost, "bad", "", "")]))
     queue.bury("fine")
     state = queue.dump()
     assert "fine" in state.dead

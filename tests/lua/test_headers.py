@@ -46,7 +46,7 @@ def built() -> list[Call[Any]]:
         *(ops.defer(KEYS, [(SETTLE, 1.0)] * n) for n in rows),
         *(ops.release(KEYS, [SETTLE] * n) for n in rows),
         *(ops.recycle(KEYS, [(SETTLE, 1.0, b"")] * n) for n in rows),
-        *(ops.reject(KEYS, KEPT, [(SETTLE, "r", True, "e", "t")] * n) for n in rows),
+        *(ops.reject(KEYS, KEPT, [(SETTLE, "r", "e", "t")] * n) for n in rows),
         *(ops.extend(KEYS, [(SETTLE, 1.0)] * n) for n in rows),
         ops.cancel(KEYS, "id"),
         ops.reschedule(KEYS, "id", "0"),
@@ -145,7 +145,7 @@ def _stride(name: str, starred: str) -> int:
 @pytest.mark.parametrize(
     ("name", "stride"),
     [("send", 3), ("send_checked", 3), ("ack", 2), ("retry", 5), ("defer", 3), ("release", 2), ("recycle", 4),
-     ("reject", 6), ("extend", 3), ("correct", 2)],
+     ("reject", 5), ("extend", 3), ("correct", 2)],
 )  # fmt: skip
 def test_the_columns_of_a_repeated_argument_are_read_from_the_header(name: str, stride: int) -> None:
     assert _stride(name, _lua.script(name).argv[-1]) == stride

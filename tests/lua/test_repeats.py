@@ -64,7 +64,7 @@ def _recycles(queue: Queue) -> Call[Any]:
 
 
 def _rejects(queue: Queue) -> Call[Any]:
-    return ops.reject(queue.keys, queue.options, [(settle, "bad", True, *BAD) for settle in queue.hold("a", "b")])
+    return ops.reject(queue.keys, queue.options, [(settle, "bad", *BAD) for settle in queue.hold("a", "b")])
 
 
 def _extends(queue: Queue) -> Call[Any]:

@@ -140,16 +140,15 @@ def test_recycle_without_a_part_keeps_the_body(queue: Queue) -> None:
     assert codec.part_of(queue.dump().msgs["a"]) == part
 
 
-@pytest.mark.parametrize(("is_failure", "failures"), [(True, 1), (False, 0)])
-def test_reject_makes_a_dead_letter_with_its_reason_and_errors(queue: Queue, is_failure: bool, failures: int) -> None:
+def test_reject_makes_a_dead_letter_with_its_reason_and_errors(queue: Queue) -> None:
     (settle,) = queue.hold("a", ttl=60)
     before = queue.dump()
-    queue.call(ops.reject(queue.keys, queue.options, [(settle, "bad", is_failure, "boom", "trace")]))
+    queue.call(ops.reject(queue.keys, queue.options, [(settle, "bad", "boom", "trace")]))
     after = queue.dump()
     fault = codec.Fault(NOW + 2, 1, "c", "boom", "trace")
     size = len(before.msgs["a"])
     assert after.dead == {"a": NOW + 2}
-    assert after.why == {"a": codec.Why("bad", failures, 0, 0, 0, [fault])}
+    assert after.why == {"a": codec.Why("bad", 1, 0, 0, 0, [fault])}
     assert after.msgs == before.msgs
     assert (after.leased, after.leases, after.expires, after.counts) == ({}, {}, {}, {})
     assert after.stats == {**before.stats, "buried": 1, "bytes": 0, "dead_bytes": size}

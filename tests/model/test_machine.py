@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.binaries import Kind
@@ -27,6 +27,7 @@ def test_the_real_scripts_and_the_memory_engine_agree_and_keep_every_invariant(k
                 # DULY_MODEL_SEED=random, and the failing history is printed.
                 derandomize=os.environ.get("DULY_MODEL_SEED") != "random",
                 database=None,
+                phases=[Phase.generate, Phase.shrink],
                 report_multiple_bugs=False,
                 print_blob=False,
                 suppress_health_check=list(HealthCheck),

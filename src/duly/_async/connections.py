@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from duly._async.wire import AsyncWire, Gate, in_thread
 from duly._core.address import Address
 from duly._core.server import check_server, read_info
+from duly.errors import UsageError
 
 if TYPE_CHECKING:
     from duly.embedded import EmbeddedServer
@@ -49,6 +50,7 @@ class AsyncConnections:
         self._server: EmbeddedServer | None = None
         self._opening = threading.Lock()
         self._is_checked = False
+        self._is_closed = False
         # --- async only
         self._loop: asyncio.AbstractEventLoop | None = None
         # --- end
@@ -59,9 +61,9 @@ class AsyncConnections:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self.abandon()
-            server = self._server
+            server, is_closed = self._server, self._is_closed
             self._start_anew()
-            self._loop, self._server = loop, server
+            self._loop, self._server, self._is_closed = loop, server, is_closed
 
     def abandon(self) -> None:
         """Drop all connections without their event loop."""
@@ -73,10 +75,13 @@ class AsyncConnections:
     # --- end
     def take(self) -> AsyncSlot:
         """Take a slot that nobody uses. Its wire may be closed."""
+        self._check_open()
         return _popped(self._free) or AsyncSlot(self._new_wire())
 
     def give(self, slot: AsyncSlot) -> None:
         """Put a slot back."""
+        if self._is_closed:
+            slot.wire.abandon()
         self._free.append(slot)
 
     async def opened(self, slot: AsyncSlot) -> AsyncWire:
@@ -94,6 +99,7 @@ class AsyncConnections:
 
     async def take_waiting(self) -> AsyncWire:
         """Take a connection to block on, with its client id known."""
+        self._check_open()
         wire = _popped(self._waiting)
         if wire is not None and wire.is_open:
             return wire
@@ -109,10 +115,13 @@ class AsyncConnections:
 
     def give_waiting(self, wire: AsyncWire) -> None:
         """Put a connection to block on back."""
+        if self._is_closed:
+            wire.abandon()
         self._waiting.append(wire)
 
     async def aclose(self) -> None:
-        """Close all that nobody uses, and leave the embedded server. Queued data stays."""
+        """Close everything, what is in use as soon as it comes back, and leave the embedded server."""
+        self._is_closed = True
         while slot := _popped(self._free):
             await slot.wire.close()
         while wire := _popped(self._waiting):
@@ -120,6 +129,10 @@ class AsyncConnections:
         server, self._server = self._server, None
         if server is not None:
             await in_thread(server.release)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise UsageError(f"the app on {self.address.shown} is closed: open another one")
 
     async def _ensure_server(self) -> None:
         if self.address.kind == "embedded":

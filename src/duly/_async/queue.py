@@ -91,7 +91,9 @@ class AsyncQueue:
         """Store a message and return its id. A repeat after a lost reply stores it once."""
         options = (delay, at, key, dedup, dedup_for, ttl, headers, retry, id)
         if options == _NO_OPTIONS and replace is False and type(priority) is int and priority == 0:
-            message = self._encoder.plain(body, self._app._new_id())
+            message = self._outgoing(body)
+        elif isinstance(body, Send):
+            raise UsageError("a Send has its options in it: give them there, or pass the body itself")
         else:
             send = Send(body, delay, at, key, priority, dedup, dedup_for, replace, ttl, headers, retry, id)
             message = self._outgoing(send)
@@ -124,7 +126,9 @@ class AsyncQueue:
         on_refusal: ops.OnRefusal = "drop" if self.options.on_full == "drop_oldest" else "all"
         stored: list[str] = []
         unconfirmed = ""
-        for batch in outgoing.batches(messages):
+        # What can never fit would block for ever: no call is larger than the queue may be long.
+        most = min(MAX_BATCH, self.options.max_length or MAX_BATCH) if self.options.on_full == "block" else MAX_BATCH
+        for batch in outgoing.batches(messages, most):
             tries = 0
             while True:
                 call = ops.send(self._keys, batch, self.options, on_refusal)
@@ -216,6 +220,8 @@ class AsyncQueue:
         lost: list[AsyncDelivery] = []
         fresh: list[AsyncDelivery] = []
         for delivery in deliveries:
+            if delivery.queue != self.name:
+                raise UsageError(f"message {delivery.id} is of queue {delivery.queue!r}, not of {self.name!r}")
             if delivery._settled is None:
                 fresh.append(delivery)
             elif delivery._settled != "ack":
@@ -346,8 +352,10 @@ class AsyncQueue:
         that comes back is the state before.
         """
         found, checked, sizes = await self._audit_keys(repair=repair)
+        if repair and found:
+            _, _, sizes = await self._audit_keys(repair=False)
         stats = await self.stats()
-        wrong = {} if found else _wrong_sizes(stats, sizes)
+        wrong = _wrong_sizes(stats, sizes)
         faults = (*found, *(AuditFault(name, "counts wrong bytes") for name in wrong))
         audit = Audit(self.name, stats, checked, faults, repaired=repair)
         if repair and (audit.difference or wrong):

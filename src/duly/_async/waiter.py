@@ -76,8 +76,8 @@ class AsyncWaiter:
         """Stop waiting in the middle: a token that was taken meanwhile goes to the next."""
         try:
             await self._unblock(wire)
-            if await wire.finish() is not None:
-                await self._carry(ops.wake(keys))
+            await wire.finish()
+            await self._carry(ops.wake(keys))  # for the token, if it took one, and for what it was watching
             self._connections.give_waiting(wire)
         except Exception:  # noqa: BLE001 - leaving: whoever waits looks again by itself after a while
             await wire.close()

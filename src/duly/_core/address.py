@@ -98,8 +98,9 @@ def _query_options(query: str) -> dict[str, Any]:
 
 def chosen(url: str | None, environment: Mapping[str, str]) -> Address:
     """Choose the server: what is given, else DULY_URL, else the embedded one in DULY_HOME or ./.duly."""
-    url = url or environment.get("DULY_URL")
-    if url:
+    if url is None:
+        url = environment.get("DULY_URL") or None
+    if url is not None:
         return parse(url)
     return _embedded(environment.get("DULY_HOME") or ".duly")
 

@@ -103,13 +103,11 @@ def recycle(keys: QueueKeys, settles: Sequence[tuple[Held, float, bytes]]) -> Ca
     return _giving_back("recycle", keys, rows)
 
 
-def reject(
-    keys: QueueKeys, options: QueueOptions, settles: Sequence[tuple[Held, str, bool, str, str]]
-) -> Call[list[int]]:
-    """Make messages dead: reason, whether a failure is counted, error, traceback."""
+def reject(keys: QueueKeys, options: QueueOptions, settles: Sequence[tuple[Held, str, str, str]]) -> Call[list[int]]:
+    """Make messages dead: reason, error, traceback. One failure more."""
     args: list[Arg] = [*_bounds(options.dead)]
-    for settle, reason, is_failure, error, traceback in settles:
-        args += (settle.id, settle.fence, reason, int(is_failure), error, traceback)
+    for settle, reason, error, traceback in settles:
+        args += (settle.id, settle.fence, reason, error, traceback)
     return Call(_lua.script("reject"), keys, args, replies.lost_positions)
 
 

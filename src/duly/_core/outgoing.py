@@ -37,12 +37,12 @@ class Outgoing(NamedTuple):
     priority: int
 
 
-def batches(messages: Sequence[Outgoing]) -> list[list[Outgoing]]:
+def batches(messages: Sequence[Outgoing], most: int = MAX_BATCH) -> list[list[Outgoing]]:
     """Cut messages into calls of bounded number and size."""
     found: list[list[Outgoing]] = []
     size = MAX_CALL_BYTES
     for message in messages:
-        if not found or size + len(message.part) > MAX_CALL_BYTES or len(found[-1]) == MAX_BATCH:
+        if not found or size + len(message.part) > MAX_CALL_BYTES or len(found[-1]) == most:
             found.append([])
             size = 0
         found[-1].append(message)
@@ -122,17 +122,20 @@ class Encoder:
     def body(self, body: Any) -> tuple[int, bytes]:
         """Encode a body and check its size and type."""
         content, raw = codec.encoded_body(body)
-        if len(raw) > self._limit:
-            raise TooLarge(
-                f"a body of {len(raw)} bytes is over max_message_bytes={self._limit} of queue {self._queue!r}: "
-                "store it elsewhere and send a reference, or raise the limit"
-            )
+        self._check_size(len(raw))
         if self._decode is not None:
             try:
                 self._decode(content, raw)
             except CodecError as error:
                 raise UsageError(f"queue {self._queue!r}: {error}") from error
         return content, raw
+
+    def _check_size(self, size: int) -> None:
+        if size > self._limit:
+            raise TooLarge(
+                f"{size} bytes of body and headers are over max_message_bytes={self._limit} of queue {self._queue!r}: "
+                "store them elsewhere and send a reference, or raise the limit"
+            )
 
     def plain(self, body: Any, new_id: str) -> Outgoing:
         """Prepare a message without options: the short way, for the same result."""
@@ -167,7 +170,10 @@ class Encoder:
             checked_text(send.id, "id")
             id_ = send.id
             flags |= codec.FLAG_OWN_ID
-        envelope = codec.Envelope(content, raw, _checked_headers(send.headers), _checked_retry(send.retry))
+        headers = _checked_headers(send.headers)
+        if headers:
+            self._check_size(len(raw) + sum(len(name.encode()) + len(text.encode()) for name, text in headers.items()))
+        envelope = codec.Envelope(content, raw, headers, _checked_retry(send.retry))
         part = codec.written_part(
             envelope, flags=flags, priority=priority, ttl=ttl, dedup_for=dedup_for, dedup=dedup, key=key
         )

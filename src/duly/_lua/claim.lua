@@ -13,6 +13,8 @@ KEYS     call         string  last call of the stream and its reply
          why          hash    id -> errors, reason
          expires      zset    id -> when a waiting message with a ttl is over
          dead         zset    id -> when it died
+         dedup        hash    dedup value -> id
+         dedup_ends   zset    dedup value -> end of its window
          wake         list    the wake token
          meta         hash    clock, paused, priorities, large
          waiting*     zset    id -> due, every priority
@@ -48,8 +50,8 @@ KEEPS    I1 I2 I3 I4 I6 I8
 -- @include lib/bury.lua
 -- @include lib/trim.lua
 local CALL, MSGS, LEASED, LEASES, COUNTS, WHY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local EXPIRES, DEAD, WAKE, META = KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local FIRST_WAITING = 11
+local EXPIRES, DEAD, DEDUP, DEDUP_ENDS, WAKE, META = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+local FIRST_WAITING = 13
 local OPEN, PAUSED = 0, 1
 local RECLAIMED_A_CALL = 100
 local BYTES_A_CALL = 4194304
@@ -59,6 +61,7 @@ local crash_limit, consumer, after = tonumber(ARGV[5]), ARGV[6], ARGV[7]
 local keep = keep_from(8)
 local keys = {
   msgs = MSGS, expires = EXPIRES, counts = COUNTS, why = WHY, dead = DEAD, meta = META,
+  dedup = DEDUP, dedup_ends = DEDUP_ENDS,
   waiting = waiting_by_priority(FIRST_WAITING, digits),
 }
 

@@ -1,5 +1,5 @@
 --[[
-reject -- dead, now: the handler gave up, or the last attempt failed.
+reject -- dead, now: the handler gave up, or the last attempt failed. Either way one failure more.
 
 KEYS     call        string  last call of the stream and its reply
          msgs        hash    id -> record
@@ -15,7 +15,7 @@ ARGV     sequence    of the call in its stream
          keep_count  dead letters kept; -1: any number
          keep_age    microseconds they are kept; -1: for ever
          keep_bytes  bytes of them kept; -1: any number
-         settles*    id, fence, reason, failed: 1 counts a failure | 0, error, traceback
+         settles*    id, fence, reason, error, traceback
 RETURNS  { position ... } of those whose lease was lost
 KEEPS    I1 I2 I5 I6 I8
 ]]
@@ -32,7 +32,7 @@ KEEPS    I1 I2 I5 I6 I8
 -- @include lib/wake.lua
 local CALL, MSGS, LEASED, LEASES, COUNTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local WHY, EXPIRES, DEAD, WAKE, META = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local FIRST_SETTLE, STRIDE = 5, 6
+local FIRST_SETTLE, STRIDE = 5, 5
 local sequence = ARGV[1]
 local keys = { msgs = MSGS, counts = COUNTS, why = WHY, expires = EXPIRES, dead = DEAD, meta = META }
 
@@ -51,16 +51,15 @@ for _, each in ipairs(held) do
   local counted = counts_of(COUNTS, each.id)
   local errors = errors_of(WHY, each.id)
   local attempt = counted[FAILURES] + counted[CRASHES] + 1
-  if ARGV[each.at + 3] == '1' then
-    counted[FAILURES] = counted[FAILURES] + 1
-  end
-  if ARGV[each.at + 4] ~= '' then
-    with_error(errors, { now, attempt, each.lease.consumer, ARGV[each.at + 4], ARGV[each.at + 5] })
+  local reason, error, traceback = ARGV[each.at + 2], ARGV[each.at + 3], ARGV[each.at + 4]
+  counted[FAILURES] = counted[FAILURES] + 1
+  if error ~= '' then
+    with_error(errors, { now, attempt, each.lease.consumer, error, traceback })
   end
   remove_leased(LEASED, { each.id })
   redis.call('HDEL', LEASES, each.id)
   local record = redis.call('HGET', MSGS, each.id)
-  bury(keys, each.id, record, each.lease.size, ARGV[each.at + 2], counted, errors, now)
+  bury(keys, each.id, record, each.lease.size, reason, counted, errors, now)
 end
 trim(keys, DEAD, 'dead_bytes', 'trimmed', keep_from(2), now, #held)
 remember(META, now)

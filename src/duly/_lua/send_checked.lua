@@ -229,10 +229,11 @@ local function oldest_to_drop()
       return nil
     end
     local id = oldest.rows[oldest.at]
-    local size = redis.call('HSTRLEN', keys.msgs, id)
+    local record = redis.call('HGET', keys.msgs, id)
+    local size = record and #record or 0
     oldest.at = oldest.at + 2
     length_left, bytes_left = length_left + 1, bytes_left + size
-    table.insert(dropped, { id = id, key = oldest.place.key, size = size })
+    table.insert(dropped, { id = id, key = oldest.place.key, size = size, record = record })
   end
   return dropped
 end
@@ -249,6 +250,7 @@ end
 remember(keys.meta, now)
 for _, oldest in ipairs(dropped) do
   redis.call('ZREM', oldest.key, oldest.id)
+  free_dedup(keys, oldest.id, oldest.record)
   forget(keys, oldest.id)
   redis.call('HINCRBY', keys.meta, 'bytes', 0 - oldest.size)
   redis.call('HINCRBY', keys.meta, 'dropped', 1)

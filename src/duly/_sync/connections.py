@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from duly._core.address import Address
 from duly._core.server import check_server, read_info
 from duly._sync.wire import Gate, Wire, in_thread
+from duly.errors import UsageError
 
 if TYPE_CHECKING:
     from duly.embedded import EmbeddedServer
@@ -49,13 +50,17 @@ class Connections:
         self._server: EmbeddedServer | None = None
         self._opening = threading.Lock()
         self._is_checked = False
+        self._is_closed = False
 
     def take(self) -> Slot:
         """Take a slot that nobody uses. Its wire may be closed."""
+        self._check_open()
         return _popped(self._free) or Slot(self._new_wire())
 
     def give(self, slot: Slot) -> None:
         """Put a slot back."""
+        if self._is_closed:
+            slot.wire.abandon()
         self._free.append(slot)
 
     def opened(self, slot: Slot) -> Wire:
@@ -73,6 +78,7 @@ class Connections:
 
     def take_waiting(self) -> Wire:
         """Take a connection to block on, with its client id known."""
+        self._check_open()
         wire = _popped(self._waiting)
         if wire is not None and wire.is_open:
             return wire
@@ -88,10 +94,13 @@ class Connections:
 
     def give_waiting(self, wire: Wire) -> None:
         """Put a connection to block on back."""
+        if self._is_closed:
+            wire.abandon()
         self._waiting.append(wire)
 
     def close(self) -> None:
-        """Close all that nobody uses, and leave the embedded server. Queued data stays."""
+        """Close everything, what is in use as soon as it comes back, and leave the embedded server."""
+        self._is_closed = True
         while slot := _popped(self._free):
             slot.wire.close()
         while wire := _popped(self._waiting):
@@ -99,6 +108,10 @@ class Connections:
         server, self._server = self._server, None
         if server is not None:
             in_thread(server.release)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise UsageError(f"the app on {self.address.shown} is closed: open another one")
 
     def _ensure_server(self) -> None:
         if self.address.kind == "embedded":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from duly._core import codec, ops, replies
 from duly._core.call import Call
-from duly.errors import CodecError, LeaseLost
+from duly.errors import CodecError, LeaseLost, UsageError
 from duly.options import UNCHANGED, Retry, Seconds, checked_positive_seconds, checked_seconds
 from duly.outcomes import Defer, Outcome, Reject, RetryIn
 
@@ -142,7 +142,7 @@ class Delivery:
         keys = self._queue._keys
         if policy.is_last(attempt):
             reason = f"failed {attempt} times" if attempt > 1 else "failed"
-            call = ops.reject(keys, self._queue.options, [(self, reason, True, text, trace)])
+            call = ops.reject(keys, self._queue.options, [(self, reason, text, trace)])
         else:
             pause = policy.delay_after(attempt) if seconds is None else seconds
             call = ops.retry(keys, [(self, pause, text, trace)])
@@ -161,7 +161,7 @@ class Delivery:
 
     def reject(self, reason: str) -> None:
         """Make the message dead, now."""
-        settle = (self, _storable(str(reason)[:_MAX_ERROR]), False, "", "")
+        settle = (self, _storable(str(reason)[:_MAX_ERROR]), "", "")
         self._settle("reject", ops.reject(self._queue._keys, self._queue.options, [settle]))
 
     def release(self) -> None:
@@ -204,9 +204,17 @@ class Delivery:
         elif isinstance(error, Reject):
             self.reject(error.reason)
         elif isinstance(error, Exception):
-            self.retry(error=error)
+            self._retry_by_policy(error)
         else:  # cancelled or interrupted: nothing is wrong with the message
             self.release()
+
+    def _retry_by_policy(self, error: Exception) -> None:
+        """Retry; a policy of the user's own that fails must not leave the message leased."""
+        try:
+            self.retry(error=error)
+        except UsageError as bad:
+            _LOG.warning("the retry policy of queue %r failed, the default is used: %s", self.queue, bad)
+            self.retry(Retry().delay_after(self.attempt), error)
 
     def _settle(self, verb: str, call: Call[list[int]]) -> None:
         if self._settled == verb:

@@ -73,8 +73,8 @@ class Waiter:
         """Stop waiting in the middle: a token that was taken meanwhile goes to the next."""
         try:
             self._unblock(wire)
-            if wire.finish() is not None:
-                self._carry(ops.wake(keys))
+            wire.finish()
+            self._carry(ops.wake(keys))  # for the token, if it took one, and for what it was watching
             self._connections.give_waiting(wire)
         except Exception:  # noqa: BLE001 - leaving: whoever waits looks again by itself after a while
             wire.close()

@@ -115,3 +115,7 @@ class Wire:
     def close(self) -> None:
         """Disconnect. Safe to repeat."""
         self._connection.disconnect()
+
+    def abandon(self) -> None:
+        """Disconnect."""
+        self.close()

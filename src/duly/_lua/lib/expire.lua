@@ -5,6 +5,7 @@ local EXPIRED_A_CALL = 100
 
 local function drop_expired(keys, id, record)
   redis.call('ZREM', keys.waiting[priority_of(record)], id)
+  free_dedup(keys, id, record)
   forget(keys, id)
   redis.call('HINCRBY', keys.meta, 'bytes', 0 - #record)
   redis.call('HINCRBY', keys.meta, 'expired', 1)

@@ -1,7 +1,7 @@
 -- Removes what belongs to a message beside its place (I2, I9). The caller removes the place itself and
 -- counts why.
 
--- Gives a dedup value back, unless a later message has it by now.
+-- Gives the dedup value of a message back that ends undelivered, unless a later message has it by now.
 local function free_dedup(keys, id, record)
   local options = not flaw_of(record) and options_of(record)
   local value = options and options.dedup
