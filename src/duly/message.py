@@ -36,6 +36,7 @@ class Message:
     crashes: int
     defers: int
     releases: int
+    rejects: int = 0
     consumer: str | None = None
     """Who holds it, when leased."""
     deadline: datetime | None = None
@@ -51,14 +52,14 @@ class Message:
 
     @property
     def attempt(self) -> int:
-        """The number of the attempt under way, or of the next; of the last one, when the message is dead."""
-        return self.failures + self.crashes + (0 if self.state == "dead" else 1)
+        """The number of the current or next delivery that counts."""
+        return self.failures + self.crashes + 1
 
     @property
     def deliveries(self) -> int:
         """How often it was handed out."""
-        returned = self.failures + self.crashes + self.defers + self.releases
-        return returned + (1 if self.state == "leased" else 0)
+        ended = self.failures + self.crashes + self.defers + self.releases + self.rejects
+        return ended + (1 if self.state in ("leased", "done") else 0)
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def built() -> list[Call[Any]]:
 CALLS = built()
 every_script = pytest.mark.parametrize("name", _lua.names())
 every_file = pytest.mark.parametrize(
-    "path", [*_lua.names(), *(f"lib/{p.name[:-4]}" for p in (files("duly._lua") / "lib").iterdir())]
+    "path", [*_lua.names(), *sorted(f"lib/{p.name[:-4]}" for p in (files("duly._lua") / "lib").iterdir())]
 )
 
 

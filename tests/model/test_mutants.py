@@ -37,7 +37,8 @@ MUTANTS = [
         "retry",
         "local lease = stored[position] and not seen[id] and read_lease(stored[position])",
         "local lease = not seen[id] and (stored[position] and read_lease(stored[position]) or "
-        "{ fence = tonumber(ARGV[at + 1]), size = 0, flags = 0, priority = 0, consumer = '' })",
+        "{ fence = tonumber(ARGV[at + 1]), size = 0, flags = 0, consumer = '', "
+        "priority = tonumber(string.sub(ARGV[2], 1, 1)) })",
         id="retry brings back what was acked",
     ),
     pytest.param("send", "if this <= last then", "if this < last then", id="a repeated send is stored twice"),

@@ -75,9 +75,9 @@ class Queue:
         lost: list[int] = self.run(ops.ack(self.keys, QueueOptions(**options), settles))
         return lost
 
-    def reject(self, settles: Sequence[ops.Settle], **options: Any) -> list[int]:
-        rows = [(settle, "rejected", True, "boom", "traceback") for settle in settles]
-        lost: list[int] = self.run(ops.reject(self.keys, QueueOptions(**options), rows))
+    def reject(self, settles: Sequence[ops.Settle], *, failed: bool = False, **options: Any) -> list[int]:
+        rows = [(settle, "rejected", "boom", "traceback") for settle in settles]
+        lost: list[int] = self.run(ops.reject(self.keys, QueueOptions(**options), rows, failed=failed))
         return lost
 
     def stats(self) -> Stats:
@@ -217,6 +217,18 @@ def test_what_is_past_its_ttl_holds_no_room_and_is_counted(queue: Queue) -> None
 
     assert outcome.full == []
     assert (queue.stats().expired, queue.stats().live) == (1, 1)
+
+
+@pytest.mark.parametrize("end", ["expired", "dropped"])
+def test_a_message_that_ends_undelivered_gives_its_dedup_value_back(queue: Queue, end: str) -> None:
+    queue.send(Send("a", dedup="v", ttl=1))
+    if end == "expired":
+        queue.clock.advance(2)
+        queue.claim()
+    else:
+        queue.send("b", max_length=1, on_refusal="drop")
+
+    assert queue.send(Send("c", dedup="v")).ids == ["id-c"]
 
 
 def test_an_own_id_past_its_ttl_is_free_before_anybody_swept_it(queue: Queue) -> None:
@@ -541,6 +553,17 @@ def test_only_the_last_errors_are_kept(queue: Queue) -> None:
     assert [fault.error for fault in message.errors] == [f"error {number}" for number in range(2, 7)]
 
 
+@pytest.mark.parametrize(("failed", "counted"), [(True, (1, 0)), (False, (0, 1))])
+def test_a_last_attempt_that_failed_is_a_failure_and_giving_up_is_a_reject(
+    queue: Queue, failed: bool, counted: tuple[int, int]
+) -> None:
+    queue.reject(queue.given_leased("a"), failed=failed)
+
+    message = queue.get("id-a")
+    assert message is not None
+    assert (message.failures, message.rejects) == counted
+
+
 def test_release_returns_a_message_to_its_own_place(queue: Queue) -> None:
     queue.send("a", "b")
     held = queue.settles(queue.claim(limit=1))
@@ -603,7 +626,7 @@ def test_what_was_done_at_a_time_does_not_lie_ahead_when_the_servers_clock_steps
     queue.clock.advance(60)
     calls: dict[str, Call[Any]] = {
         "extend": ops.extend(queue.keys, [(held, 30)]),
-        "reject": ops.reject(queue.keys, QueueOptions(), [(held, "", False, "", "")]),
+        "reject": ops.reject(queue.keys, QueueOptions(), [(held, "", "", "")]),
         "ack": ops.ack(queue.keys, QueueOptions(done=Keep()), [held]),
         "redrive": ops.redrive(queue.keys, 1),
         "crash": queue.claiming(crash_limit=1),
@@ -834,10 +857,21 @@ def test_a_queue_that_holds_nothing_loses_its_token(queue: Queue, verb: str) -> 
         queue.reject(held, dead=Keep(count=0))
     else:
         queue.ack(held)
-        queue.run(ops.wake(queue.keys))
+        queue.run(ops.pause(queue.keys, "ops"))
+        queue.run(ops.resume(queue.keys))
         queue.claim(then="leave")
 
     assert not queue.has_token()
+
+
+def test_a_queue_that_holds_nothing_needs_nobody_to_watch(queue: Queue) -> None:
+    queue.run(ops.wake(queue.keys))
+    nothing = queue.has_token()
+    queue.send(Send("a", delay=5))
+    queue.has_token()
+    queue.run(ops.wake(queue.keys))
+
+    assert (nothing, queue.has_token()) == (False, True)
 
 
 def test_an_emptied_queue_announces_nothing(queue: Queue) -> None:

@@ -17,7 +17,7 @@ from duly._core.outgoing import Encoder
 from duly.memory.clock import Clock
 from duly.memory.engine import Engine
 from duly.memory.link import MemoryLink, _stores, engine_for
-from duly.options import QueueOptions
+from duly.options import QueueOptions, Send
 
 KEYS = QueueKeys("duly", "orders")
 OPTIONS = QueueOptions()
@@ -189,6 +189,18 @@ async def test_tasks_get_their_turn_before_a_call(link: MemoryLink) -> None:
         await link.arun(ops.stats(KEYS))
 
     assert turns == ["other"]
+
+
+async def test_a_cancelled_task_has_somebody_else_watch(link: MemoryLink) -> None:
+    link.run(ops.send(KEYS, [Encoder("orders", OPTIONS).outgoing(Send("body", delay=60), "a", 0)], OPTIONS, "each"))
+    look(link)
+    waiting = asyncio.create_task(link.await_for_token(KEYS, LONG))
+    await until_waiting(link)
+    waiting.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert link.engine.take_token(KEYS)
 
 
 def test_a_waiter_whose_loop_was_closed_does_not_swallow_a_token(link: MemoryLink) -> None:

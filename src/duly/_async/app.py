@@ -50,6 +50,7 @@ class AsyncDuly:
         self._renewer = Renewer(self._run_for_renewer)
         self._renewer_link: Any = None
         self._is_twin = False
+        self.is_closed = False
         # --- sync only
         # | self._aio: AsyncDuly | None = None
         # --- end
@@ -82,13 +83,14 @@ class AsyncDuly:
     # | @property
     # | def aio(self) -> AsyncDuly:
     # |     """The async twin of this app: same server, same definitions."""
-    # |     if self._aio is None:
+    # |     if self._aio is None or self._aio.is_closed:
     # |         self._aio = twin_of(self)
     # |     return self._aio
     # |
     # --- end
     async def aclose(self) -> None:
         """Close all connections. Queued data stays; forgetting this at exit is harmless."""
+        self.is_closed = True
         if not self._is_twin:  # whose leases are renewed by the thread of the app
             self._renewer.stop()
         await self._link.aclose()
@@ -155,6 +157,7 @@ def twin_of(app: Any) -> AsyncDuly:
     twin._renewer = app._renewer
     twin._renewer_link = None
     twin._is_twin = True
+    twin.is_closed = False
     _apps.add(twin)
     return twin
 

@@ -141,7 +141,7 @@ class AsyncDelivery:
         keys = self._queue._keys
         if policy.is_last(attempt):
             reason = f"failed {attempt} times" if attempt > 1 else "failed"
-            call = ops.reject(keys, self._queue.options, [(self, reason, text, trace)])
+            call = ops.reject(keys, self._queue.options, [(self, reason, text, trace)], failed=True)
         else:
             pause = policy.delay_after(attempt) if seconds is None else seconds
             call = ops.retry(keys, [(self, pause, text, trace)])

@@ -85,6 +85,7 @@ class Why(msgspec.Struct, array_like=True):
     defers: int
     releases: int
     errors: list[Fault]
+    rejects: int = 0
 
 
 class Lease(msgspec.Struct):

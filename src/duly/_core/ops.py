@@ -103,9 +103,11 @@ def recycle(keys: QueueKeys, settles: Sequence[tuple[Held, float, bytes]]) -> Ca
     return _giving_back("recycle", keys, rows)
 
 
-def reject(keys: QueueKeys, options: QueueOptions, settles: Sequence[tuple[Held, str, str, str]]) -> Call[list[int]]:
-    """Make messages dead: reason, error, traceback. One failure more."""
-    args: list[Arg] = [*_bounds(options.dead)]
+def reject(
+    keys: QueueKeys, options: QueueOptions, settles: Sequence[tuple[Held, str, str, str]], *, failed: bool = False
+) -> Call[list[int]]:
+    """Make messages dead: reason, error, traceback. `failed`: it was the last attempt, and counts as a failure."""
+    args: list[Arg] = [*_bounds(options.dead), int(failed)]
     for settle, reason, error, traceback in settles:
         args += (settle.id, settle.fence, reason, error, traceback)
     return Call(_lua.script("reject"), keys, args, replies.lost_positions)

@@ -217,6 +217,7 @@ class Viewer:
             crashes=numbers.crashes,
             defers=numbers.defers,
             releases=numbers.releases,
+            rejects=reasons.rejects if reasons else 0,
             consumer=holder.consumer if holder else None,
             deadline=moment(score) if state == "leased" else None,
             fence=holder.fence if holder else None,

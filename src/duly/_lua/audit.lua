@@ -145,7 +145,7 @@ local function check_bodiless(id, place)
   elseif place.name == 'dead' and not is_lost_body(id) then
     fault(id, 'dead without a body', function()
       local errors = errors_of(keys.why, id)
-      redis.call('HSET', keys.why, id, cmsgpack.pack({ 'body lost', 0, 0, 0, 0, errors }))
+      redis.call('HSET', keys.why, id, cmsgpack.pack({ 'body lost', 0, 0, 0, 0, errors, 0 }))
     end)
   elseif place.name ~= 'dead' then
     fault(id, 'place without a body', function()

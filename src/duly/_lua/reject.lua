@@ -1,5 +1,5 @@
 --[[
-reject -- dead, now: the handler gave up, or the last attempt failed. Either way one failure more.
+reject -- dead, now: the handler gave up, or the last attempt failed.
 
 KEYS     call        string  last call of the stream and its reply
          msgs        hash    id -> record
@@ -15,6 +15,7 @@ ARGV     sequence    of the call in its stream
          keep_count  dead letters kept; -1: any number
          keep_age    microseconds they are kept; -1: for ever
          keep_bytes  bytes of them kept; -1: any number
+         failed      1: the last attempt, counted as a failure | 0: given up
          settles*    id, fence, reason, error, traceback
 RETURNS  { position ... } of those whose lease was lost
 KEEPS    I1 I2 I5 I6 I8
@@ -32,8 +33,8 @@ KEEPS    I1 I2 I5 I6 I8
 -- @include lib/wake.lua
 local CALL, MSGS, LEASED, LEASES, COUNTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local WHY, EXPIRES, DEAD, WAKE, META = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local FIRST_SETTLE, STRIDE = 5, 5
-local sequence = ARGV[1]
+local FIRST_SETTLE, STRIDE = 6, 5
+local sequence, has_failed = ARGV[1], ARGV[5] == '1'
 local keys = { msgs = MSGS, counts = COUNTS, why = WHY, expires = EXPIRES, dead = DEAD, meta = META }
 
 let_a_full_server_drain(LEASES)
@@ -52,7 +53,11 @@ for _, each in ipairs(held) do
   local errors = errors_of(WHY, each.id)
   local attempt = counted[FAILURES] + counted[CRASHES] + 1
   local reason, error, traceback = ARGV[each.at + 2], ARGV[each.at + 3], ARGV[each.at + 4]
-  counted[FAILURES] = counted[FAILURES] + 1
+  if has_failed then
+    counted[FAILURES] = counted[FAILURES] + 1
+  else
+    counted.rejects = 1
+  end
   if error ~= '' then
     with_error(errors, { now, attempt, each.lease.consumer, error, traceback })
   end

@@ -48,6 +48,7 @@ class Duly:
         self._renewer = Renewer(self._run_for_renewer)
         self._renewer_link: Any = None
         self._is_twin = False
+        self.is_closed = False
         self._aio: AsyncDuly | None = None
         _apps.add(self)
 
@@ -77,12 +78,13 @@ class Duly:
     @property
     def aio(self) -> AsyncDuly:
         """The async twin of this app: same server, same definitions."""
-        if self._aio is None:
+        if self._aio is None or self._aio.is_closed:
             self._aio = twin_of(self)
         return self._aio
 
     def close(self) -> None:
         """Close all connections. Queued data stays; forgetting this at exit is harmless."""
+        self.is_closed = True
         if not self._is_twin:  # whose leases are renewed by the thread of the app
             self._renewer.stop()
         self._link.close()

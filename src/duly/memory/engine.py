@@ -114,10 +114,10 @@ class Engine:
             return was_there
 
     def leave_token(self, keys: QueueKeys) -> None:
-        """Hand on a token that was taken and is of no use here."""
+        """Have somebody else watch: who waited leaves in the middle, perhaps with a token that was taken for it."""
         with self._lock:
             queue = self._queue(keys)
-            queue.state.leave_token()
+            queue.state.leave_token_if_any()
             waiter = self._next_waiter(queue)
         if waiter:
             waiter()
@@ -137,8 +137,7 @@ class Engine:
         self._lock = threading.Lock()
         for queue in self._queues.values():
             queue.waiters.clear()
-            if queue.state.bodies:
-                queue.state.leave_token()  # one may have been taken for a waiter that had no turn yet
+            queue.state.leave_token_if_any()  # one may have been taken for a waiter that had no turn yet
 
     def _queue(self, keys: QueueKeys) -> _Queue:
         queue = self._queues.get(keys.prefix)

@@ -79,7 +79,7 @@ class MemoryLink:
         return waiting.has_token
 
     async def await_for_token(self, keys: QueueKeys, seconds: float, exact: bool = False) -> bool:  # noqa: ARG002, FBT001, FBT002
-        """Do the same in a task. Cancelled, it hands on a token that it took."""
+        """Do the same in a task. Cancelled, it has somebody else watch."""
         wait = _TaskWait()
         with _Waiting(self, keys, wait) as waiting:
             await wait.block(seconds)
@@ -140,7 +140,7 @@ class _Waiting:
         engine = self._link.engine
         engine.clock.unwatch(self._on_move)
         self.has_token = not engine.unsubscribe(self._keys, self._on_token)
-        if self.has_token and kind is not None:  # cancelled or interrupted: nobody would use it
+        if kind is not None:  # cancelled or interrupted: for the token, if it got one, and for what it was watching
             self.has_token = False
             engine.leave_token(self._keys)
 

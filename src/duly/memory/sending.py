@@ -215,6 +215,7 @@ def _all_refused(now: int, messages: Sequence[_Incoming], admission: _Admission)
 def _write(queue: QueueState, now: int, admission: _Admission, dropped: Sequence[StoredMessage]) -> None:
     queue.clock = now
     for message in dropped:
+        queue.free_dedup(message)
         queue.forget(message)
         queue.count("bytes", -message.size)
         queue.count("dropped", 1)

@@ -158,17 +158,18 @@ recycle = _giving_back(4, "recycled", _recycle)
 
 def reject(queue: QueueState, args: list[bytes]) -> Any:
     """Make messages dead, now."""
-    held, lost = _sorted_by_holding(queue, args[3:], 6)
+    has_failed = args[3] == b"1"
+    held, lost = _sorted_by_holding(queue, args[4:], 5)
     if not held:
         return lost
     now = queue.tick()
     for each in held:
-        reason, failed, error, traceback = each.rest
+        reason, error, traceback = each.rest
         counts, errors = each.message.counted(), each.message.errors
         if error:
             errors = _with_error(each, counts, now, error, traceback)
-        counts.failures += failed == b"1"
-        queue.bury(each.message, each.lease.size, reason.decode(), counts, errors, now)
+        counts.failures += has_failed
+        queue.bury(each.message, each.lease.size, reason.decode(), counts, errors, now, rejects=int(not has_failed))
     queue.trim(queue.dead, "dead", Keep(*map(int, args[:3])), now, len(held))
     queue.clock = now
     queue.take_token_if_empty()

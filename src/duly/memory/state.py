@@ -79,6 +79,11 @@ class QueueState:
         """Say that something changed: somebody look."""
         self.has_token = True
 
+    def leave_token_if_any(self) -> None:
+        """Say that somebody else must watch, if there is something to watch."""
+        if self.bodies:
+            self.has_token = True
+
     def take_token_if_empty(self) -> None:
         """Announce nothing when nothing is there (I9)."""
         if not self.bodies:
@@ -143,7 +148,7 @@ class QueueState:
         del self.messages[message.id]
 
     def free_dedup(self, message: StoredMessage) -> None:
-        """Give the dedup value of a message back."""
+        """Give the dedup value of a message back that ends undelivered, unless a later message has it by now."""
         dedup = None if message.flaw else options_of(message.intact).dedup
         if dedup is not None:
             self.dedup.free(dedup, message.id)
@@ -163,13 +168,19 @@ class QueueState:
         message.record = record
 
     def bury(
-        self, message: StoredMessage, size: int, reason: str, counts: Counts, errors: list[Fault], now: int
+        self,
+        message: StoredMessage,
+        size: int,
+        reason: str,
+        counts: Counts,
+        errors: list[Fault],
+        now: int,
+        rejects: int = 0,
     ) -> None:
         """Make a message dead. `size` is what it counts in `bytes`; without a record the reason is that."""
         is_lost = message.record is None
-        message.why = Why(
-            BODY_LOST if is_lost else reason, counts.failures, counts.crashes, counts.defers, counts.releases, errors
-        )
+        numbers = (counts.failures, counts.crashes, counts.defers, counts.releases)
+        message.why = Why(BODY_LOST if is_lost else reason, *numbers, errors, rejects)
         self.set_counts(message, None)
         self.move(message, "dead", now)
         self.count("buried", 1)
@@ -183,6 +194,7 @@ class QueueState:
 
     def drop_expired(self, message: StoredMessage) -> None:
         """End a message that is past its ttl."""
+        self.free_dedup(message)
         self.forget(message)
         self.count("bytes", -message.size)
         self.count("expired", 1)

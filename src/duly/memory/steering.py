@@ -109,8 +109,8 @@ def resume(queue: QueueState, _args: list[bytes]) -> int:
 
 
 def wake(queue: QueueState, _args: list[bytes]) -> int:
-    """Hand a token on that was taken by somebody who leaves without having looked."""
-    queue.leave_token()
+    """Have somebody else watch: a consumer that waited leaves in the middle."""
+    queue.leave_token_if_any()
     return 1
 
 

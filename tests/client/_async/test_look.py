@@ -131,7 +131,6 @@ async def test_get_shows_the_counters_of_a_message_that_waits(queue: AsyncQueue)
     assert (message.attempt, message.deliveries) == (2, 3)
 
 
-@pytest.mark.xfail(reason="the delivery that ended in reject is not counted")
 async def test_get_shows_how_often_a_dead_message_was_delivered(queue: AsyncQueue) -> None:
     id_ = await given_dead(queue)
 

@@ -192,7 +192,6 @@ async def test_a_consumer_that_leaves_hands_the_watch_on(queue: AsyncQueue, othe
 
 
 # --- async only
-@pytest.mark.xfail(reason="it hands on a token that it holds, not the watch that an earlier one gave it")
 async def test_a_consumer_that_is_cancelled_hands_the_watch_on(
     queue: AsyncQueue, other_app: AsyncDuly, place: Place
 ) -> None:

@@ -132,7 +132,6 @@ def test_get_shows_the_counters_of_a_message_that_waits(queue: Queue) -> None:
     assert (message.attempt, message.deliveries) == (2, 3)
 
 
-@pytest.mark.xfail(reason="the delivery that ended in reject is not counted")
 def test_get_shows_how_often_a_dead_message_was_delivered(queue: Queue) -> None:
     id_ = given_dead(queue)
 

@@ -1,7 +1,7 @@
 -- Makes a live message dead: the record stays, `why` says the reason. The caller has removed it from
 -- its live place, and calls trim afterwards.
 
--- `counted` are the final counts; `errors` the errors kept. `size` is what the message counts in `bytes`;
+-- `counted` are the final counts, with `rejects` when a delivery ended in a reject; `errors` the errors kept. `size` is what the message counts in `bytes`;
 -- without a record the reason is that.
 local function bury(keys, id, record, size, reason, counted, errors, now)
   redis.call('ZADD', keys.dead, now, id)
@@ -12,6 +12,7 @@ local function bury(keys, id, record, size, reason, counted, errors, now)
     counted[DEFERS],
     counted[RELEASES],
     errors,
+    counted.rejects or 0,
   }))
   redis.call('HDEL', keys.counts, id)
   redis.call('ZREM', keys.expires, id)

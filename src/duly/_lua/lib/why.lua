@@ -1,4 +1,4 @@
--- Why a message is where it is: { reason, failures, crashes, defers, releases, errors }. A live message
+-- Why a message is where it is: { reason, failures, crashes, defers, releases, errors, rejects }. A live message
 -- has a row once an error was reported; its reason is empty. An error is
 -- { at, attempt, consumer, error, traceback }; the last few are kept.
 
@@ -21,5 +21,5 @@ local function with_error(errors, entry)
 end
 
 local function keep_errors(why, id, errors)
-  redis.call('HSET', why, id, cmsgpack.pack({ '', 0, 0, 0, 0, errors }))
+  redis.call('HSET', why, id, cmsgpack.pack({ '', 0, 0, 0, 0, errors, 0 }))
 end
