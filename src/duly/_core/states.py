@@ -42,6 +42,8 @@ MOVES: Final[frozenset[tuple[State | None, Verb, State | None]]] = frozenset(
         *((state, verb, to) for state in _WAITING for verb in ("reschedule", "send") for to in _WAITING),
         *((state, verb, None) for state in _WAITING for verb in ("expire", "drop")),
         *(("leased", verb, to) for verb in ("retry", "defer", "recycle", "release", "crash") for to in _WAITING),
+        # A message whose body was lost or damaged cannot go back.
+        *(("leased", verb, "dead") for verb in ("retry", "defer", "recycle", "release")),
         *((state, verb, None) for state in (*LIVE, "dead") for verb in ("cancel", "purge")),
     }
 )

@@ -9,9 +9,11 @@ RETURNS  1
 KEEPS    I1 I6
 ]]
 -- @include lib/call.lua
+-- @include lib/drain.lua
 local CALL, META = KEYS[1], KEYS[2]
 local sequence = ARGV[1]
 
+let_a_full_server_drain(META)
 local repeated = answered(CALL, sequence)
 if repeated then
   return repeated

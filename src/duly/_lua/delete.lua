@@ -1,7 +1,8 @@
 --[[
 delete -- the queue itself, with all that is in it and all that it counted.
 
-KEYS     msgs        hash    id -> record
+KEYS     call        string  last call of the stream and its reply
+         msgs        hash    id -> record
          leased      zset    id -> lease deadline
          leases      hash    id -> lease
          counts      hash    id -> what went wrong with it
@@ -14,7 +15,17 @@ KEYS     msgs        hash    id -> record
          wake        list    the wake token
          meta        hash    clock, paused, priorities, large
          waiting*    zset    id -> due, every priority
+ARGV     sequence    of the call in its stream
 RETURNS  how many keys there were
-KEEPS    I9. Safe to repeat: there is nothing left to delete.
+KEEPS    I6 I9
 ]]
-return redis.call('UNLINK', unpack(KEYS))
+-- @include lib/call.lua
+local CALL, FIRST_KEY = KEYS[1], 2
+local sequence = ARGV[1]
+
+local repeated = answered(CALL, sequence)
+if repeated then
+  return repeated
+end
+local removed = redis.call('UNLINK', unpack(KEYS, FIRST_KEY))
+return answer(CALL, sequence, removed)

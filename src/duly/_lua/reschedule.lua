@@ -49,12 +49,12 @@ local due = waiting and redis.call('ZSCORE', waiting, id)
 if not due then
   return 0
 end
-local now = tick(redis.call('HGET', keys.meta, 'clock'))
+local now, ahead = tick(redis.call('HGET', keys.meta, 'clock'))
 if when == '0' and tonumber(due) <= now then
   return 1
 end
 
-local new_due = when == '0' and now or due_at(now, when)
+local new_due = when == '0' and now or due_at(now, ahead, when)
 local rewritten = stamped(sent_of(record), new_due, part_of(record))
 redis.call('HSET', keys.msgs, id, rewritten)
 redis.call('ZADD', waiting, due_of(rewritten), id)

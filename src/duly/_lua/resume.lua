@@ -1,14 +1,25 @@
 --[[
 resume -- hand out again.
 
-KEYS     wake  list    the wake token
-         meta  hash    clock, paused, priorities, large
+KEYS     call      string  last call of the stream and its reply
+         wake      list    the wake token
+         meta      hash    clock, paused, priorities, large
+ARGV     sequence  of the call in its stream
 RETURNS  1
-KEEPS    I1
+KEEPS    I1 I6
 ]]
+-- @include lib/call.lua
+-- @include lib/drain.lua
 -- @include lib/wake.lua
-local WAKE, META = KEYS[1], KEYS[2]
+local CALL, WAKE, META = KEYS[1], KEYS[2], KEYS[3]
+local sequence = ARGV[1]
+
+let_a_full_server_drain(META)
+local repeated = answered(CALL, sequence)
+if repeated then
+  return repeated
+end
 if redis.call('HDEL', META, 'paused') == 1 then
   leave_token(WAKE)
 end
-return 1
+return answer(CALL, sequence, 1)

@@ -29,7 +29,11 @@ local PLUS = 43
 local before = redis.pcall('SET', CALL, sequence .. STORED, 'PX', CALL_KEPT_MS, 'GET')
 if before and type(before) == 'table' then
   local stored = redis.call('GET', CALL)
-  return stored and string.sub(stored, 1, 8) == sequence and 1 or before
+  if stored and string.sub(stored, 1, 8) == sequence then
+    redis.call('PEXPIRE', CALL, CALL_KEPT_MS)
+    return 1
+  end
+  return before
 end
 if before then
   local last, this = struct.unpack('<d', before), struct.unpack('<d', sequence)
@@ -45,8 +49,9 @@ end
 -- As in lib/clock.lua. Each message has its own tick, so that arrivals have a strict order.
 local meta = redis.call('HMGET', META, 'clock', 'paused', 'priorities', 'large', 'sent', 'bytes')
 local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
+local now, ahead = time[1] * 1000000 + time[2], 0
 if meta[1] and tonumber(meta[1]) >= now then
+  ahead = meta[1] + 1 - now
   now = meta[1] + 1
 end
 
@@ -58,7 +63,7 @@ for at = FIRST_MESSAGE, #ARGV, STRIDE do
   local due = clock
   if when ~= '0' then
     local us = tonumber(string.sub(when, 2))
-    due = string.byte(when) == PLUS and clock + us or math.max(clock, us)
+    due = string.byte(when) == PLUS and clock + us or math.max(clock, us + ahead)
   end
   local record = struct.pack('<ddc0', clock, due, ARGV[at + 1])
   n = n + 2
@@ -73,8 +78,20 @@ for at = FIRST_MESSAGE, #ARGV, STRIDE do
   end
 end
 
-redis.call('HSET', MSGS, unpack(records))
-redis.call('ZADD', WAITING, unpack(places))
+local problem = redis.pcall('HSET', MSGS, unpack(records))
+if type(problem) ~= 'table' then
+  problem = redis.pcall('ZADD', WAITING, unpack(places))
+end
+if type(problem) == 'table' then -- a key of another type: nothing is stored, and no call was answered
+  for i = 1, n, 2 do
+    redis.pcall('HDEL', MSGS, records[i])
+  end
+  redis.call('DEL', CALL)
+  if before then
+    redis.call('SET', CALL, before, 'PX', CALL_KEPT_MS)
+  end
+  return problem
+end
 redis.call('HSET', META, 'clock', clock, 'sent', (meta[5] or 0) + n / 2, 'bytes', (meta[6] or 0) + size)
 if largest > LARGE and not meta[4] then
   redis.call('HSET', META, 'large', 1)

@@ -64,7 +64,7 @@ if repeated then
 end
 
 local meta = read_meta(keys.meta)
-local now = tick(meta.clock)
+local now, ahead = tick(meta.clock)
 local message_count = (#ARGV - FIRST_MESSAGE + 1) / STRIDE
 
 -- The room that is left, in messages and bytes.
@@ -195,7 +195,7 @@ local function refuse_all()
     table.insert(reply, each[1])
     table.insert(reply, each[2])
   end
-  return reply
+  return answer(keys.call, sequence, reply)
 end
 
 if on_full == 'all' then
@@ -211,8 +211,9 @@ end
 local function oldest_to_drop()
   local heads, dropped = {}, {}
   local most = message_count + DROPPED_BESIDE
+  local last = most + message_count - 1 -- some may be passed over: they take a new body
   for i, place in ipairs(places_of_digits(keys.waiting, meta.priorities)) do
-    heads[i] = { place = place, rows = redis.call('ZRANGE', place.key, 0, most - 1, 'WITHSCORES'), at = 1 }
+    heads[i] = { place = place, rows = redis.call('ZRANGE', place.key, 0, last, 'WITHSCORES'), at = 1 }
   end
   while (length_left < 0 or bytes_left < 0) and #dropped < most do
     local oldest
@@ -295,7 +296,7 @@ local function close_some_windows()
 end
 
 if #offsets > 0 then
-  store(keys, meta, now, offsets, renamed, function(id, record)
+  store(keys, meta, now, ahead, offsets, renamed, function(id, record)
     local options = options_of(record)
     if options.ttl then
       redis.call('ZADD', keys.expires, expiry_of(record), id)

@@ -1,8 +1,8 @@
 -- Makes a live message dead: the record stays, `why` says the reason. The caller has removed it from
 -- its live place, and calls trim afterwards.
 
--- `counted` are the final counts, with `rejects` when a delivery ended in a reject; `errors` the errors kept. `size` is what the message counts in `bytes`;
--- without a record the reason is that.
+-- `counted` are the final counts, with `rejects` when a delivery ended in a reject; `errors` the errors
+-- kept; `size` what the message counts in `bytes`. Without a record the reason is that.
 local function bury(keys, id, record, size, reason, counted, errors, now)
   redis.call('ZADD', keys.dead, now, id)
   redis.call('HSET', keys.why, id, cmsgpack.pack({

@@ -7,18 +7,18 @@ local function read_meta(key)
   return { clock = stored[1], paused = stored[2], priorities = stored[3] or '0', large = stored[4] }
 end
 
-local function due_at(clock, when)
+local function due_at(clock, ahead, when)
   local us = tonumber(string.sub(when, 2))
   if string.byte(when) == 43 then -- '+'
     return clock + us
   end
-  return math.max(clock, us)
+  return math.max(clock, us + ahead)
 end
 
 -- Stores the messages `id, part, when` that begin at the positions `offsets` of ARGV; `renamed` gives
 -- some of them another id. Each gets its own tick of the clock, so that arrivals have a strict order.
 -- The first write is one that a full server refuses. `on_stored(id, record, at)` may follow each.
-local function store(keys, meta, now, offsets, renamed, on_stored)
+local function store(keys, meta, now, ahead, offsets, renamed, on_stored)
   local clock, earliest, size, largest = now - 1, math.huge, 0, 0
   local records, scores, in_use = {}, {}, meta.priorities
   local byte, pack = string.byte, struct.pack
@@ -26,7 +26,7 @@ local function store(keys, meta, now, offsets, renamed, on_stored)
   for i, at in ipairs(offsets) do
     local id, part, when = renamed[at] or ARGV[at], ARGV[at + 1], ARGV[at + 2]
     clock = clock + 1
-    local due = when == '0' and clock or due_at(clock, when)
+    local due = when == '0' and clock or due_at(clock, ahead, when)
     local priority = byte(part, 3)
     local record = pack('<ddc0', clock, due, part)
     records[2 * i - 1], records[2 * i] = id, record
