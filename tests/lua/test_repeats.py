@@ -95,6 +95,21 @@ def _corrects(queue: Queue) -> Call[Any]:
     return ops.correct(queue.keys, {"bytes": -5, "corrected": 2})
 
 
+def _pauses(queue: Queue) -> Call[Any]:
+    return ops.pause(queue.keys, "somebody")
+
+
+def _resumes(queue: Queue) -> Call[Any]:
+    queue.send("a")
+    queue.call(ops.pause(queue.keys, "somebody"))
+    return ops.resume(queue.keys)
+
+
+def _deletes(queue: Queue) -> Call[Any]:
+    queue.send("a", "b")
+    return ops.delete(queue.keys)
+
+
 WRITING: dict[str, list[Prepare]] = {
     "send": [_sends],
     "send_checked": [_sends_checked, _sends_mixed],
@@ -111,6 +126,9 @@ WRITING: dict[str, list[Prepare]] = {
     "redrive": [_redrives],
     "purge": [_purges],
     "correct": [_corrects],
+    "pause": [_pauses],
+    "resume": [_resumes],
+    "delete": [_deletes],
 }
 SETTLING = ("ack", "retry", "defer", "release", "recycle", "reject", "extend")
 

@@ -148,7 +148,7 @@ def test_reject_makes_a_dead_letter_with_its_reason_and_errors(queue: Queue) -> 
     fault = codec.Fault(NOW + 2, 1, "c", "boom", "trace")
     size = len(before.msgs["a"])
     assert after.dead == {"a": NOW + 2}
-    assert after.why == {"a": codec.Why("bad", 1, 0, 0, 0, [fault])}
+    assert after.why == {"a": codec.Why("bad", 0, 0, 0, 0, [fault], rejects=1)}
     assert after.msgs == before.msgs
     assert (after.leased, after.leases, after.expires, after.counts) == ({}, {}, {}, {})
     assert after.stats == {**before.stats, "buried": 1, "bytes": 0, "dead_bytes": size}
