@@ -10,12 +10,12 @@ def measure(rig: Rig) -> list[Result]:
     queue = rig.app.queue("memory")
     queue.send(BODY)
     queue.ack_many(queue.receive(limit=10, wait=0))
-    empty = rig.memory()
+    empty = rig.settled_memory()
     queue.send_many([BODY] * MESSAGES)
-    full = (rig.memory() - empty) / MESSAGES
+    full = (rig.settled_memory() - empty) / MESSAGES
     while deliveries := queue.receive(limit=1000, wait=0):
         queue.ack_many(deliveries)
-    left = (rig.memory() - empty) / MESSAGES
+    left = (rig.settled_memory() - empty) / MESSAGES
     keys = [key.decode() for key in rig.raw.scan_iter("duly:{memory}:*")]
     queue.delete()
     return [

@@ -55,9 +55,13 @@ class Rig:
         info = self.raw.info("cpu")
         return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
 
-    def memory(self) -> int:
-        """Bytes that the server's data takes."""
-        return int(self.raw.info("memory")["used_memory"])
+    def settled_memory(self) -> int:
+        """Bytes that the server uses, once what was deleted before is really freed."""
+        before = -1
+        while before != (now := int(self.raw.info("memory")["used_memory"])):
+            before = now
+            time.sleep(0.3)
+        return now
 
     def version(self) -> str:
         """Name the server."""

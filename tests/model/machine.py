@@ -150,8 +150,9 @@ class QueueMachine(RuleBasedStateMachine):
         try:
             self._drain()
         finally:
-            self.queue.wire.carry(ops.delete(self.keys), STREAMS[0], 0)
-            self.queue.wire.post([("UNLINK", *(self.keys.call(stream) for stream in STREAMS))])
+            self.queue.wire.carry(ops.delete(self.keys), b"teardown", 1)
+            streams = (*STREAMS, b"teardown")
+            self.queue.wire.post([("UNLINK", *(self.keys.call(stream) for stream in streams))])
 
     # Sending.
 

@@ -136,6 +136,21 @@ def test_each_message_gets_its_own_tick_and_the_clock_never_goes_back(queue: Que
     assert stamps == [NOW, NOW + 1, NOW + 2]
 
 
+@pytest.mark.parametrize("verb", ["send", "send_checked", "reschedule"])
+def test_a_named_point_in_time_is_not_early_when_the_queue_is_ahead_of_the_server(queue: Queue, verb: str) -> None:
+    queue.clock.set_us(NOW + 100 * SECOND)
+    queue.send("a", Send("b", delay=500))
+    queue.clock.set_us(NOW)
+    at = NOW / SECOND + 9
+    if verb == "reschedule":
+        queue.run(ops.reschedule(queue.keys, "id-b", f"={NOW + 9 * SECOND}"))
+    else:
+        queue.send(Send("b", at=at, ttl=None if verb == "send" else 60))
+
+    ahead = 100 * SECOND + 2
+    assert queue.get("id-b").due_at.timestamp() == pytest.approx((NOW + 9 * SECOND + ahead) / SECOND)  # type: ignore[union-attr]
+
+
 def test_a_delayed_message_is_not_claimed_early(queue: Queue) -> None:
     queue.send(Send("a", delay=5))
     queue.clock.set_us(NOW + 5 * SECOND - 1)
@@ -676,6 +691,24 @@ def test_a_repeated_empty_claim_takes_nothing(queue: Queue) -> None:
 
     assert queue.again(call).ids == []
     assert queue.stats().ready == 1
+
+
+def test_calls_that_changed_nothing_are_known_too(queue: Queue) -> None:
+    calls: list[Call[Any]] = [
+        ops.cancel(queue.keys, "mine"),
+        queue.sending(Send("a"), Send("b"), max_length=1, on_refusal="all"),
+        ops.resume(queue.keys),
+        ops.delete(queue.keys),
+    ]
+    for call in calls:
+        queue.run(call)
+        queue.engine.call(queue.sending(Send("a", id="mine")), b"other", queue.sequence)
+        queue.engine.call(ops.pause(queue.keys, "ops"), b"third", queue.sequence)
+        before = queue.stats()
+        queue.sequence -= 1
+        queue.again(call)
+
+        assert queue.stats() == before
 
 
 def test_a_plain_send_is_answered_with_one_number(queue: Queue) -> None:

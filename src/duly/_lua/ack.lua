@@ -77,6 +77,8 @@ if keeps then
     if bytes > 0 then -- a body that is lost is not kept
       redis.call('ZADD', DONE, now, id)
       kept = kept + bytes
+    else
+      redis.call('HDEL', MSGS, id)
     end
   end
   remember(META, now)

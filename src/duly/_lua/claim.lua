@@ -255,7 +255,7 @@ if #ids == 0 then
   else
     take_token_if_empty(WAKE, MSGS)
   end
-  if #ran_out > 0 then
+  if #ran_out > 0 or buried > 0 then
     remember(META, now)
   end
   answer(CALL, sequence, { 0, {} }) -- or a late copy of this call would take messages for nobody

@@ -14,7 +14,8 @@ KEEPS    writes nothing
 -- @include lib/leased.lua
 local LEASED, LEASES, COUNTS, META = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local offset, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
-local reply = { tick(redis.call('HGET', META, 'clock')) }
+local now = tick(redis.call('HGET', META, 'clock'))
+local reply = { now }
 local last = math.min(offset + limit, count_leased(LEASED)) - 1
 local rows = last >= offset and redis.call('ZRANGE', LEASED, offset, last, 'WITHSCORES') or {}
 for i = 1, #rows, 2 do

@@ -92,13 +92,26 @@ local length_left, bytes_left = room()
 local offsets, renamed, index_of, dedup_here = {}, {}, {}, {}
 local outcomes, replaced, expired, size_of = {}, {}, {}, {}
 
+-- Whether a message waits past its ttl, unswept: then it is gone for whoever asks, and dropped below.
+local function is_over(id, place, record)
+  if place ~= 'waiting' or flaw_of(record) or not has(flags_of(record), FLAG_TTL) or expiry_of(record) > now then
+    return false
+  end
+  expired[id] = record
+  return true
+end
+
 local function first_with(value)
   if dedup_here[value] then
     return dedup_here[value]
   end
   local id = redis.call('HGET', keys.dedup, value)
   local ends = id and redis.call('ZSCORE', keys.dedup_ends, value)
-  return ends and tonumber(ends) > now and id
+  if not ends or tonumber(ends) <= now then
+    return nil
+  end
+  local record = redis.call('HGET', keys.msgs, id)
+  return not is_over(id, place_of(keys, id, record), record) and id or nil
 end
 
 local function waiting_record(id)
@@ -113,12 +126,7 @@ end
 local function is_kept(id)
   local record = redis.call('HGET', keys.msgs, id)
   local place = place_of(keys, id, record)
-  local is_mortal = place == 'waiting' and not flaw_of(record) and has(flags_of(record), FLAG_TTL)
-  if is_mortal and expiry_of(record) <= now then
-    expired[id] = record
-    return false
-  end
-  return place and place ~= 'done'
+  return place and place ~= 'done' and not is_over(id, place, record)
 end
 
 -- What a message is: nil when it is new, else an outcome; and the id that it is about.
@@ -153,6 +161,7 @@ local function accept_instead(at, id, size)
     return
   end
   local record = waiting_record(id)
+  expired[id] = nil
   replaced[#replaced + 1] = { id = id, record = record }
   length_left, bytes_left = length_left + 1, bytes_left + #record
   accept(at, id, size)

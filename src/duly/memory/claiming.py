@@ -48,7 +48,7 @@ def _empty_handed(queue: QueueState, round_: "_Round", then: bytes) -> Kept:
         queue.leave_token()
     else:
         queue.take_token_if_empty()
-    if round_.reclaimed:
+    if round_.reclaimed or round_.buried:
         queue.clock = round_.now
     reply = [state, round_.now, next_us, 0, [], [], [], round_.reclaimed]
     return Kept(reply, partial(_given_again, 0, []))  # or a late copy of this call would take messages for nobody

@@ -78,6 +78,7 @@ def flaw_of(record: bytes | None) -> str | None:
     if len(record) <= _PRIORITY_AT or priority_of(record) > HIGHEST_PRIORITY:
         return DAMAGED
     try:
+        read_stamps(record)
         options_of(record)
     except (ValueError, OverflowError):
         return DAMAGED

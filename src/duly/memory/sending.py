@@ -15,12 +15,12 @@ _DROPPED_BESIDE: Final = 100
 _FIRST_CHECKED: Final = 4
 
 
-def due_at(now: int, when: bytes) -> int:
+def due_at(now: int, ahead: int, when: bytes) -> int:
     """Read when a message is due: `0` now, `+us` from now, `=us` since the epoch."""
     if when == b"0":
         return now
     us = int(when[1:])
-    return now + us if when[:1] == b"+" else max(now, us)
+    return now + us if when[:1] == b"+" else max(now, us + ahead)
 
 
 class _Incoming(NamedTuple):
@@ -30,9 +30,9 @@ class _Incoming(NamedTuple):
     part: bytes
     when: bytes
 
-    def record_at(self, tick: int) -> tuple[int, bytes]:
+    def record_at(self, tick: int, ahead: int) -> tuple[int, bytes]:
         """Write the record, and say when it is due."""
-        due = due_at(tick, self.when)
+        due = due_at(tick, ahead, self.when)
         return due, stamped(tick, due, self.part)
 
 
@@ -43,16 +43,16 @@ def _incoming(args: list[bytes]) -> list[_Incoming]:
 def send(queue: QueueState, args: list[bytes]) -> Kept:
     """Store messages that need no look at what is there."""
     messages = _incoming(args[1:])
-    _store(queue, queue.tick(), messages)
+    _store(queue, queue.tick(), queue.ahead(), messages)
     queue.count("sent", len(messages))
     return Kept(1)
 
 
-def _store(queue: QueueState, now: int, messages: Sequence[_Incoming]) -> None:
+def _store(queue: QueueState, now: int, ahead: int, messages: Sequence[_Incoming]) -> None:
     """Give each message its own tick of the clock and its place, and wake somebody if one is next."""
     priorities, earliest, size = set(), inf, 0
     for tick, incoming in enumerate(messages, now):
-        due, record = incoming.record_at(tick)
+        due, record = incoming.record_at(tick, ahead)
         message = StoredMessage(incoming.id, record, priority_of(record))
         queue.add(message, due)
         priorities.add(message.priority)
@@ -95,7 +95,7 @@ class _Admission:
         self.accepted: list[_Candidate] = []
         self.replaced: list[StoredMessage] = []
         self.expired: dict[bytes, StoredMessage] = {}
-        """Past their ttl, not swept yet, and in the way of an id of the caller's own."""
+        """Past their ttl, not swept yet, and in the way of an id of the caller's own or of a dedup value."""
         self.outcomes: list[tuple[int, int, bytes]] = []
         self.index_of: dict[bytes, int] = {}
         self._dedup_here: dict[bytes, bytes] = {}
@@ -118,7 +118,8 @@ class _Admission:
     def oldest_to_drop(self, at_most: int) -> list[StoredMessage] | None:
         """Choose waiting messages that must go so that all fits, oldest due first; None: that is not enough."""
         dropped: list[StoredMessage] = []
-        rows = [self._queue.waiting[priority].first(at_most) for priority in self._queue.priorities_in_use]
+        looked_at = at_most + len(self.index_of)
+        rows = [self._queue.waiting[priority].first(looked_at) for priority in self._queue.priorities_in_use]
         free = [[row for row in each if row[1] not in self.index_of] for each in rows]  # without those replaced
         oldest = merge(*free, key=lambda row: row[0])
         while (self.length_left < 0 or self.bytes_left < 0) and len(dropped) < at_most:
@@ -134,7 +135,7 @@ class _Admission:
     def _known_as(self, candidate: _Candidate) -> tuple[int | None, bytes]:
         """Tell what a message is: new, or an outcome and the id that it is about."""
         id_, dedup = candidate.incoming.id, candidate.options.dedup
-        first = None if dedup is None else self._dedup_here.get(dedup) or self._queue.dedup.first(dedup, self._now)
+        first = None if dedup is None else self._dedup_here.get(dedup) or self._first_with(dedup)
         if first is not None and not candidate.flags & FLAG_REPLACE:
             return DUPLICATE, first
         if first is not None and (first in self.index_of or self._can_be_replaced(first)):
@@ -143,6 +144,12 @@ class _Admission:
             return DUPLICATE, id_
         return None, id_
 
+    def _first_with(self, dedup: bytes) -> bytes | None:
+        """Return the id that has a dedup value."""
+        id_ = self._queue.dedup.first(dedup, self._now)
+        message = None if id_ is None else self._queue.messages.get(id_)
+        return None if message is not None and self._is_over(message) else id_
+
     def _can_be_replaced(self, id_: bytes) -> bool:
         message = self._queue.messages.get(id_)
         return message is not None and message.place == "waiting" and not message.flaw
@@ -150,13 +157,14 @@ class _Admission:
     def _is_kept(self, id_: bytes) -> bool:
         """Tell whether an id is in the queue. Finished ones are not, nor is one past its ttl."""
         message = self._queue.messages.get(id_)
-        if message is None or message.place == "done":
+        return message is not None and message.place != "done" and not self._is_over(message)
+
+    def _is_over(self, message: StoredMessage) -> bool:
+        """Tell whether a message waits past its ttl, unswept: then it is gone for whoever asks."""
+        expiry = message.expiry if message.place == "waiting" and not message.flaw else None
+        if expiry is None or expiry > self._now:
             return False
-        if message.place == "waiting" and not message.flaw:
-            expiry = message.expiry
-            if expiry is not None and expiry <= self._now:
-                self.expired[id_] = message
-                return False
+        self.expired[message.id] = message
         return True
 
     def _accept(self, candidate: _Candidate) -> None:
@@ -179,11 +187,11 @@ class _Admission:
         self._accept(candidate)
 
 
-def send_checked(queue: QueueState, args: list[bytes]) -> Any:
+def send_checked(queue: QueueState, args: list[bytes]) -> Kept:
     """Store messages within bounds, once per dedup value and id of the caller's own."""
     max_length, max_bytes, on_full = int(args[1]), int(args[2]), args[3]
     messages = _incoming(args[_FIRST_CHECKED:])
-    now = queue.tick()
+    now, ahead = queue.tick(), queue.ahead()
     if max_length >= 0 or max_bytes >= 0:
         queue.clock = now
         queue.expire_some(now)
@@ -195,11 +203,11 @@ def send_checked(queue: QueueState, args: list[bytes]) -> Any:
     dropped = admission.oldest_to_drop(len(messages) + _DROPPED_BESIDE) if on_full == b"drop" else []
     if dropped is None:
         return _all_refused(now, messages, admission)
-    _write(queue, now, admission, dropped)
+    _write(queue, now, ahead, admission, dropped)
     return Kept([now, *(value for row in admission.outcomes for value in row)])
 
 
-def _all_refused(now: int, messages: Sequence[_Incoming], admission: _Admission) -> list[Any]:
+def _all_refused(now: int, messages: Sequence[_Incoming], admission: _Admission) -> Kept:
     """Answer that nothing is stored: what is known keeps its answer, everything else found no room."""
     known = {
         position: id_
@@ -209,10 +217,10 @@ def _all_refused(now: int, messages: Sequence[_Incoming], admission: _Admission)
     reply: list[Any] = [now]
     for position, message in enumerate(messages, 1):
         reply += (position, DUPLICATE, known[position]) if position in known else (position, FULL, message.id)
-    return reply
+    return Kept(reply)
 
 
-def _write(queue: QueueState, now: int, admission: _Admission, dropped: Sequence[StoredMessage]) -> None:
+def _write(queue: QueueState, now: int, ahead: int, admission: _Admission, dropped: Sequence[StoredMessage]) -> None:
     queue.clock = now
     for message in dropped:
         queue.free_dedup(message)
@@ -226,7 +234,7 @@ def _write(queue: QueueState, now: int, admission: _Admission, dropped: Sequence
         queue.count("bytes", -message.size)
     _make_room_in_done(queue, admission.accepted)
     if admission.accepted:
-        _store(queue, now, [candidate.incoming for candidate in admission.accepted])
+        _store(queue, now, ahead, [candidate.incoming for candidate in admission.accepted])
         if len(admission.accepted) > len(admission.replaced):
             queue.count("sent", len(admission.accepted) - len(admission.replaced))
         _open_windows(queue, now, admission.accepted)

@@ -71,6 +71,10 @@ class QueueState:
             return self.clock + 1
         return self.server_us
 
+    def ahead(self) -> int:
+        """Tell how far the queue's time is ahead of the server's: a point in time that somebody names moves by it."""
+        return self.tick() - self.server_us
+
     def count(self, counter: str, difference: int) -> None:
         """Add to a counter; it exists from the first time on."""
         self.stats[counter] = self.stats.get(counter, 0) + difference

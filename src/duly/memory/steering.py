@@ -10,11 +10,11 @@ from duly.memory.state import QueueState
 _LOOKED_PAST: Final = 999
 
 
-def cancel(queue: QueueState, args: list[bytes]) -> Any:
+def cancel(queue: QueueState, args: list[bytes]) -> Kept:
     """End a message, wherever it is; a finished one is over already."""
     message = queue.messages.get(args[1])
     if message is None or message.place == "done":
-        return 0
+        return Kept(0)  # or a late copy could end a message that uses the id again
     size = message.held_size
     queue.free_dedup(message)
     queue.forget(message)
@@ -33,7 +33,7 @@ def reschedule(queue: QueueState, args: list[bytes]) -> Any:
     assert due is not None
     if when == b"0" and due <= now:
         return 1
-    message.redate(due_at(now, when))
+    message.redate(due_at(now, queue.ahead(), when))
     if message.counts:
         message.counts.due = 0
     queue.wait(message, message.due)
@@ -94,18 +94,18 @@ def _in_state(queue: QueueState, state: str) -> list[StoredMessage]:
     return [queue.messages[id_] for _, id_ in rows]
 
 
-def pause(queue: QueueState, args: list[bytes]) -> int:
+def pause(queue: QueueState, args: list[bytes]) -> Kept:
     """Hand nothing out until resume."""
     queue.paused = args[0]
-    return 1
+    return Kept(1)
 
 
-def resume(queue: QueueState, _args: list[bytes]) -> int:
+def resume(queue: QueueState, _args: list[bytes]) -> Kept:
     """Hand out again."""
     if queue.paused is not None:
         queue.paused = None
         queue.leave_token()
-    return 1
+    return Kept(1)
 
 
 def wake(queue: QueueState, _args: list[bytes]) -> int:
@@ -114,7 +114,7 @@ def wake(queue: QueueState, _args: list[bytes]) -> int:
     return 1
 
 
-def delete(queue: QueueState, _args: list[bytes]) -> int:
+def delete(queue: QueueState, _args: list[bytes]) -> Kept:
     """Remove the queue with all that is in it and all that it counted; tell how many keys it had."""
     messages = queue.messages.values()
     things = [
@@ -124,4 +124,4 @@ def delete(queue: QueueState, _args: list[bytes]) -> int:
     ]  # fmt: skip
     count = sum(map(bool, things))
     queue.clear()
-    return count
+    return Kept(count)

@@ -73,13 +73,25 @@ local function expiry_of(record)
   return due_of(record) + options_of(record).ttl
 end
 
+local function is_finite(value)
+  return value - value == 0
+end
+
 -- Why a record cannot be delivered, or nil: somebody else removed or wrote it.
 local function flaw_of(record)
   if not record then
     return 'body lost'
   end
   local flags, priority = string.byte(record, FLAGS_AT, PRIORITY_AT)
-  if not priority or priority > 9 or (flags ~= 0 and not options_of(record)) then
+  if not priority or priority > 9 then
+    return 'damaged'
+  end
+  local sent, due = struct.unpack('<dd', record)
+  local options = flags ~= 0 and options_of(record)
+  if not is_finite(sent) or not is_finite(due) or (flags ~= 0 and not options) then
+    return 'damaged'
+  end
+  if options and not (is_finite(options.ttl or 0) and is_finite(options.dedup_for or 0)) then
     return 'damaged'
   end
   return nil
