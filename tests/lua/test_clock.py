@@ -93,3 +93,13 @@ def test_a_clock_that_stands_still_gives_every_claim_its_own_fence(queue: Queue)
     queue.send("a", "b")
     first, second = queue.claim(limit=1), queue.claim(limit=1)
     assert first.fence < second.fence
+
+
+def test_after_a_step_back_a_point_in_time_does_not_come_early(queue: Queue, clock: ServerClock) -> None:
+    """At 12:00 the clock goes back to 11:00; what is sent then for 11:30 must not be handed out before 11:30."""
+    queue.send("before")
+    clock.freeze(NOW - HOUR)
+    queue.send("at", at=(NOW - HOUR // 2) / SECOND)
+    assert ids_of(queue.claim()) == ["before"]
+    clock.freeze(NOW + HOUR)
+    assert ids_of(queue.claim(consumer="later")) == ["before", "at"]

@@ -122,3 +122,18 @@ def test_lateness_is_that_of_the_time_at_which_a_retried_message_was_due(queue: 
     clock.freeze(queue.dump().due("a"))
     queue.claim()
     assert queue.dump().meta["lateness"] == "0"
+
+
+@pytest.mark.parametrize("verb", ["release", "crash"])
+def test_stamps_that_are_no_numbers_make_a_dead_letter_not_an_error(
+    queue: Queue, clock: ServerClock, verb: str
+) -> None:
+    (settle,) = queue.hold("a")
+    _damage(queue, "a", b"\xff" * 16 + queue.dump().msgs["a"][16:])
+    if verb == "release":
+        queue.call(ops.release(queue.keys, [settle]))
+    else:
+        clock.freeze(NOW + 60 * SECOND)
+        queue.claim()
+    state = queue.dump()
+    assert (state.places("a"), state.why["a"].reason) == (["dead"], "damaged")

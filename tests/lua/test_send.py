@@ -8,7 +8,7 @@ import pytest
 from duly._core import codec, ops
 from duly.options import Keep
 from tests.clock import ServerClock
-from tests.lua.harness import NOW, SECOND, Queue, ids_of
+from tests.lua.harness import NOW, SECOND, Queue, Refused, ids_of
 
 DUPLICATE, FULL, REPLACED = 1, 2, 3
 
@@ -240,3 +240,39 @@ def test_expired_messages_take_no_room(make_queue: Any, clock: ServerClock) -> N
     state = queue.dump()
     assert set(state.msgs) == {"b"}
     assert state.stats["expired"] == 1
+
+
+def test_a_message_past_its_ttl_gives_its_dedup_value_back_swept_or_not(queue: Queue, clock: ServerClock) -> None:
+    queue.send("a", dedup="x", dedup_for=1000, ttl=5)
+    clock.freeze(NOW + 5 * SECOND)
+    assert queue.send("b", dedup="x") == [NOW + 5 * SECOND]
+    state = queue.dump()
+    assert (set(state.msgs), state.dedup, state.stats["expired"]) == ({"b"}, {"x": "b"}, 1)
+
+
+def test_a_dropped_message_gives_its_dedup_value_back(make_queue: Any) -> None:
+    queue: Queue = make_queue(max_length=1)
+    queue.send("a", dedup="x")
+    queue.send("b", on_refusal="drop")
+    assert queue.send("c", dedup="x", on_refusal="drop")[1:] == []
+
+
+def test_dropping_looks_past_those_that_take_a_new_body(make_queue: Any) -> None:
+    queue: Queue = make_queue()
+    queue.send("a", dedup="x")
+    queue.send(*[f"b{number}" for number in range(400)])
+    bounded: Queue = make_queue(max_length=10)
+    bounded.sequence = queue.sequence
+    messages = [bounded.outgoing("new", dedup="x", replace=True), bounded.outgoing("c")]
+    assert bounded.send_all(messages, "drop")[1:] == [1, REPLACED, b"a"]
+
+
+def test_a_send_that_fails_half_way_is_not_taken_for_done_when_it_is_repeated(queue: Queue) -> None:
+    queue.wire.run("SET", queue.keys.key("msgs"), "of another type")
+    call = ops.send(queue.keys, [queue.outgoing("a")], queue.options, "each")
+    for _ in range(2):
+        with pytest.raises(Refused, match="WRONGTYPE"):
+            queue.call(call, stream=b"other", sequence=7)
+    queue.wire.run("DEL", queue.keys.key("msgs"))
+    assert queue.call(call, stream=b"other", sequence=7) == 1
+    assert ids_of(queue.claim()) == ["a"]
