@@ -60,7 +60,9 @@ def test_every_reclaimed_message_has_a_log_line_with_its_consumer_and_age_and_is
         queue.receive(wait=0)
 
     words = re.compile(r"message (\S+) .* ran out ([\d.]+) s ago, held by (\S+):")
-    assert [words.findall(record.getMessage()) for record in caplog.records] == [[(id_, "2.000", holder)] for id_ in ids]
+    assert [words.findall(record.getMessage()) for record in caplog.records] == [
+        [(id_, "2.000", holder)] for id_ in ids
+    ]
     assert queue.stats().crashed == 3
 
 
@@ -108,7 +110,9 @@ def test_a_clock_that_steps_back_makes_no_id_that_sorts_before_an_earlier_one() 
 
 def section(page: str, heading: str) -> str:
     """Read a section of a page as one line."""
-    found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^## |\Z)", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+    found = re.search(
+        rf"^#+ {re.escape(heading)}\n(.*?)(?=^## |\Z)", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE
+    )
     assert found, f"{page} has no section {heading!r}"
     return " ".join(found[1].split())
 

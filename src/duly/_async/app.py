@@ -3,6 +3,7 @@
 import os
 import time
 import weakref
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -14,12 +15,26 @@ from duly._core.ids import IdMaker
 from duly._given import address_of_client
 from duly._renewal import Renewer
 from duly.errors import UsageError
-from duly.options import QueueOptions, checked_count, checked_name, checked_positive_seconds
+from duly.options import (
+    Keep,
+    OnDead,
+    OnFull,
+    QueueOptions,
+    Retry,
+    Seconds,
+    checked_count,
+    checked_name,
+    checked_positive_seconds,
+)
 
 # --- sync only
 # | from duly._async.app import AsyncDuly, twin_of
 # |
 # --- end
+_DEFAULTS: Final = QueueOptions()
+_LATER: Final = {"rate": None, "max_in_flight": None, "shards": 1}
+"""Options of queues that are not built yet, with the value that asks for nothing."""
+
 _apps: Final[weakref.WeakSet["AsyncDuly"]] = weakref.WeakSet()
 
 
@@ -59,17 +74,46 @@ class AsyncDuly:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self._address.shown}>"
 
-    def queue(self, name: str, **options: Any) -> AsyncQueue:
+    def queue(
+        self,
+        name: str,
+        *,
+        type: Any = None,  # noqa: A002
+        lease: Seconds = 30.0,
+        max_runtime: Seconds | None = None,
+        retry: Retry = _DEFAULTS.retry,
+        crash_limit: int = 3,
+        max_length: int | None = None,
+        max_bytes: int | None = None,
+        on_full: OnFull = "raise",
+        dedup_for: Seconds = 300.0,
+        on_dead: OnDead = "continue",
+        dead: Keep = _DEFAULTS.dead,
+        done: Keep | None = None,
+        max_message_bytes: int | None = None,
+        **later: Any,
+    ) -> AsyncQueue:
         """Name a queue and say how this process uses it. It is created by its first use.
 
-        The options are the fields of `duly.QueueOptions`.
+        `duly.QueueOptions` says what each option means. They are this process's view, not stored.
         """
-        try:
-            chosen = QueueOptions(**{"max_message_bytes": self._max_message_bytes, **options})
-        except TypeError:
-            unknown = sorted(set(options) - set(QueueOptions.__dataclass_fields__))
-            raise UsageError(f"queue {name!r}: unknown option {', '.join(map(repr, unknown))}") from None
-        return self._queue(checked_name(name), chosen)
+        _check_later(name, later)
+        options = QueueOptions(
+            type=type,
+            lease=lease,
+            max_runtime=max_runtime,
+            retry=retry,
+            crash_limit=crash_limit,
+            max_length=max_length,
+            max_bytes=max_bytes,
+            on_full=on_full,
+            dedup_for=dedup_for,
+            on_dead=on_dead,
+            dead=dead,
+            done=done,
+            max_message_bytes=self._max_message_bytes if max_message_bytes is None else max_message_bytes,
+        )
+        return self._queue(checked_name(name), options)
 
     def _queue(self, name: str, options: QueueOptions) -> AsyncQueue:
         return AsyncQueue(self, name, options)
@@ -163,6 +207,14 @@ def twin_of(app: Any) -> AsyncDuly:
 
 
 # --- end
+def _check_later(queue: str, options: Mapping[str, Any]) -> None:
+    if unknown := sorted(set(options) - set(_LATER)):
+        raise UsageError(f"queue {queue!r}: unknown option {', '.join(map(repr, unknown))}")
+    for option, value in options.items():
+        if value != _LATER[option]:
+            raise UsageError(f"queue {queue!r}: {option}={value!r} is not built yet")
+
+
 def _address(server: Any) -> Address:
     if server is None or isinstance(server, str):
         return addresses.chosen(server, os.environ)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from duly import Duly, Queue, QueueFull, Send
+from duly.options import OnFull
 from tests.client._sync.given import (
     InBackground,
     check_accounts,
@@ -138,7 +139,7 @@ def test_a_blocked_send_many_goes_on_when_there_is_room_for_all(app: Duly, queue
 
 
 @pytest.mark.parametrize("on_full", ["block", "drop_oldest", "raise"])
-def test_a_message_that_can_never_fit_is_refused_at_once(app: Duly, queue_name: str, on_full: str) -> None:
+def test_a_message_that_can_never_fit_is_refused_at_once(app: Duly, queue_name: str, on_full: OnFull) -> None:
     queue = app.queue(queue_name, max_bytes=100, on_full=on_full)
 
     sending = InBackground(lambda: queue.send(b"x" * 500))
