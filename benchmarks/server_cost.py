@@ -36,7 +36,7 @@ def measure(rig: Rig) -> list[Result]:
             rig.raw.hdel("bare:msgs", *ids)
         return (rig.server_cpu() - before) / MESSAGES * 1e6
 
-    lives, bares = alternately(5, life, bare)
+    lives, bares = alternately(7, life, bare)
     queue.delete()
     beside = {"bare HSET+ZADD, ZRANGE+HMGET+ZREM+HDEL": round(median(bares), 2)}
     return [
