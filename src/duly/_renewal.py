@@ -111,7 +111,7 @@ class Renewer:
     def _extend(self, rows: list[tuple[_Entry, Any]]) -> None:
         keys = rows[0][0].keys
         try:
-            lost = self._run(ops.extend(keys, [(delivery, entry.lease) for entry, delivery in rows]))
+            lost = self._run(ops.extend(keys, [(delivery, entry.lease) for entry, delivery in rows], renews=True))
         except DulyError as error:
             _LOG.warning("leases of queue %r could not be renewed, trying again: %s", keys.name, error)
             return

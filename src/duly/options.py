@@ -164,10 +164,17 @@ class Retry:
         assert self.attempts is not None
         return attempt >= self.attempts
 
+    @staticmethod
+    def _asked(delay: Callable[[int], Seconds], attempt: int) -> Seconds:
+        try:
+            return delay(attempt)
+        except Exception as error:
+            raise UsageError(f"Retry.delay({attempt}) raised {type(error).__name__}: {error}") from error
+
     def delay_after(self, attempt: int, spread: Callable[[float, float], float] = random.uniform) -> float:
         """Seconds to wait after `attempt` (1, 2 ...) has failed."""
         if self.delay is not None:
-            return checked_seconds(self.delay(attempt), "Retry.delay()")
+            return checked_seconds(self._asked(self.delay, attempt), "Retry.delay()")
         if self.delays is not None:
             chosen = self.delays[min(attempt, len(self.delays)) - 1]
             return checked_seconds(chosen, "Retry.delays")

@@ -50,7 +50,7 @@ class AsyncConnections:
         self._server: EmbeddedServer | None = None
         self._opening = threading.Lock()
         self._is_checked = False
-        self._is_closed = False
+        self.is_closed = False
         # --- async only
         self._loop: asyncio.AbstractEventLoop | None = None
         # --- end
@@ -61,9 +61,9 @@ class AsyncConnections:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self.abandon()
-            server, is_closed = self._server, self._is_closed
+            server, is_closed = self._server, self.is_closed
             self._start_anew()
-            self._loop, self._server, self._is_closed = loop, server, is_closed
+            self._loop, self._server, self.is_closed = loop, server, is_closed
 
     def abandon(self) -> None:
         """Drop all connections without their event loop."""
@@ -71,6 +71,14 @@ class AsyncConnections:
             wire.abandon()
         self._waiting.clear()
         self._free.clear()
+
+    def close_from_outside(self) -> None:
+        """Close everything from a thread that has no event loop."""
+        self.is_closed = True
+        self.abandon()
+        server, self._server = self._server, None
+        if server is not None:
+            server.release()
 
     # --- end
     def take(self) -> AsyncSlot:
@@ -80,7 +88,7 @@ class AsyncConnections:
 
     def give(self, slot: AsyncSlot) -> None:
         """Put a slot back."""
-        if self._is_closed:
+        if self.is_closed:
             slot.wire.abandon()
         self._free.append(slot)
 
@@ -115,13 +123,13 @@ class AsyncConnections:
 
     def give_waiting(self, wire: AsyncWire) -> None:
         """Put a connection to block on back."""
-        if self._is_closed:
+        if self.is_closed:
             wire.abandon()
         self._waiting.append(wire)
 
     async def aclose(self) -> None:
         """Close everything, what is in use as soon as it comes back, and leave the embedded server."""
-        self._is_closed = True
+        self.is_closed = True
         while slot := _popped(self._free):
             await slot.wire.close()
         while wire := _popped(self._waiting):
@@ -131,7 +139,7 @@ class AsyncConnections:
             await in_thread(server.release)
 
     def _check_open(self) -> None:
-        if self._is_closed:
+        if self.is_closed:
             raise UsageError(f"the app on {self.address.shown} is closed: open another one")
 
     async def _ensure_server(self) -> None:
@@ -165,8 +173,14 @@ def _popped(spare: list[T]) -> T | None:
         return None
 
 
+# What a child inherits must not be closed there, not even by the garbage collector: an event loop's poll
+# set is shared with the parent, which would then never hear of its own connections again.
+_inherited: Final[list[object]] = []
+
+
 def _forget_after_fork() -> None:
     for connections in list(_alive):
+        _inherited.append((connections._free, connections._waiting))
         connections._start_anew()
 
 

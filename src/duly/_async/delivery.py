@@ -1,5 +1,6 @@
 """A message in a consumer's hands: what it says, and the ways to settle it."""
 
+import asyncio
 import logging
 import traceback as tracebacks
 from collections.abc import Mapping
@@ -7,6 +8,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from duly._async.wire import uninterrupted
 from duly._core import codec, ops, replies
 from duly._core.call import Call
 from duly.errors import CodecError, LeaseLost, UsageError
@@ -30,7 +32,19 @@ class AsyncDelivery:
     settled inside.
     """
 
-    __slots__ = ("__weakref__", "_body", "_counts", "_queue", "_record", "_settled", "_stored", "fence", "id", "lost")
+    __slots__ = (
+        "__weakref__",
+        "_body",
+        "_counts",
+        "_queue",
+        "_record",
+        "_settled",
+        "_settling",
+        "_stored",
+        "fence",
+        "id",
+        "lost",
+    )
 
     def __init__(self, queue: "AsyncQueue", id: str, fence: int, record: bytes, counts: bytes) -> None:  # noqa: A002
         self._queue = queue
@@ -39,6 +53,9 @@ class AsyncDelivery:
         self._stored: codec.Record | None = None
         self._body: Any = UNCHANGED
         self._settled: str | None = None
+        # --- async only
+        self._settling: tuple[str, asyncio.Future[bool]] | None = None
+        # --- end
         self.id = id
         self.fence = fence
         """Grows with every delivery of the message: give it to what you write to, and refuse smaller ones there."""
@@ -216,14 +233,29 @@ class AsyncDelivery:
             await self.retry(Retry().delay_after(self.attempt), error)
 
     async def _settle(self, verb: str, call: Call[list[int]]) -> None:
+        # --- async only
+        if self._settling is not None and self._settling[0] == verb:  # by another task, or before a cancellation
+            await asyncio.wait({self._settling[1]})
+        # --- end
         if self._settled == verb:
             return
         if self._settled is not None:
             raise replies.lease_lost(self.queue, self.id, verb)
-        lost = await self._queue._link.run(call)
-        self._note(verb, is_lost=bool(lost))
-        if lost:
+        # --- async only
+        work = asyncio.ensure_future(self._carry_out(verb, call))
+        self._settling = (verb, work)
+        is_lost = await uninterrupted(work)
+        # --- sync only
+        # | is_lost = self._carry_out(verb, call)
+        # --- end
+        if is_lost:
             raise replies.lease_lost(self.queue, self.id, verb)
+
+    async def _carry_out(self, verb: str, call: Call[list[int]]) -> bool:
+        """Settle and note it in one go, whatever becomes of the caller."""
+        lost = await self._queue._link.run_now(call)
+        self._note(verb, is_lost=bool(lost))
+        return bool(lost)
 
     def _note(self, verb: str, *, is_lost: bool) -> None:
         self._settled = _LOST if is_lost else verb

@@ -4,6 +4,7 @@ Own policy instead of redis-py's silent repeats: a call keeps its stream and seq
 often it is sent, so the server does it once (I6).
 """
 
+import contextlib
 import logging
 import random
 import time
@@ -15,12 +16,12 @@ from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissi
 from duly._async.connections import AsyncConnections, AsyncSlot
 from duly._async.durability import missing_for
 from duly._async.waiter import AsyncWaiter
-from duly._async.wire import UNREACHABLE, sleep, uninterrupted
+from duly._async.wire import UNREACHABLE, nothing_in_background, sleep, uninterrupted
 from duly._core import patience, replies
 from duly._core.address import Address
 from duly._core.call import Arg, Call
 from duly._core.keys import QueueKeys, queue_of_key, queue_pattern
-from duly.errors import QueueFull, ServerError, Unavailable
+from duly.errors import DulyError, QueueFull, ServerError, Unavailable
 from duly.options import Durable
 
 T = TypeVar("T")
@@ -87,12 +88,16 @@ class AsyncLink:
 
     async def aclose(self) -> None:
         """Close all connections, and leave the embedded server. Queued data stays."""
+        await nothing_in_background()
+        if not self._connections.is_closed:
+            with contextlib.suppress(DulyError):
+                await self._waiter.leave_all()
         await self._connections.aclose()
 
     # --- async only
     def close_from_outside(self) -> None:
-        """Drop all connections from a thread that has no event loop."""
-        self._connections.abandon()
+        """Drop all connections, and leave the embedded server, from a thread that has no event loop."""
+        self._connections.close_from_outside()
 
     # --- end
     async def _carry(self, call: Call[Any]) -> Any:

@@ -48,6 +48,9 @@ class AsyncOutbox:
                     at += len(batch)
         finally:
             self._is_busy = False
+            if self._collected:  # this task was cancelled: they must not wait for ever
+                self._is_busy = True
+                in_background(self._empty())
 
     async def _send(self, batch: list[Outgoing], answers: list[asyncio.Future[str | None]]) -> None:
         try:

@@ -126,9 +126,7 @@ class AsyncQueue:
         on_refusal: ops.OnRefusal = "drop" if self.options.on_full == "drop_oldest" else "all"
         stored: list[str] = []
         unconfirmed = ""
-        # What can never fit would block for ever: no call is larger than the queue may be long.
-        most = min(MAX_BATCH, self.options.max_length or MAX_BATCH) if self.options.on_full == "block" else MAX_BATCH
-        for batch in outgoing.batches(messages, most):
+        for batch in self._batches(messages):
             tries = 0
             while True:
                 call = ops.send(self._keys, batch, self.options, on_refusal)
@@ -152,9 +150,16 @@ class AsyncQueue:
             )
         return stored
 
+    def _batches(self, messages: Sequence[outgoing.Outgoing]) -> list[list[outgoing.Outgoing]]:
+        """Cut messages into calls. One that waits for room, or makes it, is never larger than the queue may be."""
+        if self.options.on_full == "raise":
+            return outgoing.batches(messages)
+        longest, largest = self.options.max_length or MAX_BATCH, self.options.max_bytes or outgoing.MAX_CALL_BYTES
+        return outgoing.batches(messages, min(longest, MAX_BATCH), min(largest, outgoing.MAX_CALL_BYTES))
+
     def _could_fit(self, batch: Sequence[outgoing.Outgoing]) -> bool:
         longest, largest = self.options.max_length, self.options.max_bytes
-        size = sum(len(message.part) + 16 for message in batch)
+        size = sum(codec.stored_size(message.part) for message in batch)
         return (longest is None or len(batch) <= longest) and (largest is None or size <= largest)
 
     def _full(self, stored: Sequence[str]) -> QueueFull:
@@ -179,7 +184,7 @@ class AsyncQueue:
         left = checked_seconds(wait, "wait")
         seconds = self._lease if lease is None else checked_positive_seconds(lease, "lease")
         give_up_at = time.monotonic() + left
-        period = patience.looking_period(seconds)
+        period, fruitless = patience.looking_period(seconds), 0
         then: ops.Then = "watch" if left > 0 else "leave"
         while True:
             call = ops.claim(
@@ -195,7 +200,8 @@ class AsyncQueue:
                     return []
                 then = "pass"
                 continue
-            pause, exact = patience.pause_before(claimed.next_in, left, period)
+            pause, exact = patience.pause_before(claimed.next_in, left, period, fruitless)
+            fruitless = fruitless + 1 if exact else 0
             await self._link.wait_for_token(self._keys, pause, exact=exact)
             # Whoever has watched and goes tells the next: it may have taken the token that announced a due time.
             then = "watch" if give_up_at > time.monotonic() else "pass"
@@ -211,15 +217,17 @@ class AsyncQueue:
         return deliveries
 
     async def _give_back(self, claimed: replies.Claimed) -> None:
-        """Release what a cancelled receive has claimed."""
+        """Release what a cancelled receive has claimed, or hand on what it was about to watch."""
         if claimed.ids:
             await self._link.run_now(ops.release(self._keys, self._deliveries(claimed, self._lease, renew=False)))
+        else:
+            await self._link.run_now(ops.wake(self._keys))
 
     async def ack_many(self, deliveries: Iterable[AsyncDelivery]) -> list[AsyncDelivery]:
         """Finish many messages in a round trip a thousand; return those whose lease was lost."""
         lost: list[AsyncDelivery] = []
         fresh: list[AsyncDelivery] = []
-        for delivery in deliveries:
+        for delivery in dict.fromkeys(deliveries):
             if delivery.queue != self.name:
                 raise UsageError(f"message {delivery.id} is of queue {delivery.queue!r}, not of {self.name!r}")
             if delivery._settled is None:
@@ -351,10 +359,9 @@ class AsyncQueue:
         Online and in bounded steps. With `repair`, mends what it finds without losing a body; the audit
         that comes back is the state before.
         """
-        found, checked, sizes = await self._audit_keys(repair=repair)
+        found, checked, sizes, stats = await self._audit_keys(repair=repair)
         if repair and found:
-            _, _, sizes = await self._audit_keys(repair=False)
-        stats = await self.stats()
+            _, _, sizes, stats = await self._audit_keys(repair=False)
         wrong = _wrong_sizes(stats, sizes)
         faults = (*found, *(AuditFault(name, "counts wrong bytes") for name in wrong))
         audit = Audit(self.name, stats, checked, faults, repaired=repair)
@@ -363,8 +370,11 @@ class AsyncQueue:
             await self._link.run(ops.correct(self._keys, corrections))
         return audit
 
-    async def _audit_keys(self, *, repair: bool) -> tuple[Faults, int, tuple[int, int, int] | None]:
-        """Go through all keys. Sizes are None when the queue was in use meanwhile: then they prove nothing."""
+    async def _audit_keys(self, *, repair: bool) -> tuple[Faults, int, tuple[int, int, int] | None, Stats]:
+        """Go through all keys, and look at the counters.
+
+        Sizes are None when the queue was in use meanwhile: then they prove nothing.
+        """
         before = await self.stats()
         found: Faults = []
         checked, sizes = 0, [0, 0, 0]
@@ -381,7 +391,7 @@ class AsyncQueue:
                     break
         after = await self.stats()
         is_quiet = not found and _movements(before) == _movements(after)
-        return found, checked, (sizes[0], sizes[1], sizes[2]) if is_quiet else None
+        return found, checked, (sizes[0], sizes[1], sizes[2]) if is_quiet else None, after
 
     def _viewer(self) -> replies.Viewer:
         return replies.Viewer(self.name, self._decode_body)

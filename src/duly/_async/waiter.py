@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from redis.exceptions import RedisError
 
 from duly._async.connections import AsyncConnections
-from duly._async.wire import UNREACHABLE, AsyncWire, in_background, sleep
+from duly._async.wire import UNREACHABLE, AsyncWire, before_leaving, sleep
 from duly._core import ops, patience
 from duly._core.call import Call
 from duly._core.keys import QueueKeys
@@ -18,6 +18,7 @@ class AsyncWaiter:
     def __init__(self, connections: AsyncConnections, carry: Callable[[Call[bool]], Awaitable[object]]) -> None:
         self._connections = connections
         self._carry = carry
+        self._blocked: dict[AsyncWire, QueueKeys] = {}
 
     async def wait(self, keys: QueueKeys, seconds: float, *, exact: bool) -> bool:
         """Wait for a token, so long at the most. True: one was taken.
@@ -30,30 +31,35 @@ class AsyncWaiter:
         wire = None
         try:
             wire = await self._connections.take_waiting()
-            await wire.begin([b"BLPOP", keys.key("wake"), f"{seconds + (5 if exact else 0):.3f}"])
-        except BaseException as error:
-            if wire is not None:
-                await wire.close()  # nobody knows what was asked on it
-            if not isinstance(error, (*UNREACHABLE, RedisError)):
-                raise
-            await sleep(min(seconds, patience.backoff(6, random.random)))
-            return False
-        try:
+            self._blocked[wire] = keys
+            backstop = max(seconds, 0.001) + (5 if exact else 0)
+            await wire.begin([b"BLPOP", keys.key("wake"), f"{backstop:.3f}"])
             if not await wire.poll(seconds if exact else seconds + 0.3):
                 await self._unblock(wire)
             token = await wire.finish() is not None
         except (*UNREACHABLE, RedisError):
-            await wire.close()
+            if wire is not None:
+                await wire.close()
+            await sleep(min(seconds, patience.backoff(6, random.random)))
             return False
         except BaseException:
             # --- async only
-            in_background(self._leave(wire, keys))
+            await before_leaving(self._leave(wire, keys))
             # --- sync only
             # | self._leave(wire, keys)
             # --- end
             raise
+        finally:
+            if wire is not None:
+                self._blocked.pop(wire, None)
         self._connections.give_waiting(wire)
         return token
+
+    async def leave_all(self) -> None:
+        """End all waits: the app is closed. What they watched is handed on."""
+        for wire, keys in list(self._blocked.items()):
+            wire.abandon()
+            await self._carry(ops.wake(keys))
 
     async def _unblock(self, wire: AsyncWire) -> None:
         """End a blocking call from outside: the connection stays usable and no token is lost.
@@ -72,12 +78,11 @@ class AsyncWaiter:
             finally:
                 self._connections.give(slot)
 
-    async def _leave(self, wire: AsyncWire, keys: QueueKeys) -> None:
-        """Stop waiting in the middle: a token that was taken meanwhile goes to the next."""
+    async def _leave(self, wire: AsyncWire | None, keys: QueueKeys) -> None:
+        """Stop waiting in the middle: the token, if one was taken, and the watch go to the next."""
         try:
-            await self._unblock(wire)
-            await wire.finish()
-            await self._carry(ops.wake(keys))  # for the token, if it took one, and for what it was watching
-            self._connections.give_waiting(wire)
-        except Exception:  # noqa: BLE001 - leaving: whoever waits looks again by itself after a while
-            await wire.close()
+            if wire is not None:
+                await wire.close()  # nobody knows what was asked on it
+            await self._carry(ops.wake(keys))
+        except Exception:  # noqa: BLE001, S110 - leaving: whoever waits looks again by itself after a while
+            pass

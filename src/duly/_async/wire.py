@@ -39,6 +39,7 @@ UNREACHABLE: Final = (RedisConnectionError, RedisTimeoutError, OSError)
 """What a wire raises when the server cannot be reached or does not answer."""
 
 CONNECT_TIMEOUT: Final = 5.0
+LEAVING_TIMEOUT: Final = 1.0
 REPLY_TIMEOUT: Final = 5.0
 """Seconds that a server may take for an answer. All scripts are bounded: one that takes longer is stuck."""
 _background: Final[set[asyncio.Future[Any]]] = set()
@@ -55,7 +56,7 @@ async def uninterrupted(work: Awaitable[T], if_abandoned: Callable[[T], Awaitabl
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         if not task.cancelled():
-            in_background(_clean_up(task, if_abandoned))
+            await before_leaving(_clean_up(task, if_abandoned))
         raise
 
 
@@ -68,11 +69,26 @@ async def _clean_up(task: asyncio.Future[T], if_abandoned: Callable[[T], Awaitab
         pass
 
 
-def in_background(work: Awaitable[object]) -> None:
+async def before_leaving(work: Awaitable[object]) -> None:
+    """Tidy up after a cancellation: it may take a moment of the one who leaves, and goes on behind him."""
+    task = in_background(work)
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.wait({task}, timeout=LEAVING_TIMEOUT)
+
+
+async def nothing_in_background() -> None:
+    """Wait, for a moment, until what goes on in the background of this event loop has ended."""
+    loop, here = asyncio.get_running_loop(), asyncio.current_task()
+    if others := {task for task in _background if task.get_loop() is loop and task is not here}:
+        await asyncio.wait(others, timeout=LEAVING_TIMEOUT)
+
+
+def in_background(work: Awaitable[object]) -> asyncio.Future[object]:
     """Let something run to its end without waiting for it."""
     task = asyncio.ensure_future(work)
     _background.add(task)
     task.add_done_callback(_background.discard)
+    return task
 
 
 class AsyncWire:

@@ -48,9 +48,10 @@ def parse(url: Any) -> Address:
     if scheme in _LATER:
         raise UsageError(f"{scheme}:// is not built yet: this version speaks to one server")
     if scheme == "memory":
-        return Address("memory", "memory://" + parts.netloc, place=parts.netloc)
+        name = parts.netloc.rpartition("@")[2]
+        return Address("memory", f"memory://{name}", place=name)
     if scheme == "embedded":
-        directory = unquote(parts.netloc + parts.path)
+        directory = unquote(parts.netloc.rpartition("@")[2] + parts.path)
         if not directory:
             raise UsageError("embedded:// needs a directory: embedded:///var/lib/duly or embedded://./data")
         return _embedded(directory)
@@ -90,7 +91,8 @@ def _query_options(query: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in _QUERY:
-            raise UsageError(f"?{name}= is not known in a server address: use {', '.join(_QUERY)}")
+            shown = f"?{name}=" if name.isidentifier() else "what follows the question mark"  # maybe of a password
+            raise UsageError(f"{shown} is not known in a server address: use {', '.join(_QUERY)}")
         kind = _QUERY[name]
         options[name] = value.lower() in ("1", "true", "yes") if kind is bool else kind(value)
     return options

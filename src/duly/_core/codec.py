@@ -244,6 +244,11 @@ def stamped(sent: int, due: int, part: bytes) -> bytes:
     return _STAMPS.pack(sent, due) + part
 
 
+def stored_size(part: bytes) -> int:
+    """Count the bytes that a record has."""
+    return _STAMPS.size + len(part)
+
+
 def part_of(record: bytes) -> bytes:
     """Cut the stamps off."""
     return record[_STAMPS.size :]

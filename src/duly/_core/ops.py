@@ -113,9 +113,9 @@ def reject(
     return Call(_lua.script("reject"), keys, args, replies.lost_positions)
 
 
-def extend(keys: QueueKeys, settles: Sequence[tuple[Held, float]]) -> Call[list[int]]:
-    """Let leases run anew."""
-    args: list[Arg] = []
+def extend(keys: QueueKeys, settles: Sequence[tuple[Held, float]], *, renews: bool = False) -> Call[list[int]]:
+    """Let leases end so long from now. `renews`: one that ends later stays as it is."""
+    args: list[Arg] = [int(renews)]
     for settle, lease in settles:
         args += (settle.id, settle.fence, microseconds(lease))
     return Call(_lua.script("extend"), keys, args, replies.lost_positions)

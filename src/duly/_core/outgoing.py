@@ -37,16 +37,19 @@ class Outgoing(NamedTuple):
     priority: int
 
 
-def batches(messages: Sequence[Outgoing], most: int = MAX_BATCH) -> list[list[Outgoing]]:
+def batches(
+    messages: Sequence[Outgoing], most: int = MAX_BATCH, most_bytes: int = MAX_CALL_BYTES
+) -> list[list[Outgoing]]:
     """Cut messages into calls of bounded number and size."""
     found: list[list[Outgoing]] = []
-    size = MAX_CALL_BYTES
+    size = 0
     for message in messages:
-        if not found or size + len(message.part) > MAX_CALL_BYTES or len(found[-1]) == most:
+        stored = codec.stored_size(message.part)
+        if not found or size + stored > most_bytes or len(found[-1]) == most:
             found.append([])
             size = 0
         found[-1].append(message)
-        size += len(message.part)
+        size += stored
     return found
 
 

@@ -16,12 +16,17 @@ def looking_period(lease: float) -> float:
     return min(max(lease / 6, _SHORTEST_PERIOD), _LONGEST_PERIOD)
 
 
-def pause_before(next_in: float | None, left: float, period: float) -> tuple[float, bool]:
-    """Seconds to wait for a token, and whether the end of the wait is a due time that must be met exactly."""
+def pause_before(next_in: float | None, left: float, period: float, fruitless: int = 0) -> tuple[float, bool]:
+    """Seconds to wait for a token, and whether the end of the wait must be met exactly.
+
+    `fruitless` waits for a due time that still has not come mean that the server's clock stands or goes back:
+    each further one is longer, so that nobody spins.
+    """
     idle = min(left, period)
     if next_in is not None and next_in < idle:
-        return next_in, True
-    return idle, False
+        least = 0.001 * 2.0 ** min(fruitless - 2, 12) if fruitless > 2 else 0.0
+        return min(max(next_in, least), idle), True
+    return idle, left <= period
 
 
 def backoff(tries: int, chance: Callable[[], float]) -> float:

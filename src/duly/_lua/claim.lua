@@ -129,7 +129,7 @@ local ran_out = redis.call('ZRANGEBYSCORE', LEASED, '-inf', now, 'WITHSCORES', '
 for i = 1, #ran_out, 2 do
   reclaim(ran_out[i], tonumber(ran_out[i + 1]))
 end
-expire_some(keys, now)
+expire_some(keys, now, 0)
 
 -- What is due.
 local ids, records, counted = {}, {}, {}

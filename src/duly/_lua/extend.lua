@@ -7,6 +7,7 @@ KEYS     call      string  last call of the stream and its reply
          wake      list    the wake token
          meta      hash    clock
 ARGV     sequence  of the call in its stream
+         renews    1: a later deadline stays | 0: the deadline is what is said
          settles*  id, fence, lease in microseconds
 RETURNS  { position ... } of those whose lease was lost
 KEEPS    I4 I5 I6
@@ -17,8 +18,8 @@ KEEPS    I4 I5 I6
 -- @include lib/lease.lua
 -- @include lib/wake.lua
 local CALL, LEASED, LEASES, WAKE, META = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local FIRST_SETTLE, STRIDE = 2, 3
-local sequence = ARGV[1]
+local FIRST_SETTLE, STRIDE = 3, 3
+local sequence, renews = ARGV[1], ARGV[2] == '1'
 
 let_a_full_server_drain(LEASES)
 local repeated = answered(CALL, sequence)
@@ -33,8 +34,12 @@ end
 local now = tick(redis.call('HGET', META, 'clock'))
 local deadlines, is_earlier = {}, false
 for _, each in ipairs(held) do
+  local before = tonumber(redis.call('ZSCORE', LEASED, each.id) or 0)
   local deadline = now + tonumber(ARGV[each.at + 2])
-  is_earlier = is_earlier or deadline < tonumber(redis.call('ZSCORE', LEASED, each.id) or 0)
+  if renews then
+    deadline = math.max(deadline, before)
+  end
+  is_earlier = is_earlier or deadline < before
   deadlines[#deadlines + 1] = deadline
   deadlines[#deadlines + 1] = each.id
 end

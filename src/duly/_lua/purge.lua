@@ -94,7 +94,7 @@ for _, place in ipairs(places) do
   left = left + redis.call('ZCOUNT', place, from, to)
 end
 if purged == 0 then
-  return { 0, left }
+  return answer(keys.call, sequence, { 0, left }) -- or a late copy would end what is sent meanwhile
 end
 local bytes = { dead = 'dead_bytes', done = 'done_bytes' }
 redis.call('HINCRBY', keys.meta, bytes[state] or 'bytes', 0 - freed)

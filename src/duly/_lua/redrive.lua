@@ -68,7 +68,7 @@ for _, id in ipairs(redis.call('ZRANGE', keys.dead, 0, limit + 999)) do
 end
 local left = redis.call('ZCARD', keys.dead)
 if redriven == 0 then
-  return { 0, left }
+  return answer(keys.call, sequence, { 0, left }) -- or a late copy would redrive what dies meanwhile
 end
 redis.call('HINCRBY', keys.meta, 'redriven', redriven)
 redis.call('HINCRBY', keys.meta, 'bytes', size)

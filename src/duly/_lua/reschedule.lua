@@ -47,11 +47,11 @@ local record = redis.call('HGET', keys.msgs, id)
 local waiting = not flaw_of(record) and keys.waiting[priority_of(record)]
 local due = waiting and redis.call('ZSCORE', waiting, id)
 if not due then
-  return 0
+  return answer(keys.call, sequence, 0) -- or a late copy would move a message that uses the id again
 end
 local now, ahead = tick(redis.call('HGET', keys.meta, 'clock'))
 if when == '0' and tonumber(due) <= now then
-  return 1
+  return answer(keys.call, sequence, 1)
 end
 
 local new_due = when == '0' and now or due_at(now, ahead, when)

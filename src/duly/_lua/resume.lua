@@ -2,6 +2,7 @@
 resume -- hand out again.
 
 KEYS     call      string  last call of the stream and its reply
+         msgs      hash    id -> record
          wake      list    the wake token
          meta      hash    clock, paused, priorities, large
 ARGV     sequence  of the call in its stream
@@ -11,7 +12,7 @@ KEEPS    I1 I6
 -- @include lib/call.lua
 -- @include lib/drain.lua
 -- @include lib/wake.lua
-local CALL, WAKE, META = KEYS[1], KEYS[2], KEYS[3]
+local CALL, MSGS, WAKE, META = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local sequence = ARGV[1]
 
 let_a_full_server_drain(META)
@@ -19,7 +20,7 @@ local repeated = answered(CALL, sequence)
 if repeated then
   return repeated
 end
-if redis.call('HDEL', META, 'paused') == 1 then
+if redis.call('HDEL', META, 'paused') == 1 and redis.call('HLEN', MSGS) > 0 then
   leave_token(WAKE)
 end
 return answer(CALL, sequence, 1)

@@ -84,7 +84,7 @@ end
 
 if max_length >= 0 or max_bytes >= 0 then
   remember(keys.meta, now) -- refused by a full server, before anything else
-  expire_some(keys, now) -- what is past its ttl holds no room
+  expire_some(keys, now, message_count) -- what is past its ttl holds no room
 end
 local length_left, bytes_left = room()
 
@@ -97,7 +97,10 @@ local function is_over(id, place, record)
   if place ~= 'waiting' or flaw_of(record) or not has(flags_of(record), FLAG_TTL) or expiry_of(record) > now then
     return false
   end
-  expired[id] = record
+  if not expired[id] then
+    expired[id] = record
+    length_left, bytes_left = length_left + 1, bytes_left + #record
+  end
   return true
 end
 
@@ -122,6 +125,12 @@ local function waiting_record(id)
   return nil
 end
 
+-- Whether the message that had a dedup value first still waits. Its id may be another message's by now.
+local function waits_with(id, value)
+  local record = waiting_record(id)
+  return record and options_of(record).dedup == value
+end
+
 -- Whether an id of the caller's own is in the queue. Finished ones are not, nor is one past its ttl.
 local function is_kept(id)
   local record = redis.call('HGET', keys.msgs, id)
@@ -135,13 +144,17 @@ local function known_as(id, flags, options)
   if first and not has(flags, FLAG_REPLACE) then
     return DUPLICATE, first
   end
-  if first and (index_of[first] or waiting_record(first)) then
+  if first and (dedup_here[options.dedup] or waits_with(first, options.dedup)) then
     return REPLACED, first
   end
   if has(flags, FLAG_OWN_ID) and (index_of[id] or is_kept(id)) then
     return DUPLICATE, id
   end
   return nil, id
+end
+
+local function can_ever_fit(size)
+  return max_length ~= 0 and (max_bytes < 0 or size <= max_bytes)
 end
 
 local function accept(at, id, size)
@@ -161,7 +174,6 @@ local function accept_instead(at, id, size)
     return
   end
   local record = waiting_record(id)
-  expired[id] = nil
   replaced[#replaced + 1] = { id = id, record = record }
   length_left, bytes_left = length_left + 1, bytes_left + #record
   accept(at, id, size)
@@ -174,7 +186,7 @@ for at = FIRST_MESSAGE, #ARGV, STRIDE do
   local size = STAMP_SIZE + #part
   if outcome == REPLACED then
     accept_instead(at, id, size)
-  elseif not outcome and on_full ~= 'drop' and (length_left < 1 or bytes_left < size) then
+  elseif not outcome and (length_left < 1 or bytes_left < size) and (on_full ~= 'drop' or not can_ever_fit(size)) then
     outcome = FULL
   elseif not outcome then
     accept(at, id, size)
@@ -227,7 +239,7 @@ local function oldest_to_drop()
   while (length_left < 0 or bytes_left < 0) and #dropped < most do
     local oldest
     for _, head in ipairs(heads) do
-      while index_of[head.rows[head.at]] do -- one that takes a new body
+      while index_of[head.rows[head.at]] or expired[head.rows[head.at]] do -- it takes a new body, or goes anyway
         head.at = head.at + 2
       end
       local due = tonumber(head.rows[head.at + 1])

@@ -50,7 +50,7 @@ class Connections:
         self._server: EmbeddedServer | None = None
         self._opening = threading.Lock()
         self._is_checked = False
-        self._is_closed = False
+        self.is_closed = False
 
     def take(self) -> Slot:
         """Take a slot that nobody uses. Its wire may be closed."""
@@ -59,7 +59,7 @@ class Connections:
 
     def give(self, slot: Slot) -> None:
         """Put a slot back."""
-        if self._is_closed:
+        if self.is_closed:
             slot.wire.abandon()
         self._free.append(slot)
 
@@ -94,13 +94,13 @@ class Connections:
 
     def give_waiting(self, wire: Wire) -> None:
         """Put a connection to block on back."""
-        if self._is_closed:
+        if self.is_closed:
             wire.abandon()
         self._waiting.append(wire)
 
     def close(self) -> None:
         """Close everything, what is in use as soon as it comes back, and leave the embedded server."""
-        self._is_closed = True
+        self.is_closed = True
         while slot := _popped(self._free):
             slot.wire.close()
         while wire := _popped(self._waiting):
@@ -110,7 +110,7 @@ class Connections:
             in_thread(server.release)
 
     def _check_open(self) -> None:
-        if self._is_closed:
+        if self.is_closed:
             raise UsageError(f"the app on {self.address.shown} is closed: open another one")
 
     def _ensure_server(self) -> None:
@@ -144,8 +144,14 @@ def _popped(spare: list[T]) -> T | None:
         return None
 
 
+# What a child inherits must not be closed there, not even by the garbage collector: an event loop's poll
+# set is shared with the parent, which would then never hear of its own connections again.
+_inherited: Final[list[object]] = []
+
+
 def _forget_after_fork() -> None:
     for connections in list(_alive):
+        _inherited.append((connections._free, connections._waiting))
         connections._start_anew()
 
 

@@ -31,7 +31,19 @@ class Delivery:
     settled inside.
     """
 
-    __slots__ = ("__weakref__", "_body", "_counts", "_queue", "_record", "_settled", "_stored", "fence", "id", "lost")
+    __slots__ = (
+        "__weakref__",
+        "_body",
+        "_counts",
+        "_queue",
+        "_record",
+        "_settled",
+        "_settling",
+        "_stored",
+        "fence",
+        "id",
+        "lost",
+    )
 
     def __init__(self, queue: "Queue", id: str, fence: int, record: bytes, counts: bytes) -> None:  # noqa: A002
         self._queue = queue
@@ -221,10 +233,15 @@ class Delivery:
             return
         if self._settled is not None:
             raise replies.lease_lost(self.queue, self.id, verb)
-        lost = self._queue._link.run(call)
-        self._note(verb, is_lost=bool(lost))
-        if lost:
+        is_lost = self._carry_out(verb, call)
+        if is_lost:
             raise replies.lease_lost(self.queue, self.id, verb)
+
+    def _carry_out(self, verb: str, call: Call[list[int]]) -> bool:
+        """Settle and note it in one go, whatever becomes of the caller."""
+        lost = self._queue._link.run_now(call)
+        self._note(verb, is_lost=bool(lost))
+        return bool(lost)
 
     def _note(self, verb: str, *, is_lost: bool) -> None:
         self._settled = _LOST if is_lost else verb

@@ -5,6 +5,7 @@ Own policy instead of redis-py's silent repeats: a call keeps its stream and seq
 often it is sent, so the server does it once (I6).
 """
 
+import contextlib
 import logging
 import random
 import time
@@ -20,8 +21,8 @@ from duly._core.keys import QueueKeys, queue_of_key, queue_pattern
 from duly._sync.connections import Connections, Slot
 from duly._sync.durability import missing_for
 from duly._sync.waiter import Waiter
-from duly._sync.wire import UNREACHABLE, sleep, uninterrupted
-from duly.errors import QueueFull, ServerError, Unavailable
+from duly._sync.wire import UNREACHABLE, nothing_in_background, sleep, uninterrupted
+from duly.errors import DulyError, QueueFull, ServerError, Unavailable
 from duly.options import Durable
 
 T = TypeVar("T")
@@ -85,6 +86,10 @@ class Link:
 
     def close(self) -> None:
         """Close all connections, and leave the embedded server. Queued data stays."""
+        nothing_in_background()
+        if not self._connections.is_closed:
+            with contextlib.suppress(DulyError):
+                self._waiter.leave_all()
         self._connections.close()
 
     def _carry(self, call: Call[Any]) -> Any:

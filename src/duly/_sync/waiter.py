@@ -19,6 +19,7 @@ class Waiter:
     def __init__(self, connections: Connections, carry: Callable[[Call[bool]], object]) -> None:
         self._connections = connections
         self._carry = carry
+        self._blocked: dict[Wire, QueueKeys] = {}
 
     def wait(self, keys: QueueKeys, seconds: float, *, exact: bool) -> bool:
         """Wait for a token, so long at the most. True: one was taken.
@@ -31,26 +32,31 @@ class Waiter:
         wire = None
         try:
             wire = self._connections.take_waiting()
-            wire.begin([b"BLPOP", keys.key("wake"), f"{seconds + (5 if exact else 0):.3f}"])
-        except BaseException as error:
-            if wire is not None:
-                wire.close()  # nobody knows what was asked on it
-            if not isinstance(error, (*UNREACHABLE, RedisError)):
-                raise
-            sleep(min(seconds, patience.backoff(6, random.random)))
-            return False
-        try:
+            self._blocked[wire] = keys
+            backstop = max(seconds, 0.001) + (5 if exact else 0)
+            wire.begin([b"BLPOP", keys.key("wake"), f"{backstop:.3f}"])
             if not wire.poll(seconds if exact else seconds + 0.3):
                 self._unblock(wire)
             token = wire.finish() is not None
         except (*UNREACHABLE, RedisError):
-            wire.close()
+            if wire is not None:
+                wire.close()
+            sleep(min(seconds, patience.backoff(6, random.random)))
             return False
         except BaseException:
             self._leave(wire, keys)
             raise
+        finally:
+            if wire is not None:
+                self._blocked.pop(wire, None)
         self._connections.give_waiting(wire)
         return token
+
+    def leave_all(self) -> None:
+        """End all waits: the app is closed. What they watched is handed on."""
+        for wire, keys in list(self._blocked.items()):
+            wire.abandon()
+            self._carry(ops.wake(keys))
 
     def _unblock(self, wire: Wire) -> None:
         """End a blocking call from outside: the connection stays usable and no token is lost.
@@ -69,12 +75,11 @@ class Waiter:
             finally:
                 self._connections.give(slot)
 
-    def _leave(self, wire: Wire, keys: QueueKeys) -> None:
-        """Stop waiting in the middle: a token that was taken meanwhile goes to the next."""
+    def _leave(self, wire: Wire | None, keys: QueueKeys) -> None:
+        """Stop waiting in the middle: the token, if one was taken, and the watch go to the next."""
         try:
-            self._unblock(wire)
-            wire.finish()
-            self._carry(ops.wake(keys))  # for the token, if it took one, and for what it was watching
-            self._connections.give_waiting(wire)
-        except Exception:  # noqa: BLE001 - leaving: whoever waits looks again by itself after a while
-            wire.close()
+            if wire is not None:
+                wire.close()  # nobody knows what was asked on it
+            self._carry(ops.wake(keys))
+        except Exception:  # noqa: BLE001, S110 - leaving: whoever waits looks again by itself after a while
+            pass

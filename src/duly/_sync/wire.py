@@ -57,6 +57,10 @@ def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) ->
     return function(*args, **kwargs)
 
 
+def nothing_in_background() -> None:
+    """Wait for nothing: there is no background."""
+
+
 def uninterrupted(result: T, if_abandoned: Callable[[T], object] | None = None) -> T:  # noqa: ARG001
     """Hand a result through: a thread is not cancelled."""
     return result

@@ -86,6 +86,8 @@ class _Admission:
     def __init__(self, queue: QueueState, now: int, max_length: int, max_bytes: int) -> None:
         self._queue = queue
         self._now = now
+        self._max_length = max_length
+        self._max_bytes = max_bytes
         self.length_left: float = inf
         self.bytes_left: float = inf
         if max_length >= 0:
@@ -105,7 +107,7 @@ class _Admission:
         outcome, id_ = self._known_as(candidate)
         if outcome == REPLACED:
             self._accept_instead(candidate._replace(incoming=candidate.incoming._replace(id=id_)))
-        elif outcome is None and refuses and (self.length_left < 1 or self.bytes_left < candidate.size):
+        elif outcome is None and self._has_no_room(candidate) and (refuses or not self._can_ever_fit(candidate)):
             outcome = FULL
         elif outcome is None:
             self._accept(candidate)
@@ -115,12 +117,19 @@ class _Admission:
         if outcome is not None:
             self.outcomes.append((position, outcome, id_))
 
+    def _has_no_room(self, candidate: _Candidate) -> bool:
+        return self.length_left < 1 or self.bytes_left < candidate.size
+
+    def _can_ever_fit(self, candidate: _Candidate) -> bool:
+        return self._max_length != 0 and (self._max_bytes < 0 or candidate.size <= self._max_bytes)
+
     def oldest_to_drop(self, at_most: int) -> list[StoredMessage] | None:
         """Choose waiting messages that must go so that all fits, oldest due first; None: that is not enough."""
         dropped: list[StoredMessage] = []
         looked_at = at_most + len(self.index_of)
         rows = [self._queue.waiting[priority].first(looked_at) for priority in self._queue.priorities_in_use]
-        free = [[row for row in each if row[1] not in self.index_of] for each in rows]  # without those replaced
+        kept = (*self.index_of, *self.expired)  # they take a new body, or go anyway
+        free = [[row for row in each if row[1] not in kept] for each in rows]
         oldest = merge(*free, key=lambda row: row[0])
         while (self.length_left < 0 or self.bytes_left < 0) and len(dropped) < at_most:
             row = next(oldest, None)
@@ -138,7 +147,7 @@ class _Admission:
         first = None if dedup is None else self._dedup_here.get(dedup) or self._first_with(dedup)
         if first is not None and not candidate.flags & FLAG_REPLACE:
             return DUPLICATE, first
-        if first is not None and (first in self.index_of or self._can_be_replaced(first)):
+        if first is not None and dedup is not None and (dedup in self._dedup_here or self._waits_with(first, dedup)):
             return REPLACED, first
         if candidate.flags & FLAG_OWN_ID and (id_ in self.index_of or self._is_kept(id_)):
             return DUPLICATE, id_
@@ -150,9 +159,12 @@ class _Admission:
         message = None if id_ is None else self._queue.messages.get(id_)
         return None if message is not None and self._is_over(message) else id_
 
-    def _can_be_replaced(self, id_: bytes) -> bool:
+    def _waits_with(self, id_: bytes, dedup: bytes) -> bool:
+        """Tell whether the message that had a value first still waits. Its id may be another message's by now."""
         message = self._queue.messages.get(id_)
-        return message is not None and message.place == "waiting" and not message.flaw
+        if message is None or message.record is None or message.place != "waiting" or message.flaw:
+            return False
+        return options_of(message.record).dedup == dedup
 
     def _is_kept(self, id_: bytes) -> bool:
         """Tell whether an id is in the queue. Finished ones are not, nor is one past its ttl."""
@@ -164,7 +176,10 @@ class _Admission:
         expiry = message.expiry if message.place == "waiting" and not message.flaw else None
         if expiry is None or expiry > self._now:
             return False
-        self.expired[message.id] = message
+        if message.id not in self.expired:
+            self.expired[message.id] = message
+            self.length_left += 1
+            self.bytes_left += message.size
         return True
 
     def _accept(self, candidate: _Candidate) -> None:
@@ -181,7 +196,6 @@ class _Admission:
             return
         old = self._queue.messages[candidate.incoming.id]
         self.replaced.append(old)
-        self.expired.pop(old.id, None)  # it gets another body, whatever an earlier message of the call found
         self.length_left += 1
         self.bytes_left += old.size
         self._accept(candidate)
@@ -194,7 +208,7 @@ def send_checked(queue: QueueState, args: list[bytes]) -> Kept:
     now, ahead = queue.tick(), queue.ahead()
     if max_length >= 0 or max_bytes >= 0:
         queue.clock = now
-        queue.expire_some(now)
+        queue.expire_some(now, len(messages))
     admission = _Admission(queue, now, max_length, max_bytes)
     for position, message in enumerate(messages, 1):
         admission.decide(position, _candidate(message), refuses=on_full != b"drop")

@@ -178,14 +178,16 @@ def reject(queue: QueueState, args: list[bytes]) -> Any:
 
 def extend(queue: QueueState, args: list[bytes]) -> Any:
     """Let leases run anew from now."""
-    held, lost = _sorted_by_holding(queue, args, 3)
+    renews = args[0] == b"1"
+    held, lost = _sorted_by_holding(queue, args[1:], 3)
     if not held:
         return lost
     now = queue.tick()
     is_earlier = False
     for message, _, (lease_us,) in held:
-        deadline = now + int(lease_us)
-        is_earlier = is_earlier or deadline < (queue.leased.score(message.id) or 0)
+        before = queue.leased.score(message.id) or 0
+        deadline = max(now + int(lease_us), before if renews else 0)
+        is_earlier = is_earlier or deadline < before
         queue.leased.put(message.id, deadline)
     queue.clock = now
     if is_earlier:

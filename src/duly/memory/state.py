@@ -203,9 +203,9 @@ class QueueState:
         self.count("bytes", -message.size)
         self.count("expired", 1)
 
-    def expire_some(self, now: int) -> None:
+    def expire_some(self, now: int, brought_in: int = 0) -> None:
         """Drop what is past its ttl, a bounded number. A flawed message is left to the claim that meets it."""
-        for _, id_ in self.expires.up_to(now, EXPIRED_A_CALL):
+        for _, id_ in self.expires.up_to(now, brought_in + EXPIRED_A_CALL):
             message = self.messages[id_]
             if message.flaw:
                 self.expires.remove(id_)

@@ -28,11 +28,11 @@ def reschedule(queue: QueueState, args: list[bytes]) -> Any:
     """Give a waiting message another due time; its ttl counts from there."""
     message, when = queue.messages.get(args[1]), args[2]
     if message is None or message.place != "waiting" or message.flaw:
-        return 0
+        return Kept(0)  # or a late copy would move a message that uses the id again
     now, due = queue.tick(), queue.waiting[message.priority].score(message.id)
     assert due is not None
     if when == b"0" and due <= now:
-        return 1
+        return Kept(1)
     message.redate(due_at(now, queue.ahead(), when))
     if message.counts:
         message.counts.due = 0
@@ -54,7 +54,7 @@ def redrive(queue: QueueState, args: list[bytes]) -> Any:
         queue.wait(message, message.due)
     left = len(queue.dead)
     if not redriven:
-        return [0, left]
+        return Kept([0, left])
     size = sum(message.size for message in redriven)
     queue.count("redriven", len(redriven))
     queue.count("bytes", size)
@@ -74,7 +74,7 @@ def purge(queue: QueueState, args: list[bytes]) -> Any:
         queue.free_dedup(message)
         queue.forget(message)
     if not purged:
-        return [0, left]
+        return Kept([0, left])
     queue.count(f"{state}_bytes" if state in ("dead", "done") else "bytes", -freed)
     queue.count("done_trimmed" if state == "done" else "purged", len(purged))
     queue.take_token_if_empty()
@@ -104,7 +104,7 @@ def resume(queue: QueueState, _args: list[bytes]) -> Kept:
     """Hand out again."""
     if queue.paused is not None:
         queue.paused = None
-        queue.leave_token()
+        queue.leave_token_if_any()
     return Kept(1)
 
 

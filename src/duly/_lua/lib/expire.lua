@@ -1,7 +1,7 @@
 -- Messages past their ttl: dropped and counted, a bounded number a call. Leased ones are not in
 -- `expires`: their holder may finish them.
 
-local EXPIRED_A_CALL = 100
+local EXPIRED_A_CALL = 100 -- beside what the call brings in
 
 local function drop_expired(keys, id, record)
   redis.call('ZREM', keys.waiting[priority_of(record)], id)
@@ -12,8 +12,8 @@ local function drop_expired(keys, id, record)
 end
 
 -- `keys.waiting` must hold every priority. A flawed record is left to the claim that meets it.
-local function expire_some(keys, now)
-  local over = redis.call('ZRANGEBYSCORE', keys.expires, '-inf', now, 'LIMIT', 0, EXPIRED_A_CALL)
+local function expire_some(keys, now, brought_in)
+  local over = redis.call('ZRANGEBYSCORE', keys.expires, '-inf', now, 'LIMIT', 0, brought_in + EXPIRED_A_CALL)
   for _, id in ipairs(over) do
     local record = redis.call('HGET', keys.msgs, id)
     if flaw_of(record) then
