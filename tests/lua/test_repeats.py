@@ -258,3 +258,19 @@ def test_a_call_record_lives_for_an_hour(queue: Queue) -> None:
 
 def _fence_of(queue: Queue, id_: str) -> int:
     return queue.dump().leases[id_].fence
+
+
+@pytest.mark.parametrize("verb", ["purge", "redrive", "reschedule", "cancel"])
+def test_a_late_copy_of_a_call_that_did_nothing_does_nothing_either(queue: Queue, verb: str) -> None:
+    calls: dict[str, Call[Any]] = {
+        "purge": ops.purge(queue.keys, "ready", 10),
+        "redrive": ops.redrive(queue.keys, 10),
+        "reschedule": ops.reschedule(queue.keys, "a", "+5000000"),
+        "cancel": ops.cancel(queue.keys, "a"),
+    }
+    queue.call(calls[verb], stream=b"slow", sequence=1)
+    queue.bury("b")
+    queue.send("a")
+    before = queue.dump()
+    queue.call(calls[verb], stream=b"slow", sequence=1)
+    assert queue.dump() == before

@@ -276,3 +276,30 @@ def test_a_send_that_fails_half_way_is_not_taken_for_done_when_it_is_repeated(qu
     queue.wire.run("DEL", queue.keys.key("msgs"))
     assert queue.call(call, stream=b"other", sequence=7) == 1
     assert ids_of(queue.claim()) == ["a"]
+
+
+def test_replace_leaves_another_message_alone_that_uses_the_id_by_now(queue: Queue) -> None:
+    queue.send("x", own=True, dedup="d")
+    queue.call(ops.ack(queue.keys, queue.options, [ops.Settle("x", queue.claim().fence, 0)]))
+    queue.send("x", own=True)
+    queue.send("new", dedup="d", replace=True)
+    assert set(queue.dump().msgs) == {"x", "new"}
+
+
+def test_a_message_that_can_never_fit_drops_nothing(make_queue: Any) -> None:
+    queue: Queue = make_queue(max_bytes=1000)
+    queue.send("a", "b")
+    assert queue.send("huge", body=b"." * 2000, on_refusal="drop")[1:] == [1, FULL, b"huge"]
+    assert set(queue.dump().msgs) == {"a", "b"}
+
+
+def test_what_is_past_its_ttl_is_not_dropped_as_well(make_queue: Any, clock: ServerClock) -> None:
+    queue: Queue = make_queue()
+    queue.send(*[f"a{number:03d}" for number in range(150)], ttl=5)
+    queue.send("z", ttl=6, dedup="x")
+    clock.freeze(NOW + 60 * SECOND)
+    bounded: Queue = make_queue(max_length=10)
+    bounded.sequence = queue.sequence
+    bounded.send("new", dedup="x", on_refusal="drop")
+    stats = bounded.dump().stats
+    assert stats["sent"] == stats["expired"] + stats.get("dropped", 0) + len(bounded.dump().msgs)

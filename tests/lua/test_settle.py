@@ -201,3 +201,11 @@ def test_a_message_whose_body_was_lost_while_out_is_a_dead_letter_when_given_bac
 
 def _leases(queue: Queue, claimed: Any) -> list[ops.Settle]:
     return [ops.Settle(id_, claimed.fence, queue.dump().leases[id_].priority) for id_ in ids_of(claimed)]
+
+
+def test_a_renewal_leaves_a_later_deadline_alone(queue: Queue) -> None:
+    (settle,) = queue.hold("a")
+    queue.call(ops.extend(queue.keys, [(settle, 90)]))
+    later = queue.dump().leased
+    queue.call(ops.extend(queue.keys, [(settle, 30)], renews=True))
+    assert queue.dump().leased == later

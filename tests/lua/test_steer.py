@@ -75,7 +75,7 @@ def test_promote_of_what_is_due_leaves_it_in_its_place(queue: Queue) -> None:
     queue.send("a", "b")
     before = queue.dump()
     assert queue.call(ops.reschedule(queue.keys, "b", "0")) == 1
-    assert queue.dump() == before
+    assert replace(queue.dump(), calls={}) == replace(before, calls={})
 
 
 @pytest.mark.parametrize("place", ["leased", "dead", "unknown"])
@@ -84,7 +84,7 @@ def test_reschedule_of_what_does_not_wait_changes_nothing(queue: Queue, place: s
     put[place]("a")
     before = queue.dump()
     assert queue.call(ops.reschedule(queue.keys, "a", "+5")) == 0
-    assert queue.dump() == before
+    assert replace(queue.dump(), calls={}) == replace(before, calls={})
 
 
 def test_pause_and_resume(queue: Queue) -> None:
@@ -183,3 +183,9 @@ def test_correct_adds_to_counters(queue: Queue) -> None:
     before = queue.dump().stats
     assert queue.call(ops.correct(queue.keys, {"bytes": -3, "corrected": 1})) == 1
     assert queue.dump().stats == {**before, "bytes": before["bytes"] - 3, "corrected": 1}
+
+
+def test_a_pause_of_an_empty_queue_leaves_no_token_behind(queue: Queue) -> None:
+    queue.call(ops.pause(queue.keys, "somebody"))
+    queue.call(ops.resume(queue.keys))
+    assert queue.key_names() == {"call:tests"}

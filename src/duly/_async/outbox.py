@@ -11,7 +11,8 @@ from duly._async.wire import in_background
 from duly._core import ops
 from duly._core.keys import QueueKeys
 from duly._core.outgoing import Outgoing, batches
-from duly.options import QueueOptions
+from duly.errors import Unavailable
+from duly.options import MAX_BATCH, QueueOptions
 
 
 class AsyncOutbox:
@@ -34,35 +35,43 @@ class AsyncOutbox:
         answer: asyncio.Future[str | None] = loop.create_future()
         self._collected.append((message, answer))
         if not self._is_busy:
-            self._is_busy = True
-            in_background(self._empty())
+            self._start()
         return await answer
 
+    def _start(self) -> None:
+        self._is_busy = True
+        in_background(self._empty()).add_done_callback(self._ended)
+
+    def _ended(self, _task: asyncio.Future[object]) -> None:
+        """Begin anew for those who still wait: somebody cancelled the task, maybe before its first step."""
+        self._is_busy = False
+        self._collected = [each for each in self._collected if not each[1].done()]
+        if self._collected:
+            self._start()
+
     async def _empty(self) -> None:
-        try:
-            while self._collected:
-                collected, self._collected = self._collected, []
-                at = 0
-                for batch in batches([message for message, _ in collected]):
-                    await self._send(batch, [answer for _, answer in collected[at : at + len(batch)]])
-                    at += len(batch)
-        finally:
-            self._is_busy = False
-            if self._collected:  # this task was cancelled: they must not wait for ever
-                self._is_busy = True
-                in_background(self._empty())
+        while self._collected:
+            batch = batches([message for message, _ in self._collected[:MAX_BATCH]])[0]
+            answers = [answer for _, answer in self._collected[: len(batch)]]
+            del self._collected[: len(batch)]
+            await self._send(batch, answers)
 
     async def _send(self, batch: list[Outgoing], answers: list[asyncio.Future[str | None]]) -> None:
         try:
             outcome = await self._link.run_now(ops.send(self._keys, batch, self._options, self._on_refusal))
-        except BaseException as error:
-            for answer in answers:
-                if not answer.done():
-                    answer.set_exception(error)
-            if not isinstance(error, Exception):
-                raise
+        except Exception as error:  # noqa: BLE001 - it is for those who wait
+            _fail(answers, error)
             return
+        except BaseException:
+            _fail(answers, Unavailable(f"a send to queue {self._keys.name!r} was cut off: it may or may not be stored"))
+            raise
         full = set(outcome.full)
         for position, answer in enumerate(answers):
             if not answer.done():
                 answer.set_result(None if position in full else outcome.ids[position])
+
+
+def _fail(answers: list[asyncio.Future[str | None]], error: Exception) -> None:
+    for answer in answers:
+        if not answer.done():
+            answer.set_exception(error)

@@ -58,7 +58,7 @@ class AsyncWaiter:
     async def leave_all(self) -> None:
         """End all waits: the app is closed. What they watched is handed on."""
         for wire, keys in list(self._blocked.items()):
-            wire.abandon()
+            wire.hang_up()
             await self._carry(ops.wake(keys))
 
     async def _unblock(self, wire: AsyncWire) -> None:

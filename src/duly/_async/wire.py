@@ -172,3 +172,8 @@ class AsyncWire:
                 transport.abort()
             except RuntimeError:  # the loop is closed: do what it would have done next, else the socket stays open
                 transport._call_connection_lost(None)
+
+    def hang_up(self) -> None:
+        """End the connection under whoever reads from it: he finds it cut."""
+        with contextlib.suppress(Exception):
+            self._connection._writer.transport.abort()

@@ -55,7 +55,7 @@ class Waiter:
     def leave_all(self) -> None:
         """End all waits: the app is closed. What they watched is handed on."""
         for wire, keys in list(self._blocked.items()):
-            wire.abandon()
+            wire.hang_up()
             self._carry(ops.wake(keys))
 
     def _unblock(self, wire: Wire) -> None:

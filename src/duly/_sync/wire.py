@@ -3,6 +3,8 @@
 The twin of this file is written by hand too. No policy in here: no repeats, no back-off.
 """
 
+import contextlib
+import socket
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, ParamSpec, TypeVar
@@ -123,3 +125,8 @@ class Wire:
     def abandon(self) -> None:
         """Disconnect."""
         self.close()
+
+    def hang_up(self) -> None:
+        """End the connection under the thread that reads from it: it finds it cut."""
+        with contextlib.suppress(Exception):
+            self._connection._sock.shutdown(socket.SHUT_RDWR)
