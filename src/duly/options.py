@@ -266,6 +266,8 @@ class QueueOptions:
                 checked_count(getattr(self, name), name)
         _checked_choice(self.on_full, "on_full", ("raise", "block", "drop_oldest"))
         _checked_choice(self.on_dead, "on_dead", ("continue", "block"))
+        if self.on_dead == "block":
+            raise UsageError('on_dead="block" is not built yet: it comes with strict order by key')
         checked_positive_seconds(self.dedup_for, "dedup_for")
         for name in ("dead", "done"):
             keep = getattr(self, name)

@@ -39,7 +39,7 @@ _apps: Final[weakref.WeakSet["AsyncDuly"]] = weakref.WeakSet()
 
 
 class AsyncDuly:
-    """A connection to one server. May be shared by tasks; survives a fork; closed by `aclose()` or `async with`.
+    """A connection to one server. May be shared (by threads or by tasks); survives a fork; close it when done.
 
     Without an address: DULY_URL, else the embedded server in $DULY_HOME or ./.duly. A redis-py client of
     your own tells the address and credentials; the connections are Duly's.

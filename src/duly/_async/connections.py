@@ -1,6 +1,7 @@
 """The connections of one app: made when needed, used again, never shared, forgotten after a fork."""
 
 import asyncio
+import logging
 import os
 import secrets
 import socket
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_LOG: Final = logging.getLogger("duly")
 _MAX_CALLS_AT_ONCE: Final = 32
 
 
@@ -152,6 +154,7 @@ class AsyncConnections:
         with self._opening:
             if self._server is None:
                 self._server = open_server(self.address.place)
+                _LOG.info("using the embedded server in %s", self.address.place)
             else:
                 self._server.ensure_running()
 

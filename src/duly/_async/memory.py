@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from duly._core.call import Call
 from duly._core.keys import QueueKeys
+from duly.errors import UsageError
 from duly.memory.engine import Engine
 from duly.memory.link import MemoryLink as Carrier
 from duly.memory.link import engine_for
@@ -20,6 +21,7 @@ class AsyncMemoryLink:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._carrier = Carrier(engine)
+        self._is_closed = False
         self.consumer = f"memory:{os.getpid()}:{secrets.token_hex(3)}"
 
     @classmethod
@@ -37,6 +39,8 @@ class AsyncMemoryLink:
     # --- end
     async def run(self, call: Call[T]) -> T:
         """Carry a call out."""
+        if self._is_closed:
+            raise UsageError("the app on memory:// is closed: open another one")
         # --- async only
         return await self._carrier.arun(call)
         # --- sync only
@@ -64,7 +68,8 @@ class AsyncMemoryLink:
         return self.engine.queues(namespace)
 
     async def aclose(self) -> None:
-        """Forget nothing: a store with a name lives as long as the process."""
+        """Refuse further calls. A store with a name lives as long as the process."""
+        self._is_closed = True
 
     # --- async only
     def run_in_thread(self, call: Call[T]) -> T:
@@ -72,6 +77,7 @@ class AsyncMemoryLink:
         return self._carrier.run(call)
 
     def close_from_outside(self) -> None:
-        """Close nothing."""
+        """Refuse further calls."""
+        self._is_closed = True
 
     # --- end

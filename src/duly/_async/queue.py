@@ -46,7 +46,7 @@ _PURGED: tuple[State, ...] = ("ready", "delayed", "leased", "dead", "done")
 
 
 class AsyncQueue:
-    """One queue, as this process sees it. Made by `app.queue(name, ...)`; may be shared by tasks."""
+    """One queue, as this process sees it. Made by `app.queue(name, ...)`; may be shared like its app."""
 
     def __init__(self, app: "AsyncDuly", name: str, options: QueueOptions) -> None:
         self.name = name
@@ -113,13 +113,20 @@ class AsyncQueue:
         All are checked before the first is sent. A thousand that find no room are refused together;
         `QueueFull.stored` has the ids of those before them.
         """
+        if isinstance(bodies, str | bytes | bytearray | Mapping):
+            raise UsageError(f"queue {self.name!r}: send_many takes a list of bodies, not {type(bodies).__name__}")
         return await self._send_all([self._outgoing(body) for body in bodies], durable)
 
     def _outgoing(self, body: Any) -> outgoing.Outgoing:
         new_id = self._app._new_id()
-        if isinstance(body, Send):
-            return self._encoder.outgoing(body, new_id, time.time())
-        return self._encoder.plain(body, new_id)
+        try:
+            if isinstance(body, Send):
+                return self._encoder.outgoing(body, new_id, time.time())
+            return self._encoder.plain(body, new_id)
+        except UsageError as error:
+            if repr(self.name) in str(error):
+                raise
+            raise type(error)(f"queue {self.name!r}: {error}") from error
 
     async def _send_all(self, messages: Sequence[outgoing.Outgoing], durable: Durable) -> list[str]:
         _check_durable(durable)
@@ -175,9 +182,10 @@ class AsyncQueue:
     async def receive(
         self, limit: int = 10, wait: Seconds = 20.0, lease: Seconds | None = None, renew: bool = False
     ) -> list[AsyncDelivery]:
-        """Take up to `limit` messages that are due, waiting up to `wait` seconds for the first.
+        """Take up to `limit` (10) messages that are due, waiting up to `wait` (20) seconds for the first.
 
-        Returns [] when the wait is over. With `renew`, leases are renewed in the background until the
+        Returns [] when the wait is over. What is not settled comes back when its lease ends: after the
+        queue's `lease` (30 s), or this one. With `renew`, leases are renewed in the background until the
         deliveries are settled, up to the queue's `max_runtime`.
         """
         checked_count(limit, "limit", most=MAX_BATCH)

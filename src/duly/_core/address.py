@@ -38,7 +38,9 @@ class Address:
 def parse(url: Any) -> Address:
     """Read a URL of section "Connecting" of the API."""
     if not isinstance(url, str) or "://" not in url:
-        raise UsageError("a server address looks like redis://localhost:6379/0, embedded:///directory or memory://")
+        raise UsageError(
+            "a server address begins with its scheme, like redis://localhost:6379/0, embedded:///directory or memory://"
+        )
     try:
         parts = urlsplit(url)
     except ValueError as error:

@@ -3,7 +3,7 @@
 
 import logging
 import traceback as tracebacks
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -71,7 +71,7 @@ class Delivery:
         """The body, decoded: to the queue's type where it has one."""
         if self._body is UNCHANGED:
             envelope = self._opened().envelope
-            self._body = self._queue._decode_body(envelope.content, envelope.body)
+            self._body = self._decoded(self._queue._decode_body, envelope)
         return self._body
 
     @property
@@ -82,7 +82,7 @@ class Delivery:
     def decode(self, kind: Any) -> Any:
         """Decode the body to a type."""
         envelope = self._opened().envelope
-        return codec.decoder_of(kind)(envelope.content, envelope.body)
+        return self._decoded(codec.decoder_of(kind), envelope)
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -152,13 +152,13 @@ class Delivery:
         policy = self._retry_policy()
         attempt = self.attempt
         keys = self._queue._keys
-        if policy.is_last(attempt):
-            reason = f"failed {attempt} times" if attempt > 1 else "failed"
-            call = ops.reject(keys, self._queue.options, [(self, reason, text, trace)], failed=True)
-        else:
+        if not policy.is_last(attempt):
             pause = policy.delay_after(attempt) if seconds is None else seconds
-            call = ops.retry(keys, [(self, pause, text, trace)])
-        self._settle("retry", call)
+            self._settle("retry", ops.retry(keys, [(self, pause, text, trace)]))
+            return
+        reason = f"failed {attempt} times" if attempt > 1 else "failed"
+        self._settle("retry", ops.reject(keys, self._queue.options, [(self, reason, text, trace)], failed=True))
+        self._log_dead(f"{reason}: {text}" if text else reason)
 
     def defer(self, delay: Seconds) -> None:
         """Come back later; no attempt is spent."""
@@ -175,6 +175,7 @@ class Delivery:
         """Make the message dead, now."""
         settle = (self, _storable(str(reason)[:_MAX_ERROR]), "", "")
         self._settle("reject", ops.reject(self._queue._keys, self._queue.options, [settle]))
+        self._log_dead(f"rejected: {reason}")
 
     def release(self) -> None:
         """Give the message back at once, to its own place; no attempt is spent."""
@@ -243,9 +244,20 @@ class Delivery:
         self._note(verb, is_lost=bool(lost))
         return bool(lost)
 
+    def _log_dead(self, why: str) -> None:
+        _LOG.warning("message %s of queue %r is dead: %s", self.id, self.queue, _storable(why[:_MAX_ERROR]))
+
     def _note(self, verb: str, *, is_lost: bool) -> None:
         self._settled = _LOST if is_lost else verb
         self.lost = is_lost
+
+    def _decoded(self, decode: Callable[[int, bytes], Any], envelope: codec.Envelope) -> Any:
+        try:
+            return decode(envelope.content, envelope.body)
+        except CodecError as error:
+            raise CodecError(
+                f"message {self.id} of queue {self.queue!r}: {error}. Reject it, or fix the type"
+            ) from error
 
     def _opened(self) -> codec.Record:
         if self._stored is None:

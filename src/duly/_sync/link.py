@@ -32,7 +32,7 @@ _REFUSED: Final = (AuthenticationError, AuthorizationError, NoPermissionError)
 
 
 class Link:
-    """Carries calls to one server. May be shared by tasks; survives a fork."""
+    """Carries calls to one server. May be shared like its app; survives a fork."""
 
     def __init__(self, address: Address, *, patience: float, allow_eviction: bool) -> None:
         self._shown = address.shown
@@ -107,11 +107,12 @@ class Link:
                 connections.give(slot)
 
     def _ask_again_and_again(self, slot: Slot, title: str, ask: Callable[[Slot], T]) -> T:
-        give_up_at, tries = 0.0, 0
+        give_up_at, tries, was_asked = 0.0, 0, False
         while True:
             try:
                 if not slot.wire.is_open:
                     self._connections.opened(slot)
+                was_asked = True
                 answer = ask(slot)
             except _REFUSED as error:
                 raise ServerError(f"{self._shown} refused the connection or a command: {error}") from error
@@ -130,7 +131,7 @@ class Link:
             if tries:  # a single cut is no outage: an idle connection was closed, say
                 self._note_down(trouble)
             if now >= give_up_at:
-                raise self._unavailable(title, trouble) from trouble
+                raise self._unavailable(title, trouble, was_asked=was_asked) from trouble
             sleep(patience.backoff(tries, random.random))
             tries += 1
 
@@ -160,17 +161,24 @@ class Link:
     def _note_down(self, trouble: Exception) -> None:
         if not self._is_down:
             self._is_down = True
-            _LOG.warning("%s does not answer: %s", self._shown, _described(trouble))
+            _LOG.warning(
+                "%s does not answer, trying again for up to %g s: %s", self._shown, self._patience, _described(trouble)
+            )
 
     def _note_up(self) -> None:
         self._is_down = False
         _LOG.warning("%s answers again", self._shown)
 
-    def _unavailable(self, title: str, trouble: Exception) -> Unavailable:
+    def _unavailable(self, title: str, trouble: Exception, *, was_asked: bool) -> Unavailable:
+        outcome = f"{title} may or may not have been carried out" if was_asked else f"{title} was not carried out"
+        advice = (
+            ""
+            if not was_asked or "send" not in title
+            else (". Send again with the same id= or dedup= if the message must not be stored twice")
+        )
         return Unavailable(
-            f"{self._shown} did not answer within {self._patience:g} s ({_described(trouble)}): {title} may or may not "
-            "have been carried out. Check that the server runs and can be reached. A message that must not be stored "
-            "twice is sent again with the same id= or dedup="
+            f"{self._shown} did not answer within {self._patience:g} s ({_described(trouble)}): {outcome}. "
+            f"Check that the server runs and can be reached{advice}"
         )
 
 

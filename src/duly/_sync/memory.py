@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from duly._core.call import Call
 from duly._core.keys import QueueKeys
+from duly.errors import UsageError
 from duly.memory.engine import Engine
 from duly.memory.link import MemoryLink as Carrier
 from duly.memory.link import engine_for
@@ -21,6 +22,7 @@ class MemoryLink:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._carrier = Carrier(engine)
+        self._is_closed = False
         self.consumer = f"memory:{os.getpid()}:{secrets.token_hex(3)}"
 
     @classmethod
@@ -36,6 +38,8 @@ class MemoryLink:
 
     def run(self, call: Call[T]) -> T:
         """Carry a call out."""
+        if self._is_closed:
+            raise UsageError("the app on memory:// is closed: open another one")
         return self._carrier.run(call)
 
     def run_now(self, call: Call[T]) -> T:
@@ -55,4 +59,5 @@ class MemoryLink:
         return self.engine.queues(namespace)
 
     def close(self) -> None:
-        """Forget nothing: a store with a name lives as long as the process."""
+        """Refuse further calls. A store with a name lives as long as the process."""
+        self._is_closed = True
