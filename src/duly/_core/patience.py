@@ -17,7 +17,7 @@ def looking_period(lease: float) -> float:
 
 
 def pause_before(next_in: float | None, left: float, period: float, fruitless: int = 0) -> tuple[float, bool]:
-    """Seconds to wait for a token, and whether the end of the wait must be met exactly.
+    """Seconds to wait for a token, and whether the end of the wait is a due time that must be met exactly.
 
     `fruitless` waits for a due time that still has not come mean that the server's clock stands or goes back:
     each further one is longer, so that nobody spins.
@@ -26,7 +26,7 @@ def pause_before(next_in: float | None, left: float, period: float, fruitless: i
     if next_in is not None and next_in < idle:
         least = 0.001 * 2.0 ** min(fruitless - 2, 12) if fruitless > 2 else 0.0
         return min(max(next_in, least), idle), True
-    return idle, left <= period
+    return idle, False
 
 
 def backoff(tries: int, chance: Callable[[], float]) -> float:

@@ -149,7 +149,11 @@ class Keeper:
 
     def _explain(self, server: ServerProcess, status: int) -> str:
         how = f"signal {-status}" if status < 0 else f"status {status}"
-        return f"{self._binary} ended with {how}. The last lines of {self._home.server_log}:\n{server.read_log()}"
+        return (
+            f"{self._binary} ended with {how}. If another server or version wrote this directory, use that one: nothing is "
+            "damaged then, and a repair such as redis-check-aof --fix would cut good data off. "
+            f"The last lines of {self._home.server_log}:\n{server.read_log()}"
+        )
 
     def _write(self, phase: Phase, *, server_pid: int = 0, failure: str = "") -> None:
         if not self._owns_directory():
