@@ -42,6 +42,9 @@ Faults = list[AuditFault]
 Rows = list[PendingMessage]
 
 _NO_OPTIONS = (None,) * 9
+_BRIEF = 0.25
+"""A wait so short is ended by the client: a server's time-out may fire 0.1 s late."""
+
 _PURGED: tuple[State, ...] = ("ready", "delayed", "leased", "dead", "done")
 
 
@@ -191,7 +194,7 @@ class AsyncQueue:
         checked_count(limit, "limit", most=MAX_BATCH)
         left = checked_seconds(wait, "wait")
         seconds = self._lease if lease is None else checked_positive_seconds(lease, "lease")
-        give_up_at = time.monotonic() + left
+        give_up_at, is_brief = time.monotonic() + left, left < _BRIEF
         period, fruitless = patience.looking_period(seconds), 0
         then: ops.Then = "watch" if left > 0 else "leave"
         while True:
@@ -210,7 +213,7 @@ class AsyncQueue:
                 continue
             pause, exact = patience.pause_before(claimed.next_in, left, period, fruitless)
             fruitless = fruitless + 1 if exact else 0
-            await self._link.wait_for_token(self._keys, pause, exact=exact)
+            await self._link.wait_for_token(self._keys, pause, exact=exact or is_brief)
             # Whoever has watched and goes tells the next: it may have taken the token that announced a due time.
             then = "watch" if give_up_at > time.monotonic() else "pass"
 

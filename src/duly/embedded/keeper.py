@@ -150,7 +150,7 @@ class Keeper:
     def _explain(self, server: ServerProcess, status: int) -> str:
         how = f"signal {-status}" if status < 0 else f"status {status}"
         return (
-            f"{self._binary} ended with {how}. If another server or version wrote this directory, use that one: nothing is "
+            f"{self._binary} ended with {how}. If another server or version wrote this directory, use that: nothing is "
             "damaged then, and a repair such as redis-check-aof --fix would cut good data off. "
             f"The last lines of {self._home.server_log}:\n{server.read_log()}"
         )
