@@ -192,7 +192,7 @@ class AsyncDelivery:
             raise replies.lease_lost(self.queue, self.id, "extend")
         lost = await self._queue._link.run(ops.extend(self._queue._keys, [(self, lease)]))
         if lost:
-            self._settled, self.lost = _LOST, True
+            self._note("extend", is_lost=True)
             raise replies.lease_lost(self.queue, self.id, "extend")
 
     async def __aenter__(self) -> Self:

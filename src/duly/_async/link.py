@@ -182,11 +182,9 @@ class AsyncLink:
 
     def _unavailable(self, title: str, trouble: Exception, *, was_asked: bool) -> Unavailable:
         outcome = f"{title} may or may not have been carried out" if was_asked else f"{title} was not carried out"
-        advice = (
-            ""
-            if not was_asked or "send" not in title
-            else (". Send again with the same id= or dedup= if the message must not be stored twice")
-        )
+        advice = ""
+        if was_asked and title.startswith("send"):
+            advice = ". Send again with the same id= or dedup= if the message must not be stored twice"
         return Unavailable(
             f"{self._shown} did not answer within {self._patience:g} s ({_described(trouble)}): {outcome}. "
             f"Check that the server runs and can be reached{advice}"

@@ -1,14 +1,16 @@
 """Waits for the token that says: there is something to look at."""
 
+import contextlib
 import random
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from redis.exceptions import RedisError
 
 from duly._async.connections import AsyncConnections
 from duly._async.wire import UNREACHABLE, AsyncWire, before_leaving, sleep
 from duly._core import ops, patience
-from duly._core.call import Call
+from duly._core.call import Arg, Call
 from duly._core.keys import QueueKeys
 
 
@@ -58,6 +60,7 @@ class AsyncWaiter:
     async def leave_all(self) -> None:
         """End all waits: the app is closed. What they watched is handed on."""
         for wire, keys in list(self._blocked.items()):
+            await self._cut(wire)
             wire.hang_up()
             await self._carry(ops.wake(keys))
 
@@ -67,14 +70,22 @@ class AsyncWaiter:
         On its own connection this may overtake the blocking call, and find nothing to end: then it is said
         again, unless the reply has come by itself.
         """
+        for tries in range(11):
+            is_ended = await self._ask_beside([b"CLIENT", b"UNBLOCK", wire.client_id])
+            if is_ended or await wire.poll(0.001 * 2**tries):
+                break
+
+    async def _cut(self, wire: AsyncWire) -> None:
+        """Have the server forget a connection now: a token that is left next must not go to one that is gone."""
+        with contextlib.suppress(*UNREACHABLE, RedisError):
+            await self._ask_beside([b"CLIENT", b"KILL", b"ID", wire.client_id])
+
+    async def _ask_beside(self, command: list[Arg]) -> Any:
+        """Ask something on another connection."""
         async with self._connections.gate:
             slot = self._connections.take()
             try:
-                other = await self._connections.opened(slot)
-                for tries in range(11):
-                    is_ended = await other.ask([b"CLIENT", b"UNBLOCK", wire.client_id])
-                    if is_ended or await wire.poll(0.001 * 2**tries):
-                        break
+                return await (await self._connections.opened(slot)).ask(command)
             finally:
                 self._connections.give(slot)
 
@@ -82,7 +93,8 @@ class AsyncWaiter:
         """Stop waiting in the middle: the token, if one was taken, and the watch go to the next."""
         try:
             if wire is not None:
-                await wire.close()  # nobody knows what was asked on it
+                await self._cut(wire)
+                await wire.close()
             await self._carry(ops.wake(keys))
         except Exception:  # noqa: BLE001, S110 - leaving: whoever waits looks again by itself after a while
             pass

@@ -125,16 +125,6 @@ def lost_positions(reply: list[int]) -> list[int]:
     return [position - 1 for position in reply]
 
 
-def held(queue: str, id_: str, verb: str) -> Callable[[list[int]], None]:
-    """Read the answer to a settle of one."""
-
-    def decode(reply: list[int]) -> None:
-        if reply:
-            raise lease_lost(queue, id_, verb)
-
-    return decode
-
-
 def lease_lost(queue: str, id_: str, verb: str) -> LeaseLost:
     """Say that a settle came too late."""
     return LeaseLost(

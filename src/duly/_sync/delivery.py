@@ -188,7 +188,7 @@ class Delivery:
             raise replies.lease_lost(self.queue, self.id, "extend")
         lost = self._queue._link.run(ops.extend(self._queue._keys, [(self, lease)]))
         if lost:
-            self._settled, self.lost = _LOST, True
+            self._note("extend", is_lost=True)
             raise replies.lease_lost(self.queue, self.id, "extend")
 
     def __enter__(self) -> Self:
