@@ -8,9 +8,11 @@ from importlib.metadata import PackageNotFoundError, version
 from duly._async.app import AsyncDuly
 from duly._async.delivery import AsyncDelivery
 from duly._async.queue import AsyncQueue
+from duly._async.task import AsyncTask
 from duly._sync.app import Duly
 from duly._sync.delivery import Delivery
 from duly._sync.queue import Queue
+from duly._sync.task import Task
 from duly.errors import (
     CodecError,
     DulyError,
@@ -26,8 +28,8 @@ from duly.errors import (
     UnsafeServer,
     UsageError,
 )
-from duly.message import Audit, AuditFault, Failure, Message, Pending, PendingMessage, Stats
-from duly.options import UNCHANGED, Keep, QueueOptions, Retry, Send
+from duly.message import Audit, AuditFault, Failure, Message, Pending, PendingMessage, Stats, WorkerInfo
+from duly.options import UNCHANGED, Batch, Keep, QueueOptions, Retry, Send
 from duly.outcomes import Defer, Outcome, Recycle, Reject, RetryIn
 
 try:
@@ -40,8 +42,10 @@ __all__ = [
     "AsyncDelivery",
     "AsyncDuly",
     "AsyncQueue",
+    "AsyncTask",
     "Audit",
     "AuditFault",
+    "Batch",
     "CodecError",
     "Defer",
     "Delivery",
@@ -68,8 +72,10 @@ __all__ = [
     "Send",
     "ServerError",
     "Stats",
+    "Task",
     "TooLarge",
     "Unavailable",
     "UnsafeServer",
     "UsageError",
+    "WorkerInfo",
 ]

@@ -143,6 +143,27 @@ class Pending:
 
 
 @dataclass(frozen=True)
+class WorkerInfo:
+    """One worker that beats, as it was at the moment of looking."""
+
+    id: str
+    """The name under which it holds leases, as in `Pending.consumers`."""
+    host: str
+    pid: int
+    queues: tuple[str, ...]
+    concurrency: int
+    in_flight: int
+    handled: int
+    """Messages that it worked off since it started."""
+    started_at: datetime
+    last_poll: float | None
+    """Seconds since it last asked for messages; None: it never did."""
+    last_beat: float
+    """Seconds since it last showed that it lives."""
+    version: str
+
+
+@dataclass(frozen=True)
 class AuditFault:
     """One thing that is wrong in a queue: somebody else changed its keys, or the server lost data."""
 

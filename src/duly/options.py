@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict
 
 from duly.errors import InvalidName, UsageError
 
@@ -190,6 +190,21 @@ class Retry:
 
 
 @dataclass(frozen=True)
+class Batch:
+    """How a batch handler gets its messages: up to `max` of them, or what has come `wait` seconds after the first."""
+
+    max: int = 100
+    """Messages in one call, 1 to 1000."""
+
+    wait: Seconds = 0.5
+    """Seconds that the first message waits for others."""
+
+    def __post_init__(self) -> None:
+        checked_count(self.max, "Batch.max", most=MAX_BATCH)
+        checked_seconds(self.wait, "Batch.wait")
+
+
+@dataclass(frozen=True)
 class Keep:
     """How much is kept of what is over: the oldest goes first, and what goes is counted as trimmed."""
 
@@ -292,3 +307,20 @@ class Send:
     headers: Mapping[str, str] | None = None
     retry: Retry | None = None
     id: str | None = None
+
+
+class SendOptions(TypedDict, total=False):
+    """The options of `queue.send`, for `task.using`."""
+
+    delay: Seconds | None
+    at: datetime | float | None
+    key: str | None
+    priority: int
+    dedup: str | None
+    dedup_for: Seconds | None
+    replace: bool
+    ttl: Seconds | None
+    headers: Mapping[str, str] | None
+    retry: Retry | None
+    id: str | None
+    durable: Durable

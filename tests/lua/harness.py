@@ -236,15 +236,34 @@ class Queue:
         """Send messages of one call; return the raw answer."""
         return self.call(ops.send(self.keys, messages, self.options, on_refusal))
 
-    def claim_call(self, limit: int = 10, lease: float = 30, consumer: str = "c", then: ops.Then = "leave") -> Any:
+    def claim_call(
+        self,
+        limit: int = 10,
+        lease: float = 30,
+        consumer: str = "c",
+        then: ops.Then = "leave",
+        suspects: ops.Suspects = "with",
+    ) -> Any:
         """Make the call of a claim."""
-        return ops.claim(self.keys, self.options, limit=limit, lease=lease, consumer=consumer, then=then)
+        return ops.claim(
+            self.keys, self.options, limit=limit, lease=lease, consumer=consumer, then=then, suspects=suspects
+        )
 
     def claim(
-        self, limit: int = 10, lease: float = 30, consumer: str = "c", then: ops.Then = "leave"
+        self,
+        limit: int = 10,
+        lease: float = 30,
+        consumer: str = "c",
+        then: ops.Then = "leave",
+        suspects: ops.Suspects = "with",
     ) -> replies.Claimed:
         """Claim and return what was taken."""
-        return replies.claimed(self.call(self.claim_call(limit, lease, consumer, then)))
+        return replies.claimed(self.call(self.claim_call(limit, lease, consumer, then, suspects)))
+
+    def tidy(self) -> bool:
+        """Tidy up once; say whether there may be more to do."""
+        call = ops.tidy(self.keys, self.options)
+        return call.decode(self.call(call))
 
     def hold(self, *ids: str, lease: float = 30, **options: Any) -> list[ops.Settle]:
         """Send messages and claim them; return their leases in the order of the ids."""

@@ -81,6 +81,58 @@ def test_what_an_empty_claim_does_with_the_token(queue: Queue, then: ops.Then, t
     assert queue.dump().wake == tokens
 
 
+TOKEN_AFTER_A_STAY: dict[str, tuple[Any, int, bool]] = {
+    # What there is, how many may be taken, and whether a token is left.
+    "nothing": (lambda q: None, 5, False),
+    "only later ones": (lambda q: q.send("a", delay=5), 5, False),
+    "fewer than its limit": (lambda q: q.send("a", "b"), 5, False),
+    "fewer than its limit, of two priorities": (lambda q: (q.send("a"), q.send("b", priority=4)), 5, False),
+    "just its limit": (lambda q: q.send("a", "b"), 2, True),
+    "more than its limit": (lambda q: q.send("a", "b", "c"), 2, True),
+    "its limit over two priorities": (lambda q: (q.send("a"), q.send("b", priority=4)), 2, True),
+    "more bytes than fit": (lambda q: [q.send(str(n), body=b"." * 1_000_000) for n in range(5)], 10, True),
+    "more behind one that was lost": (lambda q: (q.send("a", "b", "c"), q.lose_body("a")), 2, True),
+    "fewer than its limit, one of them lost": (lambda q: (q.send("a", "b"), q.lose_body("a")), 5, False),
+}
+
+
+@pytest.mark.parametrize(("prepare", "limit", "is_left"), TOKEN_AFTER_A_STAY.values(), ids=list(TOKEN_AFTER_A_STAY))
+@pytest.mark.parametrize("token", ["a token was there", "no token was there"])
+def test_a_claim_that_stays_leaves_a_token_only_if_there_may_be_more(
+    queue: Queue, prepare: Any, limit: int, is_left: bool, token: str
+) -> None:
+    prepare(queue)
+    queue.wire.run("DEL", queue.keys.key("wake"))
+    if token == "a token was there":
+        queue.wire.run("RPUSH", queue.keys.key("wake"), "1")
+    claimed = queue.claim(limit, then="stay")
+    assert queue.dump().wake == is_left
+    assert (claimed.next_in == 0) == is_left
+
+
+def test_a_claim_that_stays_knows_when_its_own_leases_run_out(queue: Queue) -> None:
+    queue.send("a")
+    assert queue.claim(lease=7, then="stay").next_in == 7
+    queue.send("b", delay=3)
+    assert queue.claim(lease=7, then="stay").next_in == pytest.approx(3, abs=3e-6)
+
+
+def test_a_claim_that_stays_with_too_many_leases_to_take_back_leaves_a_token(queue: Queue, clock: ServerClock) -> None:
+    queue.hold(*(f"a{n:03d}" for n in range(101)), lease=1)
+    queue.call(ops.pause(queue.keys, "me"))
+    clock.freeze(NOW + 10 * SECOND)
+    assert (queue.claim(then="stay").next_in, queue.dump().wake) == (0, 1)
+    assert (queue.claim(then="stay").next_in, queue.dump().wake) == (None, 0)
+
+
+def test_a_send_after_a_claim_that_stayed_wakes_it(queue: Queue) -> None:
+    queue.send("a")
+    queue.claim(then="stay")
+    assert queue.dump().wake == 0
+    queue.send("b")
+    assert queue.dump().wake == 1
+
+
 def test_a_paused_queue_hands_nothing_out_and_says_so(queue: Queue) -> None:
     queue.send("a")
     queue.call(ops.pause(queue.keys, "me"))

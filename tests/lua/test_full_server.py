@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from duly._core import ops
+from duly._core.keys import RegistryKeys
 from duly.options import Keep
 from tests.lua.harness import Queue, Refused, Wire
 from tests.lua.test_repeats import WRITING, Prepare
@@ -107,3 +108,21 @@ def test_a_full_server_is_emptied_by_its_consumers(full: _Filled, queue_name: st
         queue.call(ops.ack(queue.keys, queue.options, [ops.Settle(i.decode(), claimed.fence, 0) for i in claimed.ids]))
     queue.send("one more")
     assert set(queue.dump().msgs) == {"one more"}
+
+
+def test_a_queue_is_tidied(full: _Filled, queue_name: str) -> None:
+    queue = Queue(full.wire, queue_name, dead=Keep(count=0), done=Keep(count=0))
+    keeping = Queue(full.wire, queue_name)
+    keeping.bury("dead")
+    keeping.send("expired", ttl=0.000001)
+    full.fill()
+    assert queue.tidy() is False
+    assert queue.dump().msgs == {}
+
+
+def test_workers_go_on_beating(full: _Filled, queue_name: str) -> None:
+    keys = RegistryKeys(queue_name)
+    full.fill()
+    for call in (ops.beat(keys, "a", b"info", 60), ops.beat(keys, "b", b"info", 0), ops.depart(keys, "b")):
+        assert full.wire.carry(call, b"tests", 1) == 1
+    assert len(full.wire.carry(ops.workers(keys), b"tests", 1)) == 1  # `a` was silent for longer than nothing

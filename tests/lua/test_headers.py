@@ -10,11 +10,12 @@ import pytest
 from duly import _lua
 from duly._core import ops, replies
 from duly._core.call import Call
-from duly._core.keys import QueueKeys
+from duly._core.keys import QueueKeys, RegistryKeys
 from duly.options import Keep, QueueOptions, Send
 from tools import check_lua
 
 KEYS = QueueKeys("duly", "orders")
+REGISTRY = RegistryKeys("duly")
 OPTIONS = QueueOptions()
 KEPT = QueueOptions(done=Keep(count=1), dead=Keep(count=1, age=1, bytes=1), max_length=1)
 SETTLE = ops.Settle("id", 1, 5)
@@ -22,7 +23,7 @@ VIEWER = replies.Viewer("orders", lambda _content, body: body)
 
 KNOWN_KEYS = {
     "call", "msgs", "waiting*", "leased", "leases", "counts", "why", "expires", "dead", "done", "dedup", "dedup_ends",
-    "wake", "meta",
+    "wake", "meta", "workers", "beats",
 }  # fmt: skip
 INVARIANTS = {f"I{number}" for number in range(1, 13)}
 
@@ -41,6 +42,7 @@ def built() -> list[Call[Any]]:
         *(ops.send(KEYS, [_outgoing(dedup="x")] * n, OPTIONS, "all") for n in rows),
         ops.send(KEYS, [_outgoing()], KEPT, "drop"),
         ops.claim(KEYS, KEPT, limit=1, lease=1.0, consumer="c", then="watch"),
+        ops.claim(KEYS, KEPT, limit=1, lease=1.0, consumer="c", then="stay", suspects="alone"),
         *(ops.ack(KEYS, options, [SETTLE] * n) for n in rows for options in (OPTIONS, KEPT)),
         *(ops.retry(KEYS, [(SETTLE, 1.0, "e", "t")] * n) for n in rows),
         *(ops.defer(KEYS, [(SETTLE, 1.0)] * n) for n in rows),
@@ -62,9 +64,12 @@ def built() -> list[Call[Any]]:
         ops.pending(KEYS, 0, 1),
         ops.audit_step(KEYS, "msgs", "0", repair=False),
         *(ops.correct(KEYS, dict.fromkeys("ab"[:n], 1)) for n in rows),
+        ops.wake(KEYS),
+        *(ops.tidy(KEYS, options) for options in (OPTIONS, KEPT)),
+        ops.beat(REGISTRY, "c", b"{}", 60.0),
+        ops.depart(REGISTRY, "c"),
+        ops.workers(REGISTRY),
     ]
-    if hasattr(ops, "wake"):
-        calls.append(ops.wake(KEYS))
     return calls
 
 
@@ -121,7 +126,7 @@ def test_a_call_has_the_keys_and_arguments_that_the_header_names(call: Call[Any]
     keys, args = command[3 : 3 + key_count], command[3 + key_count :]
     fixed = [key for key in call.script.keys if key != "waiting*"]
     assert len(keys) == len(fixed) + (len(call.digits) if "waiting*" in call.script.keys else 0)
-    assert keys[: len(fixed)] == [KEYS.call(b"stream") if key == "call" else KEYS.key(key) for key in fixed]
+    assert keys[: len(fixed)] == [KEYS.call(b"stream") if key == "call" else call.keys.key(key) for key in fixed]
     argv = call.script.argv
     if argv[-1:] and argv[-1].endswith("*"):
         stride = _stride(call.script.name, argv[-1])

@@ -37,6 +37,7 @@ VERBS: Final[Mapping[str, frozenset[str]]] = {
     "claim": frozenset({"claim", "crash", "expire", "trim"}),
     "ack": frozenset({"ack", "trim"}),
     "reject": frozenset({"reject", "trim"}),
+    "tidy": frozenset({"expire", "trim"}),
     **{verb: frozenset({verb}) for verb in ("retry", "defer", "release", "recycle", "extend", "cancel", "reschedule")},
     **{verb: frozenset({verb}) for verb in ("purge", "redrive")},
 }
@@ -44,6 +45,9 @@ VERBS: Final[Mapping[str, frozenset[str]]] = {
 
 NEW_LIFE: Final = frozenset({"send", "send_checked", "recycle", "redrive", "cancel", "purge"})
 """After these a message may have fewer attempts than before."""
+
+
+CRASH_LIMIT: Final = 2
 
 
 class Broken(AssertionError):
@@ -127,7 +131,7 @@ class QueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         world = self.world
-        self.queue = Queue(world.wire, f"model{next(world.numbers)}", crash_limit=2)
+        self.queue = Queue(world.wire, f"model{next(world.numbers)}", crash_limit=CRASH_LIMIT)
         self.keys = self.queue.keys
         self.engine = Engine(Clock())
         self.engine.clock.freeze()
@@ -176,7 +180,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def _send(self, stream: bytes, batch: list[Draft], bound: dict[str, int], on_refusal: ops.OnRefusal) -> None:
         messages = [self._outgoing(draft) for draft in batch]
-        options = type(self.queue.options)(crash_limit=2, **bound)  # type: ignore[arg-type]
+        options = type(self.queue.options)(crash_limit=CRASH_LIMIT, **bound)  # type: ignore[arg-type]
         self.ids += [message.id for message in messages if message.id not in self.ids]
         self._do(ops.send(self.keys, messages, options, on_refusal), stream)
 
@@ -197,16 +201,23 @@ class QueueMachine(RuleBasedStateMachine):
         stream=streams,
         limit=st.integers(1, 6),
         lease=st.sampled_from((0.5, 30, 30)),
-        then=st.sampled_from(("watch", "pass", "leave")),
+        then=st.sampled_from(("watch", "stay", "stay", "pass", "leave")),
+        suspects=st.sampled_from(("with", "none", "alone", "alone")),
         dead=keeps,
     )
-    def claim(self, stream: bytes, limit: int, lease: float, then: ops.Then, dead: Keep) -> None:
-        options = type(self.queue.options)(crash_limit=2, dead=dead)
-        call = ops.claim(self.keys, options, limit=limit, lease=lease, consumer=stream.decode(), then=then)
+    def claim(
+        self, stream: bytes, limit: int, lease: float, then: ops.Then, suspects: ops.Suspects, dead: Keep
+    ) -> None:
+        options = type(self.queue.options)(crash_limit=CRASH_LIMIT, dead=dead)
+        call = ops.claim(
+            self.keys, options, limit=limit, lease=lease, consumer=stream.decode(), then=then, suspects=suspects
+        )
         before = self.state
         answer = self._do(call, stream)
         claimed = replies.claimed(answer)
         self._check_claim(before, claimed)
+        self._check_suspects(claimed, suspects)
+        self._check_token(claimed, then, limit)
         for id_, record in zip(claimed.ids, claimed.records, strict=True):
             self.receipts.append(Receipt(id_.decode(), claimed.fence, codec.read_record(record).priority))
 
@@ -229,10 +240,47 @@ class QueueMachine(RuleBasedStateMachine):
             gone = not after.places(id_)  # past its ttl, or trimmed
             check(gone or has == had + 1, "I8 a crash that was not counted", id_, had, has)
 
+    def _check_suspects(self, claimed: replies.Claimed, suspects: ops.Suspects) -> None:
+        """No message is in danger to be counted for its last time because of another (I8)."""
+        taken = [id_.decode() for id_ in claimed.ids]
+        suspected = [id_ for id_ in taken if self._is_suspect(id_)]
+        if suspects == "none":
+            check(not suspected, "I8 a suspect went to a caller that holds something", suspected)
+        if suspects == "alone":
+            check(not suspected or len(taken) == 1, "I8 a suspect went out with others", suspected, taken)
+        left = [id_ for id_ in _waiting_ids(self.state) if self._is_suspect(id_) and self.state.due(id_) <= claimed.now]
+        if claimed.passed_over:
+            check(bool(left), "a suspect was passed over that is not there", claimed)
+        elif suspects != "with" and claimed.next_in != 0 and not claimed.is_paused:
+            check(not left, "a suspect was passed over without a word", left)
+
+    def _is_suspect(self, id_: str) -> bool:
+        return self.state.counts.get(id_, codec.Counts()).crashes >= CRASH_LIMIT - 1
+
+    def _check_token(self, claimed: replies.Claimed, then: ops.Then, limit: int) -> None:
+        """Somebody watches: the caller, or whoever finds the token."""
+        has_all = not claimed.passed_over and claimed.next_in != 0
+        if claimed.passed_over or len(claimed.ids) == limit:
+            check(self.state.wake == 1, "no token for others", claimed, then)
+        elif then == "stay":
+            check(self.state.wake == (0 if has_all else 1), "a token after a claim that stays", claimed)
+        elif claimed.ids:
+            check(self.state.wake == 1, "no token, and its caller is busy", claimed, then)
+
     @rule(stream=streams, count=st.integers(1, 4), ttl=st.sampled_from((None, 40)), lease=st.sampled_from((0.5, 30)))
     def deliver(self, stream: bytes, count: int, ttl: float | None, lease: float) -> None:
         self._send(stream, [Draft(10, None, 9, ttl, None, None, replace=False)] * count, {}, "each")
-        self.claim(stream, count, lease, "leave", Keep())
+        self.claim(stream, count, lease, "leave", "with", Keep())
+
+    @rule(
+        stream=streams, others=st.integers(0, 3), limit=st.integers(1, 4), suspects=st.sampled_from(("none", "alone"))
+    )
+    def meet_suspects(self, stream: bytes, others: int, limit: int, suspects: ops.Suspects) -> None:
+        """Let all leases run out, so that there are suspects, and claim past them."""
+        if others:
+            self._send(stream, [Draft(10, None, 0, None, None, None, replace=False)] * others, {}, "each")
+        self._move_clocks(31 * SECOND)
+        self.claim(stream, limit, 30, "stay", suspects, Keep())
 
     @precondition(lambda self: self.receipts)
     @rule(stream=streams, chosen=choices, keep=keeps, is_kept=st.booleans())
@@ -278,7 +326,7 @@ class QueueMachine(RuleBasedStateMachine):
         """Give messages back, let them be taken again, and have the first holder settle them, too late."""
         settles = self._chosen(chosen)
         self._settle(stream, verb, settles, 0, Keep(), is_kept=True)
-        self.claim(stream, 6, 30, "leave", Keep())
+        self.claim(stream, 6, 30, "leave", "with", Keep())
         self._settle(stream, late, settles, 0, Keep(), is_kept=False)
 
     def _chosen(self, chosen: list[tuple[bool, int]]) -> list[ops.Settle]:
@@ -292,7 +340,7 @@ class QueueMachine(RuleBasedStateMachine):
     def _settle(
         self, stream: bytes, verb: str, settles: list[ops.Settle], delay: float, keep: Keep, *, is_kept: bool
     ) -> None:
-        options = type(self.queue.options)(crash_limit=2, dead=keep, done=keep if is_kept else None)
+        options = type(self.queue.options)(crash_limit=CRASH_LIMIT, dead=keep, done=keep if is_kept else None)
         call: Call[Any] = {
             "ack": lambda: ops.ack(self.keys, options, settles),
             "retry": lambda: ops.retry(self.keys, [(s, delay, "boom" if is_kept else "", "trace") for s in settles]),
@@ -386,6 +434,32 @@ class QueueMachine(RuleBasedStateMachine):
             "purge": ops.purge(self.keys, state, limit),
         }
         self._do(calls[verb], stream)
+
+    @rule(
+        stream=streams,
+        batch=st.lists(drafts, max_size=2),
+        us=st.sampled_from((0, 3 * SECOND // 2, 3 * SECOND)),
+        dead=keeps,
+        done=st.one_of(st.none(), keeps),
+    )
+    def tidy(self, stream: bytes, batch: list[Draft], us: int, dead: Keep, done: Keep | None) -> None:
+        """Tidy up, perhaps with something that has just expired, or is about to."""
+        if batch:
+            self._send(stream, [draft._replace(ttl=2) for draft in batch], {}, "each")
+        if us:
+            self._move_clocks(us)
+        options = type(self.queue.options)(dead=dead, done=done)
+        before = self.state
+        is_more = self._do(ops.tidy(self.keys, options), stream)
+        check(is_more == 0, "there is never so much here that a tidy leaves some of it", is_more)
+        check(done is not None or self.state.done == before.done, "tidy touched what it was not told of", before.done)
+        check(
+            all(at > self.last_now for at in self.state.expires.values()), "tidy left what expired", self.state.expires
+        )
+        check(dead.count is None or len(self.state.dead) <= dead.count, "tidy left too many dead", self.state.dead)
+        tidied = self.state
+        self._do(ops.tidy(self.keys, options), stream)
+        check(self.state == tidied, "a second tidy found", *self.state.differences(tidied))
 
     # Faults.
 
@@ -481,6 +555,8 @@ class QueueMachine(RuleBasedStateMachine):
             check(self.state == before, "a refused send changed", *self.state.differences(before))
             return str(answer)
         answer = self._same_answer(call, answer, stream, sequence)
+        is_token = self.engine.has_token(self.keys)
+        check(self.state.wake == is_token, "the engines differ on the token", self.state.wake, is_token)
         if is_new and call.writes:
             self.history[stream].append((call, sequence))
         self._same_stats(stats)
@@ -565,10 +641,10 @@ class QueueMachine(RuleBasedStateMachine):
     def check_i8_limits(self) -> None:
         state = self.state
         for id_, counts in state.counts.items():
-            check(counts.crashes < 2, "I8 alive beyond the crash limit", id_, counts)
+            check(counts.crashes < CRASH_LIMIT, "I8 alive beyond the crash limit", id_, counts)
         for id_ in state.dead:
             why = state.why[id_]
-            check(why.reason != "poison" or why.crashes >= 2, "I8 dead before the crash limit", id_, why)
+            check(why.reason != "poison" or why.crashes >= CRASH_LIMIT, "I8 dead before the crash limit", id_, why)
 
     @invariant()
     def check_i9_no_leftovers(self) -> None:

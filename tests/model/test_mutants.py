@@ -12,7 +12,7 @@ from duly import _lua
 from tests.conftest import need
 from tests.model.machine import Broken, machine_in, started_world
 
-EXAMPLES = 300
+EXAMPLES = 1000
 
 MUTANTS = [
     pytest.param(
@@ -100,6 +100,58 @@ MUTANTS = [
     ),
     pytest.param("recycle", "counted[i] = 0", "counted[i] = counted[i]", id="recycle keeps the attempts"),
     pytest.param("redrive", "redis.call('ZREM', keys.dead, id)", "", id="redrive leaves the letter among the dead"),
+    pytest.param(
+        "claim",
+        "read_counts(trouble[i])[CRASHES] >= crash_limit - 1",
+        "read_counts(trouble[i])[CRASHES] >= crash_limit",
+        id="a suspect is taken for one of many",
+    ),
+    pytest.param("claim", "return { id }", "return { id, due[2] }", id="a suspect goes out with another"),
+    pytest.param(
+        "claim",
+        "redis.call('ZREM', waiting, unpack(candidates))",
+        "redis.call('ZREM', waiting, unpack(due))",
+        id="suspects that are passed over are lost",
+    ),
+    pytest.param(
+        "claim",
+        "if has_passed_over then",
+        "if false then",
+        id="a suspect that was passed over makes its consumer spin",
+    ),
+    pytest.param("claim", "if state == PASSED_OVER then", "if false then", id="nobody is told of a suspect"),
+    pytest.param(
+        "claim",
+        "(after == 'stay' and next_us ~= 0)",
+        "(after == 'stay')",
+        id="a claim that stays leaves no token at its limit",
+    ),
+    pytest.param(
+        "claim",
+        "(after == 'stay' and next_us ~= 0)",
+        "(after == 'stay' and #ids == 0)",
+        id="a claim that stays and took something keeps the token",
+    ),
+    pytest.param(
+        "claim",
+        "next_us, fence = until_next(), #ids > 0 and now or 0",
+        "next_us, fence = #ids == 0 and until_next() or 0, #ids > 0 and now or 0",
+        id="a claim that took something does not know when to look again",
+    ),
+    pytest.param(
+        "tidy",
+        "redis.call('ZRANGEBYSCORE', keys.expires, '-inf', now,",
+        "redis.call('ZRANGEBYSCORE', keys.expires, '-inf', now + 1000000,",
+        id="tidy drops what has a second to live",
+    ),
+    pytest.param("tidy", "redis.call('HDEL', keys.dedup, value)", "", id="tidy keeps the dedup value of what expired"),
+    pytest.param(
+        "tidy",
+        "redis.call('HINCRBY', keys.meta, size_field, 0 - freed)",
+        "",
+        id="tidy does not count the bytes that it frees",
+    ),
+    pytest.param("tidy", "take_token_if_empty(keys.wake, keys.msgs)", "", id="tidy leaves a token in an empty queue"),
 ]
 
 

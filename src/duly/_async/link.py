@@ -36,14 +36,14 @@ class AsyncLink:
     def __init__(self, address: Address, *, patience: float, allow_eviction: bool) -> None:
         self._shown = address.shown
         self._patience = patience
-        self._connections = AsyncConnections(address, allow_eviction=allow_eviction)
-        self._waiter = AsyncWaiter(self._connections, self._carry)
+        self.connections = AsyncConnections(address, allow_eviction=allow_eviction)
+        self.waiter = AsyncWaiter(self.connections, self._carry)
         self._is_down = False
 
     @property
     def consumer(self) -> str:
         """The name under which this process holds leases."""
-        return self._connections.consumer
+        return self.connections.consumer
 
     async def run(self, call: Call[T]) -> T:
         """Carry a call to the server and read its answer. A cancelled caller does not cut it off."""
@@ -67,9 +67,9 @@ class AsyncLink:
     async def wait_for_token(self, keys: QueueKeys, seconds: float, *, exact: bool) -> bool:
         """Wait until somebody says that there is something to look at. True: a token was taken."""
         # --- async only
-        self._connections.mind_the_loop()
+        self.connections.mind_the_loop()
         # --- end
-        return await self._waiter.wait(keys, seconds, exact=exact)
+        return await self.waiter.wait(keys, seconds, exact=exact)
 
     async def queues(self, namespace: str) -> list[str]:
         """Find the queues that were ever used. Keys are few: none belongs to a single message."""
@@ -89,15 +89,15 @@ class AsyncLink:
     async def aclose(self) -> None:
         """Close all connections, and leave the embedded server. Queued data stays."""
         await nothing_in_background()
-        if not self._connections.is_closed:
+        if not self.connections.is_closed:
             with contextlib.suppress(DulyError):
-                await self._waiter.leave_all()
-        await self._connections.aclose()
+                await self.waiter.leave_all()
+        await self.connections.aclose()
 
     # --- async only
     def close_from_outside(self) -> None:
         """Drop all connections, and leave the embedded server, from a thread that has no event loop."""
-        self._connections.close_from_outside()
+        self.connections.close_from_outside()
 
     # --- end
     async def _carry(self, call: Call[Any]) -> Any:
@@ -105,7 +105,7 @@ class AsyncLink:
 
     async def _insist(self, title: str, ask: Callable[[AsyncSlot], Awaitable[T]]) -> T:
         """Ask until there is an answer, or patience is over. The slot's sequence number stays the same."""
-        connections = self._connections
+        connections = self.connections
         # --- async only
         connections.mind_the_loop()
         # --- end
@@ -122,7 +122,7 @@ class AsyncLink:
         while True:
             try:
                 if not slot.wire.is_open:
-                    await self._connections.opened(slot)
+                    await self.connections.opened(slot)
                 was_asked = True
                 answer = await ask(slot)
             except _REFUSED as error:

@@ -2,14 +2,15 @@
 
 import random
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from duly._async.delivery import AsyncDelivery
 from duly._async.outbox import AsyncOutbox
 from duly._async.wire import sleep, uninterrupted
 from duly._core import codec, ops, outgoing, patience, replies
+from duly._core.handlers import Handler
 from duly._core.keys import QueueKeys
 from duly._core.reclaims import log_reclaimed
 from duly._core.states import STATES, State
@@ -17,6 +18,7 @@ from duly.errors import NotDurable, QueueFull, UsageError
 from duly.message import Audit, AuditFault, Message, Pending, PendingMessage, Stats
 from duly.options import (
     MAX_BATCH,
+    Batch,
     Durable,
     QueueOptions,
     Retry,
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 Page = list[Message]
 Faults = list[AuditFault]
 Rows = list[PendingMessage]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _NO_OPTIONS = (None,) * 9
 _BRIEF = 0.25
@@ -72,6 +76,43 @@ class AsyncQueue:
     # |     return self._app.aio._queue(self.name, self.options)
     # |
     # --- end
+    # Handling
+
+    @overload
+    def handler(self, function: F, /) -> F: ...
+
+    @overload
+    def handler(
+        self, *, concurrency: int | None = None, batch: Batch | None = None, timeout: Seconds | None = None
+    ) -> Callable[[F], F]: ...
+
+    def handler(
+        self,
+        function: Any = None,
+        *,
+        concurrency: int | None = None,
+        batch: Batch | None = None,
+        timeout: Seconds | None = None,
+    ) -> Any:
+        """Decorate the function that workers call with each message: `(body)`, `(body, d)` or `(d: duly.Delivery)`.
+
+        It may be `async def`, of which 100 run at once, or `def`, of which 16 run at once, in threads; or
+        `concurrency` of them in each process. Bodies are decoded to the annotated type. With `batch`, it
+        gets a list. `timeout` cancels an `async def` after so many seconds, which counts as a failure.
+        """
+
+        def register(function: F) -> F:
+            handler = Handler(function, concurrency=concurrency, batch=batch, timeout=timeout)
+            self._app._definitions.add_handler(self, handler)
+            return function
+
+        return register if function is None else register(function)
+
+    def on_dead(self, function: F) -> F:
+        """Decorate a function that a worker tells of each message that it makes dead: a `duly.Message`."""
+        self._app._definitions.add_on_dead(self, function)
+        return function
+
     # Sending
 
     async def send(

@@ -37,7 +37,7 @@ class AsyncWaiter:
             backstop = max(seconds, 0.001) + (5 if exact else 0)
             await wire.begin([b"BLPOP", keys.key("wake"), f"{backstop:.3f}"])
             if not await wire.poll(seconds if exact else seconds + 0.3):
-                await self._unblock(wire)
+                await self.unblock(wire)
             token = await wire.finish() is not None
         except (*UNREACHABLE, RedisError):
             if wire is not None:
@@ -60,11 +60,11 @@ class AsyncWaiter:
     async def leave_all(self) -> None:
         """End all waits: the app is closed. What they watched is handed on."""
         for wire, keys in list(self._blocked.items()):
-            await self._cut(wire)
+            await self.cut(wire)
             wire.hang_up()
             await self._carry(ops.wake(keys))
 
-    async def _unblock(self, wire: AsyncWire) -> None:
+    async def unblock(self, wire: AsyncWire) -> None:
         """End a blocking call from outside: the connection stays usable and no token is lost.
 
         On its own connection this may overtake the blocking call, and find nothing to end: then it is said
@@ -75,7 +75,7 @@ class AsyncWaiter:
             if is_ended or await wire.poll(0.001 * 2**tries):
                 break
 
-    async def _cut(self, wire: AsyncWire) -> None:
+    async def cut(self, wire: AsyncWire) -> None:
         """Have the server forget a connection now: a token that is left next must not go to one that is gone."""
         with contextlib.suppress(*UNREACHABLE, RedisError):
             await self._ask_beside([b"CLIENT", b"KILL", b"ID", wire.client_id])
@@ -93,7 +93,7 @@ class AsyncWaiter:
         """Stop waiting in the middle: the token, if one was taken, and the watch go to the next."""
         try:
             if wire is not None:
-                await self._cut(wire)
+                await self.cut(wire)
                 await wire.close()
             await self._carry(ops.wake(keys))
         except Exception:  # noqa: BLE001, S110 - leaving: whoever waits looks again by itself after a while

@@ -133,10 +133,11 @@ class AsyncWire:
             await self.close()  # a reply may still be on its way: nobody else must read it
             raise
 
-    async def begin(self, command: list[Arg]) -> None:
-        """Send a command whose reply may take long."""
+    async def begin(self, command: list[Arg]) -> asyncio.Task[Any]:
+        """Send a command whose reply may take long. The task ends when it is there; `finish` takes it."""
         await self._connection.send_packed_command(packed(tuple(command)), check_health=False)
         self._reading = asyncio.create_task(self._connection.read_response())
+        return self._reading
 
     async def poll(self, seconds: float) -> bool:
         """Wait for the reply that `begin` asked for, so long at the most. It is not read yet."""

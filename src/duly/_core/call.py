@@ -42,7 +42,7 @@ class Call(Generic[T]):
     @property
     def title(self) -> str:
         """What this is, for people."""
-        return f"{self.script.name} on queue {self.keys.name!r}"
+        return f"{self.script.name} on {self.keys.title}"
 
     def command(self, verb: bytes, code: str | bytes, stream: bytes, sequence: int) -> list[Arg]:
         """Spell the call out: EVALSHA with the hash, or EVAL with the text."""

@@ -7,9 +7,10 @@ version, flags, priority, the options that the flags announce, the envelope. See
 import math
 import struct
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
+import msgspec.inspect
 
 from duly.errors import CodecError, UsageError
 from duly.options import Retry
@@ -111,7 +112,7 @@ def _encode_foreign(value: Any) -> Any:
     dump = getattr(type(value), "model_dump", None)
     if dump is None:
         raise NotImplementedError(f"objects of type {type(value).__name__} cannot be encoded as JSON")
-    return dump(value, mode="json")
+    return dump(value, mode="json", by_alias=True)
 
 
 _encode_json = msgspec.json.Encoder(enc_hook=_encode_foreign).encode
@@ -122,15 +123,21 @@ def encoded_body(body: Any) -> tuple[int, bytes]:
     """Encode a body: bytes pass untouched, everything else becomes JSON."""
     if isinstance(body, bytes | bytearray | memoryview):
         return CONTENT_BYTES, bytes(body)
+    return CONTENT_JSON, encoded_json(body, "a body")
+
+
+def encoded_json(value: Any, what: str) -> bytes:
+    """Encode a value as JSON, if nothing of it is lost. A `msgspec.Raw` is JSON already."""
     try:
-        raw = _encode_json(body)
+        raw = _encode_json(value)
         # JSON has no NaN and no infinity: msgspec would write null without a word.
-        is_altered = b"null" in raw and _has_unwritable_number(msgspec.to_builtins(body, enc_hook=_encode_foreign))
+        is_suspect = b"null" in raw and not isinstance(value, msgspec.Raw)
+        is_altered = is_suspect and _has_unwritable_number(msgspec.to_builtins(value, enc_hook=_encode_foreign))
     except (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError, UnicodeError) as error:
-        raise UsageError(f"a body of type {type(body).__name__} cannot be sent: {error}") from error
+        raise UsageError(f"{what} of type {type(value).__name__} cannot be sent: {error}") from error
     if is_altered:
-        raise UsageError(f"a body of type {type(body).__name__} cannot be sent: JSON has no NaN and no infinity")
-    return CONTENT_JSON, raw
+        raise UsageError(f"{what} of type {type(value).__name__} cannot be sent: JSON has no NaN and no infinity")
+    return raw
 
 
 def _has_unwritable_number(value: Any) -> bool:
@@ -147,25 +154,71 @@ def decoder_of(kind: Any) -> Callable[[int, bytes], Any]:
         return _decode_plain
     if kind is bytes:
         return _decode_bytes
-    validate = getattr(kind, "model_validate_json", None)
-    try:
-        decode = msgspec.json.Decoder(kind).decode if validate is None else validate
-    except TypeError as error:
-        raise UsageError(f"type={kind!r} is not a type that bodies can be decoded to: {error}") from error
+    decode = json_decoder_of(kind)
+    takes_bytes = bytes in get_args(kind)
 
     def decode_typed(content: int, body: bytes) -> Any:
         if content == CONTENT_BYTES:
+            if takes_bytes:
+                return body
             raise CodecError(f"the body is raw bytes, not {_name_of(kind)}")
         try:
             return decode(body)
-        except (ValueError, msgspec.DecodeError) as error:
+        except Exception as error:  # whatever a validator of the user's own may raise
             raise CodecError(f"the body does not decode to {_name_of(kind)}: {error}") from error
 
     return decode_typed
 
 
+def json_decoder_of(kind: Any) -> Callable[[bytes], Any]:
+    """Make the function that decodes JSON to a type; None: to plain Python values. It raises as they please."""
+    if kind is None:
+        return _decode_json
+    try:
+        if hasattr(kind, "model_validate_json"):
+            return kind.model_validate_json  # type: ignore[no-any-return]
+        if _is_pydantic(kind):
+            from pydantic import TypeAdapter
+
+            return TypeAdapter(kind).validate_json
+        unknown = _unknown_to_msgspec(msgspec.inspect.type_info(kind))
+        if unknown is not None:
+            raise TypeError(f"JSON does not say how to make {_name_of(unknown)}")  # noqa: TRY301
+        return msgspec.json.Decoder(kind, dec_hook=_decode_foreign).decode
+    except Exception as error:
+        raise UsageError(f"{_name_of(kind)} is not a type that JSON can be decoded to: {error}") from error
+
+
+def _is_pydantic(kind: Any) -> bool:
+    """Whether pydantic must read it: its models and dataclasses, also as a part, like list[Model] or Model | None."""
+    return hasattr(kind, "__pydantic_validator__") or any(map(_is_pydantic, get_args(kind)))
+
+
+def _decode_foreign(kind: Any, value: Any) -> Any:
+    """Make a pydantic model that is a field of something else."""
+    return kind.model_validate_json(_encode_json(value))
+
+
+def _unknown_to_msgspec(info: Any, seen: set[int] | None = None) -> Any:
+    """Find a class in a type that msgspec would take and never decode to."""
+    seen = set() if seen is None else seen
+    if id(info) in seen:
+        return None
+    seen.add(id(info))
+    if isinstance(info, msgspec.inspect.CustomType):
+        return None if info.cls is object or hasattr(info.cls, "model_validate_json") else info.cls
+    if isinstance(info, tuple):
+        parts: Any = info
+    elif isinstance(info, msgspec.inspect.Type | msgspec.inspect.Field):
+        parts = (getattr(info, name) for name in info.__struct_fields__)
+    else:
+        return None
+    found = (_unknown_to_msgspec(part, seen) for part in parts)
+    return next((each for each in found if each is not None), None)
+
+
 def _name_of(kind: Any) -> str:
-    return getattr(kind, "__name__", None) or repr(kind)
+    return repr(kind) if get_args(kind) else getattr(kind, "__name__", None) or repr(kind)
 
 
 def _decode_plain(content: int, body: bytes) -> Any:
@@ -175,7 +228,7 @@ def _decode_plain(content: int, body: bytes) -> Any:
         raise CodecError(f"content type {content} is unknown: it was sent by a newer version of Duly")
     try:
         return _decode_json(body)
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise CodecError(f"the body is not JSON: {error}") from error
 
 

@@ -10,6 +10,10 @@ from duly._lua import Script
 EVERY_PRIORITY: Final = "9876543210"
 
 
+_REGISTRY: Final = "~workers"
+"""No queue has this name: theirs begin with a letter or digit."""
+
+
 class QueueKeys:
     """The keys of one queue, as bytes, by the names that the scripts' headers use."""
 
@@ -19,6 +23,11 @@ class QueueKeys:
         self.name = name
         self.prefix = f"{namespace}:{{{name}}}:".encode()
         self._ready_made: dict[tuple[str, str], tuple[bytes, ...]] = {}
+
+    @property
+    def title(self) -> str:
+        """Whose keys these are, for people."""
+        return f"queue {self.name!r}"
 
     def key(self, name: str) -> bytes:
         """Name one key."""
@@ -45,6 +54,20 @@ class QueueKeys:
                     keys.append(self.key(name))
             found = self._ready_made[wanted] = tuple(keys)
         return found
+
+
+class RegistryKeys(QueueKeys):
+    """The keys under which the workers of a namespace are known."""
+
+    __slots__ = ()
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__(namespace, _REGISTRY)
+
+    @property
+    def title(self) -> str:
+        """Whose keys these are, for people."""
+        return "the registry of workers"
 
 
 def queue_pattern(namespace: str) -> str:

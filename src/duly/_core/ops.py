@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal, Protocol
 
 from duly import _lua
-from duly._core import codec, replies
+from duly._core import codec, registry, replies
 from duly._core.call import Arg, Call
-from duly._core.keys import EVERY_PRIORITY, QueueKeys
+from duly._core.keys import EVERY_PRIORITY, QueueKeys, RegistryKeys
 from duly._core.outgoing import Outgoing, microseconds
-from duly.message import Message, PendingMessage, Stats
+from duly.message import Message, PendingMessage, Stats, WorkerInfo
 from duly.options import Keep, QueueOptions, checked_seconds
 
 OnRefusal = Literal["each", "all", "drop"]
-Then = Literal["watch", "pass", "leave"]
+Then = Literal["watch", "stay", "pass", "leave"]
+"""What a caller does after a claim, and so what becomes of the wake token; see section 10 of the protocol."""
+Suspects = Literal["with", "none", "alone"]
+"""Whether a claim may be given messages whose next crash would be their last: as any other, never, or by itself."""
 
 _CHECKED: Final = codec.FLAG_TTL | codec.FLAG_DEDUP | codec.FLAG_OWN_ID
 
@@ -65,17 +68,24 @@ def send(
 
 
 def claim(
-    keys: QueueKeys, options: QueueOptions, *, limit: int, lease: float, consumer: str, then: Then
+    keys: QueueKeys,
+    options: QueueOptions,
+    *,
+    limit: int,
+    lease: float,
+    consumer: str,
+    then: Then,
+    suspects: Suspects = "with",
 ) -> Call[replies.Claimed]:
     """Take what is due."""
-    args = [EVERY_PRIORITY, limit, microseconds(lease), options.crash_limit, consumer, then, *_bounds(options.dead)]
+    holder: list[Arg] = [limit, microseconds(lease), options.crash_limit, consumer]
+    args = [EVERY_PRIORITY, *holder, then, suspects, *_bounds(options.dead)]
     return Call(_lua.script("claim"), keys, args, replies.claimed)
 
 
 def ack(keys: QueueKeys, options: QueueOptions, settles: Sequence[Held]) -> Call[list[int]]:
     """Finish messages."""
-    keep = options.done
-    args: list[Arg] = [0, -1, -1, -1] if keep is None else [1, *_bounds(keep)]
+    args: list[Arg] = [*_done_bounds(options)]
     for settle in settles:
         args += (settle.id, settle.fence)
     return Call(_lua.script("ack"), keys, args, replies.lost_positions)
@@ -141,6 +151,12 @@ def wake(keys: QueueKeys) -> Call[bool]:
     return Call(_lua.script("wake"), keys, [], replies.is_one)
 
 
+def tidy(keys: QueueKeys, options: QueueOptions) -> Call[bool]:
+    """Do what is overdue, a bounded part of it. True: there may be more."""
+    args: list[Arg] = [EVERY_PRIORITY, *_bounds(options.dead), *_done_bounds(options)]
+    return Call(_lua.script("tidy"), keys, args, replies.is_one)
+
+
 def pause(keys: QueueKeys, by: str) -> Call[bool]:
     """Hand nothing out."""
     return Call(_lua.script("pause"), keys, [by], replies.is_one)
@@ -201,6 +217,21 @@ def correct(keys: QueueKeys, corrections: dict[str, int]) -> Call[bool]:
     return Call(_lua.script("correct"), keys, args, replies.is_one)
 
 
+def beat(keys: RegistryKeys, consumer: str, info: bytes, forget_after: float) -> Call[bool]:
+    """Say that a worker lives, and forget others that have been silent for so many seconds."""
+    return Call(_lua.script("beat"), keys, [consumer, info, microseconds(forget_after)], replies.is_one)
+
+
+def depart(keys: RegistryKeys, consumer: str) -> Call[bool]:
+    """Say that a worker is gone. False: it was not known."""
+    return Call(_lua.script("depart"), keys, [consumer], replies.is_one)
+
+
+def workers(keys: RegistryKeys) -> Call[list[WorkerInfo]]:
+    """Look at the workers, the newest beat first."""
+    return Call(_lua.script("workers"), keys, [], registry.read_workers)
+
+
 AUDITED: Final = (
     "msgs", "leased", "leases", "counts", "why", "expires", "dead", "done", "dedup", "dedup_ends",
     *(f"waiting{digit}" for digit in EVERY_PRIORITY),
@@ -220,6 +251,11 @@ def _giving_back(verb: str, keys: QueueKeys, rows: Sequence[tuple[Held, tuple[An
     for settle, rest in rows:
         args += (settle.id, settle.fence, *rest)
     return Call(_lua.script(verb), keys, args, replies.lost_positions, digits)
+
+
+def _done_bounds(options: QueueOptions) -> tuple[int, int, int, int]:
+    """Say whether finished messages are kept, and how many of them."""
+    return (0, -1, -1, -1) if options.done is None else (1, *_bounds(options.done))
 
 
 def _bounds(keep: Keep) -> tuple[int, int, int]:

@@ -13,6 +13,10 @@ DUPLICATE: Final = 1
 FULL: Final = 2
 REPLACED: Final = 3
 
+OPEN: Final = 0
+PAUSED: Final = 1
+PASSED_OVER: Final = 2
+
 Trouble = Literal["noscript", "full", "retry", "reconnect", "stale", "refused"]
 """What to do about an error reply: send the text; QueueFull; wait; drop the connection; nothing; raise."""
 
@@ -98,6 +102,8 @@ class Claimed(NamedTuple):
     """What a claim took. `records` and `counts` are still packed."""
 
     is_paused: bool
+    passed_over: bool
+    """A suspect is due, and waits for a consumer that holds nothing."""
     now: int
     next_in: float | None
     """Seconds to the next moment at which a claim may find something; None: not foreseeable."""
@@ -117,7 +123,12 @@ def claimed(reply: list[Any]) -> Claimed:
         reclaimed = [Reclaimed(i.decode(), c.decode(), late / 1_000_000, bool(dead)) for i, c, late, dead in rows]
     next_in = None if next_us < 0 else next_us / 1_000_000
     counts = counts or [b""] * len(ids)
-    return Claimed(state == 1, now, next_in, fence, ids, records, counts, reclaimed)
+    return Claimed(state == PAUSED, state == PASSED_OVER, now, next_in, fence, ids, records, counts, reclaimed)
+
+
+def is_suspect(counts: codec.Counts, crash_limit: int) -> bool:
+    """Tell whether the next crash of a message would be its last. With a limit of 1 that says nothing of it."""
+    return crash_limit > 1 and counts.crashes >= crash_limit - 1
 
 
 def lost_positions(reply: list[int]) -> list[int]:

@@ -3,7 +3,8 @@ claim -- take what is due, and note who holds it until when.
 
 Leases that ran out go back to their own place first, counted as a crash, dead at the limit. Then what
 is due is taken, highest priority first. Nothing moves when time passes: this is the only place that
-looks at the clock.
+looks at the clock. A suspect, whose next crash would be its last, may be kept apart from the others: a
+process that dies takes all that it holds with it.
 
 KEYS     call         string  last call of the stream and its reply
          msgs         hash    id -> record
@@ -24,13 +25,15 @@ ARGV     sequence     of the call in its stream
          lease        microseconds
          crash_limit  leases lost before a message is dead
          consumer     name of the holder
-         then         watch: will block when nothing is found | pass: took a token and will not | leave
+         then         watch: blocks if nothing is found | stay: blocks unless at its limit | pass: took a token | leave
+         suspects     with: like all others | none: passed over | alone: one by itself if it comes first
          keep_count   dead letters kept; -1: any number
          keep_age     microseconds they are kept; -1: for ever
          keep_bytes   bytes of them kept; -1: any number
 RETURNS  { state, now, next, fence, ids, records, counts, reclaimed }
-         state      0 open | 1 paused
-         next       microseconds to the next due time or lease deadline; 0 look again; -1 nothing to come
+         state      0 open | 1 paused | 2 open, and suspects were passed over
+         next       microseconds to the next due time or lease deadline; 0 look again; -1 nothing to come;
+                    suspects that were passed over do not count
          counts     packed counts of each message, '' for none; {} when no message has any
          reclaimed  id, consumer, microseconds overdue, is dead: of leases that ran out
 KEEPS    I1 I2 I3 I4 I6 I8
@@ -52,13 +55,14 @@ KEEPS    I1 I2 I3 I4 I6 I8
 local CALL, MSGS, LEASED, LEASES, COUNTS, WHY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local EXPIRES, DEAD, DEDUP, DEDUP_ENDS, WAKE, META = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local FIRST_WAITING = 13
-local OPEN, PAUSED = 0, 1
+local OPEN, PAUSED, PASSED_OVER = 0, 1, 2
 local RECLAIMED_A_CALL = 100
+local LOOKED_PAST = 100 -- suspects of one priority
 local BYTES_A_CALL = 4194304
 
 local sequence, digits, limit, lease_us = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local crash_limit, consumer, after = tonumber(ARGV[5]), ARGV[6], ARGV[7]
-local keep = keep_from(8)
+local crash_limit, consumer, after, suspects = tonumber(ARGV[5]), ARGV[6], ARGV[7], ARGV[8]
+local keep = keep_from(9)
 local keys = {
   msgs = MSGS, expires = EXPIRES, counts = COUNTS, why = WHY, dead = DEAD, meta = META,
   dedup = DEDUP, dedup_ends = DEDUP_ENDS,
@@ -136,6 +140,34 @@ local ids, records, counted = {}, {}, {}
 local leased, leases = {}, {}
 local bytes, is_full, lateness = 0, false, 0
 local any_counts = redis.call('HLEN', COUNTS) > 0
+local is_isolating = any_counts and suspects ~= 'with' and crash_limit > 1
+local has_passed_over = false
+
+-- What this caller may have of messages that are due: the first `wanted` that are no suspects, or a suspect
+-- by itself. Of what was passed over, nothing moves.
+local function without_suspects(due, wanted)
+  if #due == 0 then
+    return due
+  end
+  local chosen, trouble = {}, redis.call('HMGET', COUNTS, unpack(due))
+  for i, id in ipairs(due) do
+    local is_suspect = read_counts(trouble[i])[CRASHES] >= crash_limit - 1
+    if is_suspect and suspects == 'alone' and i == 1 and #ids == 0 then
+      is_full = true -- nothing goes with it
+      return { id }
+    elseif is_suspect then
+      has_passed_over = true
+    else
+      chosen[#chosen + 1] = id
+    end
+    if #chosen == wanted then
+      break
+    end
+  end
+  -- There may be more where these came from; where none came from, another look would find the same.
+  is_full = #chosen == wanted or (#chosen > 0 and #due == wanted + LOOKED_PAST)
+  return chosen
+end
 
 -- How many of `candidates` fit into what is left of the bytes of a call; at least the first message.
 local function that_fit(candidates)
@@ -177,7 +209,10 @@ end
 
 -- The hot path: whatever can be done once a batch is not done once a message.
 local function take_from(waiting)
-  local candidates = that_fit(redis.call('ZRANGEBYSCORE', waiting, '-inf', now, 'LIMIT', 0, limit - #ids))
+  local wanted = limit - #ids
+  local looked_at = is_isolating and wanted + LOOKED_PAST or wanted
+  local due = redis.call('ZRANGEBYSCORE', waiting, '-inf', now, 'LIMIT', 0, looked_at)
+  local candidates = that_fit(is_isolating and without_suspects(due, wanted) or due)
   if #candidates == 0 then
     return
   end
@@ -224,16 +259,26 @@ if buried > 0 then
   trim(keys, DEAD, 'dead_bytes', 'trimmed', keep, now, buried)
 end
 
+-- Of what waits, the first to come as { id, due }, or {}. What is due and was passed over is not to come.
+local function first_to_come(waiting)
+  if has_passed_over then
+    return redis.call('ZRANGEBYSCORE', waiting, string.format('(%.0f', now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  end
+  return redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')
+end
+
 -- Microseconds to the moment at which a claim may find more.
 local function until_next()
-  if #ids == limit or is_full or #ran_out == 2 * RECLAIMED_A_CALL then
+  -- An empty-handed caller may have a suspect that came behind what could not be delivered.
+  local may_have_it_now = has_passed_over and suspects == 'alone' and #ids == 0
+  if #ids == limit or is_full or #ran_out == 2 * RECLAIMED_A_CALL or may_have_it_now then
     return 0
   end
   local _, first_deadline = first_leased(LEASED)
   local next_at = first_deadline or math.huge
   if not meta[2] then
     for digit in string.gmatch(in_use, '%d') do
-      local head = redis.call('ZRANGE', keys.waiting[tonumber(digit)], 0, 0, 'WITHSCORES')
+      local head = first_to_come(keys.waiting[tonumber(digit)])
       if #head > 0 then
         next_at = math.min(next_at, tonumber(head[2]))
       end
@@ -245,27 +290,26 @@ local function until_next()
   return math.max(next_at - now, 0)
 end
 
-local state = meta[2] and PAUSED or OPEN
-if #ids == 0 then
-  local next_us = until_next()
-  if after == 'watch' then
-    redis.call('DEL', WAKE) -- this consumer has seen everything and watches from now on
-  elseif after == 'pass' and next_us >= 0 and state == OPEN then
-    leave_token(WAKE)
-  else
-    take_token_if_empty(WAKE, MSGS)
-  end
-  if #ran_out > 0 or buried > 0 then
-    remember(META, now)
-  end
-  answer(CALL, sequence, { 0, {} }) -- or a late copy of this call would take messages for nobody
-  return { state, now, next_us, 0, {}, {}, {}, reclaimed }
+if #ids > 0 then
+  add_leased(LEASED, leased)
+  redis.call('HSET', LEASES, unpack(leases))
+  -- The fence is the time of the claim: it grows with each one, whatever happens to queue or server.
+  redis.call('HSET', META, 'clock', now, 'lateness', lateness, 'delivered', (meta[5] or 0) + #ids)
+elseif #ran_out > 0 or buried > 0 then
+  remember(META, now)
 end
 
-add_leased(LEASED, leased)
-redis.call('HSET', LEASES, unpack(leases))
--- The fence is the time of the claim: it grows with each one, whatever happens to queue or server.
-redis.call('HSET', META, 'clock', now, 'lateness', lateness, 'delivered', (meta[5] or 0) + #ids)
-leave_token(WAKE) -- the holder is busy now: somebody else must watch what waits and what is leased
-answer(CALL, sequence, { now, ids })
-return { state, now, until_next(), now, ids, records, counted, reclaimed }
+local state = meta[2] and PAUSED or has_passed_over and PASSED_OVER or OPEN
+local next_us, fence = until_next(), #ids > 0 and now or 0
+local is_watching = (after == 'stay' and next_us ~= 0) or (after == 'watch' and #ids == 0)
+if state == PASSED_OVER then
+  leave_token(WAKE) -- for a consumer that holds nothing
+elseif is_watching then
+  redis.call('DEL', WAKE) -- this consumer has seen everything and watches from now on
+elseif #ids > 0 or after == 'stay' or (after == 'pass' and next_us >= 0 and state == OPEN) then
+  leave_token(WAKE) -- somebody else must watch what waits and what is leased
+else
+  take_token_if_empty(WAKE, MSGS)
+end
+answer(CALL, sequence, { fence, ids }) -- also of nothing, or a late copy would take messages for nobody
+return { state, now, next_us, fence, ids, records, counted, reclaimed }

@@ -36,6 +36,7 @@ KEEPS    I1 I2 I3 I6: guard, then write; one message is stored once.
 -- @include lib/expire.lua
 -- @include lib/place.lua
 -- @include lib/store.lua
+-- @include lib/windows.lua
 local FIRST_WAITING, FIRST_MESSAGE, STRIDE = 13, 6, 3
 local DUPLICATE, FULL, REPLACED = 1, 2, 3
 local DROPPED_BESIDE = 100 -- more than comes in, so that a bound made smaller is reached
@@ -308,14 +309,6 @@ local function open_window(id, options)
   windows = windows + 1
 end
 
-local function close_some_windows()
-  local over = redis.call('ZRANGEBYSCORE', keys.dedup_ends, '-inf', now, 'LIMIT', 0, 2 * windows)
-  if #over > 0 then
-    redis.call('ZREM', keys.dedup_ends, unpack(over))
-    redis.call('HDEL', keys.dedup, unpack(over))
-  end
-end
-
 if #offsets > 0 then
   store(keys, meta, now, ahead, offsets, renamed, function(id, record)
     local options = options_of(record)
@@ -330,7 +323,7 @@ if #offsets > 0 then
     redis.call('HINCRBY', keys.meta, 'sent', #offsets - #replaced)
   end
   if windows > 0 then
-    close_some_windows()
+    close_windows(keys, now, 2 * windows)
   end
 end
 

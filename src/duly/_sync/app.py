@@ -4,19 +4,25 @@
 import os
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, ParamSpec, Self, TypeVar, overload
 
 from duly._async.app import AsyncDuly, twin_of
 from duly._core import address as addresses
+from duly._core import ops
 from duly._core.address import Address
+from duly._core.definitions import Definitions
+from duly._core.handlers import TaskDefinition
 from duly._core.ids import IdMaker
+from duly._core.keys import RegistryKeys
 from duly._given import address_of_client
 from duly._renewal import Renewer
 from duly._sync.link import Link
 from duly._sync.queue import Queue
+from duly._sync.task import Task
 from duly.errors import UsageError
+from duly.message import WorkerInfo
 from duly.options import (
     Keep,
     OnDead,
@@ -32,6 +38,10 @@ from duly.options import (
 _DEFAULTS: Final = QueueOptions()
 _LATER: Final = {"rate": None, "max_in_flight": None, "shards": 1}
 """Options of queues that are not built yet, with the value that asks for nothing."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 _apps: Final[weakref.WeakSet["Duly"]] = weakref.WeakSet()
 
@@ -63,6 +73,7 @@ class Duly:
         self._renewer = Renewer(self._run_for_renewer)
         self._renewer_link: Any = None
         self._is_twin = False
+        self._definitions = Definitions()
         self.is_closed = False
         self._aio: AsyncDuly | None = None
         _apps.add(self)
@@ -119,6 +130,108 @@ class Duly:
         found: list[str] = self._link.queues(self.namespace)
         return found
 
+    def workers(self) -> list[WorkerInfo]:
+        """Show the workers of this namespace that live, or were silent for a short time; the newest sign first."""
+        found: list[WorkerInfo] = self._link.run(ops.workers(RegistryKeys(self.namespace)))
+        return found
+
+    # Handling
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+    @overload
+    def task(
+        self,
+        *,
+        queue: str | Queue = "default",
+        retry: Retry | None = None,
+        name: str | None = None,
+        timeout: Seconds | None = None,
+        concurrency: int | None = None,
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+
+    def task(
+        self,
+        function: Any = None,
+        *,
+        queue: Any = "default",
+        retry: Retry | None = None,
+        name: str | None = None,
+        timeout: Seconds | None = None,
+        concurrency: int | None = None,
+    ) -> Any:
+        """Decorate a function that workers call by its name, over a queue that tasks may share.
+
+        `queue` is a name, or a queue of this app when it has options of its own. `retry` is None for the
+        queue's. `timeout` cancels an `def` after so many seconds, which counts as a failure.
+        `concurrency` is for all tasks of the queue together, in each process: the largest that one says.
+        """
+
+        def register(function: Any) -> Any:
+            definition = TaskDefinition(function, name=name, retry=retry, timeout=timeout, concurrency=concurrency)
+            over = self._queue_for_tasks(queue)
+            self._definitions.add_task(over, definition)
+            return Task[Any, Any](over, definition, {})
+
+        return register if function is None else register(function)
+
+    def _queue_for_tasks(self, given: Any) -> Queue:
+        if isinstance(given, str):
+            known = self._definitions.handlers.get(given)
+            return self.queue(given) if known is None else self._queue(given, known.queue.options)
+        if getattr(getattr(given, "_app", None), "_definitions", None) is not self._definitions:
+            raise UsageError(f"queue must be the name of a queue, or a queue of this app, not {given!r}")
+        return given if isinstance(given, Queue) else self._queue(given.name, given.options)
+
+    def on_start(self, function: F) -> F:
+        """Decorate a function that each worker calls before it fetches messages."""
+        self._definitions.hooks.add("on_start", function)
+        return function
+
+    def on_stop(self, function: F) -> F:
+        """Decorate a function that each worker calls when its handlers have ended."""
+        self._definitions.hooks.add("on_stop", function)
+        return function
+
+    def before(self, function: F) -> F:
+        """Decorate a plain function that is called with the delivery before each handler, where that runs."""
+        self._definitions.hooks.add("before", function)
+        return function
+
+    def after(self, function: F) -> F:
+        """Decorate a plain function, called with the delivery and the outcome, like "ack", after each handler."""
+        self._definitions.hooks.add("after", function)
+        return function
+
+    def on_error(self, function: F) -> F:
+        """Decorate a plain function that is called with the delivery and the error when a handler has raised one."""
+        self._definitions.hooks.add("on_error", function)
+        return function
+
+    def on_dead(self, function: F) -> F:
+        """Decorate a function that a worker tells of each message that it makes dead, in any queue."""
+        self._definitions.hooks.add("on_dead", function)
+        return function
+
+    def run(
+        self,
+        queues: Mapping[str, int] | Collection[str] | str | None = None,
+        concurrency: int | None = None,
+        grace: Seconds = 30.0,
+    ) -> None:
+        """Be a worker: run the handlers until this process is told to stop.
+
+        `queues` are names, or weights by name; None: all that have handlers. `concurrency` bounds the
+        handlers at once over all queues. `grace` is what running ones have to finish, in seconds; when
+        some were cut off, the process ends with status 1.
+        """
+        from duly.worker import WorkerOptions, run
+
+        is_clean = run(self, WorkerOptions(queues, concurrency, grace))
+        if not is_clean:
+            raise SystemExit(1)
+
     @property
     def aio(self) -> AsyncDuly:
         """The async twin of this app: same server, same definitions."""
@@ -172,6 +285,8 @@ def _check_later(queue: str, options: Mapping[str, Any]) -> None:
 
 
 def _address(server: Any) -> Address:
+    if isinstance(server, Address):  # of another app
+        return server
     if server is None or isinstance(server, str):
         return addresses.chosen(server, os.environ)
     return address_of_client(server)

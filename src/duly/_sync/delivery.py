@@ -2,15 +2,15 @@
 """A message in a consumer's hands: what it says, and the ways to settle it."""
 
 import logging
-import traceback as tracebacks
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from duly._core import codec, ops, replies
+from duly._core import codec, ops, outcome_rules, replies
 from duly._core.call import Call
-from duly.errors import CodecError, LeaseLost, UsageError
+from duly._core.delivered import Delivered
+from duly.errors import CodecError, LeaseLost
 from duly.options import UNCHANGED, Retry, Seconds, checked_positive_seconds, checked_seconds
 from duly.outcomes import Defer, Outcome, Reject, RetryIn
 
@@ -18,12 +18,10 @@ if TYPE_CHECKING:
     from duly._sync.queue import Queue
 
 _LOG: Final = logging.getLogger("duly")
-_MAX_ERROR: Final = 1_000
-_MAX_TRACEBACK: Final = 10_000
 _LOST: Final = "lost"
 
 
-class Delivery:
+class Delivery(Delivered):
     """One delivery of a message. Settle it once: ack, retry, defer, recycle, reject or release.
 
     Every settle is atomic and safe to repeat. When the lease was lost, it changes nothing and raises
@@ -40,6 +38,7 @@ class Delivery:
         "_settled",
         "_settling",
         "_stored",
+        "_task_retry",
         "fence",
         "id",
         "lost",
@@ -52,6 +51,8 @@ class Delivery:
         self._stored: codec.Record | None = None
         self._body: Any = UNCHANGED
         self._settled: str | None = None
+        self._task_retry: Retry | None = None
+        """The policy of the task that a worker has found in it."""
         self.id = id
         self.fence = fence
         """Grows with every delivery of the message: give it to what you write to, and refuse smaller ones there."""
@@ -148,17 +149,7 @@ class Delivery:
     def retry(self, delay: Seconds | None = None, error: BaseException | str | None = None) -> None:
         """Count a failure: back after `delay`, by default the retry policy's; dead when no attempt is left."""
         seconds = None if delay is None else checked_seconds(delay, "delay")
-        text, trace = _described(error)
-        policy = self._retry_policy()
-        attempt = self.attempt
-        keys = self._queue._keys
-        if not policy.is_last(attempt):
-            pause = policy.delay_after(attempt) if seconds is None else seconds
-            self._settle("retry", ops.retry(keys, [(self, pause, text, trace)]))
-            return
-        reason = f"failed {attempt} times" if attempt > 1 else "failed"
-        self._settle("retry", ops.reject(keys, self._queue.options, [(self, reason, text, trace)], failed=True))
-        self._log_dead(f"{reason}: {text}" if text else reason)
+        self._fail(outcome_rules.after_failure(self._retry_policy(), self.attempt, seconds), error)
 
     def defer(self, delay: Seconds) -> None:
         """Come back later; no attempt is spent."""
@@ -173,7 +164,7 @@ class Delivery:
 
     def reject(self, reason: str) -> None:
         """Make the message dead, now."""
-        settle = (self, _storable(str(reason)[:_MAX_ERROR]), "", "")
+        settle = (self, outcome_rules.storable(str(reason)), "", "")
         self._settle("reject", ops.reject(self._queue._keys, self._queue.options, [settle]))
         self._log_dead(f"rejected: {reason}")
 
@@ -217,17 +208,20 @@ class Delivery:
         elif isinstance(error, Reject):
             self.reject(error.reason)
         elif isinstance(error, Exception):
-            self._retry_by_policy(error)
+            policy, attempt = self._retry_policy(), self.attempt
+            self._fail(outcome_rules.after_failure_at_any_rate(self.queue, policy, attempt), error)
         else:  # cancelled or interrupted: nothing is wrong with the message
             self.release()
 
-    def _retry_by_policy(self, error: Exception) -> None:
-        """Retry; a policy of the user's own that fails must not leave the message leased."""
-        try:
-            self.retry(error=error)
-        except UsageError as bad:
-            _LOG.warning("the retry policy of queue %r failed, the default is used: %s", self.queue, bad)
-            self.retry(Retry().delay_after(self.attempt), error)
+    def _fail(self, decision: outcome_rules.AfterFailure, error: BaseException | str | None) -> None:
+        text, trace = outcome_rules.described(error)
+        keys, options = self._queue._keys, self._queue.options
+        if decision[0] == "retry":
+            self._settle("retry", ops.retry(keys, [(self, decision[1], text, trace)]))
+            return
+        reason = decision[1]
+        self._settle("retry", ops.reject(keys, options, [(self, reason, text, trace)], failed=True))
+        self._log_dead(f"{reason}: {text}" if text else reason)
 
     def _settle(self, verb: str, call: Call[list[int]]) -> None:
         if self._settled == verb:
@@ -245,7 +239,7 @@ class Delivery:
         return bool(lost)
 
     def _log_dead(self, why: str) -> None:
-        _LOG.warning("message %s of queue %r is dead: %s", self.id, self.queue, _storable(why[:_MAX_ERROR]))
+        _LOG.warning("message %s of queue %r is dead: %s", self.id, self.queue, outcome_rules.storable(why))
 
     def _note(self, verb: str, *, is_lost: bool) -> None:
         self._settled = _LOST if is_lost else verb
@@ -269,22 +263,4 @@ class Delivery:
             own = self._opened().envelope.retry
         except CodecError:  # a record that this version cannot read: it must still be possible to settle it
             own = None
-        return self._queue.options.retry if own is None else codec.unpacked_retry(own)
-
-
-def _described(error: BaseException | str | None) -> tuple[str, str]:
-    """Say what went wrong, in bounded length: what is kept of an error must not fill the server."""
-    if error is None:
-        return "", ""
-    if isinstance(error, str):
-        return _storable(error[:_MAX_ERROR]) or "failed", ""
-    try:
-        text = f"{type(error).__name__}: {error}"
-        trace = "".join(tracebacks.format_exception(error))
-    except Exception:  # noqa: BLE001 - an error whose own __str__ fails
-        text, trace = type(error).__name__, ""
-    return _storable(text[:_MAX_ERROR]), _storable(trace[-_MAX_TRACEBACK:])
-
-
-def _storable(text: str) -> str:
-    return text.encode(errors="backslashreplace").decode()
+        return codec.unpacked_retry(own) if own is not None else self._task_retry or self._queue.options.retry

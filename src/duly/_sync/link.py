@@ -37,14 +37,14 @@ class Link:
     def __init__(self, address: Address, *, patience: float, allow_eviction: bool) -> None:
         self._shown = address.shown
         self._patience = patience
-        self._connections = Connections(address, allow_eviction=allow_eviction)
-        self._waiter = Waiter(self._connections, self._carry)
+        self.connections = Connections(address, allow_eviction=allow_eviction)
+        self.waiter = Waiter(self.connections, self._carry)
         self._is_down = False
 
     @property
     def consumer(self) -> str:
         """The name under which this process holds leases."""
-        return self._connections.consumer
+        return self.connections.consumer
 
     def run(self, call: Call[T]) -> T:
         """Carry a call to the server and read its answer. A cancelled caller does not cut it off."""
@@ -67,7 +67,7 @@ class Link:
 
     def wait_for_token(self, keys: QueueKeys, seconds: float, *, exact: bool) -> bool:
         """Wait until somebody says that there is something to look at. True: a token was taken."""
-        return self._waiter.wait(keys, seconds, exact=exact)
+        return self.waiter.wait(keys, seconds, exact=exact)
 
     def queues(self, namespace: str) -> list[str]:
         """Find the queues that were ever used. Keys are few: none belongs to a single message."""
@@ -87,17 +87,17 @@ class Link:
     def close(self) -> None:
         """Close all connections, and leave the embedded server. Queued data stays."""
         nothing_in_background()
-        if not self._connections.is_closed:
+        if not self.connections.is_closed:
             with contextlib.suppress(DulyError):
-                self._waiter.leave_all()
-        self._connections.close()
+                self.waiter.leave_all()
+        self.connections.close()
 
     def _carry(self, call: Call[Any]) -> Any:
         return self._insist(call.title, lambda slot: self._ask(slot, call))
 
     def _insist(self, title: str, ask: Callable[[Slot], T]) -> T:
         """Ask until there is an answer, or patience is over. The slot's sequence number stays the same."""
-        connections = self._connections
+        connections = self.connections
         with connections.gate:
             slot = connections.take()
             slot.sequence += 1
@@ -111,7 +111,7 @@ class Link:
         while True:
             try:
                 if not slot.wire.is_open:
-                    self._connections.opened(slot)
+                    self.connections.opened(slot)
                 was_asked = True
                 answer = ask(slot)
             except _REFUSED as error:

@@ -38,7 +38,7 @@ class Waiter:
             backstop = max(seconds, 0.001) + (5 if exact else 0)
             wire.begin([b"BLPOP", keys.key("wake"), f"{backstop:.3f}"])
             if not wire.poll(seconds if exact else seconds + 0.3):
-                self._unblock(wire)
+                self.unblock(wire)
             token = wire.finish() is not None
         except (*UNREACHABLE, RedisError):
             if wire is not None:
@@ -57,11 +57,11 @@ class Waiter:
     def leave_all(self) -> None:
         """End all waits: the app is closed. What they watched is handed on."""
         for wire, keys in list(self._blocked.items()):
-            self._cut(wire)
+            self.cut(wire)
             wire.hang_up()
             self._carry(ops.wake(keys))
 
-    def _unblock(self, wire: Wire) -> None:
+    def unblock(self, wire: Wire) -> None:
         """End a blocking call from outside: the connection stays usable and no token is lost.
 
         On its own connection this may overtake the blocking call, and find nothing to end: then it is said
@@ -72,7 +72,7 @@ class Waiter:
             if is_ended or wire.poll(0.001 * 2**tries):
                 break
 
-    def _cut(self, wire: Wire) -> None:
+    def cut(self, wire: Wire) -> None:
         """Have the server forget a connection now: a token that is left next must not go to one that is gone."""
         with contextlib.suppress(*UNREACHABLE, RedisError):
             self._ask_beside([b"CLIENT", b"KILL", b"ID", wire.client_id])
@@ -90,7 +90,7 @@ class Waiter:
         """Stop waiting in the middle: the token, if one was taken, and the watch go to the next."""
         try:
             if wire is not None:
-                self._cut(wire)
+                self.cut(wire)
                 wire.close()
             self._carry(ops.wake(keys))
         except Exception:  # noqa: BLE001, S110 - leaving: whoever waits looks again by itself after a while

@@ -12,6 +12,7 @@ import typer
 
 from duly.cli import server
 from duly.cli.demo import demo
+from duly.cli.worker import worker
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -41,4 +42,5 @@ def root(version: Version = False) -> None:
 
 # Register commands here, one line each, in the order of `duly --help`.
 app.command()(demo)
+app.command()(worker)
 app.add_typer(server.app, name="server")

@@ -40,10 +40,12 @@ class DedupWindows:
         if self._first.get(value) == id_:
             self._close(value)
 
-    def sweep(self, now: int, limit: int) -> None:
-        """Close windows that have ended, a bounded number."""
-        for _, value in self._ends.up_to(now, limit):
+    def sweep(self, now: int, limit: int) -> int:
+        """Close windows that have ended, a bounded number; tell how many."""
+        ended = self._ends.up_to(now, limit)
+        for _, value in ended:
             self._close(value)
+        return len(ended)
 
     def lapse(self, server_ms: int) -> None:
         """Close everything when the last window has ended for long enough."""

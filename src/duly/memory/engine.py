@@ -1,6 +1,6 @@
 """Carries calls out in memory, one at a time, and hands wake tokens to those who wait for one.
 
-What the calls do is in sending, claiming, settling, looking, steering and auditing.
+What the calls do is in sending, claiming, settling, looking, steering, tidying, auditing and registry.
 """
 
 import threading
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from duly._core.call import Call
 from duly._core.keys import QueueKeys, queue_of_key, queue_pattern
-from duly.memory import auditing, claiming, forks, looking, sending, settling, steering, wire
+from duly.memory import auditing, claiming, forks, looking, registry, sending, settling, steering, tidying, wire
 from duly.memory.calls import CallLog, ErrorReply, Kept
 from duly.memory.clock import Clock
 from duly.memory.state import QueueState
@@ -38,6 +38,7 @@ TRANSITIONS: Final[dict[str, Transition]] = {
     "pause": steering.pause,
     "resume": steering.resume,
     "wake": steering.wake,
+    "tidy": tidying.tidy,
     "delete": steering.delete,
     "get": looking.get,
     "list": looking.list_,
@@ -46,7 +47,7 @@ TRANSITIONS: Final[dict[str, Transition]] = {
     "audit": auditing.audit,
     "correct": auditing.correct,
 }
-"""What each script does, by its name."""
+"""What each script of a queue does, by its name."""
 
 
 class _Queue:
@@ -65,10 +66,13 @@ class Engine:
         self.clock = clock
         self._lock = threading.Lock()
         self._queues: dict[bytes, _Queue] = {}
+        self._registries: dict[bytes, registry.Registry] = {}
         forks.renew(self)
 
     def call(self, call: Call[Any], stream: bytes, sequence: int) -> Any:
         """Carry out a call and answer as a server does. Atomic; a repeat of a stream's last call is recognised."""
+        if call.script.name in registry.TRANSITIONS:
+            return self._call_registry(call)
         transition = TRANSITIONS.get(call.script.name)
         if transition is None:
             raise ErrorReply(f"ERR the script {call.script.name!r} is not known in memory://")
@@ -113,6 +117,11 @@ class Engine:
             was_there, state.has_token = state.has_token, False
             return was_there
 
+    def has_token(self, keys: QueueKeys) -> bool:
+        """Tell whether there is a token, and leave it there."""
+        with self._lock:
+            return self._queue(keys).state.has_token
+
     def leave_token(self, keys: QueueKeys) -> None:
         """Have somebody else watch: who waited leaves in the middle, perhaps with a token that was taken for it."""
         with self._lock:
@@ -138,6 +147,12 @@ class Engine:
         for queue in self._queues.values():
             queue.waiters.clear()
             queue.state.leave_token_if_any()  # one may have been taken for a waiter that had no turn yet
+
+    def _call_registry(self, call: Call[Any]) -> Any:
+        transition = registry.TRANSITIONS[call.script.name]
+        with self._lock:
+            known = self._registries.setdefault(call.keys.prefix, registry.Registry())
+            return transition(known, wire.arguments(call.args), self.clock.now_us())
 
     def _queue(self, keys: QueueKeys) -> _Queue:
         queue = self._queues.get(keys.prefix)

@@ -44,9 +44,10 @@ class ScoredIds:
         """Return the score of an id."""
         return self._scores.get(id_)
 
-    def first_score(self) -> int | None:
-        """Return the lowest score."""
-        return self._rows[0][0] if self._rows else None
+    def first_score(self, above: int | None = None) -> int | None:
+        """Return the lowest score, or the lowest that is higher than another."""
+        rank = 0 if above is None else self.count_up_to(above)
+        return self._rows[rank][0] if rank < len(self._rows) else None
 
     def up_to(self, score: int, limit: int | None = None) -> list[tuple[int, bytes]]:
         """Return the first rows whose score is not higher."""

@@ -203,17 +203,22 @@ class QueueState:
         self.count("bytes", -message.size)
         self.count("expired", 1)
 
-    def expire_some(self, now: int, brought_in: int = 0) -> None:
-        """Drop what is past its ttl, a bounded number. A flawed message is left to the claim that meets it."""
-        for _, id_ in self.expires.up_to(now, brought_in + EXPIRED_A_CALL):
+    def expire_some(self, now: int, brought_in: int = 0) -> int:
+        """Drop what is past its ttl, a bounded number; tell how many were looked at.
+
+        A flawed message is left to the claim that meets it.
+        """
+        over = self.expires.up_to(now, brought_in + EXPIRED_A_CALL)
+        for _, id_ in over:
             message = self.messages[id_]
             if message.flaw:
                 self.expires.remove(id_)
             else:
                 self.drop_expired(message)
+        return len(over)
 
-    def trim(self, place: ScoredIds, kind: str, keep: Keep, now: int, added: int) -> None:
-        """Keep `dead` or `done` within its bounds: the oldest go, a bounded number, and are counted."""
+    def trim(self, place: ScoredIds, kind: str, keep: Keep, now: int, added: int) -> int:
+        """Keep `dead` or `done` within its bounds: the oldest go, a bounded number, and are counted; tell how many."""
         bytes_counter, counter = f"{kind}_bytes", {"dead": "trimmed", "done": "done_trimmed"}[kind]
         excess = len(place) - keep.count if keep.count >= 0 else 0
         held, trimmed, freed = self.stats.get(bytes_counter, 0), 0, 0
@@ -228,3 +233,4 @@ class QueueState:
         if trimmed:
             self.count(counter, trimmed)
             self.count(bytes_counter, -freed)
+        return trimmed

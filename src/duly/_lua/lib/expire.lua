@@ -11,7 +11,8 @@ local function drop_expired(keys, id, record)
   redis.call('HINCRBY', keys.meta, 'expired', 1)
 end
 
--- `keys.waiting` must hold every priority. A flawed record is left to the claim that meets it.
+-- `keys.waiting` must hold every priority. A flawed record is left to the claim that meets it. Returns
+-- how many were looked at.
 local function expire_some(keys, now, brought_in)
   local over = redis.call('ZRANGEBYSCORE', keys.expires, '-inf', now, 'LIMIT', 0, brought_in + EXPIRED_A_CALL)
   for _, id in ipairs(over) do
@@ -22,4 +23,5 @@ local function expire_some(keys, now, brought_in)
       drop_expired(keys, id, record)
     end
   end
+  return #over
 end

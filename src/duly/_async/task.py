@@ -1,0 +1,72 @@
+"""Tasks: functions that are called by name, over a queue."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
+
+from duly._core.handlers import TaskDefinition
+from duly.errors import UsageError
+from duly.options import Seconds, SendOptions
+
+if TYPE_CHECKING:
+    from duly._async.queue import AsyncQueue
+
+# --- sync only
+# | from duly._async.task import AsyncTask
+# |
+# --- end
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class AsyncTask(Generic[P, R]):
+    """A function with a queue. Called, it is the function; sent, a worker calls it. Made by `@app.task`.
+
+    Arguments are checked before anything is sent. A parameter annotated as a delivery is not the sender's:
+    the worker gives it.
+    """
+
+    def __init__(self, queue: "AsyncQueue", definition: TaskDefinition, options: SendOptions) -> None:
+        functools.update_wrapper(self, definition.function)
+        self.name = definition.name
+        """What messages call it by."""
+        self.queue = queue
+        self._definition = definition
+        self._options = options
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} of queue {self.queue.name!r}>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function, here and now."""
+        returned: R = self._definition.function(*args, **kwargs)
+        return returned
+
+    async def send(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Let a worker call it, and return the id of the message."""
+        return await self._send(args, kwargs, self._options)
+
+    async def later(self, delay: Seconds, /, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Let a worker call it in `delay` seconds."""
+        return await self._send(args, kwargs, {**self._options, "delay": delay, "at": None})
+
+    async def at(self, when: datetime | float, /, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Let a worker call it at a time: an aware datetime, or epoch seconds."""
+        return await self._send(args, kwargs, {**self._options, "delay": None, "at": when})
+
+    def using(self, **options: Unpack[SendOptions]) -> "AsyncTask[P, R]":
+        """Give a task whose sends have options, those of `queue.send`: `welcome.using(key="user-42").send(42)`."""
+        if unknown := sorted(set(options) - set(SendOptions.__annotations__)):
+            raise UsageError(f"task {self.name!r}: {', '.join(map(repr, unknown))} is no option of a send")
+        return AsyncTask(self.queue, self._definition, cast("SendOptions", {**self._options, **options}))
+
+    # --- sync only
+    # | @property
+    # | def aio(self) -> AsyncTask[P, R]:
+    # |     """The async twin of this task, to send it from `async def`."""
+    # |     return AsyncTask(self.queue.aio, self._definition, self._options)
+    # |
+    # --- end
+    async def _send(self, args: Sequence[Any], kwargs: Mapping[str, Any], options: SendOptions) -> str:
+        return await self.queue.send(self._definition.encoded(args, kwargs), **options)

@@ -1,0 +1,7 @@
+"""What a message in a handler's hands is, whatever the colour of its client."""
+
+
+class Delivered:
+    """Base of Delivery and AsyncDelivery: here a handler's annotation can be told for one of them."""
+
+    __slots__ = ()

@@ -1,0 +1,131 @@
+"""What an outcome means: one rule for `with d:` and for workers.
+
+A handler ends by returning or raising something: its verdict. A failure then becomes a retry or a death,
+by the policy.
+"""
+
+import inspect
+import logging
+import traceback as tracebacks
+from typing import Any, Final, Literal, NamedTuple
+
+from duly.errors import UsageError
+from duly.options import Retry, checked_seconds
+from duly.outcomes import Defer, Outcome, Recycle, Reject, RetryIn
+
+Verb = Literal["ack", "retry", "defer", "recycle", "reject", "release", "lost"]
+"""The ways to settle; `lost`: there is nothing left to settle. The last two are for workers, no handler says them."""
+
+AfterFailure = tuple[Literal["retry"], float] | tuple[Literal["dead"], str]
+
+_LOG: Final = logging.getLogger("duly")
+_MAX_ERROR: Final = 1_000
+_MAX_TRACEBACK: Final = 10_000
+
+
+class Verdict(NamedTuple):
+    """What becomes of a message."""
+
+    verb: Verb
+    delay: float | None = None
+    """Seconds; None: by the retry policy."""
+    reason: str = ""
+    """Of a reject."""
+    error: BaseException | str | None = None
+    """What went wrong, with a retry or a reject."""
+
+
+ACK: Final = Verdict("ack")
+_RETURNED_FALSE: Final = Verdict("retry", error="the handler returned False")
+
+
+def verdict_of_return(value: Any) -> Verdict:
+    """Say what a returned value means: a handler that returns has done its work, unless it says otherwise."""
+    if value is None or value is True:
+        return ACK
+    if value is False:
+        return _RETURNED_FALSE
+    if isinstance(value, Recycle):
+        return Verdict("recycle", checked_seconds(value.delay, "Recycle.delay"))
+    if isinstance(value, Outcome):
+        return verdict_of_error(value)
+    if inspect.isawaitable(value):
+        return _verdict_of_awaitable(value)
+    return ACK
+
+
+def _verdict_of_awaitable(value: Any) -> Verdict:
+    """A `def` handler that returns a coroutine has done nothing yet: to ack would lose the message."""
+    if inspect.iscoroutine(value):
+        value.close()
+    return Verdict(
+        "retry", error=f"the handler returned a {type(value).__name__} that nobody awaits: make it an `async def`"
+    )
+
+
+def verdict_of_error(error: BaseException) -> Verdict:
+    """Say what a raised error means."""
+    if isinstance(error, Defer):
+        return Verdict("defer", error.delay)
+    if isinstance(error, RetryIn):
+        return Verdict("retry", error.delay, error=error)
+    if isinstance(error, Reject):
+        return Verdict("reject", reason=error.reason)
+    return Verdict("retry", error=error)
+
+
+def verdicts_of_batch(value: Any, count: int) -> list[Verdict]:
+    """Say what a batch handler's value means for each of `count` messages: one for all, or a list of one each."""
+    if not isinstance(value, list | tuple):
+        return [verdict_of_return(value)] * count
+    if len(value) != count:
+        error = f"the handler returned {len(value)} outcomes for {count} messages: return one for each, or None"
+        return [Verdict("retry", error=error)] * count
+    return [_verdict_of_item(item) for item in value]
+
+
+def _verdict_of_item(value: Any) -> Verdict:
+    """In a list an error can only be returned: it says which message failed."""
+    return verdict_of_error(value) if isinstance(value, BaseException) else verdict_of_return(value)
+
+
+def after_failure(policy: Retry, attempt: int, delay: float | None = None) -> AfterFailure:
+    """Decide what follows a failed attempt: seconds until the next, or why the message is dead.
+
+    `delay` overrules the policy's. Raises UsageError when a policy of the user's own fails.
+    """
+    if policy.is_last(attempt):
+        return "dead", f"failed {attempt} times" if attempt > 1 else "failed"
+    return "retry", policy.delay_after(attempt) if delay is None else delay
+
+
+def after_failure_at_any_rate(queue: str, policy: Retry, attempt: int, delay: float | None = None) -> AfterFailure:
+    """Decide as `after_failure`; a policy of the user's own that fails must not leave the message leased."""
+    try:
+        return after_failure(policy, attempt, delay)
+    except UsageError as bad:
+        _LOG.warning("the retry policy of queue %r failed, the default is used: %s", queue, bad)
+        return "retry", Retry().delay_after(attempt)
+
+
+def described(error: BaseException | str | None) -> tuple[str, str]:
+    """Give text and traceback, in bounded length: what is kept of an error must not fill the server."""
+    if error is None:
+        return "", ""
+    if isinstance(error, str):
+        return storable(error) or "failed", ""
+    try:
+        text = f"{type(error).__name__}: {error}"
+        trace = "".join(tracebacks.format_exception(error))
+    except Exception:  # noqa: BLE001 - an error whose own __str__ fails
+        text, trace = type(error).__name__, ""
+    return storable(text), _encodable(trace[-_MAX_TRACEBACK:])
+
+
+def storable(text: str) -> str:
+    """Cut a reason or an error to what is kept of it, and make it encodable."""
+    return _encodable(text[:_MAX_ERROR])
+
+
+def _encodable(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()

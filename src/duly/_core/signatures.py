@@ -1,0 +1,154 @@
+"""What a function takes: its parameters, and the types that their annotations name.
+
+Annotations are read late, when a worker starts or a task is first sent: until then they may name what is
+defined further down.
+"""
+
+import collections.abc
+import functools
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Callable, Mapping
+from inspect import Parameter
+from typing import Any, Final
+
+from duly._core.delivered import Delivered
+from duly.errors import UsageError
+
+UNTYPED: Final = None
+"""The type of a parameter without annotation: nothing is asked of its values."""
+
+_POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+_LISTS: Final = (
+    list,
+    collections.abc.Sequence,
+    collections.abc.MutableSequence,
+    collections.abc.Collection,
+    collections.abc.Iterable,
+)
+
+
+def checked_function(function: Any, what: str) -> Callable[..., Any]:
+    """Refuse what would not run when it is called once with a message."""
+    if not callable(function) or inspect.isclass(function):
+        raise UsageError(f"{what} must be a function, not {function!r}")
+    called = _called(function)
+    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+        raise UsageError(f"{what} {name_of(function)} must not yield: a generator does nothing when it is called")
+    return typing.cast("Callable[..., Any]", function)
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives a coroutine: also of partials, methods and objects with an async `__call__`."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(_called(function))
+
+
+def name_of(function: Any) -> str:
+    """Name a function for people."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__qualname__", None) or f"<{type(function).__qualname__}>"
+
+
+def parameters_of(function: Callable[..., Any], what: str) -> list[Parameter]:
+    """List the parameters, with annotations as they are written."""
+    try:
+        if sys.version_info >= (3, 14):  # where annotations are code that may fail before its time
+            import annotationlib
+
+            signature = inspect.signature(function, annotation_format=annotationlib.Format.FORWARDREF)
+        else:
+            signature = inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{what} {name_of(function)} cannot be used: Python does not know its parameters") from error
+    parameters = list(signature.parameters.values())
+    if parameters and parameters[0].name in ("self", "cls") and parameters[0].default is Parameter.empty:
+        raise UsageError(
+            f"{what} {name_of(function)} is a method without its object: decorate a function, or register the method "
+            "of an object, like orders.handler(shop.on_order)"
+        )
+    return parameters
+
+
+def is_positional(parameter: Parameter) -> bool:
+    """Whether an argument can be given by its place."""
+    return parameter.kind in _POSITIONAL
+
+
+def is_required(parameter: Parameter) -> bool:
+    """Whether a call without it fails."""
+    is_open = parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    return not is_open and parameter.default is Parameter.empty
+
+
+def type_of(parameter: Parameter, function: Callable[..., Any], what: str) -> Any:
+    """Resolve the annotation of a parameter; UNTYPED when it has none that says something."""
+    if parameter.annotation is Parameter.empty:
+        return UNTYPED
+    written = types.SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
+    try:
+        kind = typing.get_type_hints(written, {}, _names_seen_by(function), include_extras=True)[parameter.name]
+    except Exception as error:
+        shown = parameter.annotation if isinstance(parameter.annotation, str) else repr(parameter.annotation)
+        raise UsageError(
+            f"{what} {name_of(function)}: the annotation {shown!r} of {parameter.name!r} cannot be resolved "
+            f"({type(error).__name__}: {error}). Import the type where it is found when the program runs, at the top "
+            "of the module"
+        ) from error
+    return UNTYPED if kind in (Any, object) else kind
+
+
+def is_delivery(kind: Any) -> bool:
+    """Whether a type says `the delivery`: Delivery, AsyncDelivery, or optionally one of them."""
+    origin = typing.get_origin(kind)
+    if origin is typing.Annotated:
+        return is_delivery(typing.get_args(kind)[0])
+    if origin in (typing.Union, types.UnionType):
+        members = [member for member in typing.get_args(kind) if member is not type(None)]
+        return bool(members) and all(map(is_delivery, members))
+    return isinstance(kind, type) and issubclass(kind, Delivered)
+
+
+def is_list(kind: Any) -> bool:
+    """Whether a list is what a type asks for."""
+    return (typing.get_origin(kind) or kind) in _LISTS
+
+
+def item_of(kind: Any) -> Any:
+    """Give the type of a list's items."""
+    (item,) = typing.get_args(kind) or (UNTYPED,)
+    return UNTYPED if item in (Any, object) or isinstance(item, typing.TypeVar) else item
+
+
+def _called(function: Any) -> Any:
+    """Find the code that runs first when this is called."""
+    while isinstance(function, functools.partial | staticmethod | types.MethodType):
+        function = function.func if isinstance(function, functools.partial) else function.__func__
+    if inspect.isfunction(function):
+        return function
+    call = getattr(type(function), "__call__", None)  # noqa: B004 - it is the method we want
+    return call if inspect.isfunction(call) else function
+
+
+def _names_seen_by(function: Any) -> Mapping[str, Any]:
+    """Gather what the names in annotations may mean: where the function was written, then what is ours."""
+    written = _called(function)
+    while hasattr(written, "__wrapped__"):
+        written = _called(written.__wrapped__)
+    code, cells = getattr(written, "__code__", None), getattr(written, "__closure__", None) or ()
+    enclosing = {}
+    for name, cell in zip(code.co_freevars if code else (), cells, strict=True):
+        try:
+            enclosing[name] = cell.cell_contents
+        except ValueError:  # it has no value yet
+            continue
+    parameters = {parameter.__name__: parameter for parameter in getattr(written, "__type_params__", ())}
+    return {**_known_anyway(), **getattr(written, "__globals__", {}), **enclosing, **parameters}
+
+
+def _known_anyway() -> dict[str, Any]:
+    """Name what people import for the type checker only, and a worker knows nevertheless."""
+    package = __name__.partition(".")[0]
+    return {package: sys.modules[package], "Delivery": Delivered, "AsyncDelivery": Delivered}

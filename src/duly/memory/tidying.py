@@ -1,0 +1,21 @@
+"""tidy: what sends and claims do on their way, for a queue that nobody uses."""
+
+from typing import Final
+
+from duly.memory.state import EXPIRED_A_CALL, TRIMMED_BESIDE, Keep, QueueState
+
+WINDOWS_A_CALL: Final = 100
+
+
+def tidy(queue: QueueState, args: list[bytes]) -> int:
+    """Do what is overdue, a bounded part of it; 1: there may be more."""
+    dead, keeps_done, done = Keep(*map(int, args[1:4])), args[4] == b"1", Keep(*map(int, args[5:8]))
+    now = queue.tick()
+    is_more = [
+        queue.expire_some(now) == EXPIRED_A_CALL,
+        queue.trim(queue.dead, "dead", dead, now, 0) == TRIMMED_BESIDE,
+        keeps_done and queue.trim(queue.done, "done", done, now, 0) == TRIMMED_BESIDE,
+        queue.dedup.sweep(now, WINDOWS_A_CALL) == WINDOWS_A_CALL,
+    ]
+    queue.take_token_if_empty()
+    return int(any(is_more))

@@ -1,0 +1,41 @@
+"""`python -m duly.worker`: one child of a supervised worker. Started by `duly worker`, not by people."""
+
+from __future__ import annotations
+
+import sys
+
+from duly.errors import UsageError
+from duly.worker import lifeline, logs, run
+from duly.worker.assignment import Assignment
+from duly.worker.loading import load_app
+
+
+def main(text: str) -> int:
+    """Serve until told to stop: 0 all finished, 1 something was cut off, 2 misuse."""
+    try:
+        lifeline.accept_signals()
+        return _try_to_serve(text)
+    except lifeline.StoppedEarly:
+        return 0
+    finally:
+        lifeline.ignore_signals()
+
+
+def _try_to_serve(text: str) -> int:
+    try:
+        return 0 if _serve(Assignment.from_json(text)) else 1
+    except UsageError as error:
+        print(f"duly: {error}", file=sys.stderr)  # noqa: T201 - what the command `duly` does, too
+        return 2
+
+
+def _serve(assignment: Assignment) -> bool:
+    lifeline.follow_parent(assignment.options.grace + lifeline.MARGIN)
+    app = load_app(assignment.target)
+    app.on_start(lifeline.note_running)
+    logs.configure(assignment.log_format, assignment.log_level)  # after the import, which may set up its own
+    return run(app, assignment.options)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,50 @@
+"""Collects messages for batch handlers: until there are enough, or the first has waited long enough."""
+
+import asyncio
+from collections.abc import Sequence
+
+from duly.options import Batch, checked_seconds
+from duly.worker.slots import Slots
+from duly.worker.station import AnyDelivery
+from duly.worker.threads import Threads
+from duly.worker.work import Group
+
+
+class Collector:
+    """Makes groups of messages for a runner."""
+
+    def __init__(self, runner: Slots | Threads, batch: Batch) -> None:
+        self._runner = runner
+        self._most = batch.max
+        self._wait = checked_seconds(batch.wait, "Batch.wait")
+        self._collected: list[AnyDelivery] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, deliveries: Sequence[AnyDelivery], *, at_once: bool = False) -> None:
+        """Collect. `at_once`: more would not come."""
+        collected = self._collected
+        collected += deliveries
+        while len(collected) >= self._most:
+            self._runner.add([Group(collected[: self._most])])
+            del collected[: self._most]
+        if at_once:
+            self._hand_over()
+        elif collected and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._wait, self._hand_over)
+
+    def take_back(self) -> list[AnyDelivery]:
+        """Give up what was collected and not handed over."""
+        self._stop_timer()
+        collected, self._collected = self._collected, []
+        return collected
+
+    def _hand_over(self) -> None:
+        self._stop_timer()
+        if self._collected:
+            self._runner.add([Group(self._collected)])
+            self._collected = []
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,205 @@
+"""Claims messages when there are slots for them, and waits when there is nothing to claim."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from duly._core import ops, patience
+from duly._core.ops import Suspects
+from duly._core.reclaims import log_reclaimed
+from duly._core.replies import Claimed
+from duly.errors import DulyError, Unavailable
+from duly.options import MAX_BATCH
+from duly.worker.dispatcher import Dispatcher
+from duly.worker.isolation import Isolation
+from duly.worker.logs import event
+from duly.worker.shares import Shares
+from duly.worker.station import Station
+from duly.worker.waiter import waiter_for
+
+_LOG: Final = logging.getLogger("duly.worker")
+
+_REFUSED_PAUSE: Final = 5.0
+"""Seconds before the next claim of a queue whose claim the server refused."""
+
+
+class Fetcher:
+    """One claim at a time, over all queues. A full worker asks for nothing, and watches nothing."""
+
+    def __init__(
+        self,
+        dispatchers: Mapping[Station, Dispatcher],
+        pool: int | None,
+        on_dead: Callable[[Station, Sequence[str]], None],
+    ) -> None:
+        self._dispatchers = dispatchers
+        self._stations = list(dispatchers)
+        self._by_keys = {station.keys: station for station in self._stations}
+        self._pool = pool
+        """Messages in hand over all queues, at the most; None: what each queue may have."""
+        self._on_dead = on_dead
+        self._shares: Shares[Station] = Shares()
+        self._isolation = Isolation()
+        self._waiter = waiter_for(self._stations[0].link, self.look)
+        self._is_stopping = False
+        self._has_changed = False
+        self._rest: asyncio.Future[None] | None = None
+
+    def look(self) -> None:
+        """Something has changed: there may be a slot, a token, or the order to stop."""
+        self._has_changed = True
+        if self._rest is not None and not self._rest.done():
+            self._rest.set_result(None)
+
+    def stop(self) -> None:
+        """Claim nothing more."""
+        self._is_stopping = True
+        self.look()
+
+    async def run(self) -> None:
+        """Work until stopped."""
+        while not self._is_stopping:
+            self._note_tokens()
+            choice = self._choice(time.monotonic())
+            if choice is None:
+                await self._wait()
+            else:
+                await self._claim(*choice)
+
+    async def aclose(self) -> None:
+        """Leave. What was watched here is handed on, so that a due time finds another watcher."""
+        for keys in await self._waiter.aclose():
+            await self._hand_on(self._by_keys[keys])
+
+    # What to ask for
+
+    def _choice(self, now: float) -> tuple[Station, int, Suspects] | None:
+        """Choose a queue, how many to ask it for, and which."""
+        busy = sum(station.busy for station in self._stations)
+        suspects = self._isolation.allows(now, busy)
+        if suspects is None:
+            return None
+        candidates = [station for station in self._stations if station.ask_at <= now and station.room > 0]
+        room = self._pool_room(candidates, busy)
+        if not candidates or room <= 0:
+            return None
+        station = self._shares.next_of(candidates)
+        limit = min(station.room, MAX_BATCH, room if self._pool is None else self._part(station, candidates, room))
+        return station, limit, suspects
+
+    def _pool_room(self, candidates: Sequence[Station], busy: int) -> int:
+        if self._pool is None:
+            return MAX_BATCH
+        return self._pool + max((station.pace.ahead for station in candidates), default=0) - busy
+
+    def _part(self, station: Station, candidates: Sequence[Station], room: int) -> int:
+        return self._shares.part_of(station, candidates, room)
+
+    def _note_tokens(self) -> None:
+        for keys in self._waiter.tokens():
+            station = self._by_keys[keys]
+            station.ask_at = 0.0
+            station.is_watched = station.has_timer = True  # if there is no slot now, the token is handed on
+
+    # Claiming
+
+    async def _claim(self, station: Station, limit: int, suspects: Suspects) -> None:
+        asked_at = time.monotonic()
+        consumer = station.link.consumer
+        call = ops.claim(
+            station.keys, station.options, limit=limit, lease=station.lease, consumer=consumer, then="stay",
+            suspects=suspects,
+        )  # fmt: skip
+        try:
+            claimed = await station.link.run_now(call)
+        except Unavailable:  # the link has said so, and has waited
+            return
+        except DulyError as error:
+            event(_LOG, logging.ERROR, "claim.failed", queue=station.name, error=str(error))
+            station.ask_at = time.monotonic() + _REFUSED_PAUSE
+            return
+        now = station.polled_at = time.monotonic()
+        station.pace.learn(station.handled, asked_at, now)
+        self._plan(station, claimed, limit, now)
+        self._take(station, claimed, suspects, now)
+
+    def _plan(self, station: Station, claimed: Claimed, limit: int, now: float) -> None:
+        """Decide when to ask this queue again."""
+        if len(claimed.ids) == limit or claimed.next_in == 0:
+            station.ask_at, station.is_watched, station.fruitless = now, False, 0
+            return
+        pause, is_exact = patience.pause_before(claimed.next_in, station.period, station.period, station.fruitless)
+        station.fruitless = station.fruitless + 1 if is_exact and not claimed.ids else 0
+        station.ask_at = now + pause
+        station.is_watched = not claimed.passed_over
+        station.has_timer = claimed.next_in is not None
+
+    def _take(self, station: Station, claimed: Claimed, suspects: Suspects, now: float) -> None:
+        if claimed.reclaimed:
+            self._note_reclaimed(station, claimed)
+        deliveries = station.take(claimed)
+        is_alone = suspects == "alone" and len(deliveries) == 1 and station.is_suspect(deliveries[0])
+        if suspects == "alone":
+            self._isolation.took(is_suspect=is_alone)
+        if claimed.passed_over:
+            self._isolation.passed_over(now, station.lease)
+        if deliveries and self._is_stopping:
+            self._dispatchers[station].release(deliveries)
+        elif deliveries:
+            self._shares.took(station, len(deliveries))
+            self._dispatchers[station].dispatch(deliveries, alone=is_alone)
+
+    def _note_reclaimed(self, station: Station, claimed: Claimed) -> None:
+        log_reclaimed(station.name, claimed.reclaimed)
+        if dead := [each.id for each in claimed.reclaimed if each.is_dead]:
+            self._on_dead(station, dead)
+
+    # Waiting
+
+    async def _wait(self) -> None:
+        """Wait for a token, a slot, a due time, or the order to stop."""
+        now = time.monotonic()
+        busy = sum(station.busy for station in self._stations)
+        is_closed = self._isolation.allows(now, busy) is None or self._pool_room(self._stations, busy) <= 0
+        watched = [station for station in self._stations if station.is_watched]
+        for station in watched:
+            if is_closed or station.room <= 0:
+                await self._stop_watching(station)
+        watched = [station for station in watched if station.is_watched]
+        if watched:
+            await self._waiter.watch([station.keys for station in watched], max(s.period for s in watched))
+        await self._sleep(self._next_look(is_closed=is_closed))
+
+    def _next_look(self, *, is_closed: bool) -> float | None:
+        """When to look again although nothing was heard."""
+        times = [self._isolation.changes_at()]
+        if not is_closed:
+            times += [station.ask_at for station in self._stations if station.room > 0]
+        return min((moment for moment in times if moment is not None), default=None)
+
+    async def _stop_watching(self, station: Station) -> None:
+        station.is_watched, station.ask_at = False, 0.0
+        if station.has_timer:
+            await self._hand_on(station)
+
+    async def _hand_on(self, station: Station) -> None:
+        """Have somebody else watch what falls due here."""
+        try:
+            await station.link.run_now(ops.wake(station.keys))
+        except DulyError as error:  # others look again by themselves after a while
+            event(_LOG, logging.DEBUG, "wake.failed", queue=station.name, error=str(error))
+
+    async def _sleep(self, until: float | None) -> None:
+        """Sleep until something changes, or a point in time."""
+        if self._has_changed:
+            self._has_changed = False
+            return
+        loop = asyncio.get_running_loop()
+        self._rest = loop.create_future()
+        timer = None if until is None else loop.call_at(until + loop.time() - time.monotonic(), self.look)
+        await self._rest
+        self._has_changed, self._rest = False, None
+        if timer is not None:
+            timer.cancel()

@@ -1,0 +1,51 @@
+"""Whether the leases that are held are known to hold.
+
+A process that was stopped for longer than a lease, or cut off from the server, wakes up with messages that
+others may have by now. Nothing is started from then on until a renewal has said which are still ours.
+"""
+
+import asyncio
+import threading
+import time
+
+
+class Freshness:
+    """Known until a point in time. The renewer's thread moves it; handlers ask before they start."""
+
+    def __init__(self, until: float) -> None:
+        self._until = until
+        self._renewed = threading.Condition()
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+
+    def is_given(self) -> bool:
+        """Whether all that is held is known to be leased now."""
+        return time.monotonic() < self._until
+
+    def renew(self, until: float) -> None:
+        """Note that all that is held is leased until then."""
+        self._until = until
+        with self._renewed:
+            self._renewed.notify_all()
+            waiting, self._waiting = self._waiting, []
+        for loop, waiter in waiting:
+            loop.call_soon_threadsafe(_set, waiter)
+
+    async def wait(self) -> None:
+        """Let a task wait until it is given."""
+        loop = asyncio.get_running_loop()
+        while not self.is_given():
+            waiter = loop.create_future()
+            with self._renewed:
+                self._waiting.append((loop, waiter))
+            await waiter
+
+    def wait_in_thread(self) -> None:
+        """Let a thread wait until it is given."""
+        with self._renewed:
+            while not self.is_given():
+                self._renewed.wait()
+
+
+def _set(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,92 @@
+"""Does in the background what nobody waits for: says that the worker lives, and tidies its queues."""
+
+import asyncio
+import logging
+import os
+import random
+import socket
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import Any, Final
+
+from duly._core import ops
+from duly._core.keys import RegistryKeys
+from duly._core.registry import Info, written_info
+from duly.errors import DulyError, Unavailable
+from duly.worker.logs import event
+from duly.worker.station import Station
+
+_LOG: Final = logging.getLogger("duly.worker")
+
+_BEAT_EVERY: Final = 5.0
+_FORGET_AFTER: Final = 60.0
+"""Seconds after which a worker that is not heard of any more is forgotten."""
+
+_TIDY_EVERY: Final = 60.0
+_TIDY_STEPS: Final = 20
+"""Steps for one queue at a time: the rest is for the next time."""
+
+
+class Janitor:
+    """One task for all queues of a worker."""
+
+    def __init__(self, stations: Sequence[Station], namespace: str, concurrency: int) -> None:
+        self._stations = stations
+        self._link: Any = stations[0].link
+        self._keys = RegistryKeys(namespace)
+        self._concurrency = concurrency
+        self._started_at = datetime.now(UTC)
+        now = time.monotonic()
+        self._tidy_at = {station: now + random.uniform(0, _TIDY_EVERY) for station in stations}  # noqa: S311
+
+    async def run(self) -> None:
+        """Work until cancelled. What fails is tried again the next time."""
+        while True:
+            try:
+                await self._beat()
+                await self._tidy_what_is_due()
+            except Unavailable:  # the link has said so
+                pass
+            except DulyError as error:
+                event(_LOG, logging.WARNING, "janitor.failed", error=str(error))
+            await asyncio.sleep(_BEAT_EVERY)
+
+    async def depart(self) -> None:
+        """Take the worker off the list."""
+        await self._link.run_now(ops.depart(self._keys, self._link.consumer))
+
+    async def _beat(self) -> None:
+        now = time.monotonic()
+        info = Info(
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            queues=tuple(station.name for station in self._stations),
+            concurrency=self._concurrency,
+            in_flight=sum(station.busy for station in self._stations),
+            handled=sum(station.handled for station in self._stations),
+            started_at=self._started_at,
+            last_poll=now - max(station.polled_at for station in self._stations),
+            version=_version(),
+        )
+        await self._link.run_now(ops.beat(self._keys, self._link.consumer, written_info(info), _FORGET_AFTER))
+
+    async def _tidy_what_is_due(self) -> None:
+        for station, due in self._tidy_at.items():
+            if due <= time.monotonic():
+                await self._tidy(station)
+                self._tidy_at[station] = time.monotonic() + _TIDY_EVERY
+
+    async def _tidy(self, station: Station) -> None:
+        """Drop what expired and what is kept no longer, in bounded steps."""
+        for _ in range(_TIDY_STEPS):
+            if not await station.link.run_now(ops.tidy(station.keys, station.options)):
+                break
+
+
+def _version() -> str:
+    try:
+        return metadata.version("duly")
+    except metadata.PackageNotFoundError:  # run from a source tree
+        return ""

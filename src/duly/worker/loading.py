@@ -1,0 +1,144 @@
+"""Finds the app that a target like `shop.jobs:app` names, and says what is there when it is not."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from duly._async.app import AsyncDuly
+from duly._sync.app import Duly
+from duly.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType, TracebackType
+
+App = Duly | AsyncDuly
+
+_DEFAULT_NAME: Final = "app"
+_EXPECTED: Final = "a target is written package.module:name, like shop.jobs:app"
+
+
+def load_app(target: str) -> App:
+    """Import the module of `target` and return its app; a function without arguments is called for it."""
+    module_name, name = _split(target)
+    _put_current_directory_on_path()
+    module = _import(module_name, target)
+    found = _look_up(module, name)
+    if not isinstance(found, App) and callable(found) and not inspect.isclass(found):
+        found = _call(found, f"{module_name}:{name}")
+    if isinstance(found, App):
+        return found
+    raise UsageError(f"{module_name}:{name} is {_describe(found)}, not a Duly or AsyncDuly. {_suggest(module)}")
+
+
+def _split(target: str) -> tuple[str, str]:
+    module_name, colon, name = target.partition(":")
+    if not colon:
+        name = _DEFAULT_NAME
+    if module_name.endswith(".py") or "/" in module_name or "\\" in module_name:
+        dotted = module_name.removesuffix(".py").replace("\\", "/").strip("./").replace("/", ".")
+        raise UsageError(f"{target!r} names a file; write the module with dots: {dotted}:{name or _DEFAULT_NAME}")
+    if not _is_dotted(module_name) or not _is_dotted(name):
+        raise UsageError(f"{target!r} is not a target: {_EXPECTED}")
+    return module_name, name
+
+
+def _is_dotted(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))
+
+
+def _put_current_directory_on_path() -> None:
+    """Let the user's modules be found: the command `duly` starts with its own directory there instead."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+
+
+def _import(module_name: str, target: str) -> ModuleType:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if not _is_itself_missing(module_name, error):
+            _tell_failure(f"the module {module_name} could not be imported", error)
+        raise UsageError(_tell_missing(module_name, error.name, target)) from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's module raises
+        _tell_failure(f"the module {module_name} could not be imported", error)
+
+
+def _is_itself_missing(module_name: str, error: ModuleNotFoundError) -> bool:
+    """Tell a target that is not there from one that imports what is not there."""
+    return error.name is not None and f"{module_name}.".startswith(f"{error.name}.")
+
+
+def _tell_missing(module_name: str, missing: str | None, target: str) -> str:
+    text = f"no module named {missing!r}, for the target {target!r}: looked in {Path.cwd()} and on Python's path."
+    package, _, last = module_name.rpartition(".")
+    if package and ":" not in target and missing == module_name:
+        text += f" Did you mean {package}:{last}?"
+    return text
+
+
+def _tell_failure(what: str, error: BaseException) -> NoReturn:
+    """Hand on what the user's own code raised, with its traceback: it is theirs to mend, and not a bug of ours."""
+    lines = traceback.format_exception(type(error), error, _skip_our_frames(error.__traceback__))
+    raise UsageError(f"{what}; it raised:\n{''.join(lines).rstrip()}") from None
+
+
+def _skip_our_frames(frames: TracebackType | None) -> TracebackType | None:
+    while frames is not None:
+        file = frames.tb_frame.f_code.co_filename
+        if file not in (__file__, importlib.__file__) and not file.startswith("<frozen importlib"):
+            return frames
+        frames = frames.tb_next
+    return None
+
+
+def _look_up(module: ModuleType, name: str) -> Any:
+    found: Any = module
+    for part in name.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise UsageError(
+                f"the module {module.__name__} ({module.__file__}) has no {name!r}. {_suggest(module)}"
+            ) from None
+    return found
+
+
+def _call(factory: Callable[[], Any], shown: str) -> Any:
+    if _needs_arguments(factory):
+        raise UsageError(f"{shown} needs arguments: a function that makes the app must do without")
+    try:
+        made = factory()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's function raises
+        _tell_failure(f"{shown}() failed", error)
+    if inspect.iscoroutine(made):
+        made.close()
+        raise UsageError(f"{shown} is an async function: the app must be made by a plain one")
+    return made
+
+
+def _needs_arguments(factory: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(factory).bind()
+    except TypeError:
+        return True
+    except ValueError:  # built in, without a signature: the call will tell
+        return False
+    return False
+
+
+def _describe(found: object) -> str:
+    return f"the class {found.__name__}" if inspect.isclass(found) else f"of type {type(found).__name__}"
+
+
+def _suggest(module: ModuleType) -> str:
+    names = [f"{module.__name__}:{name}" for name, value in vars(module).items() if isinstance(value, App)]
+    if names:
+        return f"Apps found there: {', '.join(names)}"
+    return "No app was found there: it is made like app = duly.Duly()"

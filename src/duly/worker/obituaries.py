@@ -1,0 +1,86 @@
+"""Tells `on_dead` hooks of messages that died here: by a verdict, or as poison met by a claim."""
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from duly._core import signatures
+from duly._core.definitions import Definitions
+from duly.errors import DulyError
+from duly.message import Message
+from duly.worker.logs import event
+from duly.worker.station import Station
+
+_LOG: Final = logging.getLogger("duly.worker")
+
+
+class Obituaries:
+    """Runs the hooks in the background. A process that ends in between tells nobody: look at the dead letters, too."""
+
+    def __init__(self, definitions: Definitions) -> None:
+        self._definitions = definitions
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    def announce(self, station: Station, ids: Sequence[str]) -> None:
+        """Tell the hooks of a queue."""
+        hooks = [*self._definitions.on_dead.get(station.name, ()), *self._definitions.hooks.on_dead]
+        if hooks:
+            task = asyncio.get_running_loop().create_task(self._tell(station, list(ids), hooks))
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
+
+    async def told(self, timeout: float) -> None:
+        """Wait until the hooks have run."""
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=timeout)
+
+    async def _tell(self, station: Station, ids: Sequence[str], hooks: Sequence[Callable[..., Any]]) -> None:
+        for id_ in ids:
+            try:
+                message = await station.queue.get(id_)
+            except DulyError as error:
+                event(_LOG, logging.ERROR, "on_dead.failed", queue=station.name, id=id_, error=str(error))
+                continue
+            if message is None:  # trimmed already: the queue keeps fewer dead letters
+                event(_LOG, logging.WARNING, "on_dead.missed", queue=station.name, id=id_)
+                continue
+            for hook in hooks:
+                await _call(hook, message)
+
+
+async def _call(hook: Callable[..., Any], message: Message) -> None:
+    try:
+        if signatures.is_async(hook):
+            await hook(message)
+        else:
+            await _in_thread(hook, message)
+    except Exception as error:  # noqa: BLE001
+        event(
+            _LOG, logging.ERROR, "hook.failed", hook=signatures.name_of(hook), queue=message.queue, id=message.id,
+            exc_info=error,
+        )  # fmt: skip
+
+
+async def _in_thread(function: Callable[..., Any], *args: Any) -> None:
+    """Call a function in a thread that does not keep the process from ending."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def finish(error: BaseException | None) -> None:
+        if not done.done():
+            done.set_result(None) if error is None else done.set_exception(error)
+
+    def call() -> None:
+        failure: BaseException | None = None
+        try:
+            function(*args)
+        except Exception as error:  # noqa: BLE001
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(finish, failure)
+
+    threading.Thread(target=call, name="duly-on-dead", daemon=True).start()
+    await done

@@ -1,0 +1,33 @@
+"""How far ahead to claim: arithmetic that is asked, not run."""
+
+from typing import Final
+
+MOST_AHEAD: Final = 500
+"""Messages claimed beyond the free slots, at the most."""
+
+_LONGEST_TRIP: Final = 0.05
+
+
+class Pace:
+    """Learns from each claim how many messages are finished while the next one is under way.
+
+    Slots would stand idle during the round trip of a claim; with twice what they finish in that time
+    waiting beside them, they do not. Slow handlers finish nothing meanwhile: nothing is claimed ahead of
+    them, so that no message waits here for a slot while another worker has one free.
+    """
+
+    __slots__ = ("_finished", "_looked_at", "ahead")
+
+    def __init__(self, now: float) -> None:
+        self.ahead = 0
+        """Messages to claim beyond the free slots."""
+        self._finished = 0
+        self._looked_at = now
+
+    def learn(self, finished: int, asked_at: float, answered_at: float) -> None:
+        """Note a claim: how many messages were finished so far, when it was sent and answered."""
+        elapsed = max(answered_at - self._looked_at, 1e-6)
+        rate = (finished - self._finished) / elapsed
+        trip = min(answered_at - asked_at, _LONGEST_TRIP)
+        self.ahead = min(int(2 * rate * trip), MOST_AHEAD)
+        self._finished, self._looked_at = finished, answered_at

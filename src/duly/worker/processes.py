@@ -1,0 +1,160 @@
+"""The supervising parent of `duly worker --processes N`.
+
+It never imports the user's code: what goes wrong there is the end of a child, not of the parent.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from duly.worker.child import Child, describe_status
+from duly.worker.lifeline import MARGIN
+from duly.worker.logs import event
+from duly.worker.restarts import Restarts
+from duly.worker.wakeups import Wakeups
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from duly.worker.assignment import Assignment
+
+MISUSE: Final = 2
+"""The exit status of a child that would fail the same way again."""
+
+_LOG: Final = logging.getLogger("duly.worker")
+
+
+class Place:
+    """One of the N: has a child, or a time to start the next one."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.child: Child | None = None
+        self.start_at: float | None = 0.0
+        """None: not before something else happens."""
+        self.restarts = Restarts()
+
+
+class Supervisor:
+    """Keeps N children running until told to stop."""
+
+    def __init__(self, command: Sequence[str], processes: int, grace: float, margin: float = MARGIN) -> None:
+        self._command = command
+        self._places = [Place(number) for number in range(1, processes + 1)]
+        self._patience = grace + margin
+        self._margin = margin
+        self._is_stopping = False
+        self._was_misused = False
+        self._lost = 0
+        """Children that did not end in order when they were to stop."""
+
+    def run(self) -> int:
+        """Return the exit status: 0 every child ended in order, 1 one did not, 2 the children cannot be run."""
+        with Wakeups() as wakeups:
+            self._log(logging.INFO, "supervisor.started", processes=len(self._places))
+            while not self._is_over():
+                self._start_due()
+                for number in wakeups.wait(self._find_pause()):
+                    self._stop(number)
+                self._collect()
+                self._kill_overdue()
+                self._look_around()
+        status = MISUSE if self._was_misused else int(self._lost > 0)
+        self._log(logging.INFO, "supervisor.stopped", status=status)
+        return status
+
+    def _is_over(self) -> bool:
+        return self._is_stopping and not self._children()
+
+    def _children(self) -> list[Child]:
+        return [place.child for place in self._places if place.child is not None]
+
+    def _find_pause(self) -> float | None:
+        """Return the seconds until there is something to do; None: nothing by the clock."""
+        moments = [child.kill_at for child in self._children()]
+        moments += [place.start_at for place in self._places if place.child is None and not self._is_stopping]
+        return min((moment - time.monotonic() for moment in moments if moment is not None), default=None)
+
+    def _start_due(self) -> None:
+        for place in self._places:
+            is_due = place.start_at is not None and place.start_at <= time.monotonic()
+            if place.child is None and is_due and not self._is_stopping:
+                self._start(place)
+
+    def _start(self, place: Place) -> None:
+        place.start_at = None
+        try:
+            place.child = Child(self._command)
+        except OSError as error:  # no memory, no more processes: that may pass
+            plan = self._plan_restart(place, 0.0)
+            self._log(logging.ERROR, "process.not_started", number=place.number, error=error, **plan)
+        else:
+            self._log(logging.INFO, "process.started", number=place.number, pid=place.child.pid)
+
+    def _plan_restart(self, place: Place, lived: float) -> dict[str, Any]:
+        """Decide when a child that ended by itself is followed by another. Return what to say about it."""
+        pause = place.restarts.pause_after(lived)
+        place.start_at = time.monotonic() + pause
+        return {"restart_in": pause}
+
+    def _stop(self, number: int) -> None:
+        """Hand a signal on to all. The second one leaves them only the time to end."""
+        name = signal.Signals(number).name
+        self._log(logging.INFO, "supervisor.stopping", signal=name, at_once=self._is_stopping)
+        self._stop_all(number, self._margin if self._is_stopping else self._patience)
+
+    def _stop_all(self, number: int, patience: float) -> None:
+        if not self._is_stopping:
+            self._lost += sum(place.child is None for place in self._places)
+        self._is_stopping = True
+        for child in self._children():
+            child.ask_to_stop(number, patience)
+
+    def _collect(self) -> None:
+        for place in self._places:
+            child = place.child
+            status = None if child is None else child.poll()
+            if child is not None and status is not None:
+                place.child = None
+                self._note_end(place, child, status)
+
+    def _note_end(self, place: Place, child: Child, status: int) -> None:
+        said = {"number": place.number, "pid": child.pid, **describe_status(status), "lived": round(child.lived, 3)}
+        if self._is_stopping:
+            self._was_misused |= status == MISUSE
+            self._lost += int(status != 0)
+            self._log(logging.INFO if status == 0 else logging.WARNING, "process.ended", **said)
+        elif child.kill_at is not None:  # asked to stop, to be followed by another
+            place.start_at = time.monotonic()
+            self._log(logging.INFO, "process.ended", **said)
+        elif self._is_hopeless(status):
+            self._was_misused = True
+            self._log(logging.ERROR, "process.ended", **said, reason="it cannot be run like this; stopping")
+            self._stop_all(signal.SIGTERM, self._patience)
+        else:
+            self._log(logging.WARNING, "process.ended", **said, **self._plan_restart(place, child.lived))
+
+    def _is_hopeless(self, status: int) -> bool:
+        return status == MISUSE
+
+    def _kill_overdue(self) -> None:
+        for child in self._children():
+            if child.kill_at is not None and child.kill_at <= time.monotonic() and not child.was_killed:
+                child.kill()
+                self._log(logging.ERROR, "process.killed", pid=child.pid, reason="it did not stop in time")
+
+    def _look_around(self) -> None:
+        """For what else there is to see, each time that the parent is awake."""
+
+    @staticmethod
+    def _log(level: int, name: str, **fields: Any) -> None:
+        event(_LOG, level, name, **fields)
+
+
+def child_command(assignment: Assignment) -> list[str]:
+    """Return the command line of a child."""
+    return [sys.executable, "-m", "duly.worker", assignment.to_json()]

@@ -1,0 +1,80 @@
+"""Keeps leases alive, from a thread of its own: a handler that blocks the event loop keeps its lease.
+
+All that is held of a queue is renewed in one script at a third of the lease, what waits for a slot included.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from duly._core import ops, patience
+from duly._core.call import Call
+from duly.errors import DulyError
+from duly.options import MAX_BATCH
+from duly.worker.allowance import Allowance
+from duly.worker.logs import event
+from duly.worker.station import AnyDelivery, Station
+
+_LOG: Final = logging.getLogger("duly.worker")
+
+
+class Renewer:
+    """Renews until stopped. `on_lost` is called, in this thread, with deliveries that somebody else has by now."""
+
+    def __init__(
+        self,
+        stations: Sequence[Station],
+        run: Callable[[Call[Any]], Any],
+        on_lost: Callable[[Station, Sequence[AnyDelivery]], None],
+    ) -> None:
+        now = time.monotonic()
+        self._renew_at = {station: patience.renew_at(now, station.lease) for station in stations}
+        self._allowances = {station: Allowance(station) for station in stations}
+        self._run = run
+        self._on_lost = on_lost
+        self._is_stopping = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="duly-renewer", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Renew nothing more. A renewal that is under way ends by itself."""
+        self._is_stopping.set()
+
+    def _work(self) -> None:
+        while not self._is_stopping.wait(max(min(self._renew_at.values()) - time.monotonic(), 0)):
+            now = time.monotonic()
+            for station, renew_at in self._renew_at.items():
+                if renew_at <= now and not self._is_stopping.is_set():
+                    self._renew_at[station] = self._renew(station)
+
+    def _renew(self, station: Station) -> float:
+        """Renew all leases of a queue, and say when to do it again."""
+        began = time.monotonic()
+        held = [delivery for delivery in list(station.held) if not delivery.is_settled and not delivery.lost]
+        renewed, lost = self._allowances[station].split(held, began)
+        try:
+            for first in range(0, len(renewed), MAX_BATCH):
+                lost += self._extend(station, renewed[first : first + MAX_BATCH])
+        except DulyError as error:  # soon again: what is left of the leases is not known
+            event(_LOG, logging.WARNING, "renewal.failed", queue=station.name, held=len(held), error=str(error))
+            return time.monotonic() + min(station.lease / 3, 1.0)
+        if lost:
+            self._note_lost(station, lost)
+        station.freshness.renew(began + station.lease)
+        return min(patience.renew_at(began, station.lease), self._allowances[station].next_end)
+
+    def _extend(self, station: Station, deliveries: list[AnyDelivery]) -> list[AnyDelivery]:
+        leases = [(delivery, station.lease) for delivery in deliveries]
+        positions: list[int] = self._run(ops.extend(station.keys, leases, renews=True))
+        return [deliveries[position] for position in positions if not deliveries[position].is_settled]
+
+    def _note_lost(self, station: Station, lost: list[AnyDelivery]) -> None:
+        for delivery in lost:
+            delivery.lost = True
+            event(_LOG, logging.WARNING, "lease.lost", queue=station.name, id=delivery.id, attempt=delivery.attempt)
+        self._on_lost(station, lost)

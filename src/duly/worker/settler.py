@@ -1,0 +1,166 @@
+"""Tells the server what became of messages: many in one script, whenever the connection is free.
+
+While one call is under way, the next verdicts collect: under load batches grow by themselves, idle they are one.
+"""
+
+import asyncio
+import logging
+import random
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from duly._core import ops, patience
+from duly._core.call import Call
+from duly._core.outcome_rules import ACK, Verdict, after_failure_at_any_rate, described, storable
+from duly.errors import DulyError, Unavailable
+from duly.options import MAX_BATCH
+from duly.worker.logs import event
+from duly.worker.station import AnyDelivery, Station
+
+_LOG: Final = logging.getLogger("duly.worker")
+
+Row = tuple[Any, ...]
+
+
+class Settler:
+    """Settles. `on_progress` is called when messages were let go, `on_dead` with the ids of those that died."""
+
+    def __init__(self, on_progress: Callable[[], None], on_dead: Callable[[Station, Sequence[str]], None]) -> None:
+        self._on_progress = on_progress
+        self._on_dead = on_dead
+        self._stations: dict[Station, None] = {}
+        self._wanted = asyncio.Event()
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+
+    def add(self, station: Station, delivery: AnyDelivery, verdict: Verdict) -> None:
+        """Settle a message soon. What its handler has settled itself is only noted."""
+        if delivery._settled is not None or verdict.verb == "lost":
+            self._let_go(station, [delivery])
+            self._on_progress()
+            return
+        if verdict is ACK:
+            station.acks.append(delivery)
+        else:
+            station.verdicts.append((delivery, verdict))
+        if station not in self._stations:
+            self._stations[station] = None
+            self._is_idle.clear()
+            self._wanted.set()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            while self._stations:
+                station = next(iter(self._stations))
+                del self._stations[station]
+                await self._settle(station)
+            self._is_idle.set()
+
+    async def flushed(self) -> None:
+        """Wait until all that was added is settled."""
+        await self._is_idle.wait()
+
+    async def _settle(self, station: Station) -> None:
+        acks, station.acks = station.acks, []
+        for first in range(0, len(acks), MAX_BATCH):
+            batch = acks[first : first + MAX_BATCH]
+            await self._tell(station, "ack", batch, ops.ack(station.keys, station.options, batch))
+        rows: defaultdict[str, list[Row]] = defaultdict(list)
+        while station.verdicts:
+            verb, row = _row_of(station, *station.verdicts.popleft())
+            rows[verb].append(row)
+        for verb, those in rows.items():
+            for first in range(0, len(those), MAX_BATCH):
+                await self._settle_rows(station, verb, those[first : first + MAX_BATCH])
+
+    async def _settle_rows(self, station: Station, verb: str, rows: list[Row]) -> None:
+        settled = await self._tell(station, verb, [row[0] for row in rows], _CALLS[verb](station, rows))
+        for row in rows:
+            if row[0] in settled:
+                _report(station, verb, row)
+        if verb in _DEADLY and settled:
+            self._on_dead(station, [delivery.id for delivery in settled])
+
+    async def _tell(
+        self, station: Station, verb: str, deliveries: list[AnyDelivery], call: Call[list[int]]
+    ) -> list[AnyDelivery]:
+        """Carry a call out, as long as it takes, and return what it settled."""
+        lost, tries = list[int](), 0
+        while True:
+            try:
+                lost = await station.link.run_now(call)
+                break
+            except Unavailable:  # the link has said so
+                await asyncio.sleep(patience.backoff(tries, random.random))
+                tries += 1
+            except DulyError as error:
+                event(
+                    _LOG, logging.ERROR, "settle.failed", queue=station.name, verb=verb, count=len(deliveries),
+                    error=str(error), fate="delivered again when the leases end",
+                )  # fmt: skip
+                lost = list(range(len(deliveries)))
+                break
+        for delivery in deliveries:
+            delivery._settled = verb
+        for position in lost:
+            deliveries[position]._note(verb, is_lost=True)
+            event(
+                _LOG, logging.WARNING, "settle.lost", queue=station.name, id=deliveries[position].id, verb=verb,
+                may_be_settled=tries > 0,
+            )  # fmt: skip
+        self._let_go(station, deliveries)
+        station.handled += len(deliveries)
+        self._on_progress()
+        return deliveries if not lost else [each for each in deliveries if not each.lost]
+
+    def _let_go(self, station: Station, deliveries: Sequence[AnyDelivery]) -> None:
+        station.held.difference_update(deliveries)
+        station.busy -= len(deliveries)
+        if station.started:
+            for delivery in deliveries:
+                station.started.pop(delivery, None)
+
+
+def _row_of(station: Station, delivery: AnyDelivery, verdict: Verdict) -> tuple[str, Row]:
+    """Turn a verdict into what the script is told. A failure becomes a retry or a death here, by the policy."""
+    if verdict.verb == "retry":
+        text, trace = described(verdict.error)
+        policy = station.retry_policy(delivery)
+        fate, value = after_failure_at_any_rate(station.name, policy, delivery.attempt, verdict.delay)
+        return fate, (delivery, value, text, trace)
+    if verdict.verb == "reject":
+        return "reject", (delivery, storable(verdict.reason), *described(verdict.error))
+    if verdict.verb == "recycle":
+        return "recycle", (delivery, verdict.delay, b"")
+    if verdict.verb == "defer":
+        return "defer", (delivery, verdict.delay)
+    return "release", (delivery,)
+
+
+_CALLS: Final[dict[str, Callable[[Station, list[Any]], Call[list[int]]]]] = {
+    "retry": lambda station, rows: ops.retry(station.keys, rows),
+    "dead": lambda station, rows: ops.reject(station.keys, station.options, rows, failed=True),
+    "reject": lambda station, rows: ops.reject(station.keys, station.options, rows),
+    "recycle": lambda station, rows: ops.recycle(station.keys, rows),
+    "defer": lambda station, rows: ops.defer(station.keys, rows),
+    "release": lambda station, rows: ops.release(station.keys, [row[0] for row in rows]),
+}
+_DEADLY: Final = ("dead", "reject")
+
+
+def _report(station: Station, verb: str, row: Row) -> None:
+    """Log one line for a message that did not simply end."""
+    delivery, *rest = row
+    known = {"queue": station.name, "id": delivery.id, "attempt": delivery.attempt}
+    if verb == "retry":
+        event(_LOG, logging.WARNING, "message.retry", **known, delay=round(rest[0], 3), error=rest[1])
+    elif verb in _DEADLY:
+        event(_LOG, logging.WARNING, "message.dead", **known, reason=rest[0], error=rest[1])
+    elif verb == "release":
+        event(_LOG, logging.INFO, "message.release", **known)
+    else:
+        event(_LOG, logging.DEBUG, f"message.{verb}", **known, delay=rest[0])

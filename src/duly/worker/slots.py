@@ -1,0 +1,155 @@
+"""Runs `async def` handlers: in slots, not in a task for each message."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, Literal
+
+from duly._core.outcome_rules import verdict_of_error
+from duly.errors import CodecError
+from duly.worker.stepping import Stepped
+from duly.worker.work import LOST, RELEASE, Conclusion, Item, Work, refusal
+
+Cause = Literal["lost", "stop"]
+
+_SLICE: Final = 0.01
+"""Seconds after which handlers that never pause let the event loop do something else."""
+
+_WOKEN_AT_ONCE: Final = 2
+"""A handler that pauses wakes two slots, and each of them two more: a hundred in seven rounds."""
+
+
+class Slot:
+    """One handler at a time."""
+
+    __slots__ = ("cause", "item", "task")
+
+    def __init__(self) -> None:
+        self.item: Item | None = None
+        self.cause: Cause | None = None
+        """Why we cancel it; None: we do not."""
+        self.task: asyncio.Task[None]
+
+
+class Slots:
+    """Up to `size` handlers at once. Slots are opened when needed, and kept.
+
+    Handlers that never pause are run one after another by one slot. As soon as one pauses, others go on with
+    what waits.
+    """
+
+    def __init__(self, work: Work, size: int) -> None:
+        self._work = work
+        self._size = size
+        self._waiting: deque[Item] = deque()
+        self._slots: list[Slot] = []
+        self._idle: list[asyncio.Future[None]] = []
+
+    def add(self, items: Iterable[Item]) -> None:
+        """Run these as soon as there are slots."""
+        self._waiting.extend(items)
+        self._wake()
+
+    def take_back(self) -> list[Item]:
+        """Give up what was not started."""
+        items = list(self._waiting)
+        self._waiting.clear()
+        return items
+
+    def running(self) -> list[Item]:
+        """Tell what is being handled."""
+        return [slot.item for slot in self._slots if slot.item is not None]
+
+    def cancel(self, item: Item, cause: Cause) -> None:
+        """Cancel the handler of an item, if it runs."""
+        for slot in self._slots:
+            if slot.item is item and slot.cause is None:
+                slot.cause = cause
+                slot.task.cancel()
+
+    async def aclose(self) -> None:
+        """End all slots, idle or not."""
+        for slot in self._slots:
+            slot.item = None
+            slot.task.cancel()
+        if self._slots:
+            await asyncio.wait([slot.task for slot in self._slots], timeout=0.1)
+
+    def _wake(self) -> None:
+        for _ in range(min(_WOKEN_AT_ONCE, len(self._waiting))):
+            if self._idle:
+                self._idle.pop().set_result(None)
+            elif len(self._slots) < self._size:
+                self._open_slot()
+
+    def _open_slot(self) -> None:
+        slot = Slot()
+        slot.task = asyncio.get_running_loop().create_task(self._serve(slot), context=self._work.context.copy())
+        self._slots.append(slot)
+
+    async def _serve(self, slot: Slot) -> None:
+        waiting = self._waiting
+        while True:
+            slice_ends = time.monotonic() + _SLICE
+            while waiting:
+                await self._handle(slot, waiting.popleft())
+                if time.monotonic() > slice_ends:
+                    await asyncio.sleep(0)
+                    slice_ends = time.monotonic() + _SLICE
+            idle = asyncio.get_running_loop().create_future()
+            self._idle.append(idle)
+            await idle
+
+    async def _handle(self, slot: Slot, item: Item) -> None:
+        """Run one handler, and pass its end on. Nothing that it raises comes out of here."""
+        work, slot.item = self._work, item
+        try:
+            if not work.station.freshness.is_given():
+                await work.station.freshness.wait()
+            conclusion = work.alike(item, LOST) if work.is_lost(item) else await self._call(slot, item)
+        except BaseException as error:  # cancelled before the handler began
+            if slot.item is None:
+                raise
+            conclusion = self._judged(slot, item, error)
+        if slot.cause is not None:
+            _forgive(slot)
+        slot.item = None
+        work.settle(item, conclusion)
+
+    async def _call(self, slot: Slot, item: Item) -> Conclusion:
+        work = self._work
+        try:
+            bound = work.begin(item)
+        except CodecError as error:
+            return work.alike(item, refusal(error))
+        if bound is None:
+            return work.alike(item, LOST)
+        context = work.context.copy()
+        failure: BaseException | None = None
+        try:
+            context.run(work.started, item)
+            coroutine = context.run(bound.function, *bound.args, **bound.kwargs)
+            conclusion = work.returned(item, await Stepped(coroutine, context, self._wake))
+        except BaseException as raised:  # a handler may raise anything
+            if slot.item is None:
+                raise
+            failure, conclusion = raised, self._judged(slot, item, raised)
+        context.run(work.ended, item, conclusion, failure)
+        return conclusion
+
+    def _judged(self, slot: Slot, item: Item, error: BaseException) -> Conclusion:
+        """Judge what came out of a handler: its own error, or that we cancelled it."""
+        if not isinstance(error, asyncio.CancelledError):
+            return self._work.alike(item, verdict_of_error(error))
+        if slot.cause is None:  # of the handler's own making
+            _forgive(slot)
+            return self._work.alike(item, verdict_of_error(error))
+        return self._work.alike(item, LOST if slot.cause == "lost" else RELEASE)
+
+
+def _forgive(slot: Slot) -> None:
+    """Let a slot go on after its handler was cancelled, whatever that made of it."""
+    slot.cause = None
+    while slot.task.uncancel():
+        pass

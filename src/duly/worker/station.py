@@ -1,0 +1,144 @@
+"""One queue of a worker: its handler, what is held of it, and when to ask for more."""
+
+import math
+import time
+from collections import deque
+from typing import Any, Final
+
+from duly._async.delivery import AsyncDelivery
+from duly._async.queue import AsyncQueue
+from duly._core import codec, patience
+from duly._core.handlers import Handler, TaskDefinition, TaskSet
+from duly._core.keys import QueueKeys
+from duly._core.outcome_rules import Verdict
+from duly._core.replies import Claimed
+from duly._sync.delivery import Delivery
+from duly._sync.queue import Queue
+from duly.errors import CodecError
+from duly.options import QueueOptions, Retry, checked_positive_seconds
+from duly.worker.freshness import Freshness
+from duly.worker.pace import Pace
+
+AnyDelivery = AsyncDelivery | Delivery
+
+NEVER: Final = math.inf
+
+
+class Station:
+    """What the parts of a worker share about one queue. All times are of the monotonic clock.
+
+    Only the event loop writes here; the renewer's thread takes a copy of `held`, and writes `freshness`.
+    """
+
+    def __init__(
+        self, queue: AsyncQueue, sync_queue: Queue, handler: Handler | TaskSet, weight: int, most: int | None
+    ) -> None:
+        self.queue = queue
+        self.sync_queue = sync_queue
+        self.keys: QueueKeys = queue._keys
+        self.options: QueueOptions = queue.options
+        self.link: Any = queue._link
+        self.handler = handler
+        self.weight = weight
+        self.lease = checked_positive_seconds(self.options.lease, "lease")
+        self.max_runtime = (
+            None
+            if self.options.max_runtime is None
+            else checked_positive_seconds(self.options.max_runtime, "max_runtime")
+        )
+        self.is_async, self.is_mixed = _kinds(handler)
+        self.slots = handler.concurrency if most is None else min(handler.concurrency, most)
+        """Handlers at once."""
+        self.per_slot = handler.batch.max if handler.batch else 1
+        self.capacity = self.slots * self.per_slot
+        """Messages in the hands of handlers, at the most."""
+
+        self.held: set[AnyDelivery] = set()
+        """Claimed and not settled: what the renewer keeps."""
+        self.busy = 0
+        """Claimed, and its handler or its settle not over: also a hung handler whose lease was lost long ago."""
+        self.handled = 0
+        """Settled since the worker started."""
+        self.started: dict[AnyDelivery, float] = {}
+        """When handlers began, where `max_runtime` asks for it."""
+
+        self.acks: list[AnyDelivery] = []
+        self.verdicts: deque[tuple[AnyDelivery, Verdict]] = deque()
+        """What the settler has to say to the server."""
+
+        now = time.monotonic()
+        self.pace = Pace(now)
+        self.freshness = Freshness(now + self.lease)
+        self.period = patience.looking_period(self.lease)
+        self.ask_at = now
+        """When to claim next."""
+        self.is_watched = False
+        """Whether everything was seen, and a token will come when there is more."""
+        self.has_timer = False
+        """Whether the next look is at a due time or the end of a lease: somebody must keep it."""
+        self.fruitless = 0
+        self.polled_at = now
+
+    @property
+    def name(self) -> str:
+        """The name of the queue."""
+        return self.queue.name
+
+    @property
+    def room(self) -> int:
+        """How many more may be claimed."""
+        return self.capacity + self.pace.ahead - self.busy
+
+    def take(self, claimed: Claimed) -> list[AnyDelivery]:
+        """Hold what a claim took."""
+        rows = zip(claimed.ids, claimed.records, claimed.counts, strict=True)
+        fence, queue, sync_queue = claimed.fence, self.queue, self.sync_queue
+        deliveries: list[AnyDelivery]
+        if self.is_mixed:
+            deliveries = [self._delivery(i.decode(), fence, record, counts) for i, record, counts in rows]
+        elif self.is_async:
+            deliveries = [AsyncDelivery(queue, i.decode(), fence, record, counts) for i, record, counts in rows]
+        else:
+            deliveries = [Delivery(sync_queue, i.decode(), fence, record, counts) for i, record, counts in rows]
+        self.held.update(deliveries)
+        self.busy += len(deliveries)
+        return deliveries
+
+    def _delivery(self, id_: str, fence: int, record: bytes, counts: bytes) -> AnyDelivery:
+        """Make the kind of delivery that the task of a message takes."""
+        delivery = AsyncDelivery(self.queue, id_, fence, record, counts)
+        task = self._task_of(delivery)
+        return delivery if task is None or task.is_async else Delivery(self.sync_queue, id_, fence, record, counts)
+
+    def _task_of(self, delivery: AnyDelivery) -> TaskDefinition | None:
+        if not isinstance(self.handler, TaskSet):
+            return None
+        try:
+            envelope = delivery._opened().envelope
+            return self.handler.find(envelope.content, envelope.body)[0]
+        except CodecError:
+            return None
+
+    def is_suspect(self, delivery: AnyDelivery) -> bool:
+        """Whether its next crash would make it dead."""
+        limit = self.options.crash_limit
+        return limit >= 2 and delivery.crashes >= limit - 1
+
+    def retry_policy(self, delivery: AnyDelivery) -> Retry:
+        """Find the policy for a message: its own, its task's, or the queue's."""
+        try:
+            own = delivery._opened().envelope.retry
+        except CodecError:  # a record that this version cannot read
+            own = None
+        if own is not None:
+            return codec.unpacked_retry(own)
+        task = self._task_of(delivery)
+        return (task and task.retry) or self.options.retry
+
+
+def _kinds(handler: Handler | TaskSet) -> tuple[bool, bool]:
+    """Tell whether what runs is async, and whether some of it is and some is not."""
+    if isinstance(handler, Handler):
+        return handler.is_async, False
+    kinds = {task.is_async for task in handler.tasks.values()}
+    return kinds == {True}, len(kinds) > 1

@@ -1,0 +1,119 @@
+"""Runs `def` handlers: each in a thread, so that none holds up the event loop or another handler."""
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Iterable
+from queue import Empty, SimpleQueue
+from typing import Final, Literal
+
+from duly._core.outcome_rules import verdict_of_error
+from duly.errors import CodecError
+from duly.worker.work import LOST, RELEASE, Conclusion, Item, Work, refusal
+
+_STOP: Final = None
+
+
+class Threads:
+    """Up to `size` handlers at once. Threads are started when needed, and kept.
+
+    They are daemons: one that hangs does not keep the process from ending. Results go back to the event loop
+    in batches: it is told once, and takes all that there is.
+    """
+
+    def __init__(self, work: Work, size: int) -> None:
+        self._work = work
+        self._size = size
+        self._loop = asyncio.get_running_loop()
+        self._inbox: SimpleQueue[Item | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._open: set[Item] = set()
+        """Added and not concluded. Only the event loop touches it."""
+        self._concluded: deque[tuple[Item, Conclusion]] = deque()
+        self._is_loop_told = False
+
+    def add(self, items: Iterable[Item]) -> None:
+        """Run these as soon as there are threads."""
+        for item in items:
+            self._open.add(item)
+            self._inbox.put(item)
+        for _ in range(min(len(self._open), self._size) - len(self._threads)):
+            self._start_thread()
+
+    def take_back(self) -> list[Item]:
+        """Give up what was not started."""
+        items: list[Item] = []
+        try:
+            while True:
+                item = self._inbox.get_nowait()
+                if item is not None:
+                    items.append(item)
+        except Empty:
+            self._open.difference_update(items)
+            return items
+
+    def running(self) -> list[Item]:
+        """Tell what is being handled."""
+        return list(self._open)
+
+    def cancel(self, item: Item, cause: Literal["lost", "stop"]) -> None:
+        """Let go of an item: a thread cannot be cancelled. Its delivery says that it is lost."""
+        if cause == "stop" and item in self._open:
+            self._open.discard(item)
+            self._work.settle(item, self._work.alike(item, RELEASE))
+
+    async def aclose(self) -> None:
+        """Let all threads end that are not busy."""
+        for _ in self._threads:
+            self._inbox.put(_STOP)
+
+    def _start_thread(self) -> None:
+        name = f"duly-{self._work.station.name}-{len(self._threads) + 1}"
+        thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _serve(self) -> None:
+        get, conclude = self._inbox.get, self._concluded.append
+        while (item := get()) is not _STOP:
+            conclude((item, self._handle(item)))
+            if not self._is_loop_told:
+                self._is_loop_told = True
+                self._tell_loop()
+
+    def _tell_loop(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell, and the lease runs out
+            self._loop.call_soon_threadsafe(self._collect)
+
+    def _collect(self) -> None:
+        self._is_loop_told = False  # before the look: what comes after it tells again
+        concluded, settle, opened = self._concluded, self._work.settle, self._open
+        while concluded:
+            item, conclusion = concluded.popleft()
+            if item in opened:  # else it was let go
+                opened.discard(item)
+                settle(item, conclusion)
+
+    def _handle(self, item: Item) -> Conclusion:
+        """Run one handler. Nothing that it raises comes out of here."""
+        work = self._work
+        if not work.station.freshness.is_given():
+            work.station.freshness.wait_in_thread()
+        if work.is_lost(item):
+            return work.alike(item, LOST)
+        try:
+            bound = work.begin(item)
+        except CodecError as error:
+            return work.alike(item, refusal(error))
+        if bound is None:
+            return work.alike(item, LOST)
+        context = work.context.copy()
+        failure: BaseException | None = None
+        try:
+            context.run(work.started, item)
+            conclusion = work.returned(item, context.run(bound.function, *bound.args, **bound.kwargs))
+        except BaseException as raised:  # noqa: BLE001 - a handler may raise anything
+            failure, conclusion = raised, work.alike(item, verdict_of_error(raised))
+        context.run(work.ended, item, conclusion, failure)
+        return conclusion

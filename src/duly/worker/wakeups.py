@@ -1,0 +1,52 @@
+"""Waiting for signals and for the end of children at once, without looking again and again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from duly.worker.lifeline import STOP_SIGNALS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_HEARD: Final = (*STOP_SIGNALS, signal.SIGCHLD)
+_LONGEST_WAIT: Final = 5.0
+"""Should a signal be missed, for whatever reason, its cause is seen after this many seconds."""
+
+
+class Wakeups:
+    """While open, SIGTERM, SIGINT and SIGCHLD end a `wait` and do nothing else. For the main thread."""
+
+    def __enter__(self) -> Self:
+        """Begin to listen."""
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+        self._fd_before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        # Python writes the number of a signal to the pipe only if there is a handler for it.
+        self._handlers_before: dict[int, Any] = {each: signal.signal(each, _do_nothing) for each in _HEARD}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave everything as it was."""
+        for number, handler in self._handlers_before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._fd_before)
+        os.close(self._reader)
+        os.close(self._writer)
+
+    def wait(self, seconds: float | None) -> Sequence[int]:
+        """Wait for a signal or until the time is over. Return the signals that ask for a stop, as they came."""
+        longest = _LONGEST_WAIT if seconds is None else min(max(seconds, 0.0), _LONGEST_WAIT)
+        select.select([self._reader], [], [], longest)
+        with contextlib.suppress(BlockingIOError):
+            return [number for number in os.read(self._reader, 4096) if number in STOP_SIGNALS]
+        return []
+
+
+def _do_nothing(*_: object) -> None:
+    pass

@@ -1,0 +1,206 @@
+"""From messages to the call of a handler, and from its end to verdicts. The same for slots and threads.
+
+What one call is given is its *item*: a delivery, or a Group of them for batch handlers.
+"""
+
+import asyncio
+import contextvars
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from duly._core.handlers import Bound, Handler, TaskSet, UnknownTask
+from duly._core.hooks import Hooks
+from duly._core.outcome_rules import Verdict, verdict_of_return, verdicts_of_batch
+from duly.errors import CodecError
+from duly.worker.logs import event
+from duly.worker.settler import Settler
+from duly.worker.station import AnyDelivery, Station
+
+_LOG: Final = logging.getLogger("duly.worker")
+
+LOST: Final = Verdict("lost")
+"""Somebody else has the message by now: there is nothing to tell the server."""
+
+RELEASE: Final = Verdict("release")
+"""Not started, or cut off by a shutdown: back at once, no attempt spent."""
+
+Conclusion = Verdict | list[Verdict]
+"""What becomes of an item: a verdict, or one for each message of a group."""
+
+
+class Group:
+    """Messages for one call of a batch handler. `refusals` has the verdicts of those that did not decode."""
+
+    __slots__ = ("deliveries", "refusals")
+
+    def __init__(self, deliveries: Sequence[AnyDelivery]) -> None:
+        self.deliveries = deliveries
+        self.refusals: list[Verdict | None] = [None] * len(deliveries)
+
+
+Item = AnyDelivery | Group
+
+
+class Work:
+    """What a runner does with one message: decode, call, judge, settle."""
+
+    def __init__(self, station: Station, hooks: Hooks, settler: Settler) -> None:
+        self.station = station
+        self.context = contextvars.copy_context()
+        """What context variables are when a handler begins."""
+        self._hooks = hooks
+        self._settler = settler
+        self._is_hooked = bool(hooks.before or hooks.after or hooks.on_error)
+
+    def deliveries(self, item: Any) -> Sequence[AnyDelivery]:
+        """Tell which messages an item has."""
+        return (item,)
+
+    def is_lost(self, item: Any) -> bool:
+        """Whether all of it was taken over by others."""
+        lost: bool = item.lost
+        return lost
+
+    def begin(self, item: Any) -> Bound | None:
+        """Decode, and say what to call. None: nothing is left to call a handler with. Raises CodecError."""
+        raise NotImplementedError
+
+    def alike(self, item: Any, verdict: Verdict) -> Conclusion:  # noqa: ARG002
+        """Judge all messages of an item alike."""
+        return verdict
+
+    def returned(self, item: Any, value: Any) -> Conclusion:  # noqa: ARG002
+        """Judge what the handler returned."""
+        return verdict_of_return(value)
+
+    def settle(self, item: Any, conclusion: Any) -> None:
+        """Pass the conclusion on. In the event loop only."""
+        self._settler.add(self.station, item, conclusion)
+
+    def started(self, item: Any) -> None:
+        """Note that a handler begins, and run the hooks before it. Their errors are the handler's."""
+        if self.station.max_runtime is not None:
+            now = time.monotonic()
+            self.station.started.update((delivery, now) for delivery in self.deliveries(item))
+        for hook in self._hooks.before:
+            for delivery in self.deliveries(item):
+                hook(delivery)
+
+    def ended(self, item: Any, conclusion: Any, error: BaseException | None) -> None:
+        """Run the hooks after a handler. Their errors are logged: the message has its verdict."""
+        if not self._is_hooked:
+            return
+        verdicts = conclusion if isinstance(conclusion, list) else [conclusion]
+        for delivery, verdict in zip(self.deliveries(item), verdicts, strict=True):
+            if error is not None:
+                self._run_hooks(self._hooks.on_error, delivery, error)
+            self._run_hooks(self._hooks.after, delivery, delivery._settled or verdict.verb)
+
+    def _run_hooks(self, hooks: Sequence[Callable[..., Any]], *args: Any) -> None:
+        for hook in hooks:
+            try:
+                hook(*args)
+            except Exception as error:  # noqa: BLE001
+                event(_LOG, logging.ERROR, "hook.failed", hook=hook.__name__, queue=self.station.name, exc_info=error)
+
+
+class HandlerWork(Work):
+    """One message, one handler."""
+
+    def __init__(self, station: Station, hooks: Hooks, settler: Settler, handler: Handler) -> None:
+        super().__init__(station, hooks, settler)
+        self._bind = handler.bind
+        self._timed = _timed(handler.function, handler.timeout)
+
+    def begin(self, item: Any) -> Bound | None:
+        """Decode to the annotated type."""
+        envelope = item._opened().envelope
+        bound = self._bind(envelope.content, envelope.body, item)
+        return bound if self._timed is None else bound._replace(function=self._timed)
+
+
+class TaskWork(Work):
+    """One message, the task that it names."""
+
+    def __init__(self, station: Station, hooks: Hooks, settler: Settler, tasks: TaskSet) -> None:
+        super().__init__(station, hooks, settler)
+        self._tasks = tasks
+        self._timed = {name: _timed(task.function, task.timeout) for name, task in tasks.tasks.items()}
+
+    def begin(self, item: Any) -> Bound | None:
+        """Find the task and decode its arguments."""
+        envelope = item._opened().envelope
+        task, call = self._tasks.find(envelope.content, envelope.body)
+        bound = task.bind(call, item)
+        timed = self._timed[task.name]
+        return bound if timed is None else bound._replace(function=timed)
+
+
+class BatchWork(Work):
+    """Several messages, one handler."""
+
+    def __init__(self, station: Station, hooks: Hooks, settler: Settler, handler: Handler) -> None:
+        super().__init__(station, hooks, settler)
+        self._handler = handler
+        self._function = _timed(handler.function, handler.timeout) or handler.function
+
+    def deliveries(self, item: Any) -> Sequence[AnyDelivery]:
+        """Tell which messages a group has."""
+        deliveries: Sequence[AnyDelivery] = item.deliveries
+        return deliveries
+
+    def is_lost(self, item: Any) -> bool:
+        """Whether all of it was taken over by others."""
+        return all(delivery.lost for delivery in item.deliveries)
+
+    def begin(self, item: Any) -> Bound | None:
+        """Decode each; the handler does not see those that do not decode."""
+        bodies, kept = [], []
+        for position, delivery in enumerate(item.deliveries):
+            try:
+                envelope = delivery._opened().envelope
+                bodies.append(self._handler.decode_one(envelope.content, envelope.body))
+                kept.append(delivery)
+            except CodecError as error:
+                item.refusals[position] = refusal(error)
+        return Bound(self._function, self._handler.arguments(bodies, kept), {}) if kept else None
+
+    def alike(self, item: Any, verdict: Verdict) -> Conclusion:
+        """Judge all alike, but for those that did not decode."""
+        return [refused or verdict for refused in item.refusals]
+
+    def returned(self, item: Any, value: Any) -> Conclusion:
+        """Judge each by its own outcome."""
+        judged = iter(verdicts_of_batch(value, item.refusals.count(None)))
+        return [refused or next(judged) for refused in item.refusals]
+
+    def settle(self, item: Any, conclusion: Any) -> None:
+        """Pass the verdicts on. In the event loop only."""
+        for delivery, verdict in zip(item.deliveries, conclusion, strict=True):
+            self._settler.add(self.station, delivery, verdict)
+
+
+def refusal(error: CodecError) -> Verdict:
+    """Judge a message that does not decode: to try again would not help."""
+    reason = "unknown task" if isinstance(error, UnknownTask) else "decode"
+    return Verdict("reject", reason=reason, error=str(error))
+
+
+def _timed(function: Callable[..., Any], seconds: float | None) -> Callable[..., Any] | None:
+    """Bound the time of an async function."""
+    if seconds is None:
+        return None
+
+    async def timed(*args: Any, **kwargs: Any) -> Any:
+        scope = asyncio.timeout(seconds)
+        try:
+            async with scope:
+                return await function(*args, **kwargs)
+        except TimeoutError as error:
+            if scope.expired():
+                raise TimeoutError(f"the handler took longer than its timeout of {seconds:g} s") from error
+            raise
+
+    return timed

@@ -1,0 +1,224 @@
+"""The worker: puts its parts together, starts them, and stops them in order."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+from duly._async.app import AsyncDuly
+from duly._async.queue import AsyncQueue
+from duly._core import signatures
+from duly._core.definitions import Definitions, Registered
+from duly._sync.app import Duly
+from duly._sync.queue import Queue
+from duly.errors import DulyError, UsageError
+from duly.worker import signals
+from duly.worker.apps import own_apps
+from duly.worker.dispatcher import Dispatcher
+from duly.worker.fetcher import Fetcher
+from duly.worker.janitor import Janitor
+from duly.worker.logs import event
+from duly.worker.obituaries import Obituaries
+from duly.worker.options import WorkerOptions
+from duly.worker.renewer import Renewer
+from duly.worker.settler import Settler
+from duly.worker.station import AnyDelivery, Station
+
+_LOG: Final = logging.getLogger("duly.worker")
+
+_UNWINDING: Final = 1.0
+"""Seconds that cancelled handlers have to end."""
+_LAST_WORDS: Final = 2.0
+"""Seconds to tell the server what became of messages when time is up."""
+
+
+class Worker:
+    """Runs the handlers of an app until it is told to stop.
+
+    `await worker.run()` in a program that does nothing else; `async with Worker(app):` beside a web server.
+    """
+
+    def __init__(self, app: Duly | AsyncDuly, options: WorkerOptions | None = None) -> None:
+        self._app = app
+        self._options = options or WorkerOptions()
+        self._definitions: Definitions = app._definitions
+        self._chosen = _chosen(self._definitions, self._options)
+        self._is_stopping = asyncio.Event()
+        self._is_hurried = False
+        self._progress = asyncio.Event()
+        self._parts: list[asyncio.Task[None]] = []
+        self.was_cut_off = False
+        """Whether handlers were cut off, or messages could not be given back."""
+
+    async def run(self) -> bool:
+        """Work until a signal or `stop` ends it. True: nothing was cut off."""
+        with signals.handled(self._on_signal):
+            async with self:
+                await self._is_stopping.wait()
+        return not self.was_cut_off
+
+    def stop(self) -> None:
+        """Stop in order; called again, at once."""
+        self._is_hurried = self._is_stopping.is_set()
+        self._is_stopping.set()
+        self._progress.set()
+
+    async def __aenter__(self) -> Self:
+        await self._start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._end()
+
+    # Starting
+
+    async def _start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._own, self._threaded = own_apps(self._app)
+        self._stations = [self._station(each, weight) for each, weight in self._chosen]
+        hooks = self._definitions.hooks
+        self._obituaries = Obituaries(self._definitions)
+        self._settler = Settler(on_progress=self._on_progress, on_dead=self._obituaries.announce)
+        self._dispatchers = {station: Dispatcher(station, hooks, self._settler) for station in self._stations}
+        self._fetcher = Fetcher(self._dispatchers, self._pool(), self._obituaries.announce)
+        self._janitor = Janitor(self._stations, self._own.namespace, self._concurrency())
+        self._renewer = Renewer(self._stations, self._threaded._link.run, self._on_lost_in_thread)
+        await _run_hooks(hooks.on_start)
+        self._renewer.start()
+        self._begin(self._settler.run(), self._fetcher.run(), self._janitor.run())
+        queues = ",".join(station.name for station in self._stations)
+        event(_LOG, logging.INFO, "worker.started", queues=queues, id=self._own._link.consumer, pid=os.getpid())
+
+    def _station(self, registered: Registered, weight: int) -> Station:
+        defined, handler = registered
+        queue = AsyncQueue(self._own, defined.name, defined.options)
+        handler.resolve(queue._decode_body)
+        threaded = Queue(self._threaded, defined.name, defined.options)
+        return Station(queue, threaded, handler, weight, self._options.concurrency)
+
+    def _pool(self) -> int | None:
+        """Say how many handlers the queues share: as many as were asked for, or where there are weights, the most."""
+        if self._options.concurrency is not None:
+            return self._options.concurrency
+        has_weights = len({station.weight for station in self._stations}) > 1
+        return max(station.slots for station in self._stations) if has_weights else None
+
+    def _concurrency(self) -> int:
+        return self._pool() or sum(station.slots for station in self._stations)
+
+    def _begin(self, *parts: Any) -> None:
+        for part in parts:
+            task = self._loop.create_task(part)
+            task.add_done_callback(self._on_part_ended)
+            self._parts.append(task)
+
+    # While it runs
+
+    def _on_progress(self) -> None:
+        self._fetcher.look()
+        self._progress.set()
+
+    def _on_signal(self, name: str) -> None:
+        event(_LOG, logging.INFO, "worker.signal", signal=name, at_once=self._is_stopping.is_set())
+        self.stop()
+
+    def _on_lost_in_thread(self, station: Station, lost: Sequence[AnyDelivery]) -> None:
+        self._loop.call_soon_threadsafe(self._on_lost, station, lost)
+
+    def _on_lost(self, station: Station, lost: Sequence[AnyDelivery]) -> None:
+        for delivery in lost:
+            self._dispatchers[station].note_lost(delivery)
+
+    def _on_part_ended(self, part: asyncio.Task[None]) -> None:
+        if not part.cancelled() and (error := part.exception()) is not None:
+            event(_LOG, logging.CRITICAL, "worker.broken", error=str(error), exc_info=error)
+            self.was_cut_off = True
+            self.stop()
+
+    # Ending
+
+    async def _end(self) -> None:
+        """Give back what was not started, wait for what runs, then leave. Bounded by `grace` and a little."""
+        self._is_stopping.set()
+        event(_LOG, logging.INFO, "worker.stopping", running=self._busy(), grace=self._options.grace)
+        self._fetcher.stop()
+        for dispatcher in self._dispatchers.values():
+            dispatcher.release_waiting()
+        if not await self._until_done(self._options.grace):
+            await self._cut_off()
+        await self._leave()
+        event(_LOG, logging.INFO, "worker.stopped", cut_off=self.was_cut_off)
+
+    def _busy(self) -> int:
+        return sum(station.busy for station in self._stations)
+
+    async def _until_done(self, seconds: float) -> bool:
+        """Wait until nothing is in hand. False: time is up, or there was a second signal."""
+        end = self._loop.time() + seconds
+        fetching = self._parts[1]
+        fetching.add_done_callback(lambda _: self._progress.set())
+        while self._busy() or not fetching.done():
+            if self._is_hurried or self._loop.time() >= end:
+                return False
+            await self._next_progress(end)
+        return True
+
+    async def _next_progress(self, end: float) -> None:
+        self._progress.clear()
+        try:
+            async with asyncio.timeout_at(end):
+                await self._progress.wait()
+        except TimeoutError:
+            pass
+
+    async def _cut_off(self) -> None:
+        """Give back what still runs. A handler that does not let itself be cancelled loses its message, too."""
+        running = sum(dispatcher.cut_off() for dispatcher in self._dispatchers.values())
+        self._is_hurried = False
+        self.was_cut_off = True
+        event(_LOG, logging.WARNING, "worker.cut_off", running=running)
+        if await self._until_done(_UNWINDING):
+            return
+        for station, dispatcher in self._dispatchers.items():
+            dispatcher.release(list(station.held))
+
+    async def _leave(self) -> None:
+        self._renewer.stop()
+        try:
+            async with asyncio.timeout(_LAST_WORDS):
+                await self._settler.flushed()
+                await self._fetcher.aclose()
+                await self._janitor.depart()
+        except (TimeoutError, DulyError) as error:
+            event(_LOG, logging.WARNING, "worker.left_in_silence", error=str(error) or "the server does not answer")
+        for part in self._parts:
+            part.cancel()
+        for dispatcher in self._dispatchers.values():
+            await dispatcher.aclose()
+        await self._obituaries.told(_LAST_WORDS)
+        await _run_hooks(self._definitions.hooks.on_stop)
+        await self._own.aclose()
+        self._threaded.close()
+
+
+def _chosen(definitions: Definitions, options: WorkerOptions) -> list[tuple[Registered, int]]:
+    """Find what the worker serves, with weights."""
+    known = definitions.handlers
+    if not known:
+        raise UsageError("there is nothing to work for: define a handler (@queue.handler) or a task (@app.task) first")
+    if options.queues is None:
+        return [(registered, 1) for registered in known.values()]
+    if unknown := [name for name in options.queues if name not in known]:
+        raise UsageError(f"no handler for queue {', '.join(unknown)}: there are handlers for {', '.join(known)}")
+    return [(known[name], weight) for name, weight in options.queues.items()]
+
+
+async def _run_hooks(hooks: Sequence[Callable[..., Any]]) -> None:
+    for hook in hooks:
+        result = hook()
+        if signatures.is_async(hook):
+            await result

@@ -1,0 +1,196 @@
+"""What an outcome means, for workers and for `with d:` alike."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from duly import Defer, Outcome, Recycle, Reject, Retry, RetryIn, UsageError
+from duly._core.outcome_rules import (
+    ACK,
+    Verdict,
+    after_failure,
+    after_failure_at_any_rate,
+    described,
+    storable,
+    verdict_of_error,
+    verdict_of_return,
+    verdicts_of_batch,
+)
+
+# One message
+
+
+@pytest.mark.parametrize(
+    "value", [None, True, 0, "", "text", [], [False], {"a": 1}, object(), ValueError("x")], ids=repr
+)
+def test_a_handler_that_returns_has_done_its_work(value: Any) -> None:
+    assert verdict_of_return(value) is ACK
+
+
+def test_false_is_a_retry() -> None:
+    assert verdict_of_return(False) == Verdict("retry", None, "", "the handler returned False")
+
+
+def test_recycle_is_a_recycle() -> None:
+    assert verdict_of_return(Recycle()) == Verdict("recycle", 0.0)
+    assert verdict_of_return(Recycle(timedelta(minutes=1))) == Verdict("recycle", 60.0)
+
+
+RETRY_IN = RetryIn(7)
+OUTCOMES: list[tuple[Outcome, Verdict]] = [
+    (Defer(5), Verdict("defer", 5.0)),
+    (RETRY_IN, Verdict("retry", 7.0, "", RETRY_IN)),
+    (Reject("no use"), Verdict("reject", None, "no use")),
+]
+
+
+@pytest.mark.parametrize(("outcome", "verdict"), OUTCOMES, ids=repr)
+def test_an_outcome_means_the_same_returned_and_raised(outcome: Outcome, verdict: Verdict) -> None:
+    assert verdict_of_error(outcome) == verdict
+    assert verdict_of_return(outcome) == verdict
+    assert verdicts_of_batch([outcome], 1) == [verdict]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("x"), SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit(), Outcome("own")],
+    ids=repr,
+)
+def test_any_other_error_is_a_retry_with_it(error: BaseException) -> None:
+    assert verdict_of_error(error) == Verdict("retry", None, "", error)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_coroutine_that_nobody_awaits_is_no_success() -> None:
+    async def work() -> None: ...
+
+    verdict = verdict_of_return(work())
+
+    assert verdict.verb == "retry"
+    assert "async def" in str(verdict.error)
+
+
+def test_anything_to_await_is_no_success() -> None:
+    class Later(Awaitable[None]):
+        def __await__(self) -> Any: ...
+
+    assert verdict_of_return(Later()).verb == "retry"
+
+
+# Batches
+
+
+@pytest.mark.parametrize("value", [None, True, "text", 5, {1: False, 2: False, 3: False}], ids=repr)
+def test_a_batch_handler_that_returns_has_done_its_work(value: Any) -> None:
+    assert verdicts_of_batch(value, 3) == [ACK] * 3
+
+
+def test_one_outcome_may_be_for_all() -> None:
+    assert [verdict.verb for verdict in verdicts_of_batch(False, 2)] == ["retry", "retry"]
+    assert verdicts_of_batch(Recycle(5), 2) == [Verdict("recycle", 5.0)] * 2
+    assert verdicts_of_batch(Defer(5), 2) == [Verdict("defer", 5.0)] * 2
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_each_message_of_a_batch_may_have_its_outcome(kind: Any) -> None:
+    error = ValueError("x")
+
+    verdicts = verdicts_of_batch(kind([None, True, False, error, Defer(5), Reject("no"), Recycle(), "text"]), 8)
+
+    assert verdicts == [
+        ACK,
+        ACK,
+        Verdict("retry", error="the handler returned False"),
+        Verdict("retry", error=error),
+        Verdict("defer", 5.0),
+        Verdict("reject", reason="no"),
+        Verdict("recycle", 0.0),
+        ACK,
+    ]
+
+
+@pytest.mark.parametrize("value", [[], [None], (None,) * 4])
+def test_outcomes_that_cannot_be_assigned_are_retries(value: Any) -> None:
+    verdicts = verdicts_of_batch(value, 3)
+
+    assert [verdict.verb for verdict in verdicts] == ["retry"] * 3
+    assert f"{len(value)} outcomes for 3 messages" in str(verdicts[0].error)
+
+
+# Failures
+
+
+@pytest.mark.parametrize(
+    ("attempt", "delay", "decision"),
+    [
+        (1, None, ("retry", 10.0)),
+        (2, None, ("retry", 20.0)),
+        (2, 5.0, ("retry", 5.0)),
+        (2, 0.0, ("retry", 0.0)),
+        (3, None, ("dead", "failed 3 times")),
+        (3, 5.0, ("dead", "failed 3 times")),
+        (4, None, ("dead", "failed 4 times")),
+    ],
+)
+def test_the_policy_decides_what_follows_a_failure(attempt: int, delay: float | None, decision: Any) -> None:
+    assert after_failure(Retry(delays=[10, 20]), attempt, delay) == decision
+
+
+def test_a_single_attempt_that_fails_is_not_counted_aloud() -> None:
+    assert after_failure(Retry(attempts=1), 1) == ("dead", "failed")
+
+
+def test_a_policy_that_fails_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    policy = Retry(delay=lambda attempt: 1 / 0)
+
+    with pytest.raises(UsageError, match="ZeroDivisionError"):
+        after_failure(policy, 1)
+    with caplog.at_level(logging.WARNING, "duly"):
+        verb, delay = after_failure_at_any_rate("orders", policy, 1)
+
+    assert verb == "retry"
+    assert isinstance(delay, float)
+    assert 0.9 <= delay <= 1.1
+    assert "'orders'" in caplog.text
+    assert after_failure_at_any_rate("orders", policy, 1, 7.0) == ("retry", 7.0)
+    assert after_failure_at_any_rate("orders", policy, 5) == ("dead", "failed 5 times")
+
+
+# What is kept of errors
+
+
+def test_an_error_is_described_with_its_traceback() -> None:
+    try:
+        raise ValueError("no such order")
+    except ValueError as error:
+        text, trace = described(error)
+
+    assert text == "ValueError: no such order"
+    assert "test_an_error_is_described" in trace
+
+
+def test_other_errors_are_described_without() -> None:
+    assert described(None) == ("", "")
+    assert described("no such order") == ("no such order", "")
+    assert described("") == ("failed", "")
+
+
+def test_an_error_that_cannot_be_shown_is_named() -> None:
+    class Shy(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    assert described(Shy()) == ("Shy", "")
+
+
+def test_what_is_kept_is_bounded_and_can_be_stored() -> None:
+    text, trace = described(ValueError("\ud800" + "x" * 100_000))
+
+    assert text.startswith("ValueError: \\ud800xxx")
+    assert len(text) < 1_100
+    assert len(trace) < 10_100
+    assert storable("\ud800" * 2_000).encode() == b"\\ud800" * 1_000
