@@ -4,6 +4,7 @@
 """
 
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
 
 from duly._async.app import AsyncDuly
 from duly._async.delivery import AsyncDelivery
@@ -31,6 +32,9 @@ from duly.errors import (
 from duly.message import Audit, AuditFault, Failure, Message, Pending, PendingMessage, Stats, WorkerInfo
 from duly.options import UNCHANGED, Batch, Keep, QueueOptions, Retry, Send
 from duly.outcomes import Defer, Outcome, Recycle, Reject, RetryIn
+
+if TYPE_CHECKING:
+    from duly.worker import Worker, WorkerOptions
 
 try:
     __version__ = version("duly")
@@ -77,5 +81,16 @@ __all__ = [
     "Unavailable",
     "UnsafeServer",
     "UsageError",
+    "Worker",
     "WorkerInfo",
+    "WorkerOptions",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the worker when it is asked for: programs that only send do without it."""
+    if name not in ("Worker", "WorkerOptions"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from duly import worker
+
+    return globals().setdefault(name, getattr(worker, name))

@@ -49,3 +49,17 @@ async def test_the_twin_renews_too(backend: str, queue_name: str) -> None:
         assert await queue.receive(wait=1.2) == []
         await delivery.ack()
         await app.aio.aclose()
+
+
+async def test_a_task_has_a_twin_to_send_it_from_async_code(backend: str, queue_name: str) -> None:
+    with Duly(backend) as app:
+
+        @app.task(queue=queue_name)
+        async def welcome(user_id: int) -> None: ...
+
+        id_ = await welcome.using(priority=5).aio.send(42)
+
+        (delivery,) = welcome.queue.receive(wait=0)
+        assert (delivery.id, delivery.priority) == (id_, 5)
+        assert delivery.body == {"task": "welcome", "args": [42]}
+        await app.aio.aclose()

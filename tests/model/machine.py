@@ -173,10 +173,12 @@ class QueueMachine(RuleBasedStateMachine):
     def send(self, stream: bytes, batch: list[Draft], bound: dict[str, int], on_refusal: ops.OnRefusal) -> None:
         self._send(stream, batch, bound, on_refusal)
 
-    @rule(stream=streams, count=st.integers(1, 5))
-    def send_plain(self, stream: bytes, count: int) -> None:
+    @rule(stream=streams, count=st.integers(1, 5), is_repeated=st.booleans())
+    def send_plain(self, stream: bytes, count: int, is_repeated: bool) -> None:
         plain = Draft(10, None, 0, None, None, None, replace=False)
         self._send(stream, [plain] * count, {}, "each")
+        if is_repeated:
+            self.lose_a_reply_and_repeat(stream)
 
     def _send(self, stream: bytes, batch: list[Draft], bound: dict[str, int], on_refusal: ops.OnRefusal) -> None:
         messages = [self._outgoing(draft) for draft in batch]
@@ -283,9 +285,13 @@ class QueueMachine(RuleBasedStateMachine):
         self.claim(stream, limit, 30, "stay", suspects, Keep())
 
     @precondition(lambda self: self.receipts)
-    @rule(stream=streams, chosen=choices, keep=keeps, is_kept=st.booleans())
-    def ack(self, stream: bytes, chosen: list[tuple[bool, int]], keep: Keep, is_kept: bool) -> None:
+    @rule(stream=streams, chosen=choices, keep=keeps, is_kept=st.booleans(), is_overtaken=st.booleans())
+    def ack(self, stream: bytes, chosen: list[tuple[bool, int]], keep: Keep, is_kept: bool, is_overtaken: bool) -> None:
         self._settle(stream, "ack", self._chosen(chosen), 0, keep, is_kept=is_kept)
+        if is_overtaken:
+            late, sequence = self.history[stream][-1]
+            self._do(ops.correct(self.keys, {"corrected": 0}), stream)
+            self._arrive_late(late, stream, sequence)
 
     @precondition(lambda self: self.receipts)
     @rule(
@@ -481,11 +487,14 @@ class QueueMachine(RuleBasedStateMachine):
         overtaken = {call.script.name: (call, at) for call, at in before_it}  # the last of each kind
         if overtaken:
             call, sequence = overtaken[sorted(overtaken)[pick % len(overtaken)]]
-            before = self.state
-            answer = self._do(call, stream, sequence)
-            is_refused = isinstance(answer, str) and ("OVERTAKEN" in answer or "OOM" in answer)
-            check(is_refused, "I6 an overtaken call ran", answer)
-            check(self.state == before, "I6 an overtaken call changed", *self.state.differences(before))
+            self._arrive_late(call, stream, sequence)
+
+    def _arrive_late(self, call: Call[Any], stream: bytes, sequence: int) -> None:
+        before = self.state
+        answer = self._do(call, stream, sequence)
+        is_refused = isinstance(answer, str) and ("OVERTAKEN" in answer or "OOM" in answer)
+        check(is_refused, "I6 an overtaken call ran", answer)
+        check(self.state == before, "I6 an overtaken call changed", *self.state.differences(before))
 
     @rule(us=st.sampled_from((1, 1000, SECOND, 3 * SECOND, 31 * SECOND, 31 * SECOND, 100 * SECOND, 4000 * SECOND)))
     def let_time_pass(self, us: int) -> None:

@@ -1,12 +1,12 @@
 """The lines that workers log: one each, readable, whatever the values are."""
 
+import contextlib
 import io
 import json
 import logging
 import shlex
-import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -24,15 +24,15 @@ class Unprintable:
         raise RuntimeError("no")
 
 
-@pytest.fixture
-def stream(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+@contextlib.contextmanager
+def standard_error() -> Iterator[io.StringIO]:
     """Give what `configure` writes to, and leave logging as it was."""
+    # No fixture: pytest sets its own handlers and standard error between a fixture and the test.
     loggers = [logging.getLogger(name) for name in (None, "duly", "duly.worker")]
     before = [(each, each.handlers[:], each.level, each.propagate, each.disabled) for each in loggers]
-    loggers[0].handlers[:] = []  # pytest's own: there is nobody's in a worker
-    buffer = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", buffer)
-    yield buffer
+    loggers[0].handlers[:] = []  # those of pytest: in a worker there are none
+    with contextlib.redirect_stderr(io.StringIO()) as stream:
+        yield stream
     for each, handlers, level, propagate, disabled in before:
         each.handlers[:] = handlers
         each.setLevel(level)
@@ -133,24 +133,25 @@ def test_nothing_is_written_out_below_the_level() -> None:
     assert Counted.times == 0
 
 
-def test_text_lines(stream: io.StringIO) -> None:
-    logs.configure("text", "info")
-
-    logs.event(LOGGER, logging.INFO, "started", queues={"a": 1})
-    logs.event(LOGGER, logging.DEBUG, "not shown")
+def test_text_lines() -> None:
+    with standard_error() as stream:
+        logs.configure("text", "info")
+        logs.event(LOGGER, logging.INFO, "started", queues={"a": 1})
+        logs.event(LOGGER, logging.DEBUG, "not shown")
 
     time, rest = stream.getvalue().split(" ", 1)
     datetime.strptime(time, "%H:%M:%S")  # noqa: DTZ007
     assert rest == "INFO started queues=a:1\n"
 
 
-def test_json_lines(stream: io.StringIO) -> None:
-    logs.configure("json", "info")
-
-    logs.event(LOGGER, logging.INFO, "started", queues={"a": 1}, nan=float("nan"), big=10**5000, odd="\udc80\n", n=None)
+def test_json_lines() -> None:
+    fields: dict[str, Any] = {"queues": {"a": 1}, "nan": float("nan"), "big": 10**5000, "odd": "\udc80\n", "n": None}
+    with standard_error() as stream:
+        logs.configure("json", "info")
+        logs.event(LOGGER, logging.INFO, "started", **fields)
 
     line = json.loads(stream.getvalue(), parse_constant=pytest.fail)
-    assert datetime.fromisoformat(line.pop("time")).utcoffset() is not None
+    assert datetime.fromisoformat(line.pop("time")).utcoffset() == timedelta(0)
     assert line.pop("pid") > 0
     assert line == {
         "level": "info",
@@ -160,54 +161,52 @@ def test_json_lines(stream: io.StringIO) -> None:
     }
 
 
-def test_json_holds_the_exception(stream: io.StringIO) -> None:
-    logs.configure("json", "info")
-
-    try:
-        raise ValueError("\udc80")
-    except ValueError as error:
-        logs.event(LOGGER, logging.ERROR, "failed", exc_info=error)
+def test_json_holds_the_exception() -> None:
+    with standard_error() as stream:
+        logs.configure("json", "info")
+        logs.event(LOGGER, logging.ERROR, "failed", exc_info=ValueError("\udc80"))
 
     assert stream.getvalue().count("\n") == 1
-    assert "ValueError: \\udc80" in json.loads(stream.getvalue())["exception"]
+    assert json.loads(stream.getvalue())["exception"] == "ValueError: \\udc80"
 
 
-def test_json_of_what_others_log(stream: io.StringIO) -> None:
-    logs.configure("json", "info")
-
-    logging.getLogger("shop").warning("sold %d", 3)
+def test_json_of_what_others_log() -> None:
+    with standard_error() as stream:
+        logs.configure("json", "info")
+        logging.getLogger("shop").warning("sold %d", 3)
 
     line = json.loads(stream.getvalue())
     assert (line["logger"], line["message"], "event" in line) == ("shop", "sold 3", False)
 
 
 @pytest.mark.parametrize("format_", ["text", "json"])
-def test_a_line_is_written_once_however_often_logging_is_set_up(stream: io.StringIO, format_: Any) -> None:
-    logs.configure("text", "debug")
-    logs.configure(format_, "info")
-
-    logs.event(LOGGER, logging.INFO, "started")
-    logs.event(LOGGER, logging.DEBUG, "not shown")
+def test_a_line_is_written_once_however_often_logging_is_set_up(format_: Any) -> None:
+    with standard_error() as stream:
+        logs.configure("text", "debug")
+        logs.configure(format_, "info")
+        logs.event(LOGGER, logging.INFO, "started")
+        logs.event(LOGGER, logging.DEBUG, "not shown")
 
     assert stream.getvalue().count("\n") == 1
 
 
-def test_logging_that_the_user_has_set_up_stays(stream: io.StringIO) -> None:
+def test_logging_that_the_user_has_set_up_stays() -> None:
     own = io.StringIO()
-    logging.getLogger().addHandler(logging.StreamHandler(own))
-    LOGGER.disabled = True  # as logging.config.dictConfig does
-
-    logs.configure("text", "info")
-    logging.getLogger("shop").warning("theirs")
-    logs.event(LOGGER, logging.INFO, "ours")
+    with standard_error() as stream:
+        logging.getLogger().addHandler(logging.StreamHandler(own))
+        LOGGER.disabled = True  # as logging.config.dictConfig does
+        logs.configure("text", "info")
+        logging.getLogger("shop").warning("theirs")
+        logs.event(LOGGER, logging.INFO, "ours")
 
     assert own.getvalue() == "theirs\n"
     assert "theirs" not in stream.getvalue()
     assert "ours" in stream.getvalue()
 
 
-def test_what_is_not_known_is_told(stream: io.StringIO) -> None:
-    with pytest.raises(UsageError, match="log level must be one of debug, info"):
-        logs.configure("text", "loud")
-    with pytest.raises(UsageError, match="log format must be one of text, json"):
-        logs.configure("xml", "info")  # type: ignore[arg-type]
+def test_what_is_not_known_is_told() -> None:
+    with standard_error():
+        with pytest.raises(UsageError, match="log level must be one of debug, info"):
+            logs.configure("text", "loud")
+        with pytest.raises(UsageError, match="log format must be one of text, json"):
+            logs.configure("xml", "info")  # type: ignore[arg-type]

@@ -13,16 +13,23 @@ The module's source finds `app`, `note` and the imports below ready made:
 `note` appends a line to a file in one write, so that it survives kill -9; `worker.notes()` reads them.
 """
 
+import asyncio
+import inspect
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
+
+import duly
 
 PATIENCE = 60.0
 """Seconds that anything may take on a busy machine before a test gives up."""
@@ -72,6 +79,14 @@ class WorkerProcess:
         self.process.kill()
         self.process.wait(PATIENCE)
 
+    def freeze(self) -> None:
+        """Stop it as a debugger would, and wait until it stands."""
+        self.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED)
+
+    def thaw(self) -> None:
+        self.send_signal(signal.SIGCONT)
+
     def stop(self) -> int:
         """Ask it to stop in order, and give its exit status."""
         self.send_signal(signal.SIGTERM)
@@ -120,3 +135,109 @@ def wait_until(is_so: Callable[[], bool], timeout: float = PATIENCE, every: floa
 
 def ids_of(notes: Sequence[dict[str, Any]]) -> list[str]:
     return [note["id"] for note in notes]
+
+
+# Workers in the process of the test
+
+FLAVOURS: Final = ("Duly, def", "AsyncDuly, async def")
+"""The colour of the app, and of the handlers."""
+
+ALL_FLAVOURS: Final = (*FLAVOURS, "Duly, async def", "AsyncDuly, def")
+
+SOON: Final = 20.0
+"""Seconds that something without a delay of its own may take."""
+
+
+class Bench:
+    """An app of one colour with a queue, and handlers of one colour. `queue` is looked at and sent to with `await`."""
+
+    def __init__(self, app: duly.Duly | duly.AsyncDuly, queue_name: str, flavour: str) -> None:
+        self.app = app
+        self.is_async = flavour.endswith("async def")
+        self.aio = app if isinstance(app, duly.AsyncDuly) else app.aio
+        self.queue_name = queue_name
+        self.queue = self.aio.queue(queue_name)
+
+    def define(self, act: Callable[..., Any], *, body: Any = None, queue: str = "", **options: Any) -> None:
+        """Make `act(body, d)` the handler. What it gives to await is awaited; `body` is the annotation."""
+        names = ("concurrency", "batch", "timeout")
+        handling = {name: options.pop(name) for name in names if name in options}
+        defined: Any = self.app.queue(queue or self.queue_name, **options)
+        defined.handler(**handling)(self.coloured(act, body))
+
+    def coloured(self, act: Callable[..., Any], body: Any = None) -> Callable[..., Any]:
+        """Make a function of `(body, d)` a `def` or an `async def`."""
+
+        def on_message(body, d):  # type: ignore[no-untyped-def]
+            return act(body, d)
+
+        async def on_message_async(body, d):  # type: ignore[no-untyped-def]
+            await asyncio.sleep(0)
+            result = act(body, d)
+            return await result if inspect.iscoroutine(result) else result
+
+        handler = on_message_async if self.is_async else on_message
+        if body is not None:
+            handler.__annotations__["body"] = body
+        return handler
+
+    def worker(self, **options: Any) -> duly.Worker:
+        return duly.Worker(self.app, duly.WorkerOptions(**options))
+
+    async def comes_to(self, **expected: int) -> None:
+        """Wait until the queue counts exactly this, and prove its accounts."""
+        await comes_to(self.queue, **expected)
+
+    async def seen(self, id_: str) -> duly.Message:
+        message = await self.queue.get(id_)
+        assert message is not None
+        return message
+
+
+@asynccontextmanager
+async def given_bench(backend: str, queue_name: str, flavour: str) -> AsyncIterator[Bench]:
+    if flavour.startswith("AsyncDuly"):
+        async with duly.AsyncDuly(backend) as app:
+            yield Bench(app, queue_name, flavour)
+    else:
+        with duly.Duly(backend) as sync_app:
+            bench = Bench(sync_app, queue_name, flavour)
+            yield bench
+            await bench.aio.aclose()
+
+
+async def counted(queue: duly.AsyncQueue) -> dict[str, Any]:
+    """Give the counts that are not zero, without what changes as time passes."""
+    moving = ("oldest_age", "lateness", "next_due_in", "bytes", "dead_bytes", "done_bytes", "corrected")
+    return {name: value for name, value in asdict(await queue.stats()).items() if value and name not in moving}
+
+
+async def comes_to(queue: duly.AsyncQueue, **expected: int) -> None:
+    """Wait until the queue counts exactly this, and prove its accounts."""
+    deadline = time.monotonic() + SOON
+    while (found := await counted(queue)) != expected:
+        assert time.monotonic() < deadline, f"{found} did not become {expected}"
+        await asyncio.sleep(0.005)
+    audit = await queue.audit()
+    assert audit.ok, audit
+
+
+async def eventually(is_so: Callable[[], Any], timeout: float = SOON) -> None:
+    """Wait for something to become true, beside a worker in this event loop; fail when it does not."""
+    deadline = time.monotonic() + timeout
+    while True:
+        found = is_so()
+        if await found if inspect.isawaitable(found) else found:
+            return
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await asyncio.sleep(0.005)
+
+
+def module_of(queue_name: str, options: str, source: str, queue: str = "orders") -> str:
+    """Give the source of a module with a queue of its own: `orders = app.queue(queue_name, <options>)`."""
+    return f"{queue} = app.queue({queue_name!r}, {options})\n{textwrap.dedent(source)}"
+
+
+def holder_pids(log: str) -> list[int]:
+    """Find out who held the leases that ran out, as the log of a worker says: a process for each."""
+    return [int(pid) for pid in re.findall(r" ran out .* held by [^ ]*:(\d+):\w+: ", log)]

@@ -27,6 +27,8 @@ class AsyncTask(Generic[P, R]):
     the worker gives it.
     """
 
+    __name__: str
+
     def __init__(self, queue: "AsyncQueue", definition: TaskDefinition, options: SendOptions) -> None:
         functools.update_wrapper(self, definition.function)
         self.name = definition.name

@@ -29,6 +29,7 @@ CONTENT_JSON: Final = 1
 _STAMPS: Final = struct.Struct("<dd")
 _HEAD: Final = struct.Struct("<BBB")
 _STAMPED_HEAD: Final = struct.Struct("<ddBBB")
+_FLAGS_AT: Final = _STAMPED_HEAD.size - 2
 _US: Final = struct.Struct("<d")
 _LENGTH: Final = struct.Struct("<H")
 _LEASE: Final = struct.Struct("<dIBB")
@@ -327,6 +328,16 @@ def read_record(record: bytes) -> Record:
         envelope = _decode_envelope(memoryview(record)[at:])
         return Record(int(sent), int(due), flags, priority, int(ttl), int(dedup_for), dedup, key, envelope)
     except (struct.error, ValueError, OverflowError) as error:
+        raise CodecError(f"the stored record is damaged: {error}") from error
+
+
+def read_envelope(record: bytes) -> Envelope:
+    """Read the envelope alone: what workers do with every message. Most have no options before it."""
+    if record[_FLAGS_AT : _FLAGS_AT + 1] != b"\x00" or record[_FLAGS_AT - 1] != VERSION:
+        return read_record(record).envelope
+    try:
+        return _decode_envelope(memoryview(record)[_STAMPED_HEAD.size :])
+    except ValueError as error:
         raise CodecError(f"the stored record is damaged: {error}") from error
 
 

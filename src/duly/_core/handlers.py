@@ -68,6 +68,7 @@ class Handler:
         if batch is not None and not isinstance(batch, Batch):
             raise UsageError(f"handler {self.name}: batch must be a duly.Batch, not {batch!r}")
         default = BATCH_CONCURRENCY if batch else ASYNC_CONCURRENCY if self.is_async else THREAD_CONCURRENCY
+        self.has_own_concurrency = concurrency is not None
         self.concurrency = default if concurrency is None else checked_count(concurrency, "concurrency")
         self.timeout = checked_timeout(timeout, f"handler {self.name}", is_async=self.is_async)
         self._expected = _EXPECTED_OF_BATCH if batch else _EXPECTED
@@ -297,6 +298,11 @@ class TaskSet:
 
     def __repr__(self) -> str:
         return f"<tasks {', '.join(self.tasks)}>"
+
+    @property
+    def has_own_concurrency(self) -> bool:
+        """Whether any of them says how many calls may run at once."""
+        return any(task.concurrency is not None for task in self.tasks.values())
 
     @property
     def concurrency(self) -> int:

@@ -26,6 +26,8 @@ class Task(Generic[P, R]):
     the worker gives it.
     """
 
+    __name__: str
+
     def __init__(self, queue: "Queue", definition: TaskDefinition, options: SendOptions) -> None:
         functools.update_wrapper(self, definition.function)
         self.name = definition.name

@@ -64,11 +64,6 @@ class Dispatcher:
             if delivery in self._work.deliveries(item) and self._work.is_lost(item):
                 runner.cancel(item, "lost")
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no handler runs."""
-        return not self._running()
-
     async def aclose(self) -> None:
         """End slots and threads."""
         for runner in self._runners:

@@ -38,7 +38,7 @@ class Fetcher:
         self._stations = list(dispatchers)
         self._by_keys = {station.keys: station for station in self._stations}
         self._pool = pool
-        """Messages in hand over all queues, at the most; None: what each queue may have."""
+        """Handlers at once over all queues; None: what each queue may have."""
         self._on_dead = on_dead
         self._shares: Shares[Station] = Shares()
         self._isolation = Isolation()
@@ -82,20 +82,25 @@ class Fetcher:
         if suspects is None:
             return None
         candidates = [station for station in self._stations if station.ask_at <= now and station.room > 0]
-        room = self._pool_room(candidates, busy)
-        if not candidates or room <= 0:
+        if not candidates or not self._has_pool_room():
             return None
         station = self._shares.next_of(candidates)
-        limit = min(station.room, MAX_BATCH, room if self._pool is None else self._part(station, candidates, room))
-        return station, limit, suspects
+        return station, min(station.room, self._part_of_pool(station, candidates), MAX_BATCH), suspects
 
-    def _pool_room(self, candidates: Sequence[Station], busy: int) -> int:
+    def _has_pool_room(self) -> bool:
+        return self._pool is None or self._pool_room() > 0
+
+    def _pool_room(self) -> int:
+        """Count the calls of handlers that are free, or could be claimed ahead."""
+        assert self._pool is not None
+        taken = sum(-(-station.busy // station.per_slot) for station in self._stations)
+        return self._pool + max(station.pace.ahead // station.per_slot for station in self._stations) - taken
+
+    def _part_of_pool(self, station: Station, candidates: Sequence[Station]) -> int:
+        """Divide what is free in the pool by weight."""
         if self._pool is None:
             return MAX_BATCH
-        return self._pool + max((station.pace.ahead for station in candidates), default=0) - busy
-
-    def _part(self, station: Station, candidates: Sequence[Station], room: int) -> int:
-        return self._shares.part_of(station, candidates, room)
+        return self._shares.part_of(station, candidates, self._pool_room()) * station.per_slot
 
     def _note_tokens(self) -> None:
         for keys in self._waiter.tokens():
@@ -162,7 +167,7 @@ class Fetcher:
         """Wait for a token, a slot, a due time, or the order to stop."""
         now = time.monotonic()
         busy = sum(station.busy for station in self._stations)
-        is_closed = self._isolation.allows(now, busy) is None or self._pool_room(self._stations, busy) <= 0
+        is_closed = self._isolation.allows(now, busy) is None or not self._has_pool_room()
         watched = [station for station in self._stations if station.is_watched]
         for station in watched:
             if is_closed or station.room <= 0:

@@ -13,17 +13,18 @@ class Freshness:
     """Known until a point in time. The renewer's thread moves it; handlers ask before they start."""
 
     def __init__(self, until: float) -> None:
-        self._until = until
+        self.until = until
+        """Only the renewer's thread moves it."""
         self._renewed = threading.Condition()
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
     def is_given(self) -> bool:
         """Whether all that is held is known to be leased now."""
-        return time.monotonic() < self._until
+        return time.monotonic() < self.until
 
     def renew(self, until: float) -> None:
         """Note that all that is held is leased until then."""
-        self._until = until
+        self.until = until
         with self._renewed:
             self._renewed.notify_all()
             waiting, self._waiting = self._waiting, []

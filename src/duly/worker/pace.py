@@ -5,15 +5,18 @@ from typing import Final
 MOST_AHEAD: Final = 500
 """Messages claimed beyond the free slots, at the most."""
 
+_TRIPS: Final = 4
+"""Those of a claim and its settle, twice: what is finished in them could be claimed ahead, and doubles at first."""
+
 _LONGEST_TRIP: Final = 0.05
 
 
 class Pace:
     """Learns from each claim how many messages are finished while the next one is under way.
 
-    Slots would stand idle during the round trip of a claim; with twice what they finish in that time
-    waiting beside them, they do not. Slow handlers finish nothing meanwhile: nothing is claimed ahead of
-    them, so that no message waits here for a slot while another worker has one free.
+    Slots would stand idle during the round trips of claim and settle; with a few times what they finish in
+    that time waiting beside them, they do not. Slow handlers finish nothing meanwhile: nothing is claimed
+    ahead of them, so that no message waits here for a slot while another worker has one free.
     """
 
     __slots__ = ("_finished", "_looked_at", "ahead")
@@ -29,5 +32,5 @@ class Pace:
         elapsed = max(answered_at - self._looked_at, 1e-6)
         rate = (finished - self._finished) / elapsed
         trip = min(answered_at - asked_at, _LONGEST_TRIP)
-        self.ahead = min(int(2 * rate * trip), MOST_AHEAD)
+        self.ahead = min(int(_TRIPS * rate * trip), MOST_AHEAD)
         self._finished, self._looked_at = finished, answered_at

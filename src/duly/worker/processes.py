@@ -55,7 +55,6 @@ class Supervisor:
     def run(self) -> int:
         """Return the exit status: 0 every child ended in order, 1 one did not, 2 the children cannot be run."""
         with Wakeups() as wakeups:
-            self._log(logging.INFO, "supervisor.started", processes=len(self._places))
             while not self._is_over():
                 self._start_due()
                 for number in wakeups.wait(self._find_pause()):

@@ -61,6 +61,8 @@ class Renewer:
             for first in range(0, len(renewed), MAX_BATCH):
                 lost += self._extend(station, renewed[first : first + MAX_BATCH])
         except DulyError as error:  # soon again: what is left of the leases is not known
+            if self._is_stopping.is_set():
+                return began
             event(_LOG, logging.WARNING, "renewal.failed", queue=station.name, held=len(held), error=str(error))
             return time.monotonic() + min(station.lease / 3, 1.0)
         if lost:

@@ -129,7 +129,7 @@ def _row_of(station: Station, delivery: AnyDelivery, verdict: Verdict) -> tuple[
     """Turn a verdict into what the script is told. A failure becomes a retry or a death here, by the policy."""
     if verdict.verb == "retry":
         text, trace = described(verdict.error)
-        policy = station.retry_policy(delivery)
+        policy = delivery._retry_policy()
         fate, value = after_failure_at_any_rate(station.name, policy, delivery.attempt, verdict.delay)
         return fate, (delivery, value, text, trace)
     if verdict.verb == "reject":

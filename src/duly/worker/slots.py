@@ -6,14 +6,13 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, Literal
 
-from duly._core.outcome_rules import verdict_of_error
-from duly.errors import CodecError
+from duly._core.outcome_rules import Verdict, verdict_of_error
 from duly.worker.stepping import Stepped
-from duly.worker.work import LOST, RELEASE, Conclusion, Item, Work, refusal
+from duly.worker.work import LOST, RELEASE, Conclusion, Item, Work
 
 Cause = Literal["lost", "stop"]
 
-_SLICE: Final = 0.01
+_SLICE: Final = 0.001
 """Seconds after which handlers that never pause let the event loop do something else."""
 
 _WOKEN_AT_ONCE: Final = 2
@@ -89,54 +88,47 @@ class Slots:
         self._slots.append(slot)
 
     async def _serve(self, slot: Slot) -> None:
-        waiting = self._waiting
+        waiting, freshness = self._waiting, self._work.station.freshness
         while True:
-            slice_ends = time.monotonic() + _SLICE
+            now = time.monotonic()
+            slice_ends = now + _SLICE
             while waiting:
-                await self._handle(slot, waiting.popleft())
-                if time.monotonic() > slice_ends:
+                slot.item = waiting.popleft()
+                await self._handle(slot, slot.item, is_fresh=now < freshness.until)
+                now = time.monotonic()
+                if now > slice_ends:
                     await asyncio.sleep(0)
-                    slice_ends = time.monotonic() + _SLICE
+                    slice_ends = now + _SLICE
             idle = asyncio.get_running_loop().create_future()
             self._idle.append(idle)
             await idle
 
-    async def _handle(self, slot: Slot, item: Item) -> None:
+    async def _handle(self, slot: Slot, item: Item, *, is_fresh: bool) -> None:
         """Run one handler, and pass its end on. Nothing that it raises comes out of here."""
-        work, slot.item = self._work, item
+        work = self._work
+        context = work.context.copy()
+        failure: BaseException | None = None
         try:
-            if not work.station.freshness.is_given():
+            if not is_fresh:
                 await work.station.freshness.wait()
-            conclusion = work.alike(item, LOST) if work.is_lost(item) else await self._call(slot, item)
-        except BaseException as error:  # cancelled before the handler began
-            if slot.item is None:
+            call = work.begin(item)
+            if isinstance(call, Verdict):
+                conclusion = work.alike(item, call)
+            else:
+                if work.is_observed:
+                    context.run(work.started, item)
+                coroutine = call.function(*call.args, **call.kwargs)
+                conclusion = work.returned(item, await Stepped(coroutine, context, self._wake))
+        except BaseException as error:  # a handler may raise anything
+            if slot.item is None:  # closed
                 raise
-            conclusion = self._judged(slot, item, error)
+            failure, conclusion = error, self._judged(slot, item, error)
+        if work.is_observed:
+            context.run(work.ended, item, conclusion, failure)
         if slot.cause is not None:
             _forgive(slot)
         slot.item = None
         work.settle(item, conclusion)
-
-    async def _call(self, slot: Slot, item: Item) -> Conclusion:
-        work = self._work
-        try:
-            bound = work.begin(item)
-        except CodecError as error:
-            return work.alike(item, refusal(error))
-        if bound is None:
-            return work.alike(item, LOST)
-        context = work.context.copy()
-        failure: BaseException | None = None
-        try:
-            context.run(work.started, item)
-            coroutine = context.run(bound.function, *bound.args, **bound.kwargs)
-            conclusion = work.returned(item, await Stepped(coroutine, context, self._wake))
-        except BaseException as raised:  # a handler may raise anything
-            if slot.item is None:
-                raise
-            failure, conclusion = raised, self._judged(slot, item, raised)
-        context.run(work.ended, item, conclusion, failure)
-        return conclusion
 
     def _judged(self, slot: Slot, item: Item, error: BaseException) -> Conclusion:
         """Judge what came out of a handler: its own error, or that we cancelled it."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from duly._async.delivery import AsyncDelivery
 from duly._async.queue import AsyncQueue
-from duly._core import codec, patience
+from duly._core import patience
 from duly._core.handlers import Handler, TaskDefinition, TaskSet
 from duly._core.keys import QueueKeys
 from duly._core.outcome_rules import Verdict
@@ -15,7 +15,7 @@ from duly._core.replies import Claimed
 from duly._sync.delivery import Delivery
 from duly._sync.queue import Queue
 from duly.errors import CodecError
-from duly.options import QueueOptions, Retry, checked_positive_seconds
+from duly.options import QueueOptions, checked_positive_seconds
 from duly.worker.freshness import Freshness
 from duly.worker.pace import Pace
 
@@ -47,7 +47,7 @@ class Station:
             else checked_positive_seconds(self.options.max_runtime, "max_runtime")
         )
         self.is_async, self.is_mixed = _kinds(handler)
-        self.slots = handler.concurrency if most is None else min(handler.concurrency, most)
+        self.slots = _slots(handler, most)
         """Handlers at once."""
         self.per_slot = handler.batch.max if handler.batch else 1
         self.capacity = self.slots * self.per_slot
@@ -86,8 +86,10 @@ class Station:
 
     @property
     def room(self) -> int:
-        """How many more may be claimed."""
-        return self.capacity + self.pace.ahead - self.busy
+        """How many more may be claimed. What is claimed ahead is claimed in large pieces: a call each is dear."""
+        ahead = self.pace.ahead
+        room = self.capacity + ahead - self.busy
+        return room if room > ahead // 2 else 0
 
     def take(self, claimed: Claimed) -> list[AnyDelivery]:
         """Hold what a claim took."""
@@ -124,16 +126,12 @@ class Station:
         limit = self.options.crash_limit
         return limit >= 2 and delivery.crashes >= limit - 1
 
-    def retry_policy(self, delivery: AnyDelivery) -> Retry:
-        """Find the policy for a message: its own, its task's, or the queue's."""
-        try:
-            own = delivery._opened().envelope.retry
-        except CodecError:  # a record that this version cannot read
-            own = None
-        if own is not None:
-            return codec.unpacked_retry(own)
-        task = self._task_of(delivery)
-        return (task and task.retry) or self.options.retry
+
+def _slots(handler: Handler | TaskSet, most: int | None) -> int:
+    """Tell how many handlers run at once: what was said of this queue, within what was said of the worker."""
+    if most is None:
+        return handler.concurrency
+    return min(handler.concurrency, most) if handler.has_own_concurrency or handler.batch else most
 
 
 def _kinds(handler: Handler | TaskSet) -> tuple[bool, bool]:

@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from queue import Empty, SimpleQueue
 from typing import Final, Literal
 
-from duly._core.outcome_rules import verdict_of_error
-from duly.errors import CodecError
-from duly.worker.work import LOST, RELEASE, Conclusion, Item, Work, refusal
+from duly._core.outcome_rules import Verdict, verdict_of_error
+from duly.worker.work import RELEASE, Conclusion, Item, Work
 
 _STOP: Final = None
 
@@ -98,22 +97,20 @@ class Threads:
     def _handle(self, item: Item) -> Conclusion:
         """Run one handler. Nothing that it raises comes out of here."""
         work = self._work
-        if not work.station.freshness.is_given():
-            work.station.freshness.wait_in_thread()
-        if work.is_lost(item):
-            return work.alike(item, LOST)
-        try:
-            bound = work.begin(item)
-        except CodecError as error:
-            return work.alike(item, refusal(error))
-        if bound is None:
-            return work.alike(item, LOST)
         context = work.context.copy()
         failure: BaseException | None = None
         try:
-            context.run(work.started, item)
-            conclusion = work.returned(item, context.run(bound.function, *bound.args, **bound.kwargs))
-        except BaseException as raised:  # noqa: BLE001 - a handler may raise anything
-            failure, conclusion = raised, work.alike(item, verdict_of_error(raised))
-        context.run(work.ended, item, conclusion, failure)
+            if not work.station.freshness.is_given():
+                work.station.freshness.wait_in_thread()
+            call = work.begin(item)
+            if isinstance(call, Verdict):
+                conclusion = work.alike(item, call)
+            else:
+                if work.is_observed:
+                    context.run(work.started, item)
+                conclusion = work.returned(item, context.run(call.function, *call.args, **call.kwargs))
+        except BaseException as error:  # noqa: BLE001 - a handler may raise anything
+            failure, conclusion = error, work.alike(item, verdict_of_error(error))
+        if work.is_observed:
+            context.run(work.ended, item, conclusion, failure)
         return conclusion

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from duly._core import codec, signatures
 from duly._core.handlers import Bound, Handler, TaskSet, UnknownTask
 from duly._core.hooks import Hooks
 from duly._core.outcome_rules import Verdict, verdict_of_return, verdicts_of_batch
@@ -31,7 +32,7 @@ Conclusion = Verdict | list[Verdict]
 
 
 class Group:
-    """Messages for one call of a batch handler. `refusals` has the verdicts of those that did not decode."""
+    """Messages for one call of a batch handler. `refusals` has the verdicts of those that it does not see."""
 
     __slots__ = ("deliveries", "refusals")
 
@@ -52,7 +53,8 @@ class Work:
         """What context variables are when a handler begins."""
         self._hooks = hooks
         self._settler = settler
-        self._is_hooked = bool(hooks.before or hooks.after or hooks.on_error)
+        self.is_observed = station.max_runtime is not None or bool(hooks.before or hooks.after or hooks.on_error)
+        """Whether `started` and `ended` have anything to do."""
 
     def deliveries(self, item: Any) -> Sequence[AnyDelivery]:
         """Tell which messages an item has."""
@@ -63,8 +65,16 @@ class Work:
         lost: bool = item.lost
         return lost
 
-    def begin(self, item: Any) -> Bound | None:
-        """Decode, and say what to call. None: nothing is left to call a handler with. Raises CodecError."""
+    def begin(self, item: Any) -> Bound | Verdict:
+        """Say what to call, or the verdict where no call is needed: it was lost, or does not decode."""
+        if item.lost:
+            return LOST
+        try:
+            return self._call_for(item, codec.read_envelope(item._record))
+        except CodecError as error:
+            return refusal(error)
+
+    def _call_for(self, delivery: AnyDelivery, envelope: codec.Envelope) -> Bound:
         raise NotImplementedError
 
     def alike(self, item: Any, verdict: Verdict) -> Conclusion:  # noqa: ARG002
@@ -90,8 +100,6 @@ class Work:
 
     def ended(self, item: Any, conclusion: Any, error: BaseException | None) -> None:
         """Run the hooks after a handler. Their errors are logged: the message has its verdict."""
-        if not self._is_hooked:
-            return
         verdicts = conclusion if isinstance(conclusion, list) else [conclusion]
         for delivery, verdict in zip(self.deliveries(item), verdicts, strict=True):
             if error is not None:
@@ -103,7 +111,8 @@ class Work:
             try:
                 hook(*args)
             except Exception as error:  # noqa: BLE001
-                event(_LOG, logging.ERROR, "hook.failed", hook=hook.__name__, queue=self.station.name, exc_info=error)
+                name = signatures.name_of(hook)
+                event(_LOG, logging.ERROR, "hook.failed", hook=name, queue=self.station.name, exc_info=error)
 
 
 class HandlerWork(Work):
@@ -114,10 +123,8 @@ class HandlerWork(Work):
         self._bind = handler.bind
         self._timed = _timed(handler.function, handler.timeout)
 
-    def begin(self, item: Any) -> Bound | None:
-        """Decode to the annotated type."""
-        envelope = item._opened().envelope
-        bound = self._bind(envelope.content, envelope.body, item)
+    def _call_for(self, delivery: AnyDelivery, envelope: codec.Envelope) -> Bound:
+        bound = self._bind(envelope.content, envelope.body, delivery)
         return bound if self._timed is None else bound._replace(function=self._timed)
 
 
@@ -129,11 +136,10 @@ class TaskWork(Work):
         self._tasks = tasks
         self._timed = {name: _timed(task.function, task.timeout) for name, task in tasks.tasks.items()}
 
-    def begin(self, item: Any) -> Bound | None:
-        """Find the task and decode its arguments."""
-        envelope = item._opened().envelope
+    def _call_for(self, delivery: AnyDelivery, envelope: codec.Envelope) -> Bound:
         task, call = self._tasks.find(envelope.content, envelope.body)
-        bound = task.bind(call, item)
+        delivery._task_retry = task.retry
+        bound = task.bind(call, delivery)
         timed = self._timed[task.name]
         return bound if timed is None else bound._replace(function=timed)
 
@@ -155,20 +161,23 @@ class BatchWork(Work):
         """Whether all of it was taken over by others."""
         return all(delivery.lost for delivery in item.deliveries)
 
-    def begin(self, item: Any) -> Bound | None:
-        """Decode each; the handler does not see those that do not decode."""
+    def begin(self, item: Any) -> Bound | Verdict:
+        """Decode each; the handler does not see those that do not decode, nor those that were lost."""
         bodies, kept = [], []
         for position, delivery in enumerate(item.deliveries):
+            if delivery.lost:
+                item.refusals[position] = LOST
+                continue
             try:
-                envelope = delivery._opened().envelope
+                envelope = codec.read_envelope(delivery._record)
                 bodies.append(self._handler.decode_one(envelope.content, envelope.body))
                 kept.append(delivery)
             except CodecError as error:
                 item.refusals[position] = refusal(error)
-        return Bound(self._function, self._handler.arguments(bodies, kept), {}) if kept else None
+        return Bound(self._function, self._handler.arguments(bodies, kept), {}) if kept else LOST
 
     def alike(self, item: Any, verdict: Verdict) -> Conclusion:
-        """Judge all alike, but for those that did not decode."""
+        """Judge all alike, but for those that the handler did not see."""
         return [refused or verdict for refused in item.refusals]
 
     def returned(self, item: Any, value: Any) -> Conclusion:

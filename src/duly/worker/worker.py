@@ -1,9 +1,10 @@
 """The worker: puts its parts together, starts them, and stops them in order."""
 
 import asyncio
+import contextlib
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -87,9 +88,15 @@ class Worker:
         self._fetcher = Fetcher(self._dispatchers, self._pool(), self._obituaries.announce)
         self._janitor = Janitor(self._stations, self._own.namespace, self._concurrency())
         self._renewer = Renewer(self._stations, self._threaded._link.run, self._on_lost_in_thread)
-        await _run_hooks(hooks.on_start)
+        try:
+            await _run_hooks(hooks.on_start)
+        except BaseException:
+            await self._close_apps()
+            raise
         self._renewer.start()
-        self._begin(self._settler.run(), self._fetcher.run(), self._janitor.run())
+        self._begin(self._settler.run())
+        self._begin(self._janitor.run())
+        self._fetching = self._begin(self._fetcher.run())
         queues = ",".join(station.name for station in self._stations)
         event(_LOG, logging.INFO, "worker.started", queues=queues, id=self._own._link.consumer, pid=os.getpid())
 
@@ -110,11 +117,11 @@ class Worker:
     def _concurrency(self) -> int:
         return self._pool() or sum(station.slots for station in self._stations)
 
-    def _begin(self, *parts: Any) -> None:
-        for part in parts:
-            task = self._loop.create_task(part)
-            task.add_done_callback(self._on_part_ended)
-            self._parts.append(task)
+    def _begin(self, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(part)
+        task.add_done_callback(self._on_part_ended)
+        self._parts.append(task)
+        return task
 
     # While it runs
 
@@ -127,7 +134,8 @@ class Worker:
         self.stop()
 
     def _on_lost_in_thread(self, station: Station, lost: Sequence[AnyDelivery]) -> None:
-        self._loop.call_soon_threadsafe(self._on_lost, station, lost)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._on_lost, station, lost)
 
     def _on_lost(self, station: Station, lost: Sequence[AnyDelivery]) -> None:
         for delivery in lost:
@@ -157,14 +165,15 @@ class Worker:
         return sum(station.busy for station in self._stations)
 
     async def _until_done(self, seconds: float) -> bool:
-        """Wait until nothing is in hand. False: time is up, or there was a second signal."""
-        end = self._loop.time() + seconds
-        fetching = self._parts[1]
-        fetching.add_done_callback(lambda _: self._progress.set())
-        while self._busy() or not fetching.done():
-            if self._is_hurried or self._loop.time() >= end:
+        """Wait until nothing is in hand or to come. False: time is up, or there was a second signal."""
+        now = self._loop.time()
+        end, last_claim_ends = now + seconds, now + min(seconds, _LAST_WORDS)
+        self._fetching.add_done_callback(lambda _: self._progress.set())
+        while self._busy() or not self._fetching.done():
+            until = end if self._busy() else last_claim_ends  # a server that is away is not waited for
+            if self._is_hurried or self._loop.time() >= until:
                 return False
-            await self._next_progress(end)
+            await self._next_progress(until)
         return True
 
     async def _next_progress(self, end: float) -> None:
@@ -194,13 +203,21 @@ class Worker:
                 await self._fetcher.aclose()
                 await self._janitor.depart()
         except (TimeoutError, DulyError) as error:
+            self.was_cut_off = self.was_cut_off or any(station.held for station in self._stations)
             event(_LOG, logging.WARNING, "worker.left_in_silence", error=str(error) or "the server does not answer")
         for part in self._parts:
             part.cancel()
         for dispatcher in self._dispatchers.values():
             await dispatcher.aclose()
         await self._obituaries.told(_LAST_WORDS)
-        await _run_hooks(self._definitions.hooks.on_stop)
+        for hook in self._definitions.hooks.on_stop:
+            try:
+                await _run_hooks([hook])
+            except Exception as error:  # noqa: BLE001
+                event(_LOG, logging.ERROR, "hook.failed", hook=signatures.name_of(hook), exc_info=error)
+        await self._close_apps()
+
+    async def _close_apps(self) -> None:
         await self._own.aclose()
         self._threaded.close()
 

@@ -1,0 +1,297 @@
+"""`duly worker`, as a user runs it: what it serves, what it says, how it ends, and that nothing stays."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+import duly
+from tests.conftest import StartedServer
+
+DEADLINE = 30.0
+
+MODULE = """
+import os, time
+from pathlib import Path
+import duly
+
+app = duly.Duly(os.environ["URL"])
+queue = app.queue(os.environ["QUEUE"], lease=5)
+idle = duly.Duly("memory://")
+
+def note(text):
+    with open("noted", "a") as file:
+        file.write(f"{text}\\n")
+
+@queue.handler(concurrency=4)
+def handle(body):
+    if body == "long":
+        note(f"long {os.getpid()}")
+        while not Path("finish").exists():
+            time.sleep(0.01)
+    note(body)
+"""
+
+
+class Command:
+    """One run of `duly worker` in a directory of its own."""
+
+    def __init__(self, place: Path, url: str, queue: str, *options: str) -> None:
+        self.place = place
+        self._log = place / "log"
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "duly", "worker", *options],
+                cwd=place,
+                stdin=subprocess.DEVNULL,
+                stderr=log,
+                stdout=log,
+                env={**os.environ, "URL": url, "QUEUE": queue, "PYTHONDONTWRITEBYTECODE": "1"},
+            )
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    @property
+    def noted(self) -> list[str]:
+        """What the handlers wrote down."""
+        with suppress(FileNotFoundError):
+            return (self.place / "noted").read_text().split("\n")[:-1]
+        return []
+
+    def wait_log(self, text: str, count: int = 1) -> None:
+        self.wait_until(lambda: self.log.count(text) >= count, f"{text} was logged {count} times")
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + DEADLINE
+        while not condition():
+            assert time.monotonic() < deadline, f"waited {DEADLINE} s until {what}:\n{self.log}\n{self.noted}"
+            time.sleep(0.01)
+
+    def wait_gone(self) -> None:
+        self.wait_until(lambda: self.pids() == [], "all processes are gone")
+
+    def pids(self) -> list[int]:
+        """Find the processes that work in the directory."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError):
+                if entry.name.isdigit() and (entry / "cwd").readlink() == self.place:
+                    found.append(int(entry.name))
+        return found
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(timeout=DEADLINE)
+
+
+@contextmanager
+def running(place: Path, url: str, queue: str, *options: str) -> Iterator[Command]:
+    (place / "shop").mkdir(exist_ok=True)
+    (place / "shop" / "jobs.py").write_text(MODULE)
+    command = Command(place, url, queue, *options)
+    try:
+        yield command
+    finally:
+        command.process.kill()
+        command.process.wait()
+        for pid in command.pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def run(place: Path, *options: str) -> tuple[int, str]:
+    with running(place, "memory://", "orders", *options) as command:
+        return command.process.wait(timeout=DEADLINE), command.log
+
+
+def change(file: Path, text: str) -> None:
+    """Change a file in one step: written in place it may be seen empty, and then again."""
+    draft = file.with_suffix(".draft")
+    draft.write_text(text)
+    draft.replace(file)
+
+
+@pytest.fixture
+def url(server: StartedServer) -> str:
+    return server("valkey").url
+
+
+@pytest.fixture
+def queue(url: str, queue_name: str) -> Iterator["duly.Queue"]:
+    with duly.Duly(url) as app:
+        yield app.queue(queue_name)
+
+
+def test_help_has_an_example_and_every_option(tmp_path: Path) -> None:
+    status, shown = run(tmp_path, "--help")
+
+    assert status == 0
+    assert "duly worker shop.jobs:app --processes 4" in shown
+    for option in ("processes", "concurrency", "queues", "grace", "reload", "log-level", "log-format"):
+        assert f"--{option}" in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["shop.missing:app"], "no module named 'shop.missing'"),
+        (["shop.jobs:nothing"], "Apps found there: shop.jobs:app, shop.jobs:idle"),
+        (["shop.jobs:note"], "needs arguments"),
+        (["shop/jobs.py"], "write the module with dots: shop.jobs:app"),
+        (["shop.jobs:idle"], "define a handler"),
+        (["shop.jobs:app", "--queues", "nope"], "no handler for queue nope"),
+        (["shop.jobs:app", "--queues", "a:0"], "the weight of queue 'a' must be from 1 to 1000"),
+        (["shop.jobs:app", "--queues", "a,a"], "named twice"),
+        (["shop.jobs:app", "--grace", "-1"], "grace must be"),
+        (["shop.jobs:app", "--grace", "nan"], "grace must be"),
+        (["shop.jobs:app", "--concurrency", "0"], "concurrency must be"),
+        (["shop.jobs:app", "--processes", "0"], "--processes must be from 1"),
+        (["shop.jobs:app", "--log-level", "loud"], "log level must be one of"),
+        (["shop.jobs:app", "--log-format", "xml"], "log format must be one of"),
+    ],
+)
+def test_misuse_is_told(tmp_path: Path, options: list[str], words: str) -> None:
+    status, shown = run(tmp_path, *options)
+
+    assert (status, words in shown, "Traceback" in shown) == (2, True, False), shown
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["shop.missing:app"], "no module named 'shop.missing'"),
+        (["shop.jobs:app", "--queues", "nope"], "no handler for queue nope"),
+        (["shop.jobs:idle"], "define a handler"),
+    ],
+)
+def test_misuse_of_children_is_told_by_the_parent(tmp_path: Path, options: list[str], words: str) -> None:
+    status, shown = run(tmp_path, *options, "--processes", "2")
+
+    assert (status, words in shown, "Traceback" in shown) == (2, True, False), shown
+    assert shown.count("process.started") == 2
+
+
+def test_what_the_module_raises_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("import duly\nvalue = 1 / 0\n")
+
+    status, shown = run(tmp_path, "broken:app")
+
+    assert status == 2
+    assert "ZeroDivisionError: division by zero" in shown
+    assert "value = 1 / 0" in shown
+
+
+@pytest.mark.fault
+@pytest.mark.slow
+class TestServing:
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    def test_one_process_works_and_stops_in_order(
+        self, tmp_path: Path, url: str, queue: "duly.Queue", number: signal.Signals
+    ) -> None:
+        with running(tmp_path, url, queue.name, "shop.jobs:app", "--queues", queue.name) as command:
+            command.wait_log("worker.started")
+            assert command.pids() == [command.process.pid]
+            queue.send_many([str(each) for each in range(50)])
+            command.wait_until(lambda: len(command.noted) == 50, "all are handled")
+
+            assert command.stop(number) == 0
+            assert sorted(map(int, command.noted)) == list(range(50))
+            assert f"worker.serving target=shop.jobs:app queues={queue.name}:1" in command.log
+
+    def test_a_running_handler_may_finish(self, tmp_path: Path, url: str, queue: "duly.Queue") -> None:
+        with running(tmp_path, url, queue.name, "shop.jobs:app", "--processes", "1") as command:
+            queue.send("long")
+            command.wait_until(lambda: len(command.noted) == 1, "the handler runs")
+            command.process.send_signal(signal.SIGTERM)
+            command.wait_log("worker.stopping")
+            (tmp_path / "finish").touch()
+
+            assert command.process.wait(timeout=DEADLINE) == 0
+            assert command.noted[1:] == ["long"]
+            assert queue.stats().acked == 1
+
+    @pytest.mark.parametrize("processes", [[], ["--processes", "2"]])
+    def test_a_second_signal_ends_it_at_once(
+        self, tmp_path: Path, url: str, queue: "duly.Queue", processes: list[str]
+    ) -> None:
+        with running(tmp_path, url, queue.name, "shop.jobs:app", "--grace", "600", *processes) as command:
+            queue.send("long")
+            command.wait_until(lambda: len(command.noted) == 1, "the handler runs")
+            command.process.send_signal(signal.SIGTERM)
+            command.wait_log("worker.stopping")
+
+            assert command.stop() == 1
+            command.wait_gone()
+            assert queue.stats().ready == 1
+
+    def test_a_process_that_is_killed_is_replaced_and_its_message_is_not_lost(
+        self, tmp_path: Path, url: str, queue: "duly.Queue"
+    ) -> None:
+        with running(tmp_path, url, queue.name, "shop.jobs:app", "--processes", "2") as command:
+            command.wait_log("worker.started", 2)
+            queue.send("long")
+            command.wait_until(lambda: len(command.noted) == 1, "the handler runs")
+            os.kill(int(command.noted[0].split()[1]), signal.SIGKILL)
+            (tmp_path / "finish").touch()
+            command.wait_log("worker.started", 3)
+            command.wait_until(lambda: "long" in command.noted, "the message is delivered again")
+
+            assert command.stop() == 0
+            assert "signal=SIGKILL" in command.log
+
+    def test_children_finish_and_leave_when_the_parent_is_killed(
+        self, tmp_path: Path, url: str, queue: "duly.Queue"
+    ) -> None:
+        with running(tmp_path, url, queue.name, "shop.jobs:app", "--processes", "2") as command:
+            queue.send("long")
+            command.wait_until(lambda: len(command.noted) == 1, "the handler runs")
+            command.process.kill()
+            command.wait_log("worker.stopping", 2)
+            (tmp_path / "finish").touch()
+
+            command.wait_gone()
+            assert command.noted[1:] == ["long"]
+            assert queue.stats().acked == 1
+
+    def test_a_stop_while_the_module_is_imported(self, tmp_path: Path, url: str, queue: "duly.Queue") -> None:
+        (tmp_path / "slow.py").write_text("import time\nopen('importing', 'w').close()\ntime.sleep(600)\n")
+        with running(tmp_path, url, queue.name, "slow:app", "--processes", "1") as command:
+            command.wait_until((tmp_path / "importing").exists, "the import is under way")
+
+            assert command.stop() == 0
+            assert command.pids() == []
+
+    def test_reload_serves_the_new_code(self, tmp_path: Path, url: str, queue: "duly.Queue") -> None:
+        with running(tmp_path, url, queue.name, "shop.jobs:app", "--reload") as command:
+            command.wait_log("worker.started")
+            change(tmp_path / "shop" / "jobs.py", "this is no Python")
+            command.wait_log("SyntaxError")
+            command.wait_log("upon the next change")
+            change(tmp_path / "shop" / "jobs.py", MODULE.replace("note(body)", "note('new ' + body)"))
+            command.wait_log("worker.started", 2)
+            queue.send("x")
+            command.wait_until(lambda: command.noted != [], "the message is handled")
+
+            assert command.noted == ["new x"]
+            assert "reload.file_changed path=shop/jobs.py" in command.log
+            assert command.stop(signal.SIGINT) == 0
+
+    def test_json_lines_of_parent_and_children(self, tmp_path: Path, url: str, queue: "duly.Queue") -> None:
+        options = ["shop.jobs:app", "--processes", "2", "--log-format", "json"]
+        with running(tmp_path, url, queue.name, *options) as command:
+            command.wait_log("worker.started", 2)
+
+            assert command.stop() == 0
+            events = [json.loads(line)["event"] for line in command.log.splitlines()]
+            assert (events[0], events[-1]) == ("worker.serving", "supervisor.stopped")
+            assert events.count("worker.stopped") == 2

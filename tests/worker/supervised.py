@@ -1,0 +1,175 @@
+"""A supervisor in a process of its own, with children that behave as a test wants. Nothing outlives the test."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+DEADLINE = 30.0
+
+PARENT = """
+import sys
+from pathlib import Path
+from duly.worker import logs
+from duly.worker.processes import Supervisor
+from duly.worker.reload import Reloader
+logs.configure("json", "info")
+kind, processes, grace, margin, *command = sys.argv[1:]
+if kind == "reload":
+    sys.exit(Reloader(command, int(processes), float(grace)).run())
+sys.exit(Supervisor(command, int(processes), float(grace), float(margin)).run())
+"""
+
+CHILD = '''
+"""The nth start behaves as the nth of the comma-separated manners; from the last one on, as that."""
+import os, signal, subprocess, sys, time
+from pathlib import Path
+
+place, manners, grace = Path(sys.argv[1]), sys.argv[2].split(","), float(sys.argv[3])
+
+def say(*words):
+    with (place / "said").open("a") as file:
+        file.write(" ".join(map(str, words)) + "\\n")
+
+def count_starts():
+    for number in range(1000):
+        try:
+            os.close(os.open(place / f"start-{number}", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            continue
+        return number
+
+def listen(*functions):
+    """Call the first function at the first signal, and so on."""
+    left = list(functions)
+    def hear(number, frame):
+        say("heard", signal.Signals(number).name, os.getpid())
+        left.pop(0)()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, hear)
+
+number = count_starts()
+manner = manners[min(number, len(manners) - 1)]
+status = 0
+if manner in ("crash", "misuse"):
+    os._exit({"crash": 1, "misuse": 2}[manner])
+if manner == "slow":  # to start; it says so, so that a signal can be sent now
+    say("starting", os.getpid())
+    time.sleep(0.5)
+listen(lambda: os._exit(0))
+if manner == "failing":
+    listen(lambda: os._exit(1))
+if manner == "busy":
+    listen(lambda: None, lambda: os._exit(1))
+if manner == "stubborn":
+    listen(*[lambda: None] * 1000)
+    grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", str(place)])
+    say("grandchild", grandchild.pid)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
+from duly.worker import lifeline
+lifeline.follow_parent(grace)
+say("ready", os.getpid())
+while True:
+    time.sleep(600)
+'''
+
+
+class Supervised:
+    """A running supervisor, and what it and its children have told so far."""
+
+    def __init__(self, place: Path, command: list[str]) -> None:
+        self._place = place
+        with (place / "log").open("wb") as log:
+            self.process = subprocess.Popen(command, cwd=place, stderr=log, stdin=subprocess.DEVNULL)
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What the parent has logged: the fields, with the event's name."""
+        lines = (self._place / "log").read_text().split("\n")[:-1]
+        found = [json.loads(line) for line in lines if line.startswith("{")]
+        return [{"event": each["event"], **each["fields"]} for each in found]
+
+    def named(self, event: str) -> list[dict[str, Any]]:
+        return [each for each in self.events if each["event"] == event]
+
+    @property
+    def said(self) -> list[str]:
+        """What the children have said, a line each."""
+        with suppress(FileNotFoundError):
+            return (self._place / "said").read_text().split("\n")[:-1]
+        return []
+
+    def pids(self, word: str = "ready") -> list[int]:
+        return [int(line.split()[-1]) for line in self.said if line.startswith(word)]
+
+    def wait_ready(self, count: int) -> list[int]:
+        """Wait until so many children have ever been ready, and return their pids."""
+        wait_until(lambda: len(self.pids()) >= count, f"{count} children are ready", self.describe)
+        return self.pids()
+
+    def wait_event(self, name: str, count: int = 1) -> list[dict[str, Any]]:
+        wait_until(lambda: len(self.named(name)) >= count, f"{count} events {name}", self.describe)
+        return self.named(name)
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait_status(self) -> int:
+        """Wait for the parent's end and return its exit status."""
+        return self.process.wait(timeout=DEADLINE)
+
+    def wait_gone(self, *pids: int) -> None:
+        wait_until(lambda: not any(map(is_running, pids)), f"processes {pids} are gone", self.describe)
+
+    def describe(self) -> str:
+        return "\n".join([(self._place / "log").read_text(), *self.said])
+
+    def started(self) -> list[int]:
+        return [each["pid"] for each in self.named("process.started")]
+
+
+def is_running(pid: int) -> bool:
+    """Tell whether a process runs; one that has ended but is not collected yet does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def wait_until(condition: Callable[[], bool], what: str, describe: Callable[[], str] = str) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {DEADLINE} s until {what}:\n{describe()}"
+        time.sleep(0.01)
+
+
+@contextmanager
+def supervised(
+    place: Path, manners: str, processes: int = 1, *, kind: str = "plain", grace: float = 20.0, margin: float = 10.0
+) -> Iterator[Supervised]:
+    """Run a supervisor whose children have these manners, and end whatever is left of it."""
+    (place / "child-script").write_text(CHILD)
+    child = [sys.executable, str(place / "child-script"), str(place), manners, str(grace)]
+    parent = [sys.executable, "-c", PARENT, kind, str(processes), str(grace), str(margin), *child]
+    running = Supervised(place, parent)
+    try:
+        yield running
+    finally:
+        running.process.kill()
+        running.process.wait()
+        for pid in {*running.started(), *running.pids(), *running.pids("grandchild")}:
+            end_if_ours(pid, place)
+
+
+def end_if_ours(pid: int, place: Path) -> None:
+    with suppress(OSError):
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+        if str(place) in command:
+            os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,211 @@
+"""Workers that are killed: nothing is lost, each lease that ran out is counted, and only poison dies of it."""
+
+import itertools
+import random
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import duly
+from tests.conftest import StartedServer
+from tests.fault.recorded import assert_accounts, assert_drained
+from tests.worker.rig import WorkerProcess, holder_pids, module_of, read_notes, wait_until
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow]
+
+KILLS: Final = 25
+"""For each kind of handler."""
+WORKERS: Final = 3
+BACKLOG: Final = 200
+
+HANDLERS: Final = {
+    "async": """
+        @orders.handler(concurrency=10)
+        async def on_order(body, d):
+            note("begin", id=d.id, crashes=d.crashes, failures=d.failures, fence=d.fence)
+            await asyncio.sleep(body)
+    """,
+    "def": """
+        @orders.handler(concurrency=10)
+        def on_order(body, d):
+            note("begin", id=d.id, crashes=d.crashes, failures=d.failures, fence=d.fence)
+            time.sleep(body)
+    """,
+}
+
+
+@contextmanager
+def seeded() -> Iterator[random.Random]:
+    """Give chance, and print how to have the same again."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")  # noqa: T201 - shown when the test fails
+    yield random.Random(seed)
+
+
+def by_id(begins: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Sort the beginnings of handlers by message, in the order of their deliveries."""
+    found = defaultdict(list)
+    for begin in sorted(begins, key=lambda begin: begin["fence"]):
+        found[begin["id"]].append(begin)
+    return found
+
+
+@pytest.mark.parametrize("manner", HANDLERS)
+def test_kills_at_random_moments_lose_nothing(
+    manner: str, server: StartedServer, tmp_path: Path, queue_name: str
+) -> None:
+    url = server("valkey").url
+    source = module_of(queue_name, "lease=3, crash_limit=1000", HANDLERS[manner])
+    with seeded() as chance, duly.Duly(url) as app, ExitStack() as stack:
+        queue = app.queue(queue_name)
+
+        def start() -> WorkerProcess:
+            return stack.enter_context(WorkerProcess(url, tmp_path, source))
+
+        sent: list[str] = []
+        workers, killed = [start() for _ in range(WORKERS)], list[WorkerProcess]()
+        for _ in range(KILLS):
+            missing = BACKLOG - queue.stats().ready
+            sent += queue.send_many([chance.uniform(0, 0.1) for _ in range(missing)])
+            victim = workers.pop(chance.randrange(WORKERS)).wait_for_start()
+            time.sleep(chance.uniform(0, 0.2))
+            victim.kill9()
+            killed.append(victim)
+            workers.append(start())
+        wait_until(lambda: queue.stats().live == 0)
+        assert [worker.wait_for_start().stop() for worker in workers] == [0] * WORKERS
+
+        begins = by_id(workers[0].notes("begin"))
+        final = {id_: those[-1] for id_, those in begins.items()}
+        stats = queue.stats()
+        assert_drained(queue, sent=len(sent), acked=len(sent), retried=0, released=0, buried=0)
+        assert set(final) == set(sent)
+        # Each lease ended in an ack or was counted, once, at the message that it was of.
+        assert stats.crashed > KILLS
+        assert stats.delivered == stats.acked + stats.crashed
+        assert sum(last["crashes"] for last in final.values()) == stats.crashed
+        assert all(last["failures"] == 0 for last in final.values())
+        # Whoever lost a lease had been killed.
+        dead = {victim.pid for victim in killed}
+        assert {pid for worker in (*killed, *workers) for pid in holder_pids(worker.log())} <= dead
+        assert {begin["pid"] for those in begins.values() for begin in those[:-1]} <= dead
+        assert all(len(those) - 1 <= those[-1]["crashes"] <= KILLS for those in begins.values())
+
+
+# --- Poison ------------------------------------------------------------------------------------------------
+
+MESSAGES: Final = 20
+POISONED: Final = {
+    "async": """
+        async def on_order(body, d):
+            note("begin", id=d.id, crashes=d.crashes, fence=d.fence)
+            await asyncio.sleep(0.02)
+            if body == "poison":
+                os.kill(os.getpid(), signal.SIGKILL)
+            await asyncio.sleep(0.05)
+    """,
+    "def": """
+        def on_order(body, d):
+            note("begin", id=d.id, crashes=d.crashes, fence=d.fence)
+            time.sleep(0.02)
+            if body == "poison":
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(0.05)
+    """,
+}
+
+Start = Callable[[], WorkerProcess]
+
+
+def run_again_and_again(start: Start, is_over: Callable[[], bool]) -> int:
+    """Start a worker anew each time it dies; when all is done, stop it. Give the number of deaths."""
+    for deaths in itertools.count():
+        with start() as worker:
+            wait_until(lambda: is_over() or worker.process.poll() is not None)
+            if worker.process.poll() is None:
+                assert worker.wait_for_start().stop() == 0, worker.log()
+                return deaths
+            assert worker.process.returncode == -9, worker.log()
+    raise AssertionError
+
+
+def poison(
+    server: StartedServer,
+    directory: Path,
+    queue_name: str,
+    manner: str,
+    *arguments: str,
+    concurrency: int,
+    crash_limit: int = 2,
+    places: Sequence[int] = (7,),
+) -> int:
+    """Run twenty messages, of which those at `places` kill their process. Give the number of deaths of workers.
+
+    Who is dead in the end is checked here.
+    """
+    url = server("valkey").url
+    source = f"@orders.handler(concurrency={concurrency})" + POISONED[manner].replace("\n        ", "\n")
+    module = module_of(queue_name, f"lease=1, crash_limit={crash_limit}", source)
+    with duly.Duly(url) as app:
+        queue = app.queue(queue_name)
+        ids = queue.send_many(["poison" if n in places else "food" for n in range(MESSAGES)])
+        poisons = {ids[n] for n in places}
+        deaths = run_again_and_again(
+            lambda: WorkerProcess(url, directory, module, *arguments), lambda: queue.stats().live == 0
+        )
+        letters = queue.list("dead")
+        stats = assert_accounts(queue, sent=MESSAGES, acked=MESSAGES - len(places), dead=len(places), leased=0)
+    assert {(each.id, each.reason, each.crashes) for each in letters} == {(i, "poison", crash_limit) for i in poisons}
+    begins = by_id(read_notes(directory / "notes.jsonl", "begin"))
+    innocent = [those[-1]["crashes"] for id_, those in begins.items() if id_ not in poisons]
+    assert len(innocent) == MESSAGES - len(places)
+    assert max(innocent) < crash_limit
+    assert sum(innocent) + crash_limit * len(places) == stats.crashed
+    return deaths
+
+
+@pytest.mark.parametrize("concurrency", [1, 5, 20, 100])
+@pytest.mark.parametrize("manner", POISONED)
+def test_of_twenty_only_the_poison_dies(
+    manner: str, concurrency: int, server: StartedServer, tmp_path: Path, queue_name: str
+) -> None:
+    deaths = poison(server, tmp_path, queue_name, manner, concurrency=concurrency)
+
+    assert deaths == 2
+
+
+@pytest.mark.parametrize(("manner", "concurrency"), [("async", 100), ("def", 5), ("async", 1), ("def", 20)])
+def test_of_twenty_only_the_poison_dies_in_a_supervised_worker(
+    manner: str, concurrency: int, server: StartedServer, tmp_path: Path, queue_name: str
+) -> None:
+    deaths = poison(server, tmp_path, queue_name, manner, "--processes", "1", concurrency=concurrency)
+
+    assert deaths == 0  # the parent never dies
+
+
+def test_of_twenty_only_the_poison_dies_in_two_processes(
+    server: StartedServer, tmp_path: Path, queue_name: str
+) -> None:
+    deaths = poison(server, tmp_path, queue_name, "async", "--processes", "2", concurrency=10, crash_limit=3)
+
+    assert deaths == 0
+
+
+@pytest.mark.parametrize("manner", POISONED)
+def test_a_crash_limit_of_three(manner: str, server: StartedServer, tmp_path: Path, queue_name: str) -> None:
+    deaths = poison(server, tmp_path, queue_name, manner, concurrency=20, crash_limit=3)
+
+    assert deaths == 3
+
+
+@pytest.mark.parametrize("crash_limit", [2, 3])
+@pytest.mark.parametrize("manner", POISONED)
+def test_two_poisons(manner: str, crash_limit: int, server: StartedServer, tmp_path: Path, queue_name: str) -> None:
+    deaths = poison(server, tmp_path, queue_name, manner, concurrency=10, crash_limit=crash_limit, places=(3, 5))
+
+    assert crash_limit < deaths <= 2 * crash_limit  # each died of its own last crash
