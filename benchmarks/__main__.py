@@ -1,60 +1,109 @@
-"""Run the benchmarks: `python -m benchmarks [name ...]`. Prints a table and keeps the results as JSON."""
+"""Run the benchmarks: `python -m benchmarks [suite or question ...]`. Prints a table and keeps the results as JSON."""
 
+import argparse
 import importlib
 import json
 import platform
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
-from benchmarks.rig import Result, running_rig
+from benchmarks.peers import environments
+from benchmarks.peers.catalog import PEERS, USUAL
+from benchmarks.rig import Result, Rig, running_rig
 
-QUESTIONS = (
-    "server_cost",
-    "send_and_receive",
-    "single_send",
-    "concurrent_sends",
-    "memory_per_message",
-    "claim_growth",
-)
+SUITES: Final = {
+    "engine": (
+        "server_cost",
+        "send_and_receive",
+        "single_send",
+        "concurrent_sends",
+        "memory_per_message",
+        "claim_growth",
+    ),
+    "worker": (
+        "worker_drain",
+        "worker_latency",
+        "worker_delays",
+        "worker_recovery",
+        "worker_idle",
+    ),
+}
 RESULTS = Path(__file__).parent / "results"
 
 
 def show(result: Result) -> None:
     """Print one line."""
     sign = ">=" if result.higher_is_better else "<="
-    verdict = "ok  " if result.holds else "MISS"
+    verdict = "    " if result.bar is None else "ok  " if result.holds else "MISS"
+    bar = "" if result.bar is None else f"(bar {sign} {result.bar:,g})"
     beside = "  ".join(f"{name}: {value:,.6g}" for name, value in result.beside.items())
-    figure = f"{result.value:,.2f}" if result.value < 100 else f"{result.value:,.0f}"
-    print(
-        f"{verdict} {result.question:50} {figure:>10} {result.unit:11} (bar {sign} {result.bar:,g})  {beside}",
-        flush=True,
-    )
+    figure = f"{result.value:,.2f}" if abs(result.value) < 100 else f"{result.value:,.0f}"
+    print(f"{verdict} {result.question:50} {figure:>10} {result.unit:11} {bar:16} {beside}", flush=True)
 
 
-def main(names: list[str]) -> int:
-    """Measure, print, keep; the exit status says whether all bars were cleared."""
+def run(suite: str, questions: Sequence[str], wanted: argparse.Namespace) -> bool:
+    """Measure, print, keep; say whether all bars were cleared."""
     results: list[Result] = []
+    versions = prepared(wanted.peers) if suite == "worker" else {}
     with running_rig() as rig:
+        rig.peers, rig.rounds = tuple(versions), wanted.rounds
         version, before = rig.version(), rig.calibration()
         print(f"{version}, Python {platform.python_version()}, calibration {before}", flush=True)
-        for name in names or QUESTIONS:
-            for result in importlib.import_module(f"benchmarks.{name}").measure(rig):
+        for question in questions:
+            for result in importlib.import_module(f"benchmarks.{question}").measure(rig):
                 results.append(result)
                 show(result)
         after = rig.calibration()
     print(f"calibration at the end {after}")
-    RESULTS.mkdir(exist_ok=True)
     kept = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "server": version,
         "python": platform.python_version(),
         "calibration": {"before": before, "after": after},
+        **({"peers": versions} if versions else {}),
         "results": [result.as_json() for result in results],
     }
-    if not names:
-        (RESULTS / "engine.json").write_text(json.dumps(kept, indent=1) + "\n")
-    return 0 if all(result.holds for result in results) else 1
+    if set(questions) == set(SUITES[suite]) and wanted.rounds >= Rig.rounds:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / f"{suite}.json").write_text(json.dumps(kept, indent=1) + "\n")
+    return all(result.holds for result in results)
+
+
+def prepared(peers: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Install peers where needed, and return the versions of those that can be measured."""
+    versions = {}
+    for peer in peers:
+        try:
+            versions[peer] = environments.prepare(peer)
+            print(f"{peer}: {', '.join(' '.join(pair) for pair in versions[peer].items())}", flush=True)
+        except environments.NotInstalled as error:
+            print(f"without {error}", flush=True)
+    return versions
+
+
+def main(args: Sequence[str]) -> int:
+    """Run what is asked for; the exit status says whether all bars were cleared."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Duly. Default: both suites.")
+    known = [*SUITES, *(question for questions in SUITES.values() for question in questions)]
+    parser.add_argument("names", nargs="*", metavar="suite or question", help=f"of {', '.join(known)}")
+    parser.add_argument(
+        "--peers", default=",".join(USUAL), help=f"beside the worker: none, all, or of {','.join(PEERS)}"
+    )
+    parser.add_argument("--rounds", type=int, default=Rig.rounds, help="of the worker's questions; fewer are not kept")
+    wanted = parser.parse_args(args)
+    wanted.peers = {"all": list(PEERS), "none": []}.get(wanted.peers, wanted.peers.split(","))
+    if unknown := {*wanted.names} - {*known} | {*wanted.peers} - {*PEERS}:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    is_cleared = True
+    for suite, all_of_it in SUITES.items():
+        whole = not wanted.names or suite in wanted.names
+        questions = [question for question in all_of_it if whole or question in wanted.names]
+        if questions:
+            is_cleared = run(suite, questions, wanted) and is_cleared
+    return 0 if is_cleared else 1
 
 
 if __name__ == "__main__":

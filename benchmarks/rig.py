@@ -5,7 +5,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -26,7 +26,8 @@ class Result:
     question: str
     value: float
     unit: str
-    bar: float
+    bar: float | None
+    """None: nothing is asked of it."""
     higher_is_better: bool
     samples: list[float] = field(default_factory=list)
     beside: dict[str, float] = field(default_factory=dict)
@@ -34,6 +35,8 @@ class Result:
     @property
     def holds(self) -> bool:
         """Whether the bar is cleared."""
+        if self.bar is None:
+            return True
         return self.value >= self.bar if self.higher_is_better else self.value <= self.bar
 
     def as_json(self) -> dict[str, Any]:
@@ -43,6 +46,11 @@ class Result:
 
 class Rig:
     """A server of our own on a loopback port, with a redis-py client and a Duly app."""
+
+    peers: tuple[str, ...] = ()
+    """Who is measured beside Duly, where workers are."""
+    rounds: int = 4
+    """How often the sides are measured in turn, where workers are."""
 
     def __init__(self, url: str, pid: int) -> None:
         self.raw = redis.Redis.from_url(url, protocol=2)
@@ -132,6 +140,12 @@ def seconds(work: Callable[[], object]) -> float:
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
+
+
+def percentile(values: Iterable[float], part: float) -> float:
+    """Tell below which value such a part of them is."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * part))]
 
 
 median = statistics.median

@@ -111,6 +111,34 @@ def test_10_000_messages_past_their_ttl_go_in_steps(queue: Queue, clock: ServerC
     assert queue.dump().stats["expired"] == 10_000
 
 
+def test_10_000_messages_past_their_ttl_are_tidied_away_in_steps(queue: Queue, clock: ServerClock) -> None:
+    _send_many(queue, 10_000, ttl=5)
+    clock.freeze(NOW + 60 * SECOND)
+    steps, is_more = 0, True
+    while is_more:
+        with sane_time():
+            is_more = queue.tidy()
+        steps += 1
+    assert steps == 101  # the last one finds nothing
+    assert _stored(queue) == 0
+
+
+def test_a_claim_past_5_000_suspects_takes_no_longer_than_any_other(queue: Queue, clock: ServerClock) -> None:
+    queue = Queue(queue.wire, queue.keys.name, crash_limit=2)
+    _send_many(queue, 5000)
+    for _ in range(5):
+        queue.claim(limit=1000, lease=10)
+    clock.freeze(NOW + 60 * SECOND)
+    while queue.claim(limit=1000, suspects="none").reclaimed:
+        pass
+    queue.send("free", priority=1)
+    with sane_time():
+        claimed = queue.claim(limit=1000, suspects="none")
+    assert (claimed.ids, claimed.passed_over) == ([b"free"], True)
+    with sane_time():
+        assert queue.claim(limit=1000, suspects="alone").ids == [b"m000000"]
+
+
 def test_a_live_message_behind_thousands_that_expired_is_found(queue: Queue, clock: ServerClock) -> None:
     _send_many(queue, 3000, ttl=5)
     queue.send("live")

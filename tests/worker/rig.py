@@ -102,6 +102,11 @@ class WorkerProcess:
     def log(self) -> str:
         return self.log_path.read_text(errors="replace")
 
+    def cpu_seconds(self) -> float:
+        """Tell how much time of a processor it has used, its threads included."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def wait_for_start(self) -> Self:
         wait_until(lambda: "worker.started" in self.log() or self.process.poll() is not None)
         assert self.process.poll() is None, self.log()

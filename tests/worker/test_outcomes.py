@@ -64,6 +64,9 @@ def delay_of(message: Message) -> float:
 
 
 class Falsy:
+    def __repr__(self) -> str:
+        return "Falsy()"
+
     def __bool__(self) -> bool:
         return False
 
@@ -673,7 +676,8 @@ BODIES: list[tuple[Any, Any, Any]] = [
     (int | None, None, None),
     (int | str, "x", "x"),
     (Order | None, {"number": 2}, Order(2)),
-    (str | bytes, b"raw", b"raw"),
+    (Order | bytes, b"raw", b"raw"),
+    (bytes | None, None, None),
     (None, {"a": [1, None]}, {"a": [1, None]}),
     (None, None, None),
     (None, "", ""),
@@ -900,10 +904,13 @@ async def _uses_failing_task_group() -> str:
     async def fail() -> None:
         raise LookupError("child")
 
-    with pytest.raises(ExceptionGroup):
+    async def all_of_them() -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(fail())
             await asyncio.Event().wait()
+
+    with pytest.raises(ExceptionGroup):
+        await all_of_them()
     return "failing task group"
 
 
@@ -1128,8 +1135,7 @@ async def test_higher_priorities_come_first(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("is_told", ["handler", "worker"])
-async def test_one_worker_with_one_handler_keeps_the_order_of_sends(bench: Bench, concurrency: dict[str, int]) -> None:
-    """Whether the handler or the worker is told so."""
+async def test_one_worker_with_one_handler_keeps_the_order_of_sends(bench: Bench, is_told: str) -> None:
     handled: list[Any] = []
     bench.define(lambda body, d: handled.append(body), concurrency=1 if is_told == "handler" else 16)
     await bench.queue.send_many(range(100))

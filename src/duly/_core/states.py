@@ -16,7 +16,7 @@ Verb = Literal[
     "send", "claim", "ack", "retry", "defer", "recycle", "reject", "release", "crash",
     "extend", "cancel", "reschedule", "redrive", "expire", "drop", "purge", "trim", "wait",
 ]  # fmt: skip
-"""What moves a message. `crash`, `expire`, `drop` and `trim` are done by claims and sends on the way;
+"""What moves a message. `crash`, `expire`, `drop` and `trim` are done by claims and sends on the way, and by tidy;
 `wait` is time passing: no script, the due time comes."""
 
 _WAITING: Final = ("ready", "delayed")

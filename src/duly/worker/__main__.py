@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from duly.errors import UsageError
+from duly.errors import DulyError, UsageError
 from duly.worker import lifeline, logs, run
 from duly.worker.assignment import Assignment
 from duly.worker.loading import load_app
@@ -24,9 +24,9 @@ def main(text: str) -> int:
 def _try_to_serve(text: str) -> int:
     try:
         return 0 if _serve(Assignment.from_json(text)) else 1
-    except UsageError as error:
+    except DulyError as error:
         print(f"duly: {error}", file=sys.stderr)  # noqa: T201 - what the command `duly` does, too
-        return 2
+        return 2 if isinstance(error, UsageError) else 1
 
 
 def _serve(assignment: Assignment) -> bool:
@@ -34,7 +34,7 @@ def _serve(assignment: Assignment) -> bool:
     app = load_app(assignment.target)
     app.on_start(lifeline.note_running)
     logs.configure(assignment.log_format, assignment.log_level)  # after the import, which may set up its own
-    return run(app, assignment.options)
+    return run(app, assignment.options, is_supervised=True)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 MISUSE: Final = 2
 """The exit status of a child that would fail the same way again."""
 
+_SERVING: Final = 10.0
+"""Seconds after which a child that lives is taken for one that serves."""
+
 _LOG: Final = logging.getLogger("duly.worker")
 
 
@@ -138,7 +141,8 @@ class Supervisor:
             self._log(logging.WARNING, "process.ended", **said, **self._plan_restart(place, child.lived))
 
     def _is_hopeless(self, status: int) -> bool:
-        return status == MISUSE
+        """Whether another child would end the same way. Not while others serve: the code was changed under them."""
+        return status == MISUSE and not any(child.lived >= _SERVING for child in self._children())
 
     def _kill_overdue(self) -> None:
         for child in self._children():

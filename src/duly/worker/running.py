@@ -9,15 +9,15 @@ from duly.worker.options import WorkerOptions
 from duly.worker.worker import Worker
 
 
-def run(app: Duly | AsyncDuly, options: WorkerOptions | None = None) -> bool:
+def run(app: Duly | AsyncDuly, options: WorkerOptions | None = None, *, is_supervised: bool = False) -> bool:
     """Work until told to stop. True: nothing was cut off."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(arun(app, options))
+        return runner.run(arun(app, options, is_supervised=is_supervised))
 
 
-async def arun(app: Duly | AsyncDuly, options: WorkerOptions | None = None) -> bool:
+async def arun(app: Duly | AsyncDuly, options: WorkerOptions | None = None, *, is_supervised: bool = False) -> bool:
     """Work in the running event loop until told to stop. True: nothing was cut off."""
-    return await Worker(app, options).run()
+    return await Worker(app, options, is_supervised=is_supervised).run()
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -29,6 +29,10 @@ from duly.worker.station import AnyDelivery, Station
 
 _LOG: Final = logging.getLogger("duly.worker")
 
+_ECHO: Final = 1.0
+"""Seconds in which a child takes a second signal for the first: a service manager that signals the whole group has
+told the parent, too, and the parent hands it on."""
+
 _UNWINDING: Final = 1.0
 """Seconds that cancelled handlers have to end."""
 _LAST_WORDS: Final = 2.0
@@ -41,13 +45,17 @@ class Worker:
     `await worker.run()` in a program that does nothing else; `async with Worker(app):` beside a web server.
     """
 
-    def __init__(self, app: Duly | AsyncDuly, options: WorkerOptions | None = None) -> None:
+    def __init__(
+        self, app: Duly | AsyncDuly, options: WorkerOptions | None = None, *, is_supervised: bool = False
+    ) -> None:
         self._app = app
+        self._echo = _ECHO if is_supervised else 0.0
         self._options = options or WorkerOptions()
         self._definitions: Definitions = app._definitions
         self._chosen = _chosen(self._definitions, self._options)
         self._is_stopping = asyncio.Event()
         self._is_hurried = False
+        self._signalled_at = 0.0
         self._progress = asyncio.Event()
         self._parts: list[asyncio.Task[None]] = []
         self.was_cut_off = False
@@ -130,6 +138,9 @@ class Worker:
         self._progress.set()
 
     def _on_signal(self, name: str) -> None:
+        if self._is_stopping.is_set() and self._loop.time() - self._signalled_at < self._echo:
+            return
+        self._signalled_at = self._loop.time()
         event(_LOG, logging.INFO, "worker.signal", signal=name, at_once=self._is_stopping.is_set())
         self.stop()
 

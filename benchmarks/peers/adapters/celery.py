@@ -1,0 +1,41 @@
+"""celery with late acks and threads. A worker holds delayed messages in its memory; a dead one's come after an hour."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from celery import Celery
+
+from benchmarks.peers.adapters import BaseAdapter
+
+
+class Adapter(BaseAdapter):
+    def build(self) -> None:
+        note = self.note
+        self.app = Celery("contest", broker=self.url)
+        self.app.conf.update(
+            task_acks_late=True,
+            task_reject_on_worker_lost=True,
+            task_ignore_result=True,
+            worker_prefetch_multiplier=self.options["prefetch"],
+            worker_send_task_events=False,
+            worker_enable_remote_control=False,
+            worker_hijack_root_logger=False,
+            broker_connection_retry_on_startup=True,
+        )
+
+        @self.app.task(name="handle")
+        def handle(text: str) -> None:
+            note(text)
+
+        self.task = handle
+
+    def send(self, text: str) -> Any:
+        return self.task.delay(text)
+
+    def send_at(self, text: str, due: float) -> Any:
+        return self.task.apply_async((text,), eta=datetime.fromtimestamp(due, UTC))
+
+    def work(self) -> None:
+        quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "CRITICAL"]
+        threads = str(self.options["threads"])
+        self.app.worker_main(["worker", "--pool", "threads", "--concurrency", threads, "-O", "fair", *quiet])

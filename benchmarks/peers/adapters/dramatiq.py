@@ -1,0 +1,36 @@
+"""dramatiq: threads, and a message at a time to each."""
+
+import os
+import threading
+import time
+from typing import Any
+
+from benchmarks.peers.adapters import BaseAdapter
+
+
+class Adapter(BaseAdapter):
+    def build(self) -> None:
+        os.environ["dramatiq_queue_prefetch"] = str(self.options["prefetch"])  # noqa: SIM112 - read when it is imported
+        import dramatiq
+        from dramatiq.brokers.redis import RedisBroker
+
+        note = self.note
+        self.broker = RedisBroker(url=self.url)
+
+        @dramatiq.actor(broker=self.broker, queue_name="contest", actor_name="handle")
+        def handle(text: str) -> None:
+            note(text)
+
+        self.actor = handle
+
+    def send(self, text: str) -> Any:
+        return self.actor.send(text)
+
+    def send_at(self, text: str, due: float) -> Any:
+        return self.actor.send_with_options(args=(text,), delay=max(0, round((due - time.time()) * 1000)))
+
+    def work(self) -> None:
+        from dramatiq.worker import Worker
+
+        Worker(self.broker, worker_threads=self.options["threads"]).start()
+        threading.Event().wait()

@@ -1,0 +1,60 @@
+"""Duly, under the rules of all. Options: `handler` async, sync or slow; `lease`; `queues`; `journal`."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+import duly
+from benchmarks.peers.adapters import BaseAdapter
+from benchmarks.peers.recorder import Journal
+
+QUEUE: Final = "contest"
+HANDLING: Final = 0.005
+"""Seconds that a slow handler takes."""
+
+
+class Adapter(BaseAdapter):
+    def build(self) -> None:
+        self.app = duly.Duly(self.url)
+        self.queue = self.app.queue(QUEUE, lease=self.options.get("lease", 30.0))
+        kind = self.options.get("handler", "async")
+        handlers = {"async": self._define_async, "sync": self._define_sync, "slow": self._define_slow}
+        handlers[kind](self.queue)
+        for number in range(1, self.options.get("queues", 1)):
+            handlers[kind](self.app.queue(f"{QUEUE}-{number}"))
+        self.producer: Any = self.queue if kind == "sync" else self.queue.aio
+
+    def _define_async(self, queue: duly.Queue) -> None:
+        note = self.note
+
+        @queue.handler
+        async def handle(text: str) -> None:
+            note(text)
+
+    def _define_sync(self, queue: duly.Queue) -> None:
+        note = self.note
+
+        @queue.handler
+        def handle(text: str) -> None:
+            note(text)
+
+    def _define_slow(self, queue: duly.Queue) -> None:
+        journal = Journal(self.options["journal"])
+
+        @queue.handler(concurrency=100)
+        async def handle(text: str) -> None:
+            journal.note("start", text)
+            await asyncio.sleep(HANDLING)
+            journal.note("end", text)
+
+    def send(self, text: str) -> Any:
+        return self.producer.send(text)
+
+    def send_many(self, texts: Sequence[str]) -> Any:
+        return self.producer.send_many(texts)
+
+    def send_at(self, text: str, due: float) -> Any:
+        return self.producer.send(text, at=due)
+
+    def work(self) -> None:
+        self.app.run()

@@ -1,0 +1,42 @@
+"""saq. At least once with retries above 1 only; it knows whole seconds, so that a message may come early."""
+
+import asyncio
+from typing import Any
+
+import redis.asyncio
+from saq import Worker
+from saq.queue.redis import RedisQueue
+
+from benchmarks.peers.adapters import BaseAdapter
+
+
+class Adapter(BaseAdapter):
+    def build(self) -> None:
+        note = self.note
+
+        async def handle(_context: Any, *, text: str) -> None:
+            note(text)
+
+        self.function = handle
+
+    def _queue(self) -> RedisQueue:
+        # A connection for each job that waits, more than redis-py's pool has by default.
+        client = redis.asyncio.from_url(self.url, max_connections=1000)
+        return RedisQueue(client, max_concurrent_ops=100)
+
+    async def open(self) -> None:
+        self.queue = self._queue()
+        await self.queue.connect()
+
+    def send(self, text: str) -> Any:
+        return self.queue.enqueue("handle", text=text, ttl=-1, retries=3)
+
+    def send_at(self, text: str, due: float) -> Any:
+        return self.queue.enqueue("handle", text=text, ttl=-1, retries=3, scheduled=int(due))
+
+    def work(self) -> None:
+        asyncio.run(self._work())
+
+    async def _work(self) -> None:
+        functions = [("handle", self.function)]
+        await Worker(self._queue(), functions=functions, concurrency=self.options["concurrency"]).start()

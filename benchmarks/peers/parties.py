@@ -1,0 +1,176 @@
+"""Those who take part in a contest, and their processes. Used by the questions about workers."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.peers.catalog import PEERS
+from benchmarks.peers.environments import python_of
+from benchmarks.peers.recorder import WARM_UP
+
+_ROOT: Final = Path(__file__).parents[2]
+WARM_UPS: Final = 20
+
+
+class PartyFailed(Exception):
+    """A process of a party ended too early, or did not end. The message has its last words."""
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A handler has started."""
+
+    moment: float
+    number: int
+    stamp: float
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a worker saw."""
+
+    hits: list[Hit]
+    cpu_us: float | None
+    """Processor time of the worker's process a message."""
+
+    def rate(self) -> float:
+        """Messages a second, from the start of the first handler to the start of the last."""
+        moments = [hit.moment for hit in self.hits]
+        return (len(moments) - 1) / (max(moments) - min(moments))
+
+
+@dataclass(frozen=True)
+class Party:
+    """Duly or a peer, with its settings, against one server."""
+
+    name: str
+    url: str
+    messages: int
+    adapter: str = "duly"
+    python: str = sys.executable
+    has_delays: bool = True
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def fill(self, messages: int) -> float:
+        """Send messages, and return how long it took."""
+        with self._process(role="fill", messages=messages) as process:
+            return float(process.result(120)["seconds"])
+
+    @contextmanager
+    def working(self, **job: Any) -> Iterator["Process"]:
+        """Run a worker."""
+        with self._process(role="work", **job) as process:
+            yield process
+
+    def drain(self, messages: int) -> Record:
+        """Have a worker handle what was sent before."""
+        with self.working(messages=messages) as worker:
+            record = worker.record(120)
+            time.sleep(0.3)  # for the last acks
+        return record
+
+    def trickle(self, messages: int, gap: float) -> Record:
+        """Send one message after another to an idle worker."""
+        return self._beside_worker("trickle", "monotonic", messages, 30 + messages * (gap + 0.6), gap=gap)
+
+    def delayed(self, messages: int, *, due_in: float, spread: float) -> Record:
+        """Send messages that fall due while a worker waits."""
+        return self._beside_worker("delay", "wall", messages, 60 + due_in + spread, due_in=due_in, spread=spread)
+
+    def _beside_worker(self, role: str, clock: str, messages: int, timeout: float, **job: Any) -> Record:
+        with self.working(messages=messages, warm_ups=WARM_UPS, clock=clock) as worker:
+            common = {"messages": messages, "warm_ups": WARM_UPS, "clock": clock, "seen": f"{worker.out}.seen"}
+            with self._process(role=role, **common, **job) as producer:
+                producer.result(timeout)
+                return worker.record(timeout)
+
+    @contextmanager
+    def _process(self, **job: Any) -> Iterator["Process"]:
+        with tempfile.TemporaryDirectory() as directory:
+            whole = {
+                "adapter": self.adapter, "url": self.url, "options": dict(self.options), "out": f"{directory}/out",
+                "clock": "monotonic", "messages": 0, "warm_ups": 0, **job,
+            }  # fmt: skip
+            process = Process(self, whole, Path(directory))
+            try:
+                yield process
+            finally:
+                process.kill()
+
+
+class Process:
+    """One process of a party, in a session of its own."""
+
+    def __init__(self, party: Party, job: dict[str, Any], directory: Path) -> None:
+        self.out = Path(job["out"])
+        self._name = f"{party.name}, {job['role']}"
+        self._messages = job["messages"]
+        self._log = directory / "log"
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [party.python, "-W", "ignore", "-m", "benchmarks.peers.party", json.dumps(job)],
+                cwd=_ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+
+    def record(self, timeout: float) -> Record:
+        """Wait for what a worker saw: each message that is expected, and once."""
+        found = self.result(timeout)
+        hits = [Hit(*row) for row in found["hits"] if row[1] < WARM_UP]
+        missing = self._messages - len({hit.number for hit in hits})
+        if missing or len(hits) != self._messages:
+            raise PartyFailed(f"{self._name}: {missing} of {self._messages} did not come, {len(hits)} handlers started")
+        return Record(hits, found["cpu_us"])
+
+    def result(self, timeout: float) -> dict[str, Any]:
+        """Wait for what the process writes."""
+        deadline = time.monotonic() + timeout
+        while not self.out.exists():
+            ended = self._process.poll()
+            if ended is not None and not self.out.exists():
+                raise PartyFailed(f"{self._name}: ended with status {ended}: {self._last_words()}")
+            if time.monotonic() > deadline:
+                raise PartyFailed(f"{self._name}: not done after {timeout:.0f} s: {self._last_words()}")
+            time.sleep(0.01)
+        found: dict[str, Any] = json.loads(self.out.read_text())
+        return found
+
+    def kill(self) -> None:
+        """End it, and whatever it has started, at once."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def cpu(self) -> float:
+        """Seconds of processor time that all threads of the process have used."""
+        tasks = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
+        return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+
+    def _last_words(self) -> str:
+        return self._log.read_text(errors="replace").strip()[-1500:] or "without a word"
+
+
+def duly_party(url: str, handler: str = "async", *, messages: int = 100_000, **options: Any) -> Party:
+    """Name Duly with one kind of handler."""
+    return Party(f"duly {handler}", url, messages, options={"handler": handler, **options})
+
+
+def peer_party(name: str, url: str) -> Party:
+    """Name a peer."""
+    peer = PEERS[name]
+    return Party(name, url, peer.messages, name, python_of(name), peer.has_delays, peer.options)

@@ -1,0 +1,184 @@
+"""A handler may raise anything: the worker lives, others are not disturbed, and the message goes by its policy."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import duly
+from tests.conftest import StartedServer
+from tests.fault.recorded import assert_accounts
+from tests.worker.rig import WorkerProcess, ids_of, module_of, wait_until
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow]
+
+OPTIONS: Final = "lease=20, retry=duly.Retry(attempts=2, first=0.01)"
+LOOPS: Final = {"asyncio": 'sys.modules["uvloop"] = None\n', "uvloop": ""}
+"""Which event loop the worker uses; the first line keeps it from finding uvloop."""
+
+RAISERS: Final = """
+class Unspeakable(Exception):
+    def __str__(self):
+        raise ValueError("this has no text")
+
+class Silent(Exception):
+    def __str__(self):
+        raise SystemExit(3)
+
+class Odd(Exception):
+    def __str__(self):
+        return 5
+
+class Base(BaseException):
+    pass
+
+def recurse():
+    return recurse()
+
+def raised(error):
+    raise error
+
+ERRORS = {
+    "Exception": lambda: raised(Exception("plain")),
+    "SystemExit": lambda: sys.exit(0),
+    "KeyboardInterrupt": lambda: raised(KeyboardInterrupt()),
+    "CancelledError": lambda: raised(asyncio.CancelledError("mine")),
+    "RecursionError": recurse,
+    "MemoryError": lambda: raised(MemoryError()),
+    "GeneratorExit": lambda: raised(GeneratorExit()),
+    "StopIteration": lambda: next(iter(())),
+    "StopAsyncIteration": lambda: raised(StopAsyncIteration()),
+    "ExceptionGroup": lambda: raised(ExceptionGroup("two", [ValueError(1), TypeError(2)])),
+    "BaseExceptionGroup": lambda: raised(BaseExceptionGroup("one", [KeyboardInterrupt()])),
+    "Unspeakable": lambda: raised(Unspeakable()),
+    "Silent": lambda: raised(Silent()),
+    "Odd": lambda: raised(Odd()),
+    "Base": lambda: raised(Base("no Exception")),
+    "UnicodeError": lambda: raised(UnicodeError("lone \\udcff\\ud800 surrogates")),
+    "OSError": lambda: raised(OSError("\\0" + "long " * 10_000)),
+    "LeaseLost": lambda: raised(duly.LeaseLost("not really")),
+    "Unavailable": lambda: raised(duly.Unavailable("another server")),
+}
+"""
+NAMES: Final = (
+    "Exception", "SystemExit", "KeyboardInterrupt", "CancelledError", "RecursionError", "MemoryError",
+    "GeneratorExit", "StopIteration", "StopAsyncIteration", "ExceptionGroup", "BaseExceptionGroup", "Unspeakable",
+    "Silent", "Odd", "Base", "UnicodeError", "OSError", "LeaseLost", "Unavailable",
+)  # fmt: skip
+
+HANDLERS: Final = {
+    "async": """
+@orders.handler(concurrency=4)
+async def on_order(body, d):
+    note("begin", id=d.id, attempt=d.attempt)
+    if body in ERRORS:
+        ERRORS[body]()
+""",
+    "async, later": """
+@orders.handler(concurrency=4)
+async def on_order(body, d):
+    note("begin", id=d.id, attempt=d.attempt)
+    await asyncio.sleep(0.01)
+    if body in ERRORS:
+        ERRORS[body]()
+""",
+    "async, timed": """
+@orders.handler(concurrency=4, timeout=30)
+async def on_order(body, d):
+    note("begin", id=d.id, attempt=d.attempt)
+    await asyncio.sleep(0.01)
+    if body in ERRORS:
+        ERRORS[body]()
+""",
+    "def": """
+@orders.handler(concurrency=4)
+def on_order(body, d):
+    note("begin", id=d.id, attempt=d.attempt)
+    if body in ERRORS:
+        ERRORS[body]()
+""",
+}
+CASES: Final = [(manner, loop) for manner in HANDLERS for loop in LOOPS if manner != "def" or loop == "uvloop"]
+
+
+@pytest.mark.parametrize(("manner", "loop"), CASES)
+def test_whatever_is_raised_is_retried_by_policy_and_then_dead(
+    manner: str, loop: str, server: StartedServer, tmp_path: Path, queue_name: str
+) -> None:
+    url = server("valkey").url
+    source = LOOPS[loop] + module_of(queue_name, OPTIONS, RAISERS + HANDLERS[manner])
+    with duly.Duly(url) as app, WorkerProcess(url, tmp_path, source) as worker:
+        queue = app.queue(queue_name)
+        bodies = [body for name in NAMES for body in (name, "fine")]
+        ids = dict(zip(queue.send_many(bodies), bodies, strict=True))
+        wait_until(lambda: queue.stats().live == 0 or worker.process.poll() is not None)
+        last = queue.send("last")
+        wait_until(lambda: queue.stats().live == 0 or worker.process.poll() is not None)
+
+        assert worker.stop() == 0, worker.log()
+        assert "worker.broken" not in worker.log()
+        letters = {ids[each.id]: each for each in queue.list("dead", limit=100)}
+        assert set(letters) == set(NAMES)
+        for name, letter in letters.items():
+            assert (letter.reason, letter.failures, letter.crashes) == ("failed 2 times", 2, 0)
+            assert [error.attempt for error in letter.errors] == [1, 2]
+            # A coroutine that raises StopIteration raises RuntimeError, says Python.
+            expected = "RuntimeError" if name == "StopIteration" and manner != "def" else name
+            assert all(error.error.startswith(expected) for error in letter.errors), letter.errors
+        begins = Counter(ids_of(worker.notes("begin")))
+        assert begins == {**{id_: 1 if body == "fine" else 2 for id_, body in ids.items()}, last: 1}
+        assert_accounts(queue, sent=len(ids) + 1, acked=len(NAMES) + 1, dead=len(NAMES), crashed=0, released=0)
+
+
+# --- Cancellations of a handler's own making ---------------------------------------------------------------
+
+CANCELLING: Final = {
+    "and waits": ("asyncio.current_task().cancel()\n        await asyncio.sleep(60)", "dead"),
+    "and returns": ("asyncio.current_task().cancel()", "acked"),
+    "twice and returns": ("asyncio.current_task().cancel(); asyncio.current_task().cancel()", "acked"),
+    "and waits it out": (
+        "asyncio.current_task().cancel()\n"
+        "        try:\n            await asyncio.sleep(60)\n        except asyncio.CancelledError:\n            pass",
+        "acked",
+    ),
+    "and fails": ("asyncio.current_task().cancel()\n        raise ValueError", "dead"),
+    "later": ("asyncio.get_running_loop().call_later(0.1, asyncio.current_task().cancel)", "acked"),
+}
+"""What a handler does to its own task, and what becomes of its message."""
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("how", CANCELLING)
+def test_a_handler_that_cancels_itself_harms_nobody_else(
+    how: str, loop: str, server: StartedServer, tmp_path: Path, queue_name: str
+) -> None:
+    url = server("valkey").url
+    what, fate = CANCELLING[how]
+    handler = f"""
+@orders.handler(concurrency=2)
+async def on_order(body, d):
+    note("begin", id=d.id, attempt=d.attempt)
+    if body == "cancel":
+        {what}
+    else:
+        await asyncio.sleep(0.01)
+"""
+    source = LOOPS[loop] + module_of(queue_name, OPTIONS, handler)
+    with duly.Duly(url) as app, WorkerProcess(url, tmp_path, source) as worker:
+        queue = app.queue(queue_name)
+        first = queue.send_many(["cancel", "fine", "fine", "cancel", "fine"])
+        wait_until(lambda: queue.stats().live == 0 or worker.process.poll() is not None)
+        if how == "later":
+            wait_until(lambda: False, timeout=0.3) if False else None
+        again = queue.send_many(["fine"] * 10)
+        wait_until(lambda: queue.stats().live == 0 or worker.process.poll() is not None)
+
+        assert worker.stop() == 0, worker.log()
+        assert "worker.broken" not in worker.log()
+        cancelling = {first[0], first[3]}
+        tries = Counter(ids_of(worker.notes("begin")))
+        assert {id_: tries[id_] for id_ in (*first, *again) if id_ not in cancelling} == {
+            id_: 1 for id_ in (*first, *again) if id_ not in cancelling
+        }
+        assert_accounts(queue, sent=15, acked=15 if fate == "acked" else 13, dead=0 if fate == "acked" else 2, crashed=0)

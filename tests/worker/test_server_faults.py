@@ -1,0 +1,453 @@
+"""The server restarts, hangs, refuses or fills up under a worker: it goes on by itself, loses nothing, spins never."""
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final, Self
+
+import pytest
+import redis
+
+import duly
+from tests.binaries import Kind
+from tests.conftest import need
+from tests.servers import LOOPBACK, Server
+from tests.worker.rig import WorkerProcess, wait_until
+
+pytestmark = pytest.mark.fault
+
+ALWAYS: Final = {"appendonly": "yes", "appendfsync": "always"}
+
+ENDURING: Final = 120.0
+"""Seconds that the producer of a test goes on trying: longer than any outage here."""
+
+MOST_CONNECTS: Final = 30.0
+"""Connections a second that a worker may try to make while its server is away."""
+MOST_CPU: Final = 0.3
+
+JOBS: Final = """
+app = duly.Duly(os.environ["DULY_URL"], patience={patience})
+orders = app.queue("orders", lease={lease}, crash_limit=10)
+
+
+@orders.handler(concurrency=20)
+async def on_order(seconds, d):
+    await asyncio.sleep(seconds)
+    note("done", id=d.id, attempt=d.attempt)
+"""
+
+ONLY_TOKENS: Final = """
+from duly._core import patience
+
+patience._LONGEST_PERIOD = 3600.0  # the worker does not look by itself: what does not wake it is never found
+"""
+
+
+def jobs(*, lease: float = 60, patience: float = 20) -> str:
+    return JOBS.format(lease=lease, patience=patience)
+
+
+@pytest.fixture
+def own_server() -> Iterator[Server]:
+    """Give a server to ill-treat. It loses nothing itself."""
+    need("valkey")
+    with Server("valkey", ALWAYS) as server:
+        yield server
+
+
+@contextmanager
+def client_of(server: Server) -> Iterator[Any]:
+    with redis.Redis.from_url(server.url) as client:
+        yield client
+
+
+def refusals(client: Any, *codes: str) -> int:
+    """Count the errors that the server has answered with."""
+    stats = client.info("errorstats")
+    return sum(stats.get(f"errorstat_{code}", {"count": 0})["count"] for code in codes)
+
+
+class Load:
+    """A producer and a worker under load, until `end`; then all that was sent must be through."""
+
+    def __init__(self, server: Server, worker: WorkerProcess) -> None:
+        self._app = duly.Duly(server.url, patience=ENDURING)
+        self.queue = self._app.queue("orders")
+        self._worker = worker
+        self._sent: list[str] = []
+        self._sending = threading.Lock()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._produce, daemon=True)
+        self._thread.start()
+
+    def done(self) -> int:
+        return len(self._worker.notes("done"))
+
+    def wait_for_more(self, count: int = 40) -> None:
+        """Wait until so many messages more are handled: work goes on."""
+        goal = self.done() + count
+        wait_until(lambda: self.done() >= goal or self._worker.process.poll() is not None, every=0.1)
+        assert self._worker.process.poll() is None, self._worker.log()
+
+    def send(self, *seconds: float) -> None:
+        with self._sending:
+            self._sent += self.queue.send_many(seconds)
+
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """Send nothing meanwhile, so that only the worker talks to the server. It has work in hand."""
+        self.send(*[0.05] * 400)
+        self.wait_for_more(20)
+        with self._sending:
+            yield
+
+    def end(self, *, is_once: bool = True) -> None:
+        """Let all that was sent through, and check it. `is_once`: each was delivered and handled once."""
+        self._is_over.set()
+        self._thread.join()
+        sent = len(self._sent)
+        try:
+            wait_until(lambda: self.queue.stats().acked >= sent, every=0.1)
+        except AssertionError:
+            raise AssertionError(f"{sent} were sent: {self.queue.stats()}\n{self._worker.log()}") from None
+        audit = self.queue.audit()
+        assert audit.ok, audit
+        stats = audit.stats
+        assert (stats.sent, stats.acked, stats.leased, stats.ready, stats.dead) == (sent, sent, 0, 0, 0), stats
+        handled = [note["id"] for note in self._worker.notes("done")]
+        assert set(handled) == set(self._sent)
+        if is_once:
+            assert (stats.delivered, stats.crashed, len(handled)) == (sent, 0, sent), (stats, self._worker.log())
+        self._app.close()
+
+    def _produce(self) -> None:
+        while not self._is_over.is_set():
+            with self._sending:
+                self._sent.append(self.queue.send(0.002))
+            time.sleep(0.005)
+
+
+@contextmanager
+def loaded(server: Server, directory: Path, source: str = "", *, is_once: bool = True) -> Iterator[Load]:
+    """Run a worker under load; at the end nothing is lost, and it leaves in order."""
+    with WorkerProcess(server.url, directory, source or jobs()) as worker:
+        worker.wait_for_start()
+        load = Load(server, worker)
+        load.wait_for_more()
+        yield load
+        load.wait_for_more()
+        load.end(is_once=is_once)
+        assert worker.stop() == 0, worker.log()
+        assert_calm(worker)
+
+
+def assert_calm(worker: WorkerProcess) -> None:
+    """Fail if anything went wrong that nobody caught, or that was given up."""
+    log = worker.log()
+    for sign in ("Traceback", "never retrieved", "never awaited", "worker.broken", "claim.failed", "settle.failed"):
+        assert sign not in log, log
+
+
+def assert_outages(worker: WorkerProcess, count: int) -> None:
+    """Fail unless the log tells of so many outages, a line for the beginning and one for the end of each."""
+    told = [line for line in worker.log().splitlines() if "does not answer" in line or "answers again" in line]
+    assert len(told) == 2 * count, worker.log()
+    for down, up in zip(told[::2], told[1::2], strict=True):
+        assert "does not answer" in down, told
+        assert "answers again" in up, told
+
+
+class Nobody:
+    """Listens on the port of a server that is away, and hangs up on whoever calls. Counts the calls."""
+
+    def __init__(self, port: int) -> None:
+        self.calls = 0
+        self._listener = socket.create_server((LOOPBACK, port), backlog=100)
+        self._listener.settimeout(0.1)
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._answer, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+        self._listener.close()
+
+    def _answer(self) -> None:
+        while not self._is_over.is_set():
+            try:
+                connection, _ = self._listener.accept()
+            except TimeoutError:
+                continue
+            self.calls += 1
+            connection.close()
+
+
+@contextmanager
+def little_cpu(worker: WorkerProcess) -> Iterator[None]:
+    """Fail if the worker is busy in here."""
+    used, began = worker.cpu_seconds(), time.monotonic()
+    yield
+    share = (worker.cpu_seconds() - used) / (time.monotonic() - began)
+    assert share < MOST_CPU, f"{share:.0%} of a processor"
+
+
+def be_away(server: Server, worker: WorkerProcess, refusing: float, hanging_up: float) -> None:
+    """Have no server for a while: nobody listens, then somebody who hangs up. The worker must wait in peace."""
+    server.kill9()
+    with little_cpu(worker):
+        time.sleep(refusing)
+    with Nobody(server.port) as nobody, little_cpu(worker):
+        began = time.monotonic()
+        time.sleep(hanging_up)
+        rate = nobody.calls / (time.monotonic() - began)
+    assert 0 < rate < MOST_CONNECTS, f"{rate:.0f} connections a second"
+    server.start()
+
+
+# --- Connections and scripts are taken away ----------------------------------------------------------------
+
+
+def test_killed_connections_are_made_anew(kind: Kind, tmp_path: Path) -> None:
+    with Server(kind) as server, client_of(server) as client, loaded(server, tmp_path) as load:
+        for _ in range(20):
+            client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            load.wait_for_more(5)
+
+
+def test_flushed_scripts_are_sent_again(own_server: Server, tmp_path: Path) -> None:
+    with client_of(own_server) as client, loaded(own_server, tmp_path) as load:
+        for _ in range(20):
+            client.script_flush()
+            load.wait_for_more(5)
+
+
+def test_an_idle_worker_whose_connections_are_cut_goes_on_listening(own_server: Server, tmp_path: Path) -> None:
+    with (
+        client_of(own_server) as client,
+        duly.Duly(own_server.url) as app,
+        WorkerProcess(own_server.url, tmp_path, ONLY_TOKENS + jobs(lease=36_000)) as worker,
+    ):
+        queue = app.queue("orders")
+        for round_ in range(5):
+            wait_until(lambda: client.info("clients")["blocked_clients"] == 1)
+            client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            queue.send(0)
+            wait_until(lambda sent=round_ + 1: queue.stats().acked == sent)  # type: ignore[misc]
+        wait_until(lambda: client.info("clients")["blocked_clients"] == 1)
+        own_server.restart()
+        queue.send(0)
+        wait_until(lambda: queue.stats().acked == 6)
+        assert worker.stop() == 0, worker.log()
+        assert_calm(worker)
+
+
+def test_connections_that_the_server_closes_when_idle_are_no_outage(own_server: Server, tmp_path: Path) -> None:
+    with (
+        client_of(own_server) as client,
+        duly.Duly(own_server.url) as app,
+        WorkerProcess(own_server.url, tmp_path, jobs(lease=30)) as worker,
+    ):
+        client.config_set("timeout", 1)
+        queue = app.queue("orders")
+        for round_ in range(3):
+            queue.send(0)
+            wait_until(lambda sent=round_ + 1: queue.stats().acked == sent)  # type: ignore[misc]
+            # All that is left: the one that asks, and the worker's wait.
+            wait_until(lambda: len(client.client_list()) == 2)
+        assert worker.stop() == 0, worker.log()
+        assert_calm(worker)
+        assert_outages(worker, 0)
+
+
+def test_a_server_with_too_many_clients_is_waited_for(own_server: Server, tmp_path: Path) -> None:
+    with (
+        client_of(own_server) as client,
+        WorkerProcess(own_server.url, tmp_path, jobs()) as worker,
+        duly.Duly(own_server.url) as app,
+        ExitStack() as others,
+    ):
+        worker.wait_for_start()
+        queue = app.queue("orders")
+        queue.send(0)
+        wait_until(lambda: queue.stats().acked == 1)
+        queue.send_many([0.01] * 300)
+        worker.freeze()
+        client.config_set("maxclients", 8)
+        client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        for _ in range(7):
+            other = others.enter_context(socket.create_connection((LOOPBACK, own_server.port)))
+            other.sendall(b"PING\r\n")
+            assert other.recv(10) == b"+PONG\r\n"
+        refused = client.info("stats")["rejected_connections"]
+        worker.thaw()
+        with little_cpu(worker):
+            wait_until(lambda: client.info("stats")["rejected_connections"] > refused + 10)
+        others.close()
+        wait_until(lambda: queue.stats().acked == 301)
+        assert queue.audit().ok
+        assert worker.stop() == 0, worker.log()
+        assert_calm(worker)
+        assert_outages(worker, 1)
+
+
+# --- The server is away, hangs or is somebody else's -------------------------------------------------------
+
+
+def test_a_server_killed_and_restarted_under_load(kind: Kind, tmp_path: Path) -> None:
+    with Server(kind, ALWAYS) as server, loaded(server, tmp_path) as load:
+        for _ in range(3):
+            server.kill9()
+            server.start()
+            load.wait_for_more()
+
+
+def test_a_server_that_is_away_for_long_is_waited_for_in_peace(own_server: Server, tmp_path: Path) -> None:
+    with WorkerProcess(own_server.url, tmp_path, jobs()) as worker:
+        worker.wait_for_start()
+        load = Load(own_server, worker)
+        with load.at_rest():
+            be_away(own_server, worker, refusing=5, hanging_up=13)
+        load.wait_for_more()
+        load.end()
+        assert worker.stop() == 0, worker.log()
+        assert_calm(worker)
+        assert_outages(worker, 1)
+
+
+def test_a_worker_whose_leases_run_out_while_the_server_is_away_says_so_once(
+    own_server: Server, tmp_path: Path
+) -> None:
+    """With little patience, and something held all the time: renewals fail again and again."""
+    with WorkerProcess(own_server.url, tmp_path, jobs(lease=2, patience=0.3)) as worker:
+        worker.wait_for_start()
+        load = Load(own_server, worker)
+        load.send(14)
+        with load.at_rest():
+            be_away(own_server, worker, refusing=4, hanging_up=6)
+        load.wait_for_more()
+        load.end(is_once=False)
+        assert worker.stop() == 0, worker.log()
+        assert_calm(worker)
+        assert_outages(worker, 1)
+        assert worker.log().count("renewal.failed") <= 1, worker.log()
+
+
+def test_a_server_that_hangs_is_waited_for_in_peace(own_server: Server, tmp_path: Path) -> None:
+    with (
+        client_of(own_server) as client,
+        WorkerProcess(own_server.url, tmp_path, jobs()) as worker,
+    ):
+        worker.wait_for_start()
+        load = Load(own_server, worker)
+        with load.at_rest():
+            before = client.info("stats")["total_connections_received"]
+            os.kill(own_server.pid, signal.SIGSTOP)
+            with little_cpu(worker):
+                time.sleep(19)
+            os.kill(own_server.pid, signal.SIGCONT)
+            connects = client.info("stats")["total_connections_received"] - before
+        assert 0 < connects < 19 * MOST_CONNECTS
+        load.wait_for_more()
+        load.end()
+        assert worker.stop() == 0, worker.log()
+        assert_calm(worker)
+        assert_outages(worker, 1)
+
+
+def test_claims_that_a_hanging_server_carries_out_late_are_not_forgotten(own_server: Server, tmp_path: Path) -> None:
+    """The server hangs for longer than the patience of a call, with a claim under way: nobody else has what it took."""
+    with loaded(own_server, tmp_path, jobs(patience=1)) as load, load.at_rest():
+        os.kill(own_server.pid, signal.SIGSTOP)
+        time.sleep(14)
+        os.kill(own_server.pid, signal.SIGCONT)
+
+
+def test_a_server_that_is_busy_with_a_script_of_others_is_waited_for(kind: Kind, tmp_path: Path) -> None:
+    spin = "for _ = 1, 300000000 do end return redis.call('SET', KEYS[1], 1)"  # a few seconds
+    with Server(kind) as server, client_of(server) as client, loaded(server, tmp_path):
+        client.config_set("lua-time-limit", 10)
+        client.eval(spin, 1, "other")
+        assert refusals(client, "BUSY") > 0, "no call met a busy server"
+
+
+def test_a_primary_that_is_a_replica_for_a_while_is_waited_for(kind: Kind, tmp_path: Path) -> None:
+    with Server(kind) as server, client_of(server) as client, WorkerProcess(server.url, tmp_path, jobs()) as worker:
+        worker.wait_for_start()
+        load = Load(server, worker)
+        with load.at_rest(), little_cpu(worker):
+            client.replicaof(LOOPBACK, 1)
+            refused = refusals(client, "READONLY", "ERR")  # Redis 6.2 wraps what a script meets
+            wait_until(lambda: refusals(client, "READONLY", "ERR") > refused + 10)
+            client.replicaof("NO", "ONE")
+        load.wait_for_more()
+        load.end()
+        assert worker.stop() == 0, worker.log()
+        assert_calm(worker)
+        assert_outages(worker, 1)
+
+
+def test_a_worker_may_be_started_before_its_server(own_server: Server, tmp_path: Path) -> None:
+    own_server.kill9()
+    with WorkerProcess(own_server.url, tmp_path, jobs()) as worker:
+        worker.wait_for_start()
+        wait_until(lambda: "does not answer" in worker.log())
+        own_server.start()
+        load = Load(own_server, worker)
+        load.wait_for_more()
+        load.end()
+        assert worker.stop() == 0, worker.log()
+        assert_calm(worker)
+        assert_outages(worker, 1)
+
+
+# --- The server is full ------------------------------------------------------------------------------------
+
+
+def test_a_full_server_is_drained_whatever_handlers_say(kind: Kind, tmp_path: Path) -> None:
+    source = """
+    orders = app.queue("orders", retry=duly.Retry(first=0.01))
+
+    @orders.handler(concurrency=10)
+    async def on_order(number: bytes, d):
+        verb = ("ack", "retry", "defer", "recycle", "reject")[len(number) % 5]
+        note("done", id=d.id, verb=verb)
+        if verb == "retry" and d.attempt < 2:
+            return False
+        if verb == "defer" and not d.defers:
+            raise duly.Defer(0.01)
+        if verb == "recycle" and "again" not in seen:
+            seen.add("again")
+            return duly.Recycle(0.01)
+        if verb == "reject":
+            raise duly.Reject("no good")
+
+    seen = set()
+    """
+    with Server(kind) as server, client_of(server) as client, duly.Duly(server.url) as app:
+        queue = app.queue("orders")
+        bodies = [b"x" * (10_000 + number) for number in range(200)]
+        queue.send_many(bodies)
+        client.config_set("maxmemory", client.info("memory")["used_memory"] - 100_000)
+        with pytest.raises(duly.QueueFull):
+            queue.send(bodies[0])
+        with WorkerProcess(server.url, tmp_path, source) as worker:
+            is_over: Callable[[], bool] = lambda: queue.stats().acked + queue.stats().dead == len(bodies)  # noqa: E731
+            wait_until(is_over)
+            stats = queue.stats()
+            assert (stats.dead, stats.retried, stats.deferred, stats.recycled) == (40, 40, 40, 1)
+            assert queue.audit().ok
+            wait_until(lambda: len(app.workers()) == 1)
+            assert queue.purge("dead") == 40
+            assert queue.send(bodies[0])
+            assert worker.stop() == 0, worker.log()
+            assert_calm(worker)
+            assert "janitor.failed" not in worker.log()
