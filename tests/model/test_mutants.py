@@ -102,11 +102,11 @@ MUTANTS = [
     pytest.param("redrive", "redis.call('ZREM', keys.dead, id)", "", id="redrive leaves the letter among the dead"),
     pytest.param(
         "claim",
-        "read_counts(trouble[i])[CRASHES] >= crash_limit - 1",
-        "read_counts(trouble[i])[CRASHES] >= crash_limit",
+        "read_counts(stored_counts)[CRASHES] >= crash_limit - 1",
+        "read_counts(stored_counts)[CRASHES] >= crash_limit",
         id="a suspect is taken for one of many",
     ),
-    pytest.param("claim", "return { id }", "return { id, due[2] }", id="a suspect goes out with another"),
+    pytest.param("claim", "return { due[1] }", "return { due[1], due[2] }", id="a suspect goes out with another"),
     pytest.param(
         "claim",
         "redis.call('ZREM', waiting, unpack(candidates))",

@@ -16,6 +16,7 @@ import redis
 import duly
 from tests.binaries import Kind
 from tests.conftest import need
+from tests.fault.proxy import BlackHole, FaultAt, Proxy, Stage
 from tests.servers import LOOPBACK, Server
 from tests.worker.rig import WorkerProcess, wait_until
 
@@ -363,12 +364,43 @@ def test_a_server_that_hangs_is_waited_for_in_peace(own_server: Server, tmp_path
         assert_outages(worker, 1)
 
 
-def test_claims_that_a_hanging_server_carries_out_late_are_not_forgotten(own_server: Server, tmp_path: Path) -> None:
-    """The server hangs for longer than the patience of a call, with a claim under way: nobody else has what it took."""
-    with loaded(own_server, tmp_path, jobs(patience=1)) as load, load.at_rest():
+def test_a_claim_that_a_hanging_server_carries_out_late_takes_nothing_for_nobody(
+    own_server: Server, tmp_path: Path
+) -> None:
+    """The server hangs for longer than the patience of a call, and a claim is under way."""
+    with (
+        WorkerProcess(own_server.url, tmp_path, jobs(lease=6, patience=1)) as worker,
+        duly.Duly(own_server.url, patience=ENDURING) as app,
+    ):
+        worker.wait_for_start()
+        queue = app.queue("orders")
+        queue.send_many([duly.Send(0, delay=3)] * 50)
+        time.sleep(1)
+        assert worker.notes("done") == []
         os.kill(own_server.pid, signal.SIGSTOP)
-        time.sleep(14)
+        time.sleep(15)  # claims when they are due, twice in vain, and gives up
         os.kill(own_server.pid, signal.SIGCONT)
+        wait_until(lambda: queue.stats().acked == 50)
+        stats = queue.stats()
+        assert (stats.delivered, stats.crashed) == (50, 0), worker.log()
+        assert worker.stop() == 0, worker.log()
+        assert_calm(worker)
+
+
+def test_a_wait_whose_connection_falls_silent_is_begun_anew(own_server: Server, tmp_path: Path) -> None:
+    with Proxy(own_server.port) as proxy, WorkerProcess(proxy.url, tmp_path, jobs(lease=3)) as worker:
+        wait_until(lambda: proxy.counts["BLPOP"] > 2)
+        proxy.policy = FaultAt(1, BlackHole(Stage.EXECUTED), only={"BLPOP"})
+        wait_until(lambda: proxy.policy.fired == 1)
+        before = proxy.counts["BLPOP"]
+        with little_cpu(worker):
+            wait_until(lambda: proxy.counts["BLPOP"] > before + 2)
+        with duly.Duly(own_server.url) as app:
+            queue = app.queue("orders")
+            queue.send(0)
+            wait_until(lambda: queue.stats().acked == 1)
+        assert worker.stop() == 0, worker.log()
+        assert_calm(worker)
 
 
 def test_a_server_that_is_busy_with_a_script_of_others_is_waited_for(kind: Kind, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import duly
 from duly import Defer, Recycle, Reject, Retry, RetryIn
-from tests.worker.rig import Bench, given_bench
+from tests.worker.rig import Bench, eventually, given_bench
 
 COLOURS = ("Duly", "AsyncDuly")
 
@@ -350,9 +350,9 @@ async def test_a_task_may_send_itself_and_others(bench: Bench) -> None:
 async def test_a_def_task_may_send_by_the_sync_app(backend: str, queue_name: str) -> None:
     calls: list[int] = []
     async with given_bench(backend, queue_name, "Duly") as bench:
-        app: Any = bench.app
+        assert isinstance(bench.app, duly.Duly)
 
-        @app.task(queue=queue_name)
+        @bench.app.task(queue=queue_name)
         def count(number: int) -> None:
             calls.append(number)
             if number < 3:
@@ -385,30 +385,21 @@ async def test_a_task_that_is_called_is_its_function() -> None:
 async def test_tasks_bound_their_calls_together(memory_bench: Bench) -> None:
     """The largest that one of them says holds for all of them, also for those of the other kind."""
     lock = threading.Lock()
-    running, most = 0, 0
-    free = threading.Event()
+    running = 0
+    free, freed = threading.Event(), asyncio.Event()
 
     def enter() -> None:
-        nonlocal running, most
-        with lock:
-            running += 1
-            most = max(most, running)
-
-    def leave() -> None:
         nonlocal running
         with lock:
-            running -= 1
+            running += 1
 
     async def waits() -> None:
         enter()
-        while not free.is_set():
-            await asyncio.sleep(0.005)
-        leave()
+        await freed.wait()
 
     def blocks() -> None:
         enter()
         free.wait()
-        leave()
 
     tasks = [task_of(memory_bench, waits, concurrency=3), task_of(memory_bench, blocks, concurrency=2)]
     for _ in range(10):
@@ -416,11 +407,11 @@ async def test_tasks_bound_their_calls_together(memory_bench: Bench) -> None:
             await task.send()
 
     async with memory_bench.worker():
-        while (await memory_bench.queue.stats()).leased < 3:
-            await asyncio.sleep(0.005)
+        await eventually(lambda: running >= 3)
         await asyncio.sleep(0.05)
-        at_first = running
+        running_at_first = running
         free.set()
+        freed.set()
         await memory_bench.comes_to(sent=20, delivered=20, acked=20)
 
-    assert at_first == 3
+    assert running_at_first == 3

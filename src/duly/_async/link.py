@@ -39,6 +39,8 @@ class AsyncLink:
         self.connections = AsyncConnections(address, allow_eviction=allow_eviction)
         self.waiter = AsyncWaiter(self.connections, self._carry)
         self._is_down = False
+        self.is_quiet = False
+        """Whether somebody else says it when the server is away: a link that has others beside it in one program."""
 
     @property
     def consumer(self) -> str:
@@ -170,7 +172,7 @@ class AsyncLink:
             raise ServerError(f"{title} failed on {self._shown}: {error}") from error
 
     def _note_down(self, trouble: Exception) -> None:
-        if not self._is_down:
+        if not self._is_down and not self.is_quiet:
             self._is_down = True
             _LOG.warning(
                 "%s does not answer, trying again for up to %g s: %s", self._shown, self._patience, _described(trouble)

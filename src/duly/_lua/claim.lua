@@ -143,29 +143,43 @@ local any_counts = redis.call('HLEN', COUNTS) > 0
 local is_isolating = any_counts and suspects ~= 'with' and crash_limit > 1
 local has_passed_over = false
 
--- What this caller may have of messages that are due: the first `wanted` that are no suspects, or a suspect
--- by itself. Of what was passed over, nothing moves.
-local function without_suspects(due, wanted)
-  if #due == 0 then
-    return due
-  end
-  local chosen, trouble = {}, redis.call('HMGET', COUNTS, unpack(due))
+local function due_in(waiting, offset, count)
+  return redis.call('ZRANGEBYSCORE', waiting, '-inf', now, 'LIMIT', offset, count)
+end
+
+local function is_suspect(stored_counts)
+  return read_counts(stored_counts)[CRASHES] >= crash_limit - 1
+end
+
+-- Adds those of `due` that are no suspects to `chosen`, until there are `wanted`.
+local function pass_suspects_over(due, chosen, wanted)
+  local trouble = #due > 0 and redis.call('HMGET', COUNTS, unpack(due))
   for i, id in ipairs(due) do
-    local is_suspect = read_counts(trouble[i])[CRASHES] >= crash_limit - 1
-    if is_suspect and suspects == 'alone' and i == 1 and #ids == 0 then
-      is_full = true -- nothing goes with it
-      return { id }
-    elseif is_suspect then
+    if #chosen == wanted then
+      return
+    elseif is_suspect(trouble[i]) then
       has_passed_over = true
     else
       chosen[#chosen + 1] = id
     end
-    if #chosen == wanted then
-      break
-    end
+  end
+end
+
+-- What this caller may have, where `due` are the first `wanted`: those that are no suspects, also from behind
+-- suspects, or a suspect by itself. What is passed over does not move.
+local function without_suspects(waiting, due, wanted)
+  if suspects == 'alone' and #ids == 0 and #due > 0 and is_suspect(redis.call('HGET', COUNTS, due[1])) then
+    is_full = true -- nothing goes with it
+    return { due[1] }
+  end
+  local chosen, behind = {}, {}
+  pass_suspects_over(due, chosen, wanted)
+  if #chosen < #due then
+    behind = due_in(waiting, wanted, LOOKED_PAST)
+    pass_suspects_over(behind, chosen, wanted)
   end
   -- There may be more where these came from; where none came from, another look would find the same.
-  is_full = #chosen == wanted or (#chosen > 0 and #due == wanted + LOOKED_PAST)
+  is_full = #chosen == wanted or (#chosen > 0 and #behind == LOOKED_PAST)
   return chosen
 end
 
@@ -210,9 +224,8 @@ end
 -- The hot path: whatever can be done once a batch is not done once a message.
 local function take_from(waiting)
   local wanted = limit - #ids
-  local looked_at = is_isolating and wanted + LOOKED_PAST or wanted
-  local due = redis.call('ZRANGEBYSCORE', waiting, '-inf', now, 'LIMIT', 0, looked_at)
-  local candidates = that_fit(is_isolating and without_suspects(due, wanted) or due)
+  local due = due_in(waiting, 0, wanted)
+  local candidates = that_fit(is_isolating and without_suspects(waiting, due, wanted) or due)
   if #candidates == 0 then
     return
   end

@@ -20,4 +20,6 @@ def own_apps(app: Duly | AsyncDuly) -> tuple[AsyncDuly, Duly]:
     if app._address.kind == "memory":
         own._link = AsyncMemoryLink(app._link.engine)
         threaded._link = MemoryLink(app._link.engine)
+    else:
+        threaded._link.is_quiet = True  # an outage is one line in the log of a worker, not one for each link
     return own, threaded

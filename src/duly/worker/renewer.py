@@ -32,6 +32,7 @@ class Renewer:
         now = time.monotonic()
         self._renew_at = {station: patience.renew_at(now, station.lease) for station in stations}
         self._allowances = {station: Allowance(station) for station in stations}
+        self._failing: set[Station] = set()
         self._run = run
         self._on_lost = on_lost
         self._is_stopping = threading.Event()
@@ -63,8 +64,11 @@ class Renewer:
         except DulyError as error:  # soon again: what is left of the leases is not known
             if self._is_stopping.is_set():
                 return began
-            event(_LOG, logging.WARNING, "renewal.failed", queue=station.name, held=len(held), error=str(error))
+            if station not in self._failing:  # one line, however long it lasts
+                self._failing.add(station)
+                event(_LOG, logging.WARNING, "renewal.failed", queue=station.name, held=len(held), error=str(error))
             return time.monotonic() + min(station.lease / 3, 1.0)
+        self._failing.discard(station)
         if lost:
             self._note_lost(station, lost)
         station.freshness.renew(began + station.lease)
@@ -73,7 +77,11 @@ class Renewer:
     def _extend(self, station: Station, deliveries: list[AnyDelivery]) -> list[AnyDelivery]:
         leases = [(delivery, station.lease) for delivery in deliveries]
         positions: list[int] = self._run(ops.extend(station.keys, leases, renews=True))
-        return [deliveries[position] for position in positions if not deliveries[position].is_settled]
+        if not positions:
+            return []
+        settling = set(station.settling)  # first: what is not in there any more is settled
+        found = [deliveries[position] for position in positions]
+        return [delivery for delivery in found if delivery not in settling and not delivery.is_settled]
 
     def _note_lost(self, station: Station, lost: list[AnyDelivery]) -> None:
         for delivery in lost:

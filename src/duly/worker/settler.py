@@ -90,6 +90,7 @@ class Settler:
     ) -> list[AnyDelivery]:
         """Carry a call out, as long as it takes, and return what it settled."""
         lost, tries = list[int](), 0
+        station.settling = deliveries
         while True:
             try:
                 lost = await station.link.run_now(call)
@@ -106,6 +107,7 @@ class Settler:
                 break
         for delivery in deliveries:
             delivery._settled = verb
+        station.settling = ()
         for position in lost:
             deliveries[position]._note(verb, is_lost=True)
             event(

@@ -44,6 +44,7 @@ class Slots:
         self._waiting: deque[Item] = deque()
         self._slots: list[Slot] = []
         self._idle: list[asyncio.Future[None]] = []
+        self._is_closed = False
 
     def add(self, items: Iterable[Item]) -> None:
         """Run these as soon as there are slots."""
@@ -69,8 +70,8 @@ class Slots:
 
     async def aclose(self) -> None:
         """End all slots, idle or not."""
+        self._is_closed = True
         for slot in self._slots:
-            slot.item = None
             slot.task.cancel()
         if self._slots:
             await asyncio.wait([slot.task for slot in self._slots], timeout=0.1)
@@ -97,11 +98,36 @@ class Slots:
                 await self._handle(slot, slot.item, is_fresh=now < freshness.until)
                 now = time.monotonic()
                 if now > slice_ends:
-                    await asyncio.sleep(0)
+                    await self._pause()
                     slice_ends = now + _SLICE
-            idle = asyncio.get_running_loop().create_future()
-            self._idle.append(idle)
+            await self._rest(slot)
+
+    async def _rest(self, slot: Slot) -> None:
+        """Wait for something to do."""
+        idle = asyncio.get_running_loop().create_future()
+        self._idle.append(idle)
+        try:
             await idle
+        except asyncio.CancelledError:  # by a handler that is over: it left a timer behind, say
+            if self._is_closed:
+                raise
+            if idle in self._idle:
+                self._idle.remove(idle)
+            await self._forgive(slot)
+
+    async def _forgive(self, slot: Slot) -> None:
+        """Let a slot go on after it was cancelled, by whomever, and whatever that made of it."""
+        slot.cause = None
+        while slot.task.uncancel():
+            pass
+        await self._pause()  # before Python 3.13 a cancellation that was not met yet is still to come
+
+    async def _pause(self) -> None:
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if self._is_closed:
+                raise
 
     async def _handle(self, slot: Slot, item: Item, *, is_fresh: bool) -> None:
         """Run one handler, and pass its end on. Nothing that it raises comes out of here."""
@@ -120,28 +146,18 @@ class Slots:
                 coroutine = call.function(*call.args, **call.kwargs)
                 conclusion = work.returned(item, await Stepped(coroutine, context, self._wake))
         except BaseException as error:  # a handler may raise anything
-            if slot.item is None:  # closed
+            if self._is_closed:
                 raise
             failure, conclusion = error, self._judged(slot, item, error)
         if work.is_observed:
             context.run(work.ended, item, conclusion, failure)
-        if slot.cause is not None:
-            _forgive(slot)
         slot.item = None
+        if slot.task.cancelling():
+            await self._forgive(slot)
         work.settle(item, conclusion)
 
     def _judged(self, slot: Slot, item: Item, error: BaseException) -> Conclusion:
         """Judge what came out of a handler: its own error, or that we cancelled it."""
-        if not isinstance(error, asyncio.CancelledError):
-            return self._work.alike(item, verdict_of_error(error))
-        if slot.cause is None:  # of the handler's own making
-            _forgive(slot)
+        if slot.cause is None or not isinstance(error, asyncio.CancelledError):  # of the handler's own making
             return self._work.alike(item, verdict_of_error(error))
         return self._work.alike(item, LOST if slot.cause == "lost" else RELEASE)
-
-
-def _forgive(slot: Slot) -> None:
-    """Let a slot go on after its handler was cancelled, whatever that made of it."""
-    slot.cause = None
-    while slot.task.uncancel():
-        pass

@@ -3,6 +3,7 @@
 import math
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Final
 
 from duly._async.delivery import AsyncDelivery
@@ -65,6 +66,8 @@ class Station:
         self.acks: list[AnyDelivery] = []
         self.verdicts: deque[tuple[AnyDelivery, Verdict]] = deque()
         """What the settler has to say to the server."""
+        self.settling: Sequence[AnyDelivery] = ()
+        """What it is saying at the moment: whether a lease was lost is for the answer to say."""
 
         now = time.monotonic()
         self.pace = Pace(now)

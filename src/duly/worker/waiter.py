@@ -34,7 +34,7 @@ class ServerWaiter:
         self._watched: dict[bytes, QueueKeys] = {}
         self._ends_at = 0.0
         self._fails = 0
-        self._try_at = 0.0
+        self._is_backing_off = False
 
     async def watch(self, queues: Sequence[QueueKeys], seconds: float) -> None:
         """Watch these queues, so long; those that are watched already go on being watched.
@@ -43,17 +43,17 @@ class ServerWaiter:
         """
         if self._reading is not None:
             if time.monotonic() > self._ends_at + _LATE:
-                await self._give_up(TimeoutError("the server does not end a block"))
+                await self._give_up()
             elif self._reading.done() or all(keys.key("wake") in self._watched for keys in queues):
                 return
             else:
                 await self._end_block()
                 return
-        if queues and time.monotonic() >= self._try_at:
+        if queues and not self._is_backing_off:
             try:
                 await self._begin_block(queues, seconds)
-            except (*UNREACHABLE, RedisError) as error:
-                await self._give_up(error)
+            except (*UNREACHABLE, RedisError):
+                await self._give_up()
 
     def tokens(self) -> list[QueueKeys]:
         """Take what has come: the queues that have something to look at."""
@@ -91,14 +91,15 @@ class ServerWaiter:
         assert self._wire is not None
         try:
             await self._link.waiter.unblock(self._wire)
-        except (*UNREACHABLE, RedisError) as error:
-            await self._give_up(error)
+        except (*UNREACHABLE, RedisError):
+            await self._give_up()
 
-    async def _give_up(self, _error: Exception) -> None:
+    async def _give_up(self) -> None:
+        """Wait for this block no more."""
         self._reading = None
-        self._back_off()
         if self._wire is not None:
             await self._wire.close()
+        self._back_off()
 
     def _back_off(self) -> None:
         """Leave a server that is away alone for a moment. The link says that it is: claims notice, too."""
@@ -107,8 +108,12 @@ class ServerWaiter:
             self._wire = None
         pause = patience.backoff(self._fails, random.random)
         self._fails += 1
-        self._try_at = time.monotonic() + pause
-        asyncio.get_running_loop().call_later(pause, self._on_change)
+        self._is_backing_off = True
+        asyncio.get_running_loop().call_later(pause, self._come_back)
+
+    def _come_back(self) -> None:
+        self._is_backing_off = False
+        self._on_change()
 
 
 class MemoryWaiter:
