@@ -3,6 +3,7 @@
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.peers.adapters.duly import QUEUE
@@ -68,8 +69,8 @@ def _ended(journal: Path) -> dict[int, float]:
     return moments
 
 
-def _until(holds: object, seconds: float) -> None:
+def _until(holds: Callable[[], bool], seconds: float) -> None:
     """Wait until something holds, or time is up: the figures tell."""
     deadline = time.monotonic() + seconds
-    while not holds() and time.monotonic() < deadline:  # type: ignore[operator]
+    while not holds() and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -24,7 +24,7 @@ class Peer:
 
 PEERS: Final[Mapping[str, Peer]] = {
     "repid": Peer(("repid[redis]", "hiredis", "uvloop", "typing_extensions"), has_delays=False),
-    "taskiq": Peer(("taskiq", "taskiq-redis", "hiredis", "uvloop", "orjson"), has_delays=False),
+    "taskiq": Peer(("taskiq", "taskiq-redis", "hiredis", "uvloop", "orjson"), messages=10_000, has_delays=False),
     "arq": Peer(("arq", "hiredis", "uvloop"), messages=8_000, options={"max_jobs": 100, "poll_delay": 0.01}),
     "saq": Peer(
         ("saq", "redis", "hiredis", "uvloop", "typing_extensions"), messages=8_000, options={"concurrency": 50}

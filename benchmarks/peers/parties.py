@@ -80,7 +80,7 @@ class Party:
 
     def trickle(self, messages: int, gap: float) -> Record:
         """Send one message after another to an idle worker."""
-        return self._beside_worker("trickle", "monotonic", messages, 30 + messages * (gap + 0.6), gap=gap)
+        return self._beside_worker("trickle", "monotonic", messages, 30 + messages * (gap + 0.1), gap=gap)
 
     def delayed(self, messages: int, *, due_in: float, spread: float) -> Record:
         """Send messages that fall due while a worker waits."""
@@ -90,7 +90,7 @@ class Party:
         with self.working(messages=messages, warm_ups=WARM_UPS, clock=clock) as worker:
             common = {"messages": messages, "warm_ups": WARM_UPS, "clock": clock, "seen": f"{worker.out}.seen"}
             with self._process(role=role, **common, **job) as producer:
-                producer.result(timeout)
+                producer.result(timeout, beside=worker)
                 return worker.record(timeout)
 
     @contextmanager
@@ -137,22 +137,28 @@ class Process:
             raise PartyFailed(f"{self._name}: {missing} of {self._messages} did not come, {len(hits)} handlers started")
         return Record(hits, found["cpu_us"])
 
-    def result(self, timeout: float) -> dict[str, Any]:
-        """Wait for what the process writes."""
+    def result(self, timeout: float, beside: "Process | None" = None) -> dict[str, Any]:
+        """Wait for what the process writes. `beside` has to live meanwhile."""
         deadline = time.monotonic() + timeout
         while not self.out.exists():
-            ended = self._process.poll()
-            if ended is not None and not self.out.exists():
-                raise PartyFailed(f"{self._name}: ended with status {ended}: {self._last_words()}")
+            for process in (self, beside):
+                if process is not None and process.has_ended and not self.out.exists():
+                    raise PartyFailed(f"{process.last_words()} (it has ended)")
             if time.monotonic() > deadline:
-                raise PartyFailed(f"{self._name}: not done after {timeout:.0f} s: {self._last_words()}")
+                words = [process.last_words() for process in (self, beside) if process is not None]
+                raise PartyFailed(f"{'; '.join(words)} (not done after {timeout:.0f} s)")
             time.sleep(0.01)
         found: dict[str, Any] = json.loads(self.out.read_text())
         return found
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is gone."""
+        return self._process.poll() is not None
+
     def kill(self) -> None:
         """End it, and whatever it has started, at once."""
-        if self._process.poll() is None:
+        if not self.has_ended:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
@@ -161,8 +167,9 @@ class Process:
         tasks = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
         return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
-    def _last_words(self) -> str:
-        return self._log.read_text(errors="replace").strip()[-1500:] or "without a word"
+    def last_words(self) -> str:
+        """Tell who it is, and what it said last."""
+        return f"{self._name}: {self._log.read_text(errors='replace').strip()[-1500:] or 'not a word'}"
 
 
 def duly_party(url: str, handler: str = "async", *, messages: int = 100_000, **options: Any) -> Party:

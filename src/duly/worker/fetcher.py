@@ -16,7 +16,7 @@ from duly.worker.dispatcher import Dispatcher
 from duly.worker.isolation import Isolation
 from duly.worker.logs import event
 from duly.worker.shares import Shares
-from duly.worker.station import Station
+from duly.worker.station import AnyDelivery, Station
 from duly.worker.waiter import waiter_for
 
 _LOG: Final = logging.getLogger("duly.worker")
@@ -128,7 +128,7 @@ class Fetcher:
         now = station.polled_at = time.monotonic()
         station.pace.learn(station.handled, asked_at, now)
         self._plan(station, claimed, limit, now)
-        self._take(station, claimed, suspects, now)
+        await self._take(station, claimed, suspects, asked_at)
 
     def _plan(self, station: Station, claimed: Claimed, limit: int, now: float) -> None:
         """Decide when to ask this queue again."""
@@ -141,20 +141,38 @@ class Fetcher:
         station.is_watched = not claimed.passed_over
         station.has_timer = claimed.next_in is not None
 
-    def _take(self, station: Station, claimed: Claimed, suspects: Suspects, now: float) -> None:
+    async def _take(self, station: Station, claimed: Claimed, suspects: Suspects, asked_at: float) -> None:
         if claimed.reclaimed:
             self._note_reclaimed(station, claimed)
         deliveries = station.take(claimed)
+        if deliveries:
+            await self._confirm(station, deliveries, asked_at)
         is_alone = suspects == "alone" and len(deliveries) == 1 and station.is_suspect(deliveries[0])
         if suspects == "alone":
             self._isolation.took(is_suspect=is_alone)
         if claimed.passed_over:
-            self._isolation.passed_over(now, station.lease)
+            self._isolation.passed_over(time.monotonic(), station.lease)
         if deliveries and self._is_stopping:
             self._dispatchers[station].release(deliveries)
         elif deliveries:
             self._shares.took(station, len(deliveries))
             self._dispatchers[station].dispatch(deliveries, alone=is_alone)
+
+    async def _confirm(self, station: Station, deliveries: list[AnyDelivery], leased_at: float) -> None:
+        """Ask whether these are still ours, if others were renewed since they were leased.
+
+        The answer to a claim may be read late: this process was stopped, or a handler blocked the event loop. The
+        renewer did not know of these messages then, so what it says of all that is held does not hold for them.
+        """
+        while station.freshness.until > leased_at + station.lease:
+            leased_at = time.monotonic()
+            leases = [(delivery, station.lease) for delivery in deliveries]
+            try:
+                lost = await station.link.run_now(ops.extend(station.keys, leases, renews=True))
+            except DulyError:  # nobody knows: to be on the safe side they are not begun
+                lost = range(len(deliveries))
+            for position in lost:
+                deliveries[position].lost = True
 
     def _note_reclaimed(self, station: Station, claimed: Claimed) -> None:
         log_reclaimed(station.name, claimed.reclaimed)

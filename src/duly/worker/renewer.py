@@ -81,10 +81,16 @@ class Renewer:
             return []
         settling = set(station.settling)  # first: what is not in there any more is settled
         found = [deliveries[position] for position in positions]
-        return [delivery for delivery in found if delivery not in settling and not delivery.is_settled]
+        return [each for each in found if each not in settling and not each.is_settled and not _is_settling(each)]
 
     def _note_lost(self, station: Station, lost: list[AnyDelivery]) -> None:
         for delivery in lost:
             delivery.lost = True
             event(_LOG, logging.WARNING, "lease.lost", queue=station.name, id=delivery.id, attempt=delivery.attempt)
         self._on_lost(station, lost)
+
+
+def _is_settling(delivery: AnyDelivery) -> bool:
+    """Whether its handler is settling it: the answer may be there already, unread by a blocked event loop."""
+    settling = getattr(delivery, "_settling", None)
+    return settling is not None and not settling[1].done()

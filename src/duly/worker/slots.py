@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Final, Literal
 
 from duly._core.outcome_rules import Verdict, verdict_of_error
+from duly.outcomes import Outcome
 from duly.worker.stepping import Stepped
 from duly.worker.work import LOST, RELEASE, Conclusion, Item, Work
 
@@ -157,7 +158,7 @@ class Slots:
         work.settle(item, conclusion)
 
     def _judged(self, slot: Slot, item: Item, error: BaseException) -> Conclusion:
-        """Judge what came out of a handler: its own error, or that we cancelled it."""
-        if slot.cause is None or not isinstance(error, asyncio.CancelledError):  # of the handler's own making
+        """Judge what came out of a handler: its own error, or what our cancellation made of it."""
+        if slot.cause is None or isinstance(error, Outcome):
             return self._work.alike(item, verdict_of_error(error))
         return self._work.alike(item, LOST if slot.cause == "lost" else RELEASE)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from duly._async.delivery import AsyncDelivery
 from duly._async.queue import AsyncQueue
-from duly._core import patience
+from duly._core import codec, patience, replies
 from duly._core.handlers import Handler, TaskDefinition, TaskSet
 from duly._core.keys import QueueKeys
 from duly._core.outcome_rules import Verdict
@@ -126,8 +126,7 @@ class Station:
 
     def is_suspect(self, delivery: AnyDelivery) -> bool:
         """Whether its next crash would make it dead."""
-        limit = self.options.crash_limit
-        return limit >= 2 and delivery.crashes >= limit - 1
+        return replies.is_suspect(codec.read_counts(delivery._counts), self.options.crash_limit)
 
 
 def _slots(handler: Handler | TaskSet, most: int | None) -> int:

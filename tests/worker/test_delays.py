@@ -1,0 +1,348 @@
+"""Due times: never early, met without looking again and again, and never without a worker that watches.
+
+Most workers here do not look by themselves at all: what no token and no timer announces is never found, and
+the test fails. That takes the place of measuring how late something is.
+"""
+
+import random
+import signal
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import redis
+
+import duly
+from duly import _lua
+from tests.binaries import Kind
+from tests.conftest import need
+from tests.fault.proxy import Action, Command, Delay, Policy, Proxy, Stage
+from tests.servers import Server
+from tests.worker.rig import WorkerProcess, wait_until
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow]
+
+LONG: Final = 600.0
+"""Seconds that no test waits for."""
+
+ONLY_TOKENS: Final = """
+from duly._core import patience
+
+patience._LONGEST_PERIOD = 3600.0  # the worker does not look by itself
+"""
+
+JOBS: Final = """
+LEASE = 36_000
+
+
+async def handle(body, d):
+    note("begin", body=body, id=d.id)
+    while isinstance(body, str) and body.startswith("until ") and not os.path.exists(body[6:]):
+        await asyncio.sleep(0.02)
+    note("end", body=body, id=d.id)
+
+
+for _name in ("orders", "mail"):
+    app.queue(_name, lease=LEASE).handler(concurrency=1)(handle)
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """Give a server to count clients on."""
+    need("valkey")
+    with Server("valkey") as server:
+        yield server
+
+
+class Floor:
+    """A server, its queues and the workers of a test."""
+
+    def __init__(self, server: Server, directory: Path, stack: ExitStack) -> None:
+        self.server = server
+        self.directory = directory
+        self._stack = stack
+        self.client: Any = stack.enter_context(redis.Redis.from_url(server.url))
+        self.app = stack.enter_context(duly.Duly(server.url))
+        self.orders = self.app.queue("orders")
+        self.mail = self.app.queue("mail")
+        self._workers: list[WorkerProcess] = []
+
+    def start(self, *arguments: str, source: str = ONLY_TOKENS + JOBS, url: str = "") -> WorkerProcess:
+        """Start a worker, and wait until it has seen that there is nothing, and listens."""
+        listening = self.listening()
+        name = f"jobs{len(self._workers)}"
+        process = WorkerProcess(url or self.server.url, self.directory, source, *arguments, name=name)
+        self._workers.append(self._stack.enter_context(process))
+        wait_until(lambda: self.listening() == listening + 1)
+        return process
+
+    def listening(self) -> int:
+        return int(self.client.info("clients")["blocked_clients"])
+
+    def notes(self, what: str = "begin") -> list[dict[str, Any]]:
+        return self._workers[0].notes(what)
+
+    def bodies(self) -> list[Any]:
+        return [note["body"] for note in self.notes()]
+
+    def wait_for(self, *bodies: Any) -> None:
+        """Wait until these were begun, in this order and nothing else."""
+        wait_until(lambda: len(self.notes()) >= len(bodies), every=0.05)
+        assert self.bodies() == list(bodies)
+
+    def claims(self) -> int:
+        """Count the claims so far. Nobody else calls scripts that begin with this line."""
+        stats = self.client.info("commandstats")
+        return int(stats.get("cmdstat_evalsha", {"calls": 0})["calls"])
+
+
+@contextmanager
+def floor(server: Server, directory: Path) -> Iterator[Floor]:
+    with ExitStack() as stack:
+        yield Floor(server, directory, stack)
+
+
+# --- Never early -------------------------------------------------------------------------------------------
+
+
+def test_many_delays_over_several_queues_are_never_early_and_all_come(kind: Kind, tmp_path: Path) -> None:
+    source = """
+    import redis
+
+    client = redis.Redis.from_url(os.environ["DULY_URL"])
+    epoch = __import__("datetime").datetime.fromtimestamp(0, __import__("datetime").UTC)
+    one = __import__("datetime").timedelta(microseconds=1)
+
+
+    def handle(body, d):
+        seconds, microseconds = client.time()
+        note("begin", body=body, early=(d.due_at - epoch) // one - (seconds * 1_000_000 + microseconds))
+
+
+    for number in range(5):
+        app.queue(f"queue{number}", lease=36_000).handler(concurrency=5)(handle)
+    """
+    chance = random.Random(4)
+    with Server(kind) as server, floor(server, tmp_path) as given:
+        given.start(source=ONLY_TOKENS + textwrap.dedent(source))
+        expected = set()
+        for round_ in range(6):
+            for number in range(5):
+                bodies = [f"{number}-{round_}-{each}" for each in range(10)]
+                expected.update(bodies)
+                queue = given.app.queue(f"queue{number}")
+                queue.send_many(
+                    duly.Send(body, delay=chance.choice([chance.uniform(0, 0.05), chance.uniform(0, 3)]))
+                    for body in bodies[:5]
+                )
+                for body in bodies[5:]:
+                    queue.send(body, at=time.time() + chance.uniform(0, 3), priority=chance.randrange(3))
+        wait_until(lambda: len(given.notes()) >= len(expected), every=0.1)
+        notes = given.notes()
+        assert sorted(note["body"] for note in notes) == sorted(expected)
+        assert max(note["early"] for note in notes) <= 0
+
+
+def test_a_retry_and_a_defer_are_never_early(server: Server, tmp_path: Path) -> None:
+    source = """
+    import redis
+
+    client = redis.Redis.from_url(os.environ["DULY_URL"])
+    orders = app.queue("orders", lease=36_000)
+
+
+    @orders.handler(concurrency=3)
+    def handle(body, d):
+        seconds, microseconds = client.time()
+        now = seconds + microseconds / 1e6
+        note("begin", body=body, now=now, deliveries=d.deliveries)
+        if d.deliveries < 4:
+            raise duly.RetryIn(0.3) if body % 2 else duly.Defer(0.3)
+    """
+    with floor(server, tmp_path) as given:
+        given.start(source=ONLY_TOKENS + textwrap.dedent(source))
+        given.orders.send_many(range(10))
+        wait_until(lambda: given.orders.stats().acked == 10)
+        times: dict[int, list[float]] = {}
+        for note in given.notes():
+            times.setdefault(note["body"], []).append(note["now"])
+        for moments in times.values():
+            assert len(moments) == 4
+            assert all(later - sooner >= 0.3 for sooner, later in zip(moments, moments[1:], strict=False))
+
+
+# --- Woken, and by what ------------------------------------------------------------------------------------
+
+
+def test_an_earlier_message_wakes_a_worker_that_sleeps_for_a_later_one(server: Server, tmp_path: Path) -> None:
+    with floor(server, tmp_path) as given:
+        given.start()
+        for delay in (LONG, LONG / 2, 40, 2, 1):
+            given.orders.send(f"in {delay:g}", delay=delay)
+            time.sleep(0.1)  # it sleeps for this one
+        given.wait_for("in 1", "in 2")
+        assert given.orders.stats().delayed == 3
+
+
+def test_an_immediate_message_wakes_a_worker_that_sleeps_for_a_later_one(server: Server, tmp_path: Path) -> None:
+    with floor(server, tmp_path) as given:
+        given.start()
+        for number in range(5):
+            given.orders.send("later", delay=LONG - number)
+            given.mail.send("later", delay=LONG)
+            given.orders.send(number)
+            given.wait_for(*range(number + 1))
+
+
+def test_what_is_brought_forward_wakes_a_worker(server: Server, tmp_path: Path) -> None:
+    with floor(server, tmp_path) as given:
+        given.start()
+        first, second, third = (given.orders.send(name, delay=LONG) for name in ("first", "second", "third"))
+        given.orders.promote(first)
+        given.wait_for("first")
+        given.orders.reschedule(second, delay=0.5)
+        given.wait_for("first", "second")
+        given.orders.reschedule(third, delay=LONG / 2)
+        assert given.orders.cancel(third)
+
+
+def test_a_paused_queue_delivers_nothing_and_resume_wakes_the_worker(server: Server, tmp_path: Path) -> None:
+    with floor(server, tmp_path) as given:
+        given.start()
+        for round_ in range(3):
+            before = given.bodies()
+            given.orders.send(("due meanwhile", round_), delay=0.3)
+            given.orders.pause()
+            given.orders.send(("now", round_))
+            given.mail.send(("of another queue", round_))
+            time.sleep(1)
+            assert given.bodies() == [*before, ["of another queue", round_]]
+            given.orders.resume()
+            given.wait_for(*given.bodies(), ["due meanwhile", round_], ["now", round_])
+
+
+def test_each_of_many_queues_wakes_one_worker(server: Server, tmp_path: Path) -> None:
+    source = """
+    async def handle(body):
+        note("begin", body=body)
+
+
+    for number in range(50):
+        app.queue(f"queue{number}", lease=36_000).handler(concurrency=1)(handle)
+    """
+    with floor(server, tmp_path) as given:
+        given.start(source=ONLY_TOKENS + textwrap.dedent(source))
+        for number in (0, 49, 7, 7, 23):
+            body = f"to {number}, after {len(given.notes())}"
+            given.app.queue(f"queue{number}").send(body)
+            given.wait_for(*given.bodies(), body)
+        ids = [(number, given.app.queue(f"queue{number}").send(number, delay=0.5)) for number in range(50)]
+        wait_until(lambda: len(given.notes()) == 5 + len(ids), every=0.1)
+
+
+# --- Two workers -------------------------------------------------------------------------------------------
+
+
+def test_a_full_worker_hands_the_watch_for_a_due_time_on(server: Server, tmp_path: Path) -> None:
+    """The first one sleeps for both; when the earlier one is due it takes that, and the other worker the later one."""
+    flag = tmp_path / "flag"
+    with floor(server, tmp_path) as given:
+        first, second = given.start("--queues", "orders"), given.start("--queues", "orders")
+        given.orders.send_many([duly.Send(f"until {flag}", delay=1), duly.Send("later", delay=2)])
+        given.wait_for(f"until {flag}", "later")
+        assert {note["pid"] for note in given.notes()} == {first.pid, second.pid}
+        flag.touch()
+        wait_until(lambda: given.orders.stats().acked == 2)
+
+
+def test_a_worker_that_another_queue_fills_hands_the_watch_on(server: Server, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    with floor(server, tmp_path) as given:
+        full = given.start("--queues", "orders,mail", "--concurrency", "1")
+        idle = given.start("--queues", "orders")
+        given.orders.send("later", delay=3)  # told to the one that has listened for longest
+        time.sleep(0.2)
+        given.mail.send(f"until {flag}")
+        given.wait_for(f"until {flag}", "later")
+        assert [note["pid"] for note in given.notes()] == [full.pid, idle.pid]
+        flag.touch()
+        wait_until(lambda: given.mail.stats().acked == 1)
+        given.orders.send("after")
+        given.wait_for(f"until {flag}", "later", "after")
+
+
+def test_a_full_worker_leaves_new_messages_to_the_other(server: Server, tmp_path: Path) -> None:
+    """Whoever listens first, takes the token, and has no hands: it must not keep what the token announced."""
+    flag = tmp_path / "flag"
+    with floor(server, tmp_path) as given:
+        full = given.start("--queues", "orders,mail", "--concurrency", "1")
+        given.mail.send(f"until {flag}")
+        given.wait_for(f"until {flag}")
+        idle = given.start("--queues", "orders")
+        for number in range(5):
+            given.orders.send(number)
+            wait_until(lambda sent=number + 1: given.orders.stats().acked == sent)  # type: ignore[misc]
+        assert {note["pid"] for note in given.notes()[1:]} == {idle.pid}
+        assert full.process.poll() is None
+        flag.touch()
+
+
+def test_a_worker_that_leaves_while_it_watches_hands_the_watch_on(server: Server, tmp_path: Path) -> None:
+    with floor(server, tmp_path) as given:
+        staying = None
+        for round_ in range(3):
+            leaving = given.start()
+            staying = staying or given.start()
+            # The first round tells the one that leaves, the others the one that stays: it is the longer listener.
+            given.orders.send(round_, delay=2.5)
+            given.mail.send(round_, delay=3)
+            time.sleep(0.3)
+            assert leaving.stop() == 0, leaving.log()
+            done = 2 * (round_ + 1)
+            wait_until(lambda count=done: len(given.notes()) == count)  # type: ignore[misc]
+        assert {note["pid"] for note in given.notes()} == {staying.pid if staying else 0}
+
+
+class SlowClaims(Policy):
+    """Delays the replies to claims, from the moment that `is_on`."""
+
+    is_on = False
+
+    def choose(self, command: Command) -> Action | None:
+        is_claim = _lua.script("claim").sha.encode() in command.frame
+        return Delay(1.5, Stage.EXECUTED) if self.is_on and is_claim else None
+
+
+def test_a_worker_told_to_leave_in_the_middle_of_a_claim_hands_the_watch_on(server: Server, tmp_path: Path) -> None:
+    policy = SlowClaims()
+    with Proxy(server.port, policy) as proxy, floor(server, tmp_path) as given:
+        leaving = given.start(url=proxy.url)
+        staying = given.start()
+        policy.is_on = True
+        given.orders.send("later", delay=4)
+        wait_until(lambda: policy.fired == 1)  # it has seen the due time, and removed the token
+        leaving.send_signal(signal.SIGTERM)
+        assert leaving.wait() == 0, leaving.log()
+        given.wait_for("later")
+        assert given.notes()[0]["pid"] == staying.pid
+
+
+def test_a_message_sent_while_a_worker_leaves_is_not_left_lying(server: Server, tmp_path: Path) -> None:
+    with floor(server, tmp_path) as given:
+        staying = None
+        for round_ in range(6):
+            leaving = given.start()
+            staying = staying or given.start()
+            leaving.send_signal(signal.SIGTERM)
+            for number in range(10):
+                time.sleep(0.003 * round_)
+                given.orders.send((round_, number))
+            assert leaving.wait() == 0, leaving.log()
+            wait_until(lambda sent=10 * (round_ + 1): given.orders.stats().acked == sent)  # type: ignore[misc]
+        assert given.orders.audit().ok
+        assert len(given.notes()) == 60
