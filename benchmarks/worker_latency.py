@@ -1,7 +1,9 @@
 """How long after the call of `send` does the handler of an idle worker start?"""
 
+import time
+
 from benchmarks.peers.parties import Party, PartyFailed, duly_party, peer_party
-from benchmarks.rig import Result, Rig, median, percentile
+from benchmarks.rig import Result, Rig, median, percentile, seconds
 
 MESSAGES = 200
 GAP = 0.01
@@ -13,12 +15,25 @@ def measure(rig: Rig) -> list[Result]:
     ours = duly_party(rig.url)
     parties = [ours, duly_party(rig.url, "sync"), *(peer_party(name, rig.url) for name in rig.peers[:MOST_PEERS])]
     rounds: dict[str, list[list[float]]] = {}
+    trips: list[float] = []
     for _ in range(rig.rounds):
+        trips += _idle_trips(rig)
         for party in parties:
             if latencies := _latencies(rig, party):
                 rounds.setdefault(party.name, []).append(latencies)
     rig.raw.flushall()
-    return [_result(name, found, 0.8 if name == ours.name else None) for name, found in rounds.items()]
+    results = [_result(name, found, 0.8 if name == ours.name else None) for name, found in rounds.items()]
+    results[0].beside["an idle PING, p50 ms"] = round(median(trips), 3)
+    return results
+
+
+def _idle_trips(rig: Rig) -> list[float]:
+    """Milliseconds of a PING by redis-py at the same pace: what one trip takes when everybody has to wake up."""
+    trips = []
+    for _ in range(MESSAGES // 2):
+        time.sleep(GAP)
+        trips.append(seconds(rig.raw.ping) * 1000)
+    return trips
 
 
 def _latencies(rig: Rig, party: Party) -> list[float]:

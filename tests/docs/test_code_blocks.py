@@ -147,7 +147,9 @@ def test_a_test_that_a_page_names_in_a_link_is_in_the_file() -> None:
 
 def test_both_languages_show_the_same_code() -> None:
     """Comments and texts are translated; what is called is the same."""
-    for english, chinese in (("README.md", "README.zh-CN.md"), ("docs/guide.md", "docs/zh/guide.md")):
+    pairs = [("README.md", "README.zh-CN.md")]
+    pairs += [(f"docs/{page}.md", f"docs/zh/{page}.md") for page in ("guide", "workers")]
+    for english, chinese in pairs:
         ours, theirs = (
             [sorted(set(re.findall(r"\.\w+\(", block))) for block in BLOCK.findall((ROOT / page).read_text())]
             for page in (english, chinese)

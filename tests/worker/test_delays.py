@@ -4,6 +4,7 @@ Most workers here do not look by themselves at all: what no token and no timer a
 the test fails. That takes the place of measuring how late something is.
 """
 
+import itertools
 import random
 import signal
 import textwrap
@@ -95,11 +96,6 @@ class Floor:
         wait_until(lambda: len(self.notes()) >= len(bodies), every=0.05)
         assert self.bodies() == list(bodies)
 
-    def claims(self) -> int:
-        """Count the claims so far. Nobody else calls scripts that begin with this line."""
-        stats = self.client.info("commandstats")
-        return int(stats.get("cmdstat_evalsha", {"calls": 0})["calls"])
-
 
 @contextmanager
 def floor(server: Server, directory: Path) -> Iterator[Floor]:
@@ -173,7 +169,7 @@ def test_a_retry_and_a_defer_are_never_early(server: Server, tmp_path: Path) -> 
             times.setdefault(note["body"], []).append(note["now"])
         for moments in times.values():
             assert len(moments) == 4
-            assert all(later - sooner >= 0.3 for sooner, later in zip(moments, moments[1:], strict=False))
+            assert all(later - sooner >= 0.3 for sooner, later in itertools.pairwise(moments))
 
 
 # --- Woken, and by what ------------------------------------------------------------------------------------
@@ -220,10 +216,11 @@ def test_a_paused_queue_delivers_nothing_and_resume_wakes_the_worker(server: Ser
             given.orders.pause()
             given.orders.send(("now", round_))
             given.mail.send(("of another queue", round_))
+            seen = [*before, ["of another queue", round_]]
             time.sleep(1)
-            assert given.bodies() == [*before, ["of another queue", round_]]
+            assert given.bodies() == seen
             given.orders.resume()
-            given.wait_for(*given.bodies(), ["due meanwhile", round_], ["now", round_])
+            given.wait_for(*seen, ["now", round_], ["due meanwhile", round_])
 
 
 def test_each_of_many_queues_wakes_one_worker(server: Server, tmp_path: Path) -> None:

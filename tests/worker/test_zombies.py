@@ -102,7 +102,7 @@ def test_a_zombie_changes_nothing(manner: str, server: StartedServer, tmp_path: 
         wait_until(lambda: len(zombie.notes("begin")) >= (1 if manner == "async, blocked" else len(VERBS)))
         zombie.freeze()
         heir = stack.enter_context(WorkerProcess(url, tmp_path, source))
-        wait_until(lambda: sorted(ids_of(b for b in heir.notes("begin") if b["pid"] == heir.pid)) == sorted(ids))
+        wait_until(lambda: sorted(b["id"] for b in heir.notes("begin") if b["pid"] == heir.pid) == sorted(ids))
         (tmp_path / "taken").touch()
         zombie.thaw()
         begun = {begin["id"] for begin in zombie.notes("begin") if begin["pid"] == zombie.pid}
@@ -334,7 +334,7 @@ def test_an_answer_that_comes_after_the_lease_begins_nothing(
     policy = HoldFirstClaim(only=SCRIPT_COMMANDS)
     with duly.Duly(server("valkey").url) as app, Proxy(server("valkey").port, policy) as proxy, ExitStack() as stack:
         queue = app.queue(queue_name)
-        assert queue.receive(1) == []  # from now on the server knows the script
+        assert queue.receive(1, wait=0) == []  # from now on the server knows the script
         id_ = queue.send("fast")
         worker = stack.enter_context(WorkerProcess(proxy.url, tmp_path, source))
         wait_until(lambda: policy.fired == 1)

@@ -11,7 +11,6 @@ from duly._core.ops import Suspects
 from duly._core.reclaims import log_reclaimed
 from duly._core.replies import Claimed
 from duly.errors import DulyError, Unavailable
-from duly.options import MAX_BATCH
 from duly.worker.dispatcher import Dispatcher
 from duly.worker.isolation import Isolation
 from duly.worker.logs import event
@@ -20,6 +19,9 @@ from duly.worker.station import AnyDelivery, Station
 from duly.worker.waiter import waiter_for
 
 _LOG: Final = logging.getLogger("duly.worker")
+
+_MOST_AT_ONCE: Final = 250
+"""Messages of one claim: larger ones save nothing, and settles wait behind them in the server."""
 
 _REFUSED_PAUSE: Final = 5.0
 """Seconds before the next claim of a queue whose claim the server refused."""
@@ -85,7 +87,7 @@ class Fetcher:
         if not candidates or not self._has_pool_room():
             return None
         station = self._shares.next_of(candidates)
-        return station, min(station.room, self._part_of_pool(station, candidates), MAX_BATCH), suspects
+        return station, min(station.room, self._part_of_pool(station, candidates), _MOST_AT_ONCE), suspects
 
     def _has_pool_room(self) -> bool:
         return self._pool is None or self._pool_room() > 0
@@ -99,7 +101,7 @@ class Fetcher:
     def _part_of_pool(self, station: Station, candidates: Sequence[Station]) -> int:
         """Divide what is free in the pool by weight."""
         if self._pool is None:
-            return MAX_BATCH
+            return _MOST_AT_ONCE
         return self._shares.part_of(station, candidates, self._pool_room()) * station.per_slot
 
     def _note_tokens(self) -> None:

@@ -2,13 +2,15 @@
 
 from typing import Final
 
-MOST_AHEAD: Final = 500
+MOST_AHEAD: Final = 1000
 """Messages claimed beyond the free slots, at the most."""
 
 _TRIPS: Final = 4
 """Those of a claim and its settle, twice: what is finished in them could be claimed ahead, and doubles at first."""
 
 _LONGEST_TRIP: Final = 0.05
+_SHORTEST_LOOK: Final = 0.005
+"""Seconds: between two claims that follow each other at once, nothing or everything is finished."""
 
 
 class Pace:
@@ -29,7 +31,9 @@ class Pace:
 
     def learn(self, finished: int, asked_at: float, answered_at: float) -> None:
         """Note a claim: how many messages were finished so far, when it was sent and answered."""
-        elapsed = max(answered_at - self._looked_at, 1e-6)
+        elapsed = answered_at - self._looked_at
+        if elapsed < _SHORTEST_LOOK:
+            return
         rate = (finished - self._finished) / elapsed
         trip = min(answered_at - asked_at, _LONGEST_TRIP)
         self.ahead = min(int(_TRIPS * rate * trip), MOST_AHEAD)

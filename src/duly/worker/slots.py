@@ -13,8 +13,8 @@ from duly.worker.work import LOST, RELEASE, Conclusion, Item, Work
 
 Cause = Literal["lost", "stop"]
 
-_SLICE: Final = 0.001
-"""Seconds after which handlers that never pause let the event loop do something else."""
+_SLICE: Final = 0.0005
+"""Seconds after which handlers that never pause let the event loop do something else: settle what is done, say."""
 
 _WOKEN_AT_ONCE: Final = 2
 """A handler that pauses wakes two slots, and each of them two more: a hundred in seven rounds."""
@@ -50,7 +50,7 @@ class Slots:
     def add(self, items: Iterable[Item]) -> None:
         """Run these as soon as there are slots."""
         self._waiting.extend(items)
-        self._wake()
+        self._wake(1)
 
     def take_back(self) -> list[Item]:
         """Give up what was not started."""
@@ -77,8 +77,8 @@ class Slots:
         if self._slots:
             await asyncio.wait([slot.task for slot in self._slots], timeout=0.1)
 
-    def _wake(self) -> None:
-        for _ in range(min(_WOKEN_AT_ONCE, len(self._waiting))):
+    def _wake(self, most: int = _WOKEN_AT_ONCE) -> None:
+        for _ in range(min(most, len(self._waiting))):
             if self._idle:
                 self._idle.pop().set_result(None)
             elif len(self._slots) < self._size:

@@ -92,7 +92,7 @@ class Station:
         """How many more may be claimed. What is claimed ahead is claimed in large pieces: a call each is dear."""
         ahead = self.pace.ahead
         room = self.capacity + ahead - self.busy
-        return room if room > ahead // 2 else 0
+        return room if room > ahead // 4 else 0
 
     def take(self, claimed: Claimed) -> list[AnyDelivery]:
         """Hold what a claim took."""
