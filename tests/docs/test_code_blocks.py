@@ -99,7 +99,7 @@ def test_an_example_runs(example: Path, url: str, tmp_path: Path) -> None:
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) >= 7
+    assert len(EXAMPLES) >= 15
 
 
 def anchors_of(page: Path) -> set[str]:
@@ -155,3 +155,15 @@ def test_both_languages_show_the_same_code() -> None:
             for page in (english, chinese)
         )
         assert ours == theirs, (english, chinese)
+
+
+@pytest.mark.parametrize(
+    ("example", "call"),
+    [
+        pytest.param("07_testing_with_the_virtual_clock.py", "remind_until_paid(", id="a payment reminder until paid"),
+        pytest.param("09_tasks.py", "text_message.later(", id="a text message some minutes later"),
+        pytest.param("03_delay_and_cancel.py", "closing.cancel(", id="an order closed unless it is paid"),
+    ],
+)
+def test_the_examples_show(example: str, call: str) -> None:
+    assert call in (ROOT / "examples" / example).read_text()

@@ -54,7 +54,9 @@ class WorkerProcess:
 
     def __init__(self, url: str, directory: Path, source: str, *arguments: str, name: str = "jobs") -> None:
         self._directory = directory
-        (directory / f"{name}.py").write_text(_PRELUDE + textwrap.dedent(source))
+        draft = directory / f"{name}.draft"
+        draft.write_text(_PRELUDE + textwrap.dedent(source))
+        draft.replace(directory / f"{name}.py")  # another worker may be importing it at this moment
         self._notes = directory / "notes.jsonl"
         self.log_path = directory / f"{name}-{time.monotonic_ns()}.log"
         environment = {**os.environ, "DULY_URL": url, "DULY_TEST_NOTES": str(self._notes), "PYTHONUNBUFFERED": "1"}

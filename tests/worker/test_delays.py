@@ -235,11 +235,12 @@ def test_each_of_many_queues_wakes_one_worker(server: Server, tmp_path: Path) ->
     with floor(server, tmp_path) as given:
         given.start(source=ONLY_TOKENS + textwrap.dedent(source))
         for number in (0, 49, 7, 7, 23):
-            body = f"to {number}, after {len(given.notes())}"
-            given.app.queue(f"queue{number}").send(body)
-            given.wait_for(*given.bodies(), body)
-        ids = [(number, given.app.queue(f"queue{number}").send(number, delay=0.5)) for number in range(50)]
-        wait_until(lambda: len(given.notes()) == 5 + len(ids), every=0.1)
+            seen = given.bodies()
+            given.app.queue(f"queue{number}").send(f"to {number}, after {len(seen)}")
+            given.wait_for(*seen, f"to {number}, after {len(seen)}")
+        for number in range(50):
+            given.app.queue(f"queue{number}").send(number, delay=0.5)
+        wait_until(lambda: len(given.notes()) == 55, every=0.1)
 
 
 # --- Two workers -------------------------------------------------------------------------------------------
@@ -296,8 +297,8 @@ def test_a_worker_that_leaves_while_it_watches_hands_the_watch_on(server: Server
             leaving = given.start()
             staying = staying or given.start()
             # The first round tells the one that leaves, the others the one that stays: it is the longer listener.
-            given.orders.send(round_, delay=2.5)
-            given.mail.send(round_, delay=3)
+            given.orders.send(round_, delay=1.5)
+            given.mail.send(round_, delay=1.8)
             time.sleep(0.3)
             assert leaving.stop() == 0, leaving.log()
             done = 2 * (round_ + 1)

@@ -4,10 +4,11 @@ import itertools
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pytest
 
@@ -134,78 +135,74 @@ def run_again_and_again(start: Start, is_over: Callable[[], bool]) -> int:
     raise AssertionError
 
 
-def poison(
-    server: StartedServer,
-    directory: Path,
-    queue_name: str,
-    manner: str,
-    *arguments: str,
-    concurrency: int,
-    crash_limit: int = 2,
-    places: Sequence[int] = (7,),
-) -> int:
-    """Run twenty messages, of which those at `places` kill their process. Give the number of deaths of workers.
+class Poisoned(NamedTuple):
+    """A run of twenty messages, of which some kill their process."""
 
-    Who is dead in the end is checked here.
-    """
+    manner: str
+    concurrency: int
+    crash_limit: int = 2
+    places: Sequence[int] = (7,)
+    """Which ones."""
+    processes: int | None = None
+    """Under a parent that starts them again. None: without one, and the test does."""
+
+    def run(self, url: str, directory: Path, queue_name: str) -> int:
+        """Run it, and check who is dead in the end. Give the number of deaths of workers."""
+        directory.mkdir()
+        source = f"@orders.handler(concurrency={self.concurrency})" + POISONED[self.manner].replace("\n        ", "\n")
+        module = module_of(queue_name, f"lease=1, crash_limit={self.crash_limit}", source)
+        arguments = [] if self.processes is None else ["--processes", str(self.processes)]
+        with duly.Duly(url) as app:
+            queue = app.queue(queue_name)
+            ids = queue.send_many(["poison" if n in self.places else "food" for n in range(MESSAGES)])
+            deaths = run_again_and_again(
+                lambda: WorkerProcess(url, directory, module, *arguments), lambda: queue.stats().live == 0
+            )
+            self._check(queue, ids, by_id(read_notes(directory / "notes.jsonl", "begin")))
+        return deaths
+
+    def _check(self, queue: duly.Queue, ids: Sequence[str], begins: Mapping[str, list[dict[str, Any]]]) -> None:
+        poisons, limit = {ids[n] for n in self.places}, self.crash_limit
+        dead = {(each.id, each.reason, each.crashes) for each in queue.list("dead")}
+        assert dead == {(id_, "poison", limit) for id_ in poisons}
+        stats = assert_accounts(queue, sent=MESSAGES, acked=MESSAGES - len(poisons), dead=len(poisons), leased=0)
+        innocent = [those[-1]["crashes"] for id_, those in begins.items() if id_ not in poisons]
+        assert len(innocent) == MESSAGES - len(poisons)
+        assert max(innocent) < limit
+        assert sum(innocent) + limit * len(poisons) == stats.crashed
+
+
+def run_all(runs: Sequence[Poisoned], server: StartedServer, directory: Path, queue_name: str) -> list[int]:
+    """Run several at a time: they mostly wait for leases to end."""
     url = server("valkey").url
-    source = f"@orders.handler(concurrency={concurrency})" + POISONED[manner].replace("\n        ", "\n")
-    module = module_of(queue_name, f"lease=1, crash_limit={crash_limit}", source)
-    with duly.Duly(url) as app:
-        queue = app.queue(queue_name)
-        ids = queue.send_many(["poison" if n in places else "food" for n in range(MESSAGES)])
-        poisons = {ids[n] for n in places}
-        deaths = run_again_and_again(
-            lambda: WorkerProcess(url, directory, module, *arguments), lambda: queue.stats().live == 0
-        )
-        letters = queue.list("dead")
-        stats = assert_accounts(queue, sent=MESSAGES, acked=MESSAGES - len(places), dead=len(places), leased=0)
-    assert {(each.id, each.reason, each.crashes) for each in letters} == {(i, "poison", crash_limit) for i in poisons}
-    begins = by_id(read_notes(directory / "notes.jsonl", "begin"))
-    innocent = [those[-1]["crashes"] for id_, those in begins.items() if id_ not in poisons]
-    assert len(innocent) == MESSAGES - len(places)
-    assert max(innocent) < crash_limit
-    assert sum(innocent) + crash_limit * len(places) == stats.crashed
-    return deaths
-
-
-@pytest.mark.parametrize("concurrency", [1, 5, 20, 100])
-@pytest.mark.parametrize("manner", POISONED)
-def test_of_twenty_only_the_poison_dies(
-    manner: str, concurrency: int, server: StartedServer, tmp_path: Path, queue_name: str
-) -> None:
-    deaths = poison(server, tmp_path, queue_name, manner, concurrency=concurrency)
-
-    assert deaths == 2
-
-
-@pytest.mark.parametrize(("manner", "concurrency"), [("async", 100), ("def", 5), ("async", 1), ("def", 20)])
-def test_of_twenty_only_the_poison_dies_in_a_supervised_worker(
-    manner: str, concurrency: int, server: StartedServer, tmp_path: Path, queue_name: str
-) -> None:
-    deaths = poison(server, tmp_path, queue_name, manner, "--processes", "1", concurrency=concurrency)
-
-    assert deaths == 0  # the parent never dies
-
-
-def test_of_twenty_only_the_poison_dies_in_two_processes(
-    server: StartedServer, tmp_path: Path, queue_name: str
-) -> None:
-    deaths = poison(server, tmp_path, queue_name, "async", "--processes", "2", concurrency=10, crash_limit=3)
-
-    assert deaths == 0
+    with ThreadPoolExecutor(4) as pool:
+        results = [pool.submit(run.run, url, directory / str(n), f"{queue_name}-{n}") for n, run in enumerate(runs)]
+        return [result.result() for result in results]
 
 
 @pytest.mark.parametrize("manner", POISONED)
-def test_a_crash_limit_of_three(manner: str, server: StartedServer, tmp_path: Path, queue_name: str) -> None:
-    deaths = poison(server, tmp_path, queue_name, manner, concurrency=20, crash_limit=3)
+def test_of_twenty_only_the_poison_dies(manner: str, server: StartedServer, tmp_path: Path, queue_name: str) -> None:
+    runs = [Poisoned(manner, concurrency) for concurrency in (1, 5, 20, 100)]
 
-    assert deaths == 3
+    assert run_all(runs, server, tmp_path, queue_name) == [2, 2, 2, 2]
+
+
+def test_of_twenty_only_the_poison_dies_under_a_parent(server: StartedServer, tmp_path: Path, queue_name: str) -> None:
+    runs = [Poisoned(manner, concurrency, processes=1) for manner in POISONED for concurrency in (1, 20)]
+    runs.append(Poisoned("async", 10, crash_limit=3, processes=2))
+
+    assert run_all(runs, server, tmp_path, queue_name) == [0] * 5  # the parent never dies
+
+
+def test_a_crash_limit_of_three(server: StartedServer, tmp_path: Path, queue_name: str) -> None:
+    runs = [Poisoned(manner, 20, crash_limit=3) for manner in POISONED]
+
+    assert run_all(runs, server, tmp_path, queue_name) == [3, 3]
 
 
 @pytest.mark.parametrize("crash_limit", [2, 3])
-@pytest.mark.parametrize("manner", POISONED)
-def test_two_poisons(manner: str, crash_limit: int, server: StartedServer, tmp_path: Path, queue_name: str) -> None:
-    deaths = poison(server, tmp_path, queue_name, manner, concurrency=10, crash_limit=crash_limit, places=(3, 5))
+def test_two_poisons(crash_limit: int, server: StartedServer, tmp_path: Path, queue_name: str) -> None:
+    runs = [Poisoned(manner, 10, crash_limit, places=(3, 5)) for manner in POISONED]
 
-    assert crash_limit < deaths <= 2 * crash_limit  # each died of its own last crash
+    for deaths in run_all(runs, server, tmp_path, queue_name):
+        assert crash_limit < deaths <= 2 * crash_limit  # each died of its own last crash

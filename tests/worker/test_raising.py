@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -127,17 +128,80 @@ def test_whatever_is_raised_is_retried_by_policy_and_then_dead(
         assert_accounts(queue, sent=len(ids) + 1, acked=len(NAMES) + 1, dead=len(NAMES), crashed=0, released=0)
 
 
+def test_an_error_that_raises_when_it_is_looked_at(server: StartedServer, tmp_path: Path, queue_name: str) -> None:
+    url = server("valkey").url
+    handler = """
+        class Silent(Exception):
+            def __str__(self):
+                raise SystemExit(3)
+
+        @orders.handler
+        def on_order(body):
+            if body == "raise":
+                raise Silent
+    """
+    with duly.Duly(url) as app, ExitStack() as stack:
+        queue = app.queue(queue_name)
+        queue.send_many(["raise", "fine"])
+        worker = stack.enter_context(
+            WorkerProcess(url, tmp_path, module_of(queue_name, OPTIONS, handler), "--grace", "1")
+        )
+        wait_until(lambda: queue.stats().live == 0 or worker.process.poll() is not None)
+
+        assert worker.stop() == 0, worker.log()
+        assert [error.error for error in queue.list("dead")[0].errors] == ["Silent", "Silent"]
+        assert_accounts(queue, sent=2, acked=1, dead=1, crashed=0, released=0)
+
+
+IN_A_TASK: Final = {
+    "a group": "async with asyncio.TaskGroup() as group:\n            group.create_task(leave(body))",
+    "gather": "await asyncio.gather(leave(body), asyncio.sleep(0.01))",
+    "wait_for": "await asyncio.wait_for(asyncio.create_task(leave(body)), 30)",
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("how", IN_A_TASK)
+def test_an_exit_in_a_task_of_the_handlers_own_ends_nobody_else(
+    how: str, loop: str, server: StartedServer, tmp_path: Path, queue_name: str
+) -> None:
+    """An event loop stops for these errors, wherever they are raised."""
+    url = server("valkey").url
+    handler = f"""
+async def leave(error):
+    raise (SystemExit(0) if error == "SystemExit" else KeyboardInterrupt)
+
+@orders.handler(concurrency=5)
+async def on_order(body, d):
+    note("begin", id=d.id)
+    if body == "fine":
+        await asyncio.sleep(0.1)
+    else:
+        {IN_A_TASK[how]}
+"""
+    source = LOOPS[loop] + module_of(queue_name, OPTIONS, handler)
+    with duly.Duly(url) as app, ExitStack() as stack:
+        queue = app.queue(queue_name)
+        ids = queue.send_many(["fine", "SystemExit", "fine", "KeyboardInterrupt", "fine", "fine"])
+        worker = stack.enter_context(WorkerProcess(url, tmp_path, source))
+        wait_until(lambda: queue.stats().live == 0 or worker.process.poll() is not None)
+
+        assert worker.stop() == 0, worker.log()
+        assert queue.stats().live == 0, worker.log()
+        assert Counter(ids_of(worker.notes("begin"))) == {id_: 2 if n in (1, 3) else 1 for n, id_ in enumerate(ids)}
+        assert {letter.id: letter.reason for letter in queue.list("dead")} == dict.fromkeys(
+            (ids[1], ids[3]), "failed 2 times"
+        )
+        assert_accounts(queue, sent=6, acked=4, dead=2, crashed=0, released=0)
+
+
 # --- Cancellations of a handler's own making ---------------------------------------------------------------
 
 CANCELLING: Final = {
     "and waits": ("asyncio.current_task().cancel()\n        await asyncio.sleep(60)", "dead"),
     "and returns": ("asyncio.current_task().cancel()", "acked"),
     "twice and returns": ("asyncio.current_task().cancel(); asyncio.current_task().cancel()", "acked"),
-    "and waits it out": (
-        "asyncio.current_task().cancel()\n"
-        "        try:\n            await asyncio.sleep(60)\n        except asyncio.CancelledError:\n            pass",
-        "acked",
-    ),
+    "and waits it out": ("asyncio.current_task().cancel()\n        await waited_out()", "acked"),
     "and fails": ("asyncio.current_task().cancel()\n        raise ValueError", "dead"),
     "later": ("asyncio.get_running_loop().call_later(0.1, asyncio.current_task().cancel)", "acked"),
 }
@@ -152,6 +216,12 @@ def test_a_handler_that_cancels_itself_harms_nobody_else(
     url = server("valkey").url
     what, fate = CANCELLING[how]
     handler = f"""
+async def waited_out():
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        pass
+
 @orders.handler(concurrency=2)
 async def on_order(body, d):
     note("begin", id=d.id, attempt=d.attempt)

@@ -93,9 +93,9 @@ class Queue:
     ) -> Any:
         """Decorate the function that workers call with each message: `(body)`, `(body, d)` or `(d: duly.Delivery)`.
 
-        It may be `def`, of which 100 run at once, or `def`, of which 16 run at once, in threads; or
-        `concurrency` of them in each process. Bodies are decoded to the annotated type. With `batch`, it
-        gets a list. `timeout` cancels an `def` after so many seconds, which counts as a failure.
+        Of a coroutine function 100 run at once, of a plain one 16, in threads; or `concurrency` of them in
+        each process. Bodies are decoded to the annotated type. With `batch`, it gets a list. `timeout`
+        cancels a coroutine function after so many seconds, which counts as a failure.
         """
 
         def register(function: F) -> F:

@@ -25,6 +25,7 @@ class Collector:
         collected = self._collected
         collected += deliveries
         while len(collected) >= self._most:
+            self._stop_timer()  # the rest has a wait of its own
             self._runner.add([Group(collected[: self._most])])
             del collected[: self._most]
         if at_once:

@@ -64,6 +64,11 @@ class Dispatcher:
             if delivery in self._work.deliveries(item) and self._work.is_lost(item):
                 runner.cancel(item, "lost")
 
+    def close(self) -> None:
+        """Let nothing more be run, without waiting for what is."""
+        for runner in self._runners:
+            runner.close()
+
     async def aclose(self) -> None:
         """End slots and threads."""
         for runner in self._runners:

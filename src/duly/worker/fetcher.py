@@ -69,11 +69,14 @@ class Fetcher:
                 await self._wait()
             else:
                 await self._claim(*choice)
+                await asyncio.sleep(0)  # first the handlers, then the next block or claim
 
     async def aclose(self) -> None:
         """Leave. What was watched here is handed on, so that a due time finds another watcher."""
-        for keys in await self._waiter.aclose():
-            await self._hand_on(self._by_keys[keys])
+        blocked = set(await self._waiter.aclose())  # of these a token may be lost
+        for keys, station in self._by_keys.items():
+            if keys in blocked or (station.is_watched and station.has_timer):
+                await self._hand_on(station)
 
     # What to ask for
 

@@ -57,7 +57,9 @@ async def _call(hook: Callable[..., Any], message: Message) -> None:
             await hook(message)
         else:
             await _in_thread(hook, message)
-    except Exception as error:  # noqa: BLE001
+    except BaseException as error:  # the next one is to be told, too
+        if _is_cancelled():
+            raise
         event(
             _LOG, logging.ERROR, "hook.failed", hook=signatures.name_of(hook), queue=message.queue, id=message.id,
             exc_info=error,
@@ -67,20 +69,28 @@ async def _call(hook: Callable[..., Any], message: Message) -> None:
 async def _in_thread(function: Callable[..., Any], *args: Any) -> None:
     """Call a function in a thread that does not keep the process from ending."""
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
+    done: asyncio.Future[BaseException | None] = loop.create_future()
 
-    def finish(error: BaseException | None) -> None:
+    def finish(failure: BaseException | None) -> None:
         if not done.done():
-            done.set_result(None) if error is None else done.set_exception(error)
+            done.set_result(failure)  # as a value: not everything can be the exception of a future
 
     def call() -> None:
         failure: BaseException | None = None
         try:
             function(*args)
-        except Exception as error:  # noqa: BLE001
+        except BaseException as error:  # noqa: BLE001
             failure = error
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(finish, failure)
 
     threading.Thread(target=call, name="duly-on-dead", daemon=True).start()
-    await done
+    failure = await done
+    if failure is not None:
+        raise failure
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody wants this task to end, and it is not only the hook that says so."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -37,8 +37,7 @@ class Settler:
     def add(self, station: Station, delivery: AnyDelivery, verdict: Verdict) -> None:
         """Settle a message soon. What its handler has settled itself is only noted."""
         if delivery._settled is not None or verdict.verb == "lost":
-            self._let_go(station, [delivery])
-            self._on_progress()
+            self._note_settled(station, delivery)
             return
         if verdict is ACK:
             station.acks.append(delivery)
@@ -48,6 +47,15 @@ class Settler:
             self._stations[station] = None
             self._is_idle.clear()
             self._wanted.set()
+
+    def _note_settled(self, station: Station, delivery: AnyDelivery) -> None:
+        """Let go of what its handler has settled itself, or has lost."""
+        self._let_go(station, [delivery])
+        if delivery._settled is not None and not delivery.lost:
+            station.handled += 1
+        if _is_dead_by_hand(delivery):
+            self._on_dead(station, [delivery.id])
+        self._on_progress()
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -125,6 +133,13 @@ class Settler:
         if station.started:
             for delivery in deliveries:
                 station.started.pop(delivery, None)
+
+
+def _is_dead_by_hand(delivery: AnyDelivery) -> bool:
+    """Whether its handler has settled it so that it is dead."""
+    if delivery._settled == "retry":
+        return delivery._retry_policy().is_last(delivery.attempt)
+    return delivery._settled == "reject"
 
 
 def _row_of(station: Station, delivery: AnyDelivery, verdict: Verdict) -> tuple[str, Row]:

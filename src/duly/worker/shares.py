@@ -27,10 +27,8 @@ class Shares(Generic[S]):
 
     def next_of(self, candidates: Sequence[S]) -> S:
         """Choose who is asked."""
-        if len(candidates) == 1:
-            return candidates[0]
-        chosen = min(candidates, key=lambda each: max(self._served.get(each, 0.0), self._now))
-        self._now = max(self._served.get(chosen, 0.0), self._now)
+        chosen = min(candidates, key=self._turn_of)
+        self._now = self._turn_of(chosen)  # also of one that is alone: whoever joins it later joins here
         return chosen
 
     def part_of(self, chosen: S, candidates: Sequence[S], room: int) -> int:
@@ -40,4 +38,7 @@ class Shares(Generic[S]):
 
     def took(self, chosen: S, count: int) -> None:
         """Note what it took."""
-        self._served[chosen] = max(self._served.get(chosen, 0.0), self._now) + count / chosen.weight
+        self._served[chosen] = self._turn_of(chosen) + count / chosen.weight
+
+    def _turn_of(self, each: S) -> float:
+        return max(self._served.get(each, 0.0), self._now)

@@ -69,11 +69,15 @@ class Slots:
                 slot.cause = cause
                 slot.task.cancel()
 
-    async def aclose(self) -> None:
-        """End all slots, idle or not."""
+    def close(self) -> None:
+        """Let all slots end, idle or not."""
         self._is_closed = True
         for slot in self._slots:
             slot.task.cancel()
+
+    async def aclose(self) -> None:
+        """End all slots, idle or not."""
+        self.close()
         if self._slots:
             await asyncio.wait([slot.task for slot in self._slots], timeout=0.1)
 

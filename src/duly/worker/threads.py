@@ -62,10 +62,14 @@ class Threads:
             self._open.discard(item)
             self._work.settle(item, self._work.alike(item, RELEASE))
 
-    async def aclose(self) -> None:
+    def close(self) -> None:
         """Let all threads end that are not busy."""
         for _ in self._threads:
             self._inbox.put(_STOP)
+
+    async def aclose(self) -> None:
+        """Let all threads end that are not busy."""
+        self.close()
 
     def _start_thread(self) -> None:
         name = f"duly-{self._work.station.name}-{len(self._threads) + 1}"

@@ -110,7 +110,7 @@ class Work:
         for hook in hooks:
             try:
                 hook(*args)
-            except Exception as error:  # noqa: BLE001
+            except BaseException as error:  # noqa: BLE001 - it must not end the slot or the thread
                 name = signatures.name_of(hook)
                 event(_LOG, logging.ERROR, "hook.failed", hook=name, queue=self.station.name, exc_info=error)
 

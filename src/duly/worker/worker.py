@@ -37,6 +37,8 @@ _UNWINDING: Final = 1.0
 """Seconds that cancelled handlers have to end."""
 _LAST_WORDS: Final = 2.0
 """Seconds to tell the server what became of messages when time is up."""
+_LAST_HOOKS: Final = 4.0
+"""Seconds that `on_stop` hooks have, beside what is left of the grace."""
 
 
 class Worker:
@@ -153,16 +155,21 @@ class Worker:
             self._dispatchers[station].note_lost(delivery)
 
     def _on_part_ended(self, part: asyncio.Task[None]) -> None:
-        if not part.cancelled() and (error := part.exception()) is not None:
+        if part.cancelled():  # by us, or by whoever ends the program around us
+            for dispatcher in self._dispatchers.values():
+                dispatcher.close()
+        elif (error := part.exception()) is not None:
             event(_LOG, logging.CRITICAL, "worker.broken", error=str(error), exc_info=error)
             self.was_cut_off = True
             self.stop()
+            self._is_hurried = True  # what only this part knew of would be waited for in vain
 
     # Ending
 
     async def _end(self) -> None:
         """Give back what was not started, wait for what runs, then leave. Bounded by `grace` and a little."""
         self._is_stopping.set()
+        grace_ends = self._loop.time() + self._options.grace
         event(_LOG, logging.INFO, "worker.stopping", running=self._busy(), grace=self._options.grace)
         self._fetcher.stop()
         for dispatcher in self._dispatchers.values():
@@ -170,6 +177,8 @@ class Worker:
         if not await self._until_done(self._options.grace):
             await self._cut_off()
         await self._leave()
+        await self._run_last_hooks(max(grace_ends, self._loop.time()) + _LAST_HOOKS)
+        await self._close_apps()
         event(_LOG, logging.INFO, "worker.stopped", cut_off=self.was_cut_off)
 
     def _busy(self) -> int:
@@ -221,12 +230,14 @@ class Worker:
         for dispatcher in self._dispatchers.values():
             await dispatcher.aclose()
         await self._obituaries.told(_LAST_WORDS)
+
+    async def _run_last_hooks(self, end: float) -> None:
         for hook in self._definitions.hooks.on_stop:
             try:
-                await _run_hooks([hook])
+                async with asyncio.timeout_at(end):
+                    await _run_hooks([hook])
             except Exception as error:  # noqa: BLE001
                 event(_LOG, logging.ERROR, "hook.failed", hook=signatures.name_of(hook), exc_info=error)
-        await self._close_apps()
 
     async def _close_apps(self) -> None:
         await self._own.aclose()

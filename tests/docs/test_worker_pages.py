@@ -1,0 +1,50 @@
+"""What the pages about workers list is what the code has."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from duly.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [*(ROOT / "src/duly/worker").glob("*.py"), ROOT / "src/duly/cli/worker.py"]
+PAGES = ["docs/workers.md", "docs/zh/workers.md"]
+NAME = re.compile(r"[a-z_]+\.[a-z_]+")
+BY_VERB = {"message.defer", "message.recycle"}
+"""Logged as f"message.{verb}"."""
+
+
+def names_logged(source: Path) -> Iterator[str]:
+    """Name the events of a file: the texts like `worker.started` that are given to `event` or `_log`."""
+    for node in ast.walk(ast.parse(source.read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("event", "_log"):
+            given = [each.value for each in node.args if isinstance(each, ast.Constant)]
+            yield from (each for each in given if isinstance(each, str) and NAME.fullmatch(each))
+
+
+def names_listed(page: str) -> set[str]:
+    """Name the events in the first column of the table whose second column is a level."""
+    rows = re.findall(r"^\| (`.*?) \| (?:debug|info|warning|error|critical)\b", (ROOT / page).read_text(), re.MULTILINE)
+    return {name for row in rows for name in re.findall(r"`([^`]*)`", row)}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_all_events_are_listed_and_no_others(page: str) -> None:
+    logged = {name for source in SOURCES for name in names_logged(source)}
+
+    assert len(logged) > 20
+    assert names_listed(page) == logged | BY_VERB
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_all_options_of_the_command_are_listed(page: str) -> None:
+    command = typer.main.get_command(app).commands["worker"]  # type: ignore[attr-defined]
+    options = {name for each in command.params for name in each.opts if name.startswith("--")}
+
+    listed = set(re.findall(r"`(--[a-z-]+)", (ROOT / page).read_text()))
+
+    assert options - {"--help"} <= listed

@@ -1,0 +1,274 @@
+"""Who gets what: workers share a backlog, queues share a worker, and nobody hoards."""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import duly
+from tests.conftest import need
+from tests.servers import Server
+from tests.worker.rig import WorkerProcess, wait_until
+
+pytestmark = [pytest.mark.serial, pytest.mark.slow]
+
+
+@pytest.fixture
+def own_server() -> Iterator[Server]:
+    need("valkey")
+    with Server("valkey") as server:
+        yield server
+
+
+# --- Two workers -------------------------------------------------------------------------------------------
+
+SLOTS: Final = 5
+
+SLOW: Final = """
+orders = app.queue("orders", lease=30)
+
+
+@orders.handler(concurrency=5)
+async def on_order(seconds, d):
+    note("begin", id=d.id, claimed=d.fence / 1e6, began=time.time())
+    await asyncio.sleep(seconds)
+    note("end", id=d.id, ended=time.time())
+"""
+
+
+@contextmanager
+def two_workers(server: Server, directory: Path, source: str) -> Iterator[tuple[WorkerProcess, WorkerProcess]]:
+    with (
+        WorkerProcess(server.url, directory, source) as one,
+        WorkerProcess(server.url, directory, source) as other,
+    ):
+        one.wait_for_start()
+        other.wait_for_start()
+        yield one, other
+
+
+class Run:
+    """One message in the hands of a worker: from the claim to the begin of its handler, and to its end."""
+
+    def __init__(self, begin: dict[str, Any], end: dict[str, Any]) -> None:
+        self.pid = begin["pid"]
+        self.claimed, self.began, self.ended = begin["claimed"], begin["began"], end["ended"]
+
+
+def runs_of(worker: WorkerProcess) -> list[Run]:
+    ends = {note["id"]: note for note in worker.notes("end")}
+    return [Run(note, ends[note["id"]]) for note in worker.notes("begin")]
+
+
+def kept_from_others(runs: list[Run], slots: int) -> list[Run]:
+    """Find messages that lay unstarted with one worker while the other had a slot free, all the time.
+
+    A tenth of a second is not counted: on a busy machine it may take that long to begin.
+    """
+
+    def has_room(pid: int, since: float, until: float) -> bool:
+        others = [run for run in runs if run.pid != pid and run.claimed < until and run.ended > since]
+        return len(others) < slots
+
+    return [
+        run for run in runs if run.began - run.claimed > 0.1 and has_room(run.pid, run.claimed + 0.05, run.began - 0.05)
+    ]
+
+
+@pytest.mark.parametrize(
+    "durations",
+    [
+        pytest.param([0.3] * 40, id="alike"),
+        pytest.param([0.3 + number % 7 * 0.03 for number in range(43)], id="a little different"),
+        pytest.param(random.Random(7).choices([0.001, 0.01, 0.6], k=60), id="very different"),
+    ],
+)
+def test_two_workers_share_a_backlog_and_neither_hoards(
+    own_server: Server, tmp_path: Path, durations: list[float]
+) -> None:
+    with duly.Duly(own_server.url) as app, two_workers(own_server, tmp_path, SLOW) as (one, other):
+        orders = app.queue("orders")
+        total = 0
+        for _ in range(3):  # the end of each is where one of them may have nothing to do
+            orders.send_many(durations)
+            total += len(durations)
+            wait_until(lambda expected=total: orders.stats().acked == expected, every=0.05)  # type: ignore[misc]
+        runs = runs_of(one)
+        assert len(runs) == total
+        kept = kept_from_others(runs, SLOTS)
+        waits = [round(run.began - run.claimed, 3) for run in kept]
+        assert not kept, f"{len(kept)} of {total} lay unstarted beside a worker with room, for {waits} s"
+        shares = Counter(run.pid for run in runs)
+        assert min(shares[one.pid], shares[other.pid]) > total // 4, shares
+
+
+def test_slow_handlers_hold_no_more_than_they_run(own_server: Server, tmp_path: Path) -> None:
+    with duly.Duly(own_server.url) as app, two_workers(own_server, tmp_path, SLOW):
+        orders = app.queue("orders")
+        orders.send_many([0.3] * 60)
+        most: Counter[str] = Counter()
+        while orders.stats().acked < 60:
+            for consumer, count in orders.pending().consumers.items():
+                most[consumer] = max(most[consumer], count)
+            time.sleep(0.01)
+        assert len(most) == 2
+        assert max(most.values()) <= SLOTS, most
+
+
+# --- What is claimed ahead ---------------------------------------------------------------------------------
+
+QUICK_THEN_SLOW: Final = """
+orders = app.queue("orders", lease=0.9)
+
+
+@orders.handler(concurrency=20)
+async def on_order(seconds, d):
+    note("begin", id=d.id, claimed=d.fence / 1e6, began=time.time(), attempt=d.attempt)
+    if seconds:
+        await asyncio.sleep(seconds)
+"""
+
+
+def test_what_is_claimed_ahead_is_kept_leased_until_it_starts(own_server: Server, tmp_path: Path) -> None:
+    """Quick messages teach the worker to claim ahead; then slow ones let what it claimed wait for leases' lengths."""
+    with duly.Duly(own_server.url) as app:
+        orders = app.queue("orders")
+        for _ in range(4):
+            orders.send_many([0] * 1000)
+        orders.send_many([1.5] * 60)
+        with WorkerProcess(own_server.url, tmp_path, QUICK_THEN_SLOW) as worker:
+            wait_until(lambda: orders.stats().acked == 4060)
+            stats = orders.stats()
+            notes = worker.notes("begin")
+            waited = [note["began"] - note["claimed"] for note in notes]
+            assert max(waited) > 0.9, "nothing was claimed ahead: this test shows nothing"
+            assert (stats.crashed, stats.delivered, len(notes)) == (0, 4060, 4060)
+            assert {note["attempt"] for note in notes} == {1}
+            assert worker.stop() == 0, worker.log()
+            assert "lost" not in worker.log()
+
+
+def test_no_lease_is_called_lost_that_was_settled(own_server: Server, tmp_path: Path) -> None:
+    """Leases are renewed all the time, while acks of the same messages are under way."""
+    source = """
+    orders = app.queue("orders", lease=0.3)
+
+
+    @orders.handler(concurrency=100)
+    async def on_order(body, d):
+        await asyncio.sleep(0.001)
+    """
+    with duly.Duly(own_server.url) as app:
+        orders = app.queue("orders")
+        for _ in range(30):
+            orders.send_many([0] * 1000)
+        with WorkerProcess(own_server.url, tmp_path, source) as worker:
+            wait_until(lambda: orders.stats().acked == 30_000)
+            crashed = orders.stats().crashed
+            assert worker.stop() == 0, worker.log()
+            assert worker.log().count("lost") <= crashed, worker.log()
+
+
+# --- Queues of one worker ----------------------------------------------------------------------------------
+
+TWO_QUEUES: Final = """
+running = most = 0
+
+
+async def handle(body, d):
+    global running, most
+    running += 1
+    if running > most:
+        most = running
+        note("most", count=most)
+    note("begin", queue=d.queue, running=running)
+    await asyncio.sleep(body)
+    running -= 1
+
+
+for name in ("high", "low"):
+    app.queue(name, lease=30).handler(handle)
+"""
+
+
+def first(worker: WorkerProcess, count: int, after: int = 0) -> Counter[str]:
+    """Count the queues of the first messages that were begun."""
+    return Counter(note["queue"] for note in worker.notes("begin")[after : after + count])
+
+
+@pytest.mark.parametrize("concurrency", [1, 4, 20])
+@pytest.mark.parametrize("seconds", [0.0, 0.005])
+def test_weights_divide_a_worker_while_both_queues_have_a_backlog(
+    own_server: Server, tmp_path: Path, concurrency: int, seconds: float
+) -> None:
+    with duly.Duly(own_server.url) as app:
+        high, low = app.queue("high"), app.queue("low")
+        high.send_many([seconds] * 600)
+        low.send_many([seconds] * 600)
+        arguments = ("--queues", "high:3,low:1", "--concurrency", str(concurrency))
+        with WorkerProcess(own_server.url, tmp_path, TWO_QUEUES, *arguments) as worker:
+            wait_until(lambda: high.stats().acked + low.stats().acked == 1200)
+            begun = first(worker, 400)
+            assert 400 * 0.6 <= begun["high"] <= 400 * 0.9, begun
+            assert max(note["count"] for note in worker.notes("most")) <= concurrency
+            # Nothing is left of the one: the other has all slots.
+            last = worker.notes("begin")[-200:-20]
+            assert {note["queue"] for note in last} == {"low"}
+            if seconds:
+                assert max(note["running"] for note in last) == concurrency
+
+
+def test_a_queue_that_was_empty_has_saved_no_turns_up(own_server: Server, tmp_path: Path) -> None:
+    with (
+        duly.Duly(own_server.url) as app,
+        WorkerProcess(own_server.url, tmp_path, TWO_QUEUES, "--queues", "high:3,low:1", "--concurrency", "2") as worker,
+    ):
+        high, low = app.queue("high"), app.queue("low")
+        for done, (idle, busy) in enumerate([(low, high), (high, low)]):
+            before = len(worker.notes("begin"))
+            busy.send_many([0.001] * 900)
+            wait_until(lambda: len(worker.notes("begin")) >= before + 600, every=0.1)  # noqa: B023
+            since = len(worker.notes("begin"))
+            idle.send_many([0.005] * 300)
+            busy.send_many([0.005] * 300)
+            wait_until(lambda: high.stats().acked + low.stats().acked == (done + 1) * 1500)  # noqa: B023
+            begun = first(worker, 150, after=since + 20)
+            assert begun[busy.name] >= 150 // 8, (begun, f"{idle.name} was idle")
+            assert begun[idle.name] >= 150 // 8, (begun, f"{idle.name} was idle")
+
+
+@pytest.mark.parametrize("arguments", [(), ("--concurrency", "4"), ("--queues", "low,high", "--concurrency", "1")])
+def test_a_large_backlog_does_not_starve_another_queue(
+    own_server: Server, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    with duly.Duly(own_server.url) as app:
+        large, small = app.queue("high"), app.queue("low")
+        for _ in range(4):
+            large.send_many([0.001] * 1000)
+        with WorkerProcess(own_server.url, tmp_path, TWO_QUEUES, *arguments) as worker:
+            wait_until(lambda: len(worker.notes("begin")) > 200)
+            before = len(worker.notes("begin"))
+            small.send_many([0.001] * 50)
+            wait_until(lambda: small.stats().acked == 50)
+            order = [note["queue"] for note in worker.notes("begin")]
+            last_small = max(position for position, name in enumerate(order) if name == "low")
+            # What was claimed ahead of it comes first.
+            assert last_small - before < 1500, f"{last_small - before} others went first"
+            assert large.stats().acked < 4000, "the backlog was over before: this test shows nothing"
+
+
+def test_no_more_handlers_run_than_the_worker_was_told(own_server: Server, tmp_path: Path) -> None:
+    """Over all queues, also when quick handlers make it claim ahead."""
+    source = TWO_QUEUES.replace('("high", "low")', '("high", "low", "a", "b", "c")')
+    with duly.Duly(own_server.url) as app:
+        queues = [app.queue(name) for name in ("high", "low", "a", "b", "c")]
+        for queue in queues:
+            queue.send_many([0.001] * 1000)
+        with WorkerProcess(own_server.url, tmp_path, source, "--concurrency", "4") as worker:
+            wait_until(lambda: all(queue.stats().acked == 1000 for queue in queues), every=0.1)
+            assert max(note["count"] for note in worker.notes("most")) == 4
