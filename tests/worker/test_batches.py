@@ -175,6 +175,47 @@ async def test_so_many_batches_run_at_once(memory_bench: Bench, concurrency: int
     assert at_first == expected
 
 
+@pytest.mark.parametrize("flavour", FLAVOURS)
+async def test_a_bound_on_the_worker_holds_for_batches_that_are_not_full(queue_name: str, flavour: str) -> None:
+    """Two calls of one message each are two calls, not a part of one."""
+    lock, free, freed = threading.Lock(), threading.Event(), asyncio.Event()
+    running, most = 0, 0
+
+    def change(by: int) -> None:
+        nonlocal running, most
+        with lock:
+            running += by
+            most = max(most, running)
+
+    async def act_async(bodies: Any, ds: Any) -> None:
+        change(1)
+        await freed.wait()
+        change(-1)
+
+    def act(bodies: Any, ds: Any) -> None:
+        change(1)
+        free.wait()
+        change(-1)
+
+    names = [f"{name}-{queue_name}"[:120] for name in ("a", "b")]
+    async with given_bench("memory://", queue_name, flavour) as bench:
+        for name in names:
+            handler = act_async if bench.is_async else act
+            define(bench, handler, Batch(max=10, wait=AT_ONCE), queue=name, concurrency=5)
+
+        async with bench.worker(concurrency=2):
+            for expected in (1, 2):
+                await bench.aio.queue(names[0]).send("body")
+                await eventually(lambda expected=expected: running == expected)  # type: ignore[misc]
+            await bench.aio.queue(names[1]).send("body")
+            await asyncio.sleep(0.1)
+            free.set()
+            freed.set()
+            await comes_to(bench.aio.queue(names[1]), sent=1, delivered=1, acked=1)
+
+    assert most == 2
+
+
 class Runner:
     """Notes the groups that it is given."""
 

@@ -94,7 +94,7 @@ def test_two_workers_share_a_backlog_and_neither_hoards(
     with duly.Duly(own_server.url) as app, two_workers(own_server, tmp_path, SLOW) as (one, other):
         orders = app.queue("orders")
         total = 0
-        for _ in range(3):  # the end of each is where one of them may have nothing to do
+        for _ in range(2):  # the end of each is where one of them may have nothing to do
             orders.send_many(durations)
             total += len(durations)
             wait_until(lambda expected=total: orders.stats().acked == expected, every=0.05)  # type: ignore[misc]
@@ -110,9 +110,9 @@ def test_two_workers_share_a_backlog_and_neither_hoards(
 def test_slow_handlers_hold_no_more_than_they_run(own_server: Server, tmp_path: Path) -> None:
     with duly.Duly(own_server.url) as app, two_workers(own_server, tmp_path, SLOW):
         orders = app.queue("orders")
-        orders.send_many([0.3] * 60)
+        orders.send_many([0.3] * 40)
         most: Counter[str] = Counter()
-        while orders.stats().acked < 60:
+        while orders.stats().acked < 40:
             for consumer, count in orders.pending().consumers.items():
                 most[consumer] = max(most[consumer], count)
             time.sleep(0.01)
@@ -208,16 +208,16 @@ def test_weights_divide_a_worker_while_both_queues_have_a_backlog(
 ) -> None:
     with duly.Duly(own_server.url) as app:
         high, low = app.queue("high"), app.queue("low")
-        high.send_many([seconds] * 600)
-        low.send_many([seconds] * 600)
+        high.send_many([seconds] * 300)
+        low.send_many([seconds] * 300)
         arguments = ("--queues", "high:3,low:1", "--concurrency", str(concurrency))
         with WorkerProcess(own_server.url, tmp_path, TWO_QUEUES, *arguments) as worker:
-            wait_until(lambda: high.stats().acked + low.stats().acked == 1200)
-            begun = first(worker, 400)
-            assert 400 * 0.6 <= begun["high"] <= 400 * 0.9, begun
+            wait_until(lambda: high.stats().acked + low.stats().acked == 600)
+            begun = first(worker, 200)
+            assert 200 * 0.6 <= begun["high"] <= 200 * 0.9, begun
             assert max(note["count"] for note in worker.notes("most")) <= concurrency
             # Nothing is left of the one: the other has all slots.
-            last = worker.notes("begin")[-200:-20]
+            last = worker.notes("begin")[-100:-20]
             assert {note["queue"] for note in last} == {"low"}
             if seconds:
                 assert max(note["running"] for note in last) == concurrency

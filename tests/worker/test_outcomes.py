@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 import contextvars
-import gc
 import math
+import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypedDict
@@ -18,7 +18,7 @@ import duly
 from duly import Defer, Keep, LeaseLost, Message, Recycle, Reject, Retry, RetryIn
 from duly._core import codec
 from duly._core.keys import QueueKeys
-from tests.worker.rig import ALL_FLAVOURS, FLAVOURS, Bench, eventually, given_bench
+from tests.worker.rig import ALL_FLAVOURS, FLAVOURS, SOON, Bench, comes_to, eventually, given_bench
 
 Act = Callable[[Any, Any], Any]
 
@@ -425,7 +425,7 @@ async def test_a_stored_policy_that_makes_no_sense_does_not_stop_the_worker(memo
     part = codec.written_part(record.envelope)
     state.damage(id_.encode(), codec.stamped(record.sent, record.due, part))
 
-    async with bench.worker() as worker:
+    async with bench.worker(grace=0.1) as worker:
         await bench.queue.send("good")
         await eventually(lambda: _has_acked(bench, 1))
 
@@ -1087,9 +1087,11 @@ def test_a_program_that_is_torn_down_around_a_worker_ends(queue_name: str) -> No
         await duly.Worker(app).__aenter__()  # and nobody leaves it
         await started.wait()
 
-    asyncio.run(main())
-    gc.collect()
+    program = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
+    program.start()
+    program.join(SOON)
 
+    assert not program.is_alive()
     assert ends == ["cancelled"]
 
 
@@ -1160,3 +1162,28 @@ async def test_a_delayed_message_is_handled_when_it_is_due(backend: str, queue_n
             await bench.comes_to(sent=2, delivered=2, acked=2)
 
     assert handled == [("now", False), ("later", True)]
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+async def test_so_many_handlers_run_at_once_over_all_queues(
+    async_bench: Bench, queue_name: str, concurrency: int
+) -> None:
+    running, most = 0, 0
+
+    async def act(body: Any, d: Any) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(body % 3 / 1000)
+        running -= 1
+
+    names = [f"{n}-{queue_name}"[:120] for n in range(3)]
+    for name in names:
+        async_bench.define(act, queue=name)
+        await async_bench.aio.queue(name).send_many(range(200))
+
+    async with async_bench.worker(concurrency=concurrency):
+        for name in names:
+            await comes_to(async_bench.aio.queue(name), sent=200, delivered=200, acked=200)
+
+    assert 1 <= most <= concurrency

@@ -96,10 +96,15 @@ class Fetcher:
         return self._pool is None or self._pool_room() > 0
 
     def _pool_room(self) -> int:
-        """Count the calls of handlers that are free, or could be claimed ahead."""
+        """Count the calls of handlers that are free, or could be claimed ahead.
+
+        Several queues claim nothing ahead: each has slots of its own, so what one of them has waiting would be
+        run beside what the others run, and the pool would not hold.
+        """
         assert self._pool is not None
         taken = sum(-(-station.busy // station.per_slot) for station in self._stations)
-        return self._pool + max(station.pace.ahead // station.per_slot for station in self._stations) - taken
+        only, *others = self._stations
+        return self._pool + (0 if others else only.ahead // only.per_slot) - taken
 
     def _part_of_pool(self, station: Station, candidates: Sequence[Station]) -> int:
         """Divide what is free in the pool by weight."""

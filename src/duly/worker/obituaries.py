@@ -33,9 +33,11 @@ class Obituaries:
             task.add_done_callback(self._under_way.discard)
 
     async def told(self, timeout: float) -> None:
-        """Wait until the hooks have run."""
+        """Wait until the hooks have run, and no longer than this."""
         if self._under_way:
-            await asyncio.wait(self._under_way, timeout=timeout)
+            _, late = await asyncio.wait(self._under_way, timeout=timeout)
+            for task in late:
+                task.cancel()
 
     async def _tell(self, station: Station, ids: Sequence[str], hooks: Sequence[Callable[..., Any]]) -> None:
         for id_ in ids:

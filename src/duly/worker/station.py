@@ -88,9 +88,14 @@ class Station:
         return self.queue.name
 
     @property
+    def ahead(self) -> int:
+        """How many may be claimed beyond the free slots. `def` and `async def` tasks would run beside each other."""
+        return 0 if self.is_mixed else self.pace.ahead
+
+    @property
     def room(self) -> int:
         """How many more may be claimed. What is claimed ahead is claimed in large pieces: a call each is dear."""
-        ahead = self.pace.ahead
+        ahead = self.ahead
         room = self.capacity + ahead - self.busy
         return room if room > ahead // 4 else 0
 

@@ -1,0 +1,553 @@
+"""The parts of a worker that only count and decide: paces, shares, suspects, allowances, and steps of handlers."""
+
+import asyncio
+import contextvars
+import math
+from collections import Counter
+from collections.abc import Callable, Coroutine, Generator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duly.worker.allowance import Allowance
+from duly.worker.isolation import Isolation
+from duly.worker.pace import MOST_AHEAD, Pace
+from duly.worker.shares import Shares
+from duly.worker.stepping import Stepped
+
+# How far ahead to claim
+
+
+def paced(*claims: tuple[int, float, float]) -> Pace:
+    """Let a pace that begins at 0 learn from claims: finished so far, asked at, answered at."""
+    pace = Pace(0.0)
+    for claim in claims:
+        pace.learn(*claim)
+    return pace
+
+
+def test_nothing_is_claimed_ahead_at_first() -> None:
+    assert Pace(0.0).ahead == 0
+
+
+def test_nothing_is_claimed_ahead_of_slow_handlers() -> None:
+    assert paced((10, 9.999, 10.0)).ahead == 0
+
+
+def test_a_few_times_what_is_finished_in_a_round_trip_is_claimed_ahead() -> None:
+    """A thousand in a second, a trip of ten milliseconds: ten are finished in each of four trips."""
+    assert paced((1000, 0.99, 1.0)).ahead == 40
+
+
+def test_only_what_was_finished_since_the_last_claim_counts() -> None:
+    assert paced((1000, 0.99, 1.0), (1000, 1.99, 2.0)).ahead == 0
+    assert paced((0, 0.99, 1.0), (500, 1.99, 2.0)).ahead == 20
+
+
+def test_what_is_claimed_ahead_has_a_bound() -> None:
+    assert paced((10_000_000, 0.5, 1.0)).ahead == MOST_AHEAD
+
+
+def test_a_trip_that_hung_does_not_count_in_full() -> None:
+    assert paced((100, 0.0, 1.0)).ahead == paced((100, 0.95, 1.0)).ahead
+
+
+def test_claims_that_follow_each_other_at_once_teach_nothing() -> None:
+    pace = paced((1000, 0.99, 1.0), (1000, 1.0, 1.0001))
+    assert pace.ahead == 40
+    pace.learn(2000, 1.99, 2.0)
+    assert pace.ahead == 40
+
+
+def test_a_clock_that_stands_divides_by_nothing() -> None:
+    assert paced((5, 0.0, 0.0)).ahead >= 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 10_000), st.floats(0, 10), st.floats(0, 1))))
+def test_what_is_claimed_ahead_is_within_its_bounds(steps: list[tuple[int, float, float]]) -> None:
+    pace, finished, now = Pace(0.0), 0, 0.0
+    for more, pause, trip in steps:
+        finished, asked, now = finished + more, now + pause, now + pause + trip
+        pace.learn(finished, asked, now)
+        assert 0 <= pace.ahead <= MOST_AHEAD
+
+
+# Whose turn it is
+
+
+@dataclass(eq=False)
+class Queue:
+    name: str
+    weight: int
+
+
+HIGH, LOW = Queue("high", 3), Queue("low", 1)
+
+
+def served(shares: Shares[Queue], candidates: list[Queue], turns: int, count: int = 1) -> Counter[str]:
+    """Give each chosen one `count` messages, and count them by name."""
+    counts: Counter[str] = Counter()
+    for _ in range(turns):
+        chosen = shares.next_of(candidates)
+        shares.took(chosen, count)
+        counts[chosen.name] += count
+    return counts
+
+
+def test_messages_are_divided_by_weight() -> None:
+    assert served(Shares(), [HIGH, LOW], 400) == {"high": 300, "low": 100}
+
+
+def test_equal_weights_take_turns() -> None:
+    a, b, c = (Queue(name, 1) for name in "abc")
+    assert served(Shares(), [a, b, c], 9) == {"a": 3, "b": 3, "c": 3}
+
+
+def test_messages_count_not_turns() -> None:
+    """One gives a hundred in each turn, the other one."""
+    shares: Shares[Queue] = Shares()
+    counts: Counter[str] = Counter()
+    a, b = Queue("a", 1), Queue("b", 1)
+    for _ in range(1000):
+        chosen = shares.next_of([a, b])
+        took = 100 if chosen is a else 1
+        shares.took(chosen, took)
+        counts[chosen.name] += took
+    assert abs(counts["a"] - counts["b"]) <= 100
+
+
+def test_who_is_asked_in_vain_keeps_its_turn_without_starving_others() -> None:
+    shares: Shares[Queue] = Shares()
+    assert shares.next_of([HIGH]) is HIGH
+    assert shares.next_of([LOW]) is LOW
+    assert served(shares, [HIGH, LOW], 4) == {"high": 3, "low": 1}
+
+
+@pytest.mark.parametrize("alone", [10, 10_000])
+def test_who_joins_later_has_saved_nothing_up(alone: int) -> None:
+    shares: Shares[Queue] = Shares()
+    served(shares, [HIGH], alone)
+    counts = served(shares, [HIGH, LOW], 400)
+    assert abs(counts["high"] - 300) <= 3
+
+
+def test_who_was_away_for_a_while_has_saved_nothing_up() -> None:
+    shares: Shares[Queue] = Shares()
+    served(shares, [HIGH, LOW], 40)
+    served(shares, [LOW], 1000)
+    counts = served(shares, [HIGH, LOW], 400)
+    assert abs(counts["high"] - 300) <= 3
+
+
+def test_who_took_a_lot_alone_pays_back_its_last_claim_only() -> None:
+    """That one is in hand when the other joins."""
+    shares: Shares[Queue] = Shares()
+    served(shares, [LOW], 50, count=1000)
+    assert served(shares, [HIGH, LOW], 3000) == {"high": 3000}
+    counts = served(shares, [HIGH, LOW], 400)
+    assert abs(counts["high"] - 300) <= 3
+
+
+@given(st.dictionaries(st.text(min_size=1), st.integers(1, 1000), min_size=1, max_size=6), st.integers(0, 200))
+def test_nobody_starves(weights: dict[str, int], alone: int) -> None:
+    queues = [Queue(name, weight) for name, weight in weights.items()]
+    shares: Shares[Queue] = Shares()
+    served(shares, queues[:1], alone)
+    counts = served(shares, queues, 2 * sum(weights.values()))
+    assert all(counts[queue.name] >= 1 for queue in queues)
+
+
+def test_what_is_free_is_divided_by_weight() -> None:
+    shares: Shares[Queue] = Shares()
+    assert shares.part_of(HIGH, [HIGH, LOW], 100) == 75
+    assert shares.part_of(LOW, [HIGH, LOW], 100) == 25
+    assert shares.part_of(LOW, [LOW], 100) == 100
+
+
+def test_a_share_is_never_nothing() -> None:
+    assert Shares[Queue]().part_of(LOW, [HIGH, LOW], 1) == 1
+
+
+# When a suspect may run
+
+
+def test_who_holds_nothing_may_take_a_suspect() -> None:
+    assert Isolation().allows(0, busy=0) == "alone"
+
+
+def test_who_holds_something_may_take_none() -> None:
+    assert Isolation().allows(0, busy=1) == "none"
+
+
+def test_while_a_suspect_runs_nothing_is_claimed() -> None:
+    isolation = Isolation()
+    isolation.took(is_suspect=True)
+    assert isolation.is_alone
+    assert isolation.allows(0, busy=1) is None
+    assert isolation.allows(1e9, busy=1) is None
+    assert isolation.changes_at() is None
+
+
+def test_after_a_suspect_all_is_open_again() -> None:
+    isolation = Isolation()
+    isolation.took(is_suspect=True)
+    assert isolation.allows(1, busy=0) == "alone"
+    isolation.took(is_suspect=False)
+    assert not isolation.is_alone
+    assert isolation.allows(1, busy=5) == "none"
+
+
+def test_one_suspect_may_follow_another() -> None:
+    isolation = Isolation()
+    isolation.took(is_suspect=True)
+    isolation.took(is_suspect=True)
+    assert isolation.allows(0, busy=1) is None
+
+
+def test_a_suspect_that_was_seen_stops_claims_until_nothing_is_held() -> None:
+    isolation = Isolation()
+    isolation.passed_over(now=100, lease=30)
+    assert isolation.allows(100, busy=3) is None
+    assert isolation.allows(129, busy=1) is None
+    assert isolation.changes_at() == 130
+    assert isolation.allows(129, busy=0) == "alone"
+
+
+def test_handlers_that_take_too_long_are_not_waited_for() -> None:
+    isolation = Isolation()
+    isolation.passed_over(now=100, lease=30)
+    assert isolation.allows(130, busy=1) == "none"
+    assert isolation.changes_at() is None
+    isolation.passed_over(now=131, lease=30)
+    assert isolation.allows(131, busy=1) == "none"
+
+
+def test_after_a_rest_it_tries_again_and_for_longer() -> None:
+    isolation = Isolation()
+    isolation.passed_over(now=100, lease=30)
+    isolation.allows(130, busy=1)
+    isolation.passed_over(now=160, lease=30)
+    assert isolation.changes_at() == 160 + 60
+    assert isolation.allows(219, busy=1) is None
+    assert isolation.allows(220, busy=1) == "none"
+
+
+def test_its_patience_has_a_bound_and_work_goes_on_half_of_the_time() -> None:
+    isolation = Isolation()
+    now, waited, worked = 0.0, 0.0, 0.0
+    for _ in range(20):
+        isolation.passed_over(now, lease=1)
+        end = isolation.changes_at()
+        assert end is not None
+        assert end - now <= 16
+        waited, now = waited + end - now, end
+        assert isolation.allows(now, busy=1) == "none"
+        begin = now
+        while isolation.changes_at() is None:
+            now += 0.5
+            isolation.passed_over(now, lease=1)
+        worked += now - begin
+    assert waited <= worked
+
+
+def test_patience_is_as_at_first_once_something_was_taken() -> None:
+    isolation = Isolation()
+    isolation.passed_over(now=0, lease=30)
+    isolation.allows(30, busy=1)
+    isolation.passed_over(now=60, lease=30)
+    isolation.took(is_suspect=False)
+    isolation.passed_over(now=100, lease=30)
+    assert isolation.changes_at() == 130
+
+
+def test_a_suspect_that_is_seen_again_meanwhile_changes_nothing() -> None:
+    isolation = Isolation()
+    isolation.passed_over(now=100, lease=30)
+    isolation.passed_over(now=120, lease=30)
+    assert isolation.changes_at() == 130
+    isolation.took(is_suspect=True)
+    isolation.passed_over(now=125, lease=30)
+    assert isolation.is_alone
+
+
+# How long handlers may run
+
+
+def allowance(max_runtime: float | None, lease: float = 30, **started: float) -> Any:
+    station: Any = SimpleNamespace(max_runtime=max_runtime, lease=lease, started=dict(started))
+    return Allowance(station)
+
+
+def test_without_a_cap_everything_is_renewed() -> None:
+    allowed = allowance(None, a=0)
+    assert allowed.split(["a", "b"], 1e9) == (["a", "b"], [])
+    assert allowed.next_end == math.inf
+
+
+def test_what_has_not_begun_is_renewed() -> None:
+    assert allowance(60).split(["a"], 1e9) == (["a"], [])
+
+
+def test_within_the_cap_it_is_renewed_and_past_it_the_lease_runs_out() -> None:
+    allowed = allowance(60, a=0)
+    assert allowed.split(["a"], 59) == (["a"], [])
+    assert allowed.split(["a"], 65) == ([], [])
+    assert allowed.next_end == 59 + 30
+    assert allowed.split(["a"], 88) == ([], [])
+    assert allowed.split(["a"], 89) == ([], ["a"])
+    assert allowed.next_end == math.inf
+
+
+def test_each_has_its_own_end() -> None:
+    allowed = allowance(60, a=0, b=20)
+    allowed.split(["a", "b"], 55)
+    assert allowed.split(["a", "b"], 65) == (["b"], [])
+    assert allowed.split(["a", "b"], 82) == ([], [])
+    assert allowed.next_end == 55 + 30
+    assert allowed.split(["a", "b"], 85) == ([], ["a"])
+    assert allowed.split(["b"], 95) == ([], ["b"])
+
+
+def test_what_was_never_renewed_ends_a_lease_after_its_beginning() -> None:
+    """It began after the last look, and its cap is shorter than the time between two looks."""
+    allowed = allowance(1, a=100)
+    allowed.split([], 99)
+    assert allowed.split(["a"], 109) == ([], [])
+    assert allowed.next_end == 130
+
+
+def test_what_was_settled_meanwhile_is_forgotten() -> None:
+    allowed = allowance(1, a=0)
+    allowed.split(["a"], 5)
+    assert allowed.next_end == 30
+    allowed.split([], 6)
+    assert allowed.next_end == math.inf
+
+
+# Steps of handlers
+
+VALUE = contextvars.ContextVar("VALUE", default="outside")
+
+
+@dataclass
+class Steps:
+    """Drives an awaitable by hand, as an event loop would, and notes when it pauses for the first time."""
+
+    coroutine: Coroutine[Any, Any, Any]
+    context: contextvars.Context = field(default_factory=contextvars.copy_context)
+    pauses: int = 0
+
+    def __post_init__(self) -> None:
+        self.generator: Generator[Any, Any, Any] = Stepped(self.coroutine, self.context, self._note).__await__()
+
+    def _note(self) -> None:
+        self.pauses += 1
+
+    def ends_with(self, step: Callable[[], Any]) -> Any:
+        """Give the value that a step ends it with."""
+        with pytest.raises(StopIteration) as end:
+            step()
+        return end.value.value
+
+
+class Pause:
+    """Gives something up to the event loop, and returns what it answers."""
+
+    def __init__(self, given: Any = None) -> None:
+        self._given = given
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return (yield self._given)
+
+
+def test_a_coroutine_that_never_pauses_ends_in_one_step() -> None:
+    async def handler() -> str:
+        return "done"
+
+    steps = Steps(handler())
+
+    assert steps.ends_with(lambda: next(steps.generator)) == "done"
+    assert steps.pauses == 0
+
+
+def test_values_go_in_and_out() -> None:
+    async def handler() -> list[Any]:
+        return [await Pause("first"), await Pause("second")]
+
+    steps = Steps(handler())
+
+    assert next(steps.generator) == "first"
+    assert steps.generator.send(1) == "second"
+    assert steps.ends_with(lambda: steps.generator.send(2)) == [1, 2]
+
+
+def test_the_first_pause_is_told_once() -> None:
+    async def handler() -> None:
+        for _ in range(3):
+            await Pause()
+
+    steps = Steps(handler())
+
+    assert steps.pauses == 0
+    next(steps.generator)
+    assert steps.pauses == 1
+    next(steps.generator)
+    next(steps.generator)
+    assert steps.ends_with(lambda: next(steps.generator)) is None
+    assert steps.pauses == 1
+
+
+def test_errors_go_in_and_can_be_caught() -> None:
+    async def handler() -> Any:
+        try:
+            await Pause()
+        except ValueError as error:
+            return error, await Pause("after it")
+        return None
+
+    steps = Steps(handler())
+    thrown = ValueError("thrown")
+    next(steps.generator)
+
+    assert steps.generator.throw(thrown) == "after it"
+    assert steps.ends_with(lambda: steps.generator.send("answer")) == (thrown, "answer")
+
+
+@pytest.mark.parametrize("error", [ValueError("v"), asyncio.CancelledError(), KeyboardInterrupt(), SystemExit(1)])
+def test_errors_come_out(error: BaseException) -> None:
+    async def at_once() -> None:
+        raise error
+
+    async def later() -> None:
+        await Pause()
+        raise error
+
+    with pytest.raises(type(error)) as found:
+        next(Steps(at_once()).generator)
+    assert found.value is error
+
+    steps = Steps(later())
+    next(steps.generator)
+    with pytest.raises(type(error)) as found:
+        next(steps.generator)
+    assert found.value is error
+
+
+def test_an_error_that_is_not_caught_comes_back_out() -> None:
+    async def handler() -> None:
+        await Pause()
+
+    steps = Steps(handler())
+    next(steps.generator)
+    thrown = asyncio.CancelledError()
+
+    with pytest.raises(asyncio.CancelledError) as found:
+        steps.generator.throw(thrown)
+    assert found.value is thrown
+
+
+def test_stop_iteration_of_a_handler_is_an_error_and_no_value() -> None:
+    async def handler() -> None:
+        raise StopIteration("value")
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        next(Steps(handler()).generator)
+
+
+def test_closing_closes_the_coroutine() -> None:
+    ends: list[str] = []
+
+    async def handler() -> None:
+        try:
+            await Pause()
+        finally:
+            ends.append(VALUE.get())
+
+    context = contextvars.copy_context()
+    context.run(VALUE.set, "inside")
+    steps = Steps(handler(), context)
+    next(steps.generator)
+    steps.generator.close()
+
+    assert ends == ["inside"]
+    with pytest.raises(RuntimeError):
+        steps.coroutine.send(None)
+
+
+def test_all_steps_see_the_context_and_nobody_else_does() -> None:
+    seen: list[str] = []
+
+    async def handler() -> None:
+        VALUE.set("inside")
+        await Pause()
+        seen.append(VALUE.get())
+        try:
+            await Pause()
+        except ValueError:
+            seen.append(VALUE.get())
+        await Pause()
+
+    steps = Steps(handler())
+    next(steps.generator)
+    assert VALUE.get() == "outside"
+    next(steps.generator)
+    steps.generator.throw(ValueError())
+    assert seen == ["inside", "inside"]
+    assert VALUE.get() == "outside"
+    assert steps.context[VALUE] == "inside"
+    steps.generator.close()
+
+
+def test_what_is_told_at_the_pause_does_not_run_in_the_context() -> None:
+    seen: list[str] = []
+
+    async def handler() -> None:
+        VALUE.set("inside")
+        await Pause()
+
+    coroutine = handler()
+    generator = Stepped(coroutine, contextvars.copy_context(), lambda: seen.append(VALUE.get())).__await__()
+    next(generator)
+    generator.close()
+
+    assert seen == ["outside"]
+
+
+async def test_it_can_be_awaited_beside_others() -> None:
+    async def handler(number: int) -> int:
+        VALUE.set(str(number))
+        await asyncio.sleep(0.001)
+        assert VALUE.get() == str(number)
+        return number
+
+    async def slot(number: int) -> int:
+        returned: int = await Stepped(handler(number), contextvars.copy_context(), lambda: None)
+        return returned
+
+    assert await asyncio.gather(*(slot(number) for number in range(10))) == list(range(10))
+    assert VALUE.get() == "outside"
+
+
+async def test_a_cancellation_reaches_the_coroutine() -> None:
+    ends: list[str] = []
+
+    async def handler() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ends.append("cancelled")
+            raise
+
+    async def slot() -> None:
+        await Stepped(handler(), contextvars.copy_context(), lambda: None)
+
+    task = asyncio.ensure_future(slot())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ends == ["cancelled"]

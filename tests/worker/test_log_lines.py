@@ -1,0 +1,346 @@
+"""Log lines: one for each change of state, with fields that programs can read, and no bodies."""
+
+import asyncio
+import json
+import logging
+import os
+import threading
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pydantic
+import pytest
+
+import duly
+from duly import Batch, Defer, Recycle, Reject, Retry
+from tests.worker.rig import FLAVOURS, Bench, eventually, given_bench
+
+SECRET = "hunter2"
+
+
+@pytest.fixture(autouse=True)
+def every_level(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "duly")
+    caplog.set_level(logging.DEBUG, "duly.worker")
+
+
+@pytest.fixture(params=FLAVOURS)
+async def bench(request: pytest.FixtureRequest, backend: str, queue_name: str) -> AsyncIterator[Bench]:
+    async with given_bench(backend, queue_name, request.param) as bench:
+        yield bench
+
+
+@pytest.fixture(params=FLAVOURS)
+async def memory_bench(request: pytest.FixtureRequest, queue_name: str) -> AsyncIterator[Bench]:
+    """For what has nothing to do with the server."""
+    async with given_bench("memory://", queue_name, request.param) as bench:
+        yield bench
+
+
+def lines(caplog: pytest.LogCaptureFixture, prefix: str = "") -> list[tuple[str, dict[str, Any]]]:
+    """Give level and fields of the structured lines whose event begins so."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    for record in caplog.records:
+        fields = getattr(record, "duly", None)
+        if fields is not None and fields["event"].startswith(prefix):
+            assert record.name == "duly.worker"
+            found.append((record.levelname, fields))
+    return found
+
+
+def only(caplog: pytest.LogCaptureFixture, prefix: str) -> tuple[str, dict[str, Any]]:
+    (line,) = lines(caplog, prefix)
+    return line
+
+
+async def test_the_life_of_a_worker(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    bench.define(lambda body, d: None)
+
+    async with bench.worker(grace=12) as worker:
+        pass
+
+    name = bench.queue_name
+    assert lines(caplog, "worker.") == [
+        ("INFO", {"event": "worker.started", "queues": name, "id": worker._own._link.consumer, "pid": os.getpid()}),
+        ("INFO", {"event": "worker.stopping", "running": 0, "grace": 12.0}),
+        ("INFO", {"event": "worker.stopped", "cut_off": False}),
+    ]
+
+
+async def test_a_message_that_is_simply_done_has_no_line(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    bench.define(lambda body, d: None)
+    ids = await bench.queue.send_many(range(3))
+
+    async with bench.worker():
+        await bench.comes_to(sent=3, delivered=3, acked=3)
+
+    spoken_of = [record for record in caplog.records if any(id_ in record.getMessage() for id_ in ids)]
+    assert [record.levelname for record in spoken_of if record.levelno > logging.DEBUG] == []
+    assert lines(caplog, "message.") == []
+
+
+async def test_a_retry_is_one_line(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    def act(body: Any, d: Any) -> None:
+        raise ValueError("broken")
+
+    bench.define(act, retry=Retry(first=60, jitter=0))
+    id_ = await bench.queue.send("body")
+
+    async with bench.worker():
+        await bench.comes_to(sent=1, delivered=1, retried=1, delayed=1)
+
+    assert only(caplog, "message.") == (
+        "WARNING",
+        {
+            "event": "message.retry",
+            "queue": bench.queue_name,
+            "id": id_,
+            "attempt": 1,
+            "delay": 60,
+            "error": "ValueError: broken",
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("dying", "reason", "error"),
+    [("fails", "failed", "ValueError: broken"), ("rejects", "no use", ""), ("does not decode", "decode", None)],
+)
+async def test_a_death_is_one_line(
+    bench: Bench, caplog: pytest.LogCaptureFixture, dying: str, reason: str, error: str | None
+) -> None:
+    def act(body: Any, d: Any) -> None:
+        raise Reject("no use") if dying == "rejects" else ValueError("broken")
+
+    bench.define(act, body=int if dying == "does not decode" else None, retry=Retry(attempts=1))
+    id_ = await bench.queue.send("body")
+
+    async with bench.worker():
+        await bench.comes_to(sent=1, delivered=1, buried=1, dead=1)
+
+    level, fields = only(caplog, "message.")
+    assert level == "WARNING"
+    if error is None:
+        error = fields["error"]
+        assert error
+    assert fields == {
+        "event": "message.dead", "queue": bench.queue_name, "id": id_, "attempt": 1, "reason": reason, "error": error,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("end", "event"), [(Defer(60), "message.defer"), (Recycle(60), "message.recycle")])
+async def test_what_is_no_trouble_is_told_to_those_who_look_closely(
+    memory_bench: Bench, caplog: pytest.LogCaptureFixture, end: Any, event: str
+) -> None:
+    memory_bench.define(lambda body, d: end)
+    id_ = await memory_bench.queue.send("body")
+
+    async with memory_bench.worker():
+        await eventually(lambda: lines(caplog, "message."))
+
+    level, fields = only(caplog, "message.")
+    assert (level, fields["event"], fields["id"], fields["delay"]) == ("DEBUG", event, id_, 60)
+
+
+async def test_what_is_given_back_at_a_stop_is_one_line_each(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    bench.define(lambda bodies, ds: None, batch=Batch(max=10, wait=600))
+    ids = await bench.queue.send_many(range(2))
+
+    async with bench.worker() as worker:
+        await eventually(lambda: worker._busy() == 2)
+
+    found = lines(caplog, "message.")
+    assert [(level, fields["event"]) for level, fields in found] == [("INFO", "message.release")] * 2
+    assert sorted(fields["id"] for _, fields in found) == sorted(ids)
+    assert only(caplog, "worker.stopping")[1]["running"] == 2
+
+
+async def test_handlers_that_are_cut_off_are_told_of(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    started, free = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    async def act_async(body: Any, d: Any) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    def act(body: Any, d: Any) -> None:
+        loop.call_soon_threadsafe(started.set)
+        free.wait(20)
+
+    bench.define(act_async if bench.is_async else act)
+    id_ = await bench.queue.send("body")
+
+    async with bench.worker(grace=0.05) as worker:
+        await started.wait()
+    free.set()
+
+    assert worker.was_cut_off
+    assert [fields["event"] for _, fields in lines(caplog)] == [
+        "worker.started", "worker.stopping", "worker.cut_off", "message.release", "worker.stopped",
+    ]  # fmt: skip
+    assert only(caplog, "worker.cut_off") == ("WARNING", {"event": "worker.cut_off", "running": 1})
+    assert only(caplog, "message.")[1]["id"] == id_
+    assert only(caplog, "worker.stopped")[1]["cut_off"] is True
+
+
+async def test_a_lease_that_was_lost_is_one_line(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    started, over = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    async def act_async(body: Any, d: Any) -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            over.set()
+
+    def act(body: Any, d: Any) -> None:
+        loop.call_soon_threadsafe(started.set)
+        while not d.lost:
+            threading.Event().wait(0.005)
+        loop.call_soon_threadsafe(over.set)
+
+    bench.define(act_async if bench.is_async else act, lease=0.3)
+    id_ = await bench.queue.send("body")
+
+    async with bench.worker() as worker:
+        await started.wait()
+        await bench.queue.cancel(id_)
+        await over.wait()
+        await eventually(lambda: not worker._busy())
+
+    assert only(caplog, "lease.") == (
+        "WARNING",
+        {"event": "lease.lost", "queue": bench.queue_name, "id": id_, "attempt": 1},
+    )
+
+
+async def test_a_settle_that_came_too_late_is_one_line(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    loop = asyncio.get_running_loop()
+
+    def act(body: Any, d: Any) -> Any:
+        cancelling = bench.queue.cancel(d.id)
+        if bench.is_async:
+            return _without_result(cancelling)
+        asyncio.run_coroutine_threadsafe(cancelling, loop).result()
+        return None
+
+    bench.define(act)
+    id_ = await bench.queue.send("body")
+
+    async with bench.worker():
+        await eventually(lambda: lines(caplog, "settle."))
+
+    level, fields = only(caplog, "settle.")
+    assert (level, fields["event"], fields["id"], fields["verb"]) == ("WARNING", "settle.lost", id_, "ack")
+
+
+async def _without_result(awaitable: Any) -> None:
+    await awaitable
+
+
+async def test_a_lease_that_ran_out_elsewhere_is_one_line(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    bench.define(lambda body, d: None)
+    id_ = await bench.queue.send("body")
+    await bench.queue.receive(limit=1, wait=0, lease=0.01)
+
+    async with bench.worker():
+        await eventually(lambda: _is_acked(bench))
+
+    found = [record.getMessage() for record in caplog.records if id_ in record.getMessage()]
+    assert len(found) == 1
+    assert "ran out" in found[0]
+
+
+async def _is_acked(bench: Bench) -> bool:
+    return (await bench.queue.stats()).acked == 1
+
+
+@dataclass
+class Account:
+    password: int
+
+
+class Struct(msgspec.Struct):
+    password: int
+
+
+class Model(pydantic.BaseModel):
+    password: int
+
+
+@pytest.mark.parametrize("kind", [Account, Struct, Model, bytes, int, None])
+@pytest.mark.parametrize("body", [{"password": SECRET}, SECRET, SECRET.encode()], ids=["dict", "str", "bytes"])
+async def test_bodies_are_never_logged(
+    memory_bench: Bench, caplog: pytest.LogCaptureFixture, kind: Any, body: Any
+) -> None:
+    """Whatever becomes of them. What a handler puts into its errors is its own affair."""
+    ends: list[Any] = [ValueError("broken"), Reject("no use"), Defer(0), Recycle(), False]
+
+    def act(body: Any, d: Any) -> Any:
+        end = ends.pop(0) if ends else None
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+    memory_bench.define(act, body=kind, concurrency=1, retry=Retry(first=0))
+    await memory_bench.queue.send_many([body] * 5)
+
+    async with memory_bench.worker():
+        await eventually(lambda: _is_worked_off(memory_bench))
+
+    assert caplog.records
+    for record in caplog.records:
+        written = [record.getMessage(), record.exc_text or "", json.dumps(getattr(record, "duly", {}), default=str)]
+        assert SECRET not in " ".join(written)
+
+
+async def _is_worked_off(bench: Bench) -> bool:
+    return (await bench.queue.stats()).live == 0
+
+
+async def test_arguments_of_tasks_are_never_logged(queue_name: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with duly.AsyncDuly("memory://") as app:
+
+        @app.task(queue=queue_name)
+        async def log_in(user: str, account: Model | None = None, number: int = 0) -> None: ...
+
+        queue = log_in.queue
+        for call in (
+            {"task": "log_in", "args": [SECRET]},
+            {"task": "log_in", "args": ["u", {"password": SECRET}]},
+            {"task": "log_in", "args": ["u", None, SECRET]},
+            {"task": "log_in", "args": [SECRET, None, 0, SECRET]},
+            {"task": "unknown", "args": [SECRET]},
+            [SECRET],
+        ):
+            await queue.send(call)
+
+        async with duly.Worker(app):
+            await eventually(lambda: _has_buried(queue, 5))
+
+    assert len(lines(caplog, "message.dead")) == 5
+    assert [record.getMessage() for record in caplog.records if SECRET in record.getMessage()] == []
+
+
+async def _has_buried(queue: duly.AsyncQueue, count: int) -> bool:
+    return (await queue.stats()).dead == count
+
+
+async def test_lines_are_text_too(memory_bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    def act(body: Any, d: Any) -> None:
+        raise ValueError('two\nlines and "quotes"')
+
+    memory_bench.define(act, retry=Retry(first=60, jitter=0))
+    id_ = await memory_bench.queue.send("body")
+
+    async with memory_bench.worker():
+        await memory_bench.comes_to(sent=1, delivered=1, retried=1, delayed=1)
+
+    (record,) = [record for record in caplog.records if "message.retry" in record.getMessage()]
+    assert record.getMessage() == (
+        f"message.retry queue={memory_bench.queue_name} id={id_} attempt=1 delay=60.0 "
+        'error="ValueError: two\\nlines and \\"quotes\\""'
+    )
