@@ -154,6 +154,9 @@ ALL_FLAVOURS: Final = (*FLAVOURS, "Duly, async def", "AsyncDuly, def")
 SOON: Final = 20.0
 """Seconds that something without a delay of its own may take."""
 
+Act = Callable[[Any, Any], Any]
+"""What a handler does with body and delivery."""
+
 
 class Bench:
     """An app of one colour with a queue, and handlers of one colour. `queue` is looked at and sent to with `await`."""
@@ -248,3 +251,23 @@ def module_of(queue_name: str, options: str, source: str, queue: str = "orders")
 def holder_pids(log: str) -> list[int]:
     """Find out who held the leases that ran out, as the log of a worker says: a process for each."""
     return [int(pid) for pid in re.findall(r" ran out .* held by [^ ]*:(\d+):\w+: ", log)]
+
+
+def returning(value: Any) -> Act:
+    """Make a handler that returns this."""
+    return lambda body, d: value
+
+
+def raising(error: BaseException) -> Act:
+    """Make a handler that raises this."""
+
+    def act(body: Any, d: Any) -> None:
+        raise error
+
+    return act
+
+
+def delay_of(message: duly.Message) -> float:
+    """Tell for how long the last failure put a message off."""
+    assert message.due_at is not None
+    return (message.due_at - message.errors[-1].at).total_seconds()

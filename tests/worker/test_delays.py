@@ -75,15 +75,15 @@ class Floor:
 
     def start(self, *arguments: str, source: str = ONLY_TOKENS + JOBS, url: str = "") -> WorkerProcess:
         """Start a worker, and wait until it has seen that there is nothing, and listens."""
-        listening = self.listening()
+        newest = max(int(each["id"]) for each in self.client.client_list())
         name = f"jobs{len(self._workers)}"
         process = WorkerProcess(url or self.server.url, self.directory, source, *arguments, name=name)
         self._workers.append(self._stack.enter_context(process))
-        wait_until(lambda: self.listening() == listening + 1)
+        wait_until(lambda: any(listener > newest for listener in self._listeners()))
         return process
 
-    def listening(self) -> int:
-        return int(self.client.info("clients")["blocked_clients"])
+    def _listeners(self) -> list[int]:
+        return [int(each["id"]) for each in self.client.client_list() if "b" in each["flags"]]
 
     def notes(self, what: str = "begin") -> list[dict[str, Any]]:
         return self._workers[0].notes(what)

@@ -183,7 +183,7 @@ async def on_order(body, d):
     with duly.Duly(url) as app, ExitStack() as stack:
         queue = app.queue(queue_name)
         ids = queue.send_many(["fine", "SystemExit", "fine", "KeyboardInterrupt", "fine", "fine"])
-        worker = stack.enter_context(WorkerProcess(url, tmp_path, source))
+        worker = stack.enter_context(WorkerProcess(url, tmp_path, source, "--grace", "2"))
         wait_until(lambda: queue.stats().live == 0 or worker.process.poll() is not None)
 
         assert worker.stop() == 0, worker.log()

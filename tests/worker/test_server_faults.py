@@ -341,7 +341,7 @@ def test_a_worker_whose_leases_run_out_while_the_server_is_away_says_so_once(
     own_server: Server, tmp_path: Path
 ) -> None:
     """With little patience, and something held all the time: renewals fail again and again."""
-    with WorkerProcess(own_server.url, tmp_path, jobs(lease=2, patience=0.3)) as worker:
+    with WorkerProcess(own_server.url, tmp_path, jobs(lease=2, patience=1)) as worker:
         worker.wait_for_start()
         load = Load(own_server, worker)
         load.send(10)

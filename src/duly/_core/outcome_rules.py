@@ -117,7 +117,7 @@ def described(error: BaseException | str | None) -> tuple[str, str]:
     try:
         text = f"{type(error).__name__}: {error}"
         trace = "".join(tracebacks.format_exception(error))
-    except Exception:  # noqa: BLE001 - an error whose own __str__ fails
+    except BaseException:  # noqa: BLE001 - an error whose own __str__ fails, in whatever way
         text, trace = type(error).__name__, ""
     return storable(text), _encodable(trace[-_MAX_TRACEBACK:])
 

@@ -15,6 +15,7 @@ from duly.worker.loading import load_app
 from duly.worker.options import DEFAULT_GRACE, WorkerOptions
 from duly.worker.processes import Supervisor, child_command
 from duly.worker.reload import Reloader
+from duly.worker.running import leave
 
 MOST_PROCESSES = 1000
 
@@ -97,7 +98,9 @@ def _serve(assignment: Assignment) -> int:
     app = load_app(assignment.target)
     logs.configure(assignment.log_format, assignment.log_level)  # after the import, which may set up its own
     _announce(assignment, app=app)
-    return 0 if run(app, assignment.options) else 1
+    status = 0 if run(app, assignment.options) else 1
+    leave(status)
+    return status
 
 
 def _supervise(assignment: Assignment, processes: int, reload: bool) -> int:

@@ -8,6 +8,7 @@ from duly.errors import DulyError, UsageError
 from duly.worker import lifeline, logs, run
 from duly.worker.assignment import Assignment
 from duly.worker.loading import load_app
+from duly.worker.running import leave
 
 
 def main(text: str) -> int:
@@ -38,4 +39,6 @@ def _serve(assignment: Assignment) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    result = main(sys.argv[1])
+    leave(result)
+    sys.exit(result)

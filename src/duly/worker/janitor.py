@@ -38,6 +38,8 @@ class Janitor:
         self._keys = RegistryKeys(namespace)
         self._concurrency = concurrency
         self._started_at = datetime.now(UTC)
+        self._speaking = asyncio.Lock()
+        self._is_gone = False
         now = time.monotonic()
         self._tidy_at = {station: now + random.uniform(0, _TIDY_EVERY) for station in stations}  # noqa: S311
 
@@ -54,8 +56,10 @@ class Janitor:
             await asyncio.sleep(_BEAT_EVERY)
 
     async def depart(self) -> None:
-        """Take the worker off the list."""
-        await self._link.run_now(ops.depart(self._keys, self._link.consumer))
+        """Take the worker off the list. A beat that is under way comes before, and none after."""
+        self._is_gone = True
+        async with self._speaking:
+            await self._link.run_now(ops.depart(self._keys, self._link.consumer))
 
     async def _beat(self) -> None:
         now = time.monotonic()
@@ -70,7 +74,9 @@ class Janitor:
             last_poll=now - max(station.polled_at for station in self._stations),
             version=_version(),
         )
-        await self._link.run_now(ops.beat(self._keys, self._link.consumer, written_info(info), _FORGET_AFTER))
+        async with self._speaking:
+            if not self._is_gone:
+                await self._link.run_now(ops.beat(self._keys, self._link.consumer, written_info(info), _FORGET_AFTER))
 
     async def _tidy_what_is_due(self) -> None:
         for station, due in self._tidy_at.items():

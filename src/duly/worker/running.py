@@ -1,18 +1,35 @@
 """Runs a worker in an event loop made for it: uvloop's where it is installed."""
 
 import asyncio
-from collections.abc import Callable
+import logging
+import os
+import threading
+import time
+from typing import Final
 
 from duly._async.app import AsyncDuly
 from duly._sync.app import Duly
+from duly.worker.logs import event
 from duly.worker.options import WorkerOptions
 from duly.worker.worker import Worker
+
+_LOG: Final = logging.getLogger("duly.worker")
+
+_LAST_WORDS: Final = 2.0
+"""Seconds that tasks of handlers have to end, when the worker itself is over."""
+
+_EXITING: Final = 5.0
+"""Seconds that the interpreter has to end, with all that users do then."""
 
 
 def run(app: Duly | AsyncDuly, options: WorkerOptions | None = None, *, is_supervised: bool = False) -> bool:
     """Work until told to stop. True: nothing was cut off."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(arun(app, options, is_supervised=is_supervised))
+    loop = _new_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        return _finish(loop, loop.create_task(arun(app, options, is_supervised=is_supervised)))
+    finally:
+        _close(loop)
 
 
 async def arun(app: Duly | AsyncDuly, options: WorkerOptions | None = None, *, is_supervised: bool = False) -> bool:
@@ -20,9 +37,41 @@ async def arun(app: Duly | AsyncDuly, options: WorkerOptions | None = None, *, i
     return await Worker(app, options, is_supervised=is_supervised).run()
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def leave(status: int) -> None:
+    """End this process soon with a status, also if threads that handlers left behind would keep it for ever."""
+
+    def end() -> None:
+        time.sleep(_EXITING)
+        os._exit(status)
+
+    threading.Thread(target=end, name="duly-exit", daemon=True).start()
+
+
+def _close(loop: asyncio.AbstractEventLoop) -> None:
+    """Close an event loop, waiting for ever neither for stubborn tasks nor for threads."""
+    if left := asyncio.all_tasks(loop):
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.wait(left, timeout=_LAST_WORDS))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    asyncio.set_event_loop(None)
+    loop.close()
+
+
+def _finish(loop: asyncio.AbstractEventLoop, work: asyncio.Task[bool]) -> bool:
+    """Run the loop until the work is done, whatever the tasks that handlers start may raise."""
+    while True:
+        try:
+            return loop.run_until_complete(work)
+        except (SystemExit, KeyboardInterrupt) as error:  # asyncio leaves the loop; who waits has it
+            if work.done():
+                raise
+            event(_LOG, logging.ERROR, "task.exit", error=repr(error), exc_info=error)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
     except ImportError:
-        return None
-    return uvloop.new_event_loop
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

@@ -83,7 +83,12 @@ class Worker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._end()
+        try:
+            await self._end()
+        except asyncio.CancelledError:  # whoever waits for the end has lost patience: at once, then, but in order
+            self.stop()
+            await self._end()
+            raise
 
     # Starting
 
@@ -92,6 +97,7 @@ class Worker:
         self._own, self._threaded = own_apps(self._app)
         self._stations = [self._station(each, weight) for each, weight in self._chosen]
         hooks = self._definitions.hooks
+        self._last_hooks = list(hooks.on_stop)
         self._obituaries = Obituaries(self._definitions)
         self._settler = Settler(on_progress=self._on_progress, on_dead=self._obituaries.announce)
         self._dispatchers = {station: Dispatcher(station, hooks, self._settler) for station in self._stations}
@@ -169,12 +175,13 @@ class Worker:
     async def _end(self) -> None:
         """Give back what was not started, wait for what runs, then leave. Bounded by `grace` and a little."""
         self._is_stopping.set()
-        grace_ends = self._loop.time() + self._options.grace
-        event(_LOG, logging.INFO, "worker.stopping", running=self._busy(), grace=self._options.grace)
+        grace = 0.0 if self._is_hurried else self._options.grace
+        grace_ends = self._loop.time() + grace
+        event(_LOG, logging.INFO, "worker.stopping", running=self._busy(), grace=grace)
         self._fetcher.stop()
         for dispatcher in self._dispatchers.values():
             dispatcher.release_waiting()
-        if not await self._until_done(self._options.grace):
+        if not await self._until_done(grace):
             await self._cut_off()
         await self._leave()
         await self._run_last_hooks(max(grace_ends, self._loop.time()) + _LAST_HOOKS)
@@ -232,7 +239,8 @@ class Worker:
         await self._obituaries.told(_LAST_WORDS)
 
     async def _run_last_hooks(self, end: float) -> None:
-        for hook in self._definitions.hooks.on_stop:
+        while self._last_hooks:
+            hook = self._last_hooks.pop(0)
             try:
                 async with asyncio.timeout_at(end):
                     await _run_hooks([hook])

@@ -1,0 +1,218 @@
+"""Handlers that settle their message themselves: what they did stays, whatever they do next."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+import duly
+from duly import Defer, Recycle, Reject, Retry
+from tests.worker.rig import ALL_FLAVOURS, FLAVOURS, Act, Bench, delay_of, eventually, given_bench
+
+
+@pytest.fixture(params=FLAVOURS)
+async def bench(request: pytest.FixtureRequest, backend: str, queue_name: str) -> AsyncIterator[Bench]:
+    async with given_bench(backend, queue_name, request.param) as bench:
+        yield bench
+
+
+@pytest.fixture(params=ALL_FLAVOURS)
+async def memory_bench(request: pytest.FixtureRequest, queue_name: str) -> AsyncIterator[Bench]:
+    """For what has nothing to do with the server."""
+    async with given_bench("memory://", queue_name, request.param) as bench:
+        yield bench
+
+
+SETTLES: dict[str, tuple[tuple[Any, ...], dict[str, int]]] = {
+    "ack": ((), {"acked": 1}),
+    "retry": ((60,), {"retried": 1, "delayed": 1}),
+    "defer": ((60,), {"deferred": 1, "delayed": 1}),
+    "recycle": ((60,), {"recycled": 1, "delayed": 1}),
+    "reject": (("no use",), {"buried": 1, "dead": 1}),
+}
+ENDS: dict[str, Any] = {
+    "None": None,
+    "False": False,
+    "Recycle": Recycle(5),
+    "error": ValueError("broken"),
+    "Reject": Reject("other"),
+    "Defer": Defer(5),
+}
+
+
+def ended(how: str) -> Any:
+    end = ENDS[how]
+    if isinstance(end, Exception):
+        raise end
+    return end
+
+
+def settling(bench: Bench, verb: str, args: tuple[Any, ...], how: str = "None", **options: Any) -> Act:
+    """Make a handler that settles, and then ends in some way."""
+
+    def act(body: Any, d: duly.Delivery) -> Any:
+        getattr(d, verb)(*args, **options)
+        return ended(how)
+
+    async def act_async(body: Any, d: duly.AsyncDelivery) -> Any:
+        await getattr(d, verb)(*args, **options)
+        return ended(how)
+
+    return act_async if bench.is_async else act
+
+
+@pytest.mark.parametrize("how", ENDS)
+@pytest.mark.parametrize("verb", SETTLES)
+async def test_what_the_handler_has_settled_stays_whatever_it_does_next(
+    memory_bench: Bench, verb: str, how: str
+) -> None:
+    await _check_settled_inside(memory_bench, verb, how)
+
+
+@pytest.mark.parametrize("verb", SETTLES)
+async def test_a_handler_may_settle_itself(bench: Bench, verb: str) -> None:
+    await _check_settled_inside(bench, verb, "error")
+
+
+async def _check_settled_inside(bench: Bench, verb: str, how: str) -> None:
+    args, counts = SETTLES[verb]
+    bench.define(settling(bench, verb, args, how))
+    await bench.queue.send("body")
+    await bench.queue.send("another")
+
+    async with bench.worker() as worker:
+        await bench.comes_to(sent=2, delivered=2, **{name: 2 * count for name, count in counts.items()})
+        await eventually(lambda: not any(station.held or station.busy for station in worker._stations))
+
+    assert not worker.was_cut_off
+
+
+async def test_retry_in_the_handler_goes_by_the_policy_and_keeps_the_error(bench: Bench) -> None:
+    bench.define(settling(bench, "retry", (), error="the shop is closed"), retry=Retry(attempts=2, first=60, jitter=0))
+    id_ = await bench.queue.send("body")
+
+    async with bench.worker():
+        await bench.comes_to(sent=1, delivered=1, retried=1, delayed=1)
+        message = await bench.seen(id_)
+        assert (delay_of(message), message.errors[0].error) == (60, "the shop is closed")
+        await bench.queue.promote(id_)
+        await bench.comes_to(sent=1, delivered=2, retried=1, buried=1, dead=1)
+
+    assert (await bench.seen(id_)).reason == "failed 2 times"
+
+
+async def test_release_in_the_handler_gives_the_message_back_at_once(bench: Bench) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def act(body: Any, d: duly.Delivery) -> None:
+        seen.append((d.attempt, d.deliveries))
+        if len(seen) < 3:
+            d.release()
+
+    async def act_async(body: Any, d: duly.AsyncDelivery) -> None:
+        seen.append((d.attempt, d.deliveries))
+        if len(seen) < 3:
+            await d.release()
+
+    bench.define(act_async if bench.is_async else act)
+    await bench.queue.send("body")
+
+    async with bench.worker():
+        await bench.comes_to(sent=1, delivered=3, released=2, acked=1)
+
+    assert seen == [(1, 1), (1, 2), (1, 3)]
+
+
+async def test_recycle_in_the_handler_may_change_the_body(bench: Bench) -> None:
+    seen: list[tuple[Any, int]] = []
+
+    def act(body: Any, d: duly.Delivery) -> None:
+        seen.append((body, d.attempt))
+        if body["step"] < 3:
+            d.recycle(body={"step": body["step"] + 1})
+
+    async def act_async(body: Any, d: duly.AsyncDelivery) -> None:
+        seen.append((body, d.attempt))
+        if body["step"] < 3:
+            await d.recycle(body={"step": body["step"] + 1})
+
+    bench.define(act_async if bench.is_async else act)
+    await bench.queue.send({"step": 1})
+
+    async with bench.worker():
+        await bench.comes_to(sent=1, delivered=3, recycled=2, acked=1)
+
+    assert seen == [({"step": step}, 1) for step in (1, 2, 3)]
+
+
+async def test_extend_settles_nothing(bench: Bench) -> None:
+    bench.define(settling(bench, "extend", (300,)))
+    await bench.queue.send("body")
+
+    async with bench.worker():
+        await bench.comes_to(sent=1, delivered=1, acked=1)
+
+
+@pytest.mark.parametrize(
+    ("how", "counts"),
+    [
+        ("None", {"acked": 1}),
+        ("error", {"retried": 1, "delayed": 1}),
+        ("Reject", {"buried": 1, "dead": 1}),
+        ("Defer", {"deferred": 1}),
+    ],
+)
+async def test_with_d_settles_once(bench: Bench, how: str, counts: dict[str, int]) -> None:
+    ran: list[Any] = []
+
+    def act(body: Any, d: duly.Delivery) -> None:
+        ran.append(body)
+        with d:
+            ended("None" if len(ran) > 1 else how)
+
+    async def act_async(body: Any, d: duly.AsyncDelivery) -> None:
+        ran.append(body)
+        async with d:
+            ended("None" if len(ran) > 1 else how)
+
+    bench.define(act_async if bench.is_async else act, retry=Retry(first=60))
+    id_ = await bench.queue.send("body")
+
+    async with bench.worker():
+        if how == "Defer":
+            await eventually(lambda: _is_deferred(bench, id_))
+            await bench.queue.promote(id_)
+            await bench.comes_to(sent=1, delivered=2, deferred=1, acked=1)
+        else:
+            await bench.comes_to(sent=1, delivered=1, **counts)
+
+    assert ran == ["body"] * (2 if how == "Defer" else 1)
+
+
+async def _is_deferred(bench: Bench, id_: str) -> bool:
+    return (await bench.seen(id_)).defers == 1
+
+
+async def test_a_message_that_was_cancelled_meanwhile_is_not_settled(bench: Bench) -> None:
+    """The handler learns of it when it settles; returning is no error."""
+    cancelled = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    async def cancel(d: Any) -> None:
+        await bench.queue.cancel(d.id)
+        cancelled.set()
+
+    def act(body: Any, d: Any) -> Any:
+        if bench.is_async:
+            return cancel(d)
+        asyncio.run_coroutine_threadsafe(cancel(d), loop).result()
+        return None
+
+    bench.define(act)
+    await bench.queue.send("body")
+
+    async with bench.worker() as worker:
+        await cancelled.wait()
+        await bench.comes_to(sent=1, delivered=1, cancelled=1)
+        await eventually(lambda: not any(station.busy for station in worker._stations))
