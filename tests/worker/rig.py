@@ -30,11 +30,12 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import duly
+from tests.servers import die_with_parent
 
 PATIENCE = 60.0
 """Seconds that anything may take on a busy machine before a test gives up."""
 
-_PRELUDE = '''
+_PRELUDE = """
 import asyncio, json, os, signal, sys, threading, time
 import duly
 
@@ -46,7 +47,7 @@ def note(what, **fields):
     line = {"what": what, "pid": os.getpid(), "at": time.monotonic(), **fields}
     os.write(_notes, json.dumps(line).encode() + b"\\n")
 
-'''
+"""
 
 
 class WorkerProcess:
@@ -68,6 +69,7 @@ class WorkerProcess:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - a test run that is killed takes its workers with it
             )
 
     @property

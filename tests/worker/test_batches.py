@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -258,8 +259,8 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
 
 
 def collector(runner: Runner, most: int) -> Any:
-    build: Any = Collector
-    return build(runner, Batch(max=most, wait=5))
+    station: Any = SimpleNamespace(collected=0, groups=0)
+    return Collector(station, runner, Batch(max=most, wait=5))  # type: ignore[arg-type]
 
 
 def test_the_wait_is_that_of_the_first_message(loop: Loop) -> None:
@@ -310,7 +311,9 @@ def test_what_was_collected_can_be_taken_back(loop: Loop) -> None:
     collecting = collector(runner, 2)
     collecting.add(["a", "b", "c"])
 
+    assert (collecting._station.groups, collecting._station.collected) == (1, 1)
     assert collecting.take_back() == ["c"]
+    assert (collecting._station.groups, collecting._station.collected) == (1, 0)
     assert collecting.take_back() == []
     assert loop.timers == []
     assert runner.groups == [["a", "b"]]

@@ -1,5 +1,7 @@
 """The app: where the server is, and the queues on it."""
 
+import dataclasses
+import difflib
 import os
 import time
 import weakref
@@ -329,7 +331,10 @@ def twin_of(app: Any) -> AsyncDuly:
 # --- end
 def _check_later(queue: str, options: Mapping[str, Any]) -> None:
     if unknown := sorted(set(options) - set(_LATER)):
-        raise UsageError(f"queue {queue!r}: unknown option {', '.join(map(repr, unknown))}")
+        known = [each.name for each in dataclasses.fields(QueueOptions)]
+        near = difflib.get_close_matches(unknown[0], [*known, *_LATER], 1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise UsageError(f"queue {queue!r}: unknown option {', '.join(map(repr, unknown))}.{hint}")
     for option, value in options.items():
         if value != _LATER[option]:
             raise UsageError(f"queue {queue!r}: {option}={value!r} is not built yet")

@@ -51,7 +51,8 @@ class AsyncConnections:
         self._waiting: list[AsyncWire] = []
         self._server: EmbeddedServer | None = None
         self._opening = threading.Lock()
-        self._is_checked = False
+        self.is_checked = False
+        """Whether a server was ever reached, and found fit."""
         self.is_closed = False
         # --- async only
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -98,13 +99,13 @@ class AsyncConnections:
         """Connect a slot if it is not; look at the server the first time."""
         if slot.wire.is_open:
             return slot.wire
-        await self._ensure_server()
+        await self.ensure_server()
         slot.wire = self._new_wire()
         await slot.wire.open()
-        if not self._is_checked:
+        if not self.is_checked:
             info = read_info(await slot.wire.ask([b"INFO"]))
             check_server(info, self.address.shown, allow_eviction=self._allow_eviction)
-            self._is_checked = True
+            self.is_checked = True
         return slot.wire
 
     async def take_waiting(self) -> AsyncWire:
@@ -113,7 +114,7 @@ class AsyncConnections:
         wire = _popped(self._waiting)
         if wire is not None and wire.is_open:
             return wire
-        await self._ensure_server()
+        await self.ensure_server()
         wire = self._new_wire()
         try:
             await wire.open()
@@ -144,7 +145,8 @@ class AsyncConnections:
         if self.is_closed:
             raise UsageError(f"the app on {self.address.shown} is closed: open another one")
 
-    async def _ensure_server(self) -> None:
+    async def ensure_server(self) -> None:
+        """Start the embedded server, where it is one and does not run. Raises Unavailable when that cannot be."""
         if self.address.kind == "embedded":
             await in_thread(self._ensure_embedded)
 

@@ -11,7 +11,7 @@ from duly._async.wire import uninterrupted
 from duly._core import codec, ops, outcome_rules, replies
 from duly._core.call import Call
 from duly._core.delivered import Delivered
-from duly.errors import CodecError, LeaseLost
+from duly.errors import CodecError, LeaseLost, UsageError
 from duly.options import UNCHANGED, Retry, Seconds, checked_positive_seconds, checked_seconds
 from duly.outcomes import Defer, Outcome, Reject, RetryIn
 
@@ -275,6 +275,8 @@ class AsyncDelivery(Delivered):
     def _retry_policy(self) -> Retry:
         try:
             own = self._opened().envelope.retry
-        except CodecError:  # a record that this version cannot read: it must still be possible to settle it
-            own = None
-        return codec.unpacked_retry(own) if own is not None else self._task_retry or self._queue.options.retry
+            if own is not None:
+                return codec.unpacked_retry(own)
+        except (CodecError, UsageError):  # written by another version: it must still be possible to settle it
+            pass
+        return self._task_retry or self._queue.options.retry

@@ -102,10 +102,13 @@ def _query_options(query: str) -> dict[str, Any]:
 
 def chosen(url: str | None, environment: Mapping[str, str]) -> Address:
     """Choose the server: what is given, else DULY_URL, else the embedded one in DULY_HOME or ./.duly."""
-    if url is None:
-        url = environment.get("DULY_URL") or None
     if url is not None:
         return parse(url)
+    if named := environment.get("DULY_URL"):
+        try:
+            return parse(named)
+        except UsageError as error:
+            raise UsageError(f"DULY_URL: {error}") from error
     return _embedded(environment.get("DULY_HOME") or ".duly")
 
 

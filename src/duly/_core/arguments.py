@@ -131,4 +131,4 @@ def _decoded(slot: Slot, raw: bytes) -> Any:
     try:
         return slot.decode(raw)
     except Exception as error:  # whatever a validator of the user's own may raise
-        raise Misfit(f"argument {slot.name!r}: {error}") from error
+        raise Misfit(f"argument {slot.name!r}: {codec.without_values(error)}") from error

@@ -166,7 +166,7 @@ def decoder_of(kind: Any) -> Callable[[int, bytes], Any]:
         try:
             return decode(body)
         except Exception as error:  # whatever a validator of the user's own may raise
-            raise CodecError(f"the body does not decode to {_name_of(kind)}: {error}") from error
+            raise CodecError(f"the body does not decode to {_name_of(kind)}: {without_values(error)}") from error
 
     return decode_typed
 
@@ -188,6 +188,15 @@ def json_decoder_of(kind: Any) -> Callable[[bytes], Any]:
         return msgspec.json.Decoder(kind, dec_hook=_decode_foreign).decode
     except Exception as error:
         raise UsageError(f"{_name_of(kind)} is not a type that JSON can be decoded to: {error}") from error
+
+
+def without_values(error: Exception) -> str:
+    """Say what is wrong with a body, but not what is in it: this is logged, and bodies hold secrets."""
+    errors = getattr(error, "errors", None)
+    if not callable(errors) or not hasattr(error, "error_count"):  # not pydantic's
+        return str(error)
+    found = errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'body'}: {each['msg']}" for each in found)
 
 
 def _is_pydantic(kind: Any) -> bool:

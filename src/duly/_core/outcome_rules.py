@@ -7,6 +7,7 @@ by the policy.
 import inspect
 import logging
 import traceback as tracebacks
+from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple
 
 from duly.errors import UsageError
@@ -21,6 +22,7 @@ AfterFailure = tuple[Literal["retry"], float] | tuple[Literal["dead"], str]
 _LOG: Final = logging.getLogger("duly")
 _MAX_ERROR: Final = 1_000
 _MAX_TRACEBACK: Final = 10_000
+_WORKER: Final = "duly.worker."
 
 
 class Verdict(NamedTuple):
@@ -116,10 +118,18 @@ def described(error: BaseException | str | None) -> tuple[str, str]:
         return storable(error) or "failed", ""
     try:
         text = f"{type(error).__name__}: {error}"
-        trace = "".join(tracebacks.format_exception(error))
+        trace = "".join(tracebacks.format_exception(type(error), error, _users_part(error.__traceback__)))
     except BaseException:  # noqa: BLE001 - an error whose own __str__ fails, in whatever way
         text, trace = type(error).__name__, ""
     return storable(text), _encodable(trace[-_MAX_TRACEBACK:])
+
+
+def _users_part(trace: TracebackType | None) -> TracebackType | None:
+    """Leave out how the worker came to call the handler; where nothing else is left, leave it in."""
+    found = trace
+    while found is not None and found.tb_frame.f_globals.get("__name__", "").startswith(_WORKER):
+        found = found.tb_next
+    return found or trace
 
 
 def storable(text: str) -> str:

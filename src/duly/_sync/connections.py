@@ -51,7 +51,8 @@ class Connections:
         self._waiting: list[Wire] = []
         self._server: EmbeddedServer | None = None
         self._opening = threading.Lock()
-        self._is_checked = False
+        self.is_checked = False
+        """Whether a server was ever reached, and found fit."""
         self.is_closed = False
 
     def take(self) -> Slot:
@@ -69,13 +70,13 @@ class Connections:
         """Connect a slot if it is not; look at the server the first time."""
         if slot.wire.is_open:
             return slot.wire
-        self._ensure_server()
+        self.ensure_server()
         slot.wire = self._new_wire()
         slot.wire.open()
-        if not self._is_checked:
+        if not self.is_checked:
             info = read_info(slot.wire.ask([b"INFO"]))
             check_server(info, self.address.shown, allow_eviction=self._allow_eviction)
-            self._is_checked = True
+            self.is_checked = True
         return slot.wire
 
     def take_waiting(self) -> Wire:
@@ -84,7 +85,7 @@ class Connections:
         wire = _popped(self._waiting)
         if wire is not None and wire.is_open:
             return wire
-        self._ensure_server()
+        self.ensure_server()
         wire = self._new_wire()
         try:
             wire.open()
@@ -115,7 +116,8 @@ class Connections:
         if self.is_closed:
             raise UsageError(f"the app on {self.address.shown} is closed: open another one")
 
-    def _ensure_server(self) -> None:
+    def ensure_server(self) -> None:
+        """Start the embedded server, where it is one and does not run. Raises Unavailable when that cannot be."""
         if self.address.kind == "embedded":
             in_thread(self._ensure_embedded)
 

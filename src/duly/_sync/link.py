@@ -42,6 +42,13 @@ class Link:
         self._is_down = False
         self.is_quiet = False
         """Whether somebody else says it when the server is away: a link that has others beside it in one program."""
+        self.gives_up = True
+        """Whether who uses it gives up when patience is over: a worker does not."""
+
+    @property
+    def is_down(self) -> bool:
+        """Whether it was said that the server is away, and it is not back yet."""
+        return self._is_down
 
     @property
     def consumer(self) -> str:
@@ -163,9 +170,8 @@ class Link:
     def _note_down(self, trouble: Exception) -> None:
         if not self._is_down and not self.is_quiet:
             self._is_down = True
-            _LOG.warning(
-                "%s does not answer, trying again for up to %g s: %s", self._shown, self._patience, _described(trouble)
-            )
+            until = f"for up to {self._patience:g} s" if self.gives_up else "until it does"
+            _LOG.warning("%s does not answer, trying again %s: %s", self._shown, until, _described(trouble))
 
     def _note_up(self) -> None:
         self._is_down = False

@@ -11,7 +11,7 @@ import typer
 from duly.options import checked_count
 from duly.worker import logs, run
 from duly.worker.assignment import Assignment
-from duly.worker.loading import load_app
+from duly.worker.loading import load_app, warn_of_memory
 from duly.worker.options import DEFAULT_GRACE, WorkerOptions
 from duly.worker.processes import Supervisor, child_command
 from duly.worker.reload import Reloader
@@ -98,6 +98,7 @@ def _serve(assignment: Assignment) -> int:
     app = load_app(assignment.target)
     logs.configure(assignment.log_format, assignment.log_level)  # after the import, which may set up its own
     _announce(assignment, app=app)
+    warn_of_memory(app)
     status = 0 if run(app, assignment.options) else 1
     leave(status)
     return status

@@ -7,7 +7,7 @@ import sys
 from duly.errors import DulyError, UsageError
 from duly.worker import lifeline, logs, run
 from duly.worker.assignment import Assignment
-from duly.worker.loading import load_app
+from duly.worker.loading import load_app, warn_of_memory
 from duly.worker.running import leave
 
 
@@ -35,6 +35,7 @@ def _serve(assignment: Assignment) -> bool:
     app = load_app(assignment.target)
     app.on_start(lifeline.note_running)
     logs.configure(assignment.log_format, assignment.log_level)  # after the import, which may set up its own
+    warn_of_memory(app)
     return run(app, assignment.options, is_supervised=True)
 
 

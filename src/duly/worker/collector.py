@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from duly.options import Batch, checked_seconds
 from duly.worker.slots import Slots
-from duly.worker.station import AnyDelivery
+from duly.worker.station import AnyDelivery, Station
 from duly.worker.threads import Threads
 from duly.worker.work import Group
 
@@ -13,7 +13,8 @@ from duly.worker.work import Group
 class Collector:
     """Makes groups of messages for a runner."""
 
-    def __init__(self, runner: Slots | Threads, batch: Batch) -> None:
+    def __init__(self, station: Station, runner: Slots | Threads, batch: Batch) -> None:
+        self._station = station
         self._runner = runner
         self._most = batch.max
         self._wait = checked_seconds(batch.wait, "Batch.wait")
@@ -26,24 +27,31 @@ class Collector:
         collected += deliveries
         while len(collected) >= self._most:
             self._stop_timer()  # the rest has a wait of its own
-            self._runner.add([Group(collected[: self._most])])
+            self._run(collected[: self._most])
             del collected[: self._most]
         if at_once:
             self._hand_over()
         elif collected and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._wait, self._hand_over)
+        self._station.collected = len(self._collected)
 
     def take_back(self) -> list[AnyDelivery]:
         """Give up what was collected and not handed over."""
         self._stop_timer()
         collected, self._collected = self._collected, []
+        self._station.collected = 0
         return collected
 
     def _hand_over(self) -> None:
         self._stop_timer()
         if self._collected:
-            self._runner.add([Group(self._collected)])
+            self._run(self._collected)
             self._collected = []
+            self._station.collected = 0
+
+    def _run(self, deliveries: Sequence[AnyDelivery]) -> None:
+        self._station.groups += 1
+        self._runner.add([Group(deliveries)])
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

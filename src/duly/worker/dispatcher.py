@@ -24,7 +24,7 @@ class Dispatcher:
         self._threads = Threads(self._work, station.slots)
         self._runners = (self._slots, self._threads)
         batch = station.handler.batch
-        self._collector = None if batch is None else Collector(self._runner_for(station.is_async), batch)
+        self._collector = None if batch is None else Collector(station, self._runner_for(station.is_async), batch)
 
     def dispatch(self, deliveries: Sequence[AnyDelivery], *, alone: bool = False) -> None:
         """Handle these. `alone`: nothing else is claimed until they are done."""
@@ -47,7 +47,7 @@ class Dispatcher:
             self.release(self._collector.take_back())
         for runner in self._runners:
             for item in runner.take_back():
-                self.release(self._work.deliveries(item))
+                self._work.settle(item, self._work.alike(item, RELEASE))
 
     def cut_off(self) -> int:
         """Give back what runs, and return how many."""

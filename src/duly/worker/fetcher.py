@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -45,6 +46,8 @@ class Fetcher:
         self._shares: Shares[Station] = Shares()
         self._isolation = Isolation()
         self._waiter = waiter_for(self._stations[0].link, self.look)
+        self._fails = 0
+        """Claims in a row that did not reach the server."""
         self._is_stopping = False
         self._has_changed = False
         self._rest: asyncio.Future[None] | None = None
@@ -86,14 +89,15 @@ class Fetcher:
         suspects = self._isolation.allows(now, busy)
         if suspects is None:
             return None
-        candidates = [station for station in self._stations if station.ask_at <= now and station.room > 0]
-        if not candidates or not self._has_pool_room():
+        candidates = [station for station in self._stations if station.ask_at <= now and self._has_room(station)]
+        if not candidates:
             return None
         station = self._shares.next_of(candidates)
         return station, min(station.room, self._part_of_pool(station, candidates), _MOST_AT_ONCE), suspects
 
-    def _has_pool_room(self) -> bool:
-        return self._pool is None or self._pool_room() > 0
+    def _has_room(self, station: Station) -> bool:
+        """Whether more of a queue may be claimed: within its own bounds, and those of the pool."""
+        return station.room > 0 and (self._pool is None or self._pool_room() > 0 or station.space > 0)
 
     def _pool_room(self) -> int:
         """Count the calls of handlers that are free, or could be claimed ahead.
@@ -102,15 +106,17 @@ class Fetcher:
         run beside what the others run, and the pool would not hold.
         """
         assert self._pool is not None
-        taken = sum(-(-station.busy // station.per_slot) for station in self._stations)
         only, *others = self._stations
-        return self._pool + (0 if others else only.ahead // only.per_slot) - taken
+        ahead = 0 if others else only.ahead // only.per_slot
+        return max(self._pool + ahead - sum(station.calls for station in self._stations), 0)
 
     def _part_of_pool(self, station: Station, candidates: Sequence[Station]) -> int:
         """Divide what is free in the pool by weight."""
         if self._pool is None:
             return _MOST_AT_ONCE
-        return self._shares.part_of(station, candidates, self._pool_room()) * station.per_slot
+        calls = self._pool_room()
+        part = self._shares.part_of(station, candidates, calls) if calls else 0
+        return part * station.per_slot + station.space
 
     def _note_tokens(self) -> None:
         for keys in self._waiter.tokens():
@@ -129,16 +135,25 @@ class Fetcher:
         )  # fmt: skip
         try:
             claimed = await station.link.run_now(call)
-        except Unavailable:  # the link has said so, and has waited
+        except Unavailable as error:
+            self._note_unavailable(station, error)
             return
         except DulyError as error:
             event(_LOG, logging.ERROR, "claim.failed", queue=station.name, error=str(error))
             station.ask_at = time.monotonic() + _REFUSED_PAUSE
             return
         now = station.polled_at = time.monotonic()
+        self._fails = 0
         station.pace.learn(station.handled, asked_at, now)
         self._plan(station, claimed, limit, now)
         await self._take(station, claimed, suspects, asked_at)
+
+    def _note_unavailable(self, station: Station, error: Unavailable) -> None:
+        """Ask again soon. The link has said that the server is away, unless it could not even be started."""
+        if not self._fails and not station.link.is_down:
+            event(_LOG, logging.ERROR, "claim.failed", queue=station.name, error=str(error))
+        station.ask_at = time.monotonic() + patience.backoff(self._fails, random.random)
+        self._fails += 1
 
     def _plan(self, station: Station, claimed: Claimed, limit: int, now: float) -> None:
         """Decide when to ask this queue again."""
@@ -195,10 +210,10 @@ class Fetcher:
         """Wait for a token, a slot, a due time, or the order to stop."""
         now = time.monotonic()
         busy = sum(station.busy for station in self._stations)
-        is_closed = self._isolation.allows(now, busy) is None or not self._has_pool_room()
+        is_closed = self._isolation.allows(now, busy) is None
         watched = [station for station in self._stations if station.is_watched]
         for station in watched:
-            if is_closed or station.room <= 0:
+            if is_closed or not self._has_room(station):
                 await self._stop_watching(station)
         watched = [station for station in watched if station.is_watched]
         if watched:
@@ -209,7 +224,7 @@ class Fetcher:
         """When to look again although nothing was heard."""
         times = [self._isolation.changes_at()]
         if not is_closed:
-            times += [station.ask_at for station in self._stations if station.room > 0]
+            times += [station.ask_at for station in self._stations if self._has_room(station)]
         return min((moment for moment in times if moment is not None), default=None)
 
     async def _stop_watching(self, station: Station) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import logging
 import sys
 import traceback
 from pathlib import Path
@@ -12,12 +13,15 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from duly._async.app import AsyncDuly
 from duly._sync.app import Duly
 from duly.errors import UsageError
+from duly.worker.logs import event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType, TracebackType
 
 App = Duly | AsyncDuly
+
+_LOG: Final = logging.getLogger("duly.worker")
 
 _DEFAULT_NAME: Final = "app"
 _EXPECTED: Final = "a target is written package.module:name, like shop.jobs:app"
@@ -142,3 +146,9 @@ def _suggest(module: ModuleType) -> str:
     if names:
         return f"Apps found there: {', '.join(names)}"
     return "No app was found there: it is made like app = duly.Duly()"
+
+
+def warn_of_memory(app: App) -> None:
+    """Say that a worker process on `memory://` can only be sent to from its own handlers."""
+    if app._address.kind == "memory":
+        event(_LOG, logging.WARNING, "worker.in_memory", note="no other process can send to memory://; set DULY_URL")

@@ -9,6 +9,7 @@ from typing import Final
 
 from duly._async.app import AsyncDuly
 from duly._sync.app import Duly
+from duly.errors import UsageError
 from duly.worker.logs import event
 from duly.worker.options import WorkerOptions
 from duly.worker.worker import Worker
@@ -24,6 +25,7 @@ _EXITING: Final = 5.0
 
 def run(app: Duly | AsyncDuly, options: WorkerOptions | None = None, *, is_supervised: bool = False) -> bool:
     """Work until told to stop. True: nothing was cut off."""
+    _refuse_a_second_loop()
     loop = _new_loop()
     asyncio.set_event_loop(loop)
     try:
@@ -35,6 +37,17 @@ def run(app: Duly | AsyncDuly, options: WorkerOptions | None = None, *, is_super
 async def arun(app: Duly | AsyncDuly, options: WorkerOptions | None = None, *, is_supervised: bool = False) -> bool:
     """Work in the running event loop until told to stop. True: nothing was cut off."""
     return await Worker(app, options, is_supervised=is_supervised).run()
+
+
+def _refuse_a_second_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise UsageError(
+        "run() makes an event loop of its own, and there is one running here: use `async with duly.Worker(app):`, or "
+        "`await app.run()` of a duly.AsyncDuly"
+    )
 
 
 def leave(status: int) -> None:

@@ -58,6 +58,10 @@ class Station:
         """Claimed and not settled: what the renewer keeps."""
         self.busy = 0
         """Claimed, and its handler or its settle not over: also a hung handler whose lease was lost long ago."""
+        self.collected = 0
+        """Of these, those that a batch handler is to get and more may join."""
+        self.groups = 0
+        """Calls of a batch handler that were made up, and are not over."""
         self.handled = 0
         """Settled since the worker started."""
         self.started: dict[AnyDelivery, float] = {}
@@ -86,6 +90,16 @@ class Station:
     def name(self) -> str:
         """The name of the queue."""
         return self.queue.name
+
+    @property
+    def calls(self) -> int:
+        """Calls of the handler that run, wait, or are being made up."""
+        return self.busy if self.handler.batch is None else self.groups + bool(self.collected)
+
+    @property
+    def space(self) -> int:
+        """How many messages may join the call that is being made up."""
+        return self.per_slot - self.collected if self.collected else 0
 
     @property
     def ahead(self) -> int:

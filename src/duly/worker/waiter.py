@@ -18,6 +18,7 @@ from duly._async.memory import AsyncMemoryLink
 from duly._async.wire import UNREACHABLE, AsyncWire
 from duly._core import patience
 from duly._core.keys import QueueKeys
+from duly.errors import DulyError
 
 _LATE: Final = 5.0
 """Seconds after which a server that has not ended a block in time is taken for gone."""
@@ -52,7 +53,7 @@ class ServerWaiter:
         if queues and not self._is_backing_off:
             try:
                 await self._begin_block(queues, seconds)
-            except (*UNREACHABLE, RedisError):
+            except (*UNREACHABLE, RedisError, DulyError):
                 await self._give_up()
 
     def tokens(self) -> list[QueueKeys]:
@@ -91,7 +92,7 @@ class ServerWaiter:
         assert self._wire is not None
         try:
             await self._link.waiter.unblock(self._wire)
-        except (*UNREACHABLE, RedisError):
+        except (*UNREACHABLE, RedisError, DulyError):
             await self._give_up()
 
     async def _give_up(self) -> None:

@@ -187,6 +187,7 @@ class BatchWork(Work):
 
     def settle(self, item: Any, conclusion: Any) -> None:
         """Pass the verdicts on. In the event loop only."""
+        self.station.groups -= 1
         for delivery, verdict in zip(item.deliveries, conclusion, strict=True):
             self._settler.add(self.station, delivery, verdict)
 

@@ -15,6 +15,7 @@ from duly._core.definitions import Definitions, Registered
 from duly._sync.app import Duly
 from duly._sync.queue import Queue
 from duly.errors import DulyError, UsageError
+from duly.options import Seconds
 from duly.worker import signals
 from duly.worker.apps import own_apps
 from duly.worker.dispatcher import Dispatcher
@@ -22,7 +23,7 @@ from duly.worker.fetcher import Fetcher
 from duly.worker.janitor import Janitor
 from duly.worker.logs import event
 from duly.worker.obituaries import Obituaries
-from duly.worker.options import WorkerOptions
+from duly.worker.options import DEFAULT_GRACE, GivenQueues, WorkerOptions
 from duly.worker.renewer import Renewer
 from duly.worker.settler import Settler
 from duly.worker.station import AnyDelivery, Station
@@ -48,11 +49,21 @@ class Worker:
     """
 
     def __init__(
-        self, app: Duly | AsyncDuly, options: WorkerOptions | None = None, *, is_supervised: bool = False
+        self,
+        app: Duly | AsyncDuly,
+        options: WorkerOptions | None = None,
+        *,
+        queues: GivenQueues = None,
+        concurrency: int | None = None,
+        grace: Seconds = DEFAULT_GRACE,
+        is_supervised: bool = False,
     ) -> None:
+        """Take options as `app.run` does, or made up beforehand."""
+        if not isinstance(app, Duly | AsyncDuly):
+            raise UsageError(f"a worker is given an app, duly.Duly or duly.AsyncDuly, not {app!r}")
         self._app = app
         self._echo = _ECHO if is_supervised else 0.0
-        self._options = options or WorkerOptions()
+        self._options = WorkerOptions(queues, concurrency, grace) if options is None else options
         self._definitions: Definitions = app._definitions
         self._chosen = _chosen(self._definitions, self._options)
         self._is_stopping = asyncio.Event()
@@ -105,6 +116,7 @@ class Worker:
         self._janitor = Janitor(self._stations, self._own.namespace, self._concurrency())
         self._renewer = Renewer(self._stations, self._threaded._link.run, self._on_lost_in_thread)
         try:
+            await self._reach_embedded()
             await _run_hooks(hooks.on_start)
         except BaseException:
             await self._close_apps()
@@ -115,6 +127,11 @@ class Worker:
         self._fetching = self._begin(self._fetcher.run())
         queues = ",".join(station.name for station in self._stations)
         event(_LOG, logging.INFO, "worker.started", queues=queues, id=self._own._link.consumer, pid=os.getpid())
+
+    async def _reach_embedded(self) -> None:
+        """Start the embedded server. One that cannot be started is a mistake; one that is away may come back."""
+        if self._app._address.kind == "embedded":
+            await self._own._link.connections.ensure_server()
 
     def _station(self, registered: Registered, weight: int) -> Station:
         defined, handler = registered
@@ -182,11 +199,17 @@ class Worker:
         for dispatcher in self._dispatchers.values():
             dispatcher.release_waiting()
         if not await self._until_done(grace):
-            await self._cut_off()
+            if self._busy():
+                await self._cut_off()
+            elif self._was_reached():  # a claim is under way: nobody knows what it took
+                self.was_cut_off = True
         await self._leave()
         await self._run_last_hooks(max(grace_ends, self._loop.time()) + _LAST_HOOKS)
         await self._close_apps()
         event(_LOG, logging.INFO, "worker.stopped", cut_off=self.was_cut_off)
+
+    def _was_reached(self) -> bool:
+        return self._app._address.kind == "memory" or bool(self._own._link.connections.is_checked)
 
     def _busy(self) -> int:
         return sum(station.busy for station in self._stations)

@@ -1,0 +1,73 @@
+"""What a worker says when it cannot begin, or begins where nobody can reach it."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+import duly
+from duly.errors import Unavailable, UsageError
+from duly.worker import run
+from duly.worker.loading import warn_of_memory
+
+
+def _app(url: str) -> duly.Duly:
+    app = duly.Duly(url)
+
+    @app.queue("orders").handler
+    async def on_order(body: object) -> None: ...
+
+    return app
+
+
+async def test_an_embedded_server_that_cannot_be_started_is_said_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("duly.embedded.binary._in_wheel", lambda: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(Unavailable, match=r"duly\[embedded\]"):
+        async with duly.Worker(_app(f"embedded://{tmp_path}/home")):
+            pytest.fail("it began")
+
+
+async def test_run_in_a_running_event_loop_says_what_to_do_instead() -> None:
+    with pytest.raises(UsageError, match=r"duly\.Worker"):
+        run(_app("memory://"))
+
+
+async def test_a_worker_takes_the_options_of_run_by_name() -> None:
+    with pytest.raises(UsageError, match="no handler for queue nothing"):
+        duly.Worker(_app("memory://"), queues=["nothing"])
+    async with duly.Worker(_app("memory://"), concurrency=3, grace=1):
+        pass
+
+
+async def test_a_worker_is_given_an_app() -> None:
+    with pytest.raises(UsageError, match="given an app"):
+        duly.Worker(_app("memory://").queue("orders"))  # type: ignore[arg-type]
+
+
+async def test_a_server_that_was_never_reached_is_left_without_complaint() -> None:
+    worker = duly.Worker(_app("redis://127.0.0.1:1/0"), grace=1)
+    async with worker:
+        await asyncio.sleep(0.1)
+    assert not worker.was_cut_off
+
+
+def test_a_worker_process_in_memory_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "duly.worker"):
+        warn_of_memory(_app("memory://"))
+    assert "worker.in_memory" in caplog.text
+
+
+def test_a_misspelt_option_is_told_from_a_known_one() -> None:
+    with pytest.raises(UsageError, match="Did you mean 'lease'"):
+        duly.Duly("memory://").queue("orders", leese=3)
+
+
+def test_a_bad_address_in_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DULY_URL", "localhost:6379")
+    with pytest.raises(UsageError, match="DULY_URL"):
+        duly.Duly()
