@@ -66,13 +66,16 @@ def _verdict_of_awaitable(value: Any) -> Verdict:
 
 
 def verdict_of_error(error: BaseException) -> Verdict:
-    """Say what a raised error means."""
-    if isinstance(error, Defer):
-        return Verdict("defer", error.delay)
-    if isinstance(error, RetryIn):
-        return Verdict("retry", error.delay, error=error)
-    if isinstance(error, Reject):
-        return Verdict("reject", reason=error.reason)
+    """Say what a raised error means. An outcome of the user's own making may lack what it should have."""
+    try:
+        if isinstance(error, Defer):
+            return Verdict("defer", checked_seconds(error.delay, "Defer.delay"))
+        if isinstance(error, RetryIn):
+            return Verdict("retry", checked_seconds(error.delay, "RetryIn.delay"), error=error)
+        if isinstance(error, Reject):
+            return Verdict("reject", reason=str(error.reason))
+    except Exception as flaw:  # noqa: BLE001
+        _LOG.warning("an outcome of type %s cannot be read, and counts as a failure: %r", type(error).__name__, flaw)
     return Verdict("retry", error=error)
 
 

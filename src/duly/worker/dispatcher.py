@@ -51,18 +51,42 @@ class Dispatcher:
 
     def cut_off(self) -> int:
         """Give back what runs, and return how many."""
-        running = self._running()
-        for runner, item in running:
-            for delivery in self._work.deliveries(item):
-                delivery.lost = True
-            runner.cancel(item, "stop")
-        return len(running)
+        running = 0
+        for runner in self._runners:
+            items = runner.running()
+            for item in items:
+                for delivery in self._work.deliveries(item):
+                    delivery.lost = True
+            runner.cancel(items, "stop")
+            running += len(items)
+        return running
 
-    def note_lost(self, delivery: AnyDelivery) -> None:
-        """Cancel the handler of a message that somebody else has by now."""
-        for runner, item in self._running():
-            if delivery in self._work.deliveries(item) and self._work.is_lost(item):
-                runner.cancel(item, "lost")
+    def note_lost(self, lost: Iterable[AnyDelivery]) -> None:
+        """Cancel the handlers of messages that somebody else has by now."""
+        gone = set(lost)
+        for runner in self._runners:
+            items = [item for item in runner.running() if self._is_gone(item, gone)]
+            if items:
+                runner.cancel(items, "lost")
+
+    def _is_gone(self, item: Item, gone: set[AnyDelivery]) -> bool:
+        return any(each in gone for each in self._work.deliveries(item)) and self._work.is_lost(item)
+
+    @property
+    def waiting(self) -> int:
+        """Calls that wait for a slot."""
+        return sum(runner.waiting for runner in self._runners)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether any handler runs."""
+        return any(runner.has_begun for runner in self._runners)
+
+    def release_beyond(self, waiting: int) -> None:
+        """Give back what was claimed ahead, but for the first so many."""
+        for runner in self._runners:
+            for item in runner.take_back(waiting):
+                self._work.settle(item, self._work.alike(item, RELEASE))
 
     def close(self) -> None:
         """Let nothing more be run, without waiting for what is."""
@@ -76,9 +100,6 @@ class Dispatcher:
 
     def _runner_for(self, is_async: bool) -> Slots | Threads:  # noqa: FBT001
         return self._slots if is_async else self._threads
-
-    def _running(self) -> list[tuple[Slots | Threads, Item]]:
-        return [(runner, item) for runner in self._runners for item in runner.running()]
 
 
 def _work_for(station: Station, hooks: Hooks, settler: Settler) -> Work:

@@ -24,6 +24,10 @@ _LOG: Final = logging.getLogger("duly.worker")
 _MOST_AT_ONCE: Final = 250
 """Messages of one claim: larger ones save nothing, and settles wait behind them in the server."""
 
+_LOOK_PAST_SUSPECTS: Final = 0.1
+_HOARDING: Final = 1.0
+"""Seconds after which what was claimed ahead of handlers that have become slow is given back."""
+
 _REFUSED_PAUSE: Final = 5.0
 """Seconds before the next claim of a queue whose claim the server refused."""
 
@@ -85,8 +89,7 @@ class Fetcher:
 
     def _choice(self, now: float) -> tuple[Station, int, Suspects] | None:
         """Choose a queue, how many to ask it for, and which."""
-        busy = sum(station.busy for station in self._stations)
-        suspects = self._isolation.allows(now, busy)
+        suspects = self._isolation.allows(now, self._held())
         if suspects is None:
             return None
         candidates = [station for station in self._stations if station.ask_at <= now and self._has_room(station)]
@@ -94,6 +97,10 @@ class Fetcher:
             return None
         station = self._shares.next_of(candidates)
         return station, min(station.room, self._part_of_pool(station, candidates), _MOST_AT_ONCE), suspects
+
+    def _held(self) -> int:
+        """Count what would be counted as crashed if this process died now."""
+        return sum(len(station.held) for station in self._stations)
 
     def _has_room(self, station: Station) -> bool:
         """Whether more of a queue may be claimed: within its own bounds, and those of the pool."""
@@ -162,7 +169,8 @@ class Fetcher:
             return
         pause, is_exact = patience.pause_before(claimed.next_in, station.period, station.period, station.fruitless)
         station.fruitless = station.fruitless + 1 if is_exact and not claimed.ids else 0
-        station.ask_at = now + pause
+        # The token that is left for a suspect would wake us at once: while one is passed over, we look by the clock.
+        station.ask_at = now + (min(pause, _LOOK_PAST_SUSPECTS) if claimed.passed_over else pause)
         station.is_watched = not claimed.passed_over
         station.has_timer = claimed.next_in is not None
 
@@ -173,10 +181,11 @@ class Fetcher:
         if deliveries:
             await self._confirm(station, deliveries, asked_at)
         is_alone = suspects == "alone" and len(deliveries) == 1 and station.is_suspect(deliveries[0])
+        now, has_passed_over = time.monotonic(), claimed.passed_over
         if suspects == "alone":
-            self._isolation.took(is_suspect=is_alone)
-        if claimed.passed_over:
-            self._isolation.passed_over(time.monotonic(), station.lease)
+            self._isolation.took(now, station.lease, is_suspect=is_alone, has_passed_over=has_passed_over)
+        elif has_passed_over:
+            self._isolation.passed_over(now, station.lease)
         if deliveries and self._is_stopping:
             self._dispatchers[station].release(deliveries)
         elif deliveries:
@@ -198,6 +207,7 @@ class Fetcher:
                 lost = range(len(deliveries))
             for position in lost:
                 deliveries[position].lost = True
+                station.held.discard(deliveries[position])
 
     def _note_reclaimed(self, station: Station, claimed: Claimed) -> None:
         log_reclaimed(station.name, claimed.reclaimed)
@@ -209,8 +219,9 @@ class Fetcher:
     async def _wait(self) -> None:
         """Wait for a token, a slot, a due time, or the order to stop."""
         now = time.monotonic()
-        busy = sum(station.busy for station in self._stations)
-        is_closed = self._isolation.allows(now, busy) is None
+        is_closed = self._isolation.allows(now, self._held()) is None
+        for station in self._stations:
+            self._give_hoarded_back(station, now)
         watched = [station for station in self._stations if station.is_watched]
         for station in watched:
             if is_closed or not self._has_room(station):
@@ -223,9 +234,21 @@ class Fetcher:
     def _next_look(self, *, is_closed: bool) -> float | None:
         """When to look again although nothing was heard."""
         times = [self._isolation.changes_at()]
+        times += [station.hoards_since + _HOARDING for station in self._stations if station.hoards_since is not None]
         if not is_closed:
             times += [station.ask_at for station in self._stations if self._has_room(station)]
         return min((moment for moment in times if moment is not None), default=None)
+
+    def _give_hoarded_back(self, station: Station, now: float) -> None:
+        """Give back what was claimed ahead when handlers were fast, and they are slow now: others may have slots."""
+        ahead = -(-station.ahead // station.per_slot)
+        if self._dispatchers[station].waiting <= ahead:
+            station.hoards_since = None
+        elif station.hoards_since is None:
+            station.hoards_since = now
+        elif now >= station.hoards_since + _HOARDING:
+            self._dispatchers[station].release_beyond(ahead)
+            station.hoards_since = None
 
     async def _stop_watching(self, station: Station) -> None:
         station.is_watched, station.ask_at = False, 0.0

@@ -37,9 +37,9 @@ class Isolation:
         """Whether a suspect runs."""
         return self._state is _State.ALONE
 
-    def allows(self, now: float, busy: int) -> Suspects | None:
-        """Say which messages a claim may take, with `busy` in hand; None: nothing may be claimed."""
-        if not busy:
+    def allows(self, now: float, held: int) -> Suspects | None:
+        """Say which messages a claim may take, with so many held; None: nothing may be claimed."""
+        if not held:
             return "alone"
         if self._state is _State.ALONE:
             return None
@@ -53,17 +53,29 @@ class Isolation:
         """Note that a claim left a suspect where it is, because something is held."""
         if self._state is _State.OPEN or (self._state is _State.RESTING and now >= self._until):
             self._state = _State.CLEARING
-            self._patience = min(self._patience * 2, _LONGEST_CLEARING * lease) or lease
+            self._be_patient(lease)
             self._until = now + self._patience
 
-    def took(self, *, is_suspect: bool) -> None:
-        """Note what a claim took while nothing was held."""
-        self._state = _State.ALONE if is_suspect else _State.OPEN
-        self._patience = 0.0
+    def took(self, now: float, lease: float, *, is_suspect: bool, has_passed_over: bool) -> None:
+        """Note what a claim found while nothing was held.
+
+        A suspect that others come before, by their priority, is not waited for again at once: the worker would
+        run empty for it over and over.
+        """
+        if is_suspect:
+            self._state, self._patience = _State.ALONE, 0.0
+        elif has_passed_over:
+            self._be_patient(lease)
+            self._rest(now)
+        else:
+            self._state, self._patience = _State.OPEN, 0.0
 
     def changes_at(self) -> float | None:
         """Say when the answer of `allows` changes by itself."""
         return self._until if self._state is _State.CLEARING else None
+
+    def _be_patient(self, lease: float) -> None:
+        self._patience = min(self._patience * 2, _LONGEST_CLEARING * lease) or lease
 
     def _rest(self, now: float) -> None:
         self._state = _State.RESTING

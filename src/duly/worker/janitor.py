@@ -81,8 +81,13 @@ class Janitor:
     async def _tidy_what_is_due(self) -> None:
         for station, due in self._tidy_at.items():
             if due <= time.monotonic():
-                await self._tidy(station)
                 self._tidy_at[station] = time.monotonic() + _TIDY_EVERY
+                try:
+                    await self._tidy(station)
+                except Unavailable:
+                    raise
+                except DulyError as error:  # the others are tidied nevertheless
+                    event(_LOG, logging.WARNING, "janitor.failed", queue=station.name, error=str(error))
 
     async def _tidy(self, station: Station) -> None:
         """Drop what expired and what is kept no longer, in bounded steps."""

@@ -16,6 +16,9 @@ from duly.worker.station import Station
 
 _LOG: Final = logging.getLogger("duly.worker")
 
+_AT_ONCE: Final = 4
+"""Hooks that run at the same time: a thousand deaths must not make a thousand threads."""
+
 
 class Obituaries:
     """Runs the hooks in the background. A process that ends in between tells nobody: look at the dead letters, too."""
@@ -23,6 +26,7 @@ class Obituaries:
     def __init__(self, definitions: Definitions) -> None:
         self._definitions = definitions
         self._under_way: set[asyncio.Task[None]] = set()
+        self._gate = asyncio.Semaphore(_AT_ONCE)
 
     def announce(self, station: Station, ids: Sequence[str]) -> None:
         """Tell the hooks of a queue."""
@@ -41,16 +45,20 @@ class Obituaries:
 
     async def _tell(self, station: Station, ids: Sequence[str], hooks: Sequence[Callable[..., Any]]) -> None:
         for id_ in ids:
-            try:
-                message = await station.queue.get(id_)
-            except DulyError as error:
-                event(_LOG, logging.ERROR, "on_dead.failed", queue=station.name, id=id_, error=str(error))
-                continue
-            if message is None:  # trimmed already: the queue keeps fewer dead letters
-                event(_LOG, logging.WARNING, "on_dead.missed", queue=station.name, id=id_)
-                continue
-            for hook in hooks:
-                await _call(hook, message)
+            async with self._gate:
+                await self._tell_of(station, id_, hooks)
+
+    async def _tell_of(self, station: Station, id_: str, hooks: Sequence[Callable[..., Any]]) -> None:
+        try:
+            message = await station.queue.get(id_)
+        except DulyError as error:
+            event(_LOG, logging.ERROR, "on_dead.failed", queue=station.name, id=id_, error=str(error))
+            return
+        if message is None:  # trimmed already: the queue keeps fewer dead letters
+            event(_LOG, logging.WARNING, "on_dead.missed", queue=station.name, id=id_)
+            return
+        for hook in hooks:
+            await _call(hook, message)
 
 
 async def _call(hook: Callable[..., Any], message: Message) -> None:

@@ -21,20 +21,27 @@ class Pace:
     ahead of them, so that no message waits here for a slot while another worker has one free.
     """
 
-    __slots__ = ("_finished", "_looked_at", "ahead")
+    __slots__ = ("_ahead", "_finished", "_looked_at", "_trip")
 
     def __init__(self, now: float) -> None:
-        self.ahead = 0
-        """Messages to claim beyond the free slots."""
+        self._ahead = 0
         self._finished = 0
         self._looked_at = now
+        self._trip = 0.0
 
     def learn(self, finished: int, asked_at: float, answered_at: float) -> None:
         """Note a claim: how many messages were finished so far, when it was sent and answered."""
-        elapsed = answered_at - self._looked_at
-        if elapsed < _SHORTEST_LOOK:
-            return
-        rate = (finished - self._finished) / elapsed
-        trip = min(answered_at - asked_at, _LONGEST_TRIP)
-        self.ahead = min(int(_TRIPS * rate * trip), MOST_AHEAD)
-        self._finished, self._looked_at = finished, answered_at
+        if answered_at - self._looked_at >= _SHORTEST_LOOK:
+            self._trip = min(answered_at - asked_at, _LONGEST_TRIP)
+            self._ahead = self._estimate(finished, answered_at)
+            self._finished, self._looked_at = finished, answered_at
+
+    def ahead(self, finished: int, now: float) -> int:
+        """Tell how many to claim beyond the free slots: as learnt, or less if handlers have become slow since."""
+        if now - self._looked_at < _SHORTEST_LOOK:
+            return self._ahead
+        return min(self._ahead, self._estimate(finished, now))
+
+    def _estimate(self, finished: int, now: float) -> int:
+        rate = (finished - self._finished) / (now - self._looked_at)
+        return min(int(_TRIPS * rate * self._trip), MOST_AHEAD)

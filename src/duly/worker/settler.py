@@ -14,7 +14,7 @@ from duly._core import ops, patience
 from duly._core.call import Call
 from duly._core.outcome_rules import ACK, Verdict, after_failure_at_any_rate, described, storable
 from duly.errors import DulyError, Unavailable
-from duly.options import MAX_BATCH
+from duly.options import MAX_BATCH, Retry
 from duly.worker.logs import event
 from duly.worker.station import AnyDelivery, Station
 
@@ -79,7 +79,7 @@ class Settler:
             await self._tell(station, "ack", batch, ops.ack(station.keys, station.options, batch))
         rows: defaultdict[str, list[Row]] = defaultdict(list)
         while station.verdicts:
-            verb, row = _row_of(station, *station.verdicts.popleft())
+            verb, row = _row_at_any_rate(station, *station.verdicts.popleft())
             rows[verb].append(row)
         for verb, those in rows.items():
             for first in range(0, len(those), MAX_BATCH):
@@ -140,6 +140,15 @@ def _is_dead_by_hand(delivery: AnyDelivery) -> bool:
     if delivery._settled == "retry":
         return delivery._retry_policy().is_last(delivery.attempt)
     return delivery._settled == "reject"
+
+
+def _row_at_any_rate(station: Station, delivery: AnyDelivery, verdict: Verdict) -> tuple[str, Row]:
+    """Turn a verdict into what the script is told. One that cannot be told must not be the end of the worker."""
+    try:
+        return _row_of(station, delivery, verdict)
+    except Exception as error:  # noqa: BLE001
+        event(_LOG, logging.ERROR, "verdict.broken", queue=station.name, id=delivery.id, exc_info=error)
+        return "retry", (delivery, Retry().delay_after(1), f"the verdict could not be told: {type(error).__name__}", "")
 
 
 def _row_of(station: Station, delivery: AnyDelivery, verdict: Verdict) -> tuple[str, Row]:

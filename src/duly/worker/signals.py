@@ -1,13 +1,18 @@
 """The first SIGTERM or SIGINT asks a worker to stop in order, the second to stop at once."""
 
 import asyncio
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+# Signals are the process's: several workers of one event loop are all told.
+_listeners: Final[list[Callable[[str], None]]] = []
+_before: Final[dict[signal.Signals, Any]] = {}
 
 
 @contextmanager
@@ -17,12 +22,46 @@ def handled(on_signal: Callable[[str], None]) -> Iterator[None]:
         yield
         return
     loop = asyncio.get_running_loop()
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, on_signal, number.name)
+    if not _listeners:
+        _install(loop)
+    _listeners.append(on_signal)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            loop.remove_signal_handler(number)
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+        if on_signal in _listeners:  # else this is a child process
+            _listeners.remove(on_signal)
+            if not _listeners:
+                _uninstall(loop)
+
+
+def _install(loop: asyncio.AbstractEventLoop) -> None:
+    for number in _SIGNALS:
+        _before[number] = signal.getsignal(number)
+        loop.add_signal_handler(number, _tell_all, number.name)
+
+
+def _uninstall(loop: asyncio.AbstractEventLoop) -> None:
+    for number in _SIGNALS:
+        loop.remove_signal_handler(number)
+    _restore()
+
+
+def _restore() -> None:
+    for number, handler in _before.items():
+        signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def _tell_all(name: str) -> None:
+    for listener in tuple(_listeners):  # one that stops may leave
+        listener(name)
+
+
+def _forget_after_fork() -> None:
+    """Let a signal end a process that a handler starts: as it is, it would be written into our event loop."""
+    if _listeners:
+        _listeners.clear()
+        signal.set_wakeup_fd(-1)
+        _restore()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

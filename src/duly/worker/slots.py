@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, Literal
 
 from duly._core.outcome_rules import Verdict, verdict_of_error
@@ -23,10 +23,12 @@ _WOKEN_AT_ONCE: Final = 2
 class Slot:
     """One handler at a time."""
 
-    __slots__ = ("cause", "item", "task")
+    __slots__ = ("cause", "is_held_up", "item", "task")
 
     def __init__(self) -> None:
         self.item: Item | None = None
+        self.is_held_up = False
+        """Whether it waits to hear that its message is still ours."""
         self.cause: Cause | None = None
         """Why we cancel it; None: we do not."""
         self.task: asyncio.Task[None]
@@ -52,20 +54,29 @@ class Slots:
         self._waiting.extend(items)
         self._wake(1)
 
-    def take_back(self) -> list[Item]:
-        """Give up what was not started."""
-        items = list(self._waiting)
-        self._waiting.clear()
-        return items
+    def take_back(self, beyond: int = 0) -> list[Item]:
+        """Give up what was not started, beyond the first so many."""
+        return [self._waiting.pop() for _ in range(len(self._waiting) - beyond)]
 
     def running(self) -> list[Item]:
-        """Tell what is being handled."""
+        """Tell what is being handled, or held up."""
         return [slot.item for slot in self._slots if slot.item is not None]
 
-    def cancel(self, item: Item, cause: Cause) -> None:
-        """Cancel the handler of an item, if it runs."""
+    @property
+    def has_begun(self) -> bool:
+        """Whether any handler runs."""
+        return any(slot.item is not None and not slot.is_held_up for slot in self._slots)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a slot."""
+        return len(self._waiting)
+
+    def cancel(self, items: Collection[Item], cause: Cause) -> None:
+        """Cancel the handlers of these, where they run."""
+        wanted = set(items)
         for slot in self._slots:
-            if slot.item is item and slot.cause is None:
+            if slot.item in wanted and slot.cause is None:
                 slot.cause = cause
                 slot.task.cancel()
 
@@ -83,6 +94,8 @@ class Slots:
 
     def _wake(self, most: int = _WOKEN_AT_ONCE) -> None:
         for _ in range(min(most, len(self._waiting))):
+            while self._idle and self._idle[-1].done():  # its slot was cancelled, and goes on by itself
+                self._idle.pop()
             if self._idle:
                 self._idle.pop().set_result(None)
             elif len(self._slots) < self._size:
@@ -137,11 +150,14 @@ class Slots:
     async def _handle(self, slot: Slot, item: Item, *, is_fresh: bool) -> None:
         """Run one handler, and pass its end on. Nothing that it raises comes out of here."""
         work = self._work
+        slot.cause = None
         context = work.context.copy()
         failure: BaseException | None = None
         try:
             if not is_fresh:
+                slot.is_held_up = True
                 await work.station.freshness.wait()
+                slot.is_held_up = False
             call = work.begin(item)
             if isinstance(call, Verdict):
                 conclusion = work.alike(item, call)
@@ -151,6 +167,7 @@ class Slots:
                 coroutine = call.function(*call.args, **call.kwargs)
                 conclusion = work.returned(item, await Stepped(coroutine, context, self._wake))
         except BaseException as error:  # a handler may raise anything
+            slot.is_held_up = False
             if self._is_closed:
                 raise
             failure, conclusion = error, self._judged(slot, item, error)

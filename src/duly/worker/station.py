@@ -84,6 +84,8 @@ class Station:
         self.has_timer = False
         """Whether the next look is at a due time or the end of a lease: somebody must keep it."""
         self.fruitless = 0
+        self.hoards_since: float | None = None
+        """Since when more waits for slots than is finished soon."""
         self.polled_at = now
 
     @property
@@ -104,13 +106,13 @@ class Station:
     @property
     def ahead(self) -> int:
         """How many may be claimed beyond the free slots. `def` and `async def` tasks would run beside each other."""
-        return 0 if self.is_mixed else self.pace.ahead
+        return 0 if self.is_mixed else self.pace.ahead(self.handled, time.monotonic())
 
     @property
     def room(self) -> int:
         """How many more may be claimed. What is claimed ahead is claimed in large pieces: a call each is dear."""
         ahead = self.ahead
-        room = self.capacity + ahead - self.busy
+        room = ahead + (self.slots - self.calls) * self.per_slot + self.space
         return room if room > ahead // 4 else 0
 
     def take(self, claimed: Claimed) -> list[AnyDelivery]:
@@ -142,6 +144,10 @@ class Station:
             return self.handler.find(envelope.content, envelope.body)[0]
         except CodecError:
             return None
+
+    def judged(self) -> set[AnyDelivery]:
+        """Tell what the settler has, and has not told the server yet."""
+        return {*self.acks, *(delivery for delivery, _ in self.verdicts), *self.settling}
 
     def is_suspect(self, delivery: AnyDelivery) -> bool:
         """Whether its next crash would make it dead."""

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from queue import Empty, SimpleQueue
 from typing import Final, Literal
 
@@ -40,27 +40,39 @@ class Threads:
         for _ in range(min(len(self._open), self._size) - len(self._threads)):
             self._start_thread()
 
-    def take_back(self) -> list[Item]:
-        """Give up what was not started."""
+    def take_back(self, beyond: int = 0) -> list[Item]:
+        """Give up what was not started, beyond the first so many."""
         items: list[Item] = []
-        try:
+        with contextlib.suppress(Empty):
             while True:
                 item = self._inbox.get_nowait()
-                if item is not None:
+                if item is not _STOP:
                     items.append(item)
-        except Empty:
-            self._open.difference_update(items)
-            return items
+        for item in items[:beyond]:
+            self._inbox.put(item)
+        self._open.difference_update(items[beyond:])
+        return items[beyond:]
 
     def running(self) -> list[Item]:
-        """Tell what is being handled."""
+        """Tell what is being handled, or about to be."""
         return list(self._open)
 
-    def cancel(self, item: Item, cause: Literal["lost", "stop"]) -> None:
-        """Let go of an item: a thread cannot be cancelled. Its delivery says that it is lost."""
-        if cause == "stop" and item in self._open:
-            self._open.discard(item)
-            self._work.settle(item, self._work.alike(item, RELEASE))
+    @property
+    def has_begun(self) -> bool:
+        """Whether any handler runs."""
+        return bool(self._open) and self._work.station.freshness.is_given()
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a thread."""
+        return self._inbox.qsize()
+
+    def cancel(self, items: Collection[Item], cause: Literal["lost", "stop"]) -> None:
+        """Let go of these: a thread cannot be cancelled. Their deliveries say that they are lost."""
+        for item in items:
+            if cause == "stop" and item in self._open:
+                self._open.discard(item)
+                self._work.settle(item, self._work.alike(item, RELEASE))
 
     def close(self) -> None:
         """Let all threads end that are not busy."""

@@ -36,6 +36,8 @@ told the parent, too, and the parent hands it on."""
 
 _UNWINDING: Final = 1.0
 """Seconds that cancelled handlers have to end."""
+_SETTLING: Final = 5.0
+"""Seconds to wait for the server's answers when no handler runs."""
 _LAST_WORDS: Final = 2.0
 """Seconds to tell the server what became of messages when time is up."""
 _LAST_HOOKS: Final = 4.0
@@ -71,6 +73,9 @@ class Worker:
         self._signalled_at = 0.0
         self._progress = asyncio.Event()
         self._parts: list[asyncio.Task[None]] = []
+        """Empty: it has not begun."""
+        self._starting: asyncio.Task[Any] | None = None
+        """Who runs the hooks at the start."""
         self.was_cut_off = False
         """Whether handlers were cut off, or messages could not be given back."""
 
@@ -82,10 +87,22 @@ class Worker:
         return not self.was_cut_off
 
     def stop(self) -> None:
-        """Stop in order; called again, at once."""
+        """Stop in order, called again at once: claim nothing more, and give back what was not started.
+
+        `run` then returns; beside other things, leave the `async with` block to wait for what runs.
+        """
         self._is_hurried = self._is_stopping.is_set()
         self._is_stopping.set()
         self._progress.set()
+        if self._starting is not None:
+            self._starting.cancel()
+        elif self._parts:
+            self._fetch_no_more()
+
+    def _fetch_no_more(self) -> None:
+        self._fetcher.stop()
+        for dispatcher in self._dispatchers.values():
+            dispatcher.release_waiting()
 
     async def __aenter__(self) -> Self:
         await self._start()
@@ -107,20 +124,38 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._own, self._threaded = own_apps(self._app)
         self._stations = [self._station(each, weight) for each, weight in self._chosen]
+        self._last_hooks = list(self._definitions.hooks.on_stop)
+        try:
+            await self._reach_embedded()
+            await self._run_first_hooks()
+        except BaseException:
+            await self._close_apps()
+            raise
+        if not self._is_stopping.is_set():
+            self._start_parts()
+
+    async def _run_first_hooks(self) -> None:
+        """Run the `on_start` hooks; a signal meanwhile ends them."""
+        here = asyncio.current_task()
+        self._starting = here
+        try:
+            await _run_hooks(self._definitions.hooks.on_start)
+        except asyncio.CancelledError:
+            if here is None or not self._is_stopping.is_set():
+                raise
+            here.uncancel()
+        finally:
+            self._starting = None
+
+    def _start_parts(self) -> None:
+        """Begin to work. Handlers see context variables as the hooks have left them."""
         hooks = self._definitions.hooks
-        self._last_hooks = list(hooks.on_stop)
         self._obituaries = Obituaries(self._definitions)
         self._settler = Settler(on_progress=self._on_progress, on_dead=self._obituaries.announce)
         self._dispatchers = {station: Dispatcher(station, hooks, self._settler) for station in self._stations}
         self._fetcher = Fetcher(self._dispatchers, self._pool(), self._obituaries.announce)
         self._janitor = Janitor(self._stations, self._own.namespace, self._concurrency())
         self._renewer = Renewer(self._stations, self._threaded._link.run, self._on_lost_in_thread)
-        try:
-            await self._reach_embedded()
-            await _run_hooks(hooks.on_start)
-        except BaseException:
-            await self._close_apps()
-            raise
         self._renewer.start()
         self._begin(self._settler.run())
         self._begin(self._janitor.run())
@@ -174,8 +209,8 @@ class Worker:
             self._loop.call_soon_threadsafe(self._on_lost, station, lost)
 
     def _on_lost(self, station: Station, lost: Sequence[AnyDelivery]) -> None:
-        for delivery in lost:
-            self._dispatchers[station].note_lost(delivery)
+        station.held.difference_update(lost)
+        self._dispatchers[station].note_lost(lost)
 
     def _on_part_ended(self, part: asyncio.Task[None]) -> None:
         if part.cancelled():  # by us, or by whoever ends the program around us
@@ -194,19 +229,21 @@ class Worker:
         self._is_stopping.set()
         grace = 0.0 if self._is_hurried else self._options.grace
         grace_ends = self._loop.time() + grace
+        if self._parts:
+            await self._end_parts(grace)
+        await self._run_last_hooks(max(grace_ends, self._loop.time()) + _LAST_HOOKS)
+        await self._close_apps()
+        event(_LOG, logging.INFO, "worker.stopped", cut_off=self.was_cut_off)
+
+    async def _end_parts(self, grace: float) -> None:
         event(_LOG, logging.INFO, "worker.stopping", running=self._busy(), grace=grace)
-        self._fetcher.stop()
-        for dispatcher in self._dispatchers.values():
-            dispatcher.release_waiting()
+        self._fetch_no_more()
         if not await self._until_done(grace):
             if self._busy():
                 await self._cut_off()
             elif self._was_reached():  # a claim is under way: nobody knows what it took
                 self.was_cut_off = True
         await self._leave()
-        await self._run_last_hooks(max(grace_ends, self._loop.time()) + _LAST_HOOKS)
-        await self._close_apps()
-        event(_LOG, logging.INFO, "worker.stopped", cut_off=self.was_cut_off)
 
     def _was_reached(self) -> bool:
         return self._app._address.kind == "memory" or bool(self._own._link.connections.is_checked)
@@ -215,13 +252,20 @@ class Worker:
         return sum(station.busy for station in self._stations)
 
     async def _until_done(self, seconds: float) -> bool:
-        """Wait until nothing is in hand or to come. False: time is up, or there was a second signal."""
+        """Wait until nothing is in hand or to come. False: time is up, or there was a second signal.
+
+        Handlers are waited for as long as was asked for, the server only for a moment: it may be away.
+        """
         now = self._loop.time()
-        end, last_claim_ends = now + seconds, now + min(seconds, _LAST_WORDS)
+        handlers_end, server_ends = now + seconds, now + _SETTLING
         self._fetching.add_done_callback(lambda _: self._progress.set())
         while self._busy() or not self._fetching.done():
-            until = end if self._busy() else last_claim_ends  # a server that is away is not waited for
-            if self._is_hurried or self._loop.time() >= until:
+            if any(dispatcher.has_begun for dispatcher in self._dispatchers.values()):
+                until = now if self._is_hurried else handlers_end
+                server_ends = self._loop.time() + _SETTLING
+            else:
+                until = server_ends
+            if self._loop.time() >= until:
                 return False
             await self._next_progress(until)
         return True
@@ -243,7 +287,7 @@ class Worker:
         if await self._until_done(_UNWINDING):
             return
         for station, dispatcher in self._dispatchers.items():
-            dispatcher.release(list(station.held))
+            dispatcher.release(station.held - station.judged())
 
     async def _leave(self) -> None:
         self._renewer.stop()
