@@ -22,49 +22,57 @@ from duly.worker.stepping import Stepped
 # How far ahead to claim
 
 
-def paced(*claims: tuple[int, float, float]) -> Pace:
+def ahead_after(*claims: tuple[int, float, float]) -> int:
     """Let a pace that begins at 0 learn from claims: finished so far, asked at, answered at."""
-    pace = Pace(0.0)
+    pace, finished, now = Pace(0.0), 0, 0.0
     for claim in claims:
         pace.learn(*claim)
-    return pace
+        finished, now = claim[0], claim[2]
+    return pace.ahead(finished, now)
 
 
 def test_nothing_is_claimed_ahead_at_first() -> None:
-    assert Pace(0.0).ahead == 0
+    assert ahead_after() == 0
 
 
 def test_nothing_is_claimed_ahead_of_slow_handlers() -> None:
-    assert paced((10, 9.999, 10.0)).ahead == 0
+    assert ahead_after((10, 9.999, 10.0)) == 0
 
 
 def test_a_few_times_what_is_finished_in_a_round_trip_is_claimed_ahead() -> None:
     """A thousand in a second, a trip of ten milliseconds: ten are finished in each of four trips."""
-    assert paced((1000, 0.99, 1.0)).ahead == 40
+    assert ahead_after((1000, 0.99, 1.0)) == 40
 
 
 def test_only_what_was_finished_since_the_last_claim_counts() -> None:
-    assert paced((1000, 0.99, 1.0), (1000, 1.99, 2.0)).ahead == 0
-    assert paced((0, 0.99, 1.0), (500, 1.99, 2.0)).ahead == 20
+    assert ahead_after((1000, 0.99, 1.0), (1000, 1.99, 2.0)) == 0
+    assert ahead_after((0, 0.99, 1.0), (500, 1.99, 2.0)) == 20
 
 
 def test_what_is_claimed_ahead_has_a_bound() -> None:
-    assert paced((10_000_000, 0.5, 1.0)).ahead == MOST_AHEAD
+    assert ahead_after((10_000_000, 0.5, 1.0)) == MOST_AHEAD
 
 
 def test_a_trip_that_hung_does_not_count_in_full() -> None:
-    assert paced((100, 0.0, 1.0)).ahead == paced((100, 0.95, 1.0)).ahead
+    assert ahead_after((100, 0.0, 1.0)) == ahead_after((100, 0.95, 1.0))
 
 
 def test_claims_that_follow_each_other_at_once_teach_nothing() -> None:
-    pace = paced((1000, 0.99, 1.0), (1000, 1.0, 1.0001))
-    assert pace.ahead == 40
-    pace.learn(2000, 1.99, 2.0)
-    assert pace.ahead == 40
+    assert ahead_after((1000, 0.99, 1.0), (1000, 1.0, 1.0001)) == 40
+    assert ahead_after((1000, 0.99, 1.0), (1000, 1.0, 1.0001), (2000, 1.99, 2.0)) == 40
+
+
+def test_handlers_that_have_become_slow_are_noticed_before_the_next_claim() -> None:
+    pace = Pace(0.0)
+    pace.learn(1000, 0.99, 1.0)
+    assert pace.ahead(1000, 1.001) == 40
+    assert pace.ahead(1000, 1.1) == 0
+    assert pace.ahead(1050, 1.1) == 20
+    assert pace.ahead(9999, 1.1) == 40  # more is only learnt from a claim
 
 
 def test_a_clock_that_stands_divides_by_nothing() -> None:
-    assert paced((5, 0.0, 0.0)).ahead >= 0
+    assert ahead_after((5, 0.0, 0.0)) >= 0
 
 
 @given(st.lists(st.tuples(st.integers(0, 10_000), st.floats(0, 10), st.floats(0, 1))))
@@ -73,7 +81,7 @@ def test_what_is_claimed_ahead_is_within_its_bounds(steps: list[tuple[int, float
     for more, pause, trip in steps:
         finished, asked, now = finished + more, now + pause, now + pause + trip
         pace.learn(finished, asked, now)
-        assert 0 <= pace.ahead <= MOST_AHEAD
+        assert 0 <= pace.ahead(finished, now) <= MOST_AHEAD
 
 
 # Whose turn it is
@@ -176,64 +184,64 @@ def test_a_share_is_never_nothing() -> None:
 
 
 def test_who_holds_nothing_may_take_a_suspect() -> None:
-    assert Isolation().allows(0, busy=0) == "alone"
+    assert Isolation().allows(0, held=0) == "alone"
 
 
 def test_who_holds_something_may_take_none() -> None:
-    assert Isolation().allows(0, busy=1) == "none"
+    assert Isolation().allows(0, held=1) == "none"
 
 
 def test_while_a_suspect_runs_nothing_is_claimed() -> None:
     isolation = Isolation()
-    isolation.took(is_suspect=True)
+    isolation.took(0, 30, is_suspect=True, has_passed_over=False)
     assert isolation.is_alone
-    assert isolation.allows(0, busy=1) is None
-    assert isolation.allows(1e9, busy=1) is None
+    assert isolation.allows(0, held=1) is None
+    assert isolation.allows(1e9, held=1) is None
     assert isolation.changes_at() is None
 
 
 def test_after_a_suspect_all_is_open_again() -> None:
     isolation = Isolation()
-    isolation.took(is_suspect=True)
-    assert isolation.allows(1, busy=0) == "alone"
-    isolation.took(is_suspect=False)
+    isolation.took(0, 30, is_suspect=True, has_passed_over=False)
+    assert isolation.allows(1, held=0) == "alone"
+    isolation.took(0, 30, is_suspect=False, has_passed_over=False)
     assert not isolation.is_alone
-    assert isolation.allows(1, busy=5) == "none"
+    assert isolation.allows(1, held=5) == "none"
 
 
 def test_one_suspect_may_follow_another() -> None:
     isolation = Isolation()
-    isolation.took(is_suspect=True)
-    isolation.took(is_suspect=True)
-    assert isolation.allows(0, busy=1) is None
+    isolation.took(0, 30, is_suspect=True, has_passed_over=False)
+    isolation.took(0, 30, is_suspect=True, has_passed_over=False)
+    assert isolation.allows(0, held=1) is None
 
 
 def test_a_suspect_that_was_seen_stops_claims_until_nothing_is_held() -> None:
     isolation = Isolation()
     isolation.passed_over(now=100, lease=30)
-    assert isolation.allows(100, busy=3) is None
-    assert isolation.allows(129, busy=1) is None
+    assert isolation.allows(100, held=3) is None
+    assert isolation.allows(129, held=1) is None
     assert isolation.changes_at() == 130
-    assert isolation.allows(129, busy=0) == "alone"
+    assert isolation.allows(129, held=0) == "alone"
 
 
 def test_handlers_that_take_too_long_are_not_waited_for() -> None:
     isolation = Isolation()
     isolation.passed_over(now=100, lease=30)
-    assert isolation.allows(130, busy=1) == "none"
+    assert isolation.allows(130, held=1) == "none"
     assert isolation.changes_at() is None
     isolation.passed_over(now=131, lease=30)
-    assert isolation.allows(131, busy=1) == "none"
+    assert isolation.allows(131, held=1) == "none"
 
 
 def test_after_a_rest_it_tries_again_and_for_longer() -> None:
     isolation = Isolation()
     isolation.passed_over(now=100, lease=30)
-    isolation.allows(130, busy=1)
+    isolation.allows(130, held=1)
     isolation.passed_over(now=160, lease=30)
     assert isolation.changes_at() == 160 + 60
-    assert isolation.allows(219, busy=1) is None
-    assert isolation.allows(220, busy=1) == "none"
+    assert isolation.allows(219, held=1) is None
+    assert isolation.allows(220, held=1) == "none"
 
 
 def test_its_patience_has_a_bound_and_work_goes_on_half_of_the_time() -> None:
@@ -245,7 +253,7 @@ def test_its_patience_has_a_bound_and_work_goes_on_half_of_the_time() -> None:
         assert end is not None
         assert end - now <= 16
         waited, now = waited + end - now, end
-        assert isolation.allows(now, busy=1) == "none"
+        assert isolation.allows(now, held=1) == "none"
         begin = now
         while isolation.changes_at() is None:
             now += 0.5
@@ -257,11 +265,23 @@ def test_its_patience_has_a_bound_and_work_goes_on_half_of_the_time() -> None:
 def test_patience_is_as_at_first_once_something_was_taken() -> None:
     isolation = Isolation()
     isolation.passed_over(now=0, lease=30)
-    isolation.allows(30, busy=1)
+    isolation.allows(30, held=1)
     isolation.passed_over(now=60, lease=30)
-    isolation.took(is_suspect=False)
+    isolation.took(0, 30, is_suspect=False, has_passed_over=False)
     isolation.passed_over(now=100, lease=30)
     assert isolation.changes_at() == 130
+
+
+def test_a_suspect_that_others_come_before_is_not_waited_for_again_at_once() -> None:
+    """By their priority: the worker would run empty for it, over and over."""
+    isolation = Isolation()
+    isolation.passed_over(now=100, lease=30)
+    isolation.took(110, 30, is_suspect=False, has_passed_over=True)
+    assert isolation.allows(111, held=1) == "none"
+    isolation.passed_over(now=169, lease=30)
+    assert isolation.allows(169, held=1) == "none"
+    isolation.passed_over(now=170, lease=30)
+    assert isolation.allows(170, held=1) is None
 
 
 def test_a_suspect_that_is_seen_again_meanwhile_changes_nothing() -> None:
@@ -269,7 +289,7 @@ def test_a_suspect_that_is_seen_again_meanwhile_changes_nothing() -> None:
     isolation.passed_over(now=100, lease=30)
     isolation.passed_over(now=120, lease=30)
     assert isolation.changes_at() == 130
-    isolation.took(is_suspect=True)
+    isolation.took(0, 30, is_suspect=True, has_passed_over=False)
     isolation.passed_over(now=125, lease=30)
     assert isolation.is_alone
 
