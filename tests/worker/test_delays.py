@@ -79,7 +79,9 @@ class Floor:
         name = f"jobs{len(self._workers)}"
         process = WorkerProcess(url or self.server.url, self.directory, source, *arguments, name=name)
         self._workers.append(self._stack.enter_context(process))
-        wait_until(lambda: any(listener > newest for listener in self._listeners()))
+        ended = process.process.poll
+        wait_until(lambda: ended() is not None or any(listener > newest for listener in self._listeners()))
+        assert ended() is None, process.log()
         return process
 
     def _listeners(self) -> list[int]:

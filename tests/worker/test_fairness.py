@@ -124,33 +124,41 @@ def test_slow_handlers_hold_no_more_than_they_run(own_server: Server, tmp_path: 
 # --- What is claimed ahead ---------------------------------------------------------------------------------
 
 QUICK_THEN_SLOW: Final = """
-orders = app.queue("orders", lease=0.9)
+orders = app.queue("orders", lease=0.5)
 
 
 @orders.handler(concurrency=20)
 async def on_order(seconds, d):
-    note("begin", id=d.id, claimed=d.fence / 1e6, began=time.time(), attempt=d.attempt)
+    note("begin", id=d.id, waited=time.time() - d.fence / 1e6, attempt=d.attempt)
     if seconds:
         await asyncio.sleep(seconds)
 """
 
 
 def test_what_is_claimed_ahead_is_kept_leased_until_it_starts(own_server: Server, tmp_path: Path) -> None:
-    """Quick messages teach the worker to claim ahead; then slow ones let what it claimed wait for leases' lengths."""
+    """Quick messages teach the worker to claim ahead; then slow ones let what it claimed wait, longer than a lease.
+
+    It may give back what waits for too long, but must not lose it: nothing is counted as a crash.
+    """
     with duly.Duly(own_server.url) as app:
         orders = app.queue("orders")
-        for _ in range(4):
-            orders.send_many([0] * 1000)
-        orders.send_many([1.5] * 60)
+        bodies = [0.0] * 3000 + ([1.5] * 20 + [0.0] * 300) * 2
+        for first_ in range(0, len(bodies), 1000):
+            orders.send_many(bodies[first_ : first_ + 1000])
         with WorkerProcess(own_server.url, tmp_path, QUICK_THEN_SLOW) as worker:
-            wait_until(lambda: orders.stats().ready == 0, every=0.1)
-            while (stats := orders.stats()).acked < 4060:  # another consumer looks: what is not leased is its
-                assert stats.ready or not orders.receive(100, wait=0), worker.log()
-                time.sleep(0.05)
+            released = 0
+            while (stats := orders.stats()).acked < len(bodies):
+                if stats.acked > 3000:  # another consumer looks, and finds leases that ran out
+                    for delivery in orders.receive(1, wait=0):
+                        assert delivery.crashes == 0, worker.log()
+                        delivery.release()
+                        released += 1
+                time.sleep(0.02)
             notes = worker.notes("begin")
-            waited = [note["began"] - note["claimed"] for note in notes]
-            assert max(waited) > 0.9, "nothing was claimed ahead: this test shows nothing"
-            assert (stats.crashed, stats.delivered, len(notes)) == (0, 4060, 4060)
+            has_waited = stats.released > released or max(note["waited"] for note in notes) > 0.5
+            assert has_waited, "nothing was claimed ahead: this test shows nothing"
+            assert stats.crashed == 0
+            assert len(notes) == len({note["id"] for note in notes}) == len(bodies)
             assert {note["attempt"] for note in notes} == {1}
             assert worker.stop() == 0, worker.log()
             assert "lost" not in worker.log()

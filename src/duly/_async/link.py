@@ -41,8 +41,6 @@ class AsyncLink:
         self._is_down = False
         self.is_quiet = False
         """Whether somebody else says it when the server is away: a link that has others beside it in one program."""
-        self.gives_up = True
-        """Whether who uses it gives up when patience is over: a worker does not."""
 
     @property
     def is_down(self) -> bool:
@@ -61,6 +59,13 @@ class AsyncLink:
     async def run_now(self, call: Call[T]) -> T:
         """Do as `run`, for callers that are never cancelled."""
         return call.decode(await self._carry(call))
+
+    async def run_on(self, call: Call[T]) -> T:
+        """Do as `run_now`, however long the server is away: for workers, who have nothing better to do.
+
+        A claim that was given up and is carried out nevertheless would take messages for nobody.
+        """
+        return call.decode(await self._insist(call.title, lambda slot: self._ask(slot, call), gives_up=False))
 
     async def run_durably(self, call: Call[T], durable: Durable) -> tuple[T, str]:
         """Carry a call and wait until it is as durable as asked; the text says why it is not."""
@@ -112,7 +117,7 @@ class AsyncLink:
     async def _carry(self, call: Call[Any]) -> Any:
         return await self._insist(call.title, lambda slot: self._ask(slot, call))
 
-    async def _insist(self, title: str, ask: Callable[[AsyncSlot], Awaitable[T]]) -> T:
+    async def _insist(self, title: str, ask: Callable[[AsyncSlot], Awaitable[T]], *, gives_up: bool = True) -> T:
         """Ask until there is an answer, or patience is over. The slot's sequence number stays the same."""
         connections = self.connections
         # --- async only
@@ -122,11 +127,13 @@ class AsyncLink:
             slot = connections.take()
             slot.sequence += 1
             try:
-                return await self._ask_again_and_again(slot, title, ask)
+                return await self._ask_again_and_again(slot, title, ask, gives_up=gives_up)
             finally:
                 connections.give(slot)
 
-    async def _ask_again_and_again(self, slot: AsyncSlot, title: str, ask: Callable[[AsyncSlot], Awaitable[T]]) -> T:
+    async def _ask_again_and_again(
+        self, slot: AsyncSlot, title: str, ask: Callable[[AsyncSlot], Awaitable[T]], *, gives_up: bool
+    ) -> T:
         give_up_at, tries, was_asked = 0.0, 0, False
         while True:
             try:
@@ -149,8 +156,8 @@ class AsyncLink:
             now = time.monotonic()
             give_up_at = give_up_at or now + self._patience
             if tries:  # a single cut is no outage: an idle connection was closed, say
-                self._note_down(trouble)
-            if now >= give_up_at:
+                self._note_down(trouble, gives_up=gives_up)
+            if gives_up and now >= give_up_at:
                 raise self._unavailable(title, trouble, was_asked=was_asked) from trouble
             await sleep(patience.backoff(tries, random.random))
             tries += 1
@@ -178,10 +185,10 @@ class AsyncLink:
         elif trouble != "retry":
             raise ServerError(f"{title} failed on {self._shown}: {error}") from error
 
-    def _note_down(self, trouble: Exception) -> None:
+    def _note_down(self, trouble: Exception, *, gives_up: bool) -> None:
         if not self._is_down and not self.is_quiet:
             self._is_down = True
-            until = f"for up to {self._patience:g} s" if self.gives_up else "until it does"
+            until = f"for up to {self._patience:g} s" if gives_up else "until it does"
             _LOG.warning("%s does not answer, trying again %s: %s", self._shown, until, _described(trouble))
 
     def _note_up(self) -> None:

@@ -22,6 +22,7 @@ class AsyncMemoryLink:
         self.engine = engine
         self._carrier = Carrier(engine)
         self._is_closed = False
+        self.is_down = False
         self.consumer = f"memory:{os.getpid()}:{secrets.token_hex(3)}"
 
     @classmethod
@@ -48,6 +49,10 @@ class AsyncMemoryLink:
         # --- end
 
     async def run_now(self, call: Call[T]) -> T:
+        """Carry a call out."""
+        return await self.run(call)
+
+    async def run_on(self, call: Call[T]) -> T:
         """Carry a call out."""
         return await self.run(call)
 

@@ -23,6 +23,7 @@ class MemoryLink:
         self.engine = engine
         self._carrier = Carrier(engine)
         self._is_closed = False
+        self.is_down = False
         self.consumer = f"memory:{os.getpid()}:{secrets.token_hex(3)}"
 
     @classmethod
@@ -43,6 +44,10 @@ class MemoryLink:
         return self._carrier.run(call)
 
     def run_now(self, call: Call[T]) -> T:
+        """Carry a call out."""
+        return self.run(call)
+
+    def run_on(self, call: Call[T]) -> T:
         """Carry a call out."""
         return self.run(call)
 

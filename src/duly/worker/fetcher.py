@@ -141,7 +141,7 @@ class Fetcher:
             suspects=suspects,
         )  # fmt: skip
         try:
-            claimed = await station.link.run_now(call)
+            claimed = await station.link.run_on(call)
         except Unavailable as error:
             self._note_unavailable(station, error)
             return
@@ -235,6 +235,7 @@ class Fetcher:
         """When to look again although nothing was heard."""
         times = [self._isolation.changes_at()]
         times += [station.hoards_since + _HOARDING for station in self._stations if station.hoards_since is not None]
+        times += [time.monotonic() + _HOARDING for each in self._dispatchers.values() if each.waiting]
         if not is_closed:
             times += [station.ask_at for station in self._stations if self._has_room(station)]
         return min((moment for moment in times if moment is not None), default=None)

@@ -76,7 +76,7 @@ class Janitor:
         )
         async with self._speaking:
             if not self._is_gone:
-                await self._link.run_now(ops.beat(self._keys, self._link.consumer, written_info(info), _FORGET_AFTER))
+                await self._link.run_on(ops.beat(self._keys, self._link.consumer, written_info(info), _FORGET_AFTER))
 
     async def _tidy_what_is_due(self) -> None:
         for station, due in self._tidy_at.items():
@@ -92,7 +92,7 @@ class Janitor:
     async def _tidy(self, station: Station) -> None:
         """Drop what expired and what is kept no longer, in bounded steps."""
         for _ in range(_TIDY_STEPS):
-            if not await station.link.run_now(ops.tidy(station.keys, station.options)):
+            if not await station.link.run_on(ops.tidy(station.keys, station.options)):
                 break
 
 

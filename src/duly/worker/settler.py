@@ -101,7 +101,7 @@ class Settler:
         station.settling = deliveries
         while True:
             try:
-                lost = await station.link.run_now(call)
+                lost = await station.link.run_on(call)
                 break
             except Unavailable:  # the link has said so
                 await asyncio.sleep(patience.backoff(tries, random.random))

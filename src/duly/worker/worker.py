@@ -211,6 +211,7 @@ class Worker:
     def _on_lost(self, station: Station, lost: Sequence[AnyDelivery]) -> None:
         station.held.difference_update(lost)
         self._dispatchers[station].note_lost(lost)
+        self._fetcher.look()  # a suspect that was lost is not waited for
 
     def _on_part_ended(self, part: asyncio.Task[None]) -> None:
         if part.cancelled():  # by us, or by whoever ends the program around us
@@ -251,18 +252,20 @@ class Worker:
     def _busy(self) -> int:
         return sum(station.busy for station in self._stations)
 
-    async def _until_done(self, seconds: float) -> bool:
+    async def _until_done(self, seconds: float, settling: float = _SETTLING) -> bool:
         """Wait until nothing is in hand or to come. False: time is up, or there was a second signal.
 
         Handlers are waited for as long as was asked for, the server only for a moment: it may be away.
         """
         now = self._loop.time()
-        handlers_end, server_ends = now + seconds, now + _SETTLING
+        if self._own._link.is_down:
+            settling = min(settling, _LAST_WORDS)
+        handlers_end, server_ends = now + seconds, now + settling
         self._fetching.add_done_callback(lambda _: self._progress.set())
         while self._busy() or not self._fetching.done():
             if any(dispatcher.has_begun for dispatcher in self._dispatchers.values()):
                 until = now if self._is_hurried else handlers_end
-                server_ends = self._loop.time() + _SETTLING
+                server_ends = self._loop.time() + settling
             else:
                 until = server_ends
             if self._loop.time() >= until:
@@ -284,7 +287,7 @@ class Worker:
         self._is_hurried = False
         self.was_cut_off = True
         event(_LOG, logging.WARNING, "worker.cut_off", running=running)
-        if await self._until_done(_UNWINDING):
+        if await self._until_done(_UNWINDING, _UNWINDING):
             return
         for station, dispatcher in self._dispatchers.items():
             dispatcher.release(station.held - station.judged())
