@@ -112,7 +112,11 @@ def test_a_zombie_changes_nothing(manner: str, server: StartedServer, tmp_path: 
 
         assert [zombie.stop(), heir.stop()] == [0, 0], zombie.log() + heir.log()
         outcomes = {note["outcome"] for note in zombie.notes("tried")}
-        assert outcomes - {"CancelledError" if manner == "async, blocked" else ""} == {"LeaseLost"}
+        # One that blocked the event loop may be cancelled before it comes to try.
+        assert outcomes in (
+            {"LeaseLost"},
+            *([{"CancelledError"}, {"CancelledError", "LeaseLost"}] if "blocked" in manner else []),
+        )
         assert {(note["id"], note["lost"]) for note in zombie.notes("cancelled")} == {(id_, True) for id_ in begun}
         ends = heir.notes("end")
         assert Counter(ids_of(ends)) == Counter(ids)

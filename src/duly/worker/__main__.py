@@ -36,7 +36,7 @@ def _serve(assignment: Assignment) -> bool:
     app.on_start(lifeline.note_running)
     logs.configure(assignment.log_format, assignment.log_level)  # after the import, which may set up its own
     warn_of_memory(app)
-    return run(app, assignment.options, is_supervised=True)
+    return run(app, assignment.options, orders=lifeline.orders)
 
 
 if __name__ == "__main__":

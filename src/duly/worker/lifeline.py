@@ -19,6 +19,7 @@ MARGIN: Final = 10.0
 """Seconds beyond the grace that a worker has to give back its messages and end, before it is killed."""
 
 _has_run: Final = threading.Event()
+_orders = 0
 
 
 class StoppedEarly(BaseException):
@@ -57,11 +58,16 @@ def _stop_early(*_: object) -> None:
         raise StoppedEarly
 
 
+def orders() -> int:
+    """Count how often the parent has told us to stop: it signals, too, but so may others."""
+    return _orders
+
+
 def _watch(lifeline: int, patience: float) -> None:
-    is_stopping = False
-    while os.read(lifeline, 64):
-        is_stopping = True
-    if not is_stopping:  # a second signal would cut off what the first one lets finish
+    global _orders  # noqa: PLW0603 - this thread alone writes it
+    while ordered := os.read(lifeline, 64):
+        _orders += len(ordered)
+    if not _orders:  # a second signal would cut off what the first one lets finish
         os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(patience)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -5,6 +5,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
 from duly._async.app import AsyncDuly
@@ -23,20 +24,24 @@ _EXITING: Final = 5.0
 """Seconds that the interpreter has to end, with all that users do then."""
 
 
-def run(app: Duly | AsyncDuly, options: WorkerOptions | None = None, *, is_supervised: bool = False) -> bool:
+Orders = Callable[[], int]
+"""Counts how often a parent has told this process to stop."""
+
+
+def run(app: Duly | AsyncDuly, options: WorkerOptions | None = None, *, orders: Orders | None = None) -> bool:
     """Work until told to stop. True: nothing was cut off."""
     _refuse_a_second_loop()
     loop = _new_loop()
     asyncio.set_event_loop(loop)
     try:
-        return _finish(loop, loop.create_task(arun(app, options, is_supervised=is_supervised)))
+        return _finish(loop, loop.create_task(arun(app, options, orders=orders)))
     finally:
         _close(loop)
 
 
-async def arun(app: Duly | AsyncDuly, options: WorkerOptions | None = None, *, is_supervised: bool = False) -> bool:
+async def arun(app: Duly | AsyncDuly, options: WorkerOptions | None = None, *, orders: Orders | None = None) -> bool:
     """Work in the running event loop until told to stop. True: nothing was cut off."""
-    return await Worker(app, options, is_supervised=is_supervised).run()
+    return await Worker(app, options, orders=orders).run()
 
 
 def _refuse_a_second_loop() -> None:

@@ -30,9 +30,8 @@ from duly.worker.station import AnyDelivery, Station
 
 _LOG: Final = logging.getLogger("duly.worker")
 
-_ECHO: Final = 1.0
-"""Seconds in which a child takes a second signal for the first: a service manager that signals the whole group has
-told the parent, too, and the parent hands it on."""
+_ECHO: Final = 0.1
+"""Seconds after which a child knows whether a signal came from its parent, which says so in another way, too."""
 
 _UNWINDING: Final = 1.0
 """Seconds that cancelled handlers have to end."""
@@ -58,19 +57,19 @@ class Worker:
         queues: GivenQueues = None,
         concurrency: int | None = None,
         grace: Seconds = DEFAULT_GRACE,
-        is_supervised: bool = False,
+        orders: Callable[[], int] | None = None,
     ) -> None:
-        """Take options as `app.run` does, or made up beforehand."""
+        """Take options as `app.run` does, or made up beforehand. `orders` counts those of a parent to stop."""
         if not isinstance(app, Duly | AsyncDuly):
             raise UsageError(f"a worker is given an app, duly.Duly or duly.AsyncDuly, not {app!r}")
         self._app = app
-        self._echo = _ECHO if is_supervised else 0.0
+        self._orders = orders
         self._options = WorkerOptions(queues, concurrency, grace) if options is None else options
         self._definitions: Definitions = app._definitions
         self._chosen = _chosen(self._definitions, self._options)
         self._is_stopping = asyncio.Event()
         self._is_hurried = False
-        self._signalled_at = 0.0
+        self._signals = 0
         self._progress = asyncio.Event()
         self._parts: list[asyncio.Task[None]] = []
         """Empty: it has not begun."""
@@ -198,11 +197,21 @@ class Worker:
         self._progress.set()
 
     def _on_signal(self, name: str) -> None:
-        if self._is_stopping.is_set() and self._loop.time() - self._signalled_at < self._echo:
-            return
-        self._signalled_at = self._loop.time()
+        self._signals += 1
+        if self._orders is not None and self._is_stopping.is_set():
+            self._loop.call_later(_ECHO, self._heed_again, name, self._orders)
+        else:
+            self._heed(name)
+
+    def _heed(self, name: str) -> None:
         event(_LOG, logging.INFO, "worker.signal", signal=name, at_once=self._is_stopping.is_set())
         self.stop()
+
+    def _heed_again(self, name: str, orders: Callable[[], int]) -> None:
+        """Stop at once, if that was asked for twice: a service manager tells parent and children alike."""
+        ordered = orders()
+        if max(ordered, self._signals - ordered) > 1:
+            self._heed(name)
 
     def _on_lost_in_thread(self, station: Station, lost: Sequence[AnyDelivery]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
