@@ -45,9 +45,7 @@ class Dispatcher:
         """Give back what was not started."""
         if self._collector is not None:
             self.release(self._collector.take_back())
-        for runner in self._runners:
-            for item in runner.take_back():
-                self._work.settle(item, self._work.alike(item, RELEASE))
+        self.release_beyond(0)
 
     def cut_off(self) -> int:
         """Give back what runs, and return how many."""

@@ -87,8 +87,9 @@ class Settler:
 
     async def _settle_rows(self, station: Station, verb: str, rows: list[Row]) -> None:
         settled = await self._tell(station, verb, [row[0] for row in rows], _CALLS[verb](station, rows))
+        told = set(settled)
         for row in rows:
-            if row[0] in settled:
+            if row[0] in told:
                 _report(station, verb, row)
         if verb in _DEADLY and settled:
             self._on_dead(station, [delivery.id for delivery in settled])

@@ -1,10 +1,9 @@
 """One queue of a worker: its handler, what is held of it, and when to ask for more."""
 
-import math
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from duly._async.delivery import AsyncDelivery
 from duly._async.queue import AsyncQueue
@@ -21,8 +20,6 @@ from duly.worker.freshness import Freshness
 from duly.worker.pace import Pace
 
 AnyDelivery = AsyncDelivery | Delivery
-
-NEVER: Final = math.inf
 
 
 class Station:
@@ -51,8 +48,6 @@ class Station:
         self.slots = _slots(handler, most)
         """Handlers at once."""
         self.per_slot = handler.batch.max if handler.batch else 1
-        self.capacity = self.slots * self.per_slot
-        """Messages in the hands of handlers, at the most."""
 
         self.held: set[AnyDelivery] = set()
         """Claimed and not settled: what the renewer keeps."""
