@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from duly._async.app import AsyncDuly
 from duly._async.delivery import AsyncDelivery
+from duly._async.lock import AsyncLock
 from duly._async.queue import AsyncQueue
 from duly._async.task import AsyncTask
 from duly._sync.app import Duly
 from duly._sync.delivery import Delivery
+from duly._sync.lock import Lock
 from duly._sync.queue import Queue
 from duly._sync.task import Task
 from duly.errors import (
@@ -21,6 +23,7 @@ from duly.errors import (
     InvalidName,
     LeaseLost,
     LockBusy,
+    LockLost,
     NotDurable,
     QueueFull,
     ServerError,
@@ -29,8 +32,9 @@ from duly.errors import (
     UnsafeServer,
     UsageError,
 )
-from duly.message import Audit, AuditFault, Failure, Message, Pending, PendingMessage, Stats, WorkerInfo
-from duly.options import UNCHANGED, Batch, Keep, QueueOptions, Retry, Send
+from duly.message import Audit, AuditFault, Failure, Message, Pending, PendingMessage, Schedule, Stats, WorkerInfo
+from duly.once import once
+from duly.options import UNCHANGED, Batch, Keep, QueueOptions, Retry, Send, Wait
 from duly.outcomes import Defer, Outcome, Recycle, Reject, RetryIn
 
 if TYPE_CHECKING:
@@ -45,6 +49,7 @@ __all__ = [
     "UNCHANGED",
     "AsyncDelivery",
     "AsyncDuly",
+    "AsyncLock",
     "AsyncQueue",
     "AsyncTask",
     "Audit",
@@ -60,7 +65,9 @@ __all__ = [
     "InvalidName",
     "Keep",
     "LeaseLost",
+    "Lock",
     "LockBusy",
+    "LockLost",
     "Message",
     "NotDurable",
     "Outcome",
@@ -73,6 +80,7 @@ __all__ = [
     "Reject",
     "Retry",
     "RetryIn",
+    "Schedule",
     "Send",
     "ServerError",
     "Stats",
@@ -81,9 +89,11 @@ __all__ = [
     "Unavailable",
     "UnsafeServer",
     "UsageError",
+    "Wait",
     "Worker",
     "WorkerInfo",
     "WorkerOptions",
+    "once",
 ]
 
 

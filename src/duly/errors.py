@@ -7,6 +7,7 @@
     ├── QueueFull            back-pressure: the queue or the server has no room
     ├── LeaseLost            a normal race: someone else owns the message now
     ├── LockBusy             another holder has the lock
+    ├── LockLost             the lock ran out before it was extended
     ├── NotDurable           stored, but not confirmed as asked for
     ├── HandlerFailed        the result you wait for will not come
     ├── CodecError           a stored body does not decode
@@ -55,7 +56,20 @@ class LeaseLost(DulyError):
 
 
 class LockBusy(DulyError):
-    """Another holder has the lock."""
+    """Another holder has the lock.
+
+    `name` is the lock's, `by` says who holds it, `left` for how many seconds still unless it is freed before.
+    """
+
+    def __init__(self, message: str, *, name: str = "", by: str = "", left: float = 0.0) -> None:
+        super().__init__(message)
+        self.name = name
+        self.by = by
+        self.left = left
+
+
+class LockLost(DulyError):
+    """The lock ran out before it was extended, and somebody else may have it by now."""
 
 
 class NotDurable(DulyError):

@@ -164,6 +164,27 @@ class WorkerInfo:
 
 
 @dataclass(frozen=True)
+class Schedule:
+    """One schedule, as it was at the moment of looking."""
+
+    name: str
+    queue: str
+    """The name of the queue that it feeds."""
+    cron: str | None
+    every: float | None
+    """Seconds between two slots; None: by `cron`."""
+    tz: str
+    catch_up: Literal["one", "skip", "all"]
+    paused: bool
+    next_at: datetime | None
+    """The next slot by the server's clock; None when it is paused, or has no slot any more."""
+    last_slot: datetime | None
+    """The last slot that a message was sent for; None: none since the schedule is as it is now."""
+    body: Any
+    """Decoded; the raw bytes when it does not decode."""
+
+
+@dataclass(frozen=True)
 class AuditFault:
     """One thing that is wrong in a queue: somebody else changed its keys, or the server lost data."""
 

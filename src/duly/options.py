@@ -101,7 +101,8 @@ def checked_count(value: object, what: str, *, least: int = 1, most: int | None 
     return value
 
 
-def _checked_number(value: object, what: str, *, most: float) -> None:
+def checked_number(value: object, what: str, *, most: float) -> None:
+    """Refuse what is not a number from 0 to `most`."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most or value == math.inf:
         bounds = "finite and not negative" if most == math.inf else f"from 0 to {most:g}"
         raise UsageError(f"{what} must be a number, {bounds}, not {value!r}")
@@ -144,8 +145,8 @@ class Retry:
     def __post_init__(self) -> None:
         checked_seconds(self.first, "Retry.first")
         checked_seconds(self.max, "Retry.max")
-        _checked_number(self.factor, "Retry.factor", most=math.inf)
-        _checked_number(self.jitter, "Retry.jitter", most=1)
+        checked_number(self.factor, "Retry.factor", most=math.inf)
+        checked_number(self.jitter, "Retry.jitter", most=1)
         if self.delay is not None and not callable(self.delay):
             raise UsageError(f"Retry.delay must be a callable, not {self.delay!r}")
         if self.delays is not None:
@@ -202,6 +203,16 @@ class Batch:
     def __post_init__(self) -> None:
         checked_count(self.max, "Batch.max", most=MAX_BATCH)
         checked_seconds(self.wait, "Batch.wait")
+
+
+@dataclass(frozen=True)
+class Wait:
+    """`on_busy` of a lock: wait until it is free, up to so many seconds."""
+
+    seconds: Seconds
+
+    def __post_init__(self) -> None:
+        checked_seconds(self.seconds, "Wait.seconds")
 
 
 @dataclass(frozen=True)

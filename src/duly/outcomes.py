@@ -1,8 +1,10 @@
 """How a handler ends a message other than by returning or failing."""
 
+import math
 from dataclasses import dataclass
+from typing import Literal, Self
 
-from duly.options import Seconds, checked_seconds
+from duly.options import Seconds, Wait, checked_count, checked_number, checked_seconds
 
 
 class Outcome(Exception):
@@ -10,11 +12,40 @@ class Outcome(Exception):
 
 
 class Defer(Outcome):
-    """Not now: the message comes back after `delay` seconds, and no attempt is spent."""
+    """Not now: the message comes back after `delay` seconds, and no attempt is spent.
 
-    def __init__(self, delay: Seconds) -> None:
+    When it was deferred n times before, it waits `delay * factor**n` seconds; `max` bounds what the factor
+    makes of the delay. With `limit`, a message that was deferred so often already is dead instead.
+    """
+
+    # For subclasses that do not call __init__.
+    factor: float = 1.0
+    max: float = 3600.0
+    limit: int | None = None
+    why: str = ""
+    """What was in the way, for the reason of a message that was deferred too often."""
+
+    def __init__(
+        self,
+        delay: Seconds,
+        *,
+        factor: float = 1.0,
+        max: Seconds = 3600.0,  # noqa: A002
+        limit: int | None = None,
+    ) -> None:
         self.delay = checked_seconds(delay, "Defer.delay")
+        checked_number(factor, "Defer.factor", most=math.inf)
+        self.factor = factor
+        self.max = checked_seconds(max, "Defer.max")
+        self.limit = None if limit is None else checked_count(limit, "Defer.limit")
         super().__init__(f"come back in {self.delay:g} s")
+
+    def because(self, why: str) -> Self:
+        """Make the same outcome anew, with what was in the way: an error that is raised twice gathers tracebacks."""
+        again = type(self).__new__(type(self), *self.args)
+        again.__dict__.update(self.__dict__)
+        again.args, again.why = self.args, why
+        return again
 
 
 class RetryIn(Outcome):
@@ -41,3 +72,7 @@ class Recycle:
 
     def __post_init__(self) -> None:
         checked_seconds(self.delay, "Recycle.delay")
+
+
+OnBusy = Literal["raise"] | Wait | Defer
+"""What to do when somebody else has the lock: raise LockBusy, wait for it, or have the message come back later."""

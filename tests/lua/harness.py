@@ -112,6 +112,8 @@ class State:
     done: dict[str, int]
     dedup: dict[str, str]
     dedup_ends: dict[str, int]
+    schedules: dict[str, bytes]
+    slots: dict[str, int]
     wake: int
     stats: dict[str, int]
     """The counters of `meta`."""
@@ -134,9 +136,9 @@ class State:
         return [f.name for f in fields(self) if getattr(self, f.name) != getattr(other, f.name)]
 
 
-_HASHES = ("msgs", "leases", "counts", "why", "dedup", "meta")
-_NO_COUNTERS = frozenset({"clock", "paused", "priorities", "large", "lateness"})
-_SETS = ("leased", "expires", "dead", "done", "dedup_ends")
+_HASHES = ("msgs", "leases", "counts", "why", "dedup", "schedules", "meta")
+_NO_COUNTERS = frozenset({"clock", "paused", "priorities", "large", "lateness", "slot"})
+_SETS = ("leased", "expires", "dead", "done", "dedup_ends", "slots")
 _DUMPED = (*_HASHES, *_SETS, "wake", *(f"waiting{digit}" for digit in EVERY_PRIORITY))
 
 _DUMP = """
@@ -207,6 +209,7 @@ class Queue:
             counts={id_: codec.read_counts(counts) for id_, counts in hashes["counts"].items()},
             why={id_: _certain(codec.read_why(why)) for id_, why in hashes["why"].items()},
             dedup={value: id_.decode() for value, id_ in hashes["dedup"].items()},
+            schedules=hashes["schedules"],
             stats={name: int(value) for name, value in meta.items() if name not in _NO_COUNTERS},
             meta={name: value.decode() for name, value in meta.items() if name in _NO_COUNTERS},
             wake=found["wake"] or 0,

@@ -10,12 +10,18 @@ import pytest
 from duly import _lua
 from duly._core import ops, replies
 from duly._core.call import Call
-from duly._core.keys import QueueKeys, RegistryKeys
+from duly._core.effects import Effect
+from duly._core.keys import LockKeys, OnceKeys, QueueKeys, RegistryKeys, ScheduleKeys
+from duly._core.schedules import Choice, Plan, written_plan
 from duly.options import Keep, QueueOptions, Send
 from tools import check_lua
 
 KEYS = QueueKeys("duly", "orders")
 REGISTRY = RegistryKeys("duly")
+LOCK = LockKeys("duly", "stock:42")
+EFFECT = OnceKeys("duly", "charge-17")
+SCHEDULES = ScheduleKeys("duly")
+ROW = bytes(25) + written_plan(Plan(None, 1, "UTC", "one", b""))
 OPTIONS = QueueOptions()
 KEPT = QueueOptions(done=Keep(count=1), dead=Keep(count=1, age=1, bytes=1), max_length=1)
 SETTLE = ops.Settle("id", 1, 5)
@@ -23,7 +29,7 @@ VIEWER = replies.Viewer("orders", lambda _content, body: body)
 
 KNOWN_KEYS = {
     "call", "msgs", "waiting*", "leased", "leases", "counts", "why", "expires", "dead", "done", "dedup", "dedup_ends",
-    "wake", "meta", "workers", "beats",
+    "wake", "meta", "workers", "beats", "holder", "once", "schedules", "slots", "others*",
 }  # fmt: skip
 INVARIANTS = {f"I{number}" for number in range(1, 13)}
 
@@ -44,6 +50,10 @@ def built() -> list[Call[Any]]:
         ops.claim(KEYS, KEPT, limit=1, lease=1.0, consumer="c", then="watch"),
         ops.claim(KEYS, KEPT, limit=1, lease=1.0, consumer="c", then="stay", suspects="alone"),
         *(ops.ack(KEYS, options, [SETTLE] * n) for n in rows for options in (OPTIONS, KEPT)),
+        ops.commit(KEYS, OPTIONS, SETTLE),
+        ops.commit(
+            KEYS, KEPT, SETTLE, [ops.Target(KEYS, OPTIONS, [_outgoing()] * 2)], [0, 1], [Effect("INCR", b"k", ())]
+        ),
         *(ops.retry(KEYS, [(SETTLE, 1.0, "e", "t")] * n) for n in rows),
         *(ops.defer(KEYS, [(SETTLE, 1.0)] * n) for n in rows),
         *(ops.release(KEYS, [SETTLE] * n) for n in rows),
@@ -69,6 +79,19 @@ def built() -> list[Call[Any]]:
         ops.beat(REGISTRY, "c", b"{}", 60.0),
         ops.depart(REGISTRY, "c"),
         ops.workers(REGISTRY),
+        ops.schedule(KEYS, "report", b"plan"),
+        ops.unschedule(KEYS, "report"),
+        ops.pause_schedule(KEYS, "report"),
+        ops.resume_schedule(KEYS, "report"),
+        *(ops.schedules(each, name=name) for each in (KEYS, SCHEDULES) for name in ("", "report")),
+        *(ops.fire(KEYS, "report", ROW, Choice([1] * n, 1, 2), [_outgoing(priority=3)] * n) for n in rows),
+        ops.register(SCHEDULES, "report", "orders"),
+        ops.unregister(SCHEDULES, "report", b"entry"),
+        ops.lock(LOCK, "token", 30.0, "me"),
+        ops.unlock(LOCK, "token"),
+        ops.prolong(LOCK, "token", 30.0),
+        ops.wake(LOCK),
+        ops.once(EFFECT, ops.Asking("orders", "id", 1, 2, 1, 0), 60.0),
     ]
     return calls
 
@@ -114,9 +137,10 @@ def test_a_header_names_its_script_its_keys_and_its_invariants(name: str) -> Non
 @every_script
 def test_only_the_last_key_and_the_last_argument_repeat(name: str) -> None:
     script = _lua.script(name)
-    assert not any(key.endswith("*") for key in (*script.keys[:-1], *script.argv[:-1]))
+    keys = script.keys[:-1] if script.keys[-1] == "others*" else script.keys
+    assert not any(key.endswith("*") for key in (*keys[:-1], *script.argv[:-1]))
     assert script.argv[:1] == ("sequence",) or script.keys[0] != "call"
-    assert ("digits" in script.argv) == (script.keys[-1] == "waiting*") or name == "delete"
+    assert ("digits" in script.argv) == (script.keys[-1] in ("waiting*", "others*")) or name == "delete"
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.script.name)
@@ -124,11 +148,13 @@ def test_a_call_has_the_keys_and_arguments_that_the_header_names(call: Call[Any]
     command = call.command(b"EVALSHA", b"sha", b"stream", 7)
     key_count = int(command[2])
     keys, args = command[3 : 3 + key_count], command[3 + key_count :]
-    fixed = [key for key in call.script.keys if key != "waiting*"]
-    assert len(keys) == len(fixed) + (len(call.digits) if "waiting*" in call.script.keys else 0)
-    assert keys[: len(fixed)] == [KEYS.call(b"stream") if key == "call" else call.keys.key(key) for key in fixed]
+    fixed = [key for key in call.script.keys if not key.endswith("*")]
+    assert len(keys) == len(fixed) + (len(call.digits) if "waiting*" in call.script.keys else 0) + len(call.extra_keys)
+    assert keys[: len(fixed)] == [call.keys.call(b"stream") if key == "call" else call.keys.key(key) for key in fixed]
     argv = call.script.argv
-    if argv[-1:] and argv[-1].endswith("*"):
+    if argv[-1:] == ("rest*",):  # rows of several kinds
+        assert len(args) >= len(argv) - 1
+    elif argv[-1:] and argv[-1].endswith("*"):
         stride = _stride(call.script.name, argv[-1])
         assert (len(args) - len(argv) + 1) % stride == 0
         assert len(args) >= len(argv) - 1 + stride
@@ -150,7 +176,7 @@ def _stride(name: str, starred: str) -> int:
 @pytest.mark.parametrize(
     ("name", "stride"),
     [("send", 3), ("send_checked", 3), ("ack", 2), ("retry", 5), ("defer", 3), ("release", 2), ("recycle", 4),
-     ("reject", 5), ("extend", 3), ("correct", 2)],
+     ("reject", 5), ("extend", 3), ("correct", 2), ("fire", 3)],
 )  # fmt: skip
 def test_the_columns_of_a_repeated_argument_are_read_from_the_header(name: str, stride: int) -> None:
     assert _stride(name, _lua.script(name).argv[-1]) == stride
@@ -160,11 +186,24 @@ def test_the_outcomes_of_a_send_are_those_that_replies_knows() -> None:
     rows = re.findall(r"^         (\d)  (\w+):", _header("send_checked"), re.MULTILINE)
     codes = {int(code): word for code, word in rows}
     assert codes == {replies.DUPLICATE: "duplicate", replies.FULL: "full", replies.REPLACED: "replaced"}
-    code = _code("send_checked")
+    code = _code("lib/sending")
     assert "local DUPLICATE, FULL, REPLACED = 1, 2, 3" in code
 
 
-@pytest.mark.parametrize("name", ["cancel", "reschedule"])
+def test_the_outcomes_of_a_commit_are_those_that_replies_knows() -> None:
+    codes = [replies.COMMIT_LOST, replies.COMMIT_DONE, replies.COMMIT_NO_ROOM, replies.COMMIT_IMPOSSIBLE]
+    shown = re.findall(r"^(?:RETURNS|       )  \{ (\d)", _header("commit"), re.MULTILINE)
+    assert [int(code) for code in shown] == codes
+    assert "local LOST, DONE, NO_ROOM, IMPOSSIBLE = 0, 1, 2, 3" in _code("commit")
+
+
+def test_the_keys_of_a_target_of_a_commit_are_those_of_a_checked_send() -> None:
+    named = [key for key in _lua.script("send_checked").keys if key not in ("call", "waiting*")]
+    assert re.findall(r"^    (\w+) = KEYS\[first", _code("lib/sending"), re.MULTILINE) == named
+    assert f"local FIXED_SENDING_KEYS = {len(named)}\n" in _code("lib/sending")
+
+
+@pytest.mark.parametrize("name", ["cancel", "reschedule", "schedule", "unschedule", "fire"])
 def test_a_yes_or_no_is_one_or_zero(name: str) -> None:
     assert re.search(r"^RETURNS  1  .*\n         0  ", _header(name), re.MULTILINE)
 

@@ -9,8 +9,10 @@ import pytest
 from duly import _lua
 from duly._core import ops, replies
 from duly._core.call import Call
+from duly._core.effects import Effect
+from duly._core.schedules import Choice, Plan, messages, read_row, written_plan
 from duly.options import Keep
-from tests.lua.harness import Queue, Refused
+from tests.lua.harness import NOW, SECOND, Queue, Refused
 
 Prepare = Callable[[Queue], Call[Any]]
 
@@ -44,6 +46,13 @@ def _acks(queue: Queue) -> Call[Any]:
 def _acks_and_keeps(queue: Queue) -> Call[Any]:
     options = replace(queue.options, done=Keep(count=1))
     return ops.ack(queue.keys, options, queue.hold("a", "b"))
+
+
+def _commits(queue: Queue) -> Call[Any]:
+    (settle,) = queue.hold("a")
+    target = ops.Target(queue.keys, queue.options, [queue.outgoing("b", dedup="x", ttl=60), queue.outgoing("c")])
+    effect = Effect("INCR", f"mine:{{{queue.keys.name}}}".encode(), ())
+    return ops.commit(queue.keys, queue.options, settle, [target], [0, 1], [effect])
 
 
 def _retries(queue: Queue) -> Call[Any]:
@@ -110,11 +119,58 @@ def _deletes(queue: Queue) -> Call[Any]:
     return ops.delete(queue.keys)
 
 
+def given_schedule(queue: Queue, name: str = "report", every: int = 10, **options: Any) -> bytes:
+    """Store a schedule and give its row."""
+    part = queue.outgoing("", b"body", **options).part
+    queue.call(ops.schedule(queue.keys, name, written_plan(Plan(None, every * SECOND, "UTC", "one", part))))
+    return queue.dump().schedules[name]
+
+
+def _schedules(queue: Queue) -> Call[Any]:
+    given_schedule(queue)
+    return ops.schedule(queue.keys, "other", written_plan(Plan(None, SECOND, "UTC", "all", queue.outgoing("").part)))
+
+
+def _schedules_anew(queue: Queue) -> Call[Any]:
+    given_schedule(queue)
+    return ops.schedule(queue.keys, "report", written_plan(Plan(None, SECOND, "UTC", "all", queue.outgoing("").part)))
+
+
+def _unschedules(queue: Queue) -> Call[Any]:
+    given_schedule(queue)
+    return ops.unschedule(queue.keys, "report")
+
+
+def _pauses_a_schedule(queue: Queue) -> Call[Any]:
+    given_schedule(queue)
+    return ops.pause_schedule(queue.keys, "report")
+
+
+def _resumes_a_schedule(queue: Queue) -> Call[Any]:
+    given_schedule(queue)
+    queue.call(ops.pause_schedule(queue.keys, "report"))
+    return ops.resume_schedule(queue.keys, "report")
+
+
+def _fires(queue: Queue) -> Call[Any]:
+    row = given_schedule(queue, ttl=60, priority=3)
+    choice = Choice([NOW - 1, NOW], NOW, NOW + 10 * SECOND)
+    ids = iter(("a", "b"))
+    return ops.fire(
+        queue.keys, "report", row, choice, messages("report", read_row(row).plan, choice.slots, lambda: next(ids))
+    )
+
+
+def _fires_nothing(queue: Queue) -> Call[Any]:
+    return ops.fire(queue.keys, "report", given_schedule(queue), Choice([], NOW, NOW + 10 * SECOND), [])
+
+
 WRITING: dict[str, list[Prepare]] = {
     "send": [_sends],
     "send_checked": [_sends_checked, _sends_mixed],
     "claim": [_claims],
     "ack": [_acks, _acks_and_keeps],
+    "commit": [_commits],
     "retry": [_retries],
     "defer": [_defers],
     "release": [_releases],
@@ -129,7 +185,14 @@ WRITING: dict[str, list[Prepare]] = {
     "pause": [_pauses],
     "resume": [_resumes],
     "delete": [_deletes],
+    "schedule": [_schedules, _schedules_anew],
+    "unschedule": [_unschedules],
+    "pause_schedule": [_pauses_a_schedule],
+    "resume_schedule": [_resumes_a_schedule],
+    "fire": [_fires, _fires_nothing],
 }
+ELSEWHERE = {"register", "unregister", "lock", "unlock", "prolong", "once"}
+"""They touch no queue: see test_schedules.py, test_locks.py and test_once.py."""
 SETTLING = ("ack", "retry", "defer", "release", "recycle", "reject", "extend")
 
 every_writing_call = pytest.mark.parametrize(
@@ -142,7 +205,7 @@ every_settle = pytest.mark.parametrize(
 
 def test_every_script_with_a_call_key_is_in_the_table() -> None:
     writing = {name for name in _lua.names() if _lua.script(name).keys[0] == "call"}
-    assert writing == set(WRITING)
+    assert writing == set(WRITING) | ELSEWHERE
 
 
 @every_writing_call

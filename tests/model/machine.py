@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from duly._core import codec, ops, replies
 from duly._core.call import Call
+from duly._core.effects import Effect
 from duly._core.outgoing import Outgoing
 from duly._core.states import MOVES
 from duly.memory.clock import Clock
@@ -36,6 +37,7 @@ VERBS: Final[Mapping[str, frozenset[str]]] = {
     "send_checked": frozenset({"send", "expire", "drop", "trim"}),
     "claim": frozenset({"claim", "crash", "expire", "trim"}),
     "ack": frozenset({"ack", "trim"}),
+    "commit": frozenset({"ack", "send", "recycle", "expire", "drop", "trim"}),  # recycle: its own id, used again
     "reject": frozenset({"reject", "trim"}),
     "tidy": frozenset({"expire", "trim"}),
     **{verb: frozenset({verb}) for verb in ("retry", "defer", "release", "recycle", "extend", "cancel", "reschedule")},
@@ -43,7 +45,7 @@ VERBS: Final[Mapping[str, frozenset[str]]] = {
 }
 """What each script may do to messages; time passes in all of them."""
 
-NEW_LIFE: Final = frozenset({"send", "send_checked", "recycle", "redrive", "cancel", "purge"})
+NEW_LIFE: Final = frozenset({"send", "send_checked", "commit", "recycle", "redrive", "cancel", "purge"})
 """After these a message may have fewer attempts than before."""
 
 
@@ -303,6 +305,41 @@ class QueueMachine(RuleBasedStateMachine):
     )
     def give_back(self, stream: bytes, verb: str, chosen: list[tuple[bool, int]], delay: float, is_kept: bool) -> None:
         self._settle(stream, verb, self._chosen(chosen), delay, Keep(), is_kept=is_kept)
+
+    @precondition(lambda self: self.receipts and not self.is_full)
+    @rule(
+        stream=streams,
+        chosen=choices,
+        batch=st.lists(drafts, max_size=3),
+        bound=bounds,
+        on_full=st.sampled_from(("raise", "drop_oldest")),
+        keep=st.one_of(st.none(), keeps),
+        number=st.sampled_from((1, 2**62)),
+    )
+    def commit(
+        self,
+        stream: bytes,
+        chosen: list[tuple[bool, int]],
+        batch: list[Draft],
+        bound: dict[str, int],
+        on_full: Any,
+        keep: Keep | None,
+        number: int,
+    ) -> None:
+        """Finish a message, send others to its own queue and change a key, together."""
+        settle = self._chosen(chosen)[0]
+        messages = [self._outgoing(draft) for draft in batch]
+        self.ids += [message.id for message in messages if message.id not in self.ids]
+        options = type(self.queue.options)(crash_limit=CRASH_LIMIT, done=keep, on_full=on_full, **bound)  # type: ignore[arg-type]
+        targets = [ops.Target(self.keys, options, messages)] if messages else []
+        effect = Effect("INCRBY", b"counted-of-" + self.keys.name.encode(), (b"%d" % number,))
+        before = self.state
+        is_held = settle.id in before.leases and before.leases[settle.id].fence == settle.fence
+        answer = self._do(ops.commit(self.keys, options, settle, targets, range(len(batch)), [effect]), stream)
+        check((answer == [replies.COMMIT_LOST]) != is_held, "I5 a commit without the lease, or the reverse", answer)
+        if answer[0] in (replies.COMMIT_NO_ROOM, replies.COMMIT_IMPOSSIBLE):
+            changed = [name for name in self.state.differences(before) if name != "calls"]
+            check(not changed, "a refused commit changed", *changed)
 
     @precondition(lambda self: self.receipts)
     @rule(stream=streams, chosen=choices, keep=keeps, is_failure=st.booleans())

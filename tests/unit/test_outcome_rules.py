@@ -11,7 +11,9 @@ import pytest
 from duly import Defer, Outcome, Recycle, Reject, Retry, RetryIn, UsageError
 from duly._core.outcome_rules import (
     ACK,
+    DeferPolicy,
     Verdict,
+    after_defer,
     after_failure,
     after_failure_at_any_rate,
     described,
@@ -156,6 +158,71 @@ def test_a_policy_that_fails_is_replaced(caplog: pytest.LogCaptureFixture) -> No
     assert "'orders'" in caplog.text
     assert after_failure_at_any_rate("orders", policy, 1, 7.0) == ("retry", 7.0)
     assert after_failure_at_any_rate("orders", policy, 5) == ("dead", "failed 5 times")
+
+
+# Defers
+
+
+@pytest.mark.parametrize(
+    ("defer", "delays"),
+    [
+        (Defer(5), [5, 5, 5, 5]),
+        (Defer(7200), [7200, 7200, 7200, 7200]),  # a bound is for what the factor makes of it
+        (Defer(10, factor=2), [10, 20, 40, 80]),
+        (Defer(10, factor=2, max=30), [10, 20, 30, 30]),
+        (Defer(64, factor=0.5), [64, 32, 16, 8]),
+        (Defer(10, factor=0), [10, 0, 0, 0]),
+        (Defer(0, factor=2), [0, 0, 0, 0]),
+        (Defer(timedelta(minutes=1), factor=2, max=timedelta(seconds=90)), [60, 90, 90, 90]),
+    ],
+)
+def test_the_delay_of_a_defer_grows_with_the_defers_before_it(defer: Defer, delays: list[float]) -> None:
+    verdict = verdict_of_error(defer)
+    assert verdict.delay is not None
+
+    assert [after_defer(verdict.delay, verdict.policy, n) for n in range(4)] == [("defer", each) for each in delays]
+
+
+def test_a_delay_that_no_number_can_hold_is_the_longest() -> None:
+    assert after_defer(1.0, DeferPolicy(factor=1e300), 1_000) == ("defer", 3600.0)
+    assert after_defer(0.0, DeferPolicy(factor=1e300), 1_000) == ("defer", 0.0)
+
+
+def test_with_a_limit_a_message_is_dead_that_was_deferred_so_often() -> None:
+    policy = DeferPolicy(limit=2)
+
+    assert [after_defer(5.0, policy, n)[0] for n in range(4)] == ["defer", "defer", "reject", "reject"]
+    assert after_defer(5.0, policy, 2) == ("reject", "deferred 2 times")
+    assert after_defer(5.0, DeferPolicy(limit=1), 1) == ("reject", "deferred once")
+    assert after_defer(5.0, policy._replace(why="lock 'a' was busy"), 3)[1] == "deferred 3 times: lock 'a' was busy"
+
+
+def test_a_defer_says_what_was_in_the_way() -> None:
+    shared = Defer(5, factor=2, max=60, limit=3)
+
+    verdict = verdict_of_error(shared.because("lock 'a' was busy"))
+
+    assert verdict == Verdict("defer", 5.0, policy=DeferPolicy(2, 60.0, 3, "lock 'a' was busy"))
+    assert shared.why == ""
+
+
+@pytest.mark.parametrize("flaw", [{"factor": "2"}, {"max": -1}, {"limit": 0}, {"delay": None}], ids=repr)
+def test_a_defer_that_cannot_be_read_is_a_failure(flaw: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    defer = Defer(5)
+    defer.__dict__.update(flaw)
+
+    with caplog.at_level(logging.WARNING, "duly"):
+        assert verdict_of_error(defer) == Verdict("retry", error=defer)
+
+    assert "Defer" in caplog.text
+
+
+def test_a_defer_that_did_not_call_its_base_is_read() -> None:
+    class Own(Defer):
+        def __init__(self) -> None:
+            self.delay = 7.0
+
+    assert verdict_of_error(Own()) == Verdict("defer", 7.0)
 
 
 # What is kept of errors

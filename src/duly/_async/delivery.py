@@ -2,28 +2,30 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from duly._async.lock import AsyncLock
 from duly._async.wire import uninterrupted
-from duly._core import codec, ops, outcome_rules, replies
+from duly._core import codec, commits, ops, outcome_rules, replies
 from duly._core.call import Call
 from duly._core.delivered import Delivered
 from duly.errors import CodecError, LeaseLost, UsageError
 from duly.options import UNCHANGED, Retry, Seconds, checked_positive_seconds, checked_seconds
-from duly.outcomes import Defer, Outcome, Reject, RetryIn
+from duly.outcomes import Defer, OnBusy, Outcome
 
 if TYPE_CHECKING:
     from duly._async.queue import AsyncQueue
 
 _LOG: Final = logging.getLogger("duly")
 _LOST: Final = "lost"
+_WHEN_BUSY: Final = Defer(2)
 
 
 class AsyncDelivery(Delivered):
-    """One delivery of a message. Settle it once: ack, retry, defer, recycle, reject or release.
+    """One delivery of a message. Settle it once: ack, commit, retry, defer, recycle, reject or release.
 
     Every settle is atomic and safe to repeat. When the lease was lost, it changes nothing and raises
     LeaseLost. `with d:` acks when the block ends, retries when it raises, and leaves alone what was
@@ -33,6 +35,7 @@ class AsyncDelivery(Delivered):
     __slots__ = (
         "__weakref__",
         "_body",
+        "_committed",
         "_counts",
         "_queue",
         "_record",
@@ -52,6 +55,7 @@ class AsyncDelivery(Delivered):
         self._stored: codec.Record | None = None
         self._body: Any = UNCHANGED
         self._settled: str | None = None
+        self._committed: replies.Committed | None = None
         self._task_retry: Retry | None = None
         """The policy of the task that a worker has found in it."""
         # --- async only
@@ -176,6 +180,20 @@ class AsyncDelivery(Delivered):
         """Give the message back at once, to its own place; no attempt is spent."""
         await self._settle("release", ops.release(self._queue._keys, [self]))
 
+    async def commit(self, send: Iterable[tuple[Any, Any]] = (), redis: Iterable[Sequence[Any]] = ()) -> list[str]:
+        """Send messages, change keys of your own and finish this one in one step, or do nothing of it.
+
+        `send` are pairs of a queue and a body or `Send`, `redis` commands like `("DECRBY", "stock:1", 5)` on
+        the same server. Return the ids of what was sent. What is refused, with UsageError or QueueFull, has
+        changed nothing, and the message is still leased.
+        """
+        plan = commits.planned(self._queue, send, redis)
+        await self._settle("commit", ops.commit(self._queue._keys, self._queue.options, self, *plan))
+        assert self._committed is not None
+        if self._committed.code != replies.COMMIT_DONE:
+            raise plan.refused(self.queue, self.id, self._committed)
+        return self._committed.ids
+
     async def extend(self, seconds: Seconds) -> None:
         """Let the lease end `seconds` from now."""
         lease = checked_positive_seconds(seconds, "seconds")
@@ -185,6 +203,16 @@ class AsyncDelivery(Delivered):
         if lost:
             self._note("extend", is_lost=True)
             raise replies.lease_lost(self.queue, self.id, "extend")
+
+    def lock(self, name: str, ttl: Seconds = 30.0, on_busy: OnBusy = _WHEN_BUSY) -> AsyncLock:
+        """Take a lock for a block: `async with d.lock("stock:42", ttl=30):`. It ends by itself after `ttl` seconds.
+
+        When somebody else has it, the message is deferred, by default for 2 s; or LockBusy is raised
+        ("raise"); or it is waited for (`duly.Wait(5)`).
+        """
+        queue = self._queue
+        holder = f", message {self.id} of queue {self.queue!r}"
+        return AsyncLock(queue._link, queue._app.namespace, name, ttl=ttl, on_busy=on_busy, holder=holder)
 
     async def __aenter__(self) -> Self:
         return self
@@ -205,17 +233,25 @@ class AsyncDelivery(Delivered):
 
     async def _settle_by(self, error: BaseException) -> None:
         """Settle by what a block raised."""
-        if isinstance(error, Defer):
-            await self.defer(error.delay)
-        elif isinstance(error, RetryIn):
-            await self.retry(error.delay, error)
-        elif isinstance(error, Reject):
-            await self.reject(error.reason)
-        elif isinstance(error, Exception):
-            policy, attempt = self._retry_policy(), self.attempt
-            await self._fail(outcome_rules.after_failure_at_any_rate(self.queue, policy, attempt), error)
-        else:  # cancelled or interrupted: nothing is wrong with the message
+        if not isinstance(error, Exception):  # cancelled or interrupted: nothing is wrong with the message
             await self.release()
+            return
+        verdict = outcome_rules.verdict_of_error(error)
+        if verdict.verb == "defer" and verdict.delay is not None:
+            await self._defer_by(verdict.delay, verdict.policy)
+        elif verdict.verb == "reject":
+            await self.reject(verdict.reason)
+        else:
+            policy, attempt = self._retry_policy(), self.attempt
+            decision = outcome_rules.after_failure_at_any_rate(self.queue, policy, attempt, verdict.delay)
+            await self._fail(decision, error)
+
+    async def _defer_by(self, delay: float, policy: outcome_rules.DeferPolicy) -> None:
+        decision = outcome_rules.after_defer(delay, policy, self.defers)
+        if decision[0] == "defer":
+            await self.defer(decision[1])
+        else:
+            await self.reject(decision[1])
 
     async def _fail(self, decision: outcome_rules.AfterFailure, error: BaseException | str | None) -> None:
         text, trace = outcome_rules.described(error)
@@ -227,7 +263,7 @@ class AsyncDelivery(Delivered):
         await self._settle("retry", ops.reject(keys, options, [(self, reason, text, trace)], failed=True))
         self._log_dead(f"{reason}: {text}" if text else reason)
 
-    async def _settle(self, verb: str, call: Call[list[int]]) -> None:
+    async def _settle(self, verb: str, call: Call[Any]) -> None:
         # --- async only
         if self._settling is not None and self._settling[0] == verb:  # by another task, or before a cancellation
             await asyncio.wait({self._settling[1]})
@@ -246,11 +282,17 @@ class AsyncDelivery(Delivered):
         if is_lost:
             raise replies.lease_lost(self.queue, self.id, verb)
 
-    async def _carry_out(self, verb: str, call: Call[list[int]]) -> bool:
-        """Settle and note it in one go, whatever becomes of the caller."""
-        lost = await self._queue._link.run_now(call)
-        self._note(verb, is_lost=bool(lost))
-        return bool(lost)
+    async def _carry_out(self, verb: str, call: Call[Any]) -> bool:
+        """Settle and note it in one go, whatever becomes of the caller; tell whether the lease was lost."""
+        answer: Any = await self._queue._link.run_now(call)
+        is_lost = bool(answer)
+        if isinstance(answer, replies.Committed):
+            self._committed = answer
+            if answer.code in (replies.COMMIT_NO_ROOM, replies.COMMIT_IMPOSSIBLE):
+                return False  # nothing was done, the lease is held
+            is_lost = answer.code == replies.COMMIT_LOST
+        self._note(verb, is_lost=is_lost)
+        return is_lost
 
     def _log_dead(self, why: str) -> None:
         _LOG.warning("message %s of queue %r is dead: %s", self.id, self.queue, outcome_rules.storable(why))

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from duly._async.delivery import AsyncDelivery
 from duly._async.outbox import AsyncOutbox
+from duly._async.schedules import fire_due
 from duly._async.wire import sleep, uninterrupted
 from duly._core import codec, ops, outgoing, patience, replies
+from duly._core.call import Call
 from duly._core.handlers import Handler
 from duly._core.keys import QueueKeys
 from duly._core.reclaims import log_reclaimed
@@ -48,6 +50,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 _NO_OPTIONS = (None,) * 9
 _BRIEF = 0.25
 """A wait so short is ended by the client: a server's time-out may fire 0.1 s late."""
+
+_FIRED_IN_A_ROW = 10
+"""Calls in which schedules may send before a receive looks at the time again."""
 
 _PURGED: tuple[State, ...] = ("ready", "delayed", "leased", "dead", "done")
 
@@ -242,8 +247,7 @@ class AsyncQueue:
             call = ops.claim(
                 self._keys, self.options, limit=limit, lease=seconds, consumer=self._link.consumer, then=then
             )
-            claimed = await uninterrupted(self._link.run_now(call), self._give_back)
-            log_reclaimed(self.name, claimed.reclaimed)
+            claimed = await uninterrupted(self._claimed(call), self._give_back)
             if claimed.ids:
                 return self._deliveries(claimed, seconds, renew=renew)
             left = give_up_at - time.monotonic()
@@ -257,6 +261,18 @@ class AsyncQueue:
             await self._link.wait_for_token(self._keys, pause, exact=exact or is_brief)
             # Whoever has watched and goes tells the next: it may have taken the token that announced a due time.
             then = "watch" if give_up_at > time.monotonic() else "pass"
+
+    async def _claimed(self, call: Call[replies.Claimed]) -> replies.Claimed:
+        """Claim. What schedules have to send by now is sent; what was sent is due at once, so claim again."""
+        rounds = 0
+        while True:
+            claimed = await self._link.run_now(call)
+            log_reclaimed(self.name, claimed.reclaimed)
+            due = getattr(claimed, "schedules", [])
+            is_more = due and await fire_due(self._link, self._keys, claimed.now, due, self._app._new_id)
+            rounds += 1
+            if claimed.ids or not is_more or rounds == _FIRED_IN_A_ROW:
+                return claimed
 
     def _deliveries(self, claimed: replies.Claimed, lease: float, *, renew: bool) -> list[AsyncDelivery]:
         fence = claimed.fence

@@ -3,7 +3,7 @@
 All keys of a queue share its hash tag, so that a script may use them together on a cluster.
 """
 
-from typing import Final
+from typing import ClassVar, Final
 
 from duly._lua import Script
 
@@ -13,11 +13,16 @@ EVERY_PRIORITY: Final = "9876543210"
 _REGISTRY: Final = "~workers"
 """No queue has this name: theirs begin with a letter or digit."""
 
+_SCHEDULES: Final = "~schedules"
+
 
 class QueueKeys:
     """The keys of one queue, as bytes, by the names that the scripts' headers use."""
 
     __slots__ = ("_ready_made", "name", "prefix")
+
+    waker: ClassVar[str] = "wake"
+    """The script that hands on what somebody watched who waited for a token here."""
 
     def __init__(self, namespace: str, name: str) -> None:
         self.name = name
@@ -50,7 +55,7 @@ class QueueKeys:
             for name in script.keys:
                 if name == "waiting*":
                     keys += self.waiting(digits)
-                elif name != "call":
+                elif name not in ("call", "others*"):
                     keys.append(self.key(name))
             found = self._ready_made[wanted] = tuple(keys)
         return found
@@ -68,6 +73,57 @@ class RegistryKeys(QueueKeys):
     def title(self) -> str:
         """Whose keys these are, for people."""
         return "the registry of workers"
+
+
+class ScheduleKeys(QueueKeys):
+    """The keys under which it is known where the schedules of a namespace are."""
+
+    __slots__ = ()
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__(namespace, _SCHEDULES)
+
+    @property
+    def title(self) -> str:
+        """Whose keys these are, for people."""
+        return "the registry of schedules"
+
+
+class LockKeys(QueueKeys):
+    """The keys of one lock. Any text may be its name."""
+
+    __slots__ = ("lock",)
+
+    waker = "hand_on"
+
+    def __init__(self, namespace: str, lock: str) -> None:
+        super().__init__(namespace, f"~lock:{_escaped(lock)}")
+        self.lock = lock
+
+    @property
+    def title(self) -> str:
+        """Whose keys these are, for people."""
+        return f"lock {self.lock!r}"
+
+
+class OnceKeys(QueueKeys):
+    """The key of one effect that happens at most once. Any text may be its name."""
+
+    __slots__ = ("effect",)
+
+    def __init__(self, namespace: str, effect: str) -> None:
+        super().__init__(namespace, f"~once:{_escaped(effect)}")
+        self.effect = effect
+
+    @property
+    def title(self) -> str:
+        """Whose key this is, for people."""
+        return f"effect {self.effect!r}"
+
+
+def _escaped(text: str) -> str:
+    """Let no brace end the hash tag."""
+    return text.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
 
 
 def queue_pattern(namespace: str) -> str:

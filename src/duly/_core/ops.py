@@ -4,12 +4,14 @@ One function a script, in the order of docs/protocol.md. Units here are those of
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from duly import _lua
 from duly._core import codec, registry, replies
+from duly._core import schedules as scheduling
 from duly._core.call import Arg, Call
-from duly._core.keys import EVERY_PRIORITY, QueueKeys, RegistryKeys
+from duly._core.effects import Effect
+from duly._core.keys import EVERY_PRIORITY, LockKeys, OnceKeys, QueueKeys, RegistryKeys, ScheduleKeys
 from duly._core.outgoing import Outgoing, microseconds
 from duly.message import Message, PendingMessage, Stats, WorkerInfo
 from duly.options import Keep, QueueOptions, checked_seconds
@@ -45,6 +47,17 @@ class Settle:
         self.priority = priority
 
 
+class Asking(NamedTuple):
+    """The delivery that asks whether it may cause an effect."""
+
+    queue: str
+    id: str
+    sent: int
+    fence: int
+    deliveries: int
+    crashes: int
+
+
 def send(
     keys: QueueKeys, messages: Sequence[Outgoing], options: QueueOptions, on_refusal: OnRefusal
 ) -> Call[replies.SendOutcome]:
@@ -59,11 +72,7 @@ def send(
     digits = _digits(messages)
     if len(digits) == 1 and not flags & _CHECKED and options.max_length is None and options.max_bytes is None:
         return Call(_lua.script("send"), keys, [digits, *args], decode, digits)
-    bounds: list[Arg] = [
-        -1 if options.max_length is None else options.max_length,
-        -1 if options.max_bytes is None else options.max_bytes,
-        on_refusal,
-    ]
+    bounds: list[Arg] = [*_limits(options), on_refusal]
     return Call(_lua.script("send_checked"), keys, [EVERY_PRIORITY, *bounds, *args], decode)
 
 
@@ -89,6 +98,41 @@ def ack(keys: QueueKeys, options: QueueOptions, settles: Sequence[Held]) -> Call
     for settle in settles:
         args += (settle.id, settle.fence)
     return Call(_lua.script("ack"), keys, args, replies.lost_positions)
+
+
+class Target(NamedTuple):
+    """A queue that a commit sends to, and what."""
+
+    keys: QueueKeys
+    options: QueueOptions
+    messages: list[Outgoing]
+
+
+def commit(
+    keys: QueueKeys,
+    options: QueueOptions,
+    settle: Held,
+    targets: Sequence[Target] = (),
+    order: Sequence[int] = (),
+    effects: Sequence[Effect] = (),
+) -> Call[replies.Committed]:
+    """Finish a message, send others and change keys of the user, all or nothing.
+
+    `order` gives the sends as the caller sees them: positions among the messages of all targets.
+    """
+    sends = _lua.script("send_checked")
+    user_keys = {key: number for number, key in enumerate(dict.fromkeys(effect.key for effect in effects), 1)}
+    extra_keys = [key for target in targets for key in target.keys.of_script(sends, EVERY_PRIORITY)]
+    args: list[Arg] = [*_done_bounds(options), EVERY_PRIORITY, settle.id, settle.fence, len(targets), len(effects)]
+    for target in targets:
+        on_refusal: OnRefusal = "drop" if target.options.on_full == "drop_oldest" else "all"
+        args += (int(target.keys.prefix == keys.prefix), *_limits(target.options), on_refusal, len(target.messages))
+        for message in target.messages:
+            args += message[:3]
+    for effect in effects:
+        args += (user_keys[effect.key], effect.name, len(effect.args), *effect.args)
+    decode = replies.committed([message.id for target in targets for message in target.messages], order)
+    return Call(_lua.script("commit"), keys, args, decode, extra_keys=[*extra_keys, *user_keys])
 
 
 def retry(keys: QueueKeys, settles: Sequence[tuple[Held, float, str, str]]) -> Call[list[int]]:
@@ -148,7 +192,7 @@ def redrive(keys: QueueKeys, limit: int) -> Call[tuple[int, int]]:
 
 def wake(keys: QueueKeys) -> Call[bool]:
     """Hand a token on."""
-    return Call(_lua.script("wake"), keys, [], replies.is_one)
+    return Call(_lua.script(keys.waker), keys, [], replies.is_one)
 
 
 def tidy(keys: QueueKeys, options: QueueOptions) -> Call[bool]:
@@ -232,6 +276,72 @@ def workers(keys: RegistryKeys) -> Call[list[WorkerInfo]]:
     return Call(_lua.script("workers"), keys, [], registry.read_workers)
 
 
+def lock(keys: LockKeys, token: str, ttl: float, by: str) -> Call[replies.LockState]:
+    """Take a lock that is free, or learn who has it."""
+    return Call(_lua.script("lock"), keys, [token, microseconds(ttl), by], replies.lock_state)
+
+
+def unlock(keys: LockKeys, token: str) -> Call[bool]:
+    """Free a lock. False: it was lost."""
+    return Call(_lua.script("unlock"), keys, [token], replies.is_one)
+
+
+def prolong(keys: LockKeys, token: str, ttl: float) -> Call[bool]:
+    """Let a lock end so long from now. False: it was lost."""
+    return Call(_lua.script("prolong"), keys, [token, microseconds(ttl)], replies.is_one)
+
+
+def once(keys: OnceKeys, asking: Asking, ttl: float) -> Call[bool]:
+    """Ask whether a delivery may cause an effect that happens at most once."""
+    args: list[Arg] = [asking.queue, asking.id, asking.sent, asking.fence, asking.deliveries, asking.crashes]
+    return Call(_lua.script("once"), keys, [*args, microseconds(ttl)], replies.is_one)
+
+
+def schedule(keys: QueueKeys, name: str, plan: bytes) -> Call[bool]:
+    """Store a schedule. False: it was there."""
+    return Call(_lua.script("schedule"), keys, [name, plan], replies.is_one)
+
+
+def unschedule(keys: QueueKeys, name: str) -> Call[bool]:
+    """Remove a schedule. False: it was not there."""
+    return Call(_lua.script("unschedule"), keys, [name], replies.is_one)
+
+
+def pause_schedule(keys: QueueKeys, name: str) -> Call[bool]:
+    """Send nothing for the slots that come. False: it is not there."""
+    return Call(_lua.script("pause_schedule"), keys, [name], replies.is_one)
+
+
+def resume_schedule(keys: QueueKeys, name: str) -> Call[bool]:
+    """Send for slots again. False: it is not there."""
+    return Call(_lua.script("resume_schedule"), keys, [name], replies.is_one)
+
+
+def schedules(keys: QueueKeys, *, cursor: str = "0", name: str = "") -> Call[scheduling.Page]:
+    """Look at a page of the schedules of a queue, or of the registry; or at one of them."""
+    return Call(_lua.script("schedules"), keys, [cursor, name], scheduling.page)
+
+
+def fire(keys: QueueKeys, name: str, row: bytes, choice: scheduling.Choice, messages: Sequence[Outgoing]) -> Call[bool]:
+    """Send for slots that have come. False: somebody else has done it, or the schedule has changed."""
+    last = choice.slots[-1] if choice.slots else scheduling.read_row(row).last
+    digits = _digits(messages) if messages else "0"
+    args: list[Arg] = [digits, name, scheduling.head_of(row), choice.after, last, choice.next_at]
+    for message in messages:
+        args += message[:3]
+    return Call(_lua.script("fire"), keys, args, replies.is_one, digits)
+
+
+def register(keys: ScheduleKeys, name: str, queue: str) -> Call[bool]:
+    """Note to which queue a schedule belongs."""
+    return Call(_lua.script("register"), keys, [name, queue], replies.is_one)
+
+
+def unregister(keys: ScheduleKeys, name: str, entry: bytes) -> Call[bool]:
+    """Forget to which queue a schedule belonged. False: it was noted anew."""
+    return Call(_lua.script("unregister"), keys, [name, entry], replies.is_one)
+
+
 AUDITED: Final = (
     "msgs", "leased", "leases", "counts", "why", "expires", "dead", "done", "dedup", "dedup_ends",
     *(f"waiting{digit}" for digit in EVERY_PRIORITY),
@@ -251,6 +361,12 @@ def _giving_back(verb: str, keys: QueueKeys, rows: Sequence[tuple[Held, tuple[An
     for settle, rest in rows:
         args += (settle.id, settle.fence, *rest)
     return Call(_lua.script(verb), keys, args, replies.lost_positions, digits)
+
+
+def _limits(options: QueueOptions) -> tuple[int, int]:
+    """Say how much the queue may hold."""
+    longest, largest = options.max_length, options.max_bytes
+    return -1 if longest is None else longest, -1 if largest is None else largest
 
 
 def _done_bounds(options: QueueOptions) -> tuple[int, int, int, int]:

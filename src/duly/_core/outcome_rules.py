@@ -1,28 +1,42 @@
 """What an outcome means: one rule for `with d:` and for workers.
 
 A handler ends by returning or raising something: its verdict. A failure then becomes a retry or a death,
-by the policy.
+by the policy; and so does a defer, by how often there was one before.
 """
 
 import inspect
 import logging
+import math
 import traceback as tracebacks
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple
 
 from duly.errors import UsageError
-from duly.options import Retry, checked_seconds
+from duly.options import Retry, checked_count, checked_number, checked_seconds
 from duly.outcomes import Defer, Outcome, Recycle, Reject, RetryIn
 
 Verb = Literal["ack", "retry", "defer", "recycle", "reject", "release", "lost"]
 """The ways to settle; `lost`: there is nothing left to settle. The last two are for workers, no handler says them."""
 
 AfterFailure = tuple[Literal["retry"], float] | tuple[Literal["dead"], str]
+AfterDefer = tuple[Literal["defer"], float] | tuple[Literal["reject"], str]
 
 _LOG: Final = logging.getLogger("duly")
 _MAX_ERROR: Final = 1_000
 _MAX_TRACEBACK: Final = 10_000
 _WORKER: Final = "duly.worker."
+
+
+class DeferPolicy(NamedTuple):
+    """How the delays of a message that is deferred again and again grow, and when that is over."""
+
+    factor: float = 1.0
+    max: float = 3600.0
+    limit: int | None = None
+    why: str = ""
+
+
+_PLAIN: Final = DeferPolicy()
 
 
 class Verdict(NamedTuple):
@@ -35,6 +49,8 @@ class Verdict(NamedTuple):
     """Of a reject."""
     error: BaseException | str | None = None
     """What went wrong, with a retry or a reject."""
+    policy: DeferPolicy = _PLAIN
+    """Of a defer."""
 
 
 ACK: Final = Verdict("ack")
@@ -69,7 +85,7 @@ def verdict_of_error(error: BaseException) -> Verdict:
     """Say what a raised error means. An outcome of the user's own making may lack what it should have."""
     try:
         if isinstance(error, Defer):
-            return Verdict("defer", checked_seconds(error.delay, "Defer.delay"))
+            return Verdict("defer", checked_seconds(error.delay, "Defer.delay"), policy=_policy_of(error))
         if isinstance(error, RetryIn):
             return Verdict("retry", checked_seconds(error.delay, "RetryIn.delay"), error=error)
         if isinstance(error, Reject):
@@ -77,6 +93,12 @@ def verdict_of_error(error: BaseException) -> Verdict:
     except Exception as flaw:  # noqa: BLE001
         _LOG.warning("an outcome of type %s cannot be read, and counts as a failure: %r", type(error).__name__, flaw)
     return Verdict("retry", error=error)
+
+
+def _policy_of(error: Defer) -> DeferPolicy:
+    checked_number(error.factor, "Defer.factor", most=math.inf)
+    limit = None if error.limit is None else checked_count(error.limit, "Defer.limit")
+    return DeferPolicy(error.factor, checked_seconds(error.max, "Defer.max"), limit, str(error.why))
 
 
 def verdicts_of_batch(value: Any, count: int) -> list[Verdict]:
@@ -111,6 +133,18 @@ def after_failure_at_any_rate(queue: str, policy: Retry, attempt: int, delay: fl
     except UsageError as bad:
         _LOG.warning("the retry policy of queue %r failed, the default is used: %s", queue, bad)
         return "retry", Retry().delay_after(attempt)
+
+
+def after_defer(delay: float, policy: DeferPolicy, defers: int) -> AfterDefer:
+    """Decide what follows a defer of a message that was deferred so often before: seconds, or why it is dead."""
+    if policy.limit is not None and defers >= policy.limit:
+        reason = f"deferred {defers} times" if defers > 1 else "deferred once"
+        return "reject", storable(f"{reason}: {policy.why}" if policy.why else reason)
+    try:
+        grown = delay * float(policy.factor) ** defers
+    except OverflowError:
+        grown = math.inf if delay else 0.0
+    return "defer", min(grown, max(policy.max, delay))
 
 
 def described(error: BaseException | str | None) -> tuple[str, str]:

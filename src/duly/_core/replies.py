@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple
 
 from duly._core import codec
-from duly.errors import CodecError, LeaseLost, UsageError
+from duly.errors import CodecError, LeaseLost, LockBusy, LockLost, UsageError
 from duly.message import AuditFault, Failure, Message, Pending, PendingMessage, Stats
 
 DUPLICATE: Final = 1
@@ -85,6 +85,40 @@ def sent(ids: Sequence[str]) -> Callable[[int | list[Any]], SendOutcome]:
             else:
                 stored[position - 1] = known.decode()
         return SendOutcome(stored, full)
+
+    return decode
+
+
+COMMIT_LOST: Final = 0
+COMMIT_DONE: Final = 1
+COMMIT_NO_ROOM: Final = 2
+COMMIT_IMPOSSIBLE: Final = 3
+
+
+class Committed(NamedTuple):
+    """What became of a commit: one of the codes above, and what goes with it."""
+
+    code: int
+    ids: list[str]
+    """Of the sends, when it is done."""
+    position: int = -1
+    """Of the target without room, or of the effect that cannot be."""
+    problem: str = ""
+
+
+def committed(ids: Sequence[str], order: Sequence[int]) -> Callable[[list[Any]], Committed]:
+    """Read the answer to a commit. `order` gives the positions of the ids as the caller wants them."""
+
+    def decode(reply: list[Any]) -> Committed:
+        code, *rest = reply
+        if code == COMMIT_DONE:
+            stored = sent(ids)([0, *rest]).ids
+            return Committed(code, [stored[position] for position in order])
+        if code == COMMIT_NO_ROOM:
+            return Committed(code, [], rest[0] - 1)
+        if code == COMMIT_IMPOSSIBLE:
+            return Committed(code, [], rest[0] - 1, rest[1].decode())
+        return Committed(code, [])
 
     return decode
 
@@ -303,6 +337,42 @@ def pending(rows: Sequence[PendingMessage], shown: int) -> Pending:
         max_id=ids[-1] if ids else None,
         consumers=dict(Counter(row.consumer for row in rows)),
         messages=tuple(rows[:shown]),
+    )
+
+
+class LockState(NamedTuple):
+    """What became of taking a lock."""
+
+    fence: int
+    """0: somebody else has it."""
+    left: float
+    """Seconds until it ends by itself."""
+    by: str
+    """Who has it."""
+
+
+def lock_state(reply: list[Any]) -> LockState:
+    """Read the answer to lock."""
+    fence, left, by = reply
+    return LockState(fence, left / 1_000_000, by.decode())
+
+
+def lock_busy(name: str, state: LockState) -> LockBusy:
+    """Say that a lock is taken."""
+    return LockBusy(
+        f"lock {name!r} is held by {state.by}, for another {state.left:.3g} s if it is not freed before. Wait for it "
+        "with on_busy=duly.Wait(seconds), or have the message come back later with on_busy=duly.Defer(delay)",
+        name=name,
+        by=state.by,
+        left=state.left,
+    )
+
+
+def lock_lost(name: str) -> LockLost:
+    """Say that a lock is no longer held."""
+    return LockLost(
+        f"lock {name!r} was lost: its ttl ran out, and somebody else may have it by now. Stop, and make the ttl longer "
+        "or extend it in time"
     )
 
 

@@ -9,10 +9,12 @@ import weakref
 from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar, overload
+from zoneinfo import ZoneInfo
 
 from duly._async.app import AsyncDuly, twin_of
 from duly._core import address as addresses
 from duly._core import ops
+from duly._core import schedules as scheduling
 from duly._core.address import Address
 from duly._core.definitions import Definitions
 from duly._core.handlers import TaskDefinition
@@ -21,10 +23,12 @@ from duly._core.keys import RegistryKeys
 from duly._given import address_of_client
 from duly._renewal import Renewer
 from duly._sync.link import Link
+from duly._sync.lock import Lock
 from duly._sync.queue import Queue
+from duly._sync.schedules import Schedules
 from duly._sync.task import Task
 from duly.errors import UsageError
-from duly.message import WorkerInfo
+from duly.message import Schedule, WorkerInfo
 from duly.options import (
     Keep,
     OnDead,
@@ -36,6 +40,7 @@ from duly.options import (
     checked_name,
     checked_positive_seconds,
 )
+from duly.outcomes import OnBusy
 
 _DEFAULTS: Final = QueueOptions()
 _LATER: Final = {"rate": None, "max_in_flight": None, "shards": 1}
@@ -136,6 +141,59 @@ class Duly:
         """Show the workers of this namespace that live, or were silent for a short time; the newest sign first."""
         found: list[WorkerInfo] = self._link.run(ops.workers(RegistryKeys(self.namespace)))
         return found
+
+    def lock(self, name: str, ttl: Seconds = 30.0, on_busy: OnBusy = "raise") -> Lock:
+        """Take a lock for a block: `with app.lock("stock:42", ttl=30):`. It ends by itself after `ttl` seconds.
+
+        When somebody else has it, LockBusy is raised; or it is waited for (`duly.Wait(5)`); or, in a handler,
+        the message is deferred (`duly.Defer(2)`).
+        """
+        return Lock(self._link, self.namespace, name, ttl=ttl, on_busy=on_busy)
+
+    # Schedules
+
+    def schedule(
+        self,
+        name: str,
+        queue: str | Queue,
+        body: Any,
+        *,
+        cron: str | None = None,
+        every: Seconds | None = None,
+        tz: str | ZoneInfo = "UTC",
+        catch_up: scheduling.CatchUp = "one",
+    ) -> bool:
+        """Have one message sent at each time that `cron` names, or at the multiples of `every` seconds since the epoch.
+
+        It is stored, and fired by whoever consumes the queue. The same again changes nothing (False), so that every
+        process may say it when it starts; anything else under the name replaces it. `body` may be a `Send` with
+        key, priority, ttl, headers or retry. `catch_up` says what becomes of times when nobody was there: "one"
+        sends for the last of them, "skip" only if it is at most 60 s ago, "all" for each.
+        """
+        checked_name(name, "schedule")
+        plan = scheduling.checked_plan(cron, every, tz, catch_up, time.time())
+        fed = self._queue_for_tasks(queue)
+        part = fed._outgoing(scheduling.as_send(body)).part
+        return self._schedules().put(name, fed._keys, plan.with_part(part))
+
+    def schedules(self) -> list[Schedule]:
+        """Show the schedules of this namespace, by name."""
+        return self._schedules().all()
+
+    def unschedule(self, name: str) -> bool:
+        """Remove a schedule; what it has sent stays. False: there is none of that name."""
+        return self._schedules().remove(checked_name(name, "schedule"))
+
+    def pause_schedule(self, name: str) -> bool:
+        """Send nothing until `resume_schedule`, and never for the slots between. False: there is none of that name."""
+        return self._schedules().pause(checked_name(name, "schedule"))
+
+    def resume_schedule(self, name: str) -> bool:
+        """Send for slots again, from now on. False: there is none of that name."""
+        return self._schedules().resume(checked_name(name, "schedule"))
+
+    def _schedules(self) -> Schedules:
+        return Schedules(self._link, self.namespace)
 
     # Handling
 

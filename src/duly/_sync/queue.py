@@ -8,12 +8,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from duly._core import codec, ops, outgoing, patience, replies
+from duly._core.call import Call
 from duly._core.handlers import Handler
 from duly._core.keys import QueueKeys
 from duly._core.reclaims import log_reclaimed
 from duly._core.states import STATES, State
 from duly._sync.delivery import Delivery
 from duly._sync.outbox import Outbox
+from duly._sync.schedules import fire_due
 from duly._sync.wire import sleep, uninterrupted
 from duly.errors import NotDurable, QueueFull, UsageError
 from duly.message import Audit, AuditFault, Message, Pending, PendingMessage, Stats
@@ -47,6 +49,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 _NO_OPTIONS = (None,) * 9
 _BRIEF = 0.25
 """A wait so short is ended by the client: a server's time-out may fire 0.1 s late."""
+
+_FIRED_IN_A_ROW = 10
+"""Calls in which schedules may send before a receive looks at the time again."""
 
 _PURGED: tuple[State, ...] = ("ready", "delayed", "leased", "dead", "done")
 
@@ -239,8 +244,7 @@ class Queue:
             call = ops.claim(
                 self._keys, self.options, limit=limit, lease=seconds, consumer=self._link.consumer, then=then
             )
-            claimed = uninterrupted(self._link.run_now(call), self._give_back)
-            log_reclaimed(self.name, claimed.reclaimed)
+            claimed = uninterrupted(self._claimed(call), self._give_back)
             if claimed.ids:
                 return self._deliveries(claimed, seconds, renew=renew)
             left = give_up_at - time.monotonic()
@@ -254,6 +258,18 @@ class Queue:
             self._link.wait_for_token(self._keys, pause, exact=exact or is_brief)
             # Whoever has watched and goes tells the next: it may have taken the token that announced a due time.
             then = "watch" if give_up_at > time.monotonic() else "pass"
+
+    def _claimed(self, call: Call[replies.Claimed]) -> replies.Claimed:
+        """Claim. What schedules have to send by now is sent; what was sent is due at once, so claim again."""
+        rounds = 0
+        while True:
+            claimed = self._link.run_now(call)
+            log_reclaimed(self.name, claimed.reclaimed)
+            due = getattr(claimed, "schedules", [])
+            is_more = due and fire_due(self._link, self._keys, claimed.now, due, self._app._new_id)
+            rounds += 1
+            if claimed.ids or not is_more or rounds == _FIRED_IN_A_ROW:
+                return claimed
 
     def _deliveries(self, claimed: replies.Claimed, lease: float, *, renew: bool) -> list[Delivery]:
         fence = claimed.fence

@@ -1,24 +1,44 @@
 """Carries calls out in memory, one at a time, and hands wake tokens to those who wait for one.
 
-What the calls do is in sending, claiming, settling, looking, steering, tidying, auditing and registry.
+What the calls do is in sending, claiming, settling, looking, steering, tidying, auditing, locks,
+once, schedules and registry.
 """
 
 import threading
 from collections import deque
 from collections.abc import Callable
+from copy import copy
 from typing import Any, Final
 
 from duly._core.call import Call
-from duly._core.keys import QueueKeys, queue_of_key, queue_pattern
-from duly.memory import auditing, claiming, forks, looking, registry, sending, settling, steering, tidying, wire
+from duly._core.effects import Effect
+from duly._core.keys import LockKeys, OnceKeys, QueueKeys, queue_of_key, queue_pattern
+from duly.memory import (
+    auditing,
+    claiming,
+    committing,
+    forks,
+    locks,
+    looking,
+    once,
+    registry,
+    schedules,
+    sending,
+    settling,
+    steering,
+    tidying,
+    wire,
+)
 from duly.memory.calls import CallLog, ErrorReply, Kept
 from duly.memory.clock import Clock
 from duly.memory.state import QueueState
+from duly.memory.trying import Trial
+from duly.memory.user_keys import UserKeys
 
 __all__ = ["Engine", "ErrorReply"]
 
 Callback = Callable[[], None]
-Transition = Callable[[QueueState, list[bytes]], Any]
+Transition = Callable[[Any, list[bytes]], Any]
 
 TRANSITIONS: Final[dict[str, Transition]] = {
     "send": sending.send,
@@ -46,15 +66,21 @@ TRANSITIONS: Final[dict[str, Transition]] = {
     "pending": looking.pending,
     "audit": auditing.audit,
     "correct": auditing.correct,
+    "lock": locks.lock,
+    "unlock": locks.unlock,
+    "prolong": locks.prolong,
+    "hand_on": locks.hand_on,
+    "once": once.once,
+    **schedules.TRANSITIONS,
 }
-"""What each script of a queue does, by its name."""
+"""What each script does to the state that its keys name, by its name."""
 
 
 class _Queue:
     """A queue, the calls that it has answered, and those who wait for its token, first come first."""
 
-    def __init__(self) -> None:
-        self.state = QueueState()
+    def __init__(self, state: QueueState) -> None:
+        self.state = state
         self.calls = CallLog()
         self.waiters: deque[Callback] = deque()
 
@@ -67,12 +93,15 @@ class Engine:
         self._lock = threading.Lock()
         self._queues: dict[bytes, _Queue] = {}
         self._registries: dict[bytes, registry.Registry] = {}
+        self._user_keys = UserKeys()
         forks.renew(self)
 
     def call(self, call: Call[Any], stream: bytes, sequence: int) -> Any:
         """Carry out a call and answer as a server does. Atomic; a repeat of a stream's last call is recognised."""
         if call.script.name in registry.TRANSITIONS:
             return self._call_registry(call)
+        if call.script.name in committing.TRANSITIONS:
+            return self._call_reaching(call, stream, sequence)
         transition = TRANSITIONS.get(call.script.name)
         if transition is None:
             raise ErrorReply(f"ERR the script {call.script.name!r} is not known in memory://")
@@ -148,6 +177,46 @@ class Engine:
             queue.waiters.clear()
             queue.state.leave_token_if_any()  # one may have been taken for a waiter that had no turn yet
 
+    def read_key(self, key: bytes) -> Any:
+        """Copy what a key of the user holds; None: nothing."""
+        with self._lock:
+            value = self._user_keys.find(key, self.clock.now_us() // 1000)
+            return None if value is None else copy(value.content)
+
+    def change_key(self, effect: Effect) -> str | None:
+        """Carry a command on a key of the user out, or say why it cannot be."""
+        with self._lock:
+            now_ms = self.clock.now_us() // 1000
+            problem = Trial(self._user_keys, now_ms).problem(effect)
+            if problem is None:
+                self._user_keys.run(effect, now_ms)
+            return problem
+
+    def _call_reaching(self, call: Call[Any], stream: bytes, sequence: int) -> Any:
+        """Carry out a call that touches several queues, and keys of the user."""
+        args = wire.arguments(call.args)
+        prefixes, user_keys = committing.split_keys(args, call.extra_keys)
+        with self._lock:
+            queue = self._queue(call.keys)
+            targets = [self._queues.setdefault(prefix, _Queue(QueueState())) for prefix in prefixes]
+            for target in targets:
+                self._tell_time(target.state)
+            reach = committing.Reach([target.state for target in targets], user_keys, self._user_keys)
+            commit = committing.TRANSITIONS[call.script.name]
+            reply = self._carried_out(queue, lambda state, args: commit(state, args, reach), args, (stream, sequence))
+            waiters = [self._next_waiter(each) for each in dict.fromkeys((queue, *targets))]
+        for waiter in waiters:
+            if waiter:
+                waiter()
+        return reply
+
+    def _tell_time(self, state: QueueState) -> int:
+        """Let a queue know the server's time, in microseconds, and give it in milliseconds."""
+        state.server_us = self.clock.now_us()
+        server_ms = state.server_us // 1000
+        state.dedup.lapse(server_ms)
+        return server_ms
+
     def _call_registry(self, call: Call[Any]) -> Any:
         transition = registry.TRANSITIONS[call.script.name]
         with self._lock:
@@ -157,16 +226,14 @@ class Engine:
     def _queue(self, keys: QueueKeys) -> _Queue:
         queue = self._queues.get(keys.prefix)
         if queue is None:
-            queue = self._queues[keys.prefix] = _Queue()
+            queue = self._queues[keys.prefix] = _Queue(_new_state(keys))
         return queue
 
     def _carried_out(
         self, queue: _Queue, transition: Transition, args: list[bytes], numbered: tuple[bytes, int] | None
     ) -> Any:
         state = queue.state
-        state.server_us = self.clock.now_us()
-        server_ms = state.server_us // 1000
-        state.dedup.lapse(server_ms)
+        server_ms = self._tell_time(state)
         renews = transition is sending.send
         if numbered is not None and queue.calls.is_answered(*numbered, server_ms, renews=renews):
             return queue.calls.answer_again(numbered[0], state, server_ms)
@@ -183,3 +250,9 @@ class Engine:
             return None
         queue.state.has_token = False
         return queue.waiters.popleft()
+
+
+def _new_state(keys: QueueKeys) -> QueueState:
+    if isinstance(keys, LockKeys):
+        return locks.Lock()
+    return once.Once() if isinstance(keys, OnceKeys) else QueueState()

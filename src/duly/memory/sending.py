@@ -9,7 +9,7 @@ from duly._core.codec import FLAG_OWN_ID, FLAG_REPLACE, stamped
 from duly._core.replies import DUPLICATE, FULL, REPLACED
 from duly.memory.calls import Kept
 from duly.memory.message import Options, StoredMessage, flags_of, options_of, priority_of
-from duly.memory.state import QueueState
+from duly.memory.state import EXPIRED_A_CALL, QueueState
 
 _DROPPED_BESIDE: Final = 100
 _FIRST_CHECKED: Final = 4
@@ -21,6 +21,19 @@ def due_at(now: int, ahead: int, when: bytes) -> int:
         return now
     us = int(when[1:])
     return now + us if when[:1] == b"+" else max(now, us + ahead)
+
+
+class Bounds(NamedTuple):
+    """How much a queue may hold, -1: any number, and what happens to what does not fit."""
+
+    length: int
+    size: int
+    on_full: bytes
+
+    @classmethod
+    def read(cls, args: Sequence[bytes]) -> "Bounds":
+        """Read the arguments of a call."""
+        return cls(int(args[0]), int(args[1]), args[2])
 
 
 class _Incoming(NamedTuple):
@@ -83,24 +96,38 @@ def _candidate(incoming: _Incoming) -> _Candidate:
 class _Admission:
     """Decides what becomes of each message of a call. Writes nothing; later messages see the earlier ones."""
 
-    def __init__(self, queue: QueueState, now: int, max_length: int, max_bytes: int) -> None:
+    def __init__(self, queue: QueueState, now: int, bounds: Bounds, leaving: StoredMessage | None) -> None:
         self._queue = queue
         self._now = now
-        self._max_length = max_length
-        self._max_bytes = max_bytes
+        self._bounds = bounds
+        self._leaving = leaving
         self.length_left: float = inf
         self.bytes_left: float = inf
-        if max_length >= 0:
-            self.length_left = max_length - queue.count_live()
-        if max_bytes >= 0:
-            self.bytes_left = max_bytes - queue.stats.get("bytes", 0)
         self.accepted: list[_Candidate] = []
         self.replaced: list[StoredMessage] = []
         self.expired: dict[bytes, StoredMessage] = {}
-        """Past their ttl, not swept yet, and in the way of an id of the caller's own or of a dedup value."""
+        """Past their ttl and not swept yet: they hold no room, no id and no dedup value."""
+        self.unwatched: list[bytes] = []
+        """Past their ttl, but flawed: left to the claim that meets them."""
         self.outcomes: list[tuple[int, int, bytes]] = []
         self.index_of: dict[bytes, int] = {}
         self._dedup_here: dict[bytes, bytes] = {}
+
+    def measure_room(self, incoming: int) -> None:
+        """Tell how much fits. What is past its ttl holds no room, nor does what the same call finishes."""
+        if self._bounds.length >= 0:
+            self.length_left = self._bounds.length - self._queue.count_live()
+        if self._bounds.size >= 0:
+            self.bytes_left = self._bounds.size - self._queue.stats.get("bytes", 0)
+        for _, id_ in self._queue.expires.up_to(self._now, incoming + EXPIRED_A_CALL):
+            message = self._queue.messages[id_]
+            if message.flaw:
+                self.unwatched.append(id_)
+            else:
+                self._note_expired(message)
+        if self._leaving is not None:
+            self.length_left += 1
+            self.bytes_left += self._leaving.held_size
 
     def decide(self, position: int, candidate: _Candidate, *, refuses: bool) -> None:
         """Accept a message, let it take the place of another, or refuse it."""
@@ -121,12 +148,12 @@ class _Admission:
         return self.length_left < 1 or self.bytes_left < candidate.size
 
     def _can_ever_fit(self, candidate: _Candidate) -> bool:
-        return self._max_length != 0 and (self._max_bytes < 0 or candidate.size <= self._max_bytes)
+        return self._bounds.length != 0 and (self._bounds.size < 0 or candidate.size <= self._bounds.size)
 
     def oldest_to_drop(self, at_most: int) -> list[StoredMessage] | None:
         """Choose waiting messages that must go so that all fits, oldest due first; None: that is not enough."""
         dropped: list[StoredMessage] = []
-        looked_at = at_most + len(self.index_of)
+        looked_at = at_most + len(self.index_of) + len(self.expired)
         rows = [self._queue.waiting[priority].first(looked_at) for priority in self._queue.priorities_in_use]
         kept = (*self.index_of, *self.expired)  # they take a new body, or go anyway
         free = [[row for row in each if row[1] not in kept] for each in rows]
@@ -167,20 +194,25 @@ class _Admission:
         return options_of(message.record).dedup == dedup
 
     def _is_kept(self, id_: bytes) -> bool:
-        """Tell whether an id is in the queue. Finished ones are not, nor is one past its ttl."""
+        """Tell whether an id is in the queue. Finished ones are not, nor one past its ttl or finished by this call."""
         message = self._queue.messages.get(id_)
-        return message is not None and message.place != "done" and not self._is_over(message)
+        if message is None or message is self._leaving:
+            return False
+        return message.place != "done" and not self._is_over(message)
 
     def _is_over(self, message: StoredMessage) -> bool:
         """Tell whether a message waits past its ttl, unswept: then it is gone for whoever asks."""
         expiry = message.expiry if message.place == "waiting" and not message.flaw else None
         if expiry is None or expiry > self._now:
             return False
+        self._note_expired(message)
+        return True
+
+    def _note_expired(self, message: StoredMessage) -> None:
         if message.id not in self.expired:
             self.expired[message.id] = message
             self.length_left += 1
             self.bytes_left += message.size
-        return True
 
     def _accept(self, candidate: _Candidate) -> None:
         self.index_of[candidate.incoming.id] = len(self.accepted)
@@ -201,54 +233,85 @@ class _Admission:
         self._accept(candidate)
 
 
+class Plan(NamedTuple):
+    """What becomes of the messages of a call in one queue. Making it wrote nothing."""
+
+    queue: QueueState
+    now: int
+    ahead: int
+    messages: list[_Incoming]
+    admission: _Admission
+    dropped: list[StoredMessage]
+    is_refused: bool
+    """It must not be carried out: some found no room."""
+
+
+def plan_sends(queue: QueueState, args: list[bytes], bounds: Bounds, leaving: StoredMessage | None = None) -> Plan:
+    """Decide what becomes of messages. `leaving` is a held one that the same call finishes."""
+    messages = _incoming(args)
+    now, ahead = queue.tick(), queue.ahead()
+    admission = _Admission(queue, now, bounds, leaving)
+    if bounds.length >= 0 or bounds.size >= 0:
+        admission.measure_room(len(messages))
+    for position, message in enumerate(messages, 1):
+        admission.decide(position, _candidate(message), refuses=bounds.on_full != b"drop")
+    is_refused = bounds.on_full == b"all" and any(outcome == FULL for _, outcome, _ in admission.outcomes)
+    dropped = admission.oldest_to_drop(len(messages) + _DROPPED_BESIDE) if bounds.on_full == b"drop" else []
+    return Plan(queue, now, ahead, messages, admission, dropped or [], is_refused or dropped is None)
+
+
 def send_checked(queue: QueueState, args: list[bytes]) -> Kept:
     """Store messages within bounds, once per dedup value and id of the caller's own."""
-    max_length, max_bytes, on_full = int(args[1]), int(args[2]), args[3]
-    messages = _incoming(args[_FIRST_CHECKED:])
-    now, ahead = queue.tick(), queue.ahead()
-    if max_length >= 0 or max_bytes >= 0:
-        queue.clock = now
-        queue.expire_some(now, len(messages))
-    admission = _Admission(queue, now, max_length, max_bytes)
-    for position, message in enumerate(messages, 1):
-        admission.decide(position, _candidate(message), refuses=on_full != b"drop")
-    if on_full == b"all" and any(outcome == FULL for _, outcome, _ in admission.outcomes):
-        return _all_refused(now, messages, admission)
-    dropped = admission.oldest_to_drop(len(messages) + _DROPPED_BESIDE) if on_full == b"drop" else []
-    if dropped is None:
-        return _all_refused(now, messages, admission)
-    _write(queue, now, ahead, admission, dropped)
-    return Kept([now, *(value for row in admission.outcomes for value in row)])
+    plan = plan_sends(queue, args[_FIRST_CHECKED:], Bounds.read(args[1:4]))
+    if plan.is_refused:
+        _sweep(plan)
+        return Kept(_refusals(plan))
+    carry_out(plan)
+    return Kept([plan.now, *outcomes(plan)])
 
 
-def _all_refused(now: int, messages: Sequence[_Incoming], admission: _Admission) -> Kept:
+def outcomes(plan: Plan, before: int = 0) -> list[Any]:
+    """Tell of each message that was not simply stored; `before` messages of the call belong to other plans."""
+    return [value for position, *rest in plan.admission.outcomes for value in (before + position, *rest)]
+
+
+def _refusals(plan: Plan) -> list[Any]:
     """Answer that nothing is stored: what is known keeps its answer, everything else found no room."""
     known = {
         position: id_
-        for position, outcome, id_ in admission.outcomes
-        if outcome == DUPLICATE and id_ not in admission.index_of
+        for position, outcome, id_ in plan.admission.outcomes
+        if outcome == DUPLICATE and id_ not in plan.admission.index_of
     }
-    reply: list[Any] = [now]
-    for position, message in enumerate(messages, 1):
+    reply: list[Any] = [plan.now]
+    for position, message in enumerate(plan.messages, 1):
         reply += (position, DUPLICATE, known[position]) if position in known else (position, FULL, message.id)
-    return Kept(reply)
+    return reply
 
 
-def _write(queue: QueueState, now: int, ahead: int, admission: _Admission, dropped: Sequence[StoredMessage]) -> None:
-    queue.clock = now
-    for message in dropped:
+def _sweep(plan: Plan) -> None:
+    """Drop what was found to be past its ttl."""
+    plan.queue.clock = plan.now
+    for id_ in plan.admission.unwatched:
+        plan.queue.expires.remove(id_)
+    for message in plan.admission.expired.values():
+        plan.queue.drop_expired(message)
+
+
+def carry_out(plan: Plan) -> None:
+    """Write what a plan says."""
+    queue, now, admission = plan.queue, plan.now, plan.admission
+    _sweep(plan)
+    for message in plan.dropped:
         queue.free_dedup(message)
         queue.forget(message)
         queue.count("bytes", -message.size)
         queue.count("dropped", 1)
-    for message in admission.expired.values():
-        queue.drop_expired(message)
     for message in admission.replaced:
         queue.forget(message)
         queue.count("bytes", -message.size)
     _make_room_in_done(queue, admission.accepted)
     if admission.accepted:
-        _store(queue, now, ahead, [candidate.incoming for candidate in admission.accepted])
+        _store(queue, now, plan.ahead, [candidate.incoming for candidate in admission.accepted])
         if len(admission.accepted) > len(admission.replaced):
             queue.count("sent", len(admission.accepted) - len(admission.replaced))
         _open_windows(queue, now, admission.accepted)

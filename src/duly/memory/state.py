@@ -49,6 +49,9 @@ class QueueState:
         self.has_large = False
         self.lateness = 0
         self.has_token = False
+        self.schedules: dict[bytes, bytes] = {}
+        self.slots = ScoredIds()
+        """When to look at each schedule next, but for paused ones."""
 
     @property
     def is_known(self) -> bool:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from duly._async.schedules import fire_due
 from duly._core import ops, patience
 from duly._core.ops import Suspects
 from duly._core.reclaims import log_reclaimed
@@ -154,6 +155,13 @@ class Fetcher:
         station.pace.learn(station.handled, asked_at, now)
         self._plan(station, claimed, limit, now)
         await self._take(station, claimed, suspects, asked_at)
+        if due := getattr(claimed, "schedules", []):
+            await self._fire(station, claimed.now, due)
+
+    async def _fire(self, station: Station, now: int, due: Sequence[tuple[str, bytes]]) -> None:
+        """Send what schedules have to send by now, and look at once at what they sent."""
+        if not self._is_stopping and await fire_due(station.link, station.keys, now, due, station.queue._app._new_id):
+            station.ask_at = 0.0
 
     def _note_unavailable(self, station: Station, error: Unavailable) -> None:
         """Ask again soon. The link has said that the server is away, unless it could not even be started."""

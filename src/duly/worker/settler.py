@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from duly._core import ops, patience
 from duly._core.call import Call
-from duly._core.outcome_rules import ACK, Verdict, after_failure_at_any_rate, described, storable
+from duly._core.outcome_rules import ACK, Verdict, after_defer, after_failure_at_any_rate, described, storable
 from duly.errors import DulyError, Unavailable
 from duly.options import MAX_BATCH, Retry
 from duly.worker.logs import event
@@ -164,7 +164,9 @@ def _row_of(station: Station, delivery: AnyDelivery, verdict: Verdict) -> tuple[
     if verdict.verb == "recycle":
         return "recycle", (delivery, verdict.delay, b"")
     if verdict.verb == "defer":
-        return "defer", (delivery, verdict.delay)
+        assert verdict.delay is not None
+        end, delay_or_reason = after_defer(verdict.delay, verdict.policy, delivery.defers)
+        return end, (delivery, delay_or_reason, "", "") if end == "reject" else (delivery, delay_or_reason)
     return "release", (delivery,)
 
 

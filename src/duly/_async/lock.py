@@ -1,0 +1,112 @@
+"""A lock: for a while one holder at a time, on whatever machine."""
+
+import logging
+import secrets
+import time
+from types import TracebackType
+from typing import Any, Final, Self
+
+from duly._async.wire import uninterrupted
+from duly._core import ops, outgoing, patience, replies
+from duly._core.keys import LockKeys
+from duly.errors import DulyError, UsageError
+from duly.options import Seconds, Wait, checked_positive_seconds, checked_seconds
+from duly.outcomes import Defer, OnBusy
+
+_LOG: Final = logging.getLogger("duly")
+
+
+class AsyncLock:
+    """A lock, for one `with` block at a time; made by `d.lock(...)` and `app.lock(...)`.
+
+    It ends by itself `ttl` seconds after it was taken, so that a holder that died holds nothing up. It is not
+    re-entrant: whoever takes it twice finds it busy.
+    """
+
+    def __init__(
+        self, link: Any, namespace: str, name: str, *, ttl: Seconds, on_busy: OnBusy, holder: str = ""
+    ) -> None:
+        outgoing.checked_text(name, "the name of a lock")
+        if on_busy != "raise" and not isinstance(on_busy, Wait | Defer):
+            raise UsageError(f'on_busy must be "raise", a duly.Wait or a duly.Defer, not {on_busy!r}')
+        self.name = name
+        self.fence = 0
+        """Grows with every holding of this lock: give it to what you write to, and refuse smaller ones there."""
+        self._link = link
+        self._keys = LockKeys(namespace, name)
+        self._ttl = checked_positive_seconds(ttl, "ttl")
+        self._on_busy = on_busy
+        self._holder = holder
+        self._token: str | None = None
+        self._ends_at = 0.0
+        self._is_lost = False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}, {'not held' if self._token is None else f'fence {self.fence}'}>"
+
+    @property
+    def lost(self) -> bool:
+        """Whether the lock ended before its block did: known inside by the ttl, after the block for certain."""
+        return self._is_lost or (self._token is not None and time.monotonic() >= self._ends_at)
+
+    async def extend(self, seconds: Seconds) -> None:
+        """Let the lock end `seconds` from now. Raises LockLost when it has ended before."""
+        ttl = checked_positive_seconds(seconds, "seconds")
+        if self._token is None:
+            raise UsageError(f"lock {self.name!r} is not held: extend it inside its block")
+        ends_at = time.monotonic() + ttl
+        if self._is_lost or not await self._link.run(ops.prolong(self._keys, self._token, ttl)):
+            self._is_lost = True
+            raise replies.lock_lost(self.name)
+        self._ends_at = ends_at
+
+    async def __aenter__(self) -> Self:
+        seconds = checked_seconds(self._on_busy.seconds, "Wait.seconds") if isinstance(self._on_busy, Wait) else 0.0
+        give_up_at, fruitless = time.monotonic() + seconds, 0
+        while True:
+            state = await self._try_to_take()
+            if state.fence:
+                return self
+            left = give_up_at - time.monotonic()
+            if left <= 0:  # after a look: a token that was taken for this one has been used, or somebody has the lock
+                raise self._refusal(state)
+            period = patience.looking_period(self._ttl)
+            pause, exact = patience.pause_before(state.left, left, period, fruitless)
+            fruitless = fruitless + 1 if exact else 0
+            await self._link.wait_for_token(self._keys, pause, exact=True)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        token, self._token = self._token, None
+        if token is None:
+            return
+        try:
+            is_freed = await self._link.run(ops.unlock(self._keys, token))
+        except DulyError as trouble:  # what the block did is done: the lock ends by itself
+            self._is_lost = self._is_lost or time.monotonic() >= self._ends_at
+            _LOG.warning("lock %r could not be freed, it ends by itself: %s", self.name, trouble)
+            return
+        self._is_lost = not is_freed
+        if self._is_lost:
+            _LOG.warning("%s", replies.lock_lost(self.name))
+
+    async def _try_to_take(self) -> replies.LockState:
+        token, began_at = secrets.token_hex(8), time.monotonic()
+        by = f"{self._link.consumer}{self._holder}"
+
+        async def give_back(state: replies.LockState) -> None:
+            if state.fence:
+                await self._link.run_now(ops.unlock(self._keys, token))
+
+        call = ops.lock(self._keys, token, self._ttl, by)
+        state: replies.LockState = await uninterrupted(self._link.run_now(call), give_back)
+        if state.fence:
+            # Reckoned from before the call: rather too early than too late.
+            self._token, self.fence, self._ends_at, self._is_lost = token, state.fence, began_at + self._ttl, False
+        return state
+
+    def _refusal(self, state: replies.LockState) -> Exception:
+        if isinstance(self._on_busy, Defer):
+            return self._on_busy.because(f"lock {self.name!r} was busy")
+        return replies.lock_busy(self.name, state)

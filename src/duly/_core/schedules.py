@@ -1,0 +1,381 @@
+"""Schedules: which slots they have, which of those are sent for, and how it is stored. The caller brings the time.
+
+Law: the slots of a schedule are points in time that follow from its plan alone, so every process that asks
+gets the same ones. Times are microseconds since the epoch.
+"""
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import islice, takewhile
+from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
+from cronsim import CronSim, CronSimError
+
+from duly._core import codec
+from duly._core.outgoing import Outgoing
+from duly.errors import CodecError, UsageError
+from duly.message import Schedule
+from duly.options import Send, checked_seconds
+
+CatchUp = Literal["one", "skip", "all"]
+
+VERSION: Final = 1
+SENT_AT_ONCE: Final = 100
+"""Slots that one call sends for."""
+
+STALE: Final = 60_000_000
+"""A slot that is older is left out by catch_up="skip"."""
+
+NEVER: Final = -1
+SHORTEST: Final = 0.001
+LONGEST_CRON: Final = 256
+SCHEDULE_HEADER: Final = "duly-schedule"
+SLOT_HEADER: Final = "duly-slot"
+ABANDONED: Final = 60_000_000
+"""An entry of the registry that is so old was not written just now, before the schedule itself."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_MINUTE: Final = 60_000_000
+_HEAD: Final = struct.Struct("<dddB")
+_ENTRY: Final = struct.Struct("<d")
+_KEPT_OPTIONS: Final = frozenset({"body", "key", "priority", "ttl", "headers", "retry"})
+_NO_OPTIONS: Final = Send(None)
+
+
+# Slots
+
+
+class Slots(Protocol):
+    """The points in time that a plan names."""
+
+    def after(self, us: int) -> Iterator[int]:
+        """Go through the slots after a point in time, without end as a rule."""
+
+    def newest(self, after: int, until: int) -> int | None:
+        """Find the last slot in (after, until]."""
+
+
+class Interval:
+    """The multiples of a length of time since the epoch: the same for every process, whenever it was started."""
+
+    def __init__(self, every: int) -> None:
+        self._every = every
+
+    def after(self, us: int) -> Iterator[int]:
+        """Go through the slots after a point in time."""
+        slot = us // self._every * self._every
+        while True:
+            slot += self._every
+            yield slot
+
+    def newest(self, after: int, until: int) -> int | None:
+        """Find the last slot in (after, until]."""
+        slot = until // self._every * self._every
+        return slot if slot > after else None
+
+
+class Calendar:
+    """The minutes that a cron expression names, on the clocks of a time zone.
+
+    cronsim does as Debian's cron does. An expression whose minute and hour do not begin with `*` names times of
+    day: one that the clocks skip comes when they go on, one that they show twice comes the first time. Any other
+    follows the time that passes: what is skipped is left out, what is shown twice comes twice.
+    """
+
+    def __init__(self, cron: str, zone: tzinfo) -> None:
+        self._cron = cron
+        self._zone = zone
+
+    def after(self, us: int) -> Iterator[int]:
+        """Go through the slots after a point in time."""
+        last = us
+        for moment in CronSim(self._cron, moment_of(us).astimezone(self._zone)):
+            slot = us_of(moment)
+            if slot > last:  # in an hour that the clocks show twice, cronsim begins with times that are over
+                last = slot
+                yield slot
+
+    def newest(self, after: int, until: int) -> int | None:
+        """Find the last slot in (after, until], by halving: there may be millions of them."""
+        low, high = after, until
+        if (found := self._next_until(low, until)) is None:
+            return None
+        while high - low > _MINUTE:
+            middle = (low + high) // 2
+            later = self._next_until(middle, until)
+            if later is None:
+                high = middle
+            else:
+                low, found = later, later
+        later = self._next_until(low, until)
+        return found if later is None else later
+
+    def _next_until(self, after: int, until: int) -> int | None:
+        slot = next(self.after(after), None)
+        return slot if slot is not None and slot <= until else None
+
+
+def moment_of(us: int) -> datetime:
+    """Convert microseconds, exactly."""
+    return _EPOCH + timedelta(microseconds=us)
+
+
+def us_of(moment: datetime) -> int:
+    """Convert a point in time, exactly."""
+    return (moment.astimezone(UTC) - _EPOCH) // _MICROSECOND
+
+
+class Choice(NamedTuple):
+    """What is to be done about a schedule now."""
+
+    slots: list[int]
+    """Those that a message is sent for."""
+    after: int
+    """The slots up to here are dealt with then."""
+    next_at: int
+    """When to look again; NEVER: there is no slot any more."""
+
+
+def choose(slots: Slots, catch_up: str, after: int, now: int) -> Choice:
+    """Decide which of the slots in (after, now] are sent for, and when to look again."""
+    if catch_up == "all":
+        due = list(islice(takewhile(lambda slot: slot <= now, slots.after(after)), SENT_AT_ONCE))
+        if len(due) == SENT_AT_ONCE:
+            return Choice(due, due[-1], now)
+    else:
+        newest = slots.newest(after, now)
+        due = [] if newest is None else [newest]
+    next_at = next(slots.after(max(after, now)), NEVER)
+    new_after = due[-1] if due else after
+    if catch_up == "skip" and due and now - due[-1] > STALE:
+        due = []
+    return Choice(due, new_after, next_at)
+
+
+# Plans
+
+
+class Plan(msgspec.Struct, array_like=True, frozen=True):
+    """What a user said about a schedule, and the message, as a send would store it."""
+
+    cron: str | None
+    every: int
+    """Microseconds; 0: by `cron`."""
+    tz: str
+    catch_up: str
+    part: bytes
+
+    def with_part(self, part: bytes) -> "Plan":
+        """Add the message."""
+        return msgspec.structs.replace(self, part=part)
+
+    @property
+    def slots(self) -> Slots:
+        """The slots. CodecError: this process does not know the time zone, or cannot read the expression."""
+        if self.cron is None:
+            if self.every <= 0:
+                raise CodecError(f"every={self.every} µs is no interval")
+            return Interval(self.every)
+        try:
+            return _calendar(self.cron, _zone(self.tz))
+        except UsageError as error:
+            raise CodecError(str(error)) from error
+
+
+def checked_plan(cron: object, every: object, tz: object, catch_up: object, now: float) -> Plan:
+    """Check everything that a user said about when; the message comes later."""
+    if (cron is None) == (every is None):
+        raise UsageError('a schedule needs cron="0 3 * * *" or every=30, and not both')
+    if catch_up not in get_args(CatchUp):
+        raise UsageError(f'catch_up must be "one", "skip" or "all", not {catch_up!r}')
+    zone = _name_of_zone(tz)
+    if cron is None:
+        if zone != "UTC":
+            raise UsageError(f"tz={tz!r} is for cron=: the slots of every= are the same everywhere")
+        return Plan(None, _checked_interval(every), zone, str(catch_up), b"")
+    if not isinstance(cron, str):
+        raise UsageError(f"cron must be a text of five fields, not {cron!r}")
+    text = " ".join(cron.split())
+    if next(_calendar(text, _zone(zone)).after(round(now * 1_000_000)), None) is None:
+        raise UsageError(f"cron={cron!r} names no day that ever comes")
+    return Plan(text, 0, zone, str(catch_up), b"")
+
+
+def _checked_interval(every: Any) -> int:
+    return round(checked_seconds(every, "every", least=SHORTEST) * 1_000_000)
+
+
+def _calendar(cron: str, zone: tzinfo) -> Calendar:
+    advice = "give minute, hour, day of month, month and day of week, like '0 3 * * *'"
+    if len(cron) > LONGEST_CRON:
+        raise UsageError(f"a cron expression of {len(cron)} characters is too long: {advice}")
+    if len(cron.split()) != 5:  # older cronsims know no seconds, so nobody may use them
+        raise UsageError(f"cron={cron!r} has not five fields: {advice}")
+    try:
+        CronSim(cron, _EPOCH)
+    except (CronSimError, AssertionError) as error:
+        raise UsageError(f"cron={cron!r} cannot be read ({error}): {advice}") from error
+    return Calendar(cron, zone)
+
+
+def _name_of_zone(tz: object) -> str:
+    name = tz.key if isinstance(tz, ZoneInfo) else tz
+    if not isinstance(name, str) or not name:
+        raise UsageError(f'tz must be the name of a time zone, like "Europe/Berlin", or a ZoneInfo, not {tz!r}')
+    return name
+
+
+def _zone(name: str) -> tzinfo:
+    if name == "UTC":
+        return UTC  # which needs no data, and is faster
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise UsageError(
+            f"tz={name!r} is no time zone that this machine knows: use a name like 'Europe/Berlin', or install tzdata"
+        ) from error
+
+
+def as_send(body: Any) -> Send:
+    """Give the body with those options that a schedule may keep."""
+    if not isinstance(body, Send):
+        return Send(body)
+    for option in Send.__dataclass_fields__:
+        if option not in _KEPT_OPTIONS and getattr(body, option) != getattr(_NO_OPTIONS, option):
+            raise UsageError(f"a schedule cannot keep {option}={getattr(body, option)!r}: each slot is a new message")
+    return body
+
+
+# Rows
+
+
+class Row(NamedTuple):
+    """A stored schedule, taken apart."""
+
+    created: int
+    after: int
+    last: int
+    is_paused: bool
+    plan: Plan
+
+
+_encode_plan = msgspec.msgpack.Encoder().encode
+_decode_plan = msgspec.msgpack.Decoder(Plan).decode
+
+
+def written_plan(plan: Plan) -> bytes:
+    """Write what the client stores of a schedule."""
+    return bytes((VERSION,)) + _encode_plan(plan)
+
+
+def head_of(row: bytes) -> bytes:
+    """Cut off what scripts write: it is different after every change."""
+    return row[: _HEAD.size]
+
+
+def read_row(row: bytes) -> Row:
+    """Take a stored schedule apart."""
+    try:
+        created, after, last, paused = _HEAD.unpack_from(row)
+        version = row[_HEAD.size]
+        if version != VERSION:
+            raise CodecError(f"version {version} is unknown: it was stored by another version of Duly")
+        plan = _decode_plan(memoryview(row)[_HEAD.size + 1 :])
+        if plan.catch_up not in get_args(CatchUp):
+            raise CodecError(f"catch_up={plan.catch_up!r} is unknown: it was stored by another version of Duly")
+        return Row(int(created), int(after), int(last), bool(paused), plan)
+    except (struct.error, ValueError, OverflowError, IndexError) as error:
+        raise CodecError(f"the stored row is damaged: {error}") from error
+
+
+def messages(name: str, plan: Plan, slots: Sequence[int], new_id: Callable[[], str]) -> list[Outgoing]:
+    """Make the messages of some slots, each with a header that says which."""
+    stored = codec.read_record(codec.stamped(0, 0, plan.part))
+    found = []
+    for slot in slots:
+        given = stored.envelope.headers or {}
+        headers = {**given, SCHEDULE_HEADER: name, SLOT_HEADER: moment_of(slot).isoformat()}
+        part = codec.written_part(
+            msgspec.structs.replace(stored.envelope, headers=headers),
+            flags=stored.flags,
+            priority=stored.priority,
+            ttl=stored.ttl,
+            key=(stored.key or "").encode(),
+        )
+        found.append(Outgoing(new_id(), part, f"={slot}", stored.flags, stored.priority))
+    return found
+
+
+class Page(NamedTuple):
+    """A part of what is stored: the server's time, where to go on (0: at the end), and rows by name."""
+
+    now: int
+    cursor: str
+    rows: dict[str, bytes]
+
+
+def page(reply: list[Any]) -> Page:
+    """Read the answer to schedules."""
+    now, cursor, *rest = reply
+    names = [name.decode(errors="backslashreplace") for name in rest[0::2]]
+    return Page(now, cursor.decode(), dict(zip(names, rest[1::2], strict=True)))
+
+
+class Entry(NamedTuple):
+    """What the registry knows of a schedule."""
+
+    noted_at: int
+    queue: str
+
+
+def read_entry(entry: bytes) -> Entry | None:
+    """Read an entry of the registry; None: it is not ours."""
+    try:
+        (noted_at,) = _ENTRY.unpack_from(entry)
+        return Entry(int(noted_at), entry[_ENTRY.size :].decode())
+    except (struct.error, ValueError, OverflowError):
+        return None
+
+
+def view(queue: str, name: str, row: bytes, now: int) -> Schedule | None:
+    """Show a stored schedule; None: it cannot be read, it may be another version's."""
+    try:
+        stored = read_row(row)
+        envelope = codec.read_record(codec.stamped(0, 0, stored.plan.part)).envelope
+    except CodecError:
+        return None
+    plan = stored.plan
+    return Schedule(
+        name=name,
+        queue=queue,
+        cron=plan.cron,
+        every=plan.every / 1_000_000 if plan.cron is None else None,
+        tz=plan.tz,
+        catch_up=plan.catch_up,  # type: ignore[arg-type]
+        paused=stored.is_paused,
+        next_at=None if stored.is_paused else _next_moment(plan, max(now, stored.after)),
+        last_slot=moment_of(stored.last) if stored.last else None,
+        body=_shown(envelope),
+    )
+
+
+def _next_moment(plan: Plan, after: int) -> datetime | None:
+    try:
+        slot = next(plan.slots.after(after), None)
+        return None if slot is None else moment_of(slot)
+    except (CodecError, OverflowError):  # a time zone that this process does not know, times that nobody stores
+        return None
+
+
+_decode_body = codec.decoder_of(None)
+
+
+def _shown(envelope: codec.Envelope) -> Any:
+    try:
+        return _decode_body(envelope.content, envelope.body)
+    except CodecError:
+        return envelope.body

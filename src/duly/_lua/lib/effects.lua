@@ -1,0 +1,328 @@
+-- Effects of a commit on keys of the user. Lua does not roll back, so every effect is tried on a view of its
+-- key before the first write: which kind of value it has by then, and which number. Where the outcome cannot be
+-- told for sure, the effect is refused. Names, arity and the syntax of arguments are the client's to check.
+
+local SAFE_INTEGER = 9223372032559808512 -- 2^63 - 2^32: what doubles add wrong up to there stays within 64 bits
+local SAFE_FLOAT = 1e300
+local LONGEST_NUMBER = 400
+local LONGEST_STRING = 512 * 1024 * 1024
+local LOG_HEAD, LOG_DENSE, LOG_REGISTERS, LOG_LONGEST = 16, 12304, 16384, 20000
+
+local ANY = 'any'
+local KIND_OF = {
+  SET = ANY,
+  SETEX = ANY,
+  PSETEX = ANY,
+  DEL = ANY,
+  UNLINK = ANY,
+  EXPIRE = ANY,
+  PEXPIRE = ANY,
+  PERSIST = ANY,
+  INCR = 'string',
+  DECR = 'string',
+  INCRBY = 'string',
+  DECRBY = 'string',
+  INCRBYFLOAT = 'string',
+  APPEND = 'string',
+  PFADD = 'string',
+  HSET = 'hash',
+  HDEL = 'hash',
+  HINCRBY = 'hash',
+  HINCRBYFLOAT = 'hash',
+  SADD = 'set',
+  SREM = 'set',
+  ZADD = 'zset',
+  ZREM = 'zset',
+  ZINCRBY = 'zset',
+  LPUSH = 'list',
+  RPUSH = 'list',
+  LREM = 'list',
+  LTRIM = 'list',
+  XADD = 'stream',
+}
+-- They bring nothing in: a server that is full takes them.
+local REMOVES = {
+  DEL = true,
+  UNLINK = true,
+  HDEL = true,
+  SREM = true,
+  ZREM = true,
+  LREM = true,
+  LTRIM = true,
+  EXPIRE = true,
+  PEXPIRE = true,
+  PERSIST = true,
+}
+-- They may remove the last element, and the key with it.
+local MAY_EMPTY = { HDEL = true, SREM = true, ZREM = true, LREM = true, LTRIM = true }
+
+-- What a key will be when it is an effect's turn. `stored`: what is not known otherwise is as on the server. A
+-- cell is a value that may be a number: { text } or { number }, or with `made_by` one that only the server knows.
+local function view_of(views, key)
+  local view = views[key]
+  if not view then
+    local kind = redis.call('TYPE', key).ok
+    view = { key = key, was = kind, kind = kind, stored = true, cells = {}, length = 0 }
+    if kind == 'string' then
+      view.length = redis.call('STRLEN', key)
+    end
+    views[key] = view
+  end
+  return view
+end
+
+local function renew(view, kind)
+  view.kind, view.stored, view.cells, view.cell, view.may_be_gone = kind, false, {}, nil, false
+end
+
+local function stored_cell(view, field)
+  if not view.stored or view.kind == 'none' then
+    return { text = '0' }
+  end
+  local length = field and redis.call('HSTRLEN', view.key, field) or view.length
+  if length > LONGEST_NUMBER then
+    return { text = '' }
+  end
+  if field then
+    return { text = redis.call('HGET', view.key, field) or '0' }
+  end
+  return { text = redis.call('GET', view.key) or '0' }
+end
+
+local function cell_of(view, field)
+  if field then
+    view.cells[field] = view.cells[field] or stored_cell(view, field)
+    return view.cells[field]
+  end
+  view.cell = view.cell or stored_cell(view)
+  return view.cell
+end
+
+-- As the server reads them, and no more generous: nil for anything else.
+local function integer_of(text)
+  local number = (text == '0' or string.match(text, '^-?[1-9]%d*$')) and tonumber(text)
+  return number and math.abs(number) <= SAFE_INTEGER and number or nil
+end
+
+local function float_of(text)
+  local digits = string.match(text, '^-?(%d+)$')
+    or string.match(text, '^-?(%d+)%.%d+$')
+    or string.match(text, '^-?(%d+)[eE][+-]?%d+$')
+    or string.match(text, '^-?(%d+)%.%d+[eE][+-]?%d+$')
+  local number = digits and tonumber(text)
+  return number and math.abs(number) <= SAFE_FLOAT and number or nil
+end
+
+local function add_integer(cell, added)
+  if cell.made_by then
+    return 'what it holds after ' .. cell.made_by .. ' is not known beforehand'
+  end
+  local number = cell.number or integer_of(cell.text)
+  if not number then
+    return 'it does not hold an integer that surely stays within 64 bits'
+  end
+  if math.abs(number + added) > SAFE_INTEGER then
+    return 'the sum might leave 64 bits'
+  end
+  cell.number = number + added
+  return nil
+end
+
+local function add_float(cell, added, name)
+  if cell.made_by and not cell.number then
+    return 'what it holds after ' .. cell.made_by .. ' is not known beforehand'
+  end
+  local number = cell.number or float_of(cell.text)
+  if not number then
+    return 'it does not hold a number'
+  end
+  if math.abs(number + added) > SAFE_FLOAT then
+    return 'the sum might be too large for a number'
+  end
+  cell.number, cell.made_by = number + added, name
+  return nil
+end
+
+-- Whether a string is a HyperLogLog that PFADD takes: its head, and each of its registers accounted for.
+local function is_log(key, length)
+  if length < LOG_HEAD or length > LOG_LONGEST then
+    return false
+  end
+  local text = redis.call('GET', key)
+  local encoding = string.byte(text, 5)
+  if string.sub(text, 1, 4) ~= 'HYLL' or encoding > 1 then
+    return false
+  end
+  if encoding == 0 then
+    return length == LOG_DENSE
+  end
+  local registers, at = 0, LOG_HEAD + 1
+  while at <= length do
+    local code = string.byte(text, at)
+    if code < 64 then
+      registers = registers + code + 1
+    elseif code < 128 then
+      at = at + 1
+      registers = registers + (code - 64) * 256 + (string.byte(text, at) or LOG_REGISTERS) + 1
+    else
+      registers = registers + code % 4 + 1
+    end
+    at = at + 1
+  end
+  return registers == LOG_REGISTERS
+end
+
+local function lengthen(view, text)
+  view.length = view.length + #text
+  return view.length > LONGEST_STRING and 'the text might become too long' or nil
+end
+
+local function set_text(view, text)
+  renew(view, 'string')
+  view.cell = { text = text }
+  return lengthen(view, text)
+end
+
+local function set_if(view, args)
+  local exists, condition = view.kind ~= 'none', nil
+  for i = 2, #args do
+    local word = string.upper(args[i])
+    condition = (word == 'NX' or word == 'XX') and word or condition
+  end
+  if condition and view.may_be_gone then
+    return 'whether the key is still there by then is not known beforehand'
+  end
+  if (condition == 'NX' and exists) or (condition == 'XX' and not exists) then
+    return nil
+  end
+  return set_text(view, args[1])
+end
+
+local function append(view, args)
+  view.cell = { made_by = 'APPEND' }
+  return lengthen(view, args[1])
+end
+
+local function add_to_log(view)
+  local is_one = view.kind == 'none' or (view.cell and view.cell.made_by == 'PFADD')
+  if not is_one and (view.cell or not view.stored or not is_log(view.key, view.length)) then
+    return 'it does not hold a HyperLogLog'
+  end
+  view.cell = { made_by = 'PFADD' }
+  return nil
+end
+
+-- A stream that somebody gave the last of all ids takes no more.
+local function add_entry(view)
+  if view.was ~= 'stream' or not view.stored then
+    return nil
+  end
+  local info = redis.call('XINFO', 'STREAM', view.key)
+  for i = 1, #info, 2 do
+    if info[i] == 'last-generated-id' and #string.match(info[i + 1], '^%d+') == 20 then
+      return 'its last id leaves no room for another'
+    end
+  end
+  return nil
+end
+
+local function try_fields(view, name, args)
+  if name == 'HINCRBY' then
+    return add_integer(cell_of(view, args[1]), tonumber(args[2]))
+  elseif name == 'HINCRBYFLOAT' then
+    return add_float(cell_of(view, args[1]), tonumber(args[2]), name)
+  elseif name == 'HSET' then
+    for i = 1, #args, 2 do
+      view.cells[args[i]] = { text = args[i + 1] }
+    end
+  else
+    for _, field in ipairs(args) do
+      view.cells[field] = { text = '0' }
+    end
+  end
+  return nil
+end
+
+local function try_text(view, name, args)
+  if name == 'INCR' or name == 'DECR' then
+    return add_integer(cell_of(view), name == 'INCR' and 1 or -1)
+  elseif name == 'INCRBY' or name == 'DECRBY' then
+    return add_integer(cell_of(view), tonumber(args[1]) * (name == 'INCRBY' and 1 or -1))
+  elseif name == 'INCRBYFLOAT' then
+    return add_float(cell_of(view), tonumber(args[1]), name)
+  elseif name == 'APPEND' then
+    return append(view, args)
+  end
+  return add_to_log(view)
+end
+
+local function try_any(view, name, args)
+  if name == 'SET' then
+    return set_if(view, args)
+  elseif name == 'SETEX' or name == 'PSETEX' then
+    return set_text(view, args[2])
+  elseif name == 'DEL' or name == 'UNLINK' then
+    renew(view, 'none')
+  end
+  return nil -- EXPIRE, PEXPIRE and PERSIST take whatever is there
+end
+
+local function try_kind(view, kind, name, args)
+  local problem
+  if kind == 'string' then
+    problem = try_text(view, name, args)
+  elseif kind == 'hash' then
+    problem = try_fields(view, name, args)
+  elseif kind == 'stream' then
+    problem = add_entry(view)
+  end
+  if MAY_EMPTY[name] then
+    view.may_be_gone = view.may_be_gone or view.kind ~= 'none'
+  else
+    view.kind, view.may_be_gone = kind, false
+  end
+  return problem
+end
+
+-- Why an effect cannot be carried out after those that were tried before it, or nil.
+local function problem_of(views, effect)
+  local name, kind, view = effect.name, KIND_OF[effect.name], view_of(views, effect.key)
+  if not kind then
+    return 'a commit cannot use this command'
+  end
+  -- Redis 6.2 cannot tell beforehand what a user may do.
+  if redis.acl_check_cmd and not redis.acl_check_cmd(name, effect.key, unpack(effect.args)) then
+    return 'the user of this connection may not do that'
+  end
+  if kind == ANY then
+    return try_any(view, name, effect.args)
+  end
+  if view.kind ~= 'none' and view.kind ~= kind then
+    return 'it holds a ' .. view.kind .. ', not a ' .. kind
+  end
+  return try_kind(view, kind, name, effect.args)
+end
+
+-- The effects `key, name, size, argument ...` from ARGV[first] on, where `key` counts from KEYS[before + 1].
+local function effects_from(first, count, before)
+  local effects, at = {}, first
+  for i = 1, count do
+    local size = tonumber(ARGV[at + 2])
+    local effect = { key = KEYS[before + tonumber(ARGV[at])], name = ARGV[at + 1], args = {} }
+    for k = 1, size do
+      effect.args[k] = ARGV[at + 2 + k]
+    end
+    effects[i] = effect
+    at = at + 3 + size
+  end
+  return effects
+end
+
+local function bring_nothing_in(effects)
+  for _, effect in ipairs(effects) do
+    if not REMOVES[effect.name] then
+      return false
+    end
+  end
+  return true
+end

@@ -1,0 +1,47 @@
+-- The stored schedule: created, after, last (doubles, microseconds) and paused (one byte), written by
+-- scripts, then the plan that the client made. Scripts never read a plan: what the slots are is for clients.
+
+local ROW_FORMAT, HEAD_SIZE = '<dddB', 25
+
+local function written_head(created, after, last, paused)
+  return struct.pack(ROW_FORMAT, created, after, last, paused)
+end
+
+-- created, after, last, paused. nil when somebody else wrote the row.
+local function read_head(row)
+  if not row or #row < HEAD_SIZE then
+    return nil
+  end
+  return struct.unpack(ROW_FORMAT, row)
+end
+
+local function head_of(row)
+  return string.sub(row, 1, HEAD_SIZE)
+end
+
+local function plan_of(row)
+  return string.sub(row, HEAD_SIZE + 1)
+end
+
+-- Notes when a schedule is to be looked at next; false: not at all. The first of all is the field `slot` of
+-- meta, so that a claim need not look for it.
+local function look_at(slots, meta, name, at)
+  if at then
+    redis.call('ZADD', slots, string.format('%.0f', at), name)
+  else
+    redis.call('ZREM', slots, name)
+  end
+  local first = redis.call('ZRANGE', slots, 0, 0, 'WITHSCORES')
+  if #first > 0 then
+    redis.call('HSET', meta, 'slot', string.format('%.0f', first[2]))
+  else
+    redis.call('HDEL', meta, 'slot')
+  end
+end
+
+-- A queue that holds nothing and has nothing to come has nothing to announce (I9).
+local function take_token_if_over(wake, msgs, slots)
+  if redis.call('HLEN', msgs) == 0 and redis.call('ZCARD', slots) == 0 then
+    redis.call('DEL', wake)
+  end
+end

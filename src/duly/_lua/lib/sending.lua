@@ -1,0 +1,397 @@
+-- New messages that depend on what is there: bounds, ttl, dedup, ids of the caller's own.
+--
+-- Making a plan writes nothing, so that a script may plan for several queues, look at what would be refused,
+-- and then carry all plans out, or none. Messages are `id, part, when` in ARGV.
+
+-- @include lib/clock.lua
+-- @include lib/record.lua
+-- @include lib/waiting.lua
+-- @include lib/leased.lua
+-- @include lib/wake.lua
+-- @include lib/forget.lua
+-- @include lib/expire.lua
+-- @include lib/place.lua
+-- @include lib/store.lua
+-- @include lib/windows.lua
+
+local MESSAGE_STRIDE = 3
+local DUPLICATE, FULL, REPLACED = 1, 2, 3
+local DROPPED_BESIDE = 100 -- more than comes in, so that a bound made smaller is reached
+local FIXED_SENDING_KEYS = 11
+
+-- The keys of one queue that sends need, from KEYS[first] on: those that the header of send_checked names
+-- after `call`.
+local function sending_keys(first, digits)
+  return {
+    msgs = KEYS[first],
+    expires = KEYS[first + 1],
+    leased = KEYS[first + 2],
+    counts = KEYS[first + 3],
+    why = KEYS[first + 4],
+    dead = KEYS[first + 5],
+    done = KEYS[first + 6],
+    dedup = KEYS[first + 7],
+    dedup_ends = KEYS[first + 8],
+    wake = KEYS[first + 9],
+    meta = KEYS[first + 10],
+    waiting = waiting_by_priority(first + FIXED_SENDING_KEYS, digits),
+  }
+end
+
+-- The bounds `max_length, max_bytes, on_full` from ARGV[first] on; -1: no bound.
+local function bounds_from(first)
+  return { length = tonumber(ARGV[first]), bytes = tonumber(ARGV[first + 1]), on_full = ARGV[first + 2] }
+end
+
+-- Takes a message out of the place where it waits; `key` is that place where it is known.
+local function leave_waiting(keys, id, record, key)
+  redis.call('ZREM', key or keys.waiting[priority_of(record)], id)
+end
+
+-- Notes a message that waits past its ttl, unswept: it is gone for whoever asks, and holds no room.
+local function note_expired(plan, id, record)
+  if plan.expired[id] then
+    return
+  end
+  plan.expired[id] = record
+  plan.expired_count = plan.expired_count + 1
+  plan.bytes_left = plan.bytes_left + #record
+  if redis.call('ZSCORE', plan.keys.waiting[priority_of(record)], id) then
+    plan.length_left = plan.length_left + 1
+  end
+end
+
+-- The room that is left, in messages and bytes. What is past its ttl holds none.
+local function measure_room(plan)
+  local keys, bounds = plan.keys, plan.bounds
+  if bounds.length >= 0 then
+    plan.length_left = bounds.length - count_leased(keys.leased)
+    for _, place in ipairs(places_of_digits(keys.waiting, plan.meta.priorities)) do
+      plan.length_left = plan.length_left - redis.call('ZCARD', place.key)
+    end
+  end
+  if bounds.bytes >= 0 then
+    plan.bytes_left = bounds.bytes - tonumber(redis.call('HGET', keys.meta, 'bytes') or 0)
+  end
+  local most = plan.count + EXPIRED_A_CALL
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', keys.expires, '-inf', plan.now, 'LIMIT', 0, most)) do
+    local record = redis.call('HGET', keys.msgs, id)
+    if flaw_of(record) then -- left to the claim that meets it
+      table.insert(plan.unwatched, id)
+    else
+      note_expired(plan, id, record)
+    end
+  end
+end
+
+local function is_over(plan, id, place, record)
+  if
+    place ~= 'waiting'
+    or flaw_of(record)
+    or not has(flags_of(record), FLAG_TTL)
+    or expiry_of(record) > plan.now
+  then
+    return false
+  end
+  note_expired(plan, id, record)
+  return true
+end
+
+local function first_with(plan, value)
+  local keys = plan.keys
+  if plan.dedup_here[value] then
+    return plan.dedup_here[value]
+  end
+  local id = redis.call('HGET', keys.dedup, value)
+  local ends = id and redis.call('ZSCORE', keys.dedup_ends, value)
+  if not ends or tonumber(ends) <= plan.now then
+    return nil
+  end
+  local record = redis.call('HGET', keys.msgs, id)
+  return not is_over(plan, id, place_of(keys, id, record), record) and id or nil
+end
+
+local function waiting_record(keys, id)
+  local record = redis.call('HGET', keys.msgs, id)
+  if not flaw_of(record) and redis.call('ZSCORE', keys.waiting[priority_of(record)], id) then
+    return record
+  end
+  return nil
+end
+
+-- Whether the message that had a dedup value first still waits. Its id may be another message's by now.
+local function waits_with(keys, id, value)
+  local record = waiting_record(keys, id)
+  return record and options_of(record).dedup == value
+end
+
+-- Whether an id of the caller's own is in the queue. Finished ones are not, nor is one past its ttl, nor
+-- the one that the same call finishes.
+local function is_kept(plan, id)
+  if id == plan.leaving then
+    return false
+  end
+  local record = redis.call('HGET', plan.keys.msgs, id)
+  local place = place_of(plan.keys, id, record)
+  return place and place ~= 'done' and not is_over(plan, id, place, record)
+end
+
+-- What a message is: nil when it is new, else an outcome; and the id that it is about.
+local function known_as(plan, id, flags, options)
+  local first = options.dedup and first_with(plan, options.dedup)
+  if first and not has(flags, FLAG_REPLACE) then
+    return DUPLICATE, first
+  end
+  if first and (plan.dedup_here[options.dedup] or waits_with(plan.keys, first, options.dedup)) then
+    return REPLACED, first
+  end
+  if has(flags, FLAG_OWN_ID) and (plan.index_of[id] or is_kept(plan, id)) then
+    return DUPLICATE, id
+  end
+  return nil, id
+end
+
+local function can_ever_fit(bounds, size)
+  return bounds.length ~= 0 and (bounds.bytes < 0 or size <= bounds.bytes)
+end
+
+local function has_no_room(plan, size)
+  if plan.length_left >= 1 and plan.bytes_left >= size then
+    return false
+  end
+  return plan.bounds.on_full ~= 'drop' or not can_ever_fit(plan.bounds, size)
+end
+
+local function accept(plan, at, id, size)
+  plan.offsets[#plan.offsets + 1] = at
+  plan.index_of[id] = #plan.offsets
+  plan.size_of[id] = size
+  plan.length_left, plan.bytes_left = plan.length_left - 1, plan.bytes_left - size
+end
+
+-- The message takes the place of one that waits: of the one in this call, or of a stored one.
+local function accept_instead(plan, at, id, size)
+  plan.renamed[at] = id
+  if plan.index_of[id] then
+    plan.bytes_left = plan.bytes_left + plan.size_of[id] - size
+    plan.offsets[plan.index_of[id]] = at
+    plan.size_of[id] = size
+    return
+  end
+  local record = waiting_record(plan.keys, id)
+  table.insert(plan.replaced, { id = id, record = record })
+  plan.length_left, plan.bytes_left = plan.length_left + 1, plan.bytes_left + #record
+  accept(plan, at, id, size)
+end
+
+-- What becomes of the message at ARGV[at]. Later messages of the call see the earlier ones.
+local function consider(plan, at)
+  local part = ARGV[at + 1]
+  local flags, options = string.byte(part, 2), options_of_part(part)
+  local outcome, id = known_as(plan, ARGV[at], flags, options)
+  local size = STAMP_SIZE + #part
+  if outcome == REPLACED then
+    accept_instead(plan, at, id, size)
+  elseif not outcome and has_no_room(plan, size) then
+    outcome = FULL
+    plan.is_full = true
+  elseif not outcome then
+    accept(plan, at, id, size)
+  end
+  if options.dedup and (not outcome or outcome == REPLACED) then
+    plan.dedup_here[options.dedup] = id
+  end
+  if outcome then
+    local position = (at - plan.first) / MESSAGE_STRIDE + 1
+    table.insert(plan.outcomes, { position = position, outcome = outcome, id = id })
+  end
+end
+
+-- The waiting messages that must go so that all fits, oldest due first; nil when that is not enough.
+-- Bounded: after a `max_length` that was made much smaller, several sends share the work.
+local function oldest_to_drop(plan)
+  local heads, dropped, keys = {}, {}, plan.keys
+  local most = plan.count + DROPPED_BESIDE
+  local last = most + plan.count + plan.expired_count - 1 -- some are passed over: they take a new body, or go anyway
+  for i, place in ipairs(places_of_digits(keys.waiting, plan.meta.priorities)) do
+    heads[i] = { place = place, rows = redis.call('ZRANGE', place.key, 0, last, 'WITHSCORES'), at = 1 }
+  end
+  while (plan.length_left < 0 or plan.bytes_left < 0) and #dropped < most do
+    local oldest
+    for _, head in ipairs(heads) do
+      while plan.index_of[head.rows[head.at]] or plan.expired[head.rows[head.at]] do
+        head.at = head.at + 2
+      end
+      local due = tonumber(head.rows[head.at + 1])
+      if due and (not oldest or due < tonumber(oldest.rows[oldest.at + 1])) then
+        oldest = head
+      end
+    end
+    if not oldest then
+      return nil
+    end
+    local id = oldest.rows[oldest.at]
+    local record = redis.call('HGET', keys.msgs, id)
+    local size = record and #record or 0
+    oldest.at = oldest.at + 2
+    plan.length_left, plan.bytes_left = plan.length_left + 1, plan.bytes_left + size
+    table.insert(dropped, { id = id, key = oldest.place.key, size = size, record = record })
+  end
+  return dropped
+end
+
+-- Plans the messages from ARGV[first] to ARGV[last]. `leaving` is a held message, { id, size }, that the same
+-- call finishes: its room and its id are free. A plan with `is_refused` must not be carried out.
+local function plan_sends(keys, first, last, bounds, leaving)
+  local meta = read_meta(keys.meta)
+  local now, ahead = tick(meta.clock)
+  local plan = {
+    keys = keys,
+    meta = meta,
+    now = now,
+    ahead = ahead,
+    first = first,
+    count = (last - first + 1) / MESSAGE_STRIDE,
+    bounds = bounds,
+    leaving = leaving and leaving.id,
+    length_left = math.huge,
+    bytes_left = math.huge,
+    offsets = {},
+    renamed = {},
+    index_of = {},
+    size_of = {},
+    dedup_here = {},
+    outcomes = {},
+    replaced = {},
+    expired = {},
+    expired_count = 0,
+    unwatched = {},
+    dropped = {},
+  }
+  if bounds.length >= 0 or bounds.bytes >= 0 then
+    measure_room(plan)
+    if leaving then
+      plan.length_left, plan.bytes_left = plan.length_left + 1, plan.bytes_left + leaving.size
+    end
+  end
+  for at = first, last, MESSAGE_STRIDE do
+    consider(plan, at)
+  end
+  if bounds.on_full == 'all' then
+    plan.is_refused = plan.is_full
+  elseif bounds.on_full == 'drop' then
+    plan.dropped = oldest_to_drop(plan)
+    plan.is_refused = not plan.dropped
+  end
+  return plan
+end
+
+-- Drops what was found to be past its ttl. The first write is one that a full server refuses.
+local function sweep(plan)
+  local keys = plan.keys
+  remember(keys.meta, plan.now)
+  for _, id in ipairs(plan.unwatched) do
+    redis.call('ZREM', keys.expires, id)
+  end
+  for id, record in pairs(plan.expired) do
+    drop_expired(keys, id, record)
+  end
+end
+
+local function make_room(plan)
+  local keys = plan.keys
+  for _, oldest in ipairs(plan.dropped) do
+    leave_waiting(keys, oldest.id, oldest.record, oldest.key)
+    free_dedup(keys, oldest.id, oldest.record)
+    forget(keys, oldest.id)
+    redis.call('HINCRBY', keys.meta, 'bytes', 0 - oldest.size)
+    redis.call('HINCRBY', keys.meta, 'dropped', 1)
+  end
+  for _, old in ipairs(plan.replaced) do
+    leave_waiting(keys, old.id, old.record)
+    forget(keys, old.id)
+    redis.call('HINCRBY', keys.meta, 'bytes', 0 - #old.record)
+  end
+  -- A finished message whose id is used again makes room for the new one.
+  for id in pairs(plan.index_of) do
+    if redis.call('ZREM', keys.done, id) == 1 then
+      redis.call('HINCRBY', keys.meta, 'done_bytes', 0 - redis.call('HSTRLEN', keys.msgs, id))
+      redis.call('HINCRBY', keys.meta, 'done_trimmed', 1)
+      redis.call('HDEL', keys.why, id)
+    end
+  end
+end
+
+local function open_window(keys, now, id, options)
+  redis.call('HSET', keys.dedup, options.dedup, id)
+  redis.call('ZADD', keys.dedup_ends, now + options.dedup_for, options.dedup)
+  local ms = math.ceil(options.dedup_for / 1000) + 1000
+  if redis.call('PTTL', keys.dedup) < ms then -- the keys go with their last window
+    redis.call('PEXPIRE', keys.dedup, ms)
+    redis.call('PEXPIRE', keys.dedup_ends, ms)
+  end
+end
+
+local function store_accepted(plan)
+  local keys, windows = plan.keys, 0
+  store(keys, plan.meta, plan.now, plan.ahead, plan.offsets, plan.renamed, function(id, record)
+    local options = options_of(record)
+    if options.ttl then
+      redis.call('ZADD', keys.expires, expiry_of(record), id)
+    end
+    if options.dedup then
+      open_window(keys, plan.now, id, options)
+      windows = windows + 1
+    end
+  end)
+  if #plan.offsets > #plan.replaced then
+    redis.call('HINCRBY', keys.meta, 'sent', #plan.offsets - #plan.replaced)
+  end
+  if windows > 0 then
+    close_windows(keys, plan.now, 2 * windows)
+  end
+end
+
+-- Writes what a plan says. The first write is one that a full server refuses.
+local function carry_out(plan)
+  sweep(plan)
+  make_room(plan)
+  if #plan.offsets > 0 then
+    store_accepted(plan)
+  end
+  local counted = { 0, 0, 0 }
+  for _, each in ipairs(plan.outcomes) do
+    counted[each.outcome] = counted[each.outcome] + 1
+  end
+  if counted[DUPLICATE] > 0 then
+    redis.call('HINCRBY', plan.keys.meta, 'duplicates', counted[DUPLICATE])
+  end
+  if counted[REPLACED] > 0 then
+    redis.call('HINCRBY', plan.keys.meta, 'replaced', counted[REPLACED])
+  end
+end
+
+-- Adds `position, outcome, id` to a reply for each message that was not simply stored; `before` messages of
+-- the call belong to other plans.
+local function add_outcomes(reply, plan, before)
+  for _, each in ipairs(plan.outcomes) do
+    table.insert(reply, before + each.position)
+    table.insert(reply, each.outcome)
+    table.insert(reply, each.id)
+  end
+end
+
+-- The same when nothing is stored: what is known keeps its answer, everything else found no room.
+local function add_refusals(reply, plan)
+  local known = {}
+  for _, each in ipairs(plan.outcomes) do
+    if each.outcome == DUPLICATE and not plan.index_of[each.id] then
+      known[each.position] = each.id
+    end
+  end
+  for position = 1, plan.count do
+    table.insert(reply, position)
+    table.insert(reply, known[position] and DUPLICATE or FULL)
+    table.insert(reply, known[position] or ARGV[plan.first + (position - 1) * MESSAGE_STRIDE])
+  end
+end

@@ -1,0 +1,29 @@
+--[[
+schedules -- look at the schedules of a queue, or at what the registry of schedules knows.
+
+KEYS     schedules  hash  name -> row
+         meta       hash  clock, slot
+ARGV     cursor     0, then what the last call said
+         name       the one that is wanted; '': all
+RETURNS  { now, cursor, name, row ... }; the cursor is 0 at the end
+KEEPS    writes nothing
+]]
+-- @include lib/clock.lua
+local SCHEDULES, META = KEYS[1], KEYS[2]
+local cursor, name = ARGV[1], ARGV[2]
+local LOOKED_AT_A_CALL = 100
+
+local now = tick(redis.call('HGET', META, 'clock'))
+if name ~= '' then
+  local row = redis.call('HGET', SCHEDULES, name)
+  if row then
+    return { now, '0', name, row }
+  end
+  return { now, '0' }
+end
+local page = redis.call('HSCAN', SCHEDULES, cursor, 'COUNT', LOOKED_AT_A_CALL)
+local reply = { now, page[1] }
+for _, each in ipairs(page[2]) do
+  reply[#reply + 1] = each
+end
+return reply

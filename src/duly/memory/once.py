@@ -1,0 +1,49 @@
+"""Effects that happen at most once: once. It touches no queue."""
+
+from typing import Final, NamedTuple
+
+from duly.memory.calls import Kept
+from duly.memory.state import QueueState
+
+_NOBODY_KNOWS: Final = -1
+"""In place of crashes: whether the effect has happened."""
+
+
+class _Noted(NamedTuple):
+    """The delivery that may."""
+
+    message: tuple[bytes, ...]
+    fence: int
+    deliveries: int
+    crashes: int
+
+
+class Once(QueueState):
+    """Who may cause an effect, and until when that is known."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: _Noted | None = None
+        self.until_us = 0
+
+
+def once(effect: Once, args: list[bytes]) -> Kept:
+    """Tell whether a delivery may cause the effect, and note that it may."""
+    asking = _Noted(tuple(args[:3]), *map(int, args[3:6]))
+    noted = effect.noted if effect.until_us > effect.server_us else None
+    if noted is None or (_is_later(noted, asking) and _was_given_back(noted, asking)):
+        effect.noted, effect.until_us = asking, effect.server_us + int(args[6])
+        return Kept(1)
+    if _is_later(noted, asking):
+        effect.noted = noted._replace(crashes=_NOBODY_KNOWS)
+    return Kept(0)
+
+
+def _is_later(noted: _Noted, asking: _Noted) -> bool:
+    """Tell whether an earlier delivery of the same message may."""
+    return noted.message == asking.message and noted.fence < asking.fence
+
+
+def _was_given_back(noted: _Noted, asking: _Noted) -> bool:
+    """Tell whether whoever had it gave it back alive: no lease ran out since, and it was not redriven."""
+    return noted.deliveries < asking.deliveries and noted.crashes == asking.crashes

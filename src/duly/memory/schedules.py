@@ -1,0 +1,151 @@
+"""Schedules of a queue, and the registry that knows where they are. What their slots are is for clients."""
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from duly.memory import sending
+from duly.memory.calls import Kept
+from duly.memory.state import QueueState
+
+_HEAD: Final = struct.Struct("<dddB")
+_NOTED_AT: Final = struct.Struct("<d")
+
+
+class _Head(NamedTuple):
+    """What scripts write of a schedule. Times are microseconds."""
+
+    created: float
+    after: float
+    last: float
+    paused: int
+
+    def before(self, plan: bytes) -> bytes:
+        """Write a row."""
+        return _HEAD.pack(*self) + plan
+
+
+def _read_head(row: bytes | None) -> _Head | None:
+    return None if row is None or len(row) < _HEAD.size else _Head(*_HEAD.unpack_from(row))
+
+
+def _plan_of(row: bytes) -> bytes:
+    return row[_HEAD.size :]
+
+
+def _look_now(queue: QueueState, name: bytes, now: int) -> None:
+    queue.slots.put(name, now)
+    queue.leave_token()
+
+
+def _take_token_if_over(queue: QueueState) -> None:
+    """Announce nothing when nothing is there and nothing is to come (I9)."""
+    if not queue.slots:
+        queue.take_token_if_empty()
+
+
+def schedule(queue: QueueState, args: list[bytes]) -> Kept:
+    """Store a schedule, or leave the same one as it is."""
+    name, plan = args
+    row = queue.schedules.get(name)
+    head = _read_head(row)
+    if row is not None and head is not None and _plan_of(row) == plan:
+        return Kept(0)
+    now, paused = queue.tick(), head.paused if head else 0
+    queue.clock = now
+    queue.schedules[name] = _Head(now, now, 0, paused).before(plan)
+    if paused:
+        queue.slots.remove(name)
+    else:
+        _look_now(queue, name, now)
+    return Kept(1)
+
+
+def unschedule(queue: QueueState, args: list[bytes]) -> Kept:
+    """Remove a schedule."""
+    removed = queue.schedules.pop(args[0], None)
+    queue.slots.remove(args[0])
+    _take_token_if_over(queue)
+    return Kept(int(removed is not None))
+
+
+def pause_schedule(queue: QueueState, args: list[bytes]) -> Kept:
+    """Send nothing for slots until resume_schedule."""
+    row = queue.schedules.get(args[0])
+    head = _read_head(row)
+    if row is None or head is None:
+        return Kept(0)
+    queue.schedules[args[0]] = head._replace(paused=1).before(_plan_of(row))
+    queue.slots.remove(args[0])
+    _take_token_if_over(queue)
+    return Kept(1)
+
+
+def resume_schedule(queue: QueueState, args: list[bytes]) -> Kept:
+    """Let a paused schedule go on: its slots count from now."""
+    row = queue.schedules.get(args[0])
+    head = _read_head(row)
+    if row is None or head is None:
+        return Kept(0)
+    if head.paused:
+        queue.clock = now = queue.tick()
+        queue.schedules[args[0]] = head._replace(after=now, paused=0).before(_plan_of(row))
+        _look_now(queue, args[0], now)
+    return Kept(1)
+
+
+def schedules(queue: QueueState, args: list[bytes]) -> list[Any]:
+    """Look at what is stored, all at once."""
+    wanted = args[1]
+    rows = queue.schedules.items()
+    found = [(name, row) for name, row in rows if wanted in (b"", name)]
+    return [queue.tick(), b"0", *(value for pair in found for value in pair)]
+
+
+def fire(queue: QueueState, args: list[bytes]) -> Kept:
+    """Send for slots that have come, unless somebody else has."""
+    digits, name, seen, after, last, next_at, *messages = args
+    row = queue.schedules.get(name)
+    head = _read_head(row)
+    if row is None or head is None or head.paused or row[: _HEAD.size] != seen:
+        return Kept(0)
+    if messages:
+        sending.send(queue, [digits, *messages])
+    else:
+        queue.clock = queue.tick()
+    queue.schedules[name] = _Head(head.created, int(after), int(last), 0).before(_plan_of(row))
+    if int(next_at) < 0:
+        queue.slots.remove(name)
+    else:
+        queue.slots.put(name, int(next_at))
+    queue.leave_token()
+    return Kept(1)
+
+
+def register(registry: QueueState, args: list[bytes]) -> Kept:
+    """Note to which queue a schedule belongs."""
+    name, queue = args
+    registry.schedules[name] = _NOTED_AT.pack(registry.server_us) + queue
+    return Kept(1)
+
+
+def unregister(registry: QueueState, args: list[bytes]) -> Kept:
+    """Forget where a schedule was, unless it was noted anew."""
+    name, seen = args
+    is_same = registry.schedules.get(name) == seen
+    if is_same:
+        del registry.schedules[name]
+    return Kept(int(is_same))
+
+
+TRANSITIONS: Final[dict[str, Callable[[QueueState, list[bytes]], Any]]] = {
+    "schedule": schedule,
+    "unschedule": unschedule,
+    "pause_schedule": pause_schedule,
+    "resume_schedule": resume_schedule,
+    "schedules": schedules,
+    "fire": fire,
+    "register": register,
+    "unregister": unregister,
+}
+"""What each script does, by its name."""

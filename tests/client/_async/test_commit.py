@@ -1,0 +1,367 @@
+"""commit: messages to other queues, changes of your own keys and the ack, all at once or not at all."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import redis
+
+from duly import AsyncDuly, AsyncQueue, Keep, LeaseLost, QueueFull, Send, TooLarge, UsageError
+from duly.testing import user_keys
+from tests.client._async.given import (
+    InBackground,
+    check_accounts,
+    given_blocked,
+    given_leased,
+    settle,
+    take,
+    take_bodies,
+    take_one,
+    until,
+)
+from tests.client.place import MemoryPlace, Place
+
+
+class Keys:
+    """Keys of the user, wherever they are."""
+
+    def __init__(self, app: AsyncDuly, place: Place, queue_name: str) -> None:
+        self._name = queue_name
+        self._memory = user_keys(app) if isinstance(place, MemoryPlace) else None
+        self._server = None if isinstance(place, MemoryPlace) else redis.Redis.from_url(place.url)
+
+    def __call__(self, word: str) -> str:
+        """Name a key."""
+        return f"{self._name}:{word}"
+
+    def set(self, word: str, text: str) -> None:
+        if self._memory is not None:
+            self._memory.run("SET", self(word), text)
+        else:
+            assert self._server is not None
+            self._server.set(self(word), text)
+
+    def get(self, word: str) -> Any:
+        if self._memory is not None:
+            return self._memory.get(self(word))
+        assert self._server is not None
+        return self._server.get(self(word))
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+
+@pytest.fixture
+async def keys(app: AsyncDuly, place: Place, queue_name: str) -> AsyncIterator[Keys]:
+    with contextlib.closing(Keys(app, place, queue_name)) as keys:
+        yield keys
+
+
+@pytest.fixture
+def other(app: AsyncDuly, queue_name: str) -> AsyncQueue:
+    return app.queue(f"{queue_name}-other")
+
+
+async def test_a_commit_sends_changes_keys_and_acks(queue: AsyncQueue, other: AsyncQueue, keys: Keys) -> None:
+    """I1, I2."""
+    keys.set("stock", "10")
+    delivery = await given_leased(queue, {"order": 1})
+
+    ids = await delivery.commit(
+        send=[(other, {"ship": 1}), (queue, "next"), (other, {"bill": 1})],
+        redis=[("DECRBY", keys("stock"), 3), ("incr", keys("orders"))],
+    )
+
+    assert keys.get("stock") == b"7"
+    assert keys.get("orders") == b"1"
+    shipped, billed = await take(other)
+    assert [shipped.body, billed.body] == [{"ship": 1}, {"bill": 1}]
+    (following,) = await take(queue)
+    assert ids == [shipped.id, following.id, billed.id]
+    stats = await queue.stats()
+    assert (stats.acked, stats.leased) == (1, 1)
+    await check_accounts(queue)
+    await check_accounts(other)
+
+
+async def test_a_commit_of_nothing_is_an_ack(queue: AsyncQueue) -> None:
+    delivery = await given_leased(queue)
+
+    assert await delivery.commit() == []
+
+    assert (await queue.stats()).acked == 1
+    assert await queue.get(delivery.id) is None
+
+
+async def test_a_commit_keeps_the_finished_message_where_the_queue_says_so(app: AsyncDuly, queue_name: str) -> None:
+    queue = app.queue(queue_name, done=Keep(count=10))
+    delivery = await given_leased(queue)
+
+    await delivery.commit()
+
+    assert [message.id for message in await queue.list("done")] == [delivery.id]
+
+
+async def test_every_option_of_a_send_works_in_a_commit(queue: AsyncQueue, other: AsyncQueue) -> None:
+    await other.send("there", id="mine")
+    await other.send("first", dedup="d")
+    delivery = await given_leased(queue)
+
+    ids = await delivery.commit(
+        send=[
+            (other, Send("later", delay=60, headers={"h": "1"})),
+            (other, Send("urgent", priority=9, key="k", ttl=60)),
+            (other, Send("again", id="mine")),
+            (other, Send("changed", dedup="d", replace=True)),
+        ]
+    )
+
+    assert ids[2] == "mine"
+    assert await take_bodies(other) == ["urgent", "there", "changed"]
+    (delayed,) = await other.list("delayed")
+    assert (delayed.id, delayed.headers) == (ids[0], {"h": "1"})
+    await check_accounts(other)
+
+
+async def test_a_second_commit_of_a_delivery_is_a_success_and_does_nothing(
+    queue: AsyncQueue, other: AsyncQueue, keys: Keys
+) -> None:
+    """I6."""
+    delivery = await given_leased(queue)
+    ids = await delivery.commit(send=[(other, "once")], redis=[("INCR", keys("n"))])
+
+    assert await delivery.commit(send=[(other, "once")], redis=[("INCR", keys("n"))]) == ids
+
+    assert keys.get("n") == b"1"
+    assert (await other.stats()).ready == 1
+
+
+@pytest.mark.parametrize("verb", ["ack", "retry", "release"])
+async def test_a_commit_after_another_settle_is_too_late(
+    queue: AsyncQueue, other: AsyncQueue, keys: Keys, verb: str
+) -> None:
+    delivery = await given_leased(queue)
+    await settle(delivery, verb)
+
+    with pytest.raises(LeaseLost, match=delivery.id):
+        await delivery.commit(send=[(other, "no")], redis=[("INCR", keys("n"))])
+
+    assert keys.get("n") is None
+    assert (await other.stats()).sent == 0
+
+
+async def test_another_settle_after_a_commit_is_too_late(queue: AsyncQueue) -> None:
+    delivery = await given_leased(queue)
+    await delivery.commit()
+
+    with pytest.raises(LeaseLost, match=delivery.id):
+        await delivery.ack()
+
+
+async def test_a_commit_with_a_lost_lease_changes_nothing(queue: AsyncQueue, other: AsyncQueue, keys: Keys) -> None:
+    """I5."""
+    delivery = await given_leased(queue)
+    await queue.cancel(delivery.id)
+
+    with pytest.raises(LeaseLost, match=delivery.id):
+        await delivery.commit(send=[(other, "no")], redis=[("INCR", keys("n"))])
+
+    assert delivery.lost
+    assert keys.get("n") is None
+    assert (await other.stats()).sent == 0
+
+
+@pytest.mark.parametrize("on_full", ["raise", "block"])
+async def test_a_full_queue_refuses_the_whole_commit(
+    app: AsyncDuly, queue: AsyncQueue, other: AsyncQueue, keys: Keys, on_full: Any
+) -> None:
+    full = app.queue(f"{queue.name}-full", max_length=1, on_full=on_full)
+    await full.send("there")
+    delivery = await given_leased(queue)
+
+    with pytest.raises(QueueFull, match=full.name):
+        await delivery.commit(send=[(other, "no"), (full, "no")], redis=[("INCR", keys("n"))])
+
+    assert keys.get("n") is None
+    assert (await other.stats()).sent == 0
+    assert not delivery.is_settled
+    await take_bodies(full)
+    assert len(await delivery.commit(send=[(other, "yes"), (full, "yes")])) == 2
+
+
+async def test_a_commit_drops_the_oldest_where_the_queue_says_so(app: AsyncDuly, queue: AsyncQueue) -> None:
+    short = app.queue(f"{queue.name}-short", max_length=1, on_full="drop_oldest")
+    await short.send("old")
+    delivery = await given_leased(queue)
+
+    await delivery.commit(send=[(short, "new")])
+
+    assert await take_bodies(short) == ["new"]
+
+
+async def test_a_message_of_a_full_queue_may_be_followed_by_another(app: AsyncDuly, queue_name: str) -> None:
+    queue = app.queue(queue_name, max_length=1)
+    delivery = await given_leased(queue, id="mine")
+
+    await delivery.commit(send=[(queue, Send("next", id="mine"))])
+
+    following = await take_one(queue)
+    assert (following.id, following.body) == ("mine", "next")
+
+
+async def test_an_impossible_effect_refuses_the_whole_commit(queue: AsyncQueue, other: AsyncQueue, keys: Keys) -> None:
+    keys.set("name", "Ann")
+    delivery = await given_leased(queue)
+
+    with pytest.raises(UsageError, match=rf"effect 2, INCR '{keys('name')}': it does not hold an integer"):
+        await delivery.commit(send=[(other, "no")], redis=[("SET", keys("n"), 1), ("INCR", keys("name"))])
+
+    assert keys.get("n") is None
+    assert (await other.stats()).sent == 0
+    assert not delivery.is_settled
+    await delivery.ack()
+
+
+@pytest.mark.parametrize(
+    ("effect", "why"),
+    [
+        ("INCR", "must be a tuple"),
+        (("INCR",), "must be a tuple"),
+        ((1, "k"), "must be a tuple"),
+        (("FLUSHALL", "k"), "cannot use this command"),
+        (("GET", "k"), "cannot use this command"),
+        (("INCR", ""), "a key is"),
+        (("INCR", 5), "a key is"),
+        (("INCR", "duly:{orders}:meta"), "belongs to Duly"),
+        (("INCR", "k", 1), "0 arguments follow the key"),
+        (("DEL", "k", "k2"), "0 arguments follow the key"),
+        (("INCRBY", "k"), "1 arguments follow the key"),
+        (("INCRBY", "k", "many"), "must be a whole number"),
+        (("INCRBY", "k", 1.0), "must be a whole number"),
+        (("INCRBY", "k", 2**63), "64 bits"),
+        (("INCRBYFLOAT", "k", float("nan")), "finite"),
+        (("INCRBYFLOAT", "k", "1e999"), "too large"),
+        (("INCRBYFLOAT", "k", "0x10"), "must be a number"),
+        (("SET", "k"), "1 to 4 arguments"),
+        (("SET", "k", None), "an argument is"),
+        (("SET", "k", True), "an argument is"),
+        (("SET", "k", "\ud800"), "Unicode"),
+        (("SET", "k", "v", "KEEPTTL"), "SET takes"),
+        (("SET", "k", "v", "NX", "XX"), "SET takes"),
+        (("SET", "k", "v", "EX"), "needs a time"),
+        (("SET", "k", "v", "EX", 0), "from 1 to"),
+        (("EXPIRE", "k", -1), "from 1 to"),
+        (("HSET", "k", "f", "v", "g"), "pairs"),
+        (("ZADD", "k", 1, "m", 2), "pairs"),
+        (("ZADD", "k", "NX", "m"), "must be a number"),
+        (("ZADD", "k", float("inf"), "m"), "finite"),
+        (("XADD", "k", "1-1", "f", "v"), "XADD takes"),
+        (("XADD", "k", "*", "f", "v", "g"), "XADD takes"),
+        (("XADD", "k", "MAXLEN", -1, "*", "f", "v"), "from 0 to"),
+    ],
+    ids=str,
+)
+async def test_a_bad_effect_is_refused_before_anything_is_done(
+    queue: AsyncQueue, other: AsyncQueue, effect: Any, why: str
+) -> None:
+    delivery = await given_leased(queue)
+
+    with pytest.raises(UsageError, match=f"effect 2.*{why}"):
+        await delivery.commit(send=[(other, "no")], redis=[("SET", "fine", 1), effect])
+
+    assert not delivery.is_settled
+    assert (await other.stats()).sent == 0
+
+
+@pytest.mark.parametrize("send", ["text", ["text"], [("queue", "body")], [(1,)], {"queue": "body"}], ids=str)
+async def test_a_commit_is_told_pairs_of_queue_and_body(queue: AsyncQueue, send: Any) -> None:
+    delivery = await given_leased(queue)
+
+    with pytest.raises(UsageError, match="a queue and a body"):
+        await delivery.commit(send=send)
+
+    assert not delivery.is_settled
+
+
+async def test_a_bad_body_is_refused_before_anything_is_done(queue: AsyncQueue, other: AsyncQueue, keys: Keys) -> None:
+    delivery = await given_leased(queue)
+
+    with pytest.raises(UsageError, match=other.name):
+        await delivery.commit(send=[(other, object())], redis=[("INCR", keys("n"))])
+    with pytest.raises(TooLarge):
+        await delivery.commit(send=[(other, b"." * (1 << 20))] * 33)
+    with pytest.raises(UsageError, match="at most 1000"):
+        await delivery.commit(redis=[("INCR", keys("n"))] * 1001)
+
+    assert keys.get("n") is None
+
+
+async def test_a_commit_cannot_span_two_servers(queue: AsyncQueue) -> None:
+    delivery = await given_leased(queue)
+    async with AsyncDuly("memory://elsewhere") as elsewhere:
+        with pytest.raises(UsageError, match="another server"):
+            await delivery.commit(send=[(elsewhere.queue("far"), "no")])
+
+    assert not delivery.is_settled
+
+
+async def test_a_commit_may_send_to_a_queue_of_another_app_on_the_same_server(
+    queue: AsyncQueue, other_app: AsyncDuly
+) -> None:
+    there = other_app.queue(f"{queue.name}-there")
+    delivery = await given_leased(queue)
+
+    await delivery.commit(send=[(there, "hello")])
+
+    assert await take_bodies(there) == ["hello"]
+
+
+async def test_who_waits_for_a_queue_is_woken_by_a_commit(place: Place, queue: AsyncQueue, other: AsyncQueue) -> None:
+    delivery = await given_leased(queue)
+    (waiting,) = await given_blocked(place, other)
+
+    await delivery.commit(send=[(other, "wake up")])
+
+    (received,) = await waiting.result()
+    assert received.body == "wake up"
+
+
+async def test_what_was_committed_inside_with_is_left_alone(queue: AsyncQueue, other: AsyncQueue) -> None:
+    await queue.send("body")
+    delivery = await take_one(queue)
+
+    async with delivery:
+        await delivery.commit(send=[(other, "out")])
+
+    stats = await queue.stats()
+    assert (stats.acked, stats.retried) == (1, 0)
+
+
+async def test_a_refused_commit_inside_with_is_a_failure(queue: AsyncQueue, keys: Keys) -> None:
+    keys.set("name", "Ann")
+    await queue.send("body")
+    delivery = await take_one(queue)
+
+    with pytest.raises(UsageError, match="INCR"):
+        async with delivery:
+            await delivery.commit(redis=[("INCR", keys("name"))])
+
+    assert (await queue.stats()).retried == 1
+
+
+# --- async only
+async def test_a_cancelled_commit_is_done_or_not_done(queue: AsyncQueue, other: AsyncQueue) -> None:
+    delivery = await given_leased(queue)
+    commit = InBackground(lambda: delivery.commit(send=[(other, "out")]))
+    commit.cancel()
+    await until(lambda: not commit.is_running)
+
+    ids = await delivery.commit(send=[(other, "out")])
+
+    assert len(ids) == 1
+    assert (await other.stats()).sent == 1
+
+
+# --- end

@@ -1,0 +1,220 @@
+"""Random effects on random keys: a commit is refused and changes nothing, or does what the commands do by hand.
+
+The memory engine is held to the same answers and the same keys.
+"""
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any, Final
+
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from duly._core import ops
+from duly._core.effects import Effect, checked_effects
+from duly.memory.trying import Trial
+from duly.memory.user_keys import HyperLogLog, UserKeys
+from tests.lua.harness import NOW, Queue, Refused, State, Wire
+from tests.servers import Server
+
+EXAMPLES: Final = 300
+KEYS: Final = ("k1", "k2")
+MAY_EMPTY: Final = ("SREM", "HDEL", "ZREM", "LREM", "LTRIM")
+CAUTIOUS: Final = ("not known beforehand", "might", "surely")
+"""Words of refusals that are for the sake of safety only."""
+LARGE: Final = 2**62
+
+members = st.sampled_from(["a", "b", "1", "x y"])
+texts = st.sampled_from(["", "5", "-7", "007", "abc", "1.5", "1e3", str(2**63 - 1), str(-LARGE), "inf", " 1", "+1"])
+integers = st.sampled_from([0, 1, -1, 10, LARGE, -LARGE, 2**63 - 1])
+floats = st.sampled_from([0, 1, -1.5, 0.25, "1e3", "10.50", 1e300])
+scores = st.sampled_from([0, -1, 1.5, "2"])
+
+
+def _command(name: str, *parts: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.tuples(st.just(name), st.sampled_from(KEYS), *parts)
+
+
+def _words(*words: Any) -> st.SearchStrategy[Any]:
+    return st.sampled_from(words)
+
+
+commands = st.one_of(
+    _command("SET", texts),
+    _command("SET", texts, _words("NX", "XX")),
+    _command("SET", texts, st.just("EX"), _words(10, 60)),
+    _command("SET", texts, st.just("PX"), st.just(5000), _words("nx", "xx")),
+    _command("SETEX", st.just(60), texts),
+    _command("PSETEX", st.just(6000), texts),
+    _command("DEL"),
+    _command("UNLINK"),
+    _command("INCR"),
+    _command("DECR"),
+    _command("INCRBY", integers),
+    _command("DECRBY", integers),
+    _command("INCRBYFLOAT", floats),
+    _command("APPEND", texts),
+    _command("EXPIRE", st.just(100)),
+    _command("PEXPIRE", st.just(10_000)),
+    _command("PERSIST"),
+    _command("HSET", members, texts),
+    _command("HSET", members, texts, members, texts),
+    _command("HDEL", members, members),
+    _command("HINCRBY", members, integers),
+    _command("HINCRBYFLOAT", members, floats),
+    _command("SADD", members, members),
+    _command("SREM", members),
+    _command("ZADD", scores, members, scores, members),
+    _command("ZREM", members),
+    _command("ZINCRBY", scores, members),
+    _command("LPUSH", members, members),
+    _command("RPUSH", members),
+    _command("LREM", _words(0, 1, -1, 2), members),
+    _command("LTRIM", _words(0, 1, -1, -2, 5), _words(0, 1, -1, -2, -5)),
+    _command("XADD", st.just("*"), members, texts),
+    _command("XADD", st.just("MAXLEN"), _words("~", "="), _words(0, 1, 100), st.just("*"), members, texts),
+    _command("XADD", st.just("MAXLEN"), _words(0, 1), st.just("*"), members, texts),
+    _command("PFADD", members, members),
+)
+lists_of_commands = st.lists(commands, min_size=1, max_size=8)
+
+
+class World:
+    """One queue whose messages are committed, the same keys in another database, and in memory."""
+
+    def __init__(self, wire: Wire, by_hand: Wire, name: str) -> None:
+        self.wire = wire
+        self.by_hand = by_hand
+        self.queue = Queue(wire, name)
+        self.serial = count()
+        self.name = name
+
+    def run_by_hand(self, effects: list[Effect]) -> bool:
+        """Run commands in the other database; tell whether all succeeded."""
+        for effect in effects:
+            try:
+                self.by_hand.run(effect.name, effect.key, *effect.args)
+            except Refused:
+                return False
+        return True
+
+    def dump(self, wire: Wire, keys: list[bytes]) -> list[Any]:
+        """Read keys as they are stored, with the time they have left."""
+        return wire.post([["DUMP", key] for key in keys] + [["PTTL", key] for key in keys])
+
+    def look(self) -> State:
+        """Read the queue, but for the records of calls."""
+        self.queue.watch_streams()
+        return self.queue.dump()
+
+    def forget(self, keys: list[bytes]) -> None:
+        self.wire.run("DEL", *keys)
+        self.by_hand.run("DEL", *keys)
+
+
+@pytest.fixture
+def world(wire: Wire, still_server: tuple[Server, Any], queue_name: str) -> Iterator[World]:
+    server, _ = still_server
+    with Wire(server) as by_hand:
+        by_hand.run("SELECT", 1)
+        yield World(wire, by_hand, queue_name)
+
+
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(prior=st.lists(commands, max_size=4), wanted=lists_of_commands)
+def test_effects_happen_as_by_hand_or_not_at_all(world: World, prior: list[Any], wanted: list[Any]) -> None:
+    serial = next(world.serial)
+
+    def named(given: list[Any]) -> list[Effect]:
+        rows = [(name, f"{world.name}-{serial}-{key}", *args) for name, key, *args in given]
+        return checked_effects(rows, ["duly"])
+
+    keys = [f"{world.name}-{serial}-{key}".encode() for key in KEYS]
+    memory, now_ms = UserKeys(), NOW // 1000
+    for effect in named(prior):
+        if world.run_by_hand([effect]):
+            world.wire.run(effect.name, effect.key, *effect.args)
+            if Trial(memory, now_ms).problem(effect) is not None:  # too careful: begin with what it takes
+                world.forget(keys)
+                return
+            memory.run(effect, now_ms)
+    effects = named(wanted)
+    id_ = f"m{serial}"
+    (settle,) = world.queue.hold(id_)
+    before, queue_before = world.dump(world.wire, keys), world.look()
+
+    call = ops.commit(world.queue.keys, world.queue.options, settle, effects=effects)
+    code, *rest = world.queue.call(call)
+
+    trial = Trial(memory, now_ms)
+    problems = [(at, problem) for at, effect in enumerate(effects, 1) if (problem := trial.problem(effect))]
+    if code == 3:
+        position, why = rest[0], rest[1].decode()
+        event("refused")
+        assert world.dump(world.wire, keys) == before
+        assert world.look() == queue_before
+        assert (position, why) == problems[0]
+        _check_refusal(world, effects[:position], why)
+        assert world.queue.call(ops.commit(world.queue.keys, world.queue.options, settle)) == [1]
+    else:
+        event("done")
+        assert code == 1
+        assert problems == []
+        assert world.run_by_hand(effects)
+        assert world.dump(world.wire, keys) == world.dump(world.by_hand, keys)
+        for effect in effects:
+            memory.run(effect, now_ms)
+        for key in keys:
+            _check_memory(world.wire, key, memory, now_ms)
+        assert world.queue.dump().places(id_) == []
+    world.forget(keys)
+
+
+def _check_refusal(world: World, effects: list[Effect], why: str) -> None:
+    """Fail when an effect was refused that would have succeeded, without a reason."""
+    if not world.run_by_hand(effects):
+        return
+    last = effects[-1].key
+    was_emptied = any(effect.name in MAY_EMPTY and effect.key == last for effect in effects)
+    is_cautious = any(word in why for word in CAUTIOUS)
+    assert is_cautious or was_emptied or "number" in why or "HyperLogLog" in why, (effects, why)
+
+
+def _check_memory(wire: Wire, key: bytes, memory: UserKeys, now_ms: int) -> None:
+    """Fail unless the memory engine holds the same."""
+    kind = wire.run("TYPE", key)
+    value = memory.find(key, now_ms)
+    if value is None:
+        assert kind == b"none"
+        return
+    assert value.kind.encode() == kind
+    left = wire.run("PTTL", key)
+    assert left == (-1 if value.ends is None else value.ends - now_ms)
+    if kind == b"string" and not isinstance(value.content, HyperLogLog):
+        assert _is_same(wire.run("GET", key), value.content)
+    elif kind == b"hash":
+        flat = wire.run("HGETALL", key)
+        fields = dict(zip(flat[0::2], flat[1::2], strict=True))
+        assert fields.keys() == value.content.keys()
+        assert all(_is_same(text, value.content[field]) for field, text in fields.items())
+    elif kind == b"set":
+        assert set(wire.run("SMEMBERS", key)) == value.content
+    elif kind == b"zset":
+        flat = wire.run("ZRANGE", key, 0, -1, "WITHSCORES")
+        assert {m: float(s) for m, s in zip(flat[0::2], flat[1::2], strict=True)} == value.content
+    elif kind == b"list":
+        assert wire.run("LRANGE", key, 0, -1) == value.content
+    elif kind == b"stream":
+        rows = [dict(zip(row[1][0::2], row[1][1::2], strict=True)) for row in wire.run("XRANGE", key, "-", "+")]
+        ours = [fields for _, fields in value.content]
+        assert rows[len(rows) - len(ours) :] == ours  # MAXLEN ~ may keep more
+
+
+def _is_same(text: bytes, ours: bytes) -> bool:
+    """Compare texts. Large numbers of a server end in the noise of a long double; a HyperLogLog is its own."""
+    return text == ours or ours.startswith(b"HYLL") or (len(text) > 17 and text[:17] == ours[:17])

@@ -1,0 +1,572 @@
+"""Schedules as stored, and fired: one message for each slot whoever finds it, on servers and in memory alike."""
+
+import itertools
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from duly._core import codec, ops, schedules
+from duly._core.call import Call
+from duly._core.keys import QueueKeys, ScheduleKeys, queue_pattern
+from duly._core.schedules import NEVER, Choice, Plan, Row
+from duly.memory.clock import Clock
+from duly.memory.engine import Engine
+from tests.clock import ServerClock
+from tests.lua.harness import NOW, SECOND, Queue, Refused, State, Wire
+from tests.servers import Server
+
+EVERY = 10 * SECOND
+"""NOW is a multiple of it."""
+
+
+class Twin:
+    """One queue on a server, and the same in memory: every call must be answered alike, and leave the same behind."""
+
+    def __init__(self, queue: Queue, clock: ServerClock) -> None:
+        self.queue = queue
+        self.keys = queue.keys
+        self._clock = clock
+        self._engine = Engine(Clock())
+        self._engine.clock.freeze()
+        self._ids = (f"id{number}" for number in itertools.count())
+        self.set_clock(NOW)
+
+    def set_clock(self, us: int) -> None:
+        self._clock.freeze(us)
+        self._engine.clock.set_us(us)
+
+    def call(self, call: Call[Any], *, stream: bytes = b"tests", sequence: int | None = None) -> Any:
+        answer = self.queue.call(call, stream=stream, sequence=sequence)
+        in_memory = self._engine.call(call, stream, self.queue.sequence if sequence is None else sequence)
+        assert answer == in_memory
+        state, dump = self._engine._queue(self.keys).state, self.queue.dump()
+        assert {name.decode(): row for name, row in state.schedules.items()} == dump.schedules
+        assert {name.decode(): at for at, name in state.slots} == dump.slots
+        assert {id_.decode(): each.record for id_, each in state.messages.items()} == dump.msgs
+        assert state.has_token == bool(dump.wake)
+        assert str(state.clock) == dump.meta.get("clock", "None")
+        assert dump.meta.get("slot") == (str(min(dump.slots.values())) if dump.slots else None)
+        return answer
+
+    def plan(self, every: int = EVERY, catch_up: str = "one", body: Any = b"body", **options: Any) -> Plan:
+        return Plan(None, every, "UTC", catch_up, self.queue.outgoing("", body, **options).part)
+
+    def schedule(self, name: str = "report", **options: Any) -> Any:
+        return self.call(ops.schedule(self.keys, name, schedules.written_plan(self.plan(**options))))
+
+    def row(self, name: str = "report") -> bytes:
+        return self.dump().schedules[name]
+
+    def read(self, name: str = "report") -> Row:
+        return schedules.read_row(self.row(name))
+
+    def dump(self) -> State:
+        return self.queue.dump()
+
+    def new_id(self) -> str:
+        return next(self._ids)
+
+    def firing(self, row: bytes, now: int, name: str = "report") -> Call[bool]:
+        """Do what a consumer does that a claim gave this row at this time."""
+        stored = schedules.read_row(row)
+        choice = schedules.choose(stored.plan.slots, stored.plan.catch_up, stored.after, now)
+        messages = schedules.messages(name, stored.plan, choice.slots, self.new_id)
+        return ops.fire(self.keys, name, row, choice, messages)
+
+    def fire(self, now: int, name: str = "report") -> Any:
+        self.set_clock(now)
+        return self.call(self.firing(self.row(name), now, name))
+
+    def slots_sent(self) -> list[int]:
+        """Read from the headers for which slots there are messages, in the order in which they are handed out."""
+        found = []
+        for record in self.dump().msgs.values():
+            stored = codec.read_record(record)
+            assert stored.envelope.headers is not None
+            found.append((stored.due, stored.envelope.headers["duly-slot"]))
+        return [schedules.us_of(datetime.fromisoformat(slot)) for _, slot in sorted(found)]
+
+
+@pytest.fixture
+def twin(queue: Queue, clock: ServerClock) -> Twin:
+    return Twin(queue, clock)
+
+
+# Storing
+
+
+def test_a_schedule_counts_from_the_time_of_the_server_and_is_looked_at_at_once(twin: Twin) -> None:
+    assert twin.schedule() == 1
+    assert twin.read() == Row(NOW, NOW, 0, False, twin.plan())
+    dump = twin.dump()
+    assert (dump.slots, dump.meta["slot"], dump.wake) == ({"report": NOW}, str(NOW), 1)
+
+
+def test_the_same_again_changes_nothing(twin: Twin) -> None:
+    twin.schedule()
+    twin.fire(NOW + EVERY)
+    before = twin.dump()
+    twin.set_clock(NOW + 55 * SECOND)
+    assert twin.schedule() == 0
+    after = twin.dump()
+    assert before.differences(after) == ["calls"]
+
+
+@pytest.mark.parametrize("change", [{"every": 5 * SECOND}, {"catch_up": "all"}, {"body": b"other"}, {"priority": 3}])
+def test_a_changed_one_begins_anew(twin: Twin, change: dict[str, Any]) -> None:
+    twin.schedule()
+    twin.fire(NOW + EVERY)
+    later = NOW + 55 * SECOND
+    twin.set_clock(later)
+    assert twin.schedule(**change) == 1
+    assert twin.read() == Row(later, later, 0, False, twin.plan(**change))
+    assert twin.dump().slots == {"report": later}
+
+
+def test_the_next_to_be_looked_at_is_the_first_of_all(twin: Twin) -> None:
+    twin.schedule("a", every=EVERY)
+    twin.schedule("b", every=3 * EVERY)
+    twin.fire(NOW + 1, "a")
+    twin.fire(NOW + 2, "b")
+    assert twin.dump().slots == {"a": NOW + EVERY, "b": _multiple(3 * EVERY, NOW)}
+    assert twin.dump().meta["slot"] == str(min(twin.dump().slots.values()))
+    twin.call(ops.unschedule(twin.keys, "a"))
+    assert twin.dump().meta["slot"] == str(_multiple(3 * EVERY, NOW))
+    twin.call(ops.unschedule(twin.keys, "b"))
+    assert "slot" not in twin.dump().meta
+
+
+def test_what_was_removed_leaves_nothing_behind(twin: Twin) -> None:
+    twin.schedule()
+    assert [twin.call(ops.unschedule(twin.keys, "report")) for _ in range(2)] == [1, 0]
+    assert twin.queue.key_names() == {"meta", "call:tests"}
+
+
+def test_what_was_sent_stays_when_its_schedule_is_removed(twin: Twin) -> None:
+    twin.schedule()
+    twin.fire(NOW + EVERY)
+    twin.call(ops.unschedule(twin.keys, "report"))
+    assert twin.slots_sent() == [NOW + EVERY]
+    assert twin.dump().wake == 1
+
+
+def test_a_look_shows_rows_by_name_or_one_of_them(twin: Twin) -> None:
+    for name in ("a", "b"):
+        twin.schedule(name)
+    now, cursor, *rows = twin.call(ops.schedules(twin.keys))
+    assert (now, cursor) == (NOW + 2, b"0")
+    assert dict(zip(rows[0::2], rows[1::2], strict=True)) == {b"a": twin.row("a"), b"b": twin.row("b")}
+    assert twin.call(ops.schedules(twin.keys, name="b")) == [NOW + 2, b"0", b"b", twin.row("b")]
+    assert twin.call(ops.schedules(twin.keys, name="c")) == [NOW + 2, b"0"]
+
+
+def test_many_schedules_are_shown_page_by_page(queue: Queue) -> None:
+    wanted = {f"schedule{number:04d}" for number in range(1500)}
+    for name in wanted:
+        queue.call(ops.schedule(queue.keys, name, b"plan"))
+    found, cursor, pages = set[str](), "0", 0
+    while pages == 0 or cursor != "0":
+        page = schedules.page(queue.call(ops.schedules(queue.keys, cursor=cursor)))
+        assert len(page.rows) < 500
+        found |= set(page.rows)
+        cursor, pages = page.cursor, pages + 1
+    assert found == wanted
+
+
+# Pausing
+
+
+def test_a_paused_one_is_not_looked_at(twin: Twin) -> None:
+    twin.schedule()
+    assert [twin.call(ops.pause_schedule(twin.keys, "report")) for _ in range(2)] == [1, 1]
+    dump = twin.dump()
+    assert (dump.slots, dump.meta.get("slot"), dump.wake) == ({}, None, 0)
+    assert twin.read() == Row(NOW, NOW, 0, True, twin.plan())
+
+
+def test_a_resumed_one_counts_from_then_on(twin: Twin) -> None:
+    twin.schedule()
+    twin.fire(NOW + EVERY)
+    twin.call(ops.pause_schedule(twin.keys, "report"))
+    later = NOW + 10 * EVERY
+    twin.set_clock(later)
+    assert twin.call(ops.resume_schedule(twin.keys, "report")) == 1
+    assert twin.read() == Row(NOW, later, NOW + EVERY, False, twin.plan())
+    assert (twin.dump().slots, twin.dump().wake) == ({"report": later}, 1)
+
+
+def test_one_that_is_not_paused_is_not_changed_by_a_resume(twin: Twin) -> None:
+    twin.schedule()
+    before = twin.dump()
+    twin.set_clock(NOW + EVERY)
+    assert twin.call(ops.resume_schedule(twin.keys, "report")) == 1
+    assert before.differences(twin.dump()) == ["calls"]
+
+
+def test_one_that_is_unknown_cannot_be_paused_or_resumed(twin: Twin) -> None:
+    assert twin.call(ops.pause_schedule(twin.keys, "report")) == 0
+    assert twin.call(ops.resume_schedule(twin.keys, "report")) == 0
+    assert twin.queue.key_names() == {"call:tests"}
+
+
+@pytest.mark.parametrize("change", [{}, {"every": 5 * SECOND}])
+def test_a_paused_one_that_is_declared_again_stays_paused(twin: Twin, change: dict[str, Any]) -> None:
+    twin.schedule()
+    twin.call(ops.pause_schedule(twin.keys, "report"))
+    assert twin.schedule(**change) == int(bool(change))
+    assert twin.read().is_paused
+    assert twin.read().plan == twin.plan(**change)
+    assert twin.dump().slots == {}
+
+
+# Firing
+
+
+def test_a_slot_that_has_come_is_sent_for(twin: Twin) -> None:
+    twin.schedule(priority=3, ttl=60)
+    now = NOW + EVERY + 7
+    assert twin.fire(now) == 1
+    dump = twin.dump()
+    ((id_, record),) = dump.msgs.items()
+    stored = codec.read_record(record)
+    assert (stored.sent, stored.due, stored.priority) == (now, now, 3)  # never before it was sent
+    assert dump.waiting == {3: {id_: now}}
+    assert dump.expires == {id_: now + 60 * SECOND}
+    assert dump.stats == {"sent": 1, "bytes": len(record)}
+    assert dump.meta["priorities"] == "30"
+    assert dump.wake == 1
+    assert twin.read() == Row(NOW, NOW + EVERY, NOW + EVERY, False, twin.plan(priority=3, ttl=60))
+    assert dump.slots == {"report": NOW + 2 * EVERY}
+
+
+def test_without_a_slot_only_the_next_look_is_noted(twin: Twin) -> None:
+    twin.schedule()
+    assert twin.fire(NOW + 5) == 1
+    assert twin.read() == Row(NOW, NOW, 0, False, twin.plan())
+    dump = twin.dump()
+    assert (dump.msgs, dump.stats, dump.slots) == ({}, {}, {"report": NOW + EVERY})
+    assert dump.wake == 1  # somebody must watch it
+
+
+def test_a_schedule_without_a_further_slot_is_not_looked_at_any_more(twin: Twin) -> None:
+    twin.schedule()
+    twin.call(ops.fire(twin.keys, "report", twin.row(), Choice([], NOW, NEVER), []))
+    assert twin.dump().slots == {}
+    assert "slot" not in twin.dump().meta
+
+
+def test_many_consumers_that_find_the_same_slots_send_for_each_once(twin: Twin) -> None:
+    """I4 of slots: each has the same row in hand before the first of them fires."""
+    twin.schedule(catch_up="all")
+    for step in range(1, 6):
+        now = NOW + step * 3 * EVERY
+        twin.set_clock(now)
+        row = twin.row()
+        calls = [twin.firing(row, now) for _ in range(10)]
+        answers = [twin.call(call, stream=b"consumer%d" % number) for number, call in enumerate(calls)]
+        assert answers == [1] + [0] * 9
+    assert twin.slots_sent() == [NOW + number * EVERY for number in range(1, 16)]
+    assert twin.dump().stats["sent"] == 15
+
+
+def test_who_found_them_later_sends_only_for_the_rest(twin: Twin) -> None:
+    twin.schedule(catch_up="all")
+    early = twin.row()
+    twin.fire(NOW + 2 * EVERY)
+    twin.set_clock(NOW + 4 * EVERY)
+    assert twin.call(twin.firing(early, NOW + 4 * EVERY)) == 0
+    assert twin.fire(NOW + 4 * EVERY) == 1
+    assert twin.slots_sent() == [NOW + number * EVERY for number in range(1, 5)]
+
+
+def test_a_long_absence_is_caught_up_in_bounded_steps(twin: Twin) -> None:
+    twin.schedule(catch_up="all")
+    now = NOW + 250 * EVERY
+    looks = 0
+    while not looks or twin.dump().slots["report"] <= now:
+        assert twin.fire(now) == 1
+        looks += 1
+    assert looks == 3
+    assert twin.slots_sent() == [NOW + number * EVERY for number in range(1, 251)]
+
+
+CHANGES: dict[str, Callable[[Twin], object]] = {
+    "removed": lambda twin: twin.call(ops.unschedule(twin.keys, "report")),
+    "paused": lambda twin: twin.call(ops.pause_schedule(twin.keys, "report")),
+    "another": lambda twin: twin.schedule(body=b"other"),
+    "removed and declared again": lambda twin: (twin.call(ops.unschedule(twin.keys, "report")), twin.schedule()),
+    "paused and resumed": lambda twin: (
+        twin.call(ops.pause_schedule(twin.keys, "report")),
+        twin.call(ops.resume_schedule(twin.keys, "report")),
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_changed_between_the_claim_and_the_firing_is_not_fired(twin: Twin, change: str) -> None:
+    twin.schedule()
+    firing = twin.firing(twin.row(), NOW + EVERY)
+    twin.set_clock(NOW + EVERY)
+    CHANGES[change](twin)
+    before = twin.dump()
+    assert twin.call(firing) == 0
+    assert before.differences(twin.dump()) == ["calls"]
+    assert before.msgs == {}
+
+
+def test_a_repeated_firing_sends_once(twin: Twin) -> None:
+    twin.schedule()
+    twin.set_clock(NOW + EVERY)
+    call = twin.firing(twin.row(), NOW + EVERY)
+    assert [twin.call(call, sequence=100) for _ in range(3)] == [1, 1, 1]
+    assert twin.slots_sent() == [NOW + EVERY]
+
+
+def test_a_late_copy_of_a_firing_that_lost_does_nothing(twin: Twin) -> None:
+    twin.schedule()
+    lost = twin.firing(twin.row(), NOW + EVERY)
+    twin.fire(NOW + EVERY)
+    assert [twin.call(lost, stream=b"slow", sequence=1) for _ in range(2)] == [0, 0]
+    assert twin.slots_sent() == [NOW + EVERY]
+
+
+def test_a_clock_that_steps_back_neither_repeats_nor_hurries_a_slot(twin: Twin) -> None:
+    """I3: the queue's clock stands nearly still until the server's has caught up."""
+    twin.schedule()
+    twin.fire(NOW + EVERY)
+    twin.set_clock(NOW - 5 * SECOND)
+    now = twin.call(ops.schedules(twin.keys))[0]
+    assert now == NOW + EVERY + 1
+    stored = twin.read()
+    assert schedules.choose(stored.plan.slots, "one", stored.after, now).slots == []
+
+
+def test_schedules_send_into_a_queue_that_is_paused(twin: Twin) -> None:
+    twin.call(ops.pause(twin.keys, "somebody"))
+    twin.schedule()
+    assert twin.fire(NOW + EVERY) == 1
+    assert twin.slots_sent() == [NOW + EVERY]
+
+
+def test_a_row_that_somebody_damaged_stops_no_script(queue: Queue) -> None:
+    queue.wire.run("HSET", queue.keys.key("schedules"), "report", "short")
+    assert queue.call(ops.pause_schedule(queue.keys, "report")) == 0
+    assert queue.call(ops.resume_schedule(queue.keys, "report")) == 0
+    row = bytes(25) + schedules.written_plan(Plan(None, EVERY, "UTC", "one", b""))
+    assert queue.call(ops.fire(queue.keys, "report", row, Choice([], NOW, NOW + 1), [])) == 0
+    assert queue.call(ops.schedule(queue.keys, "report", b"plan")) == 1
+    assert len(queue.dump().schedules["report"]) == 25 + len(b"plan")
+
+
+def test_the_accounts_are_right(twin: Twin) -> None:
+    """I1 and I2: a message of a schedule is like any other."""
+    twin.schedule()
+    twin.fire(NOW + EVERY)
+    claimed = twin.queue.claim()
+    assert [id_.decode() for id_ in claimed.ids] == ["id0"]
+    twin.queue.call(ops.ack(twin.keys, twin.queue.options, [ops.Settle("id0", claimed.fence, 0)]))
+    stats = twin.dump().stats
+    assert (stats["sent"], stats["acked"], stats["bytes"]) == (1, 1, 0)
+
+
+# Found by claims
+
+
+def due_in(answer: list[Any]) -> dict[str, bytes]:
+    """Read the schedules that a claim names."""
+    return {name.decode(): row for name, row in zip(answer[8][0::2], answer[8][1::2], strict=True)}
+
+
+def test_a_claim_names_the_schedules_whose_slot_has_come(twin: Twin) -> None:
+    for name, every in (("a", EVERY), ("b", 3 * EVERY), ("c", EVERY)):
+        twin.schedule(name, every=every)
+        twin.fire(NOW + 5, name)
+    twin.call(ops.pause_schedule(twin.keys, "c"))
+    assert due_in(twin.call(twin.queue.claim_call())) == {}
+    twin.set_clock(NOW + EVERY)
+    assert due_in(twin.call(twin.queue.claim_call())) == {"a": twin.row("a")}
+    twin.fire(NOW + EVERY, "a")
+    assert due_in(twin.call(twin.queue.claim_call())) == {}
+
+
+def test_a_claim_names_a_bounded_number_of_schedules(twin: Twin) -> None:
+    for number in range(15):
+        twin.schedule(f"report{number:02d}")
+    assert list(due_in(twin.call(twin.queue.claim_call()))) == [f"report{number:02d}" for number in range(10)]
+
+
+def test_a_claim_counts_the_time_to_the_next_slot(twin: Twin) -> None:
+    twin.schedule("a", every=EVERY)
+    twin.schedule("b", every=60 * EVERY)
+    twin.fire(NOW + SECOND, "a")
+    twin.fire(NOW + 2 * SECOND, "b")
+    assert twin.call(twin.queue.claim_call())[2] == 8 * SECOND - 1  # each look is a tick later
+
+
+def test_a_schedule_that_nobody_fires_hides_no_other(twin: Twin) -> None:
+    """It stays where it is: a claim that counted the time to it would have its caller spin."""
+    twin.call(ops.schedule(twin.keys, "newer", b"\xff?"))
+    twin.schedule("a")
+    twin.fire(NOW + SECOND, "a")
+    answer = twin.call(twin.queue.claim_call())
+    assert list(due_in(answer)) == ["newer"]
+    assert answer[2] == EVERY - SECOND - 1
+    twin.call(ops.unschedule(twin.keys, "a"))
+    assert twin.call(twin.queue.claim_call())[2] == -1
+
+
+def test_a_slot_to_come_is_watched(twin: Twin) -> None:
+    """The token of a queue that holds nothing is kept as long as a schedule sends to it."""
+    twin.schedule()
+    twin.fire(NOW + SECOND)
+    twin.call(twin.queue.claim_call(then="leave"))
+    assert twin.dump().wake == 1
+    twin.call(twin.queue.claim_call(then="watch"))
+    assert twin.dump().wake == 0  # this one has seen it, and watches
+    twin.call(ops.wake(twin.keys))
+    assert twin.dump().wake == 1  # it leaves in the middle
+    twin.call(ops.unschedule(twin.keys, "report"))
+    twin.call(ops.wake(twin.keys))
+    assert twin.dump().wake == 0
+
+
+def test_a_repeated_claim_names_no_schedules(twin: Twin) -> None:
+    twin.schedule()
+    assert list(due_in(twin.call(twin.queue.claim_call(), sequence=100))) == ["report"]
+    assert twin.call(twin.queue.claim_call(), sequence=100)[2] == 0  # so the caller looks again
+    assert twin.call(twin.queue.claim_call(), sequence=100)[8] == []
+
+
+def test_a_deleted_queue_takes_its_schedules_with_it(twin: Twin) -> None:
+    twin.schedule()
+    twin.call(ops.delete(twin.keys))
+    assert twin.queue.key_names() == {"call:tests"}
+
+
+# A full server
+
+
+@pytest.fixture
+def full(own_wire: Callable[..., tuple[Server, Wire]], queue_name: str) -> Queue:
+    _, wire = own_wire()
+    wire.run("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    return Queue(wire, queue_name)
+
+
+def fill(wire: Wire) -> None:
+    wire.run("SET", "filler", b"." * 30_000_000)
+    wire.run("CONFIG", "SET", "maxmemory", "20mb")
+
+
+def test_a_full_server_takes_a_schedule_that_it_has(full: Queue) -> None:
+    """Programs that declare theirs when they start do start."""
+    call = ops.schedule(full.keys, "report", b"plan")
+    assert full.call(call) == 1
+    fill(full.wire)
+    assert full.call(call) == 0
+    with pytest.raises(Refused, match="OOM"):
+        full.call(ops.schedule(full.keys, "report", b"other"))
+
+
+def test_a_full_server_refuses_a_firing_and_the_slot_is_sent_for_later(full: Queue) -> None:
+    part = full.outgoing("", b"body").part
+    full.call(ops.schedule(full.keys, "report", schedules.written_plan(Plan(None, EVERY, "UTC", "one", part))))
+    row = full.dump().schedules["report"]
+    stored = schedules.read_row(row)
+    slot = stored.after // EVERY * EVERY + EVERY
+    messages = schedules.messages("report", stored.plan, [slot], lambda: "a")
+    call = ops.fire(full.keys, "report", row, Choice([slot], slot, slot + EVERY), messages)
+    fill(full.wire)
+    with pytest.raises(Refused, match="OOM"):
+        full.call(call)
+    assert full.dump().schedules == {"report": row}
+    assert full.dump().msgs == {}
+    full.wire.run("CONFIG", "SET", "maxmemory", "0")
+    assert full.call(call) == 1
+    assert set(full.dump().msgs) == {"a"}
+
+
+# The registry
+
+
+class Registry:
+    """The registry of a namespace on a server, and the same in memory."""
+
+    def __init__(self, wire: Wire, namespace: str, clock: ServerClock) -> None:
+        self.wire = wire
+        self.namespace = namespace
+        self.keys = ScheduleKeys(namespace)
+        self._clock = clock
+        self.engine = Engine(Clock())
+        self.engine.clock.freeze()
+        self._sequence = 0
+        self.set_clock(NOW)
+
+    def set_clock(self, us: int) -> None:
+        self._clock.freeze(us)
+        self.engine.clock.set_us(us)
+
+    def call(self, call: Call[Any], sequence: int | None = None) -> Any:
+        self._sequence += 1
+        number = self._sequence if sequence is None else sequence
+        answer = self.wire.carry(call, b"tests", number)
+        assert answer == self.engine.call(call, b"tests", number)
+        return call.decode(answer)
+
+    def entries(self) -> dict[str, schedules.Entry | None]:
+        page = self.call(ops.schedules(self.keys))
+        return {name: schedules.read_entry(entry) for name, entry in page.rows.items()}
+
+
+@pytest.fixture
+def registry(wire: Wire, queue_name: str, clock: ServerClock) -> Registry:
+    return Registry(wire, queue_name, clock)
+
+
+def test_the_registry_knows_to_which_queue_a_schedule_belongs_and_since_when(registry: Registry) -> None:
+    registry.call(ops.register(registry.keys, "report", "orders"))
+    registry.set_clock(NOW + 5)
+    registry.call(ops.register(registry.keys, "report", "mails"))
+    assert registry.entries() == {"report": (NOW + 5, "mails")}
+
+
+def test_an_entry_is_removed_unless_it_is_another_by_now(registry: Registry) -> None:
+    registry.call(ops.register(registry.keys, "report", "orders"))
+    entry = registry.call(ops.schedules(registry.keys, name="report")).rows["report"]
+    registry.set_clock(NOW + 5)
+    registry.call(ops.register(registry.keys, "report", "orders"))
+    assert registry.call(ops.unregister(registry.keys, "report", entry)) is False
+    newer = registry.call(ops.schedules(registry.keys, name="report")).rows["report"]
+    assert registry.call(ops.unregister(registry.keys, "report", newer)) is True
+    assert registry.call(ops.unregister(registry.keys, "report", newer)) is False
+    assert registry.entries() == {}
+
+
+@pytest.mark.parametrize("verb", ["register", "unregister"])
+def test_repeats_and_late_copies_are_recognised(registry: Registry, verb: str) -> None:
+    registry.call(ops.register(registry.keys, "old", "orders"))
+    entry = registry.call(ops.schedules(registry.keys, name="old")).rows["old"]
+    call = (
+        ops.register(registry.keys, "new", "x") if verb == "register" else ops.unregister(registry.keys, "old", entry)
+    )
+    assert [registry.call(call, 100), registry.call(call, 100)] == [True, True]
+    registry.call(ops.register(registry.keys, "other", "orders"), 101)
+    with pytest.raises(Refused, match="OVERTAKEN"):
+        registry.wire.carry(call, b"tests", 100)
+
+
+def test_the_registry_of_schedules_is_no_queue(registry: Registry) -> None:
+    registry.call(ops.register(registry.keys, "report", "orders"))
+    assert registry.wire.run("KEYS", queue_pattern(registry.namespace)) == []
+    assert registry.engine.queues(registry.namespace) == []
+
+
+def test_namespaces_have_a_registry_each() -> None:
+    assert ScheduleKeys("a").key("schedules") == b"a:{~schedules}:schedules"
+    assert QueueKeys("a", "orders").key("schedules") == b"a:{orders}:schedules"
+
+
+def _multiple(every: int, after: int) -> int:
+    return after // every * every + every
