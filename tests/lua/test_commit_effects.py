@@ -18,7 +18,7 @@ from duly.memory.user_keys import HyperLogLog, UserKeys
 from tests.lua.harness import NOW, Queue, Refused, State, Wire
 from tests.servers import Server
 
-EXAMPLES: Final = 300
+EXAMPLES: Final = 4000
 KEYS: Final = ("k1", "k2")
 MAY_EMPTY: Final = ("SREM", "HDEL", "ZREM", "LREM", "LTRIM")
 CAUTIOUS: Final = ("not known beforehand", "might", "surely")
@@ -137,11 +137,9 @@ def test_effects_happen_as_by_hand_or_not_at_all(world: World, prior: list[Any],
     keys = [f"{world.name}-{serial}-{key}".encode() for key in KEYS]
     memory, now_ms = UserKeys(), NOW // 1000
     for effect in named(prior):
-        if world.run_by_hand([effect]):
+        if Trial(memory, now_ms).problem(effect) is None:
+            assert world.run_by_hand([effect])
             world.wire.run(effect.name, effect.key, *effect.args)
-            if Trial(memory, now_ms).problem(effect) is not None:  # too careful: begin with what it takes
-                world.forget(keys)
-                return
             memory.run(effect, now_ms)
     effects = named(wanted)
     id_ = f"m{serial}"
@@ -177,12 +175,14 @@ def test_effects_happen_as_by_hand_or_not_at_all(world: World, prior: list[Any],
 
 def _check_refusal(world: World, effects: list[Effect], why: str) -> None:
     """Fail when an effect was refused that would have succeeded, without a reason."""
+    if "HyperLogLog" in why:  # a damaged one can end an old server
+        return
     if not world.run_by_hand(effects):
         return
     last = effects[-1].key
     was_emptied = any(effect.name in MAY_EMPTY and effect.key == last for effect in effects)
     is_cautious = any(word in why for word in CAUTIOUS)
-    assert is_cautious or was_emptied or "number" in why or "HyperLogLog" in why, (effects, why)
+    assert is_cautious or was_emptied or "number" in why, (effects, why)
 
 
 def _check_memory(wire: Wire, key: bytes, memory: UserKeys, now_ms: int) -> None:

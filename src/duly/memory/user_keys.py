@@ -98,7 +98,8 @@ class UserKeys:
 
     def _append(self, effect: Effect, value: Value | None, _now: int) -> None:
         made = self._made(effect.key, value, "string", b"")
-        made.content = (b"HYLL" if isinstance(made.content, HyperLogLog) else made.content) + effect.args[0]
+        if effect.args[0]:
+            made.content = (b"HYLL" if isinstance(made.content, HyperLogLog) else made.content) + effect.args[0]
 
     def _pfadd(self, effect: Effect, value: Value | None, _now: int) -> None:
         self._made(effect.key, value, "string", HyperLogLog()).content.update(effect.args)
