@@ -226,6 +226,24 @@ class Keep:
             checked_count(self.bytes, "Keep.bytes", least=0)
 
 
+_RATE = re.compile(r"(\d+(?:\.\d+)?)/(s|m|h|d)")
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def interval_of(rate: object) -> float:
+    """Return the microseconds from one delivery to the next that a rate like "100/s" allows; 0: no rate."""
+    if rate is None:
+        return 0.0
+    match = _RATE.fullmatch(rate) if isinstance(rate, str) else None
+    count = float(match[1]) if match else 0.0
+    if match is None or not count:
+        raise UsageError(f'rate must be like "100/s", "6000/m", "10/h" or "5/d", not {rate!r}')
+    interval = _UNITS[match[2]] * 1_000_000 / count
+    if interval < 1 or interval > MAX_DELAY * 1_000_000:
+        raise UsageError(f"rate must be from one in ten years to a million a second, not {rate!r}")
+    return interval
+
+
 @dataclass(frozen=True, kw_only=True)
 class QueueOptions:
     """One process's view of a queue. Not stored: processes that differ are no error."""
@@ -258,7 +276,13 @@ class QueueOptions:
     """Default window of `dedup=`, in seconds."""
 
     on_dead: OnDead = "continue"
-    """What a dead message does to its lane."""
+    """What a dead message does to its lane: it goes on, or waits until the dead letter is redriven or purged."""
+
+    rate: str | None = None
+    """Deliveries at the most, queue-wide, like "100/s" or "6000/m"; None: any number."""
+
+    max_in_flight: int | None = None
+    """Deliveries out at once at the most, queue-wide; None: any number."""
 
     dead: Keep = Keep(count=10_000, age=30 * 86400)
     """Dead letters kept."""
@@ -281,8 +305,9 @@ class QueueOptions:
                 checked_count(getattr(self, name), name)
         _checked_choice(self.on_full, "on_full", ("raise", "block", "drop_oldest"))
         _checked_choice(self.on_dead, "on_dead", ("continue", "block"))
-        if self.on_dead == "block":
-            raise UsageError('on_dead="block" is not built yet: it comes with strict order by key')
+        interval_of(self.rate)
+        if self.max_in_flight is not None:
+            checked_count(self.max_in_flight, "max_in_flight")
         checked_positive_seconds(self.dedup_for, "dedup_for")
         for name in ("dead", "done"):
             keep = getattr(self, name)

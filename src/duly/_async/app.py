@@ -40,7 +40,7 @@ from duly.options import (
 # |
 # --- end
 _DEFAULTS: Final = QueueOptions()
-_LATER: Final = {"rate": None, "max_in_flight": None, "shards": 1}
+_LATER: Final = {"shards": 1}
 """Options of queues that are not built yet, with the value that asks for nothing."""
 
 P = ParamSpec("P")
@@ -101,6 +101,8 @@ class AsyncDuly:
         on_full: OnFull = "raise",
         dedup_for: Seconds = 300.0,
         on_dead: OnDead = "continue",
+        rate: str | None = None,
+        max_in_flight: int | None = None,
         dead: Keep = _DEFAULTS.dead,
         done: Keep | None = None,
         max_message_bytes: int | None = None,
@@ -122,6 +124,8 @@ class AsyncDuly:
             on_full=on_full,
             dedup_for=dedup_for,
             on_dead=on_dead,
+            rate=rate,
+            max_in_flight=max_in_flight,
             dead=dead,
             done=done,
             max_message_bytes=self._max_message_bytes if max_message_bytes is None else max_message_bytes,

@@ -105,6 +105,16 @@ class AsyncDelivery(Delivered):
         return codec.read_priority(self._record)
 
     @property
+    def has_key(self) -> bool:
+        """Whether it was sent with a key."""
+        return codec.has_key(self._record)
+
+    @property
+    def cycles(self) -> int:
+        """How often it was recycled."""
+        return codec.read_counts(self._counts).cycles
+
+    @property
     def sent_at(self) -> datetime:
         """When it was stored, by the server's clock."""
         return replies.moment(codec.read_stamps(self._record)[0])

@@ -10,6 +10,7 @@ from duly._async.delivery import AsyncDelivery
 from duly._async.outbox import AsyncOutbox
 from duly._async.wire import sleep, uninterrupted
 from duly._core import codec, ops, outgoing, patience, replies
+from duly._core.explanation import explained
 from duly._core.handlers import Handler
 from duly._core.keys import QueueKeys
 from duly._core.reclaims import log_reclaimed
@@ -49,7 +50,7 @@ _NO_OPTIONS = (None,) * 9
 _BRIEF = 0.25
 """A wait so short is ended by the client: a server's time-out may fire 0.1 s late."""
 
-_PURGED: tuple[State, ...] = ("ready", "delayed", "leased", "dead", "done")
+_PURGED: tuple[State, ...] = ("parked", "ready", "delayed", "leased", "dead", "done")
 
 
 class AsyncQueue:
@@ -306,18 +307,22 @@ class AsyncQueue:
         outgoing.checked_text(id, "id")
         return await self._link.run(ops.get(self._keys, self._viewer(), id))
 
+    async def explain(self, id: str) -> str:  # noqa: A002
+        """Say in one sentence why a message is not being delivered, and when it will be."""
+        outgoing.checked_text(id, "id")
+        sight = await self._link.run(ops.explain(self._keys, self._viewer(), id))
+        return explained(self.name, id, sight, self.options)
+
     async def list(self, state: State, limit: int = 50, after: Message | str | None = None) -> Page:
         """Look at a page of the messages in a state; `after` is the last one of the page before.
 
-        Ready and delayed ones come by priority, then by due time; leased ones by deadline; dead and done
-        ones oldest first. A page of large messages may be shorter than `limit`; an empty one is the end.
+        Ready and delayed ones come by priority, then by due time; parked ones by key; leased ones by deadline; dead and
+        done ones oldest first. A page of large messages may be shorter than `limit`; an empty one is the end.
         """
         _check_state(state)
         checked_count(limit, "limit", most=MAX_BATCH)
         if after is not None and not isinstance(after, Message):
             outgoing.checked_text(after, "after")
-        if state == "parked":
-            return []
         page, _ = await self._link.run(ops.list_(self._keys, self._viewer(), state, limit, after))
         return page
 
@@ -373,8 +378,7 @@ class AsyncQueue:
             _check_state(state)
         total = 0
         for each in _PURGED if state is None else (state,):
-            if each != "parked":
-                total += await self._purge(each)
+            total += await self._purge(each)
         return total
 
     async def _purge(self, state: State) -> int:

@@ -22,6 +22,7 @@ FLAG_DEDUP: Final = 2
 FLAG_KEY: Final = 4
 FLAG_OWN_ID: Final = 8
 FLAG_REPLACE: Final = 16
+FLAG_REPEAT: Final = 32
 
 CONTENT_BYTES: Final = 0
 CONTENT_JSON: Final = 1
@@ -59,13 +60,14 @@ class Record(msgspec.Struct):
 
 
 class Counts(msgspec.Struct, array_like=True):
-    """What went wrong with a message so far. `due` is 0 unless a retry or defer set it."""
+    """What went wrong with a message so far. `due` is 0 unless a retry or defer set it; `cycles` counts recycles."""
 
     failures: int = 0
     crashes: int = 0
     defers: int = 0
     releases: int = 0
     due: int = 0
+    cycles: int = 0
 
 
 class Fault(msgspec.Struct, array_like=True):
@@ -78,8 +80,18 @@ class Fault(msgspec.Struct, array_like=True):
     traceback: str
 
 
+class Event(msgspec.Struct, array_like=True):
+    """One entry of a timeline. `since` is when the delivery was claimed that ended so; 0: it was no delivery."""
+
+    at: int
+    what: str
+    consumer: str
+    since: int
+    detail: str
+
+
 class Why(msgspec.Struct, array_like=True):
-    """Why a message is dead (`reason`), and the errors on the way there."""
+    """Why a message is dead (`reason`), the errors and the timeline on the way there, and what its handler returned."""
 
     reason: str
     failures: int
@@ -88,6 +100,9 @@ class Why(msgspec.Struct, array_like=True):
     releases: int
     errors: list[Fault]
     rejects: int = 0
+    timeline: list[Event] = []
+    cycles: int = 0
+    result: str = ""
 
 
 class Lease(msgspec.Struct):
@@ -98,6 +113,7 @@ class Lease(msgspec.Struct):
     flags: int
     priority: int
     consumer: str
+    key: str | None = None
 
 
 NO_COUNTS: Final = Counts()
@@ -297,6 +313,11 @@ def read_stamps(record: bytes) -> tuple[int, int]:
     return int(sent), int(due)
 
 
+def has_key(record: bytes) -> bool:
+    """Tell whether a message has a lane."""
+    return bool(record[_FLAGS_AT] & FLAG_KEY)
+
+
 def read_priority(record: bytes) -> int:
     """Read the priority, also of a record that is damaged behind it: whoever claims has looked so far."""
     return record[_STAMPED_HEAD.size - 1]
@@ -371,4 +392,5 @@ def read_lease(stored: bytes) -> Lease | None:
     if not stored:
         return None
     fence, size, flags, priority = _LEASE.unpack_from(stored)
-    return Lease(int(fence), size, flags, priority, stored[_LEASE.size :].decode().rstrip())
+    key, at = _read_text(stored, _LEASE.size) if flags & FLAG_KEY else (None, _LEASE.size)
+    return Lease(int(fence), size, flags, priority, stored[at:].decode().rstrip(), key)

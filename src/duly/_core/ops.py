@@ -12,7 +12,7 @@ from duly._core.call import Arg, Call
 from duly._core.keys import EVERY_PRIORITY, QueueKeys, RegistryKeys
 from duly._core.outgoing import Outgoing, microseconds
 from duly.message import Message, PendingMessage, Stats, WorkerInfo
-from duly.options import Keep, QueueOptions, checked_seconds
+from duly.options import Keep, QueueOptions, checked_seconds, interval_of
 
 OnRefusal = Literal["each", "all", "drop"]
 Then = Literal["watch", "stay", "pass", "leave"]
@@ -31,18 +31,18 @@ class Held(Protocol):
     @property
     def fence(self) -> int: ...
     @property
-    def priority(self) -> int: ...
+    def has_key(self) -> bool: ...
 
 
 class Settle:
-    """A lease without its delivery: a receipt that came from elsewhere."""
+    """A lease without its delivery: a receipt that came from elsewhere, and does not say whether there is a key."""
 
-    __slots__ = ("fence", "id", "priority")
+    __slots__ = ("fence", "has_key", "id")
 
-    def __init__(self, id: str, fence: int, priority: int) -> None:  # noqa: A002
+    def __init__(self, id: str, fence: int, has_key: bool | int = True) -> None:  # noqa: A002, FBT001, FBT002
         self.id = id
         self.fence = fence
-        self.priority = priority
+        self.has_key = bool(has_key)
 
 
 def send(
@@ -58,7 +58,8 @@ def send(
     decode = replies.sent([message.id for message in messages])
     digits = _digits(messages)
     if len(digits) == 1 and not flags & _CHECKED and options.max_length is None and options.max_bytes is None:
-        return Call(_lua.script("send"), keys, [digits, *args], decode, digits)
+        keyed = int(bool(flags & codec.FLAG_KEY))
+        return Call(_lua.script("send"), keys, [digits, keyed, *args], decode, digits)
     bounds: list[Arg] = [
         -1 if options.max_length is None else options.max_length,
         -1 if options.max_bytes is None else options.max_bytes,
@@ -79,16 +80,30 @@ def claim(
 ) -> Call[replies.Claimed]:
     """Take what is due."""
     holder: list[Arg] = [limit, microseconds(lease), options.crash_limit, consumer]
-    args = [EVERY_PRIORITY, *holder, then, suspects, *_bounds(options.dead)]
+    limits: list[Arg] = [
+        f"{interval_of(options.rate):.3f}",
+        -1 if options.max_in_flight is None else options.max_in_flight,
+    ]
+    args = [EVERY_PRIORITY, *holder, then, suspects, *_bounds(options.dead), options.on_dead, *limits]
     return Call(_lua.script("claim"), keys, args, replies.claimed)
 
 
 def ack(keys: QueueKeys, options: QueueOptions, settles: Sequence[Held]) -> Call[list[int]]:
-    """Finish messages."""
-    args: list[Arg] = [*_done_bounds(options)]
+    """Finish messages. Those without a key, of a queue that keeps nothing, take the shorter script."""
+    if options.done is not None or any(settle.has_key for settle in settles):
+        return finish(keys, options, [(settle, "") for settle in settles])
+    args: list[Arg] = []
     for settle in settles:
         args += (settle.id, settle.fence)
     return Call(_lua.script("ack"), keys, args, replies.lost_positions)
+
+
+def finish(keys: QueueKeys, options: QueueOptions, settles: Sequence[tuple[Held, str]]) -> Call[list[int]]:
+    """Finish messages, each with what its handler returned, as section 6 of the protocol says; empty: nothing."""
+    args: list[Arg] = [EVERY_PRIORITY, *_done_bounds(options)]
+    for settle, result in settles:
+        args += (settle.id, settle.fence, result)
+    return Call(_lua.script("finish"), keys, args, replies.lost_positions)
 
 
 def retry(keys: QueueKeys, settles: Sequence[tuple[Held, float, str, str]]) -> Call[list[int]]:
@@ -117,7 +132,7 @@ def reject(
     keys: QueueKeys, options: QueueOptions, settles: Sequence[tuple[Held, str, str, str]], *, failed: bool = False
 ) -> Call[list[int]]:
     """Make messages dead: reason, error, traceback. `failed`: it was the last attempt, and counts as a failure."""
-    args: list[Arg] = [*_bounds(options.dead), int(failed)]
+    args: list[Arg] = [EVERY_PRIORITY, *_bounds(options.dead), int(failed), options.on_dead]
     for settle, reason, error, traceback in settles:
         args += (settle.id, settle.fence, reason, error, traceback)
     return Call(_lua.script("reject"), keys, args, replies.lost_positions)
@@ -141,9 +156,14 @@ def reschedule(keys: QueueKeys, id_: str, when: str) -> Call[bool]:
     return Call(_lua.script("reschedule"), keys, [EVERY_PRIORITY, id_, when], replies.is_one)
 
 
-def redrive(keys: QueueKeys, limit: int) -> Call[tuple[int, int]]:
-    """Put dead letters back to work."""
-    return Call(_lua.script("redrive"), keys, [EVERY_PRIORITY, limit], replies.pair)
+def redrive(
+    keys: QueueKeys, limit: int, letters: Sequence[tuple[str, int, bytes]] = (), *, at_end: bool = False
+) -> Call[tuple[int, int]]:
+    """Put dead letters back to work: the oldest, or those named by id, time of death, and a new part if edited."""
+    args: list[Arg] = [EVERY_PRIORITY, limit, int(at_end)]
+    for letter in letters:
+        args += letter
+    return Call(_lua.script("redrive"), keys, args, replies.pair)
 
 
 def wake(keys: QueueKeys) -> Call[bool]:
@@ -182,15 +202,20 @@ def get(keys: QueueKeys, viewer: replies.Viewer, id_: str) -> Call[Message | Non
     return Call(_lua.script("get"), keys, [EVERY_PRIORITY, id_], viewer.message(id_))
 
 
+def explain(keys: QueueKeys, viewer: replies.Viewer, id_: str) -> Call[replies.Sight | None]:
+    """Look at one message and what is around it."""
+    return Call(_lua.script("get"), keys, [EVERY_PRIORITY, id_], viewer.sight(id_))
+
+
 def list_(
     keys: QueueKeys, viewer: replies.Viewer, state: str, limit: int, after: Message | str | None
 ) -> Call[tuple[list[Message], bool]]:
     """Look at a page of a state."""
-    cursor: list[Arg] = ["", "", ""]
+    cursor: list[Arg] = ["", "", "", ""]
     if isinstance(after, Message):
-        cursor = [after.id, *after.cursor]
+        cursor = [after.id, *after.cursor, after.key or ""]
     elif after is not None:
-        cursor = [after, "", ""]
+        cursor = [after, "", "", ""]
     return Call(_lua.script("list"), keys, [EVERY_PRIORITY, state, limit, *cursor], viewer.page(state))
 
 
@@ -233,7 +258,7 @@ def workers(keys: RegistryKeys) -> Call[list[WorkerInfo]]:
 
 
 AUDITED: Final = (
-    "msgs", "leased", "leases", "counts", "why", "expires", "dead", "done", "dedup", "dedup_ends",
+    "msgs", "leased", "leases", "counts", "why", "expires", "dead", "done", "dedup", "dedup_ends", "lanes", "parked",
     *(f"waiting{digit}" for digit in EVERY_PRIORITY),
 )  # fmt: skip
 """The keys that an audit goes through."""
@@ -246,11 +271,10 @@ def _digits(messages: Sequence[Outgoing]) -> str:
 
 
 def _giving_back(verb: str, keys: QueueKeys, rows: Sequence[tuple[Held, tuple[Any, ...]]]) -> Call[list[int]]:
-    digits = "".join(sorted({str(settle.priority) for settle, _ in rows}, reverse=True))
-    args: list[Arg] = [digits]
+    args: list[Arg] = [EVERY_PRIORITY]
     for settle, rest in rows:
         args += (settle.id, settle.fence, *rest)
-    return Call(_lua.script(verb), keys, args, replies.lost_positions, digits)
+    return Call(_lua.script(verb), keys, args, replies.lost_positions)
 
 
 def _done_bounds(options: QueueOptions) -> tuple[int, int, int, int]:

@@ -3,21 +3,25 @@ claim -- take what is due, and note who holds it until when.
 
 Leases that ran out go back to their own place first, counted as a crash, dead at the limit. Then what
 is due is taken, highest priority first. Nothing moves when time passes: this is the only place that
-looks at the clock. A suspect, whose next crash would be its last, may be kept apart from the others: a
-process that dies takes all that it holds with it.
+looks at the clock, and the only one that makes order within a key. A suspect, whose next crash would be its
+last, may be kept apart from the others: a process that dies takes all that it holds with it.
 
 KEYS     call         string  last call of the stream and its reply
          msgs         hash    id -> record
          leased       zset    id -> lease deadline
          leases       hash    id -> lease
          counts       hash    id -> what went wrong with it
-         why          hash    id -> errors, reason
+         why          hash    id -> errors, reason, timeline, result
          expires      zset    id -> when a waiting message with a ttl is over
          dead         zset    id -> when it died
          dedup        hash    dedup value -> id
          dedup_ends   zset    dedup value -> end of its window
+         lanes        hash    key -> the id that its lane belongs to
+         parked       zset    what is due and behind its lane's id
+         schedules    hash    name -> schedule
+         slots        zset    name of a schedule -> when to look at it
          wake         list    the wake token
-         meta         hash    clock, paused, priorities, large
+         meta         hash    clock, paused, priorities, large, keyed, tat, limited, slot
          waiting*     zset    id -> due, every priority
 ARGV     sequence     of the call in its stream
          digits       priorities of `waiting*`
@@ -30,13 +34,17 @@ ARGV     sequence     of the call in its stream
          keep_count   dead letters kept; -1: any number
          keep_age     microseconds they are kept; -1: for ever
          keep_bytes   bytes of them kept; -1: any number
-RETURNS  { state, now, next, fence, ids, records, counts, reclaimed }
-         state      0 open | 1 paused | 2 open, and suspects were passed over
+         on_dead      continue: a lane goes on | block: it waits for a dead letter
+         interval     microseconds from one delivery to the next, by the rate; 0: no rate
+         in_flight    leases out at the most; -1: any number
+RETURNS  { state, now, next, fence, ids, records, counts, reclaimed, schedules }
+         state      0 open | 1 paused | 2 open, and suspects were passed over | 3 limited
          next       microseconds to the next due time or lease deadline; 0 look again; -1 nothing to come;
                     suspects that were passed over do not count
          counts     packed counts of each message, '' for none; {} when no message has any
          reclaimed  id, consumer, microseconds overdue, is dead: of leases that ran out
-KEEPS    I1 I2 I3 I4 I6 I8
+         schedules  name, row: of schedules whose slot has come, for the caller to fire
+KEEPS    I1 I2 I3 I4 I6 I7 I8
 ]]
 -- @include lib/call.lua
 -- @include lib/clock.lua
@@ -48,24 +56,32 @@ KEEPS    I1 I2 I3 I4 I6 I8
 -- @include lib/why.lua
 -- @include lib/waiting.lua
 -- @include lib/wake.lua
+-- @include lib/lanes.lua
+-- @include lib/limits.lua
 -- @include lib/forget.lua
 -- @include lib/expire.lua
 -- @include lib/bury.lua
 -- @include lib/trim.lua
 local CALL, MSGS, LEASED, LEASES, COUNTS, WHY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local EXPIRES, DEAD, DEDUP, DEDUP_ENDS, WAKE, META = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
-local FIRST_WAITING = 13
-local OPEN, PAUSED, PASSED_OVER = 0, 1, 2
+local EXPIRES, DEAD, DEDUP, DEDUP_ENDS, LANES, PARKED = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+local SCHEDULES, SLOTS, WAKE, META = KEYS[13], KEYS[14], KEYS[15], KEYS[16]
+local FIRST_WAITING = 17
+local OPEN, PAUSED, PASSED_OVER, LIMITED = 0, 1, 2, 3
 local RECLAIMED_A_CALL = 100
 local LOOKED_PAST = 100 -- suspects of one priority
+local PARKED_A_CALL, LOOKED_AHEAD = 1000, 100
+local TOLERANCE_US = 100000 -- by which deliveries may be ahead of their rate: see lib/limits.lua
+local SCHEDULES_A_CALL = 10
 local BYTES_A_CALL = 4194304
 
 local sequence, digits, limit, lease_us = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local crash_limit, consumer, after, suspects = tonumber(ARGV[5]), ARGV[6], ARGV[7], ARGV[8]
 local keep = keep_from(9)
+local on_dead, interval, in_flight = ARGV[12], tonumber(ARGV[13]), tonumber(ARGV[14])
 local keys = {
-  msgs = MSGS, expires = EXPIRES, counts = COUNTS, why = WHY, dead = DEAD, meta = META,
-  dedup = DEDUP, dedup_ends = DEDUP_ENDS,
+  msgs = MSGS, expires = EXPIRES, counts = COUNTS, why = WHY, dead = DEAD, meta = META, wake = WAKE,
+  dedup = DEDUP, dedup_ends = DEDUP_ENDS, lanes = LANES, parked = PARKED,
+  blocks = on_dead == 'block',
   waiting = waiting_by_priority(FIRST_WAITING, digits),
 }
 
@@ -83,12 +99,14 @@ local function given_again(fence, ids, now)
       counted[#counted + 1] = redis.call('HGET', COUNTS, id) or ''
     end
   end
-  return { OPEN, now, 0, fence, given, records, counted, {} }
+  return { OPEN, now, 0, fence, given, records, counted, {}, {} }
 end
 
-local meta = redis.call('HMGET', META, 'clock', 'paused', 'priorities', 'large', 'delivered')
+local meta = redis.call(
+  'HMGET', META, 'clock', 'paused', 'priorities', 'large', 'delivered', 'keyed', 'tat', 'limited', 'slot'
+)
 local now = tick(meta[1])
-local in_use = meta[3] or '0'
+local is_paused, in_use, is_keyed, was_limited, slot = meta[2], meta[3] or '0', meta[6], meta[8], tonumber(meta[9])
 
 local repeated = answered(CALL, sequence)
 if repeated then
@@ -104,8 +122,9 @@ local reclaimed, buried = {}, 0
 local function reclaim(id, deadline)
   local stored, record = redis.call('HGET', LEASES, id), redis.call('HGET', MSGS, id)
   local lease = stored and read_lease(stored)
-  local counted = counts_of(COUNTS, id)
+  local counted, past = counts_of(COUNTS, id), past_of(WHY, id)
   counted[CRASHES] = counted[CRASHES] + 1
+  add_event(past, now, 'crash', lease)
   remove_leased(LEASED, { id })
   redis.call('HDEL', LEASES, id)
   redis.call('HINCRBY', META, 'crashed', 1)
@@ -113,12 +132,13 @@ local function reclaim(id, deadline)
   local is_dead = flaw or counted[CRASHES] >= crash_limit
   if is_dead then
     local size = lease and lease.size or record and #record or 0
-    bury(keys, id, record, size, flaw or 'poison', counted, errors_of(WHY, id), now)
+    bury(keys, id, record, size, flaw or 'poison', counted, past, now, lease and lease.key)
     buried = buried + 1
   else
     local due = counted[DUE] > 0 and counted[DUE] or due_of(record)
     redis.call('ZADD', keys.waiting[priority_of(record)], due, id)
-    redis.call('HSET', COUNTS, id, cmsgpack.pack(counted))
+    keep_counts(COUNTS, id, counted)
+    keep_past(WHY, id, past)
     if has(flags_of(record), FLAG_TTL) then
       redis.call('ZADD', EXPIRES, expiry_of(record), id)
     end
@@ -142,6 +162,25 @@ local bytes, is_full, lateness = 0, false, 0
 local any_counts = redis.call('HLEN', COUNTS) > 0
 local is_isolating = any_counts and suspects ~= 'with' and crash_limit > 1
 local has_passed_over = false
+
+-- How many may be handed out now; nil: what the caller wants. The second value is whether a lease must end first.
+local function room()
+  local by_rate, by_leases
+  if interval > 0 then
+    local ahead = math.max(tonumber(meta[7] or 0), now) - now
+    by_rate = math.max(math.floor((TOLERANCE_US - ahead) / interval) + 1, 0)
+  end
+  if in_flight >= 0 then
+    by_leases = math.max(in_flight - count_leased(LEASED), 0)
+  end
+  if by_leases and by_leases <= (by_rate or by_leases) then
+    return by_leases, true
+  end
+  return by_rate, false
+end
+
+local allowed, needs_lease_to_end = room()
+allowed = math.min(allowed or limit, limit)
 
 local function due_in(waiting, offset, count)
   return redis.call('ZRANGEBYSCORE', waiting, '-inf', now, 'LIMIT', offset, count)
@@ -203,7 +242,7 @@ end
 local function bury_flawed(id, record, waiting)
   redis.call('ZREM', waiting, id)
   local size = record and #record or 0
-  bury(keys, id, record, size, flaw_of(record), counts_of(COUNTS, id), errors_of(WHY, id), now)
+  bury(keys, id, record, size, flaw_of(record), counts_of(COUNTS, id), past_of(WHY, id), now)
   buried = buried + 1
 end
 
@@ -211,7 +250,10 @@ end
 local deadline = string.format('%.0f', now + lease_us)
 local lease_texts = {}
 
-local function lease_text(size, flags, priority)
+local function lease_text(size, flags, priority, record)
+  if has(flags, FLAG_KEY) then
+    return written_lease(now, size, flags, priority, consumer, key_of(record))
+  end
   local kind = size * 65536 + flags * 256 + priority
   local text = lease_texts[kind]
   if not text then
@@ -221,15 +263,94 @@ local function lease_text(size, flags, priority)
   return text
 end
 
+local parked = 0
+
+-- The lane that a message must have before it is handed out; nil for one without a key, or that will not be handed out.
+local function lane_needed(record)
+  if not record or #record < PRIORITY_AT or not has(flags_of(record), FLAG_KEY) or flaw_of(record) then
+    return nil
+  end
+  if has(flags_of(record), FLAG_TTL) and expiry_of(record) <= now then
+    return nil
+  end
+  return key_of(record)
+end
+
+-- The keys of those of `found` that have one, by position, and what `lanes` says of each key.
+local function lanes_of(found)
+  local lanes, asked, owner = {}, {}, {}
+  for i, record in ipairs(found) do
+    lanes[i] = lane_needed(record) or false
+    if lanes[i] then
+      asked[#asked + 1] = lanes[i]
+    end
+  end
+  local stored = #asked > 0 and redis.call('HMGET', LANES, unpack(asked))
+  for i, key in ipairs(asked) do
+    owner[key] = stored[i]
+  end
+  return lanes, owner
+end
+
+local function park(waiting, members, ids_parked)
+  if #members > 0 then
+    redis.call('ZADD', PARKED, unpack(members))
+    redis.call('ZREM', waiting, unpack(ids_parked))
+    parked = parked + #ids_parked
+  end
+end
+
+-- Of messages that are due, up to `wanted` whose turn it is in their lanes, which are theirs from now on; the others
+-- before them are parked.
+local function in_turn(waiting, candidates, found, wanted)
+  local lanes, owner = lanes_of(found)
+  local chosen, records_chosen, members, ids_parked, changed = {}, {}, {}, {}, {}
+  for i, id in ipairs(candidates) do
+    if #chosen == wanted then
+      break
+    end
+    local key = lanes[i]
+    local held_by = key and owner[key]
+    if held_by and held_by ~= NOBODY_BEHIND .. id and held_by ~= SOMEBODY_BEHIND .. id then
+      owner[key] = SOMEBODY_BEHIND .. string.sub(held_by, 2)
+      changed[key] = held_by ~= owner[key] or changed[key]
+      members[#members + 1] = 0
+      members[#members + 1] = parked_member(key, found[i], id)
+      ids_parked[#ids_parked + 1] = id
+    else
+      if key and not held_by then
+        owner[key], changed[key] = NOBODY_BEHIND .. id, true
+      end
+      chosen[#chosen + 1], records_chosen[#chosen + 1] = id, found[i]
+    end
+  end
+  park(waiting, members, ids_parked)
+  local rows = {}
+  for key in pairs(changed) do
+    rows[#rows + 1] = key
+    rows[#rows + 1] = owner[key]
+  end
+  if #rows > 0 then
+    redis.call('HSET', LANES, unpack(rows))
+  end
+  return chosen, records_chosen
+end
+
 -- The hot path: whatever can be done once a batch is not done once a message.
-local function take_from(waiting)
-  local wanted = limit - #ids
-  local due = due_in(waiting, 0, wanted)
-  local candidates = that_fit(is_isolating and without_suspects(waiting, due, wanted) or due)
+local function take_from(waiting, ahead)
+  local wanted = allowed - #ids
+  local due = due_in(waiting, 0, wanted + ahead)
+  local candidates = that_fit(is_isolating and without_suspects(waiting, due, wanted + ahead) or due)
   if #candidates == 0 then
     return
   end
   local found = redis.call('HMGET', MSGS, unpack(candidates))
+  if is_keyed then
+    candidates, found = in_turn(waiting, candidates, found, wanted)
+    if #candidates == 0 then
+      return
+    end
+  end
   local trouble = any_counts and redis.call('HMGET', COUNTS, unpack(candidates))
   local byte, n, first = string.byte, #ids, #ids + 1
   for i, id in ipairs(candidates) do
@@ -238,7 +359,7 @@ local function take_from(waiting)
     if not priority or priority > 9 or (flags ~= 0 and flaw_of(record)) then
       bury_flawed(id, record, waiting)
     elseif flags % 2 == FLAG_TTL and expiry_of(record) <= now then
-      drop_expired(keys, id, record)
+      drop_expired(keys, id, record, now)
     else
       if flags % 2 == FLAG_TTL then
         redis.call('ZREM', EXPIRES, id)
@@ -250,7 +371,7 @@ local function take_from(waiting)
       end
       ids[n], records[n] = id, record
       leased[2 * n - 1], leased[2 * n] = deadline, id
-      leases[2 * n - 1], leases[2 * n] = id, lease_text(#record, flags, priority)
+      leases[2 * n - 1], leases[2 * n] = id, lease_text(#record, flags, priority, record)
       bytes = bytes + #record
     end
   end
@@ -261,16 +382,44 @@ local function take_from(waiting)
   redis.call('ZREM', waiting, unpack(candidates)) -- those that were skipped are gone from there already
 end
 
-if not meta[2] then
+-- Takes from one priority. What is parked makes room for a look at what is behind it.
+local function take_in_turn(waiting)
+  local ahead = 0
+  repeat
+    local parked_before = parked
+    take_from(waiting, ahead)
+    is_full = is_full or parked >= PARKED_A_CALL
+    ahead = LOOKED_AHEAD
+  until parked == parked_before or #ids == allowed or is_full
+end
+
+if not is_paused then
   for digit in string.gmatch(in_use, '%d') do
-    if #ids < limit and not is_full then
-      take_from(keys.waiting[tonumber(digit)])
+    if #ids < allowed and not is_full then
+      take_in_turn(keys.waiting[tonumber(digit)])
     end
   end
 end
 if buried > 0 then
   trim(keys, DEAD, 'dead_bytes', 'trimmed', keep, now, buried)
 end
+
+-- Whether a limit keeps back what is due.
+local function is_kept_back()
+  if is_paused or allowed == limit or #ids < allowed then
+    return false
+  end
+  for digit in string.gmatch(in_use, '%d') do
+    if #due_in(keys.waiting[tonumber(digit)], 0, 1) > 0 then
+      return true
+    end
+  end
+  return false
+end
+
+-- The time at which the next delivery is on time, if deliveries come evenly.
+local tat = math.ceil(math.max(tonumber(meta[7] or 0), now) + #ids * interval)
+local is_limited_now = is_kept_back()
 
 -- Of what waits, the first to come as { id, due }, or {}. What is due and was passed over is not to come.
 local function first_to_come(waiting)
@@ -284,12 +433,15 @@ end
 local function until_next()
   -- An empty-handed caller may have a suspect that came behind what could not be delivered.
   local may_have_it_now = has_passed_over and suspects == 'alone' and #ids == 0
-  if #ids == limit or is_full or #ran_out == 2 * RECLAIMED_A_CALL or may_have_it_now then
+  local may_find_more = #ids == limit or is_full or may_have_it_now
+  if #ran_out == 2 * RECLAIMED_A_CALL or (may_find_more and not is_limited_now) then
     return 0
   end
   local _, first_deadline = first_leased(LEASED)
-  local next_at = first_deadline or math.huge
-  if not meta[2] then
+  local next_at = math.min(first_deadline or math.huge, slot and slot > now and slot or math.huge)
+  if is_limited_now then
+    next_at = math.min(next_at, needs_lease_to_end and math.huge or tat - TOLERANCE_US)
+  elseif not is_paused then
     for digit in string.gmatch(in_use, '%d') do
       local head = first_to_come(keys.waiting[tonumber(digit)])
       if #head > 0 then
@@ -312,17 +464,35 @@ elseif #ran_out > 0 or buried > 0 then
   remember(META, now)
 end
 
-local state = meta[2] and PAUSED or has_passed_over and PASSED_OVER or OPEN
+if interval > 0 and #ids > 0 then
+  redis.call('HSET', META, 'tat', tat)
+end
+if is_limited_now then
+  redis.call('HSET', META, 'limited', needs_lease_to_end and UNTIL_A_LEASE_ENDS or tat - TOLERANCE_US)
+elseif was_limited then
+  redis.call('HDEL', META, 'limited')
+end
+
+-- Schedules whose slot has come: when the next one is, only a client can say.
+local schedules = {}
+if slot and slot <= now then
+  for _, name in ipairs(redis.call('ZRANGEBYSCORE', SLOTS, '-inf', now, 'LIMIT', 0, SCHEDULES_A_CALL)) do
+    schedules[#schedules + 1] = name
+    schedules[#schedules + 1] = redis.call('HGET', SCHEDULES, name) or ''
+  end
+end
+
+local state = is_paused and PAUSED or has_passed_over and PASSED_OVER or is_limited_now and LIMITED or OPEN
 local next_us, fence = until_next(), #ids > 0 and now or 0
 local is_watching = (after == 'stay' and next_us ~= 0) or (after == 'watch' and #ids == 0)
 if state == PASSED_OVER then
   leave_token(WAKE) -- for a consumer that holds nothing
 elseif is_watching then
   redis.call('DEL', WAKE) -- this consumer has seen everything and watches from now on
-elseif #ids > 0 or after == 'stay' or (after == 'pass' and next_us >= 0 and state == OPEN) then
+elseif #ids > 0 or after == 'stay' or (after == 'pass' and next_us >= 0 and state ~= PAUSED) then
   leave_token(WAKE) -- somebody else must watch what waits and what is leased
 else
   take_token_if_empty(WAKE, MSGS)
 end
 answer(CALL, sequence, { fence, ids }) -- also of nothing, or a late copy would take messages for nobody
-return { state, now, next_us, fence, ids, records, counted, reclaimed }
+return { state, now, next_us, fence, ids, records, counted, reclaimed, schedules }

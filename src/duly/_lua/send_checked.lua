@@ -11,8 +11,10 @@ KEYS     call        string  last call of the stream and its reply
          done        zset    id -> when it was finished
          dedup       hash    dedup value -> id
          dedup_ends  zset    dedup value -> end of its window
+         lanes       hash    key -> the id that its lane belongs to
+         parked      zset    what is due and behind its lane's id
          wake        list    the wake token
-         meta        hash    clock, paused, priorities, large
+         meta        hash    clock, paused, priorities, large, keyed, limited
          waiting*    zset    id -> due, every priority
 ARGV     sequence    of the call in its stream
          digits      priorities of `waiting*`
@@ -24,7 +26,7 @@ RETURNS  { now, position, outcome, id ... } for the messages that were not simpl
          1  duplicate: `id` was there first
          2  full: not stored
          3  replaced: `id` was waiting and has the new body and due time
-KEEPS    I1 I2 I3 I6: guard, then write; one message is stored once.
+KEEPS    I1 I2 I3 I6 I7: guard, then write; one message is stored once.
 ]]
 -- @include lib/call.lua
 -- @include lib/clock.lua
@@ -37,7 +39,7 @@ KEEPS    I1 I2 I3 I6: guard, then write; one message is stored once.
 -- @include lib/place.lua
 -- @include lib/store.lua
 -- @include lib/windows.lua
-local FIRST_WAITING, FIRST_MESSAGE, STRIDE = 13, 6, 3
+local FIRST_WAITING, FIRST_MESSAGE, STRIDE = 15, 6, 3
 local DUPLICATE, FULL, REPLACED = 1, 2, 3
 local DROPPED_BESIDE = 100 -- more than comes in, so that a bound made smaller is reached
 
@@ -54,8 +56,10 @@ local keys = {
   done = KEYS[8],
   dedup = KEYS[9],
   dedup_ends = KEYS[10],
-  wake = KEYS[11],
-  meta = KEYS[12],
+  lanes = KEYS[11],
+  parked = KEYS[12],
+  wake = KEYS[13],
+  meta = KEYS[14],
   waiting = waiting_by_priority(FIRST_WAITING, digits),
 }
 
@@ -72,7 +76,7 @@ local message_count = (#ARGV - FIRST_MESSAGE + 1) / STRIDE
 local function room()
   local length, bytes = math.huge, math.huge
   if max_length >= 0 then
-    length = max_length - count_leased(keys.leased)
+    length = max_length - count_leased(keys.leased) - redis.call('ZCARD', keys.parked)
     for _, place in ipairs(places_of_digits(keys.waiting, meta.priorities)) do
       length = length - redis.call('ZCARD', place.key)
     end
@@ -95,7 +99,8 @@ local outcomes, replaced, expired, size_of = {}, {}, {}, {}
 
 -- Whether a message waits past its ttl, unswept: then it is gone for whoever asks, and dropped below.
 local function is_over(id, place, record)
-  if place ~= 'waiting' or flaw_of(record) or not has(flags_of(record), FLAG_TTL) or expiry_of(record) > now then
+  local is_waiting = place == 'waiting' or place == 'parked'
+  if not is_waiting or flaw_of(record) or not has(flags_of(record), FLAG_TTL) or expiry_of(record) > now then
     return false
   end
   if not expired[id] then
@@ -118,12 +123,11 @@ local function first_with(value)
   return not is_over(id, place_of(keys, id, record), record) and id or nil
 end
 
+-- The record of a message that waits, or is parked.
 local function waiting_record(id)
   local record = redis.call('HGET', keys.msgs, id)
-  if not flaw_of(record) and redis.call('ZSCORE', keys.waiting[priority_of(record)], id) then
-    return record
-  end
-  return nil
+  local place = not flaw_of(record) and place_of(keys, id, record)
+  return (place == 'waiting' or place == 'parked') and record or nil
 end
 
 -- Whether the message that had a dedup value first still waits. Its id may be another message's by now.
@@ -273,16 +277,18 @@ end
 remember(keys.meta, now)
 for _, oldest in ipairs(dropped) do
   redis.call('ZREM', oldest.key, oldest.id)
+  leave_lane(keys, oldest.id, oldest.record, now)
   free_dedup(keys, oldest.id, oldest.record)
   forget(keys, oldest.id)
   redis.call('HINCRBY', keys.meta, 'bytes', 0 - oldest.size)
   redis.call('HINCRBY', keys.meta, 'dropped', 1)
 end
 for id, record in pairs(expired) do
-  drop_expired(keys, id, record)
+  drop_expired(keys, id, record, now)
 end
 for _, old in ipairs(replaced) do
-  redis.call('ZREM', keys.waiting[priority_of(old.record)], old.id)
+  stop_waiting(keys, old.id, old.record)
+  leave_lane(keys, old.id, old.record, now)
   forget(keys, old.id)
   redis.call('HINCRBY', keys.meta, 'bytes', 0 - #old.record)
 end

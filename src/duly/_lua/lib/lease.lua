@@ -1,20 +1,30 @@
--- The lease that is out: fence, size of the record, flags, priority, then the consumer's name.
+-- The lease that is out: fence, size of the record, flags, priority, the key if it has one, then the consumer's name.
 -- It repeats what a settle must know of the record, so that an ack never reads a body.
+
+-- @include lib/record.lua
 
 local FLAG_TROUBLED = 128 -- in a lease: the message has a row in `counts` or `why`
 local LEASE_FORMAT = '<dI4BB'
 local LEASE_TEXT_SIZE = 65
 
--- Padded, see lib/leased.lua.
-local function written_lease(fence, size, flags, priority, consumer)
-  local text = struct.pack(LEASE_FORMAT, fence, size, flags, priority) .. consumer
+-- Padded, see lib/leased.lua. With `key` it says which lane to hand on.
+local function written_lease(fence, size, flags, priority, consumer, key)
+  local text = struct.pack(LEASE_FORMAT, fence, size, flags, priority)
+  if key then
+    text = text .. struct.pack('<Hc0', #key, key)
+  end
+  text = text .. consumer
   return text .. string.rep(' ', LEASE_TEXT_SIZE - #text)
 end
 
 local function read_lease(lease)
   local fence, size, flags, priority, at = struct.unpack(LEASE_FORMAT, lease)
+  local key
+  if has(flags, FLAG_KEY) then
+    key, at = struct.unpack('<Hc0', lease, at)
+  end
   local consumer = string.match(lease, '^(.-) *$', at)
-  return { fence = fence, size = size, flags = flags, priority = priority, consumer = consumer }
+  return { fence = fence, size = size, flags = flags, priority = priority, consumer = consumer, key = key }
 end
 
 -- Sorts the settles of one call, given as `id, fence, ...` from ARGV[first] in steps of `stride`:
