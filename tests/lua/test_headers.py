@@ -18,12 +18,13 @@ KEYS = QueueKeys("duly", "orders")
 REGISTRY = RegistryKeys("duly")
 OPTIONS = QueueOptions()
 KEPT = QueueOptions(done=Keep(count=1), dead=Keep(count=1, age=1, bytes=1), max_length=1)
-SETTLE = ops.Settle("id", 1, 5)
+SETTLE = ops.Settle("id", 1, has_key=False)
+KEYED = ops.Settle("id", 1, has_key=True)
 VIEWER = replies.Viewer("orders", lambda _content, body: body)
 
 KNOWN_KEYS = {
     "call", "msgs", "waiting*", "leased", "leases", "counts", "why", "expires", "dead", "done", "dedup", "dedup_ends",
-    "wake", "meta", "workers", "beats",
+    "lanes", "parked", "schedules", "slots", "wake", "meta", "workers", "beats",
 }  # fmt: skip
 INVARIANTS = {f"I{number}" for number in range(1, 13)}
 
@@ -43,7 +44,9 @@ def built() -> list[Call[Any]]:
         ops.send(KEYS, [_outgoing()], KEPT, "drop"),
         ops.claim(KEYS, KEPT, limit=1, lease=1.0, consumer="c", then="watch"),
         ops.claim(KEYS, KEPT, limit=1, lease=1.0, consumer="c", then="stay", suspects="alone"),
-        *(ops.ack(KEYS, options, [SETTLE] * n) for n in rows for options in (OPTIONS, KEPT)),
+        *(ops.ack(KEYS, OPTIONS, [SETTLE] * n) for n in rows),
+        *(ops.ack(KEYS, options, [KEYED] * n) for n in rows for options in (OPTIONS, KEPT)),
+        *(ops.finish(KEYS, KEPT, [(KEYED, "jnull")] * n) for n in rows),
         *(ops.retry(KEYS, [(SETTLE, 1.0, "e", "t")] * n) for n in rows),
         *(ops.defer(KEYS, [(SETTLE, 1.0)] * n) for n in rows),
         *(ops.release(KEYS, [SETTLE] * n) for n in rows),
@@ -53,6 +56,7 @@ def built() -> list[Call[Any]]:
         ops.cancel(KEYS, "id"),
         ops.reschedule(KEYS, "id", "0"),
         ops.redrive(KEYS, 1),
+        *(ops.redrive(KEYS, n, [("id", 1, b"")] * n, at_end=True) for n in rows),
         ops.pause(KEYS, "me"),
         ops.resume(KEYS),
         ops.purge(KEYS, "dead", 1),
@@ -60,6 +64,7 @@ def built() -> list[Call[Any]]:
         ops.get(KEYS, VIEWER, "id"),
         ops.list_(KEYS, VIEWER, "ready", 1, None),
         ops.list_(KEYS, VIEWER, "ready", 1, "id"),
+        ops.explain(KEYS, VIEWER, "id"),
         ops.stats(KEYS),
         ops.pending(KEYS, 0, 1),
         ops.audit_step(KEYS, "msgs", "0", repair=False),
@@ -131,7 +136,8 @@ def test_a_call_has_the_keys_and_arguments_that_the_header_names(call: Call[Any]
     if argv[-1:] and argv[-1].endswith("*"):
         stride = _stride(call.script.name, argv[-1])
         assert (len(args) - len(argv) + 1) % stride == 0
-        assert len(args) >= len(argv) - 1 + stride
+        may_be_none = "none:" in _header(call.script.name)
+        assert len(args) >= len(argv) - 1 + (0 if may_be_none else stride)
     else:
         assert len(args) == len(argv)
     if "digits" in argv:
@@ -150,7 +156,7 @@ def _stride(name: str, starred: str) -> int:
 @pytest.mark.parametrize(
     ("name", "stride"),
     [("send", 3), ("send_checked", 3), ("ack", 2), ("retry", 5), ("defer", 3), ("release", 2), ("recycle", 4),
-     ("reject", 5), ("extend", 3), ("correct", 2)],
+     ("reject", 5), ("extend", 3), ("finish", 3), ("redrive", 3), ("correct", 2)],
 )  # fmt: skip
 def test_the_columns_of_a_repeated_argument_are_read_from_the_header(name: str, stride: int) -> None:
     assert _stride(name, _lua.script(name).argv[-1]) == stride

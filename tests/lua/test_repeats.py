@@ -22,6 +22,11 @@ def _sends(queue: Queue) -> Call[Any]:
     return ops.send(queue.keys, messages, queue.options, "each")
 
 
+def _sends_with_keys(queue: Queue) -> Call[Any]:
+    messages = [queue.outgoing(id_, key="k") for id_ in ("a", "b")]
+    return ops.send(queue.keys, messages, queue.options, "each")
+
+
 def _sends_mixed(queue: Queue) -> Call[Any]:
     return ops.send(queue.keys, [queue.outgoing("a", ttl=60, priority=3), queue.outgoing("b")], queue.options, "each")
 
@@ -37,13 +42,26 @@ def _claims(queue: Queue) -> Call[Any]:
     return ops.claim(queue.keys, queue.options, limit=10, lease=30, consumer="c", then="watch")
 
 
+def _claims_and_parks(queue: Queue) -> Call[Any]:
+    queue.send("a", "b", "c", key="k")
+    queue.send("d", key="l")
+    return queue.claim_call(4)
+
+
 def _acks(queue: Queue) -> Call[Any]:
     return ops.ack(queue.keys, queue.options, queue.hold("a", "b"))
 
 
-def _acks_and_keeps(queue: Queue) -> Call[Any]:
+def _finishes_lanes(queue: Queue) -> Call[Any]:
+    queue.send("a", "c", key="k")
+    queue.send("b", "d", key="l")
+    fence = queue.claim(4).fence
+    return ops.ack(queue.keys, queue.options, [ops.Settle(id_, fence, has_key=True) for id_ in ("a", "b")])
+
+
+def _finishes_and_keeps(queue: Queue) -> Call[Any]:
     options = replace(queue.options, done=Keep(count=1))
-    return ops.ack(queue.keys, options, queue.hold("a", "b"))
+    return ops.finish(queue.keys, options, [(settle, "j1") for settle in queue.hold("a", "b")])
 
 
 def _retries(queue: Queue) -> Call[Any]:
@@ -111,10 +129,11 @@ def _deletes(queue: Queue) -> Call[Any]:
 
 
 WRITING: dict[str, list[Prepare]] = {
-    "send": [_sends],
+    "send": [_sends, _sends_with_keys],
     "send_checked": [_sends_checked, _sends_mixed],
-    "claim": [_claims],
-    "ack": [_acks, _acks_and_keeps],
+    "claim": [_claims, _claims_and_parks],
+    "ack": [_acks],
+    "finish": [_finishes_lanes, _finishes_and_keeps],
     "retry": [_retries],
     "defer": [_defers],
     "release": [_releases],
@@ -130,7 +149,7 @@ WRITING: dict[str, list[Prepare]] = {
     "resume": [_resumes],
     "delete": [_deletes],
 }
-SETTLING = ("ack", "retry", "defer", "release", "recycle", "reject", "extend")
+SETTLING = ("ack", "finish", "retry", "defer", "release", "recycle", "reject", "extend")
 
 every_writing_call = pytest.mark.parametrize(
     "prepare", [prepare for prepares in WRITING.values() for prepare in prepares], ids=lambda f: f.__name__[1:]

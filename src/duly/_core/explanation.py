@@ -14,7 +14,8 @@ TOLERANCE_US: Final = 100_000
 def explained(queue: str, id_: str, sight: Sight | None, options: QueueOptions) -> str:
     """Explain a message, where `options` are those of the one who asks: limits are not stored with a queue."""
     if sight is None:
-        return f"message {id_} of queue {queue!r} is unknown: it was never sent, or is finished, cancelled, expired or trimmed."
+        gone = "it was never sent, or is finished, cancelled, expired or trimmed"
+        return f"message {id_} of queue {queue!r} is unknown: {gone}."
     message = sight.message
     return f"message {id_} of queue {queue!r} {_TELLERS[message.state](sight, options)}."
 
@@ -25,8 +26,8 @@ def _of_ready(sight: Sight, options: QueueOptions) -> str:
         return f"{due}, but the queue is paused by {sight.paused}: it is delivered after resume()"
     if options.max_in_flight is not None and sight.leased >= options.max_in_flight:
         return (
-            f"{due}, but {sight.leased} messages are out and max_in_flight is {options.max_in_flight}: it is delivered when "
-            f"one of them is settled{_turn(sight)}"
+            f"{due}, but {sight.leased} messages are out and max_in_flight is {options.max_in_flight}: it is "
+            f"delivered when one of them is settled{_turn(sight)}"
         )
     free_at = sight.tat - TOLERANCE_US
     if interval_of(options.rate) and free_at > sight.now:
@@ -61,7 +62,8 @@ def _of_delayed(sight: Sight, options: QueueOptions) -> str:  # noqa: ARG001
 
 
 def _of_parked(sight: Sight, options: QueueOptions) -> str:  # noqa: ARG001
-    return f"is behind message {sight.owner} of key {sight.message.key!r}: it is delivered when that one is finished or dead"
+    key = sight.message.key
+    return f"is behind message {sight.owner} of key {key!r}: it is delivered after that one is finished or dead"
 
 
 def _of_leased(sight: Sight, options: QueueOptions) -> str:  # noqa: ARG001

@@ -18,7 +18,7 @@ KEEPS    I1 I2 I5 I6 I9: a stale fence changes nothing; a finished message leave
 ]]
 -- @include lib/call.lua
 -- @include lib/drain.lua
--- @include lib/lease.lua
+-- @include lib/held.lua
 -- @include lib/leased.lua
 -- @include lib/wake.lua
 -- @include lib/limits.lua
@@ -33,44 +33,24 @@ if repeated then
   return repeated
 end
 
--- The hot path: no table for each message, no look at a record, and equal leases are read once.
-local ids, held, lost, seen, troubled, size = {}, {}, {}, {}, {}, 0
-local leases_read, fences_read = {}, {}
-for at = FIRST_SETTLE, #ARGV, STRIDE do
-  ids[#ids + 1] = ARGV[at]
-end
-local stored = redis.call('HMGET', LEASES, unpack(ids))
-for position, id in ipairs(ids) do
-  local text, given = stored[position], ARGV[FIRST_SETTLE + (position - 1) * STRIDE + 1]
-  local lease = text and (leases_read[text] or read_lease(text))
-  local fence = fences_read[given] or tonumber(given)
-  if lease and lease.fence == fence and not seen[id] then
-    if lease.key then
-      return redis.error_reply('ERR message ' .. id .. ' has a key: it is finished by the script finish')
-    end
-    leases_read[text], fences_read[given], seen[id] = lease, fence, true
-    held[#held + 1] = id
-    size = size + lease.size
-    if lease.flags >= FLAG_TROUBLED then
-      troubled[#troubled + 1] = id
-    end
-  else
-    lost[#lost + 1] = position
-  end
-end
-if #held == 0 then
+local held, lost = held_by_caller(LEASES, FIRST_SETTLE, STRIDE)
+local ids, troubled = held.ids, held.troubled
+if #ids == 0 then
   return lost
 end
+if #held.owners > 0 then
+  return redis.error_reply('ERR message ' .. held.owners[2] .. ' has a key: it is finished by the script finish')
+end
 
-remove_leased(LEASED, held)
-redis.call('HDEL', LEASES, unpack(held))
-redis.call('HDEL', MSGS, unpack(held))
+remove_leased(LEASED, ids)
+redis.call('HDEL', LEASES, unpack(ids))
+redis.call('HDEL', MSGS, unpack(ids))
 if #troubled > 0 then
   redis.call('HDEL', COUNTS, unpack(troubled))
   redis.call('HDEL', WHY, unpack(troubled))
 end
 local meta = redis.call('HMGET', META, 'acked', 'bytes', 'limited')
-redis.call('HSET', META, 'acked', (meta[1] or 0) + #held, 'bytes', (meta[2] or 0) - size)
+redis.call('HSET', META, 'acked', (meta[1] or 0) + #ids, 'bytes', (meta[2] or 0) - held.size)
 if not announce_room(WAKE, META, meta[3]) then
   take_token_if_empty(WAKE, MSGS)
 end

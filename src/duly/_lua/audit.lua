@@ -245,7 +245,7 @@ local function check_parked(member)
   local lane = redis.call('HGET', keys.lanes, key)
   if not lane or string.sub(lane, 2) == id then
     fault(id, 'parked behind nobody', function()
-      redis.call('HDEL', keys.lanes, key)
+      free_lanes(keys.lanes, { key })
       redis.call('ZREM', keys.parked, member)
       wait_again(id, record)
     end)
@@ -294,9 +294,9 @@ for i = 1, #step[2], 2 do
     check_dedup(step[2][i])
   elseif source == 'parked' then
     check_parked(step[2][i])
-  elseif source == 'lanes' then
+  elseif source == 'lanes' and step[2][i] ~= LANES_PILLAR_FIELD then
     check_lane(step[2][i], step[2][i + 1])
-  elseif step[2][i] ~= PILLAR then
+  elseif step[2][i] ~= PILLAR and source ~= 'lanes' then
     check(step[2][i])
   end
 end

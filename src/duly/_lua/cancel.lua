@@ -66,10 +66,11 @@ local place, _, key, member = place_of(keys, id, record)
 if not place or place == 'done' then
   return answer(keys.call, sequence, 0) -- or a late copy could end a message that uses the id again
 end
-local size = record and #record or 0
+local size, lease = record and #record or 0, nil
 if place == 'leased' then
-  local lease = redis.call('HGET', keys.leases, id)
-  size = lease and read_lease(lease).size or size
+  local stored = redis.call('HGET', keys.leases, id)
+  lease = stored and read_lease(stored)
+  size = lease and lease.size or size
   remove_leased(keys.leased, { id })
   redis.call('HDEL', keys.leases, id)
 else
@@ -80,7 +81,7 @@ redis.call('HINCRBY', keys.meta, place == 'dead' and 'dead_bytes' or 'bytes', 0 
 forget(keys, id)
 redis.call('HINCRBY', keys.meta, 'cancelled', 1)
 local meta = redis.call('HMGET', keys.meta, 'clock', 'limited')
-if leave_lane(keys, id, record, tick(meta[1])) then
+if leave_lane(keys, id, record, tick(meta[1]), lease) then
   leave_token(keys.wake)
 elseif not (place == 'leased' and announce_room(keys.wake, keys.meta, meta[2])) then
   take_token_if_empty(keys.wake, keys.msgs)

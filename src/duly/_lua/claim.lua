@@ -69,8 +69,9 @@ local FIRST_WAITING = 17
 local OPEN, PAUSED, PASSED_OVER, LIMITED = 0, 1, 2, 3
 local RECLAIMED_A_CALL = 100
 local LOOKED_PAST = 100 -- suspects of one priority
-local PARKED_A_CALL, LOOKED_AHEAD = 1000, 100
+local PARKED_A_CALL, LOOKED_AHEAD, MOST_LOOKED_AHEAD = 1000, 10, 640
 local TOLERANCE_US = 100000 -- by which deliveries may be ahead of their rate: see lib/limits.lua
+local GRAIN_US = 10000 -- what a rate gives in this time is handed out together: a claim each would be dear
 local SCHEDULES_A_CALL = 10
 local BYTES_A_CALL = 4194304
 
@@ -144,7 +145,7 @@ local function reclaim(id, deadline)
     end
   end
   reclaimed[#reclaimed + 1] = id
-  reclaimed[#reclaimed + 1] = lease and lease.consumer or ''
+  reclaimed[#reclaimed + 1] = lease and consumer_of(lease) or ''
   reclaimed[#reclaimed + 1] = now - deadline
   reclaimed[#reclaimed + 1] = is_dead and 1 or 0
 end
@@ -246,43 +247,52 @@ local function bury_flawed(id, record, waiting)
   buried = buried + 1
 end
 
--- Messages of one size, with the same flags, share one lease text: most of a batch.
+-- Messages of one size, with the same flags, share one lease text, most of a batch; with keys, all but the key.
 local deadline = string.format('%.0f', now + lease_us)
-local lease_texts = {}
+local lease_texts, lease_tails = {}, {}
 
-local function lease_text(size, flags, priority, record)
-  if has(flags, FLAG_KEY) then
-    return written_lease(now, size, flags, priority, consumer, key_of(record))
-  end
+local function lease_text(size, flags, priority, key)
   local kind = size * 65536 + flags * 256 + priority
   local text = lease_texts[kind]
   if not text then
-    text = written_lease(now, size, flags, priority, consumer)
+    text = key and lease_head(now, size, flags, priority) or written_lease(now, size, flags, priority, consumer)
     lease_texts[kind] = text
   end
-  return text
+  if not key then
+    return text
+  end
+  local tail = lease_tails[#key]
+  if not tail then
+    tail = lease_tail(#key, consumer)
+    lease_tails[#key] = tail
+  end
+  return text .. struct.pack('<Hc0', #key, key) .. tail
 end
 
 local parked = 0
 
--- The lane that a message must have before it is handed out; nil for one without a key, or that will not be handed out.
-local function lane_needed(record)
-  if not record or #record < PRIORITY_AT or not has(flags_of(record), FLAG_KEY) or flaw_of(record) then
-    return nil
+-- The key of a message, if it is to be handed out when the lane allows it: its record is sound and its ttl not over.
+local function lane_of(record)
+  local flags = string.byte(record or '', FLAGS_AT)
+  if flags == FLAG_KEY and #record > OPTIONS_AT then -- the short way for most
+    local length = string.byte(record, OPTIONS_AT) + 256 * string.byte(record, OPTIONS_AT + 1)
+    local last = OPTIONS_AT + 1 + length
+    return last <= #record and string.byte(record, PRIORITY_AT) <= 9 and string.sub(record, OPTIONS_AT + 2, last)
   end
-  if has(flags_of(record), FLAG_TTL) and expiry_of(record) <= now then
-    return nil
+  if not flags or not has(flags, FLAG_KEY) or flaw_of(record) then
+    return false
   end
-  return key_of(record)
+  return not (has(flags, FLAG_TTL) and expiry_of(record) <= now) and key_of(record)
 end
 
 -- The keys of those of `found` that have one, by position, and what `lanes` says of each key.
 local function lanes_of(found)
   local lanes, asked, owner = {}, {}, {}
   for i, record in ipairs(found) do
-    lanes[i] = lane_needed(record) or false
-    if lanes[i] then
-      asked[#asked + 1] = lanes[i]
+    local key = lane_of(record)
+    lanes[i] = key
+    if key then
+      asked[#asked + 1] = key
     end
   end
   local stored = #asked > 0 and redis.call('HMGET', LANES, unpack(asked))
@@ -292,48 +302,45 @@ local function lanes_of(found)
   return lanes, owner
 end
 
-local function park(waiting, members, ids_parked)
-  if #members > 0 then
+-- Of messages that are due, up to `wanted` whose turn it is in their lanes, which are theirs from now on, with their
+-- records and keys; the others before them are parked.
+local function in_turn(waiting, candidates, found, wanted)
+  local lanes, owner = lanes_of(found)
+  local chosen, chosen_records, chosen_lanes, members, ids_parked, rows = {}, {}, {}, {}, {}, {}
+  local function set_owner(key, value)
+    owner[key] = value
+    rows[#rows + 1] = key
+    rows[#rows + 1] = value
+  end
+  for i, id in ipairs(candidates) do
+    local n, key = #chosen, lanes[i]
+    if n == wanted then
+      break
+    end
+    local held_by = key and owner[key]
+    if not held_by or string.sub(held_by, 2) == id then
+      if key and not held_by then
+        set_owner(key, NOBODY_BEHIND .. id)
+      end
+      chosen[n + 1], chosen_records[n + 1], chosen_lanes[n + 1] = id, found[i], key
+    else
+      if string.byte(held_by) == NOBODY_BYTE then
+        set_owner(key, SOMEBODY_BEHIND .. string.sub(held_by, 2))
+      end
+      members[#members + 1] = 0
+      members[#members + 1] = parked_member(key, found[i], id)
+      ids_parked[#ids_parked + 1] = id
+    end
+  end
+  if #ids_parked > 0 then
     redis.call('ZADD', PARKED, unpack(members))
     redis.call('ZREM', waiting, unpack(ids_parked))
     parked = parked + #ids_parked
   end
-end
-
--- Of messages that are due, up to `wanted` whose turn it is in their lanes, which are theirs from now on; the others
--- before them are parked.
-local function in_turn(waiting, candidates, found, wanted)
-  local lanes, owner = lanes_of(found)
-  local chosen, records_chosen, members, ids_parked, changed = {}, {}, {}, {}, {}
-  for i, id in ipairs(candidates) do
-    if #chosen == wanted then
-      break
-    end
-    local key = lanes[i]
-    local held_by = key and owner[key]
-    if held_by and held_by ~= NOBODY_BEHIND .. id and held_by ~= SOMEBODY_BEHIND .. id then
-      owner[key] = SOMEBODY_BEHIND .. string.sub(held_by, 2)
-      changed[key] = held_by ~= owner[key] or changed[key]
-      members[#members + 1] = 0
-      members[#members + 1] = parked_member(key, found[i], id)
-      ids_parked[#ids_parked + 1] = id
-    else
-      if key and not held_by then
-        owner[key], changed[key] = NOBODY_BEHIND .. id, true
-      end
-      chosen[#chosen + 1], records_chosen[#chosen + 1] = id, found[i]
-    end
-  end
-  park(waiting, members, ids_parked)
-  local rows = {}
-  for key in pairs(changed) do
-    rows[#rows + 1] = key
-    rows[#rows + 1] = owner[key]
-  end
   if #rows > 0 then
-    redis.call('HSET', LANES, unpack(rows))
+    redis.call('HSET', LANES, LANES_PILLAR_FIELD, LANES_PILLAR, unpack(rows))
   end
-  return chosen, records_chosen
+  return chosen, chosen_records, chosen_lanes
 end
 
 -- The hot path: whatever can be done once a batch is not done once a message.
@@ -344,9 +351,9 @@ local function take_from(waiting, ahead)
   if #candidates == 0 then
     return
   end
-  local found = redis.call('HMGET', MSGS, unpack(candidates))
+  local found, lanes = redis.call('HMGET', MSGS, unpack(candidates)), nil
   if is_keyed then
-    candidates, found = in_turn(waiting, candidates, found, wanted)
+    candidates, found, lanes = in_turn(waiting, candidates, found, wanted)
     if #candidates == 0 then
       return
     end
@@ -356,7 +363,8 @@ local function take_from(waiting, ahead)
   for i, id in ipairs(candidates) do
     local record = found[i]
     local flags, priority = byte(record or '', FLAGS_AT, PRIORITY_AT)
-    if not priority or priority > 9 or (flags ~= 0 and flaw_of(record)) then
+    local key = lanes and lanes[i] -- whoever has a lane is sound
+    if not priority or priority > 9 or (flags ~= 0 and not key and flaw_of(record)) then
       bury_flawed(id, record, waiting)
     elseif flags % 2 == FLAG_TTL and expiry_of(record) <= now then
       drop_expired(keys, id, record, now)
@@ -371,7 +379,7 @@ local function take_from(waiting, ahead)
       end
       ids[n], records[n] = id, record
       leased[2 * n - 1], leased[2 * n] = deadline, id
-      leases[2 * n - 1], leases[2 * n] = id, lease_text(#record, flags, priority, record)
+      leases[2 * n - 1], leases[2 * n] = id, lease_text(#record, flags, priority, key)
       bytes = bytes + #record
     end
   end
@@ -389,7 +397,7 @@ local function take_in_turn(waiting)
     local parked_before = parked
     take_from(waiting, ahead)
     is_full = is_full or parked >= PARKED_A_CALL
-    ahead = LOOKED_AHEAD
+    ahead = math.min(math.max(2 * ahead, LOOKED_AHEAD), MOST_LOOKED_AHEAD) -- a long lane is parked in few steps
   until parked == parked_before or #ids == allowed or is_full
 end
 
@@ -419,6 +427,7 @@ end
 
 -- The time at which the next delivery is on time, if deliveries come evenly.
 local tat = math.ceil(math.max(tonumber(meta[7] or 0), now) + #ids * interval)
+local free_at = math.ceil(tat - TOLERANCE_US + math.max(GRAIN_US - interval, 0))
 local is_limited_now = is_kept_back()
 
 -- Of what waits, the first to come as { id, due }, or {}. What is due and was passed over is not to come.
@@ -440,7 +449,7 @@ local function until_next()
   local _, first_deadline = first_leased(LEASED)
   local next_at = math.min(first_deadline or math.huge, slot and slot > now and slot or math.huge)
   if is_limited_now then
-    next_at = math.min(next_at, needs_lease_to_end and math.huge or tat - TOLERANCE_US)
+    next_at = math.min(next_at, needs_lease_to_end and math.huge or free_at)
   elseif not is_paused then
     for digit in string.gmatch(in_use, '%d') do
       local head = first_to_come(keys.waiting[tonumber(digit)])
@@ -468,7 +477,7 @@ if interval > 0 and #ids > 0 then
   redis.call('HSET', META, 'tat', tat)
 end
 if is_limited_now then
-  redis.call('HSET', META, 'limited', needs_lease_to_end and UNTIL_A_LEASE_ENDS or tat - TOLERANCE_US)
+  redis.call('HSET', META, 'limited', needs_lease_to_end and UNTIL_A_LEASE_ENDS or free_at)
 elseif was_limited then
   redis.call('HDEL', META, 'limited')
 end

@@ -50,15 +50,15 @@ local repeated = answered(keys.call, sequence)
 if repeated then
   return repeated
 end
-local held, lost = sorted_by_holding(keys.leases, FIRST_SETTLE, STRIDE)
-if #held == 0 then
+local held, lost = held_by_caller(keys.leases, FIRST_SETTLE, STRIDE)
+if #held.ids == 0 then
   return lost
 end
 
 local now = tick(redis.call('HGET', keys.meta, 'clock'))
 local results = {}
-for i, each in ipairs(held) do
-  results[i] = ARGV[each.at + 2]
+for i, at in ipairs(held.ats) do
+  results[i] = ARGV[at + 2]
 end
 remember(keys.meta, now)
 finish(keys, held, results, keeps and keep_from(4), now)

@@ -86,16 +86,17 @@ for _, place in ipairs(places) do
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', place, from, to, 'LIMIT', 0, limit - purged)) do
     local id = state == 'parked' and id_of_parked(member) or member
     local record = redis.call('HGET', keys.msgs, id)
-    local lease = state == 'leased' and redis.call('HGET', keys.leases, id)
+    local stored = state == 'leased' and redis.call('HGET', keys.leases, id)
+    local lease = stored and read_lease(stored)
     free_dedup(keys, id, record)
-    freed = freed + (lease and read_lease(lease).size or record and #record or 0)
+    freed = freed + (lease and lease.size or record and #record or 0)
     if state == 'leased' then
       remove_leased(place, { id })
       redis.call('HDEL', keys.leases, id)
     else
       redis.call('ZREM', place, member)
     end
-    has_next = leave_lane(keys, id, record, now) or has_next
+    has_next = leave_lane(keys, id, record, now, lease) or has_next
     forget(keys, id)
     purged = purged + 1
   end

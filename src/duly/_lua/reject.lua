@@ -71,7 +71,7 @@ for _, each in ipairs(held) do
     counted.rejects = 1
   end
   if error ~= '' then
-    add_error(past, { now, attempt, each.lease.consumer, error, traceback })
+    add_error(past, { now, attempt, consumer_of(each.lease), error, traceback })
   end
   add_event(past, now, 'reject', each.lease, error ~= '' and error or reason)
   remove_leased(LEASED, { each.id })

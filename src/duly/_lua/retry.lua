@@ -27,7 +27,7 @@ return give_back(5, 'retried', function(held, _, counted, clock, keys)
   local past = past_of(keys.why, held.id)
   if error ~= '' then
     local attempt = counted[FAILURES] + counted[CRASHES] + 1
-    add_error(past, { clock, attempt, held.lease.consumer, error, traceback })
+    add_error(past, { clock, attempt, consumer_of(held.lease), error, traceback })
   end
   add_event(past, clock, 'retry', held.lease, error)
   keep_past(keys.why, held.id, past)

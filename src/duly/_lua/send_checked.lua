@@ -275,9 +275,10 @@ end
 
 -- Writes. The first is one that a full server refuses.
 remember(keys.meta, now)
+local has_next = false
 for _, oldest in ipairs(dropped) do
   redis.call('ZREM', oldest.key, oldest.id)
-  leave_lane(keys, oldest.id, oldest.record, now)
+  has_next = leave_lane(keys, oldest.id, oldest.record, now) or has_next
   free_dedup(keys, oldest.id, oldest.record)
   forget(keys, oldest.id)
   redis.call('HINCRBY', keys.meta, 'bytes', 0 - oldest.size)
@@ -288,9 +289,12 @@ for id, record in pairs(expired) do
 end
 for _, old in ipairs(replaced) do
   stop_waiting(keys, old.id, old.record)
-  leave_lane(keys, old.id, old.record, now)
+  has_next = leave_lane(keys, old.id, old.record, now) or has_next
   forget(keys, old.id)
   redis.call('HINCRBY', keys.meta, 'bytes', 0 - #old.record)
+end
+if has_next then
+  leave_token(keys.wake)
 end
 
 -- A finished message whose id is used again makes room for the new one.

@@ -25,6 +25,7 @@ TRANSITIONS: Final[dict[str, Transition]] = {
     "send_checked": sending.send_checked,
     "claim": claiming.claim,
     "ack": settling.ack,
+    "finish": settling.finish,
     "retry": settling.retry,
     "defer": settling.defer,
     "release": settling.release,

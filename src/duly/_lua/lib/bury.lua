@@ -5,8 +5,8 @@
 
 -- `counted` are the final counts, with `rejects` when a delivery ended in a reject; `past` what is kept of
 -- its errors and timeline; `size` what the message counts in `bytes`; `key` its lane, if it is known to have one.
--- Without a record the reason is that. `keys.blocks`: the lane waits for a dead message. True: another of its lane may be
--- claimed now.
+-- Without a record the reason is that. `keys.blocks`: the lane waits for a dead message. True: another of its lane
+-- may be claimed now.
 local function bury(keys, id, record, size, reason, counted, past, now, key)
   redis.call('ZADD', keys.dead, now, id)
   keep_end(keys.why, id, record and reason or 'body lost', counted, past, '')

@@ -1,12 +1,17 @@
 -- Lanes (I7): of the messages of one key, one is out at a time. `lanes` says which one, with a mark whether others
--- are parked behind it, so that whoever hands a lane on need not look in vain.
+-- are parked behind it, so that whoever hands a lane on need not look in vain. As long as any lane is in use there is
+-- one field more, a pillar that is too long for the compact form of a hash, in which every look-up walks from the front.
 
-local NOBODY_BEHIND, SOMEBODY_BEHIND = '-', '+'
-local DUE_DIGITS = 16
+-- @include lib/clock.lua
+
+local LANES_PILLAR_FIELD, LANES_PILLAR = '', string.rep('\1', 65) -- no key is empty
+local NOBODY_BEHIND, SOMEBODY_BEHIND, NOBODY_BYTE = '-', '+', 45
+-- So many that no member fits into the compact form of a sorted set, in which every look-up walks from the front.
+local DUE_DIGITS = 64
 
 -- What stands for a message in `parked`: its lane, then the order within it. Keys have no control characters.
 local function member_of(key, priority, due, id)
-  return key .. string.format('\0%d%016.0f', 9 - priority, due) .. id
+  return key .. string.format('\0%d%064.0f', 9 - priority, due) .. id
 end
 
 local function parked_member(key, record, id)
@@ -34,17 +39,27 @@ local function first_parked(parked, key, count)
   return redis.call('ZRANGEBYLEX', parked, '[' .. key .. '\0', '(' .. key .. '\1', 'LIMIT', 0, count)
 end
 
--- Gives a lane to the first that is parked; due since now, so that lanes take turns. False: there was none.
+local function free_lanes(lanes, keys_free)
+  redis.call('HDEL', lanes, unpack(keys_free))
+  if redis.call('HLEN', lanes) == 1 then
+    redis.call('DEL', lanes)
+  end
+end
+
+-- Gives a lane to the first that is parked. A long lane takes turns with the others: its next one is due since now.
+-- The only one goes to its own place: behind all that is due, it would have the rest of its lane parked in vain. False:
+-- there was none.
 local function let_next_in(keys, key, now)
   local members = first_parked(keys.parked, key, 2)
   if #members == 0 then
-    redis.call('HDEL', keys.lanes, key)
+    free_lanes(keys.lanes, { key })
     return false
   end
   local id = id_of_parked(members[1])
   local priority = 9 - tonumber(string.sub(members[1], #key + 2, #key + 2))
   redis.call('ZREM', keys.parked, members[1])
-  redis.call('ZADD', keys.waiting[priority], now, id)
+  local due = members[2] and now or tonumber(string.sub(members[1], #key + 3, #key + 2 + DUE_DIGITS))
+  redis.call('ZADD', keys.waiting[priority], due, id)
   redis.call('HSET', keys.lanes, key, (members[2] and SOMEBODY_BEHIND or NOBODY_BEHIND) .. id)
   return true
 end
@@ -65,15 +80,20 @@ local function hand_on(keys, owners, now)
     end
   end
   if #free > 0 then
-    redis.call('HDEL', keys.lanes, unpack(free))
+    free_lanes(keys.lanes, free)
   end
   return has_next
 end
 
--- For a message that ends, whatever its place: gives up its lane if it has one.
-local function leave_lane(keys, id, record, now)
-  local key = not flaw_of(record) and key_of(record)
-  return key and hand_on(keys, { key, id }, now) or false
+-- For a message that ends, whatever its place: gives up its lane if it has one. A lease knows the lane when the record
+-- does not say it any more. True: something may be claimed now.
+local function leave_lane(keys, id, record, now, lease)
+  local key = lease and lease.key or not flaw_of(record) and key_of(record)
+  if not key or not hand_on(keys, { key, id }, now) then
+    return false
+  end
+  remember(keys.meta, now) -- or a server clock that steps back would hide the next one
+  return true
 end
 
 -- Removes a message from those that wait or are parked. False: it was not there.

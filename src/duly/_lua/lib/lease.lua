@@ -4,16 +4,22 @@
 -- @include lib/record.lua
 
 local FLAG_TROUBLED = 128 -- in a lease: the message has a row in `counts` or `why`
-local LEASE_FORMAT = '<dI4BB'
+local LEASE_FORMAT, LEASE_HEAD_SIZE = '<dI4BB', 14
 local LEASE_TEXT_SIZE = 65
 
--- Padded, see lib/leased.lua. With `key` it says which lane to hand on.
-local function written_lease(fence, size, flags, priority, consumer, key)
-  local text = struct.pack(LEASE_FORMAT, fence, size, flags, priority)
-  if key then
-    text = text .. struct.pack('<Hc0', #key, key)
-  end
-  text = text .. consumer
+local function lease_head(fence, size, flags, priority)
+  return struct.pack(LEASE_FORMAT, fence, size, flags, priority)
+end
+
+-- The name of the consumer behind a key of so many bytes, padded, see lib/leased.lua.
+local function lease_tail(key_size, consumer)
+  local size = LEASE_HEAD_SIZE + 2 + key_size + #consumer
+  return consumer .. string.rep(' ', LEASE_TEXT_SIZE - size)
+end
+
+-- The lease of a message without a key.
+local function written_lease(fence, size, flags, priority, consumer)
+  local text = lease_head(fence, size, flags, priority) .. consumer
   return text .. string.rep(' ', LEASE_TEXT_SIZE - #text)
 end
 
@@ -23,8 +29,12 @@ local function read_lease(lease)
   if has(flags, FLAG_KEY) then
     key, at = struct.unpack('<Hc0', lease, at)
   end
-  local consumer = string.match(lease, '^(.-) *$', at)
-  return { fence = fence, size = size, flags = flags, priority = priority, consumer = consumer, key = key }
+  return { fence = fence, size = size, flags = flags, priority = priority, key = key, text = lease, rest_at = at }
+end
+
+-- Who holds a lease. Not read with the rest: an ack does not ask.
+local function consumer_of(lease)
+  return (string.match(lease.text, '^(.-) *$', lease.rest_at))
 end
 
 -- Sorts the settles of one call, given as `id, fence, ...` from ARGV[first] in steps of `stride`:

@@ -21,7 +21,7 @@ local function trim(keys, place, size_field, counter, keep, now, added)
   local held = keep.bytes >= 0 and tonumber(redis.call('HGET', keys.meta, size_field) or 0)
   local oldest = redis.call('ZRANGE', place, 0, added + TRIMMED_BESIDE - 1, 'WITHSCORES')
   local trimmed, freed = 0, 0
-  local may_block = place == keys.dead and redis.call('HLEN', keys.lanes) > 0
+  local may_block = place == keys.dead and redis.call('EXISTS', keys.lanes) == 1
   for i = 1, #oldest, 2 do
     local id = oldest[i]
     local is_old = keep.age >= 0 and tonumber(oldest[i + 1]) <= now - keep.age

@@ -3,6 +3,8 @@
 -- An error is { at, attempt, consumer, error, traceback }; an entry of the timeline is
 -- { at, what, consumer, since, detail }. The last few of each are kept.
 
+-- @include lib/lease.lua
+
 local ERRORS_KEPT, TIMELINE_KEPT, DETAIL_SIZE = 5, 20, 200
 
 -- What is kept of a message's past: errors and timeline.
@@ -42,7 +44,8 @@ end
 
 -- `lease` is the one that ended, or nil when people did it.
 local function add_event(past, at, what, lease, detail)
-  local entry = { at, what, lease and lease.consumer or '', lease and lease.fence or 0, beginning_of(detail or '') }
+  local consumer, since = lease and consumer_of(lease) or '', lease and lease.fence or 0
+  local entry = { at, what, consumer, since, beginning_of(detail or '') }
   with_last(past.timeline, entry, TIMELINE_KEPT)
 end
 
