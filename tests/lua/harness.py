@@ -23,7 +23,7 @@ NOW: Final = 1_800_000_000 * SECOND
 
 STREAM: Final = b"tests"
 PILLAR: Final = b"\1" * 65
-"""What lib/leased.lua keeps beside the leases."""
+"""What lib/leased.lua keeps beside the leases, and lib/lanes.lua beside the lanes."""
 
 DUE_DIGITS: Final = int(re.findall(r"DUE_DIGITS = (\d+)", (files("duly._lua") / "lib/lanes.lua").read_text())[0])
 """How a due time is written in a member of `parked`."""
@@ -222,7 +222,7 @@ class Queue:
             counts={id_: codec.read_counts(counts) for id_, counts in hashes["counts"].items()},
             why={id_: _certain(codec.read_why(why)) for id_, why in hashes["why"].items()},
             dedup={value: id_.decode() for value, id_ in hashes["dedup"].items()},
-            lanes={key: owner.decode() for key, owner in hashes["lanes"].items()},
+            lanes=_lanes(hashes["lanes"]),
             parked=_parked(found["parked"] or []),
             stats={name: int(value) for name, value in meta.items() if name not in _NO_COUNTERS},
             meta={name: value.decode() for name, value in meta.items() if name in _NO_COUNTERS},
@@ -309,6 +309,13 @@ def _without_pillar(flat: list[bytes]) -> list[bytes]:
         assert flat[-2:] == [PILLAR, b"inf"], "leases without a pillar"
         assert len(flat) > 2, "a pillar without leases"
     return flat[:-2]
+
+
+def _lanes(found: dict[str, bytes]) -> dict[str, str]:
+    """Leave out the field that keeps the hash fast: it is there while any lane is in use."""
+    pillar = found.pop("", None)
+    assert pillar == (PILLAR if found else None), "lanes without a pillar, or a pillar without lanes"
+    return {key: owner.decode() for key, owner in found.items()}
 
 
 def _parked(flat: list[bytes]) -> list[bytes]:

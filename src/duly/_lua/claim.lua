@@ -273,11 +273,10 @@ local parked = 0
 
 -- The key of a message, if it is to be handed out when the lane allows it: its record is sound and its ttl not over.
 local function lane_of(record)
-  local flags = string.byte(record or '', FLAGS_AT)
-  if flags == FLAG_KEY and #record > OPTIONS_AT then -- the short way for most
-    local length = string.byte(record, OPTIONS_AT) + 256 * string.byte(record, OPTIONS_AT + 1)
-    local last = OPTIONS_AT + 1 + length
-    return last <= #record and string.byte(record, PRIORITY_AT) <= 9 and string.sub(record, OPTIONS_AT + 2, last)
+  local flags, priority, low, high = string.byte(record or '', FLAGS_AT, OPTIONS_AT + 1)
+  if flags == FLAG_KEY and high then -- the short way for most
+    local last = OPTIONS_AT + 1 + low + 256 * high
+    return last <= #record and priority <= 9 and string.sub(record, OPTIONS_AT + 2, last)
   end
   if not flags or not has(flags, FLAG_KEY) or flaw_of(record) then
     return false
@@ -297,7 +296,7 @@ local function lanes_of(found)
   end
   local stored = #asked > 0 and redis.call('HMGET', LANES, unpack(asked))
   for i, key in ipairs(asked) do
-    owner[key] = stored[i]
+    owner[key] = stored[i] or nil
   end
   return lanes, owner
 end
@@ -307,29 +306,26 @@ end
 local function in_turn(waiting, candidates, found, wanted)
   local lanes, owner = lanes_of(found)
   local chosen, chosen_records, chosen_lanes, members, ids_parked, rows = {}, {}, {}, {}, {}, {}
-  local function set_owner(key, value)
-    owner[key] = value
-    rows[#rows + 1] = key
-    rows[#rows + 1] = value
-  end
+  local n, r = 0, 0
   for i, id in ipairs(candidates) do
-    local n, key = #chosen, lanes[i]
     if n == wanted then
       break
     end
-    local held_by = key and owner[key]
+    local key = lanes[i]
+    local held_by, new_owner = key and owner[key]
     if not held_by or string.sub(held_by, 2) == id then
-      if key and not held_by then
-        set_owner(key, NOBODY_BEHIND .. id)
-      end
-      chosen[n + 1], chosen_records[n + 1], chosen_lanes[n + 1] = id, found[i], key
+      new_owner = key and not held_by and NOBODY_BEHIND .. id
+      n = n + 1
+      chosen[n], chosen_records[n], chosen_lanes[n] = id, found[i], key
     else
-      if string.byte(held_by) == NOBODY_BYTE then
-        set_owner(key, SOMEBODY_BEHIND .. string.sub(held_by, 2))
-      end
+      new_owner = string.byte(held_by) == NOBODY_BYTE and SOMEBODY_BEHIND .. string.sub(held_by, 2)
       members[#members + 1] = 0
       members[#members + 1] = parked_member(key, found[i], id)
       ids_parked[#ids_parked + 1] = id
+    end
+    if new_owner then
+      owner[key], rows[r + 1], rows[r + 2] = new_owner, key, new_owner
+      r = r + 2
     end
   end
   if #ids_parked > 0 then
@@ -337,7 +333,7 @@ local function in_turn(waiting, candidates, found, wanted)
     redis.call('ZREM', waiting, unpack(ids_parked))
     parked = parked + #ids_parked
   end
-  if #rows > 0 then
+  if r > 0 then
     redis.call('HSET', LANES, LANES_PILLAR_FIELD, LANES_PILLAR, unpack(rows))
   end
   return chosen, chosen_records, chosen_lanes
@@ -346,8 +342,9 @@ end
 -- The hot path: whatever can be done once a batch is not done once a message.
 local function take_from(waiting, ahead)
   local wanted = allowed - #ids
-  local due = due_in(waiting, 0, wanted + ahead)
-  local candidates = that_fit(is_isolating and without_suspects(waiting, due, wanted + ahead) or due)
+  local looked_at = math.min(wanted + ahead, PARKED_A_CALL - parked) -- all of them may have to be parked
+  local due = due_in(waiting, 0, looked_at)
+  local candidates = that_fit(is_isolating and without_suspects(waiting, due, looked_at) or due)
   if #candidates == 0 then
     return
   end
@@ -396,9 +393,13 @@ local function take_in_turn(waiting)
   repeat
     local parked_before = parked
     take_from(waiting, ahead)
-    is_full = is_full or parked >= PARKED_A_CALL
+    if parked == parked_before then
+      return
+    end
+    -- With half of what was wanted another look is not worth it: there may be more, and that is what the answer says.
+    is_full = is_full or parked >= PARKED_A_CALL or 2 * #ids >= allowed
     ahead = math.min(math.max(2 * ahead, LOOKED_AHEAD), MOST_LOOKED_AHEAD) -- a long lane is parked in few steps
-  until parked == parked_before or #ids == allowed or is_full
+  until is_full
 end
 
 if not is_paused then

@@ -70,27 +70,38 @@ local function is_before(record, owner, owner_record)
   return priority > owner_priority or (priority == owner_priority and due_of(record) < due_of(owner_record))
 end
 
--- A message that returns to its own place is before those that came later, also before one that would be next.
-local function take_place_in_lane(id, record)
+local function park(key, id, record)
+  redis.call('ZREM', keys.waiting[priority_of(record)], id)
+  redis.call('ZADD', keys.parked, 0, parked_member(key, record, id))
+end
+
+-- A message that returns to its own place is before those that came later, also before one that would be next. One
+-- that its lane does not belong to is parked at once, or the lane would be handed on past it.
+local function take_place_in_lane(key, id, record, owner)
+  local owner_record = redis.call('HGET', keys.msgs, owner)
+  if is_before(record, owner, owner_record) then
+    park(key, owner, owner_record)
+    redis.call('HSET', keys.lanes, key, SOMEBODY_BEHIND .. id)
+  elseif due_of(record) <= now then
+    park(key, id, record)
+    redis.call('HSET', keys.lanes, key, SOMEBODY_BEHIND .. owner)
+  end
+end
+
+local function return_to_lane(id, record, is_own_place)
   local key = key_of(record)
   local stored = key and redis.call('HGET', keys.lanes, key)
   local owner = stored and string.sub(stored, 2)
-  if not owner or owner == id then
-    return
-  end
-  local owner_record = redis.call('HGET', keys.msgs, owner)
-  if is_before(record, owner, owner_record) then
-    redis.call('ZREM', keys.waiting[priority_of(owner_record)], owner)
-    redis.call('ZADD', keys.parked, 0, parked_member(key, owner_record, owner))
-    redis.call('HSET', keys.lanes, key, SOMEBODY_BEHIND .. id)
+  if owner == id and at_end then
+    hand_on(keys, { key, id }, now) -- it was waited for, and others go first
+  elseif owner and owner ~= id and is_own_place then
+    take_place_in_lane(key, id, record, owner)
   end
 end
 
 local function redrive(id, old, part)
-  local due = due_of(old)
-  if at_end or has(flags_of(old), FLAG_TTL) then
-    due = now + redriven -- a ttl may long be over: it counts from now
-  end
+  local is_own_place = not at_end and not has(flags_of(old), FLAG_TTL)
+  local due = is_own_place and due_of(old) or now + redriven -- a ttl may long be over: it counts from now
   local record = stamped(sent_of(old), due, part == '' and part_of(old) or part)
   if record ~= old then
     redis.call('HSET', keys.msgs, id, record)
@@ -108,7 +119,7 @@ local function redrive(id, old, part)
   keep_counts(keys.counts, id, { 0, 0, 0, 0, 0, cycles })
   redis.call('ZREM', keys.dead, id)
   redis.call('ZADD', keys.waiting[priority_of(record)], due, id)
-  take_place_in_lane(id, record)
+  return_to_lane(id, record, is_own_place)
   redriven, size, dead_size = redriven + 1, size + #record, dead_size + #old
 end
 

@@ -182,18 +182,20 @@ class _Round:
     def _take_in_turn(self, priority: int) -> None:
         """Take from one priority. What is parked makes room for a look at what is behind it."""
         ahead = 0
-        while True:
+        while not self._is_full:
             parked_before = self._parked
             self._take_from(priority, ahead)
-            self._is_full = self._is_full or self._parked >= PARKED_A_CALL
-            ahead = min(max(2 * ahead, LOOKED_AHEAD), MOST_LOOKED_AHEAD)  # a long lane is parked in few steps
-            if self._parked == parked_before or len(self.taken) == self._room.allowed or self._is_full:
+            if self._parked == parked_before:
                 return
+            # With half of what was wanted another look is not worth it: the answer says that there may be more.
+            is_worth_it = self._parked < PARKED_A_CALL and 2 * len(self.taken) < self._room.allowed
+            self._is_full = self._is_full or not is_worth_it
+            ahead = min(max(2 * ahead, LOOKED_AHEAD), MOST_LOOKED_AHEAD)  # a long lane is parked in few steps
 
     def _take_from(self, priority: int, ahead: int) -> None:
         wanted = self._room.allowed - len(self.taken)
-        due = partial(self._due, priority)
-        candidates = self._that_fit(self._chosen(due, wanted + ahead))
+        looked_at = min(wanted + ahead, PARKED_A_CALL - self._parked)  # all of them may have to be parked
+        candidates = self._that_fit(self._chosen(partial(self._due, priority), looked_at))
         if self._queue.is_keyed:
             candidates = self._in_turn(candidates, wanted)
         first = len(self.taken)

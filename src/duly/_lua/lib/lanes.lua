@@ -1,6 +1,6 @@
 -- Lanes (I7): of the messages of one key, one is out at a time. `lanes` says which one, with a mark whether others
 -- are parked behind it, so that whoever hands a lane on need not look in vain. As long as any lane is in use there is
--- one field more, a pillar that is too long for the compact form of a hash, in which every look-up walks from the front.
+-- one field more, a pillar that is too long for the compact form of a hash, in which a look-up walks from the front.
 
 -- @include lib/clock.lua
 
