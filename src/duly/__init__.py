@@ -22,6 +22,7 @@ from duly.errors import (
     LeaseLost,
     LockBusy,
     NotDurable,
+    NotFinished,
     QueueFull,
     ServerError,
     TooLarge,
@@ -30,8 +31,9 @@ from duly.errors import (
     UsageError,
 )
 from duly.message import Audit, AuditFault, Failure, Message, Pending, PendingMessage, Stats, WorkerInfo
-from duly.options import UNCHANGED, Batch, Keep, QueueOptions, Retry, Send
+from duly.options import UNCHANGED, Batch, Keep, QueueOptions, Repeat, Retry, Send
 from duly.outcomes import Defer, Outcome, Recycle, Reject, RetryIn
+from duly.selection import Where
 
 if TYPE_CHECKING:
     from duly.worker import Worker, WorkerOptions
@@ -63,6 +65,7 @@ __all__ = [
     "LockBusy",
     "Message",
     "NotDurable",
+    "NotFinished",
     "Outcome",
     "Pending",
     "PendingMessage",
@@ -71,6 +74,7 @@ __all__ = [
     "QueueOptions",
     "Recycle",
     "Reject",
+    "Repeat",
     "Retry",
     "RetryIn",
     "Send",
@@ -81,6 +85,7 @@ __all__ = [
     "Unavailable",
     "UnsafeServer",
     "UsageError",
+    "Where",
     "Worker",
     "WorkerInfo",
     "WorkerOptions",

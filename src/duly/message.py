@@ -65,6 +65,8 @@ class Message:
     """How often it was recycled."""
     timeline: tuple[Event, ...] = ()
     """What happened to it, oldest first: the last 20 deliveries that did not simply end."""
+    result: Any = None
+    """What its handler returned, when done; None also when that could not be kept."""
     cursor: tuple[int, int] = field(default=(0, 0), repr=False, compare=False)
     """Its place in its list (score, priority): `list(after=message)` goes on behind it."""
 

@@ -190,6 +190,47 @@ class Retry:
 
 
 @dataclass(frozen=True)
+class Repeat:
+    """When a message comes back although all went well, and how often: a reminder, until it is cancelled.
+
+    `Repeat(first=60, factor=2)` is due 60 s after it was sent, and 120, 240 s ... after each ack.
+    """
+
+    first: Seconds = 60.0
+    """Seconds until it is due for the first time, unless `delay` or `at` says otherwise."""
+
+    factor: float = 1.0
+    """What each further delay is multiplied with; less than 1 needs `times`."""
+
+    times: int | None = None
+    """How often it is acked before it is finished; None: it goes on until it is cancelled."""
+
+    max: Seconds = 30 * 86400.0
+    """The longest delay, in seconds."""
+
+    def __post_init__(self) -> None:
+        first = checked_positive_seconds(self.first, "Repeat.first")
+        longest = checked_positive_seconds(self.max, "Repeat.max")
+        if first > longest:
+            raise UsageError(f"Repeat.first={self.first!r} is longer than Repeat.max={self.max!r}")
+        if self.times is not None:
+            checked_count(self.times, "Repeat.times")
+        _checked_number(self.factor, "Repeat.factor", most=math.inf)
+        if self.factor < 1 and self.times is None:
+            raise UsageError(f"Repeat.factor={self.factor!r} comes faster and faster, for ever: give times=")
+
+    def delay_after(self, acks: int) -> float | None:
+        """Seconds until it comes back after it was acked so often (1, 2 ...); None: it is finished."""
+        if self.times is not None and acks >= self.times:
+            return None
+        longest = checked_seconds(self.max, "Repeat.max")
+        try:
+            return min(checked_seconds(self.first, "Repeat.first") * self.factor**acks, longest)
+        except OverflowError:
+            return longest
+
+
+@dataclass(frozen=True)
 class Batch:
     """How a batch handler gets its messages: up to `max` of them, or what has come `wait` seconds after the first."""
 
@@ -332,6 +373,7 @@ class Send:
     headers: Mapping[str, str] | None = None
     retry: Retry | None = None
     id: str | None = None
+    repeat: Repeat | None = None
 
 
 class SendOptions(TypedDict, total=False):
@@ -348,4 +390,5 @@ class SendOptions(TypedDict, total=False):
     headers: Mapping[str, str] | None
     retry: Retry | None
     id: str | None
+    repeat: Repeat | None
     durable: Durable

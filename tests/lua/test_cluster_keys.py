@@ -85,7 +85,7 @@ def test_a_writing_script_touches_no_key_that_it_does_not_declare(
 ) -> None:
     queue = Queue(guarded.master, queue_name)  # type: ignore[attr-defined]
     call = prepare(queue)
-    declared = [*queue.keys.of_script(call.script, call.digits), queue.keys.call(STREAM)]
+    declared = [*queue.keys.of_script(call.script, call.digits), *call.extra_keys, queue.keys.call(STREAM)]
     wire = guarded(declared)
     before = queue.dump()
     wire.carry(call, STREAM, queue.sequence + 1)

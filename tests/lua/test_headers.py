@@ -15,6 +15,7 @@ from duly.options import Keep, QueueOptions, Send
 from tools import check_lua
 
 KEYS = QueueKeys("duly", "orders")
+OTHER = QueueKeys("duly", "other")
 REGISTRY = RegistryKeys("duly")
 OPTIONS = QueueOptions()
 KEPT = QueueOptions(done=Keep(count=1), dead=Keep(count=1, age=1, bytes=1), max_length=1)
@@ -24,7 +25,7 @@ VIEWER = replies.Viewer("orders", lambda _content, body: body)
 
 KNOWN_KEYS = {
     "call", "msgs", "waiting*", "leased", "leases", "counts", "why", "expires", "dead", "done", "dedup", "dedup_ends",
-    "lanes", "parked", "schedules", "slots", "wake", "meta", "workers", "beats",
+    "lanes", "parked", "schedules", "slots", "awaited", "ends", "wake", "meta", "workers", "beats", "others*",
 }  # fmt: skip
 INVARIANTS = {f"I{number}" for number in range(1, 13)}
 
@@ -57,6 +58,8 @@ def built() -> list[Call[Any]]:
         ops.reschedule(KEYS, "id", "0"),
         ops.redrive(KEYS, 1),
         *(ops.redrive(KEYS, n, [("id", 1, b"")] * n, at_end=True) for n in rows),
+        *(ops.move(KEYS, OTHER, KEPT, [("id", 1, b"")] * n) for n in rows),
+        ops.letters(KEYS, VIEWER, 1, None),
         ops.pause(KEYS, "me"),
         ops.resume(KEYS),
         ops.purge(KEYS, "dead", 1),
@@ -65,6 +68,7 @@ def built() -> list[Call[Any]]:
         ops.list_(KEYS, VIEWER, "ready", 1, None),
         ops.list_(KEYS, VIEWER, "ready", 1, "id"),
         ops.explain(KEYS, VIEWER, "id"),
+        ops.await_end(KEYS, VIEWER, "id", 1.0),
         ops.stats(KEYS),
         ops.pending(KEYS, 0, 1),
         ops.audit_step(KEYS, "msgs", "0", repair=False),
@@ -119,9 +123,10 @@ def test_a_header_names_its_script_its_keys_and_its_invariants(name: str) -> Non
 @every_script
 def test_only_the_last_key_and_the_last_argument_repeat(name: str) -> None:
     script = _lua.script(name)
-    assert not any(key.endswith("*") for key in (*script.keys[:-1], *script.argv[:-1]))
+    keys = script.keys[:-1] if script.keys[-1] == "others*" else script.keys
+    assert not any(key.endswith("*") for key in (*keys[:-1], *script.argv[:-1]))
     assert script.argv[:1] == ("sequence",) or script.keys[0] != "call"
-    assert ("digits" in script.argv) == (script.keys[-1] == "waiting*") or name == "delete"
+    assert ("digits" in script.argv) == (script.keys[-1] in ("waiting*", "others*")) or name == "delete"
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.script.name)
@@ -129,8 +134,8 @@ def test_a_call_has_the_keys_and_arguments_that_the_header_names(call: Call[Any]
     command = call.command(b"EVALSHA", b"sha", b"stream", 7)
     key_count = int(command[2])
     keys, args = command[3 : 3 + key_count], command[3 + key_count :]
-    fixed = [key for key in call.script.keys if key != "waiting*"]
-    assert len(keys) == len(fixed) + (len(call.digits) if "waiting*" in call.script.keys else 0)
+    fixed = [key for key in call.script.keys if not key.endswith("*")]
+    assert len(keys) == len(fixed) + (len(call.digits) if "waiting*" in call.script.keys else 0) + len(call.extra_keys)
     assert keys[: len(fixed)] == [KEYS.call(b"stream") if key == "call" else call.keys.key(key) for key in fixed]
     argv = call.script.argv
     if argv[-1:] and argv[-1].endswith("*"):
@@ -156,7 +161,7 @@ def _stride(name: str, starred: str) -> int:
 @pytest.mark.parametrize(
     ("name", "stride"),
     [("send", 3), ("send_checked", 3), ("ack", 2), ("retry", 5), ("defer", 3), ("release", 2), ("recycle", 4),
-     ("reject", 5), ("extend", 3), ("finish", 3), ("redrive", 3), ("correct", 2)],
+     ("reject", 5), ("extend", 3), ("finish", 3), ("redrive", 3), ("move", 3), ("correct", 2)],
 )  # fmt: skip
 def test_the_columns_of_a_repeated_argument_are_read_from_the_header(name: str, stride: int) -> None:
     assert _stride(name, _lua.script(name).argv[-1]) == stride
@@ -168,6 +173,12 @@ def test_the_outcomes_of_a_send_are_those_that_replies_knows() -> None:
     assert codes == {replies.DUPLICATE: "duplicate", replies.FULL: "full", replies.REPLACED: "replaced"}
     code = _code("send_checked")
     assert "local DUPLICATE, FULL, REPLACED = 1, 2, 3" in code
+
+
+def test_the_keys_of_the_other_queue_of_a_move_are_those_of_a_checked_send() -> None:
+    named = [key for key in _lua.script("send_checked").keys if key not in ("call", "waiting*")]
+    assert re.findall(r"^  (\w+) = KEYS\[first_there", _code("move"), re.MULTILINE) == named
+    assert f"waiting_by_priority(first_there + {len(named)}, digits)" in _code("move")
 
 
 @pytest.mark.parametrize("name", ["cancel", "reschedule"])

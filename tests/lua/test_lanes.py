@@ -227,9 +227,7 @@ def test_a_busy_lane_does_not_go_before_what_waits_already(queue: Queue) -> None
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_order_holds_through_everything_that_brings_a_message_back(
-    queue: Queue, clock: ServerClock, seed: int
-) -> None:
+def test_order_holds_through_everything_that_brings_a_message_back(queue: Queue, clock: ServerClock, seed: int) -> None:
     """Of each key one is out at a time, and they are finished in the order of their due times."""
     chance, now = random.Random(seed), NOW
     expected: dict[str, list[str]] = {}
@@ -256,9 +254,7 @@ def test_order_holds_through_everything_that_brings_a_message_back(
     assert_nothing_left(queue)
 
 
-def settle_somehow(
-    queue: Queue, settle: ops.Settle, chance: random.Random, finished: dict[str, list[str]]
-) -> None:
+def settle_somehow(queue: Queue, settle: ops.Settle, chance: random.Random, finished: dict[str, list[str]]) -> None:
     verb = chance.choice(("ack", "ack", "ack", "retry", "defer", "release", "crash"))
     calls: dict[str, Any] = {
         "ack": ops.ack(queue.keys, queue.options, [settle]),
@@ -731,7 +727,7 @@ def test_a_claim_parks_a_bounded_number_and_others_are_served_soon(queue: Queue,
             assert claimed.next_in == 0  # there is more: look again
         assert calls <= 7
     assert found == ["k00000", "other"]
-    assert queue.claim(limit).next_in == 30
+    assert 29 < queue.claim(limit).next_in <= 30  # nothing to do until the lease ends
 
 
 def test_a_parked_message_is_not_parked_again(queue: Queue) -> None:
@@ -895,5 +891,3 @@ def test_a_parked_message_whose_body_is_lost_is_mended_by_an_audit(queue: Queue)
     assert faults_of(queue) == []
     ack(queue, [first])
     assert finished_in_order(queue) == ["c"]
-
-

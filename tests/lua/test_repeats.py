@@ -9,6 +9,7 @@ import pytest
 from duly import _lua
 from duly._core import ops, replies
 from duly._core.call import Call
+from duly._core.keys import QueueKeys
 from duly.options import Keep
 from tests.lua.harness import Queue, Refused
 
@@ -104,6 +105,14 @@ def _redrives(queue: Queue) -> Call[Any]:
     return ops.redrive(queue.keys, 1)
 
 
+def _moves(queue: Queue) -> Call[Any]:
+    queue.bury("a", "b", ttl=60, priority=2)
+    died = queue.dump().dead
+    # A cluster takes no two queues in one call: here, the other one has the same hash tag.
+    other = QueueKeys(f"other:{{{queue.keys.name}}}", "x")
+    return ops.move(queue.keys, other, queue.options, [("a", died["a"], b""), ("b", died["b"], b"")])
+
+
 def _purges(queue: Queue) -> Call[Any]:
     queue.send("a", "b", "c", priority=4)
     return ops.purge(queue.keys, "ready", 2)
@@ -143,6 +152,7 @@ WRITING: dict[str, list[Prepare]] = {
     "cancel": [_cancels],
     "reschedule": [_reschedules],
     "redrive": [_redrives],
+    "move": [_moves],
     "purge": [_purges],
     "correct": [_corrects],
     "pause": [_pauses],

@@ -43,8 +43,8 @@ VERBS: Final[Mapping[str, frozenset[str]]] = {
     "tidy": frozenset({"expire", "trim", "hand on"}),
     # Those that give back hand a lane on when the body was lost meanwhile.
     **{verb: frozenset({verb, "hand on"}) for verb in ("retry", "defer", "release", "recycle")},
-    **{verb: frozenset({verb, "hand on"}) for verb in ("cancel", "reschedule", "purge", "audit")},
-    **{verb: frozenset({verb}) for verb in ("extend", "redrive")},
+    **{verb: frozenset({verb, "hand on"}) for verb in ("cancel", "reschedule", "redrive", "purge")},
+    "extend": frozenset({"extend"}),
 }
 """What each script may do to messages; time passes in all of them."""
 
@@ -365,6 +365,64 @@ class QueueMachine(RuleBasedStateMachine):
         self.claim(stream, count, lease, "leave", "with", Keep())
 
     @rule(
+        stream=streams,
+        count=st.integers(1, 3),
+        ends=st.lists(
+            st.tuples(
+                st.sampled_from(("ack", "retry", "defer", "release", "recycle", "reject", "reject", "cancel", "crash")),
+                st.integers(1, 3),
+                st.booleans(),
+            ),
+            min_size=1,
+            max_size=3,
+        ),
+        on_dead=on_deads,
+        wait=st.sampled_from((0, 0, SECOND)),
+    )
+    def work_in_lanes(
+        self, stream: bytes, count: int, ends: list[tuple[str, int, bool]], on_dead: OnDead, wait: int
+    ) -> None:
+        """Fill two lanes, and end deliveries of them in all ways, one after the other."""
+        batch = [Draft(10, None, 0, None, None, None, replace=False, key=key) for key in ("k", "k2")]
+        self._send(stream, [*batch * count, batch[0]._replace(priority=5, ttl=3)], {}, "each")
+        for verb, limit, is_kept in ends:
+            self.claim(stream, limit, 0.5 if verb == "crash" else 30, "leave", "with", Keep(), on_dead)
+            if wait or verb == "crash":
+                self._move_clocks(wait or SECOND)
+            out = [ops.Settle(*receipt) for receipt in self.receipts[-2:] if self._is_live(receipt)]
+            if verb == "cancel":
+                for settle in out:
+                    self._cancel(stream, settle.id)
+            elif out and verb != "crash":
+                self._settle(stream, verb, out, 0, Keep(), is_kept=is_kept, on_dead=on_dead)
+
+    @rule(
+        stream=streams,
+        count=st.integers(2, 6),
+        limited=limits.filter(bool),
+        times=st.integers(1, 3),
+        then=st.sampled_from(("watch", "stay", "pass", "leave")),
+        us=st.sampled_from((0, 10_000, SECOND // 10, SECOND)),
+        verb=st.sampled_from(("ack", "retry", "reject", "cancel", "send")),
+    )
+    def meet_a_limit(
+        self, stream: bytes, count: int, limited: dict[str, Any], times: int, then: ops.Then, us: int, verb: str
+    ) -> None:
+        """Claim more than a limit allows; then let time pass, or make room."""
+        plain = Draft(10, None, 0, None, None, None, replace=False)
+        self._send(stream, [plain] * count, {}, "each")
+        for _ in range(times):
+            self.claim(stream, 5, 30, then, "with", Keep(), "continue", limited)
+            self._move_clocks(us)
+        out = [ops.Settle(*receipt) for receipt in self.receipts[-1:] if self._is_live(receipt)]
+        if verb == "send":
+            self._send(stream, [plain], {}, "each")
+        elif out and verb == "cancel":
+            self._cancel(stream, out[0].id)
+        elif out:
+            self._settle(stream, verb, out, 0, Keep(), is_kept=False)
+
+    @rule(
         stream=streams, others=st.integers(0, 3), limit=st.integers(1, 4), suspects=st.sampled_from(("none", "alone"))
     )
     def meet_suspects(self, stream: bytes, others: int, limit: int, suspects: ops.Suspects) -> None:
@@ -529,7 +587,9 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.ids)
     @rule(stream=streams, pick=picks)
     def cancel(self, stream: bytes, pick: int) -> None:
-        id_ = self.ids[pick % len(self.ids)]
+        self._cancel(stream, self.ids[pick % len(self.ids)])
+
+    def _cancel(self, stream: bytes, id_: str) -> None:
         before = self.state
         is_over = self._do(ops.cancel(self.keys, id_), stream)
         places = before.places(id_)
@@ -697,7 +757,13 @@ class QueueMachine(RuleBasedStateMachine):
         if page:
             behind = ops.list_(self.keys, viewer, state, limit, page[-1])
             answer, expected = wire.run(*wire.spelled(behind, b"", 0)), self.engine.call(behind, b"", 0)
-            check(behind.decode(answer) == behind.decode(expected), "the engines differ on a page", answer, expected)
+            check(
+                behind.decode(answer) == behind.decode(expected),
+                "the engines differ on a page",
+                behind.args,
+                answer,
+                expected,
+            )
 
     # A step.
 

@@ -19,10 +19,11 @@ class Call(Generic[T]):
     """One script call. Pure data: a link carries it, as often as it takes.
 
     A script whose first key is `call` writes: the link adds the key of its stream of calls and a
-    sequence number, so that a repeat is recognised (I6).
+    sequence number, so that a repeat is recognised (I6). `extra_keys` are what `others*` of the script's
+    header stands for: keys that are not of the queue `keys`.
     """
 
-    __slots__ = ("args", "decode", "digits", "keys", "script", "writes")
+    __slots__ = ("args", "decode", "digits", "extra_keys", "keys", "script", "writes")
 
     def __init__(
         self,
@@ -31,12 +32,14 @@ class Call(Generic[T]):
         args: Sequence[Arg],
         decode: Callable[[Any], T],
         digits: str = EVERY_PRIORITY,
+        extra_keys: Sequence[bytes] = (),
     ) -> None:
         self.script = script
         self.keys = keys
         self.args = args
         self.decode = decode
         self.digits = digits
+        self.extra_keys = extra_keys
         self.writes = script.keys[0] == "call"
 
     @property
@@ -47,6 +50,8 @@ class Call(Generic[T]):
     def command(self, verb: bytes, code: str | bytes, stream: bytes, sequence: int) -> list[Arg]:
         """Spell the call out: EVALSHA with the hash, or EVAL with the text."""
         keys = self.keys.of_script(self.script, self.digits)
+        if self.extra_keys:
+            keys = (*keys, *self.extra_keys)
         if self.writes:
             return [verb, code, len(keys) + 1, self.keys.call(stream), *keys, _SEQUENCE.pack(sequence), *self.args]
         return [verb, code, len(keys), *keys, *self.args]

@@ -13,7 +13,7 @@ import msgspec
 import msgspec.inspect
 
 from duly.errors import CodecError, UsageError
-from duly.options import Retry
+from duly.options import Repeat, Retry
 
 VERSION: Final = 1
 
@@ -43,6 +43,7 @@ class Envelope(msgspec.Struct, array_like=True):
     body: bytes
     headers: dict[str, str] | None = None
     retry: tuple[int, float, float, float, float, list[float] | None] | None = None
+    repeat: tuple[float, float, int | None, float] | None = None
 
 
 class Record(msgspec.Struct):
@@ -143,7 +144,7 @@ def encoded_body(body: Any) -> tuple[int, bytes]:
     return CONTENT_JSON, encoded_json(body, "a body")
 
 
-def encoded_json(value: Any, what: str) -> bytes:
+def encoded_json(value: Any, what: str, fate: str = "sent") -> bytes:
     """Encode a value as JSON, if nothing of it is lost. A `msgspec.Raw` is JSON already."""
     try:
         raw = _encode_json(value)
@@ -151,9 +152,9 @@ def encoded_json(value: Any, what: str) -> bytes:
         is_suspect = b"null" in raw and not isinstance(value, msgspec.Raw)
         is_altered = is_suspect and _has_unwritable_number(msgspec.to_builtins(value, enc_hook=_encode_foreign))
     except (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError, UnicodeError) as error:
-        raise UsageError(f"{what} of type {type(value).__name__} cannot be sent: {error}") from error
+        raise UsageError(f"{what} of type {type(value).__name__} cannot be {fate}: {error}") from error
     if is_altered:
-        raise UsageError(f"{what} of type {type(value).__name__} cannot be sent: JSON has no NaN and no infinity")
+        raise UsageError(f"{what} of type {type(value).__name__} cannot be {fate}: JSON has no NaN and no infinity")
     return raw
 
 
@@ -283,6 +284,17 @@ def unpacked_retry(packed: tuple[int, float, float, float, float, list[float] | 
     return Retry(attempts=attempts, first=first, factor=factor, max=longest, jitter=jitter, delays=delays)
 
 
+def packed_repeat(repeat: Repeat) -> tuple[float, float, int | None, float]:
+    """Make a rule of repeats storable."""
+    return _seconds(repeat.first), repeat.factor, repeat.times, _seconds(repeat.max)
+
+
+def unpacked_repeat(packed: tuple[float, float, int | None, float]) -> Repeat:
+    """Undo `packed_repeat`."""
+    first, factor, times, longest = packed
+    return Repeat(first=first, factor=factor, times=times, max=longest)
+
+
 def written_part(
     envelope: Envelope,
     *,
@@ -316,6 +328,11 @@ def read_stamps(record: bytes) -> tuple[int, int]:
 def has_key(record: bytes) -> bool:
     """Tell whether a message has a lane."""
     return bool(record[_FLAGS_AT] & FLAG_KEY)
+
+
+def is_repeating(record: bytes) -> bool:
+    """Tell whether a message comes back after it was acked."""
+    return bool(record[_FLAGS_AT] & FLAG_REPEAT)
 
 
 def read_priority(record: bytes) -> int:

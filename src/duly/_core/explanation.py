@@ -24,6 +24,8 @@ def _of_ready(sight: Sight, options: QueueOptions) -> str:
     due = f"is ready since {_time(sight.message.due_at)}"
     if sight.paused is not None:
         return f"{due}, but the queue is paused by {sight.paused}: it is delivered after resume()"
+    if sight.owner not in (None, sight.message.id):
+        return _of_parked(sight, options)
     if options.max_in_flight is not None and sight.leased >= options.max_in_flight:
         return (
             f"{due}, but {sight.leased} messages are out and max_in_flight is {options.max_in_flight}: it is "
@@ -61,9 +63,9 @@ def _of_delayed(sight: Sight, options: QueueOptions) -> str:  # noqa: ARG001
     return f"is delayed until {until}"
 
 
-def _of_parked(sight: Sight, options: QueueOptions) -> str:  # noqa: ARG001
-    key = sight.message.key
-    return f"is behind message {sight.owner} of key {key!r}: it is delivered after that one is finished or dead"
+def _of_parked(sight: Sight, options: QueueOptions) -> str:
+    end = "finished or removed" if options.on_dead == "block" else "finished or dead"
+    return f"is behind message {sight.owner} of key {sight.message.key!r}: it is delivered after that one is {end}"
 
 
 def _of_leased(sight: Sight, options: QueueOptions) -> str:  # noqa: ARG001

@@ -50,7 +50,7 @@ class QueueKeys:
             for name in script.keys:
                 if name == "waiting*":
                     keys += self.waiting(digits)
-                elif name != "call":
+                elif name not in ("call", "others*"):
                     keys.append(self.key(name))
             found = self._ready_made[wanted] = tuple(keys)
         return found

@@ -60,12 +60,7 @@ def send(
     if len(digits) == 1 and not flags & _CHECKED and options.max_length is None and options.max_bytes is None:
         keyed = int(bool(flags & codec.FLAG_KEY))
         return Call(_lua.script("send"), keys, [digits, keyed, *args], decode, digits)
-    bounds: list[Arg] = [
-        -1 if options.max_length is None else options.max_length,
-        -1 if options.max_bytes is None else options.max_bytes,
-        on_refusal,
-    ]
-    return Call(_lua.script("send_checked"), keys, [EVERY_PRIORITY, *bounds, *args], decode)
+    return Call(_lua.script("send_checked"), keys, [EVERY_PRIORITY, *_limits(options), on_refusal, *args], decode)
 
 
 def claim(
@@ -166,6 +161,23 @@ def redrive(
     return Call(_lua.script("redrive"), keys, args, replies.pair)
 
 
+def letters(keys: QueueKeys, viewer: replies.Viewer, limit: int, after: Message | None) -> Call[replies.LetterPage]:
+    """Look at a page of dead letters, with their records."""
+    cursor: list[Arg] = ["", "", "", ""] if after is None else [after.id, *after.cursor, ""]
+    return Call(_lua.script("list"), keys, [EVERY_PRIORITY, "dead", limit, *cursor], viewer.letters)
+
+
+def move(
+    keys: QueueKeys, to: QueueKeys, options: QueueOptions, letters: Sequence[tuple[str, int, bytes]]
+) -> Call[replies.Moved]:
+    """Put dead letters into another queue, within its bounds, as new messages: named as for redrive."""
+    args: list[Arg] = [EVERY_PRIORITY, *_limits(options), f"from {keys.name}"]
+    for letter in letters:
+        args += letter
+    others = to.of_script(_lua.script("send_checked"), EVERY_PRIORITY)
+    return Call(_lua.script("move"), keys, args, replies.moved, extra_keys=others)
+
+
 def wake(keys: QueueKeys) -> Call[bool]:
     """Hand a token on."""
     return Call(_lua.script("wake"), keys, [], replies.is_one)
@@ -205,6 +217,11 @@ def get(keys: QueueKeys, viewer: replies.Viewer, id_: str) -> Call[Message | Non
 def explain(keys: QueueKeys, viewer: replies.Viewer, id_: str) -> Call[replies.Sight | None]:
     """Look at one message and what is around it."""
     return Call(_lua.script("get"), keys, [EVERY_PRIORITY, id_], viewer.sight(id_))
+
+
+def await_end(keys: QueueKeys, viewer: replies.Viewer, id_: str, wait: float) -> Call[replies.End]:
+    """Look how a message ended; while it lives, have its end told within so many seconds. 0: only look."""
+    return Call(_lua.script("await_end"), keys, [EVERY_PRIORITY, id_, microseconds(wait)], viewer.end(id_))
 
 
 def list_(
@@ -275,6 +292,14 @@ def _giving_back(verb: str, keys: QueueKeys, rows: Sequence[tuple[Held, tuple[An
     for settle, rest in rows:
         args += (settle.id, settle.fence, *rest)
     return Call(_lua.script(verb), keys, args, replies.lost_positions)
+
+
+def _limits(options: QueueOptions) -> tuple[int, int]:
+    """Say how many messages, and how many bytes of them, may be live."""
+    return (
+        -1 if options.max_length is None else options.max_length,
+        -1 if options.max_bytes is None else options.max_bytes,
+    )
 
 
 def _done_bounds(options: QueueOptions) -> tuple[int, int, int, int]:

@@ -35,6 +35,8 @@ class Verdict(NamedTuple):
     """Of a reject."""
     error: BaseException | str | None = None
     """What went wrong, with a retry or a reject."""
+    result: str = ""
+    """What the handler returned, packed, where it is kept."""
 
 
 ACK: Final = Verdict("ack")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple
 
-from duly._core import codec
+from duly._core import codec, results
 from duly.errors import CodecError, LeaseLost, UsageError
 from duly.message import AuditFault, Event, Failure, Message, Pending, PendingMessage, Stats
 
@@ -183,6 +183,55 @@ class Sight(NamedTuple):
     leased: int
 
 
+class End(NamedTuple):
+    """How a message ended, or that it has not."""
+
+    message: Message | None
+    """Dead or done; None: it lives, or is unknown."""
+    result: str = ""
+    """What its handler returned, packed."""
+    after: str | None = None
+    """It lives: the entry of `ends` behind which its end will be told."""
+
+
+class Letter(NamedTuple):
+    """A dead letter, as it was at the moment of looking."""
+
+    message: Message
+    record: bytes
+    died: int
+    """In microseconds: with the id, it tells this letter from a later one."""
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether there is something to redrive: its record is neither lost nor damaged."""
+        return self.message.sent_at is not None
+
+
+class LetterPage(NamedTuple):
+    """Some dead letters, oldest first."""
+
+    now: int
+    letters: list[Letter]
+    is_last: bool
+
+
+class Moved(NamedTuple):
+    """What became of dead letters that were to go to another queue."""
+
+    moved: int
+    is_full: bool
+    """One of them found no room."""
+    known: list[str]
+    """The ids that are in use there."""
+
+
+def moved(reply: list[Any]) -> Moved:
+    """Read the answer to move."""
+    count, is_full, *known = reply
+    return Moved(count, bool(is_full), [id_.decode() for id_ in known])
+
+
 class Viewer:
     """Turns stored messages of one queue into what users look at."""
 
@@ -215,6 +264,21 @@ class Viewer:
 
         return decode
 
+    def end(self, id_: str) -> Callable[[list[Any]], End]:
+        """Read the answer to await_end."""
+
+        def decode(reply: list[Any]) -> End:
+            if len(reply) == 1:
+                return End(None, after=reply[0].decode())
+            if not reply:
+                return End(None)
+            place, score, record, why = reply
+            reasons = codec.read_why(why)
+            message = self._view(id_.encode(), place.decode(), score, record, b"", why, b"")
+            return End(message, reasons.result if reasons else "")
+
+        return decode
+
     def page(self, state: str) -> Callable[[Any], tuple[list[Message], bool]]:
         """Read the answer to list: messages, and whether they are the last."""
 
@@ -228,6 +292,12 @@ class Viewer:
             return [self._view(row[0], state, *row[1:]) for row in rows], reply[1] == 1
 
         return decode
+
+    def letters(self, reply: list[Any]) -> LetterPage:
+        """Read the answer to a list of dead letters."""
+        rows = [reply[at : at + 6] for at in range(2, len(reply), 6)]
+        letters = [Letter(self._view(row[0], "dead", *row[1:]), row[2], row[1]) for row in rows]
+        return LetterPage(reply[0], letters, reply[1] == 1)
 
     def _view(
         self, id_: bytes, state: str, score: int, record: bytes, counts: bytes, why: bytes, lease: bytes
@@ -265,6 +335,7 @@ class Viewer:
             ),
             cycles=numbers.cycles,
             timeline=_timeline(stored, events, holder),
+            result=_result(reasons) if state == "done" else None,
             cursor=(score, stored.priority if stored else 0),
         )
 
@@ -281,6 +352,14 @@ class Viewer:
             return self._decode_body(stored.envelope.content, raw), raw, stored
         except CodecError:
             return raw, raw, stored
+
+
+def _result(reasons: codec.Why | None) -> Any:
+    """Show a result, where there is one: looking never fails."""
+    try:
+        return results.unpacked_result(reasons.result) if reasons else None
+    except CodecError:
+        return None
 
 
 def _timeline(

@@ -14,7 +14,7 @@ LIVE: Final[frozenset[State]] = frozenset({"ready", "delayed", "leased", "parked
 
 Verb = Literal[
     "send", "claim", "ack", "retry", "defer", "recycle", "reject", "release", "crash",
-    "extend", "cancel", "reschedule", "redrive", "expire", "drop", "purge", "trim", "wait", "hand on",
+    "extend", "cancel", "reschedule", "redrive", "move", "expire", "drop", "purge", "trim", "wait", "hand on",
 ]  # fmt: skip
 """What moves a message. `crash`, `expire`, `drop` and `trim` are done by claims and sends on the way, and by tidy;
 `wait` is time passing: no script, the due time comes; `hand on` is done by whatever ends the message before it."""
@@ -35,6 +35,7 @@ MOVES: Final[frozenset[tuple[State | None, Verb, State | None]]] = frozenset(
         ("leased", "crash", "dead"),
         ("ready", "claim", "dead"),  # its body is lost or damaged
         ("dead", "redrive", "ready"),
+        ("dead", "move", None),  # to another queue, where it is sent
         ("ready", "redrive", "parked"),  # for one of its key that is before it
         ("parked", "hand on", "ready"),
         ("dead", "trim", None),

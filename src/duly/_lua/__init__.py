@@ -25,7 +25,7 @@ class Script:
     text: str
     sha: str
     keys: tuple[str, ...]
-    """Names of KEYS. A last name with a star stands for one key a priority."""
+    """Names of KEYS. `waiting*` stands for one key a priority; `others*`, the last, for keys that the call brings."""
     argv: tuple[str, ...]
     """Names of ARGV. A last name with a star repeats."""
 

@@ -16,6 +16,8 @@ KEYS     call        string  last call of the stream and its reply
          parked      zset    what is due and behind its lane's id
          wake        list    the wake token
          meta        hash    clock, limited
+         awaited     zset    id -> until when somebody waits for its end
+         ends        stream  the ends that were awaited
          waiting*    zset    id -> due, every priority
 ARGV     sequence    of the call in its stream
          digits      priorities of `waiting*`
@@ -35,6 +37,7 @@ KEEPS    I1 I2 I5 I6 I7 I9: a holder finds its lease lost; the dedup value is fr
 -- @include lib/place.lua
 -- @include lib/wake.lua
 -- @include lib/limits.lua
+-- @include lib/ends.lua
 local sequence, digits, id = ARGV[1], ARGV[2], ARGV[3]
 local keys = {
   call = KEYS[1],
@@ -52,7 +55,9 @@ local keys = {
   parked = KEYS[13],
   wake = KEYS[14],
   meta = KEYS[15],
-  waiting = waiting_by_priority(16, digits),
+  awaited = KEYS[16],
+  ends = KEYS[17],
+  waiting = waiting_by_priority(18, digits),
 }
 
 let_a_full_server_drain(keys.leases)
@@ -80,6 +85,7 @@ free_dedup(keys, id, record)
 redis.call('HINCRBY', keys.meta, place == 'dead' and 'dead_bytes' or 'bytes', 0 - size)
 forget(keys, id)
 redis.call('HINCRBY', keys.meta, 'cancelled', 1)
+announce_ends(keys, { id })
 local meta = redis.call('HMGET', keys.meta, 'clock', 'limited')
 if leave_lane(keys, id, record, tick(meta[1]), lease) then
   leave_token(keys.wake)

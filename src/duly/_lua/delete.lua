@@ -18,6 +18,8 @@ KEYS     call        string  last call of the stream and its reply
          slots       zset    name of a schedule -> when to look at it
          wake        list    the wake token
          meta        hash    clock, paused, priorities, large
+         awaited     zset    id -> until when somebody waits for its end
+         ends        stream  the ends that were awaited
          waiting*    zset    id -> due, every priority
 ARGV     sequence    of the call in its stream
 RETURNS  how many keys there were

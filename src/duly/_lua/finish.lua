@@ -12,6 +12,8 @@ KEYS     call        string  last call of the stream and its reply
          parked      zset    what is due and behind its lane's id
          wake        list    the wake token
          meta        hash    clock, limited
+         awaited     zset    id -> until when somebody waits for its end
+         ends        stream  the ends that were awaited
          waiting*    zset    id -> due, every priority
 ARGV     sequence    of the call in its stream
          digits      priorities of `waiting*`
@@ -42,7 +44,9 @@ local keys = {
   parked = KEYS[9],
   wake = KEYS[10],
   meta = KEYS[11],
-  waiting = waiting_by_priority(12, digits),
+  awaited = KEYS[12],
+  ends = KEYS[13],
+  waiting = waiting_by_priority(14, digits),
 }
 
 let_a_full_server_drain(keys.leases)

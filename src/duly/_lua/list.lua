@@ -55,7 +55,7 @@ if is_waiting then
   end
 else
   places = { { key = keys[state], priority = 0 } }
-  after_priority = 0
+  after_priority = state == 'parked' and after_priority or 0
 end
 
 -- The member of `parked` behind which a page begins; nil when it is not known.

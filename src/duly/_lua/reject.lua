@@ -13,6 +13,8 @@ KEYS     call        string  last call of the stream and its reply
          parked      zset    what is due and behind its lane's id
          wake        list    the wake token
          meta        hash    clock, limited
+         awaited     zset    id -> until when somebody waits for its end
+         ends        stream  the ends that were awaited
          waiting*    zset    id -> due, every priority
 ARGV     sequence    of the call in its stream
          digits      priorities of `waiting*`
@@ -38,13 +40,15 @@ KEEPS    I1 I2 I5 I6 I7 I8
 -- @include lib/waiting.lua
 -- @include lib/wake.lua
 -- @include lib/limits.lua
+-- @include lib/ends.lua
 local CALL, MSGS, LEASED, LEASES, COUNTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local WHY, EXPIRES, DEAD, LANES, PARKED, WAKE, META = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
-local FIRST_WAITING, FIRST_SETTLE, STRIDE = 13, 8, 5
+local FIRST_WAITING, FIRST_SETTLE, STRIDE = 15, 8, 5
 local sequence, digits, has_failed, on_dead = ARGV[1], ARGV[2], ARGV[6] == '1', ARGV[7]
 local keys = {
   msgs = MSGS, counts = COUNTS, why = WHY, expires = EXPIRES, dead = DEAD, meta = META, wake = WAKE,
-  lanes = LANES, parked = PARKED, waiting = waiting_by_priority(FIRST_WAITING, digits),
+  lanes = LANES, parked = PARKED, awaited = KEYS[13], ends = KEYS[14],
+  waiting = waiting_by_priority(FIRST_WAITING, digits),
   blocks = on_dead == 'block',
 }
 
@@ -59,8 +63,9 @@ if #held == 0 then
 end
 
 local meta = redis.call('HMGET', META, 'clock', 'limited')
-local now, has_next = tick(meta[1]), false
-for _, each in ipairs(held) do
+local now, has_next, ids = tick(meta[1]), false, {}
+for i, each in ipairs(held) do
+  ids[i] = each.id
   local counted = counts_of(COUNTS, each.id)
   local past = past_of(WHY, each.id)
   local attempt = counted[FAILURES] + counted[CRASHES] + 1
@@ -80,6 +85,7 @@ for _, each in ipairs(held) do
   has_next = bury(keys, each.id, record, each.lease.size, reason, counted, past, now, each.lease.key) or has_next
 end
 trim(keys, DEAD, 'dead_bytes', 'trimmed', keep_from(3), now, #held)
+announce_ends(keys, ids)
 remember(META, now)
 if has_next then
   leave_token(WAKE)

@@ -176,18 +176,19 @@ class Duly:
 
         def register(function: Any) -> Any:
             definition = TaskDefinition(function, name=name, retry=retry, timeout=timeout, concurrency=concurrency)
-            over = self._queue_for_tasks(queue)
+            over = self._queue_given(queue, "queue")
             self._definitions.add_task(over, definition)
             return Task[Any, Any](over, definition, {})
 
         return register if function is None else register(function)
 
-    def _queue_for_tasks(self, given: Any) -> Queue:
+    def _queue_given(self, given: Any, what: str) -> Queue:
+        """Find a queue of this app that was given by its name, or itself."""
         if isinstance(given, str):
             known = self._definitions.handlers.get(given)
             return self.queue(given) if known is None else self._queue(given, known.queue.options)
         if getattr(getattr(given, "_app", None), "_definitions", None) is not self._definitions:
-            raise UsageError(f"queue must be the name of a queue, or a queue of this app, not {given!r}")
+            raise UsageError(f"{what} must be the name of a queue, or a queue of this app, not {given!r}")
         return given if isinstance(given, Queue) else self._queue(given.name, given.options)
 
     def on_start(self, function: F) -> F:

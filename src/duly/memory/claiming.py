@@ -188,8 +188,8 @@ class _Round:
             if self._parked == parked_before:
                 return
             # With half of what was wanted another look is not worth it: the answer says that there may be more.
-            is_worth_it = self._parked < PARKED_A_CALL and 2 * len(self.taken) < self._room.allowed
-            self._is_full = self._is_full or not is_worth_it
+            if self._parked >= PARKED_A_CALL or 2 * len(self.taken) >= self._room.allowed:
+                self._is_full = True
             ahead = min(max(2 * ahead, LOOKED_AHEAD), MOST_LOOKED_AHEAD)  # a long lane is parked in few steps
 
     def _take_from(self, priority: int, ahead: int) -> None:

@@ -4,13 +4,26 @@ What the calls do is in sending, claiming, settling, looking, steering, tidying,
 """
 
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any, Final
 
 from duly._core.call import Call
 from duly._core.keys import QueueKeys, queue_of_key, queue_pattern
-from duly.memory import auditing, claiming, forks, looking, registry, sending, settling, steering, tidying, wire
+from duly.memory import (
+    auditing,
+    awaiting,
+    claiming,
+    forks,
+    looking,
+    moving,
+    registry,
+    sending,
+    settling,
+    steering,
+    tidying,
+    wire,
+)
 from duly.memory.calls import CallLog, ErrorReply, Kept
 from duly.memory.clock import Clock
 from duly.memory.state import QueueState
@@ -42,6 +55,7 @@ TRANSITIONS: Final[dict[str, Transition]] = {
     "tidy": tidying.tidy,
     "delete": steering.delete,
     "get": looking.get,
+    "await_end": awaiting.await_end,
     "list": looking.list_,
     "stats": looking.stats,
     "pending": looking.pending,
@@ -58,6 +72,8 @@ class _Queue:
         self.state = QueueState()
         self.calls = CallLog()
         self.waiters: deque[Callback] = deque()
+        self.end_waiters: defaultdict[bytes, list[Callback]] = defaultdict(list)
+        """By the id of the message whose end they wait for."""
 
 
 class Engine:
@@ -74,6 +90,8 @@ class Engine:
         """Carry out a call and answer as a server does. Atomic; a repeat of a stream's last call is recognised."""
         if call.script.name in registry.TRANSITIONS:
             return self._call_registry(call)
+        if call.script.name in moving.TRANSITIONS:
+            return self._call_moving(call, stream, sequence)
         transition = TRANSITIONS.get(call.script.name)
         if transition is None:
             raise ErrorReply(f"ERR the script {call.script.name!r} is not known in memory://")
@@ -82,8 +100,11 @@ class Engine:
             queue = self._queue(call.keys)
             reply = self._carried_out(queue, transition, args, (stream, sequence) if call.writes else None)
             waiter = self._next_waiter(queue)
+            ended = [waiter for id_ in queue.state.awaiting.take_untold() for waiter in queue.end_waiters.get(id_, ())]
         if waiter:
             waiter()
+        for each in ended:
+            each()
         return reply
 
     def queues(self, namespace: str) -> list[str]:
@@ -110,6 +131,20 @@ class Engine:
             except ValueError:
                 return False
             return True
+
+    def watch_end(self, keys: QueueKeys, id_: str, callback: Callback) -> None:
+        """Call back, from any thread, when the end of a message is told."""
+        with self._lock:
+            self._queue(keys).end_waiters[id_.encode()].append(callback)
+
+    def unwatch_end(self, keys: QueueKeys, id_: str, callback: Callback) -> None:
+        """Undo `watch_end`."""
+        with self._lock:
+            queue, watched = self._queue(keys), id_.encode()
+            if callback in queue.end_waiters[watched]:
+                queue.end_waiters[watched].remove(callback)
+            if not queue.end_waiters[watched]:
+                del queue.end_waiters[watched]
 
     def take_token(self, keys: QueueKeys) -> bool:
         """Take the token if there is one."""
@@ -147,6 +182,7 @@ class Engine:
         self._lock = threading.Lock()
         for queue in self._queues.values():
             queue.waiters.clear()
+            queue.end_waiters.clear()
             queue.state.leave_token_if_any()  # one may have been taken for a waiter that had no turn yet
 
     def _call_registry(self, call: Call[Any]) -> Any:
@@ -154,6 +190,22 @@ class Engine:
         with self._lock:
             known = self._registries.setdefault(call.keys.prefix, registry.Registry())
             return transition(known, wire.arguments(call.args), self.clock.now_us())
+
+    def _call_moving(self, call: Call[Any], stream: bytes, sequence: int) -> Any:
+        """Carry out a call that reaches into another queue."""
+        transition, args = moving.TRANSITIONS[call.script.name], wire.arguments(call.args)
+        with self._lock:
+            here = self._queue(call.keys)
+            there = self._queues.setdefault(moving.other_prefix(call.extra_keys), _Queue())
+            there.state.server_us = self.clock.now_us()
+            reply = self._carried_out(
+                here, lambda state, args: transition(state, args, there.state), args, (stream, sequence)
+            )
+            waiters = [self._next_waiter(here), self._next_waiter(there)]
+        for waiter in waiters:
+            if waiter:
+                waiter()
+        return reply
 
     def _queue(self, keys: QueueKeys) -> _Queue:
         queue = self._queues.get(keys.prefix)
@@ -168,6 +220,7 @@ class Engine:
         state.server_us = self.clock.now_us()
         server_ms = state.server_us // 1000
         state.dedup.lapse(server_ms)
+        state.awaiting.lapse(server_ms)
         renews = transition is sending.send
         if numbered is not None and queue.calls.is_answered(*numbered, server_ms, renews=renews):
             return queue.calls.answer_again(numbered[0], state, server_ms)

@@ -91,6 +91,7 @@ def _keep_finished(queue: QueueState, held: list[_Held], keep: Keep, now: int) -
         size += message.size
     queue.count("done_bytes", size)
     queue.trim(queue.done, "done", keep, now, len(held))
+    queue.announce_ends([each.message.id for each in held])
 
 
 _Back = Callable[[QueueState, _Held, Counts, int], int]
@@ -199,6 +200,7 @@ def reject(queue: QueueState, args: list[bytes]) -> Any:
         )  # fmt: skip
         has_next = has_next or is_followed
     queue.trim(queue.dead, "dead", Keep(*map(int, args[1:4])), now, len(held))
+    queue.announce_ends([each.message.id for each in held])
     queue.clock = now
     queue.announce(has_next=has_next)
     return Kept(lost)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from duly._core.codec import Counts
+from duly.memory.awaiting import Awaiting
 from duly.memory.dedup import DedupWindows
 from duly.memory.lanes import Lane, Lanes
 from duly.memory.message import BODY_LOST, HIGHEST_PRIORITY, Place, StoredMessage, flaw_of, head_of, options_of
@@ -43,6 +44,7 @@ class QueueState:
         self.expires = ScoredIds()
         self.dedup = DedupWindows()
         self.lanes = Lanes()
+        self.awaiting = Awaiting()
         self.lost_bodies = 0
         self.troubled = 0
         """How many messages have counts."""
@@ -133,6 +135,10 @@ class QueueState:
     def due_schedules(self, now: int) -> list[bytes]:  # noqa: ARG002
         """List schedules whose slot has come, with their rows."""
         return []
+
+    def announce_ends(self, ids: list[bytes]) -> None:
+        """Tell the ends of messages to those who wait for them."""
+        self.awaiting.announce(ids, self.server_us)
 
     def find(self, id_: bytes) -> StoredMessage | None:
         """Return a message, if it can be found by its id."""

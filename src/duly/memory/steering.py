@@ -25,6 +25,7 @@ def cancel(queue: QueueState, args: list[bytes]) -> Kept:
     queue.forget(message)
     queue.count("dead_bytes" if message.place == "dead" else "bytes", -size)
     queue.count("cancelled", 1)
+    queue.announce_ends([message.id])
     queue.announce(has_next=queue.leave_lane(message, queue.tick()), is_settled=was_leased)
     return Kept(1)
 
@@ -86,7 +87,8 @@ def _letters(queue: QueueState, limit: int, named: list[bytes]) -> list[_Letter]
 
 def _redrive(queue: QueueState, message: StoredMessage, part: bytes, now: int, tick: int, *, at_end: bool) -> None:
     sent, due = read_stamps(message.intact)
-    if at_end or message.expiry is not None:
+    is_own_place = not at_end and message.expiry is None
+    if not is_own_place:
         due = tick  # a ttl may long be over: it counts from now
     message.record = stamped(sent, due, part or part_of(message.intact))
     message.priority = priority_of(message.record)
@@ -96,19 +98,27 @@ def _redrive(queue: QueueState, message: StoredMessage, part: bytes, now: int, t
     queue.set_counts(message, Counts(cycles=message.why.cycles if message.why else 0))
     message.why = past.of_the_living()
     queue.wait(message, due)
-    _take_place_in_lane(queue, message)
-
-
-def _take_place_in_lane(queue: QueueState, message: StoredMessage) -> None:
-    """Let a message that returns to its own place go before one that would be next, and came later."""
     key = message.key
-    owner_id = queue.lanes.owner(key)
-    if key is None or owner_id is None or owner_id == message.id:
-        return
+    owner = queue.lanes.owner(key)
+    if key is not None and owner == message.id and at_end:
+        queue.hand_on(key, message.id, now)  # it was waited for, and others go first
+    elif key is not None and owner not in (None, message.id) and is_own_place:
+        _take_place_in_lane(queue, key, message, now)
+
+
+def _take_place_in_lane(queue: QueueState, key: bytes, message: StoredMessage, now: int) -> None:
+    """Let a message that returns to its own place go before one that would be next, and came later.
+
+    One that its lane does not belong to is parked at once, or the lane would be handed on past it.
+    """
+    owner_id = queue.lanes.lanes[key].id
     owner = queue.messages.get(owner_id)
     if owner is not None and _is_before(message, owner):
         queue.park(owner, key)
         queue.lanes.lanes[key] = Lane(message.id, has_more=True)
+    elif message.due <= now:
+        queue.park(message, key)
+        queue.lanes.lanes[key] = Lane(owner_id, has_more=True)
 
 
 def _is_before(message: StoredMessage, owner: StoredMessage) -> bool:
@@ -184,6 +194,6 @@ def delete(queue: QueueState, _args: list[bytes]) -> Kept:
         any(each.why for each in messages), queue.expires, queue.dead, queue.done, queue.dedup, queue.dedup,
         queue.lanes.lanes, queue.lanes, queue.has_token, queue.is_known, *queue.waiting.values(),
     ]  # fmt: skip
-    count = sum(map(bool, things))
+    count = sum(map(bool, things)) + queue.awaiting.key_count
     queue.clear()
     return Kept(count)

@@ -8,6 +8,7 @@
 -- @include lib/trim.lua
 -- @include lib/wake.lua
 -- @include lib/limits.lua
+-- @include lib/ends.lua
 
 -- Moves one message to `done`; the bytes that it has there. A body that is lost is not kept.
 local function keep_finished(keys, id, lease, result, now)
@@ -32,6 +33,7 @@ local function keep_all_finished(keys, held, results, keep, now)
   end
   redis.call('HINCRBY', keys.meta, 'done_bytes', kept)
   trim(keys, keys.done, 'done_bytes', 'done_trimmed', keep, now, #held.ids)
+  announce_ends(keys, held.ids)
 end
 
 local function forget_finished(keys, held)

@@ -1,0 +1,38 @@
+-- A key of the queue that somebody overwrote with another kind of value would stop a script in the middle.
+
+local TYPES = {
+  msgs = 'hash',
+  leased = 'zset',
+  leases = 'hash',
+  counts = 'hash',
+  why = 'hash',
+  expires = 'zset',
+  dead = 'zset',
+  done = 'zset',
+  dedup = 'hash',
+  dedup_ends = 'zset',
+  lanes = 'hash',
+  parked = 'zset',
+  wake = 'list',
+  meta = 'hash',
+}
+
+local function is_type(key, wanted)
+  local found = redis.call('TYPE', key).ok
+  return found == 'none' or found == wanted
+end
+
+-- The first of the keys that has a wrong type, or nil.
+local function mistyped(keys)
+  for name, wanted in pairs(TYPES) do
+    if keys[name] and not is_type(keys[name], wanted) then
+      return keys[name]
+    end
+  end
+  for _, key in pairs(keys.waiting or {}) do
+    if not is_type(key, 'zset') then
+      return key
+    end
+  end
+  return nil
+end
