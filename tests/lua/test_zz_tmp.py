@@ -118,7 +118,8 @@ def world(wire: Wire, still_server: tuple[Server, Any], queue_name: str) -> Iter
     server, _ = still_server
     with Wire(server) as by_hand:
         by_hand.run("SELECT", 1)
-        w = World(wire, by_hand, queue_name); w.server = server
+        w = World(wire, by_hand, queue_name)
+        w.server = server
         yield w
 
 
@@ -155,7 +156,9 @@ def test_effects_happen_as_by_hand_or_not_at_all(world: World, prior: list[Any],
     except ConnectionError:
         print("CRASH", prior, wanted)
         print((world.server.directory / "server.log").read_text()[-12000:])
-        import os; os._exit(3)
+        import os
+
+        os._exit(3)
 
     trial = Trial(memory, now_ms)
     problems = [(at, problem) for at, effect in enumerate(effects, 1) if (problem := trial.problem(effect))]

@@ -652,14 +652,6 @@ def test_what_was_done_at_a_time_does_not_lie_ahead_when_the_servers_clock_steps
     assert queue.claim().now == NOW + 60 * SECOND + 1
 
 
-def test_a_priority_that_the_call_does_not_name_is_refused(queue: Queue) -> None:
-    (held,) = queue.given_leased(Send("a", priority=5))
-
-    with pytest.raises(ErrorReply, match="id-a has a priority that is not in 0"):
-        queue.run(ops.release(queue.keys, [ops.Settle(held.id, held.fence, 0)]))
-    assert queue.stats().leased == 1
-
-
 # --- repeats: I6
 
 
