@@ -148,6 +148,7 @@ class QueueMachine(RuleBasedStateMachine):
         world = self.world
         self.queue = Queue(world.wire, f"model{next(world.numbers)}", crash_limit=CRASH_LIMIT)
         self.keys = self.queue.keys
+        self.counted = b"counted-of-" + self.keys.name.encode()
         self.engine = Engine(Clock())
         self.engine.clock.freeze()
         self.now = NOW
@@ -172,7 +173,7 @@ class QueueMachine(RuleBasedStateMachine):
         finally:
             self.queue.wire.carry(ops.delete(self.keys), b"teardown", 1)
             streams = (*STREAMS, b"teardown")
-            self.queue.wire.post([("UNLINK", *(self.keys.call(stream) for stream in streams))])
+            self.queue.wire.post([("UNLINK", self.counted, *(self.keys.call(stream) for stream in streams))])
 
     # Sending.
 
@@ -480,7 +481,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.ids += [message.id for message in messages if message.id not in self.ids]
         options = type(self.queue.options)(crash_limit=CRASH_LIMIT, done=keep, on_full=on_full, **bound)  # type: ignore[arg-type]
         targets = [ops.Target(self.keys, options, messages)] if messages else []
-        effect = Effect("INCRBY", b"counted-of-" + self.keys.name.encode(), (b"%d" % number,))
+        effect = Effect("INCRBY", self.counted, (b"%d" % number,))
         before = self.state
         is_held = settle.id in before.leases and before.leases[settle.id].fence == settle.fence
         answer = self._do(ops.commit(self.keys, options, settle, targets, range(len(batch)), [effect]), stream)

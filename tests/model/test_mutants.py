@@ -45,6 +45,20 @@ MUTANTS = [
     pytest.param("claim", "if this > last then", "if this >= last then", id="a repeated claim takes more"),
     pytest.param("ack", "if this < last then", "if false then", id="an overtaken ack is answered"),
     pytest.param(
+        "commit",
+        "if not lease or lease.fence ~= fence then",
+        "if not lease then",
+        id="commit takes a stale fence",
+    ),
+    pytest.param("commit", "if this > last then", "if this >= last then", id="a repeated commit is a new one"),
+    pytest.param("commit", "  carry_out(plan)\n", "", id="commit loses what it sends"),
+    pytest.param(
+        "commit",
+        "  if plan.is_refused then",
+        "  if plan.is_refused then\n    sweep(plan)",
+        id="a refused commit drops what is past its ttl",
+    ),
+    pytest.param(
         "cancel",
         "redis.call('ZREM', key, member)",
         "",
