@@ -3,8 +3,10 @@
 import hashlib
 import re
 import socket
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from importlib.resources import files
 from typing import Any, Final, Self, TypeVar
 
@@ -133,8 +135,12 @@ class State:
     def places(self, id_: str) -> list[str]:
         """Name every place in which a message is. One, or none (I2)."""
         found = [f"waiting{priority}" for priority, ids in self.waiting.items() if id_ in ids]
-        found += ["parked"] * self.parked_ids().count(id_)
+        found += ["parked"] * self._times_parked[id_]
         return found + [name for name in ("leased", "dead", "done") if id_ in getattr(self, name)]
+
+    @cached_property
+    def _times_parked(self) -> Counter[str]:
+        return Counter(self.parked_ids())
 
     def parked_ids(self, key: str | None = None) -> list[str]:
         """Name what is parked, of one key or of all, in order."""

@@ -72,7 +72,7 @@ MUTANTS = [
     ),
     pytest.param(
         "claim",
-        "counted[CRASHES] = counted[CRASHES] + 1",
+        "counts[CRASHES] = counts[CRASHES] + 1",
         "",
         id="a crash is not counted",
     ),
@@ -257,7 +257,9 @@ MUTANTS = [
         id="a page of what is parked begins at the wrong place",
     ),
     # Limits.
-    pytest.param("claim", "redis.call('HSET', META, 'tat', tat)", "", id="a delivery does not count for the rate"),
+    pytest.param(
+        "claim", "redis.call('HSET', META, 'tat', next_on_time)", "", id="a delivery does not count for the rate"
+    ),
     pytest.param("claim", "if in_flight >= 0 then", "if false then", id="there is no bound to what is in flight"),
     pytest.param("claim", "redis.call('HDEL', META, 'limited')", "", id="a limit is never over"),
     pytest.param("ack", "if limited ~= UNTIL_A_LEASE_ENDS then", "if true then", id="nobody is told of room in flight"),

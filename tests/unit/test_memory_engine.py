@@ -11,7 +11,7 @@ from duly._core import codec, ops, replies
 from duly._core.call import Call
 from duly._core.keys import QueueKeys
 from duly._core.outgoing import Encoder
-from duly.memory import committing, registry, wire
+from duly.memory import committing, moving, registry, wire
 from duly.memory.clock import Clock
 from duly.memory.engine import TRANSITIONS, Engine, ErrorReply
 from duly.message import Message, Stats
@@ -107,7 +107,8 @@ def queue() -> Queue:
 
 
 def test_every_script_has_a_transition() -> None:
-    assert sorted([*TRANSITIONS, *registry.TRANSITIONS, *committing.TRANSITIONS]) == _lua.names()
+    known = [*TRANSITIONS, *moving.TRANSITIONS, *registry.TRANSITIONS, *committing.TRANSITIONS]
+    assert sorted(known) == _lua.names()
 
 
 def test_an_unknown_script_is_refused_by_name(queue: Queue) -> None:

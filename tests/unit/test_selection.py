@@ -8,7 +8,7 @@ import pytest
 
 import duly
 from duly.message import Failure, Message
-from duly.selection import selection_of
+from duly.selection import checked_function, selection_of
 
 DIED = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 
@@ -141,6 +141,13 @@ async def _later(_: Message) -> bool:
 def test_what_selects_nothing_is_refused(given: Any) -> None:
     with pytest.raises(duly.UsageError, match="where"):
         selection_of(given)
+
+
+@pytest.mark.parametrize("given", [_later, dict, "x"])
+def test_only_a_plain_function_is_one(given: Any) -> None:
+    with pytest.raises(duly.UsageError, match="edit must be"):
+        checked_function(given, "edit", "a function")
+    assert callable(checked_function(len, "edit", "a function"))
 
 
 def test_a_function_selects_and_nothing_means_all() -> None:

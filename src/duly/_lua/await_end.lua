@@ -49,7 +49,8 @@ end
 if wait > 0 then
   let_a_full_server_drain(keys.why)
   local now, kept_ms = tick(false), math.ceil(wait / 1000)
-  local over = redis.call('ZRANGEBYSCORE', keys.awaited, '-inf', string.format('%.0f', now), 'LIMIT', 0, FORGOTTEN_A_CALL)
+  local until_now = string.format('%.0f', now)
+  local over = redis.call('ZRANGEBYSCORE', keys.awaited, '-inf', until_now, 'LIMIT', 0, FORGOTTEN_A_CALL)
   if #over > 0 then
     redis.call('ZREM', keys.awaited, unpack(over)) -- of those who went away
   end

@@ -90,6 +90,6 @@ local meta = redis.call('HMGET', keys.meta, 'clock', 'limited')
 if leave_lane(keys, id, record, tick(meta[1]), lease) then
   leave_token(keys.wake)
 elseif not (place == 'leased' and announce_room(keys.wake, keys.meta, meta[2])) then
-  take_token_if_empty(keys.wake, keys.msgs)
+  take_token_if_empty(keys.wake, keys.msgs, keys.meta)
 end
 return answer(keys.call, sequence, 1)

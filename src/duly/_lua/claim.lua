@@ -474,6 +474,18 @@ if was_limited and not is_limited then
   redis.call('HDEL', META, 'limited')
 end
 
+-- Schedules whose slot has come: when the next one is, only a client can say. One that nobody can read hides no other.
+local schedules = {}
+if slot and slot <= now then
+  for _, name in ipairs(redis.call('ZRANGEBYSCORE', SLOTS, '-inf', now, 'LIMIT', 0, SCHEDULES_A_CALL)) do
+    schedules[#schedules + 1] = name
+    schedules[#schedules + 1] = redis.call('HGET', SCHEDULES, name) or ''
+  end
+  slot = tonumber(
+    redis.call('ZRANGEBYSCORE', SLOTS, string.format('(%.0f', now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  )
+end
+
 -- Of what waits, the first to come as { id, due }, or {}. What is due and was passed over is not to come.
 local function first_to_come(waiting)
   if has_passed_over then
@@ -491,7 +503,7 @@ local function until_next()
     return 0
   end
   local _, first_deadline = first_leased(LEASED)
-  local next_at = math.min(first_deadline or math.huge, slot and slot > now and slot or math.huge)
+  local next_at = math.min(first_deadline or math.huge, slot or math.huge)
   if is_limited then
     next_at = math.min(next_at, free_at)
   elseif not is_paused then
@@ -517,15 +529,6 @@ elseif #ran_out > 0 or buried > 0 then
   remember(META, now)
 end
 
--- Schedules whose slot has come: when the next one is, only a client can say.
-local schedules = {}
-if slot and slot <= now then
-  for _, name in ipairs(redis.call('ZRANGEBYSCORE', SLOTS, '-inf', now, 'LIMIT', 0, SCHEDULES_A_CALL)) do
-    schedules[#schedules + 1] = name
-    schedules[#schedules + 1] = redis.call('HGET', SCHEDULES, name) or ''
-  end
-end
-
 local state = is_paused and PAUSED or has_passed_over and PASSED_OVER or is_limited and LIMITED or OPEN
 local next_us, fence = until_next(), #ids > 0 and now or 0
 local is_watching = (after == 'stay' and next_us ~= 0) or (after == 'watch' and #ids == 0)
@@ -536,7 +539,7 @@ elseif is_watching then
 elseif #ids > 0 or after == 'stay' or (after == 'pass' and next_us >= 0 and state ~= PAUSED) then
   leave_token(WAKE) -- somebody else must watch what waits and what is leased
 else
-  take_token_if_empty(WAKE, MSGS)
+  take_token_if_empty(WAKE, MSGS, META)
 end
 answer(CALL, sequence, { fence, ids }) -- also of nothing, or a late copy would take messages for nobody
 return { state, now, next_us, fence, ids, records, counted, reclaimed, schedules }

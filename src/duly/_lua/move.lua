@@ -158,7 +158,7 @@ redis.call('HINCRBY', here.meta, 'dead_bytes', 0 - freed)
 if has_next then
   leave_token(here.wake)
 else
-  take_token_if_empty(here.wake, here.msgs)
+  take_token_if_empty(here.wake, here.msgs, here.meta)
 end
 remember(there.meta, now_there + moved - 1)
 redis.call('HINCRBY', there.meta, 'sent', moved)

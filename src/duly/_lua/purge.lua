@@ -111,6 +111,6 @@ redis.call('HINCRBY', keys.meta, state == 'done' and 'done_trimmed' or 'purged',
 if has_next then
   leave_token(keys.wake)
 elseif not (state == 'leased' and announce_room(keys.wake, keys.meta, redis.call('HGET', keys.meta, 'limited'))) then
-  take_token_if_empty(keys.wake, keys.msgs)
+  take_token_if_empty(keys.wake, keys.msgs, keys.meta)
 end
 return answer(keys.call, sequence, { purged, left })

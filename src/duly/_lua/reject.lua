@@ -90,6 +90,6 @@ remember(META, now)
 if has_next then
   leave_token(WAKE)
 elseif not announce_room(WAKE, META, meta[2]) then
-  take_token_if_empty(WAKE, MSGS)
+  take_token_if_empty(WAKE, MSGS, META)
 end
 return answer(CALL, sequence, lost)

@@ -71,5 +71,5 @@ if keeps_done then
   trim_some(keys.done, 'done_bytes', 'done_trimmed', FIRST_DONE_BOUND)
 end
 is_more = close_windows(keys, now, WINDOWS_A_CALL) == WINDOWS_A_CALL or is_more
-take_token_if_empty(keys.wake, keys.msgs)
+take_token_if_empty(keys.wake, keys.msgs, keys.meta)
 return is_more and 1 or 0

@@ -52,10 +52,10 @@ def claim(queue: QueueState, args: list[bytes]) -> Kept:
     terms, now = _terms(args), queue.tick()
     round_ = _Round(queue, now, terms)
     round_.reclaim_leases()
-    queue.expire_some(now)
     any_counts = queue.troubled > 0
+    queue.expire_some(now)
     if queue.paused is None:
-        round_.take_what_is_due()
+        round_.take_what_is_due(is_isolating=any_counts and terms.suspects != b"with" and terms.crash_limit > 1)
     if round_.buried:
         queue.trim(queue.dead, "dead", terms.keep, now, round_.buried)
     if round_.taken:
@@ -170,11 +170,10 @@ class _Round:
         self._queue.wait(message, message.own_place)
         return False
 
-    def take_what_is_due(self) -> None:
-        """Take due messages until the call is full."""
-        terms = self._terms
-        self._room = _room(self._queue, self.now, terms)
-        self._is_isolating = self._queue.troubled > 0 and terms.suspects != b"with" and terms.crash_limit > 1
+    def take_what_is_due(self, *, is_isolating: bool) -> None:
+        """Take due messages until the call is full; `is_isolating`: there may be suspects, which are apart."""
+        self._room = _room(self._queue, self.now, self._terms)
+        self._is_isolating = is_isolating
         for priority in self._queue.priorities_in_use:
             if len(self.taken) < self._room.allowed and not self._is_full:
                 self._take_in_turn(priority)
@@ -317,8 +316,7 @@ class _Round:
         may_find_more = self._is_full or may_have_it_now or len(self.taken) == self._terms.limit
         if len(self.reclaimed) == 4 * RECLAIMED_A_CALL or (may_find_more and not self._is_limited):
             return 0
-        slot = self._queue.slot
-        to_come = [self._queue.leased.first_score(), slot if slot is not None and slot > self.now else None]
+        to_come = [self._queue.leased.first_score(), self._queue.slots.first_score(above=self.now)]
         if self._is_limited:
             to_come.append(None if self._room.needs_lease_to_end else self._free_at)
         elif self._queue.paused is None:

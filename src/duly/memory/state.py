@@ -99,14 +99,19 @@ class QueueState:
         """Say that something changed: somebody look."""
         self.has_token = True
 
+    @property
+    def is_anything_to_come(self) -> bool:
+        """Whether anything is to be watched: a message, or the next slot of a schedule."""
+        return bool(self.bodies) or bool(self.slots)
+
     def leave_token_if_any(self) -> None:
         """Say that somebody else must watch, if there is something to watch."""
-        if self.bodies:
+        if self.is_anything_to_come:
             self.has_token = True
 
     def take_token_if_empty(self) -> None:
         """Announce nothing when nothing is there (I9)."""
-        if not self.bodies:
+        if not self.is_anything_to_come:
             self.has_token = False
 
     def set_counts(self, message: StoredMessage, counts: Counts | None) -> None:

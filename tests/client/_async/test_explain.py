@@ -165,7 +165,8 @@ async def test_a_suspect_is_explained(app: AsyncDuly, queue_name: str, clock: Pl
 
     assert (await seen(queue, delivery.id)).crashes == 1
     assert sentence == (
-        "is ready since T and its next crash would be its last: it waits for a worker that holds nothing else, as the first"
+        "is ready since T and its next crash would be its last: it waits for a worker that holds nothing else, "
+        "as the first"
     )
 
 

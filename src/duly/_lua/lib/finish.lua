@@ -59,6 +59,6 @@ local function finish(keys, held, results, keep, now)
   if #held.owners > 0 and hand_on(keys, held.owners, now) then
     leave_token(keys.wake)
   elseif not announce_room(keys.wake, keys.meta, meta[3]) then
-    take_token_if_empty(keys.wake, keys.msgs)
+    take_token_if_empty(keys.wake, keys.msgs, keys.meta)
   end
 end
