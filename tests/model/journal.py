@@ -27,6 +27,8 @@ class Journal:
         """Handed out in this life, and not over: their lanes are theirs."""
         self.blocking: set[str] = set()
         """Dead letters that a lane waits for."""
+        self.promised: set[str] = set()
+        """Dead letters that their lanes waited for, redriven: they are next, whatever their due times."""
         self._deliveries: list[tuple[int, float]] = []
 
     def sent(self, messages: Sequence[Outgoing], answer: Any, now: int, ahead: int) -> None:
@@ -67,6 +69,7 @@ class Journal:
     def ended(self, live: set[str], dead: set[str]) -> None:
         """Note what is left."""
         self.begun &= live
+        self.promised &= live - self.begun
         self.blocking &= dead
 
     def delivered(self, now: int, count: int, interval: float) -> bool:

@@ -293,7 +293,7 @@ class QueueMachine(RuleBasedStateMachine):
             check(not others & journal.begun, "I7 handed out before another of its key was over", id_, others)
             waited_for = {other for other in journal.blocking & set(self.state.dead) if journal.key_of(other) == key}
             check(waited_for <= self.lost_bodies, "I7 handed out behind a dead letter", id_, waited_for)
-            if id_ not in journal.begun:
+            if id_ not in journal.begun | journal.promised:
                 self._check_turn(before, id_, others, claimed.now)
             journal.begun.add(id_)
 
@@ -656,6 +656,7 @@ class QueueMachine(RuleBasedStateMachine):
                 self.journal.no_later(id_, now)
             else:
                 self.journal.due(id_, now + int(when[1:]) if when[0] == "+" else int(when[1:]) + ahead)
+                self.journal.promised.discard(id_)
 
     @rule(
         stream=streams,
@@ -670,13 +671,15 @@ class QueueMachine(RuleBasedStateMachine):
         for pick, late, is_edited in named if dead else []:
             id_, died = dead[pick % len(dead)]
             letters.append((id_, died - late, self._rewritten(id_) if is_edited else b""))
-        now = self.last_now
+        now, waited_for = self.last_now, set(self.journal.blocking)
         answer = self._do(ops.redrive(self.keys, limit, letters, at_end=at_end), stream)
         back = set(before.dead) - set(self.state.dead)
         check(answer == [len(back), len(self.state.dead)], "redrive said", answer, back)
         check(not letters or back <= {id_ for id_, _, _ in letters}, "redrove what was not named", back, letters)
         for id_ in back:
             self.journal.no_later(id_, now)
+        if not at_end:
+            self.journal.promised |= back & waited_for
 
     @rule(
         stream=streams,

@@ -176,12 +176,6 @@ MUTANTS = [
         "new_owner = nil",
         id="a lane does not know that somebody is parked",
     ),
-    pytest.param(
-        "claim",
-        "return not (has(flags, FLAG_TTL) and expiry_of(record) <= now) and key_of(record)",
-        "return key_of(record)",
-        id="a message that is over is parked",
-    ),
     pytest.param("claim", "9 - priority, due)", "priority, due)", id="the lowest of a lane comes first"),
     pytest.param("finish", "#held.owners > 0 and hand_on(keys, held.owners, now)", "false", id="finish keeps the lane"),
     pytest.param(

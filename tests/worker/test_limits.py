@@ -54,11 +54,18 @@ def test_two_workers_share_a_rate(server: StartedServer, tmp_path: Path, queue_n
         assert one.stop() == other.stop() == 0
 
 
-async def test_workers_together_hold_no_more_than_allowed(backend: str, queue_name: str) -> None:
-    running, most, done = 0, 0, list[int]()
+@pytest.fixture
+def shared(backend: str, queue_name: str) -> str:
+    """Give an address under which two apps of this process meet."""
+    return f"{backend}{queue_name}" if backend == "memory://" else backend
 
-    async def handle(body: int, d: duly.AsyncDelivery) -> None:
+
+async def test_workers_together_hold_no_more_than_allowed(shared: str, queue_name: str) -> None:
+    running, most, done, handlers = 0, 0, list[int](), list[int]()
+
+    async def handle(worker: int, body: int) -> None:
         nonlocal running, most
+        handlers.append(worker)
         running += 1
         most = max(most, running)
         await asyncio.sleep(0.01)
@@ -66,9 +73,13 @@ async def test_workers_together_hold_no_more_than_allowed(backend: str, queue_na
         done.append(body)
 
     async with AsyncExitStack() as stack:
-        apps = [await stack.enter_async_context(duly.AsyncDuly(backend)) for _ in range(2)]
-        for app in apps:
-            app.queue(queue_name, max_in_flight=3).handler(concurrency=10)(handle)
+        apps = [await stack.enter_async_context(duly.AsyncDuly(shared)) for _ in range(2)]
+        for number, app in enumerate(apps):
+
+            async def on_message(body: int, number: int = number) -> None:
+                await handle(number, body)
+
+            app.queue(queue_name, max_in_flight=3).handler(concurrency=10)(on_message)
         queue = apps[0].queue(queue_name)
         await queue.send_many(range(60))
         for app in apps:
@@ -76,14 +87,15 @@ async def test_workers_together_hold_no_more_than_allowed(backend: str, queue_na
         await eventually(lambda: len(done) == 60)
 
     assert most == 3
+    assert set(handlers) == {0, 1}
     assert sorted(done) == list(range(60))
 
 
-async def test_a_worker_goes_on_when_another_makes_room(backend: str, queue_name: str) -> None:
+async def test_a_worker_goes_on_when_another_makes_room(shared: str, queue_name: str) -> None:
     """A worker that looks by itself only every 5 s is woken when a message that somebody else held is settled."""
     done: list[int] = []
 
-    async with duly.AsyncDuly(backend) as app, duly.AsyncDuly(backend) as other:
+    async with duly.AsyncDuly(shared) as app, duly.AsyncDuly(shared) as other:
         queue = app.queue(queue_name, max_in_flight=1, lease=60)
 
         @queue.handler(concurrency=10)
