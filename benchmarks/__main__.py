@@ -17,6 +17,7 @@ from benchmarks.rig import Result, Rig, running_rig
 SUITES: Final = {
     "engine": (
         "server_cost",
+        "keyed_cost",
         "send_and_receive",
         "single_send",
         "concurrent_sends",

@@ -25,8 +25,8 @@ def expand(path: Path, seen: set[Path]) -> list[Line]:
         include = _INCLUDE.match(text)
         if include and (library := SCRIPTS / include[1]) not in seen:
             seen.add(library)
-            # No script uses all that it includes.
-            lines.append(("-- luacheck: push ignore 211", path, number))
+            # No script uses all that it includes, and one that includes it in a function has names of its own.
+            lines.append(("-- luacheck: push ignore 211 431", path, number))
             lines += expand(library, seen)
             lines.append(("-- luacheck: pop", path, number))
         else:

@@ -25,6 +25,7 @@ from duly.errors import (
     LockBusy,
     LockLost,
     NotDurable,
+    NotFinished,
     QueueFull,
     ServerError,
     TooLarge,
@@ -32,10 +33,22 @@ from duly.errors import (
     UnsafeServer,
     UsageError,
 )
-from duly.message import Audit, AuditFault, Failure, Message, Pending, PendingMessage, Schedule, Stats, WorkerInfo
+from duly.message import (
+    Audit,
+    AuditFault,
+    Event,
+    Failure,
+    Message,
+    Pending,
+    PendingMessage,
+    Schedule,
+    Stats,
+    WorkerInfo,
+)
 from duly.once import once
-from duly.options import UNCHANGED, Batch, Keep, QueueOptions, Retry, Send, Wait
+from duly.options import UNCHANGED, Batch, Keep, QueueOptions, Repeat, Retry, Send, Wait
 from duly.outcomes import Defer, Outcome, Recycle, Reject, RetryIn
+from duly.selection import Where
 
 if TYPE_CHECKING:
     from duly.worker import Worker, WorkerOptions
@@ -70,6 +83,7 @@ __all__ = [
     "LockLost",
     "Message",
     "NotDurable",
+    "NotFinished",
     "Outcome",
     "Pending",
     "PendingMessage",
@@ -78,6 +92,7 @@ __all__ = [
     "QueueOptions",
     "Recycle",
     "Reject",
+    "Repeat",
     "Retry",
     "RetryIn",
     "Schedule",
@@ -90,6 +105,7 @@ __all__ = [
     "UnsafeServer",
     "UsageError",
     "Wait",
+    "Where",
     "Worker",
     "WorkerInfo",
     "WorkerOptions",

@@ -10,6 +10,7 @@
     ├── LockLost             the lock ran out before it was extended
     ├── NotDurable           stored, but not confirmed as asked for
     ├── HandlerFailed        the result you wait for will not come
+    ├── NotFinished          the result you wait for has not come yet
     ├── CodecError           a stored body does not decode
     └── ServerError          the server
         ├── Unavailable      it could not be reached, or did not answer
@@ -19,6 +20,10 @@ Every message says what happened, to which queue and id, and what to do.
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from duly.message import Message
 
 
 class DulyError(Exception):
@@ -84,7 +89,18 @@ class NotDurable(DulyError):
 
 
 class HandlerFailed(DulyError):
-    """The message whose result was asked for is dead."""
+    """The result that was asked for will not come.
+
+    `message` is the dead message, with its reason and errors; None: it is unknown, or was cancelled or trimmed.
+    """
+
+    def __init__(self, text: str, *, message: "Message | None" = None) -> None:
+        super().__init__(text)
+        self.message = message
+
+
+class NotFinished(DulyError, TimeoutError):
+    """The wait for a result is over, and the message still waits or is being handled."""
 
 
 class CodecError(DulyError):

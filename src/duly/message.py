@@ -18,6 +18,20 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class Event:
+    """One entry of a message's timeline."""
+
+    at: datetime
+    what: str
+    """sent, claimed, how a delivery ended (ack, retry, defer, release, crash, reject), or redrive."""
+    consumer: str | None = None
+    detail: str = ""
+    """The beginning of the error or reason."""
+    took: float | None = None
+    """Seconds from the claim to the end of the delivery."""
+
+
+@dataclass(frozen=True)
 class Message:
     """One message, as it was at the moment of looking."""
 
@@ -47,6 +61,12 @@ class Message:
     finished_at: datetime | None = None
     """When it died or was finished."""
     errors: tuple[Failure, ...] = ()
+    cycles: int = 0
+    """How often it was recycled."""
+    timeline: tuple[Event, ...] = ()
+    """What happened to it, oldest first: the last 20 deliveries that did not simply end."""
+    result: Any = None
+    """What its handler returned, when done; None also when that could not be kept."""
     cursor: tuple[int, int] = field(default=(0, 0), repr=False, compare=False)
     """Its place in its list (score, priority): `list(after=message)` goes on behind it."""
 

@@ -191,6 +191,47 @@ class Retry:
 
 
 @dataclass(frozen=True)
+class Repeat:
+    """When a message comes back although all went well, and how often: a reminder, until it is cancelled.
+
+    `Repeat(first=60, factor=2)` is due 60 s after it was sent, and 120, 240 s ... after each ack.
+    """
+
+    first: Seconds = 60.0
+    """Seconds until it is due for the first time, unless `delay` or `at` says otherwise."""
+
+    factor: float = 1.0
+    """What each further delay is multiplied with; less than 1 needs `times`."""
+
+    times: int | None = None
+    """How often it is acked before it is finished; None: it goes on until it is cancelled."""
+
+    max: Seconds = 30 * 86400.0
+    """The longest delay, in seconds."""
+
+    def __post_init__(self) -> None:
+        first = checked_positive_seconds(self.first, "Repeat.first")
+        longest = checked_positive_seconds(self.max, "Repeat.max")
+        if first > longest:
+            raise UsageError(f"Repeat.first={self.first!r} is longer than Repeat.max={self.max!r}")
+        if self.times is not None:
+            checked_count(self.times, "Repeat.times")
+        checked_number(self.factor, "Repeat.factor", most=math.inf)
+        if self.factor < 1 and self.times is None:
+            raise UsageError(f"Repeat.factor={self.factor!r} comes faster and faster, for ever: give times=")
+
+    def delay_after(self, acks: int) -> float | None:
+        """Seconds until it comes back after it was acked so often (1, 2 ...); None: it is finished."""
+        if self.times is not None and acks >= self.times:
+            return None
+        longest = checked_seconds(self.max, "Repeat.max")
+        try:
+            return min(checked_seconds(self.first, "Repeat.first") * self.factor**acks, longest)
+        except OverflowError:
+            return longest
+
+
+@dataclass(frozen=True)
 class Batch:
     """How a batch handler gets its messages: up to `max` of them, or what has come `wait` seconds after the first."""
 
@@ -237,6 +278,24 @@ class Keep:
             checked_count(self.bytes, "Keep.bytes", least=0)
 
 
+_RATE = re.compile(r"(\d+(?:\.\d+)?)/(s|m|h|d)")
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def interval_of(rate: object) -> float:
+    """Return the microseconds from one delivery to the next that a rate like "100/s" allows; 0: no rate."""
+    if rate is None:
+        return 0.0
+    match = _RATE.fullmatch(rate) if isinstance(rate, str) else None
+    count = float(match[1]) if match else 0.0
+    if match is None or not count:
+        raise UsageError(f'rate must be like "100/s", "6000/m", "10/h" or "5/d", not {rate!r}')
+    interval = _UNITS[match[2]] * 1_000_000 / count
+    if interval < 1 or interval > MAX_DELAY * 1_000_000:
+        raise UsageError(f"rate must be from one in ten years to a million a second, not {rate!r}")
+    return interval
+
+
 @dataclass(frozen=True, kw_only=True)
 class QueueOptions:
     """One process's view of a queue. Not stored: processes that differ are no error."""
@@ -269,7 +328,13 @@ class QueueOptions:
     """Default window of `dedup=`, in seconds."""
 
     on_dead: OnDead = "continue"
-    """What a dead message does to its lane."""
+    """What a dead message does to its lane: it goes on, or waits until the dead letter is redriven or purged."""
+
+    rate: str | None = None
+    """Deliveries at the most, queue-wide, like "100/s" or "6000/m"; None: any number."""
+
+    max_in_flight: int | None = None
+    """Deliveries out at once at the most, queue-wide; None: any number."""
 
     dead: Keep = Keep(count=10_000, age=30 * 86400)
     """Dead letters kept."""
@@ -292,8 +357,9 @@ class QueueOptions:
                 checked_count(getattr(self, name), name)
         _checked_choice(self.on_full, "on_full", ("raise", "block", "drop_oldest"))
         _checked_choice(self.on_dead, "on_dead", ("continue", "block"))
-        if self.on_dead == "block":
-            raise UsageError('on_dead="block" is not built yet: it comes with strict order by key')
+        interval_of(self.rate)
+        if self.max_in_flight is not None:
+            checked_count(self.max_in_flight, "max_in_flight")
         checked_positive_seconds(self.dedup_for, "dedup_for")
         for name in ("dead", "done"):
             keep = getattr(self, name)
@@ -318,6 +384,7 @@ class Send:
     headers: Mapping[str, str] | None = None
     retry: Retry | None = None
     id: str | None = None
+    repeat: Repeat | None = None
 
 
 class SendOptions(TypedDict, total=False):
@@ -334,4 +401,5 @@ class SendOptions(TypedDict, total=False):
     headers: Mapping[str, str] | None
     retry: Retry | None
     id: str | None
+    repeat: Repeat | None
     durable: Durable

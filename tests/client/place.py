@@ -27,7 +27,7 @@ class Place(Protocol):
         """Tell the time that the queue sees, in seconds since the epoch."""
 
     def blocked(self) -> int:
-        """Count the consumers that wait to be woken."""
+        """Count those that wait to be woken: consumers, and whoever reads the ends of messages."""
 
     def keys(self, queue: str, namespace: str = "duly") -> Mapping[str, int]:
         """Name the keys of a queue, with their time to live in milliseconds, -1 for ever."""
@@ -50,7 +50,8 @@ class MemoryPlace:
         return memory_clock.now_us() / 1_000_000
 
     def blocked(self) -> int:
-        return sum(len(queue.waiters) for queue in list(engine_for(self._name)._queues.values()))
+        queues = list(engine_for(self._name)._queues.values())
+        return sum(len(queue.waiters) + len(queue.end_waiters) for queue in queues)
 
     def keys(self, queue: str, namespace: str = "duly") -> Mapping[str, int]:
         """There are no keys: a queue that holds something shows as one."""

@@ -1,9 +1,13 @@
 """Scripts as they are: calls carried to a server as they stand, and all that a queue holds, read back."""
 
 import hashlib
+import re
 import socket
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
+from importlib.resources import files
 from typing import Any, Final, Self, TypeVar
 
 import hiredis
@@ -21,7 +25,10 @@ NOW: Final = 1_800_000_000 * SECOND
 
 STREAM: Final = b"tests"
 PILLAR: Final = b"\1" * 65
-"""What lib/leased.lua keeps beside the leases."""
+"""What lib/leased.lua keeps beside the leases, and lib/lanes.lua beside the lanes."""
+
+DUE_DIGITS: Final = int(re.findall(r"DUE_DIGITS = (\d+)", (files("duly._lua") / "lib/lanes.lua").read_text())[0])
+"""How a due time is written in a member of `parked`."""
 
 T = TypeVar("T")
 
@@ -114,6 +121,10 @@ class State:
     dedup_ends: dict[str, int]
     schedules: dict[str, bytes]
     slots: dict[str, int]
+    lanes: dict[str, str]
+    """By key: whether others are parked behind it, as `-` or `+`, and the id that it belongs to."""
+    parked: list[bytes]
+    """The members, in their order."""
     wake: int
     stats: dict[str, int]
     """The counters of `meta`."""
@@ -124,7 +135,17 @@ class State:
     def places(self, id_: str) -> list[str]:
         """Name every place in which a message is. One, or none (I2)."""
         found = [f"waiting{priority}" for priority, ids in self.waiting.items() if id_ in ids]
+        found += ["parked"] * self._times_parked[id_]
         return found + [name for name in ("leased", "dead", "done") if id_ in getattr(self, name)]
+
+    @cached_property
+    def _times_parked(self) -> Counter[str]:
+        return Counter(self.parked_ids())
+
+    def parked_ids(self, key: str | None = None) -> list[str]:
+        """Name what is parked, of one key or of all, in order."""
+        rows = [member.split(b"\0") for member in self.parked]
+        return [rest[1 + DUE_DIGITS :].decode() for lane, rest in rows if key is None or lane == key.encode()]
 
     def due(self, id_: str) -> int:
         """Say when a waiting message is due."""
@@ -136,10 +157,10 @@ class State:
         return [f.name for f in fields(self) if getattr(self, f.name) != getattr(other, f.name)]
 
 
-_HASHES = ("msgs", "leases", "counts", "why", "dedup", "schedules", "meta")
-_NO_COUNTERS = frozenset({"clock", "paused", "priorities", "large", "lateness", "slot"})
+_HASHES = ("msgs", "leases", "counts", "why", "dedup", "lanes", "schedules", "meta")
+_NO_COUNTERS = frozenset({"clock", "paused", "priorities", "large", "lateness", "keyed", "tat", "limited", "slot"})
 _SETS = ("leased", "expires", "dead", "done", "dedup_ends", "slots")
-_DUMPED = (*_HASHES, *_SETS, "wake", *(f"waiting{digit}" for digit in EVERY_PRIORITY))
+_DUMPED = (*_HASHES, *_SETS, "parked", "wake", *(f"waiting{digit}" for digit in EVERY_PRIORITY))
 
 _DUMP = """
 local dump = {}
@@ -210,6 +231,8 @@ class Queue:
             why={id_: _certain(codec.read_why(why)) for id_, why in hashes["why"].items()},
             dedup={value: id_.decode() for value, id_ in hashes["dedup"].items()},
             schedules=hashes["schedules"],
+            lanes=_lanes(hashes["lanes"]),
+            parked=_parked(found["parked"] or []),
             stats={name: int(value) for name, value in meta.items() if name not in _NO_COUNTERS},
             meta={name: value.decode() for name, value in meta.items() if name in _NO_COUNTERS},
             wake=found["wake"] or 0,
@@ -272,7 +295,7 @@ class Queue:
         """Send messages and claim them; return their leases in the order of the ids."""
         self.send(*ids, **options)
         fence = self.claim(len(ids), lease).fence
-        return [ops.Settle(id_, fence, options.get("priority", 0)) for id_ in ids]
+        return [ops.Settle(id_, fence, "key" in options) for id_ in ids]
 
     def bury(self, *ids: str, reason: str = "why", **options: Any) -> None:
         """Send messages and make them dead."""
@@ -295,6 +318,18 @@ def _without_pillar(flat: list[bytes]) -> list[bytes]:
         assert flat[-2:] == [PILLAR, b"inf"], "leases without a pillar"
         assert len(flat) > 2, "a pillar without leases"
     return flat[:-2]
+
+
+def _lanes(found: dict[str, bytes]) -> dict[str, str]:
+    """Leave out the field that keeps the hash fast: it is there while any lane is in use."""
+    pillar = found.pop("", None)
+    assert pillar == (PILLAR if found else None), "lanes without a pillar, or a pillar without lanes"
+    return {key: owner.decode() for key, owner in found.items()}
+
+
+def _parked(flat: list[bytes]) -> list[bytes]:
+    assert set(flat[1::2]) <= {b"0"}, "what is parked is ordered by its bytes alone"
+    return flat[0::2]
 
 
 def _scores(flat: list[bytes] | None) -> dict[str, int]:

@@ -169,16 +169,19 @@ def test_a_crashed_message_returns_to_its_own_place(queue: Queue, clock: ServerC
 
 def test_at_the_crash_limit_a_message_is_dead(make_queue: Any, clock: ServerClock) -> None:
     queue: Queue = make_queue(crash_limit=2)
-    queue.hold("a")
+    (first,) = queue.hold("a")
     clock.freeze(NOW + 60 * SECOND)
-    assert ids_of(queue.claim()) == ["a"]
+    second = queue.claim()
+    assert ids_of(second) == ["a"]
     clock.freeze(NOW + 120 * SECOND)
     claimed = queue.claim()
     state = queue.dump()
     assert ids_of(claimed) == []
     assert claimed.reclaimed[0].is_dead
     assert state.places("a") == ["dead"]
-    assert state.why["a"] == codec.Why("poison", 0, 2, 0, 0, [])
+    crashes = [(second.now, first.fence), (claimed.now, second.fence)]
+    timeline = [codec.Event(at, "crash", "c", since, "") for at, since in crashes]
+    assert state.why["a"] == codec.Why("poison", 0, 2, 0, 0, [], timeline=timeline)
     assert (state.stats["crashed"], state.stats["buried"], state.stats["bytes"]) == (2, 1, 0)
     assert state.stats["dead_bytes"] == len(state.msgs["a"])
     assert (state.counts, state.leases, state.leased) == ({}, {}, {})

@@ -17,7 +17,12 @@ REFUSED = ("send", "send_checked", "schedule", "fire")
 
 every_draining_call = pytest.mark.parametrize(
     "prepare",
-    [prepare for name, prepares in WRITING.items() if name not in (*REFUSED, "correct", "commit") for prepare in prepares],
+    [
+        prepare
+        for name, prepares in WRITING.items()
+        if name not in (*REFUSED, "correct", "commit")
+        for prepare in prepares
+    ],
     ids=lambda f: f.__name__[1:],
 )
 

@@ -10,6 +10,7 @@ from duly import _lua
 from duly._core import ops, replies
 from duly._core.call import Call
 from duly._core.effects import Effect
+from duly._core.keys import QueueKeys
 from duly._core.schedules import Choice, Plan, messages, read_row, written_plan
 from duly.options import Keep
 from tests.lua.harness import NOW, SECOND, Queue, Refused
@@ -21,6 +22,11 @@ BAD = ("boom", "Traceback: boom")
 
 def _sends(queue: Queue) -> Call[Any]:
     messages = [queue.outgoing(id_, delay=delay, priority=3) for id_, delay in (("a", 0), ("b", 5))]
+    return ops.send(queue.keys, messages, queue.options, "each")
+
+
+def _sends_with_keys(queue: Queue) -> Call[Any]:
+    messages = [queue.outgoing(id_, key="k") for id_ in ("a", "b")]
     return ops.send(queue.keys, messages, queue.options, "each")
 
 
@@ -39,13 +45,26 @@ def _claims(queue: Queue) -> Call[Any]:
     return ops.claim(queue.keys, queue.options, limit=10, lease=30, consumer="c", then="watch")
 
 
+def _claims_and_parks(queue: Queue) -> Call[Any]:
+    queue.send("a", "b", "c", key="k")
+    queue.send("d", key="l")
+    return queue.claim_call(4)
+
+
 def _acks(queue: Queue) -> Call[Any]:
     return ops.ack(queue.keys, queue.options, queue.hold("a", "b"))
 
 
-def _acks_and_keeps(queue: Queue) -> Call[Any]:
+def _finishes_lanes(queue: Queue) -> Call[Any]:
+    queue.send("a", "c", key="k")
+    queue.send("b", "d", key="l")
+    fence = queue.claim(4).fence
+    return ops.ack(queue.keys, queue.options, [ops.Settle(id_, fence, has_key=True) for id_ in ("a", "b")])
+
+
+def _finishes_and_keeps(queue: Queue) -> Call[Any]:
     options = replace(queue.options, done=Keep(count=1))
-    return ops.ack(queue.keys, options, queue.hold("a", "b"))
+    return ops.finish(queue.keys, options, [(settle, "j1") for settle in queue.hold("a", "b")])
 
 
 def _commits(queue: Queue) -> Call[Any]:
@@ -93,6 +112,14 @@ def _reschedules(queue: Queue) -> Call[Any]:
 def _redrives(queue: Queue) -> Call[Any]:
     queue.bury("a", "b", ttl=60)
     return ops.redrive(queue.keys, 1)
+
+
+def _moves(queue: Queue) -> Call[Any]:
+    queue.bury("a", "b", ttl=60, priority=2)
+    died = queue.dump().dead
+    # A cluster takes no two queues in one call: here, the other one has the same hash tag.
+    other = QueueKeys(f"other:{{{queue.keys.name}}}", "x")
+    return ops.move(queue.keys, other, queue.options, [("a", died["a"], b""), ("b", died["b"], b"")])
 
 
 def _purges(queue: Queue) -> Call[Any]:
@@ -166,10 +193,11 @@ def _fires_nothing(queue: Queue) -> Call[Any]:
 
 
 WRITING: dict[str, list[Prepare]] = {
-    "send": [_sends],
+    "send": [_sends, _sends_with_keys],
     "send_checked": [_sends_checked, _sends_mixed],
-    "claim": [_claims],
-    "ack": [_acks, _acks_and_keeps],
+    "claim": [_claims, _claims_and_parks],
+    "ack": [_acks],
+    "finish": [_finishes_lanes, _finishes_and_keeps],
     "commit": [_commits],
     "retry": [_retries],
     "defer": [_defers],
@@ -180,6 +208,7 @@ WRITING: dict[str, list[Prepare]] = {
     "cancel": [_cancels],
     "reschedule": [_reschedules],
     "redrive": [_redrives],
+    "move": [_moves],
     "purge": [_purges],
     "correct": [_corrects],
     "pause": [_pauses],
@@ -193,7 +222,7 @@ WRITING: dict[str, list[Prepare]] = {
 }
 ELSEWHERE = {"register", "unregister", "lock", "unlock", "prolong", "once"}
 """They touch no queue: see test_schedules.py, test_locks.py and test_once.py."""
-SETTLING = ("ack", "retry", "defer", "release", "recycle", "reject", "extend")
+SETTLING = ("ack", "finish", "retry", "defer", "release", "recycle", "reject", "extend")
 
 every_writing_call = pytest.mark.parametrize(
     "prepare", [prepare for prepares in WRITING.values() for prepare in prepares], ids=lambda f: f.__name__[1:]

@@ -64,7 +64,9 @@ def test_retry_counts_a_failure_keeps_the_error_and_waits(queue: Queue) -> None:
     due = NOW + 2 + 5 * SECOND
     assert after.waiting == {4: {"a": due}}
     assert after.counts == {"a": codec.Counts(failures=1, due=due)}
-    assert after.why == {"a": codec.Why("", 0, 0, 0, 0, [codec.Fault(NOW + 2, 1, "c", "boom", "trace")])}
+    fault = codec.Fault(NOW + 2, 1, "c", "boom", "trace")
+    event = codec.Event(NOW + 2, "retry", "c", settle.fence, "boom")
+    assert after.why == {"a": codec.Why("", 0, 0, 0, 0, [fault], timeline=[event])}
     assert (after.leased, after.leases) == ({}, {})
     assert after.stats == {**before.stats, "retried": 1}
     assert after.msgs == before.msgs
@@ -72,8 +74,10 @@ def test_retry_counts_a_failure_keeps_the_error_and_waits(queue: Queue) -> None:
 
 
 def test_retry_without_an_error_keeps_none(queue: Queue) -> None:
-    queue.call(ops.retry(queue.keys, [(settle, 0, "", "") for settle in queue.hold("a")]))
-    assert queue.dump().why == {}
+    (settle,) = queue.hold("a")
+    queue.call(ops.retry(queue.keys, [(settle, 0, "", "")]))
+    event = codec.Event(NOW + 2, "retry", "c", settle.fence, "")
+    assert queue.dump().why == {"a": codec.Why("", 0, 0, 0, 0, [], timeline=[event])}
 
 
 def test_the_last_five_errors_are_kept(queue: Queue) -> None:
@@ -128,7 +132,7 @@ def test_recycle_is_a_new_message_under_the_same_id(queue: Queue) -> None:
     assert state.msgs["a"] == codec.stamped(sent, sent + 5 * SECOND, part)
     assert state.waiting == {0: {"a": due}}
     assert state.expires == {"a": due + 60 * SECOND}
-    assert (state.counts, state.why) == ({}, {})
+    assert (state.counts, state.why) == ({"a": codec.Counts(cycles=1)}, {})
     assert state.stats["bytes"] == len(state.msgs["a"])
     assert (state.stats["recycled"], state.stats["sent"]) == (1, 1)
 
@@ -148,7 +152,8 @@ def test_reject_makes_a_dead_letter_with_its_reason_and_errors(queue: Queue) -> 
     fault = codec.Fault(NOW + 2, 1, "c", "boom", "trace")
     size = len(before.msgs["a"])
     assert after.dead == {"a": NOW + 2}
-    assert after.why == {"a": codec.Why("bad", 0, 0, 0, 0, [fault], rejects=1)}
+    event = codec.Event(NOW + 2, "reject", "c", settle.fence, "boom")
+    assert after.why == {"a": codec.Why("bad", 0, 0, 0, 0, [fault], rejects=1, timeline=[event])}
     assert after.msgs == before.msgs
     assert (after.leased, after.leases, after.expires, after.counts) == ({}, {}, {}, {})
     assert after.stats == {**before.stats, "buried": 1, "bytes": 0, "dead_bytes": size}

@@ -139,7 +139,10 @@ def test_redrive_puts_dead_letters_back_to_their_places_as_new(queue: Queue) -> 
     assert queue.call(ops.redrive(queue.keys, 10)) == [2, 0]
     state = queue.dump()
     assert state.waiting == {4: {"a": NOW, "b": NOW + 1}}
-    assert (state.dead, state.why, state.counts) == ({}, {}, {})
+    assert state.dead == {}
+    assert state.counts == {"a": codec.Counts(), "b": codec.Counts()}
+    assert [(why.reason, why.failures, why.errors, why.rejects) for why in state.why.values()] == [("", 0, [], 0)] * 2
+    assert [[event.what for event in why.timeline] for why in state.why.values()] == [["reject", "redrive"]] * 2
     assert (state.stats["redriven"], state.stats["dead_bytes"]) == (2, 0)
     assert state.stats["bytes"] == 2 * len(record)
     assert state.wake == 1

@@ -17,8 +17,8 @@ EXAMPLES = 1000
 MUTANTS = [
     pytest.param(
         "ack",
-        "if lease and lease.fence == fence and not seen[id] then",
-        "if lease and not seen[id] then",
+        "if text and fence == given_fence and not seen[id] then",
+        "if text and not seen[id] then",
         id="ack does not check the fence",
     ),
     pytest.param(
@@ -60,7 +60,7 @@ MUTANTS = [
     ),
     pytest.param(
         "cancel",
-        "redis.call('ZREM', key, id)",
+        "redis.call('ZREM', key, member)",
         "",
         id="cancel leaves the index",
     ),
@@ -72,7 +72,7 @@ MUTANTS = [
     ),
     pytest.param(
         "claim",
-        "counted[CRASHES] = counted[CRASHES] + 1",
+        "counts[CRASHES] = counts[CRASHES] + 1",
         "",
         id="a crash is not counted",
     ),
@@ -166,6 +166,101 @@ MUTANTS = [
         id="tidy does not count the bytes that it frees",
     ),
     pytest.param("tidy", "take_token_if_empty(keys.wake, keys.msgs)", "", id="tidy leaves a token in an empty queue"),
+    # Lanes.
+    pytest.param(
+        "claim", "new_owner = key and not held_by and NOBODY_BEHIND .. id", "new_owner = nil", id="a lane is not taken"
+    ),
+    pytest.param(
+        "claim",
+        "new_owner = string.byte(held_by) == NOBODY_BYTE and SOMEBODY_BEHIND .. string.sub(held_by, 2)",
+        "new_owner = nil",
+        id="a lane does not know that somebody is parked",
+    ),
+    pytest.param("claim", "9 - priority, due)", "priority, due)", id="the lowest of a lane comes first"),
+    pytest.param("finish", "#held.owners > 0 and hand_on(keys, held.owners, now)", "false", id="finish keeps the lane"),
+    pytest.param(
+        "finish",
+        "hand_on(keys, held.owners, now) then\n    leave_token(keys.wake)",
+        "hand_on(keys, held.owners, now) then",
+        id="nobody is told that finish handed a lane on",
+    ),
+    pytest.param(
+        "finish",
+        "redis.call('ZRANGEBYLEX', parked, '[' .. key .. '\\0', '(' .. key .. '\\1', ",
+        "redis.call('ZREVRANGEBYLEX', parked, '(' .. key .. '\\1', '[' .. key .. '\\0', ",
+        id="the last that is parked comes next",
+    ),
+    pytest.param(
+        "finish",
+        "(members[2] and SOMEBODY_BEHIND or NOBODY_BEHIND) .. id",
+        "NOBODY_BEHIND .. id",
+        id="whoever gets a lane forgets those behind",
+    ),
+    pytest.param("recycle", "hand_on(keys, { held.lease.key, held.id }, clock)", "", id="recycle keeps the lane"),
+    pytest.param(
+        "reject",
+        "return key and not is_waited_for and hand_on(keys, { key, id }, now) or false",
+        "return false",
+        id="reject keeps the lane",
+    ),
+    pytest.param(
+        "reject",
+        "local is_waited_for = keys.blocks and not flaw_of(record)",
+        "local is_waited_for = false",
+        id="a dead letter does not block",
+    ),
+    pytest.param("reject", "if may_block and", "if false and", id="a trimmed dead letter blocks its lane for ever"),
+    pytest.param(
+        "cancel",
+        "if leave_lane(keys, id, record, tick(meta[1]), lease) then",
+        "if false then",
+        id="cancel keeps the lane",
+    ),
+    pytest.param(
+        "purge",
+        "has_next = leave_lane(keys, id, record, now, lease) or has_next",
+        "",
+        id="purge keeps the lanes",
+    ),
+    pytest.param(
+        "tidy", "if leave_lane(keys, id, record, now) then", "if false then", id="what expires keeps its lane"
+    ),
+    pytest.param(
+        "send_checked",
+        "has_next = leave_lane(keys, old.id, old.record, now) or has_next",
+        "",
+        id="what is replaced keeps its lane",
+    ),
+    pytest.param(
+        "reschedule", "hand_on(keys, { key, id }, now)", "", id="what is put off keeps a lane that it has not begun"
+    ),
+    pytest.param(
+        "redrive",
+        "if is_before(record, owner, owner_record) then",
+        "if false then",
+        id="a redriven message is not first",
+    ),
+    pytest.param(
+        "redrive", "elseif due_of(record) <= now then", "elseif false then", id="a lane goes on past a redriven one"
+    ),
+    pytest.param("redrive", "if owner == id and at_end then", "if false then", id="one at the end keeps its lane"),
+    pytest.param(
+        "list",
+        "after_priority = state == 'parked' and after_priority or 0",
+        "after_priority = 0",
+        id="a page of what is parked begins at the wrong place",
+    ),
+    # Limits.
+    pytest.param(
+        "claim", "redis.call('HSET', META, 'tat', next_on_time)", "", id="a delivery does not count for the rate"
+    ),
+    pytest.param("claim", "if in_flight >= 0 then", "if false then", id="there is no bound to what is in flight"),
+    pytest.param("claim", "redis.call('HDEL', META, 'limited')", "", id="a limit is never over"),
+    pytest.param("ack", "if limited ~= UNTIL_A_LEASE_ENDS then", "if true then", id="nobody is told of room in flight"),
+    pytest.param("send", "if not meta[2] and not is_limited then", "if not meta[2] then", id="a limited queue wakes"),
+    # What is told afterwards.
+    pytest.param("retry", "add_event(past, clock, 'retry', held.lease, error)", "", id="a retry is not told"),
+    pytest.param("recycle", "counted[CYCLES] = counted[CYCLES] + 1", "", id="a cycle is not counted"),
 ]
 
 

@@ -11,7 +11,7 @@ from duly._core import codec, ops, replies
 from duly._core.call import Call
 from duly._core.keys import QueueKeys
 from duly._core.outgoing import Encoder
-from duly.memory import committing, registry, wire
+from duly.memory import committing, moving, registry, wire
 from duly.memory.clock import Clock
 from duly.memory.engine import TRANSITIONS, Engine, ErrorReply
 from duly.message import Message, Stats
@@ -107,7 +107,8 @@ def queue() -> Queue:
 
 
 def test_every_script_has_a_transition() -> None:
-    assert sorted([*TRANSITIONS, *registry.TRANSITIONS, *committing.TRANSITIONS]) == _lua.names()
+    known = [*TRANSITIONS, *moving.TRANSITIONS, *registry.TRANSITIONS, *committing.TRANSITIONS]
+    assert sorted(known) == _lua.names()
 
 
 def test_an_unknown_script_is_refused_by_name(queue: Queue) -> None:
@@ -650,14 +651,6 @@ def test_what_was_done_at_a_time_does_not_lie_ahead_when_the_servers_clock_steps
     queue.clock.set_us(NOW)
 
     assert queue.claim().now == NOW + 60 * SECOND + 1
-
-
-def test_a_priority_that_the_call_does_not_name_is_refused(queue: Queue) -> None:
-    (held,) = queue.given_leased(Send("a", priority=5))
-
-    with pytest.raises(ErrorReply, match="id-a has a priority that is not in 0"):
-        queue.run(ops.release(queue.keys, [ops.Settle(held.id, held.fence, 0)]))
-    assert queue.stats().leased == 1
 
 
 # --- repeats: I6

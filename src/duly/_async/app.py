@@ -45,7 +45,7 @@ from duly.outcomes import OnBusy
 # |
 # --- end
 _DEFAULTS: Final = QueueOptions()
-_LATER: Final = {"rate": None, "max_in_flight": None, "shards": 1}
+_LATER: Final = {"shards": 1}
 """Options of queues that are not built yet, with the value that asks for nothing."""
 
 P = ParamSpec("P")
@@ -106,6 +106,8 @@ class AsyncDuly:
         on_full: OnFull = "raise",
         dedup_for: Seconds = 300.0,
         on_dead: OnDead = "continue",
+        rate: str | None = None,
+        max_in_flight: int | None = None,
         dead: Keep = _DEFAULTS.dead,
         done: Keep | None = None,
         max_message_bytes: int | None = None,
@@ -127,6 +129,8 @@ class AsyncDuly:
             on_full=on_full,
             dedup_for=dedup_for,
             on_dead=on_dead,
+            rate=rate,
+            max_in_flight=max_in_flight,
             dead=dead,
             done=done,
             max_message_bytes=self._max_message_bytes if max_message_bytes is None else max_message_bytes,
@@ -176,7 +180,7 @@ class AsyncDuly:
         """
         checked_name(name, "schedule")
         plan = scheduling.checked_plan(cron, every, tz, catch_up, time.time())
-        fed = self._queue_for_tasks(queue)
+        fed = self._queue_given(queue, "queue")
         part = fed._outgoing(scheduling.as_send(body)).part
         return await self._schedules().put(name, fed._keys, plan.with_part(part))
 
@@ -234,18 +238,19 @@ class AsyncDuly:
 
         def register(function: Any) -> Any:
             definition = TaskDefinition(function, name=name, retry=retry, timeout=timeout, concurrency=concurrency)
-            over = self._queue_for_tasks(queue)
+            over = self._queue_given(queue, "queue")
             self._definitions.add_task(over, definition)
             return AsyncTask[Any, Any](over, definition, {})
 
         return register if function is None else register(function)
 
-    def _queue_for_tasks(self, given: Any) -> AsyncQueue:
+    def _queue_given(self, given: Any, what: str) -> AsyncQueue:
+        """Find a queue of this app that was given by its name, or itself."""
         if isinstance(given, str):
             known = self._definitions.handlers.get(given)
             return self.queue(given) if known is None else self._queue(given, known.queue.options)
         if getattr(getattr(given, "_app", None), "_definitions", None) is not self._definitions:
-            raise UsageError(f"queue must be the name of a queue, or a queue of this app, not {given!r}")
+            raise UsageError(f"{what} must be the name of a queue, or a queue of this app, not {given!r}")
         return given if isinstance(given, AsyncQueue) else self._queue(given.name, given.options)
 
     def on_start(self, function: F) -> F:

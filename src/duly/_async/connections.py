@@ -9,6 +9,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from duly._async.ends import AsyncEnds
 from duly._async.wire import AsyncWire, Gate, in_thread
 from duly._core.address import Address
 from duly._core.server import check_server, read_info
@@ -49,6 +50,8 @@ class AsyncConnections:
         self.consumer = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self._free: list[AsyncSlot] = []
         self._waiting: list[AsyncWire] = []
+        self.ends: dict[bytes, AsyncEnds] = {}
+        """Who waits for ends of messages, by the prefix of their queue's keys."""
         self._server: EmbeddedServer | None = None
         self._opening = threading.Lock()
         self.is_checked = False

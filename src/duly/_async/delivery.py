@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from duly._async.lock import AsyncLock
 from duly._async.wire import uninterrupted
-from duly._core import codec, commits, ops, outcome_rules, replies
+from duly._core import codec, commits, ops, outcome_rules, replies, results
 from duly._core.call import Call
 from duly._core.delivered import Delivered
 from duly.errors import CodecError, LeaseLost, UsageError
@@ -109,6 +109,16 @@ class AsyncDelivery(Delivered):
         return codec.read_priority(self._record)
 
     @property
+    def has_key(self) -> bool:
+        """Whether it was sent with a key."""
+        return codec.has_key(self._record)
+
+    @property
+    def cycles(self) -> int:
+        """How often it was recycled."""
+        return codec.read_counts(self._counts).cycles
+
+    @property
     def sent_at(self) -> datetime:
         """When it was stored, by the server's clock."""
         return replies.moment(codec.read_stamps(self._record)[0])
@@ -150,9 +160,21 @@ class AsyncDelivery(Delivered):
         """Whether this delivery is over."""
         return self._settled is not None
 
-    async def ack(self) -> None:
-        """Finish the message."""
-        await self._settle("ack", ops.ack(self._queue._keys, self._queue.options, [self]))
+    async def ack(self, *, result: Any = None) -> None:
+        """Finish the message; one that was sent with `repeat` comes back. `result` is kept if the queue has `done=`."""
+        await self._settle("ack", self._ending(result))
+
+    def _ending(self, result: Any) -> Call[list[int]]:
+        keys, options = self._queue._keys, self._queue.options
+        delay = self._repeat_delay()
+        if delay is not None:
+            return ops.recycle(keys, [(self, delay, b"")])
+        if result is None or options.done is None:
+            return ops.ack(keys, options, [self])
+        packed = results.packed_result(result, options.max_message_bytes)
+        if (why := results.refusal_of(packed)) and self._settled is None:
+            _LOG.warning("the result of message %s of queue %r is not kept: %s", self.id, self.queue, why)
+        return ops.finish(keys, options, [(self, packed)])
 
     async def retry(self, delay: Seconds | None = None, error: BaseException | str | None = None) -> None:
         """Count a failure: back after `delay`, by default the retry policy's; dead when no attempt is left."""
@@ -313,6 +335,16 @@ class AsyncDelivery(Delivered):
         if self._stored is None:
             self._stored = codec.read_record(self._record)
         return self._stored
+
+    def _repeat_delay(self) -> float | None:
+        """Tell after how many seconds it comes back when it is acked; None: it is finished then."""
+        if not codec.is_repeating(self._record):
+            return None
+        try:
+            rule = self._opened().envelope.repeat
+            return None if rule is None else codec.unpacked_repeat(rule).delay_after(self.cycles + 1)
+        except (CodecError, UsageError):  # written by another version: it must still be possible to finish it
+            return None
 
     def _retry_policy(self) -> Retry:
         try:

@@ -5,6 +5,7 @@ often it is sent, so the server does it once (I6).
 """
 
 import contextlib
+import functools
 import logging
 import random
 import time
@@ -15,6 +16,7 @@ from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissi
 
 from duly._async.connections import AsyncConnections, AsyncSlot
 from duly._async.durability import missing_for
+from duly._async.ends import AsyncEnds, AsyncEndWatch
 from duly._async.waiter import AsyncWaiter
 from duly._async.wire import UNREACHABLE, nothing_in_background, sleep, uninterrupted
 from duly._core import patience, replies
@@ -84,6 +86,17 @@ class AsyncLink:
         self.connections.mind_the_loop()
         # --- end
         return await self.waiter.wait(keys, seconds, exact=exact)
+
+    def watch_end(self, keys: QueueKeys, id: str) -> AsyncEndWatch:  # noqa: A002
+        """Wait for the end of a message, from before the first look at it on."""
+        # --- async only
+        self.connections.mind_the_loop()
+        # --- end
+        known = self.connections.ends
+        ends = known.get(keys.prefix)
+        if ends is None:
+            ends = known.setdefault(keys.prefix, AsyncEnds(functools.partial(self.waiter.read_ends, keys)))
+        return ends.watch(id)
 
     async def queues(self, namespace: str) -> list[str]:
         """Find the queues that were ever used. Keys are few: none belongs to a single message."""

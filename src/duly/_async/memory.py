@@ -2,8 +2,9 @@
 
 import os
 import secrets
-from typing import TypeVar
+from typing import Self, TypeVar
 
+from duly._async.wire import AsyncBell
 from duly._core.call import Call
 from duly._core.keys import QueueKeys
 from duly.errors import UsageError
@@ -68,6 +69,10 @@ class AsyncMemoryLink:
         # | return self._carrier.wait_for_token(keys, seconds, exact)
         # --- end
 
+    def watch_end(self, keys: QueueKeys, id: str) -> "AsyncMemoryEndWatch":  # noqa: A002
+        """Wait for the end of a message, from before the first look at it on."""
+        return AsyncMemoryEndWatch(self.engine, keys, id)
+
     async def queues(self, namespace: str) -> list[str]:
         """Name the queues that were ever used."""
         return self.engine.queues(namespace)
@@ -86,3 +91,26 @@ class AsyncMemoryLink:
         self._is_closed = True
 
     # --- end
+
+
+class AsyncMemoryEndWatch:
+    """The time during which somebody waits for the end of one message."""
+
+    def __init__(self, engine: Engine, keys: QueueKeys, id: str) -> None:  # noqa: A002
+        self._engine = engine
+        self._keys = keys
+        self._id = id
+        self._bell = AsyncBell()
+
+    def __enter__(self) -> Self:
+        self._engine.clock.watch(self._bell.ring)  # who jumps through time is no longer known to wait: look again
+        self._engine.watch_end(self._keys, self._id, self._bell.ring)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._engine.unwatch_end(self._keys, self._id, self._bell.ring)
+        self._engine.clock.unwatch(self._bell.ring)
+
+    async def wait(self, after: str, seconds: float) -> None:  # noqa: ARG002
+        """Wait until it is worth looking again, so long at the most."""
+        await self._bell.wait(seconds)

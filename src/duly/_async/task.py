@@ -57,6 +57,10 @@ class AsyncTask(Generic[P, R]):
         """Let a worker call it at a time: an aware datetime, or epoch seconds."""
         return await self._send(args, kwargs, {**self._options, "delay": None, "at": when})
 
+    async def result(self, id: str, wait: Seconds = 10.0) -> Any:  # noqa: A002
+        """Give what a worker's call returned, as `queue.result` does."""
+        return await self.queue.result(id, wait)
+
     def using(self, **options: Unpack[SendOptions]) -> "AsyncTask[P, R]":
         """Give a task whose sends have options, those of `queue.send`: `welcome.using(key="user-42").send(42)`."""
         if unknown := sorted(set(options) - set(SendOptions.__annotations__)):

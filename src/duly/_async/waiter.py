@@ -1,4 +1,4 @@
-"""Waits for the token that says: there is something to look at."""
+"""Blocks on a server: for the token that says that there is something to look at, and for the ends of messages."""
 
 import contextlib
 import random
@@ -8,6 +8,7 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from duly._async.connections import AsyncConnections
+from duly._async.ends import Told
 from duly._async.wire import UNREACHABLE, AsyncWire, before_leaving, sleep
 from duly._core import ops, patience
 from duly._core.call import Arg, Call
@@ -15,12 +16,13 @@ from duly._core.keys import QueueKeys
 
 
 class AsyncWaiter:
-    """Blocks on `wake`, never on data. The seam for servers where one wait cannot watch several queues."""
+    """Blocks on `wake` and `ends`, never on data. The seam for servers where one wait cannot watch several queues."""
 
     def __init__(self, connections: AsyncConnections, carry: Callable[[Call[bool]], Awaitable[object]]) -> None:
         self._connections = connections
         self._carry = carry
-        self._blocked: dict[AsyncWire, QueueKeys] = {}
+        self._blocked: dict[AsyncWire, QueueKeys | None] = {}
+        """Who blocks, and the queue whose token it may have taken when it leaves."""
 
     async def wait(self, keys: QueueKeys, seconds: float, *, exact: bool) -> bool:
         """Wait for a token, so long at the most. True: one was taken.
@@ -30,20 +32,31 @@ class AsyncWaiter:
         """
         if seconds <= 0:
             return False
+        backstop = max(seconds, 0.001) + (5 if exact else 0)
+        command: list[Arg] = [b"BLPOP", keys.key("wake"), f"{backstop:.3f}"]
+        return await self._block(command, seconds if exact else seconds + 0.3, keys) is not None
+
+    async def read_ends(self, keys: QueueKeys, after: str, seconds: float) -> Told:
+        """Read what is told of the ends of messages behind an entry, waiting so long at the most for something."""
+        command: list[Arg] = [b"XREAD", b"COUNT", 1000, b"BLOCK", max(round(seconds * 1000), 1)]
+        reply = await self._block([*command, b"STREAMS", keys.key("ends"), after], seconds + 0.3, None)
+        return [(entry.decode(), fields[1].decode()) for entry, fields in reply[0][1]] if reply else []
+
+    async def _block(self, command: list[Arg], seconds: float, keys: QueueKeys | None) -> Any:
+        """Ask something that may take so long; None: it has not come. `keys` are of the queue whose token may come."""
         wire = None
         try:
             wire = await self._connections.take_waiting()
             self._blocked[wire] = keys
-            backstop = max(seconds, 0.001) + (5 if exact else 0)
-            await wire.begin([b"BLPOP", keys.key("wake"), f"{backstop:.3f}"])
-            if not await wire.poll(seconds if exact else seconds + 0.3):
+            await wire.begin(command)
+            if not await wire.poll(seconds):
                 await self.unblock(wire)
-            token = await wire.finish() is not None
+            reply = await wire.finish()
         except (*UNREACHABLE, RedisError):
             if wire is not None:
                 await wire.close()
             await sleep(min(seconds, patience.backoff(6, random.random)))
-            return False
+            return None
         except BaseException:
             # --- async only
             await before_leaving(self._leave(wire, keys))
@@ -55,14 +68,19 @@ class AsyncWaiter:
             if wire is not None:
                 self._blocked.pop(wire, None)
         self._connections.give_waiting(wire)
-        return token
+        return reply
 
     async def leave_all(self) -> None:
         """End all waits: the app is closed. What they watched is handed on."""
         for wire, keys in list(self._blocked.items()):
+            if keys is None:
+                wire.hang_up()
+                continue
             await self.cut(wire)
             wire.hang_up()
             await self._carry(ops.wake(keys))
+        for ends in list(self._connections.ends.values()):
+            ends.ring_all()
 
     async def unblock(self, wire: AsyncWire) -> None:
         """End a blocking call from outside: the connection stays usable and no token is lost.
@@ -89,12 +107,14 @@ class AsyncWaiter:
             finally:
                 self._connections.give(slot)
 
-    async def _leave(self, wire: AsyncWire | None, keys: QueueKeys) -> None:
+    async def _leave(self, wire: AsyncWire | None, keys: QueueKeys | None) -> None:
         """Stop waiting in the middle: the token, if one was taken, and the watch go to the next."""
         try:
             if wire is not None:
-                await self.cut(wire)
+                if keys is not None:
+                    await self.cut(wire)
                 await wire.close()
-            await self._carry(ops.wake(keys))
+            if keys is not None:
+                await self._carry(ops.wake(keys))
         except Exception:  # noqa: BLE001, S110 - leaving: whoever waits looks again by itself after a while
             pass

@@ -91,6 +91,26 @@ def in_background(work: Awaitable[object]) -> asyncio.Future[object]:
     return task
 
 
+class AsyncBell:
+    """Wakes a task, from whatever thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+
+    def ring(self) -> None:
+        """Wake it, now or as soon as it waits."""
+        with contextlib.suppress(RuntimeError):  # its loop was closed around it
+            self._loop.call_soon_threadsafe(self._event.set)
+
+    async def wait(self, seconds: float) -> None:
+        """Wait to be woken, so long at the most."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(seconds, 0)):
+                await self._event.wait()
+        self._event.clear()
+
+
 class AsyncWire:
     """One connection to one server. Errors are redis-py's; after one, the wire is closed."""
 

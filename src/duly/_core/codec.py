@@ -13,7 +13,7 @@ import msgspec
 import msgspec.inspect
 
 from duly.errors import CodecError, UsageError
-from duly.options import Retry
+from duly.options import Repeat, Retry
 
 VERSION: Final = 1
 
@@ -22,6 +22,7 @@ FLAG_DEDUP: Final = 2
 FLAG_KEY: Final = 4
 FLAG_OWN_ID: Final = 8
 FLAG_REPLACE: Final = 16
+FLAG_REPEAT: Final = 32
 
 CONTENT_BYTES: Final = 0
 CONTENT_JSON: Final = 1
@@ -42,6 +43,7 @@ class Envelope(msgspec.Struct, array_like=True):
     body: bytes
     headers: dict[str, str] | None = None
     retry: tuple[int, float, float, float, float, list[float] | None] | None = None
+    repeat: tuple[float, float, int | None, float] | None = None
 
 
 class Record(msgspec.Struct):
@@ -59,13 +61,14 @@ class Record(msgspec.Struct):
 
 
 class Counts(msgspec.Struct, array_like=True):
-    """What went wrong with a message so far. `due` is 0 unless a retry or defer set it."""
+    """What went wrong with a message so far. `due` is 0 unless a retry or defer set it; `cycles` counts recycles."""
 
     failures: int = 0
     crashes: int = 0
     defers: int = 0
     releases: int = 0
     due: int = 0
+    cycles: int = 0
 
 
 class Fault(msgspec.Struct, array_like=True):
@@ -78,8 +81,18 @@ class Fault(msgspec.Struct, array_like=True):
     traceback: str
 
 
+class Event(msgspec.Struct, array_like=True):
+    """One entry of a timeline. `since` is when the delivery was claimed that ended so; 0: it was no delivery."""
+
+    at: int
+    what: str
+    consumer: str
+    since: int
+    detail: str
+
+
 class Why(msgspec.Struct, array_like=True):
-    """Why a message is dead (`reason`), and the errors on the way there."""
+    """Why a message is dead (`reason`), the errors and the timeline on the way there, and what its handler returned."""
 
     reason: str
     failures: int
@@ -88,6 +101,9 @@ class Why(msgspec.Struct, array_like=True):
     releases: int
     errors: list[Fault]
     rejects: int = 0
+    timeline: list[Event] = []
+    cycles: int = 0
+    result: str = ""
 
 
 class Lease(msgspec.Struct):
@@ -98,6 +114,7 @@ class Lease(msgspec.Struct):
     flags: int
     priority: int
     consumer: str
+    key: str | None = None
 
 
 NO_COUNTS: Final = Counts()
@@ -127,7 +144,7 @@ def encoded_body(body: Any) -> tuple[int, bytes]:
     return CONTENT_JSON, encoded_json(body, "a body")
 
 
-def encoded_json(value: Any, what: str) -> bytes:
+def encoded_json(value: Any, what: str, fate: str = "sent") -> bytes:
     """Encode a value as JSON, if nothing of it is lost. A `msgspec.Raw` is JSON already."""
     try:
         raw = _encode_json(value)
@@ -135,9 +152,9 @@ def encoded_json(value: Any, what: str) -> bytes:
         is_suspect = b"null" in raw and not isinstance(value, msgspec.Raw)
         is_altered = is_suspect and _has_unwritable_number(msgspec.to_builtins(value, enc_hook=_encode_foreign))
     except (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError, UnicodeError) as error:
-        raise UsageError(f"{what} of type {type(value).__name__} cannot be sent: {error}") from error
+        raise UsageError(f"{what} of type {type(value).__name__} cannot be {fate}: {error}") from error
     if is_altered:
-        raise UsageError(f"{what} of type {type(value).__name__} cannot be sent: JSON has no NaN and no infinity")
+        raise UsageError(f"{what} of type {type(value).__name__} cannot be {fate}: JSON has no NaN and no infinity")
     return raw
 
 
@@ -267,6 +284,17 @@ def unpacked_retry(packed: tuple[int, float, float, float, float, list[float] | 
     return Retry(attempts=attempts, first=first, factor=factor, max=longest, jitter=jitter, delays=delays)
 
 
+def packed_repeat(repeat: Repeat) -> tuple[float, float, int | None, float]:
+    """Make a rule of repeats storable."""
+    return _seconds(repeat.first), repeat.factor, repeat.times, _seconds(repeat.max)
+
+
+def unpacked_repeat(packed: tuple[float, float, int | None, float]) -> Repeat:
+    """Undo `packed_repeat`."""
+    first, factor, times, longest = packed
+    return Repeat(first=first, factor=factor, times=times, max=longest)
+
+
 def written_part(
     envelope: Envelope,
     *,
@@ -295,6 +323,16 @@ def read_stamps(record: bytes) -> tuple[int, int]:
     """Read when a message was sent and when it is due, in microseconds."""
     sent, due = _STAMPS.unpack_from(record)
     return int(sent), int(due)
+
+
+def has_key(record: bytes) -> bool:
+    """Tell whether a message has a lane."""
+    return bool(record[_FLAGS_AT] & FLAG_KEY)
+
+
+def is_repeating(record: bytes) -> bool:
+    """Tell whether a message comes back after it was acked."""
+    return bool(record[_FLAGS_AT] & FLAG_REPEAT)
 
 
 def read_priority(record: bytes) -> int:
@@ -371,4 +409,5 @@ def read_lease(stored: bytes) -> Lease | None:
     if not stored:
         return None
     fence, size, flags, priority = _LEASE.unpack_from(stored)
-    return Lease(int(fence), size, flags, priority, stored[_LEASE.size :].decode().rstrip())
+    key, at = _read_text(stored, _LEASE.size) if flags & FLAG_KEY else (None, _LEASE.size)
+    return Lease(int(fence), size, flags, priority, stored[at:].decode().rstrip(), key)

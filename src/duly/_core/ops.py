@@ -14,7 +14,7 @@ from duly._core.effects import Effect
 from duly._core.keys import EVERY_PRIORITY, LockKeys, OnceKeys, QueueKeys, RegistryKeys, ScheduleKeys
 from duly._core.outgoing import Outgoing, microseconds
 from duly.message import Message, PendingMessage, Stats, WorkerInfo
-from duly.options import Keep, QueueOptions, checked_seconds
+from duly.options import Keep, QueueOptions, checked_seconds, interval_of
 
 OnRefusal = Literal["each", "all", "drop"]
 Then = Literal["watch", "stay", "pass", "leave"]
@@ -33,18 +33,18 @@ class Held(Protocol):
     @property
     def fence(self) -> int: ...
     @property
-    def priority(self) -> int: ...
+    def has_key(self) -> bool: ...
 
 
 class Settle:
-    """A lease without its delivery: a receipt that came from elsewhere."""
+    """A lease without its delivery: a receipt that came from elsewhere, and does not say whether there is a key."""
 
-    __slots__ = ("fence", "id", "priority")
+    __slots__ = ("fence", "has_key", "id")
 
-    def __init__(self, id: str, fence: int, priority: int) -> None:  # noqa: A002
+    def __init__(self, id: str, fence: int, has_key: bool | int = True) -> None:  # noqa: A002, FBT001, FBT002
         self.id = id
         self.fence = fence
-        self.priority = priority
+        self.has_key = bool(has_key)
 
 
 class Asking(NamedTuple):
@@ -71,9 +71,9 @@ def send(
     decode = replies.sent([message.id for message in messages])
     digits = _digits(messages)
     if len(digits) == 1 and not flags & _CHECKED and options.max_length is None and options.max_bytes is None:
-        return Call(_lua.script("send"), keys, [digits, *args], decode, digits)
-    bounds: list[Arg] = [*_limits(options), on_refusal]
-    return Call(_lua.script("send_checked"), keys, [EVERY_PRIORITY, *bounds, *args], decode)
+        keyed = int(bool(flags & codec.FLAG_KEY))
+        return Call(_lua.script("send"), keys, [digits, keyed, *args], decode, digits)
+    return Call(_lua.script("send_checked"), keys, [EVERY_PRIORITY, *_limits(options), on_refusal, *args], decode)
 
 
 def claim(
@@ -88,16 +88,30 @@ def claim(
 ) -> Call[replies.Claimed]:
     """Take what is due."""
     holder: list[Arg] = [limit, microseconds(lease), options.crash_limit, consumer]
-    args = [EVERY_PRIORITY, *holder, then, suspects, *_bounds(options.dead)]
+    limits: list[Arg] = [
+        f"{interval_of(options.rate):.3f}",
+        -1 if options.max_in_flight is None else options.max_in_flight,
+    ]
+    args = [EVERY_PRIORITY, *holder, then, suspects, *_bounds(options.dead), options.on_dead, *limits]
     return Call(_lua.script("claim"), keys, args, replies.claimed)
 
 
 def ack(keys: QueueKeys, options: QueueOptions, settles: Sequence[Held]) -> Call[list[int]]:
-    """Finish messages."""
-    args: list[Arg] = [*_done_bounds(options)]
+    """Finish messages. Those without a key, of a queue that keeps nothing, take the shorter script."""
+    if options.done is not None or any(settle.has_key for settle in settles):
+        return finish(keys, options, [(settle, "") for settle in settles])
+    args: list[Arg] = []
     for settle in settles:
         args += (settle.id, settle.fence)
     return Call(_lua.script("ack"), keys, args, replies.lost_positions)
+
+
+def finish(keys: QueueKeys, options: QueueOptions, settles: Sequence[tuple[Held, str]]) -> Call[list[int]]:
+    """Finish messages, each with what its handler returned, as section 6 of the protocol says; empty: nothing."""
+    args: list[Arg] = [EVERY_PRIORITY, *_done_bounds(options)]
+    for settle, result in settles:
+        args += (settle.id, settle.fence, result)
+    return Call(_lua.script("finish"), keys, args, replies.lost_positions)
 
 
 class Target(NamedTuple):
@@ -161,7 +175,7 @@ def reject(
     keys: QueueKeys, options: QueueOptions, settles: Sequence[tuple[Held, str, str, str]], *, failed: bool = False
 ) -> Call[list[int]]:
     """Make messages dead: reason, error, traceback. `failed`: it was the last attempt, and counts as a failure."""
-    args: list[Arg] = [*_bounds(options.dead), int(failed)]
+    args: list[Arg] = [EVERY_PRIORITY, *_bounds(options.dead), int(failed), options.on_dead]
     for settle, reason, error, traceback in settles:
         args += (settle.id, settle.fence, reason, error, traceback)
     return Call(_lua.script("reject"), keys, args, replies.lost_positions)
@@ -185,9 +199,31 @@ def reschedule(keys: QueueKeys, id_: str, when: str) -> Call[bool]:
     return Call(_lua.script("reschedule"), keys, [EVERY_PRIORITY, id_, when], replies.is_one)
 
 
-def redrive(keys: QueueKeys, limit: int) -> Call[tuple[int, int]]:
-    """Put dead letters back to work."""
-    return Call(_lua.script("redrive"), keys, [EVERY_PRIORITY, limit], replies.pair)
+def redrive(
+    keys: QueueKeys, limit: int, letters: Sequence[tuple[str, int, bytes]] = (), *, at_end: bool = False
+) -> Call[tuple[int, int]]:
+    """Put dead letters back to work: the oldest, or those named by id, time of death, and a new part if edited."""
+    args: list[Arg] = [EVERY_PRIORITY, limit, int(at_end)]
+    for letter in letters:
+        args += letter
+    return Call(_lua.script("redrive"), keys, args, replies.pair)
+
+
+def letters(keys: QueueKeys, viewer: replies.Viewer, limit: int, after: Message | None) -> Call[replies.LetterPage]:
+    """Look at a page of dead letters, with their records."""
+    cursor: list[Arg] = ["", "", "", ""] if after is None else [after.id, *after.cursor, ""]
+    return Call(_lua.script("list"), keys, [EVERY_PRIORITY, "dead", limit, *cursor], viewer.letters)
+
+
+def move(
+    keys: QueueKeys, to: QueueKeys, options: QueueOptions, letters: Sequence[tuple[str, int, bytes]]
+) -> Call[replies.Moved]:
+    """Put dead letters into another queue, within its bounds, as new messages: named as for redrive."""
+    args: list[Arg] = [EVERY_PRIORITY, *_limits(options), f"from {keys.name}"]
+    for letter in letters:
+        args += letter
+    others = to.of_script(_lua.script("send_checked"), EVERY_PRIORITY)
+    return Call(_lua.script("move"), keys, args, replies.moved, extra_keys=others)
 
 
 def wake(keys: QueueKeys) -> Call[bool]:
@@ -226,15 +262,25 @@ def get(keys: QueueKeys, viewer: replies.Viewer, id_: str) -> Call[Message | Non
     return Call(_lua.script("get"), keys, [EVERY_PRIORITY, id_], viewer.message(id_))
 
 
+def explain(keys: QueueKeys, viewer: replies.Viewer, id_: str) -> Call[replies.Sight | None]:
+    """Look at one message and what is around it."""
+    return Call(_lua.script("get"), keys, [EVERY_PRIORITY, id_], viewer.sight(id_))
+
+
+def await_end(keys: QueueKeys, viewer: replies.Viewer, id_: str, wait: float) -> Call[replies.End]:
+    """Look how a message ended; while it lives, have its end told within so many seconds. 0: only look."""
+    return Call(_lua.script("await_end"), keys, [EVERY_PRIORITY, id_, microseconds(wait)], viewer.end(id_))
+
+
 def list_(
     keys: QueueKeys, viewer: replies.Viewer, state: str, limit: int, after: Message | str | None
 ) -> Call[tuple[list[Message], bool]]:
     """Look at a page of a state."""
-    cursor: list[Arg] = ["", "", ""]
+    cursor: list[Arg] = ["", "", "", ""]
     if isinstance(after, Message):
-        cursor = [after.id, *after.cursor]
+        cursor = [after.id, *after.cursor, after.key or ""]
     elif after is not None:
-        cursor = [after, "", ""]
+        cursor = [after, "", "", ""]
     return Call(_lua.script("list"), keys, [EVERY_PRIORITY, state, limit, *cursor], viewer.page(state))
 
 
@@ -343,7 +389,7 @@ def unregister(keys: ScheduleKeys, name: str, entry: bytes) -> Call[bool]:
 
 
 AUDITED: Final = (
-    "msgs", "leased", "leases", "counts", "why", "expires", "dead", "done", "dedup", "dedup_ends",
+    "msgs", "leased", "leases", "counts", "why", "expires", "dead", "done", "dedup", "dedup_ends", "lanes", "parked",
     *(f"waiting{digit}" for digit in EVERY_PRIORITY),
 )  # fmt: skip
 """The keys that an audit goes through."""
@@ -356,11 +402,10 @@ def _digits(messages: Sequence[Outgoing]) -> str:
 
 
 def _giving_back(verb: str, keys: QueueKeys, rows: Sequence[tuple[Held, tuple[Any, ...]]]) -> Call[list[int]]:
-    digits = "".join(sorted({str(settle.priority) for settle, _ in rows}, reverse=True))
-    args: list[Arg] = [digits]
+    args: list[Arg] = [EVERY_PRIORITY]
     for settle, rest in rows:
         args += (settle.id, settle.fence, *rest)
-    return Call(_lua.script(verb), keys, args, replies.lost_positions, digits)
+    return Call(_lua.script(verb), keys, args, replies.lost_positions)
 
 
 def _limits(options: QueueOptions) -> tuple[int, int]:

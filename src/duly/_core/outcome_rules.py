@@ -51,6 +51,8 @@ class Verdict(NamedTuple):
     """What went wrong, with a retry or a reject."""
     policy: DeferPolicy = _PLAIN
     """Of a defer."""
+    result: str = ""
+    """What the handler returned, packed, where it is kept."""
 
 
 ACK: Final = Verdict("ack")

@@ -11,6 +11,7 @@ from duly.options import (
     MAX_BATCH,
     MAX_DELAY,
     QueueOptions,
+    Repeat,
     Retry,
     Seconds,
     Send,
@@ -113,6 +114,14 @@ def _checked_retry(retry: object) -> Any:
     return codec.packed_retry(retry)
 
 
+def _checked_repeat(repeat: object) -> Any:
+    if repeat is None:
+        return None
+    if not isinstance(repeat, Repeat):
+        raise UsageError(f"repeat must be a duly.Repeat, not {repeat!r}")
+    return codec.packed_repeat(repeat)
+
+
 class Encoder:
     """Checks and encodes the bodies of one queue."""
 
@@ -148,7 +157,9 @@ class Encoder:
     def outgoing(self, send: Send, new_id: str, now: float) -> Outgoing:
         """Check everything that a user said about a message. Nothing is sent before all is well."""
         content, raw = self.body(send.body)
-        when = due_in(send.delay, send.at, now)
+        repeat = _checked_repeat(send.repeat)
+        is_put_off = repeat is not None and send.delay is None and send.at is None
+        when = due_in(repeat[0] if is_put_off else send.delay, send.at, now)
         priority = checked_count(send.priority, "priority", least=0, most=9)
         flags = ttl = dedup_for = 0
         id_, key, dedup = new_id, b"", b""
@@ -173,10 +184,12 @@ class Encoder:
             checked_text(send.id, "id")
             id_ = send.id
             flags |= codec.FLAG_OWN_ID
+        if repeat is not None:
+            flags |= codec.FLAG_REPEAT
         headers = _checked_headers(send.headers)
         if headers:
             self._check_size(len(raw) + sum(len(name.encode()) + len(text.encode()) for name, text in headers.items()))
-        envelope = codec.Envelope(content, raw, headers, _checked_retry(send.retry))
+        envelope = codec.Envelope(content, raw, headers, _checked_retry(send.retry), repeat)
         part = codec.written_part(
             envelope, flags=flags, priority=priority, ttl=ttl, dedup_for=dedup_for, dedup=dedup, key=key
         )
@@ -186,7 +199,7 @@ class Encoder:
         """Write a stored message's part anew, with another body."""
         content, raw = self.body(body)
         old = codec.read_record(record)
-        envelope = codec.Envelope(content, raw, old.envelope.headers, old.envelope.retry)
+        envelope = codec.Envelope(content, raw, old.envelope.headers, old.envelope.retry, old.envelope.repeat)
         return codec.written_part(
             envelope,
             flags=old.flags,

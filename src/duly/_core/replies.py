@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple
 
-from duly._core import codec
+from duly._core import codec, results
 from duly.errors import CodecError, LeaseLost, LockBusy, LockLost, UsageError
-from duly.message import AuditFault, Failure, Message, Pending, PendingMessage, Stats
+from duly.message import AuditFault, Event, Failure, Message, Pending, PendingMessage, Stats
 
 DUPLICATE: Final = 1
 FULL: Final = 2
@@ -16,6 +16,7 @@ REPLACED: Final = 3
 OPEN: Final = 0
 PAUSED: Final = 1
 PASSED_OVER: Final = 2
+LIMITED: Final = 3
 
 Trouble = Literal["noscript", "full", "retry", "reconnect", "stale", "refused"]
 """What to do about an error reply: send the text; QueueFull; wait; drop the connection; nothing; raise."""
@@ -146,18 +147,26 @@ class Claimed(NamedTuple):
     records: list[bytes]
     counts: list[bytes]
     reclaimed: list[Reclaimed]
+    is_limited: bool = False
+    """`rate` or `max_in_flight` keeps back what is due."""
+    schedules: Sequence[tuple[str, bytes]] = ()
+    """Schedules whose slot has come, packed: this consumer is to fire them."""
 
 
 def claimed(reply: list[Any]) -> Claimed:
     """Read the answer to a claim."""
-    state, now, next_us, fence, ids, records, counts, taken_back = reply
+    state, now, next_us, fence, ids, records, counts, taken_back, slots = reply
     reclaimed = []
     if taken_back:
         rows = zip(taken_back[0::4], taken_back[1::4], taken_back[2::4], taken_back[3::4], strict=True)
         reclaimed = [Reclaimed(i.decode(), c.decode(), late / 1_000_000, bool(dead)) for i, c, late, dead in rows]
     next_in = None if next_us < 0 else next_us / 1_000_000
     counts = counts or [b""] * len(ids)
-    return Claimed(state == PAUSED, state == PASSED_OVER, now, next_in, fence, ids, records, counts, reclaimed)
+    schedules = [(name.decode(), row) for name, row in zip(slots[0::2], slots[1::2], strict=True)] if slots else ()
+    return Claimed(
+        state == PAUSED, state == PASSED_OVER, now, next_in, fence, ids, records, counts, reclaimed, state == LIMITED,
+        schedules,
+    )  # fmt: skip
 
 
 def is_suspect(counts: codec.Counts, crash_limit: int) -> bool:
@@ -194,6 +203,69 @@ def number(reply: int) -> int:
     return int(reply)
 
 
+class Sight(NamedTuple):
+    """A message and what is around it, at one moment. Times are microseconds."""
+
+    message: Message
+    now: int
+    owner: str | None
+    """The id that its lane belongs to."""
+    ahead: int
+    """How many are due and come before it."""
+    paused: str | None
+    tat: int
+    leased: int
+
+
+class End(NamedTuple):
+    """How a message ended, or that it has not."""
+
+    message: Message | None
+    """Dead or done; None: it lives, or is unknown."""
+    result: str = ""
+    """What its handler returned, packed."""
+    after: str | None = None
+    """It lives: the entry of `ends` behind which its end will be told."""
+
+
+class Letter(NamedTuple):
+    """A dead letter, as it was at the moment of looking."""
+
+    message: Message
+    record: bytes
+    died: int
+    """In microseconds: with the id, it tells this letter from a later one."""
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether there is something to redrive: its record is neither lost nor damaged."""
+        return self.message.sent_at is not None
+
+
+class LetterPage(NamedTuple):
+    """Some dead letters, oldest first."""
+
+    now: int
+    letters: list[Letter]
+    is_last: bool
+
+
+class Moved(NamedTuple):
+    """What became of dead letters that were to go to another queue."""
+
+    moved: int
+    is_full: bool
+    """One of them found no room."""
+    known: list[str]
+    """The ids that are in use there."""
+
+
+def moved(reply: list[Any]) -> Moved:
+    """Read the answer to move."""
+    count, is_full, *known = reply
+    return Moved(count, bool(is_full), [id_.decode() for id_ in known])
+
+
 class Viewer:
     """Turns stored messages of one queue into what users look at."""
 
@@ -205,13 +277,39 @@ class Viewer:
         """Read the answer to get."""
 
         def decode(reply: list[Any]) -> Message | None:
+            sight = see(reply)
+            return sight.message if sight is not None else None
+
+        see = self.sight(id_)
+        return decode
+
+    def sight(self, id_: str) -> Callable[[list[Any]], Sight | None]:
+        """Read the answer to get, with what is around the message."""
+
+        def decode(reply: list[Any]) -> Sight | None:
             if not reply:
                 return None
-            now, place, score, *rest = reply
+            now, place, score, record, counts, why, lease, owner, ahead, paused, tat, leased = reply
             state = place.decode()
             if state == "waiting":
                 state = "ready" if score <= now else "delayed"
-            return self._view(id_.encode(), state, score, *rest)
+            message = self._view(id_.encode(), state, score, record, counts, why, lease)
+            return Sight(message, now, owner.decode() or None, ahead, paused.decode() or None, tat, leased)
+
+        return decode
+
+    def end(self, id_: str) -> Callable[[list[Any]], End]:
+        """Read the answer to await_end."""
+
+        def decode(reply: list[Any]) -> End:
+            if len(reply) == 1:
+                return End(None, after=reply[0].decode())
+            if not reply:
+                return End(None)
+            place, score, record, why = reply
+            reasons = codec.read_why(why)
+            message = self._view(id_.encode(), place.decode(), score, record, b"", why, b"")
+            return End(message, reasons.result if reasons else "")
 
         return decode
 
@@ -229,6 +327,12 @@ class Viewer:
 
         return decode
 
+    def letters(self, reply: list[Any]) -> LetterPage:
+        """Read the answer to a list of dead letters."""
+        rows = [reply[at : at + 6] for at in range(2, len(reply), 6)]
+        letters = [Letter(self._view(row[0], "dead", *row[1:]), row[2], row[1]) for row in rows]
+        return LetterPage(reply[0], letters, reply[1] == 1)
+
     def _view(
         self, id_: bytes, state: str, score: int, record: bytes, counts: bytes, why: bytes, lease: bytes
     ) -> Message:
@@ -237,6 +341,7 @@ class Viewer:
         numbers: Any = reasons if is_over and reasons is not None else counted
         body, raw, stored = self._opened(record)
         due = None if stored is None else counted.due or stored.due
+        events = reasons.timeline if reasons else []
         return Message(
             id=id_.decode(),
             queue=self._queue,
@@ -262,6 +367,9 @@ class Viewer:
                 Failure(moment(fault.at), fault.attempt, fault.consumer, fault.error, fault.traceback)
                 for fault in (reasons.errors if reasons else ())
             ),
+            cycles=numbers.cycles,
+            timeline=_timeline(stored, events, holder),
+            result=_result(reasons) if state == "done" else None,
             cursor=(score, stored.priority if stored else 0),
         )
 
@@ -280,16 +388,40 @@ class Viewer:
             return raw, raw, stored
 
 
+def _result(reasons: codec.Why | None) -> Any:
+    """Show a result, where there is one: looking never fails."""
+    try:
+        return results.unpacked_result(reasons.result) if reasons else None
+    except CodecError:
+        return None
+
+
+def _timeline(
+    stored: codec.Record | None, events: Sequence[codec.Event], holder: codec.Lease | None
+) -> tuple[Event, ...]:
+    """Tell what happened: what scripts noted, between what the record and the lease say by themselves."""
+    found = [] if stored is None else [Event(moment(stored.sent), "sent")]
+    for event in events:
+        took = None
+        if event.since:
+            found.append(Event(moment(event.since), "claimed", event.consumer))
+            took = (event.at - event.since) / 1_000_000
+        found.append(Event(moment(event.at), event.what, event.consumer or None, event.detail, took))
+    if holder is not None:
+        found.append(Event(moment(holder.fence), "claimed", holder.consumer))
+    return tuple(found)
+
+
 def stats(reply: list[Any]) -> Stats:
     """Read the answer to stats."""
-    now, ready, delayed, leased, dead, done, oldest, next_due, _deadline, paused, lateness, *rest = reply
+    now, ready, delayed, leased, parked, dead, done, oldest, next_due, _deadline, paused, lateness, *rest = reply
     fields = dict(zip(rest[0::2], rest[1::2], strict=True))
     counted = {name: int(fields.get(name.encode(), 0)) for name in _COUNTERS}
     return Stats(
         ready=ready,
         delayed=delayed,
         leased=leased,
-        parked=0,
+        parked=parked,
         dead=dead,
         done=done,
         oldest_age=0.0 if oldest < 0 else max(now - oldest, 0) / 1_000_000,

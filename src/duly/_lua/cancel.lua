@@ -12,17 +12,22 @@ KEYS     call        string  last call of the stream and its reply
          done        zset    id -> when it was finished
          dedup       hash    dedup value -> id
          dedup_ends  zset    dedup value -> end of its window
+         lanes       hash    key -> the id that its lane belongs to
+         parked      zset    what is due and behind its lane's id
          wake        list    the wake token
-         meta        hash    clock, paused, priorities, large
+         meta        hash    clock, limited
+         awaited     zset    id -> until when somebody waits for its end
+         ends        stream  the ends that were awaited
          waiting*    zset    id -> due, every priority
 ARGV     sequence    of the call in its stream
          digits      priorities of `waiting*`
          id          of the message
 RETURNS  1  ended by this call
          0  unknown, finished or cancelled before
-KEEPS    I1 I2 I5 I6 I9: a holder finds its lease lost; the dedup value is free.
+KEEPS    I1 I2 I5 I6 I7 I9: a holder finds its lease lost; the dedup value is free.
 ]]
 -- @include lib/call.lua
+-- @include lib/clock.lua
 -- @include lib/drain.lua
 -- @include lib/record.lua
 -- @include lib/lease.lua
@@ -31,6 +36,8 @@ KEEPS    I1 I2 I5 I6 I9: a holder finds its lease lost; the dedup value is free.
 -- @include lib/forget.lua
 -- @include lib/place.lua
 -- @include lib/wake.lua
+-- @include lib/limits.lua
+-- @include lib/ends.lua
 local sequence, digits, id = ARGV[1], ARGV[2], ARGV[3]
 local keys = {
   call = KEYS[1],
@@ -44,9 +51,13 @@ local keys = {
   done = KEYS[9],
   dedup = KEYS[10],
   dedup_ends = KEYS[11],
-  wake = KEYS[12],
-  meta = KEYS[13],
-  waiting = waiting_by_priority(14, digits),
+  lanes = KEYS[12],
+  parked = KEYS[13],
+  wake = KEYS[14],
+  meta = KEYS[15],
+  awaited = KEYS[16],
+  ends = KEYS[17],
+  waiting = waiting_by_priority(18, digits),
 }
 
 let_a_full_server_drain(keys.leases)
@@ -56,22 +67,29 @@ if repeated then
 end
 
 local record = redis.call('HGET', keys.msgs, id)
-local place, _, key = place_of(keys, id, record)
+local place, _, key, member = place_of(keys, id, record)
 if not place or place == 'done' then
   return answer(keys.call, sequence, 0) -- or a late copy could end a message that uses the id again
 end
-local size = record and #record or 0
+local size, lease = record and #record or 0, nil
 if place == 'leased' then
-  local lease = redis.call('HGET', keys.leases, id)
-  size = lease and read_lease(lease).size or size
+  local stored = redis.call('HGET', keys.leases, id)
+  lease = stored and read_lease(stored)
+  size = lease and lease.size or size
   remove_leased(keys.leased, { id })
   redis.call('HDEL', keys.leases, id)
 else
-  redis.call('ZREM', key, id)
+  redis.call('ZREM', key, member)
 end
 free_dedup(keys, id, record)
 redis.call('HINCRBY', keys.meta, place == 'dead' and 'dead_bytes' or 'bytes', 0 - size)
 forget(keys, id)
 redis.call('HINCRBY', keys.meta, 'cancelled', 1)
-take_token_if_empty(keys.wake, keys.msgs)
+announce_ends(keys, { id })
+local meta = redis.call('HMGET', keys.meta, 'clock', 'limited')
+if leave_lane(keys, id, record, tick(meta[1]), lease) then
+  leave_token(keys.wake)
+elseif not (place == 'leased' and announce_room(keys.wake, keys.meta, meta[2])) then
+  take_token_if_empty(keys.wake, keys.msgs, keys.meta)
+end
 return answer(keys.call, sequence, 1)

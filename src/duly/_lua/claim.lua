@@ -3,21 +3,25 @@ claim -- take what is due, and note who holds it until when.
 
 Leases that ran out go back to their own place first, counted as a crash, dead at the limit. Then what
 is due is taken, highest priority first. Nothing moves when time passes: this is the only place that
-looks at the clock. A suspect, whose next crash would be its last, may be kept apart from the others: a
-process that dies takes all that it holds with it.
+looks at the clock, and the only one that makes order within a key. A suspect, whose next crash would be its
+last, may be kept apart from the others: a process that dies takes all that it holds with it.
 
 KEYS     call         string  last call of the stream and its reply
          msgs         hash    id -> record
          leased       zset    id -> lease deadline
          leases       hash    id -> lease
          counts       hash    id -> what went wrong with it
-         why          hash    id -> errors, reason
+         why          hash    id -> errors, reason, timeline, result
          expires      zset    id -> when a waiting message with a ttl is over
          dead         zset    id -> when it died
          dedup        hash    dedup value -> id
          dedup_ends   zset    dedup value -> end of its window
+         lanes        hash    key -> the id that its lane belongs to
+         parked       zset    what is due and behind its lane's id
+         schedules    hash    name -> schedule
+         slots        zset    name of a schedule -> when to look at it
          wake         list    the wake token
-         meta         hash    clock, paused, priorities, large
+         meta         hash    clock, paused, priorities, large, keyed, tat, limited, slot
          waiting*     zset    id -> due, every priority
 ARGV     sequence     of the call in its stream
          digits       priorities of `waiting*`
@@ -30,215 +34,390 @@ ARGV     sequence     of the call in its stream
          keep_count   dead letters kept; -1: any number
          keep_age     microseconds they are kept; -1: for ever
          keep_bytes   bytes of them kept; -1: any number
-RETURNS  { state, now, next, fence, ids, records, counts, reclaimed }
-         state      0 open | 1 paused | 2 open, and suspects were passed over
+         on_dead      continue: a lane goes on | block: it waits for a dead letter
+         interval     microseconds from one delivery to the next, by the rate; 0: no rate
+         in_flight    leases out at the most; -1: any number
+RETURNS  { state, now, next, fence, ids, records, counts, reclaimed, schedules }
+         state      0 open | 1 paused | 2 open, and suspects were passed over | 3 limited
          next       microseconds to the next due time or lease deadline; 0 look again; -1 nothing to come;
                     suspects that were passed over do not count
          counts     packed counts of each message, '' for none; {} when no message has any
          reclaimed  id, consumer, microseconds overdue, is dead: of leases that ran out
-KEEPS    I1 I2 I3 I4 I6 I8
+         schedules  name, row: of schedules whose slot has come, for the caller to fire
+KEEPS    I1 I2 I3 I4 I6 I7 I8
 ]]
 -- @include lib/call.lua
 -- @include lib/clock.lua
 -- @include lib/drain.lua
--- @include lib/record.lua
--- @include lib/lease.lua
--- @include lib/leased.lua
--- @include lib/counts.lua
--- @include lib/why.lua
+-- @include lib/layout.lua
+-- @include lib/lease_text.lua
 -- @include lib/waiting.lua
+-- @include lib/leased.lua
 -- @include lib/wake.lua
--- @include lib/forget.lua
--- @include lib/expire.lua
--- @include lib/bury.lua
--- @include lib/trim.lua
 local CALL, MSGS, LEASED, LEASES, COUNTS, WHY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local EXPIRES, DEAD, DEDUP, DEDUP_ENDS, WAKE, META = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
-local FIRST_WAITING = 13
-local OPEN, PAUSED, PASSED_OVER = 0, 1, 2
+local EXPIRES, DEAD, DEDUP, DEDUP_ENDS, LANES, PARKED = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+local SCHEDULES, SLOTS, WAKE, META = KEYS[13], KEYS[14], KEYS[15], KEYS[16]
+local FIRST_WAITING = 17
+local OPEN, PAUSED, PASSED_OVER, LIMITED = 0, 1, 2, 3
 local RECLAIMED_A_CALL = 100
 local LOOKED_PAST = 100 -- suspects of one priority
+local PARKED_A_CALL, LOOKED_AHEAD, MOST_LOOKED_AHEAD = 1000, 10, 640
+local TOLERANCE_US = 100000 -- by which deliveries may be ahead of their rate: see lib/limits.lua
+local GRAIN_US = 10000 -- what a rate gives in this time is handed out together: a claim each would be dear
+local SCHEDULES_A_CALL = 10
 local BYTES_A_CALL = 4194304
 
 local sequence, digits, limit, lease_us = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local crash_limit, consumer, after, suspects = tonumber(ARGV[5]), ARGV[6], ARGV[7], ARGV[8]
-local keep = keep_from(9)
+local FIRST_BOUND = 9
+local on_dead, interval, in_flight = ARGV[12], tonumber(ARGV[13]), tonumber(ARGV[14])
 local keys = {
-  msgs = MSGS, expires = EXPIRES, counts = COUNTS, why = WHY, dead = DEAD, meta = META,
-  dedup = DEDUP, dedup_ends = DEDUP_ENDS,
+  msgs = MSGS, expires = EXPIRES, counts = COUNTS, why = WHY, dead = DEAD, meta = META, wake = WAKE,
+  dedup = DEDUP, dedup_ends = DEDUP_ENDS, lanes = LANES, parked = PARKED,
+  blocks = on_dead == 'block',
   waiting = waiting_by_priority(FIRST_WAITING, digits),
 }
 
 let_a_full_server_drain(LEASES)
-
--- A repeat gets the same messages with the same fence, without those that were settled or lost since.
-local function given_again(fence, ids, now)
-  local given, records, counted = {}, {}, {}
-  for _, id in ipairs(ids) do
-    local lease = redis.call('HGET', LEASES, id)
-    local record = lease and read_lease(lease).fence == fence and redis.call('HGET', MSGS, id)
-    if record then
-      given[#given + 1] = id
-      records[#records + 1] = record
-      counted[#counted + 1] = redis.call('HGET', COUNTS, id) or ''
-    end
-  end
-  return { OPEN, now, 0, fence, given, records, counted, {} }
-end
-
-local meta = redis.call('HMGET', META, 'clock', 'paused', 'priorities', 'large', 'delivered')
+local meta = redis.call(
+  'HMGET', META, 'clock', 'paused', 'priorities', 'large', 'delivered', 'keyed', 'tat', 'limited', 'slot'
+)
 local now = tick(meta[1])
-local in_use = meta[3] or '0'
+local is_paused, in_use, is_keyed, was_limited, slot = meta[2], meta[3] or '0', meta[6], meta[8], tonumber(meta[9])
 
-local repeated = answered(CALL, sequence)
-if repeated then
-  if repeated.err then
-    return repeated
-  end
-  return given_again(repeated[1], repeated[2], now)
-end
-
--- Leases that ran out.
-local reclaimed, buried = {}, 0
-
-local function reclaim(id, deadline)
-  local stored, record = redis.call('HGET', LEASES, id), redis.call('HGET', MSGS, id)
-  local lease = stored and read_lease(stored)
-  local counted = counts_of(COUNTS, id)
-  counted[CRASHES] = counted[CRASHES] + 1
-  remove_leased(LEASED, { id })
-  redis.call('HDEL', LEASES, id)
-  redis.call('HINCRBY', META, 'crashed', 1)
-  local flaw = flaw_of(record)
-  local is_dead = flaw or counted[CRASHES] >= crash_limit
-  if is_dead then
-    local size = lease and lease.size or record and #record or 0
-    bury(keys, id, record, size, flaw or 'poison', counted, errors_of(WHY, id), now)
-    buried = buried + 1
-  else
-    local due = counted[DUE] > 0 and counted[DUE] or due_of(record)
-    redis.call('ZADD', keys.waiting[priority_of(record)], due, id)
-    redis.call('HSET', COUNTS, id, cmsgpack.pack(counted))
-    if has(flags_of(record), FLAG_TTL) then
-      redis.call('ZADD', EXPIRES, expiry_of(record), id)
-    end
-  end
-  reclaimed[#reclaimed + 1] = id
-  reclaimed[#reclaimed + 1] = lease and lease.consumer or ''
-  reclaimed[#reclaimed + 1] = now - deadline
-  reclaimed[#reclaimed + 1] = is_dead and 1 or 0
-end
-
-local ran_out = redis.call('ZRANGEBYSCORE', LEASED, '-inf', now, 'WITHSCORES', 'LIMIT', 0, RECLAIMED_A_CALL)
-for i = 1, #ran_out, 2 do
-  reclaim(ran_out[i], tonumber(ran_out[i + 1]))
-end
-expire_some(keys, now, 0)
-
--- What is due.
-local ids, records, counted = {}, {}, {}
-local leased, leases = {}, {}
-local bytes, is_full, lateness = 0, false, 0
-local any_counts = redis.call('HLEN', COUNTS) > 0
-local is_isolating = any_counts and suspects ~= 'with' and crash_limit > 1
-local has_passed_over = false
+-- What is found: messages with their records and counts, what is written of their leases, leases that ran out.
+local ids, records, counted, leased, leases, reclaimed = {}, {}, {}, {}, {}, {}
+local buried, parked, bytes, lateness = 0, 0, 0, 0
+local is_full, has_passed_over = false, false
+local allowed, needs_lease_to_end = limit, false
 
 local function due_in(waiting, offset, count)
   return redis.call('ZRANGEBYSCORE', waiting, '-inf', now, 'LIMIT', offset, count)
 end
 
-local function is_suspect(stored_counts)
-  return read_counts(stored_counts)[CRASHES] >= crash_limit - 1
-end
+-- What most claims do not need. A script makes its functions anew at every call, and that is a good part of what a
+-- small claim costs: so these are made when one of them is called for.
+local make_seldom_needed = function()
+-- @include lib/record.lua
+-- @include lib/lease.lua
+-- @include lib/counts.lua
+-- @include lib/why.lua
+-- @include lib/lanes.lua
+-- @include lib/limits.lua
+-- @include lib/forget.lua
+-- @include lib/expire.lua
+-- @include lib/bury.lua
+-- @include lib/trim.lua
+  -- A repeat gets the same messages with the same fence, without those that were settled or lost since.
+  local function given_again(fence, given_ids)
+    local given, found, trouble = {}, {}, {}
+    for _, id in ipairs(given_ids) do
+      local lease = redis.call('HGET', LEASES, id)
+      local record = lease and read_lease(lease).fence == fence and redis.call('HGET', MSGS, id)
+      if record then
+        given[#given + 1] = id
+        found[#found + 1] = record
+        trouble[#trouble + 1] = redis.call('HGET', COUNTS, id) or ''
+      end
+    end
+    return { OPEN, now, 0, fence, given, found, trouble, {}, {} }
+  end
 
--- Adds those of `due` that are no suspects to `chosen`, until there are `wanted`.
-local function pass_suspects_over(due, chosen, wanted)
-  local trouble = #due > 0 and redis.call('HMGET', COUNTS, unpack(due))
-  for i, id in ipairs(due) do
-    if #chosen == wanted then
-      return
-    elseif is_suspect(trouble[i]) then
-      has_passed_over = true
+  local function reclaim(id, deadline)
+    local stored, record = redis.call('HGET', LEASES, id), redis.call('HGET', MSGS, id)
+    local lease = stored and read_lease(stored)
+    local counts, past = counts_of(COUNTS, id), past_of(WHY, id)
+    counts[CRASHES] = counts[CRASHES] + 1
+    add_event(past, now, 'crash', lease)
+    remove_leased(LEASED, { id })
+    redis.call('HDEL', LEASES, id)
+    redis.call('HINCRBY', META, 'crashed', 1)
+    local flaw = flaw_of(record)
+    local is_dead = flaw or counts[CRASHES] >= crash_limit
+    if is_dead then
+      local size = lease and lease.size or record and #record or 0
+      bury(keys, id, record, size, flaw or 'poison', counts, past, now, lease and lease.key)
+      buried = buried + 1
     else
-      chosen[#chosen + 1] = id
+      local due = counts[DUE] > 0 and counts[DUE] or due_of(record)
+      redis.call('ZADD', keys.waiting[priority_of(record)], due, id)
+      keep_counts(COUNTS, id, counts)
+      keep_past(WHY, id, past)
+      if has(flags_of(record), FLAG_TTL) then
+        redis.call('ZADD', EXPIRES, expiry_of(record), id)
+      end
+    end
+    reclaimed[#reclaimed + 1] = id
+    reclaimed[#reclaimed + 1] = lease and consumer_of(lease) or ''
+    reclaimed[#reclaimed + 1] = now - deadline
+    reclaimed[#reclaimed + 1] = is_dead and 1 or 0
+  end
+
+  -- How many may be handed out now, and whether a lease must end before there are more.
+  local function room()
+    local by_rate, by_leases = limit, limit
+    if interval > 0 then
+      local ahead = math.max(tonumber(meta[7] or 0), now) - now
+      by_rate = math.max(math.floor((TOLERANCE_US - ahead) / interval) + 1, 0)
+    end
+    if in_flight >= 0 then
+      by_leases = math.max(in_flight - count_leased(LEASED), 0)
+    end
+    return math.min(by_rate, by_leases, limit), by_leases <= by_rate
+  end
+
+  local function is_suspect(stored_counts)
+    return read_counts(stored_counts)[CRASHES] >= crash_limit - 1
+  end
+
+  -- Adds those of `due` that are no suspects to `chosen`, until there are `wanted`.
+  local function pass_suspects_over(due, chosen, wanted)
+    local trouble = #due > 0 and redis.call('HMGET', COUNTS, unpack(due))
+    for i, id in ipairs(due) do
+      if #chosen == wanted then
+        return
+      elseif is_suspect(trouble[i]) then
+        has_passed_over = true
+      else
+        chosen[#chosen + 1] = id
+      end
     end
   end
-end
 
--- What this caller may have, where `due` are the first `wanted`: those that are no suspects, also from behind
--- suspects, or a suspect by itself. What is passed over does not move.
-local function without_suspects(waiting, due, wanted)
-  if suspects == 'alone' and #ids == 0 and #due > 0 and is_suspect(redis.call('HGET', COUNTS, due[1])) then
-    is_full = true -- nothing goes with it
-    return { due[1] }
-  end
-  local chosen, behind = {}, {}
-  pass_suspects_over(due, chosen, wanted)
-  if #chosen < #due then
-    behind = due_in(waiting, wanted, LOOKED_PAST)
-    pass_suspects_over(behind, chosen, wanted)
-  end
-  -- There may be more where these came from; where none came from, another look would find the same.
-  is_full = #chosen == wanted or (#chosen > 0 and #behind == LOOKED_PAST)
-  return chosen
-end
-
--- How many of `candidates` fit into what is left of the bytes of a call; at least the first message.
-local function that_fit(candidates)
-  if not meta[4] then
-    return candidates -- no large record was ever stored: a thousand fit
-  end
-  local fitting, total = {}, bytes
-  for _, id in ipairs(candidates) do
-    total = total + redis.call('HSTRLEN', MSGS, id)
-    if total > BYTES_A_CALL and #ids + #fitting > 0 then
-      is_full = true
-      break
+  -- What this caller may have, where `due` are the first `wanted`: those that are no suspects, also from behind
+  -- suspects, or a suspect by itself. What is passed over does not move.
+  local function without_suspects(waiting, due, wanted)
+    if suspects == 'alone' and #ids == 0 and #due > 0 and is_suspect(redis.call('HGET', COUNTS, due[1])) then
+      is_full = true -- nothing goes with it
+      return { due[1] }
     end
-    fitting[#fitting + 1] = id
+    local chosen, behind = {}, {}
+    pass_suspects_over(due, chosen, wanted)
+    if #chosen < #due then
+      behind = due_in(waiting, wanted, LOOKED_PAST)
+      pass_suspects_over(behind, chosen, wanted)
+    end
+    -- There may be more where these came from; where none came from, another look would find the same.
+    is_full = #chosen == wanted or (#chosen > 0 and #behind == LOOKED_PAST)
+    return chosen
   end
-  return fitting
+
+  -- How many of `candidates` fit into what is left of the bytes of a call; at least the first message.
+  local function that_fit(candidates)
+    if not meta[4] then
+      return candidates -- no large record was ever stored: a thousand fit
+    end
+    local fitting, total = {}, bytes
+    for _, id in ipairs(candidates) do
+      total = total + redis.call('HSTRLEN', MSGS, id)
+      if total > BYTES_A_CALL and #ids + #fitting > 0 then
+        is_full = true
+        break
+      end
+      fitting[#fitting + 1] = id
+    end
+    return fitting
+  end
+
+  local function bury_flawed(id, record, waiting)
+    redis.call('ZREM', waiting, id)
+    local size = record and #record or 0
+    bury(keys, id, record, size, flaw_of(record), counts_of(COUNTS, id), past_of(WHY, id), now)
+    buried = buried + 1
+  end
+
+  -- The key of a message, if it is to be handed out when the lane allows it: its record is sound and its ttl not over.
+  local function lane_of(record)
+    local flags, priority, low, high = string.byte(record or '', FLAGS_AT, OPTIONS_AT + 1)
+    if flags == FLAG_KEY and high then -- the short way for most
+      local last = OPTIONS_AT + 1 + low + 256 * high
+      return last <= #record and priority <= 9 and string.sub(record, OPTIONS_AT + 2, last)
+    end
+    if not flags or not has(flags, FLAG_KEY) or flaw_of(record) then
+      return false
+    end
+    return not (has(flags, FLAG_TTL) and expiry_of(record) <= now) and key_of(record)
+  end
+
+  -- The keys of those of `found` that have one, by position, and what `lanes` says of each key.
+  local function lanes_of(found)
+    local lanes, asked, owner = {}, {}, {}
+    for i, record in ipairs(found) do
+      local key = lane_of(record)
+      lanes[i] = key
+      if key then
+        asked[#asked + 1] = key
+      end
+    end
+    local stored = #asked > 0 and redis.call('HMGET', LANES, unpack(asked))
+    for i, key in ipairs(asked) do
+      owner[key] = stored[i] or nil
+    end
+    return lanes, owner
+  end
+
+  -- Of messages that are due, up to `wanted` whose turn it is in their lanes, which are theirs from now on, with their
+  -- records and keys; the others before them are parked.
+  local function in_turn(waiting, candidates, found, wanted)
+    local lanes, owner = lanes_of(found)
+    local chosen, chosen_records, chosen_lanes, members, ids_parked, rows = {}, {}, {}, {}, {}, {}
+    local n, r = 0, 0
+    for i, id in ipairs(candidates) do
+      if n == wanted then
+        break
+      end
+      local key = lanes[i]
+      local held_by, new_owner = key and owner[key]
+      if not held_by or string.sub(held_by, 2) == id then
+        new_owner = key and not held_by and NOBODY_BEHIND .. id
+        n = n + 1
+        chosen[n], chosen_records[n], chosen_lanes[n] = id, found[i], key
+      else
+        new_owner = string.byte(held_by) == NOBODY_BYTE and SOMEBODY_BEHIND .. string.sub(held_by, 2)
+        members[#members + 1] = 0
+        members[#members + 1] = parked_member(key, found[i], id)
+        ids_parked[#ids_parked + 1] = id
+      end
+      if new_owner then
+        owner[key], rows[r + 1], rows[r + 2] = new_owner, key, new_owner
+        r = r + 2
+      end
+    end
+    if #ids_parked > 0 then
+      redis.call('ZADD', PARKED, unpack(members))
+      redis.call('ZREM', waiting, unpack(ids_parked))
+      parked = parked + #ids_parked
+    end
+    if r > 0 then
+      redis.call('HSET', LANES, LANES_PILLAR_FIELD, LANES_PILLAR, unpack(rows))
+    end
+    return chosen, chosen_records, chosen_lanes
+  end
+
+  local function is_any_due()
+    for digit in string.gmatch(in_use, '%d') do
+      if #due_in(keys.waiting[tonumber(digit)], 0, 1) > 0 then
+        return true
+      end
+    end
+    return false
+  end
+
+  -- Whether a limit keeps back what is due; the time at which the next delivery is on time, if deliveries come evenly;
+  -- and the time from which a claim may have more. Writes what follows from it.
+  local function kept_back()
+    local is_back = not is_paused and allowed < limit and #ids == allowed and is_any_due()
+    local next_on_time = math.ceil(math.max(tonumber(meta[7] or 0), now) + #ids * interval)
+    local from = math.ceil(next_on_time - TOLERANCE_US + math.max(GRAIN_US - interval, 0))
+    if interval > 0 and #ids > 0 then
+      redis.call('HSET', META, 'tat', next_on_time)
+    end
+    if is_back then
+      redis.call('HSET', META, 'limited', needs_lease_to_end and UNTIL_A_LEASE_ENDS or from)
+    end
+    return is_back, needs_lease_to_end and math.huge or from
+  end
+
+  -- The due time that a retry or defer gave a message, or nil.
+  local function due_by_counts(stored)
+    local due = read_counts(stored)[DUE]
+    return due > 0 and due or nil
+  end
+
+  return {
+    given_again = given_again,
+    reclaim = reclaim,
+    room = room,
+    without_suspects = without_suspects,
+    that_fit = that_fit,
+    bury_flawed = bury_flawed,
+    in_turn = in_turn,
+    kept_back = kept_back,
+    has_flaw = flaw_of,
+    expiry_of = expiry_of,
+    due_by_counts = due_by_counts,
+    drop_expired = drop_expired,
+    expire_some = expire_some,
+    trim = trim,
+    keep_from = keep_from,
+  }
 end
 
-local function bury_flawed(id, record, waiting)
-  redis.call('ZREM', waiting, id)
-  local size = record and #record or 0
-  bury(keys, id, record, size, flaw_of(record), counts_of(COUNTS, id), errors_of(WHY, id), now)
-  buried = buried + 1
+local made
+local function seldom()
+  made = made or make_seldom_needed()
+  return made
 end
 
--- Messages of one size, with the same flags, share one lease text: most of a batch.
+local repeated = answered(CALL, sequence)
+if repeated then
+  return repeated.err and repeated or seldom().given_again(repeated[1], repeated[2])
+end
+
+local ran_out = redis.call('ZRANGEBYSCORE', LEASED, '-inf', now, 'WITHSCORES', 'LIMIT', 0, RECLAIMED_A_CALL)
+for i = 1, #ran_out, 2 do
+  seldom().reclaim(ran_out[i], tonumber(ran_out[i + 1]))
+end
+local any_counts = redis.call('EXISTS', COUNTS) == 1
+local is_isolating = any_counts and suspects ~= 'with' and crash_limit > 1
+if redis.call('EXISTS', EXPIRES) == 1 then
+  seldom().expire_some(keys, now, 0)
+end
+if interval > 0 or in_flight >= 0 then
+  allowed, needs_lease_to_end = seldom().room()
+end
+
+-- Messages of one size, with the same flags, share one lease text, most of a batch; with keys, all but the key.
 local deadline = string.format('%.0f', now + lease_us)
-local lease_texts = {}
+local lease_texts, lease_tails = {}, {}
 
-local function lease_text(size, flags, priority)
+local function lease_text(size, flags, priority, key)
   local kind = size * 65536 + flags * 256 + priority
   local text = lease_texts[kind]
   if not text then
-    text = written_lease(now, size, flags, priority, consumer)
+    text = key and lease_head(now, size, flags, priority) or written_lease(now, size, flags, priority, consumer)
     lease_texts[kind] = text
   end
-  return text
+  if not key then
+    return text
+  end
+  local tail = lease_tails[#key]
+  if not tail then
+    tail = lease_tail(#key, consumer)
+    lease_tails[#key] = tail
+  end
+  return text .. struct.pack('<Hc0', #key, key) .. tail
 end
 
 -- The hot path: whatever can be done once a batch is not done once a message.
-local function take_from(waiting)
-  local wanted = limit - #ids
-  local due = due_in(waiting, 0, wanted)
-  local candidates = that_fit(is_isolating and without_suspects(waiting, due, wanted) or due)
+local function take_from(waiting, ahead)
+  local wanted = allowed - #ids
+  local looked_at = math.min(wanted + ahead, PARKED_A_CALL - parked) -- all of them may have to be parked
+  local due = due_in(waiting, 0, looked_at)
+  local candidates = is_isolating and seldom().without_suspects(waiting, due, looked_at) or due
+  if meta[4] then -- a large record was stored: a thousand may not fit
+    candidates = seldom().that_fit(candidates)
+  end
   if #candidates == 0 then
     return
   end
-  local found = redis.call('HMGET', MSGS, unpack(candidates))
+  local found, lanes = redis.call('HMGET', MSGS, unpack(candidates)), nil
+  if is_keyed then
+    candidates, found, lanes = seldom().in_turn(waiting, candidates, found, wanted)
+    if #candidates == 0 then
+      return
+    end
+  end
   local trouble = any_counts and redis.call('HMGET', COUNTS, unpack(candidates))
   local byte, n, first = string.byte, #ids, #ids + 1
   for i, id in ipairs(candidates) do
     local record = found[i]
     local flags, priority = byte(record or '', FLAGS_AT, PRIORITY_AT)
-    if not priority or priority > 9 or (flags ~= 0 and flaw_of(record)) then
-      bury_flawed(id, record, waiting)
-    elseif flags % 2 == FLAG_TTL and expiry_of(record) <= now then
-      drop_expired(keys, id, record)
+    local key = lanes and lanes[i] -- whoever has a lane is sound
+    if not priority or priority > 9 or (flags ~= 0 and not key and seldom().has_flaw(record)) then
+      seldom().bury_flawed(id, record, waiting)
+    elseif flags % 2 == FLAG_TTL and seldom().expiry_of(record) <= now then
+      seldom().drop_expired(keys, id, record, now)
     else
       if flags % 2 == FLAG_TTL then
         redis.call('ZREM', EXPIRES, id)
@@ -250,26 +429,61 @@ local function take_from(waiting)
       end
       ids[n], records[n] = id, record
       leased[2 * n - 1], leased[2 * n] = deadline, id
-      leases[2 * n - 1], leases[2 * n] = id, lease_text(#record, flags, priority)
+      leases[2 * n - 1], leases[2 * n] = id, lease_text(#record, flags, priority, key)
       bytes = bytes + #record
     end
   end
   if n >= first then
-    local own_due = counted[first] and read_counts(counted[first])[DUE] or 0
-    lateness = math.max(lateness, now - (own_due > 0 and own_due or due_of(records[first])))
+    local due_by_counts = trouble and seldom().due_by_counts(counted[first])
+    lateness = math.max(lateness, now - (due_by_counts or struct.unpack('<d', records[first], DUE_AT)))
   end
   redis.call('ZREM', waiting, unpack(candidates)) -- those that were skipped are gone from there already
 end
 
-if not meta[2] then
+-- Takes from one priority. What is parked makes room for a look at what is behind it.
+local function take_in_turn(waiting)
+  local ahead = 0
+  repeat
+    local parked_before = parked
+    take_from(waiting, ahead)
+    if parked == parked_before then
+      return
+    end
+    -- With half of what was wanted another look is not worth it: there may be more, and that is what the answer says.
+    is_full = is_full or parked >= PARKED_A_CALL or 2 * #ids >= allowed
+    ahead = math.min(math.max(2 * ahead, LOOKED_AHEAD), MOST_LOOKED_AHEAD) -- a long lane is parked in few steps
+  until is_full
+end
+
+if not is_paused then
   for digit in string.gmatch(in_use, '%d') do
-    if #ids < limit and not is_full then
-      take_from(keys.waiting[tonumber(digit)])
+    if #ids < allowed and not is_full then
+      take_in_turn(keys.waiting[tonumber(digit)])
     end
   end
 end
 if buried > 0 then
-  trim(keys, DEAD, 'dead_bytes', 'trimmed', keep, now, buried)
+  seldom().trim(keys, DEAD, 'dead_bytes', 'trimmed', seldom().keep_from(FIRST_BOUND), now, buried)
+end
+
+local is_limited, free_at = false, 0
+if interval > 0 or in_flight >= 0 then
+  is_limited, free_at = seldom().kept_back()
+end
+if was_limited and not is_limited then
+  redis.call('HDEL', META, 'limited')
+end
+
+-- Schedules whose slot has come: when the next one is, only a client can say. One that nobody can read hides no other.
+local schedules = {}
+if slot and slot <= now then
+  for _, name in ipairs(redis.call('ZRANGEBYSCORE', SLOTS, '-inf', now, 'LIMIT', 0, SCHEDULES_A_CALL)) do
+    schedules[#schedules + 1] = name
+    schedules[#schedules + 1] = redis.call('HGET', SCHEDULES, name) or ''
+  end
+  slot = tonumber(
+    redis.call('ZRANGEBYSCORE', SLOTS, string.format('(%.0f', now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  )
 end
 
 -- Of what waits, the first to come as { id, due }, or {}. What is due and was passed over is not to come.
@@ -284,12 +498,15 @@ end
 local function until_next()
   -- An empty-handed caller may have a suspect that came behind what could not be delivered.
   local may_have_it_now = has_passed_over and suspects == 'alone' and #ids == 0
-  if #ids == limit or is_full or #ran_out == 2 * RECLAIMED_A_CALL or may_have_it_now then
+  local may_find_more = #ids == limit or is_full or may_have_it_now
+  if #ran_out == 2 * RECLAIMED_A_CALL or (may_find_more and not is_limited) then
     return 0
   end
   local _, first_deadline = first_leased(LEASED)
-  local next_at = first_deadline or math.huge
-  if not meta[2] then
+  local next_at = math.min(first_deadline or math.huge, slot or math.huge)
+  if is_limited then
+    next_at = math.min(next_at, free_at)
+  elseif not is_paused then
     for digit in string.gmatch(in_use, '%d') do
       local head = first_to_come(keys.waiting[tonumber(digit)])
       if #head > 0 then
@@ -312,17 +529,17 @@ elseif #ran_out > 0 or buried > 0 then
   remember(META, now)
 end
 
-local state = meta[2] and PAUSED or has_passed_over and PASSED_OVER or OPEN
+local state = is_paused and PAUSED or has_passed_over and PASSED_OVER or is_limited and LIMITED or OPEN
 local next_us, fence = until_next(), #ids > 0 and now or 0
 local is_watching = (after == 'stay' and next_us ~= 0) or (after == 'watch' and #ids == 0)
 if state == PASSED_OVER then
   leave_token(WAKE) -- for a consumer that holds nothing
 elseif is_watching then
   redis.call('DEL', WAKE) -- this consumer has seen everything and watches from now on
-elseif #ids > 0 or after == 'stay' or (after == 'pass' and next_us >= 0 and state == OPEN) then
+elseif #ids > 0 or after == 'stay' or (after == 'pass' and next_us >= 0 and state ~= PAUSED) then
   leave_token(WAKE) -- somebody else must watch what waits and what is leased
 else
-  take_token_if_empty(WAKE, MSGS)
+  take_token_if_empty(WAKE, MSGS, META)
 end
 answer(CALL, sequence, { fence, ids }) -- also of nothing, or a late copy would take messages for nobody
-return { state, now, next_us, fence, ids, records, counted, reclaimed }
+return { state, now, next_us, fence, ids, records, counted, reclaimed, schedules }

@@ -6,17 +6,22 @@ KEYS     call        string  last call of the stream and its reply
          leased      zset    id -> lease deadline
          leases      hash    id -> lease
          counts      hash    id -> what went wrong with it
-         why         hash    id -> errors, reason
+         why         hash    id -> errors, reason, timeline, result
          done        zset    id -> when it was finished
+         lanes       hash    key -> the id that its lane belongs to
+         parked      zset    what is due and behind its lane's id
          wake        list    the wake token
-         meta        hash    clock
+         meta        hash    clock, limited
+         awaited     zset    id -> until when somebody waits for its end
+         ends        stream  the ends that were awaited
+         waiting*    zset    id -> due, every priority
          others*     for each target the keys of send_checked after `call`; then the keys of the user
 ARGV     sequence    of the call in its stream
          keeps       1: finished messages are kept in `done` | 0: they are gone
          keep_count  finished messages kept; -1: any number
          keep_age    microseconds they are kept; -1: for ever
          keep_bytes  bytes of them kept; -1: any number
-         digits      priorities of each target's `waiting*`
+         digits      priorities of `waiting*`, here and in each target
          id          of the message
          fence       that proves the lease
          targets     how many queues messages are sent to
@@ -28,19 +33,18 @@ RETURNS  { 0 }                            the lease was lost
          { 1, position, outcome, id ... } done; outcomes of sends as those of send_checked
          { 2, target }                    that queue (1, 2 ...) has no room
          { 3, effect, why }               that effect (1, 2 ...) cannot be carried out
-KEEPS    I1 I2 I5 I6 I9: guard, then write; but for 1 nothing is changed.
+KEEPS    I1 I2 I5 I6 I7 I9: guard, then write; but for 1 nothing is changed.
 ]]
 -- @include lib/call.lua
 -- @include lib/drain.lua
--- @include lib/lease.lua
--- @include lib/trim.lua
+-- @include lib/finish.lua
 -- @include lib/sending.lua
 -- @include lib/effects.lua
 -- @include lib/types.lua
 local LOST, DONE, NO_ROOM, IMPOSSIBLE = 0, 1, 2, 3
-local FIRST_TARGET_KEY, FIRST_KEEP, FIRST_REST, TARGET_HEAD = 10, 3, 11, 5
+local FIRST_WAITING, FIRST_KEEP, SETTLE, FIRST_REST, TARGET_HEAD = 14, 3, 7, 11, 5
 local CALL, sequence, keeps, digits = KEYS[1], ARGV[1], ARGV[2] == '1', ARGV[6]
-local id, fence, target_count, effect_count = ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+local id, target_count, effect_count = ARGV[SETTLE], tonumber(ARGV[9]), tonumber(ARGV[10])
 local keys = {
   msgs = KEYS[2],
   leased = KEYS[3],
@@ -48,8 +52,13 @@ local keys = {
   counts = KEYS[5],
   why = KEYS[6],
   done = KEYS[7],
-  wake = KEYS[8],
-  meta = KEYS[9],
+  lanes = KEYS[8],
+  parked = KEYS[9],
+  wake = KEYS[10],
+  meta = KEYS[11],
+  awaited = KEYS[12],
+  ends = KEYS[13],
+  waiting = waiting_by_priority(FIRST_WAITING, digits),
 }
 
 local repeated = answered(CALL, sequence)
@@ -57,15 +66,14 @@ if repeated then
   return repeated
 end
 
-local stored = redis.call('HGET', keys.leases, id)
-local lease = stored and read_lease(stored)
-if not lease or lease.fence ~= fence then
+local held = held_by_caller(keys.leases, SETTLE, 2, SETTLE)
+if #held.ids == 0 then
   return { LOST }
 end
 
 -- Guard. Plans of sends, then effects; nothing is written.
 local wrong = mistyped(keys)
-local plans, own_plan, at, first_key = {}, nil, FIRST_REST, FIRST_TARGET_KEY
+local plans, own_plan, at, first_key = {}, nil, FIRST_REST, FIRST_WAITING + #digits
 for i = 1, target_count do
   local target = sending_keys(first_key, digits)
   wrong = wrong or mistyped(target)
@@ -74,7 +82,7 @@ for i = 1, target_count do
   end
   local is_own, first = ARGV[at] == '1', at + TARGET_HEAD
   local last = first + tonumber(ARGV[at + 4]) * MESSAGE_STRIDE - 1
-  plans[i] = plan_sends(target, first, last, bounds_from(at + 1), is_own and { id = id, size = lease.size })
+  plans[i] = plan_sends(target, first, last, bounds_from(at + 1), is_own and { id = id, size = held.size })
   own_plan = is_own and plans[i] or own_plan
   at, first_key = last + 1, first_key + FIXED_SENDING_KEYS + #digits
 end
@@ -99,27 +107,6 @@ for i, effect in ipairs(effects) do
   end
 end
 
--- Ends the message itself, as `ack` does.
-local function finish_one(now)
-  remove_leased(keys.leased, { id })
-  redis.call('HDEL', keys.leases, id)
-  redis.call('HDEL', keys.counts, id)
-  redis.call('HDEL', keys.why, id)
-  local kept = keeps and redis.call('HSTRLEN', keys.msgs, id) or 0
-  if kept > 0 then -- a body that is lost is not kept
-    redis.call('ZADD', keys.done, now, id)
-    redis.call('HINCRBY', keys.meta, 'done_bytes', kept)
-  else
-    redis.call('HDEL', keys.msgs, id)
-  end
-  if keeps then
-    trim(keys, keys.done, 'done_bytes', 'done_trimmed', keep_from(FIRST_KEEP), now, 1)
-  end
-  redis.call('HINCRBY', keys.meta, 'acked', 1)
-  redis.call('HINCRBY', keys.meta, 'bytes', 0 - lease.size)
-  take_token_if_empty(keys.wake, keys.msgs)
-end
-
 -- Writes. The first is one that a full server refuses, unless the call brings nothing in. The message is
 -- finished before its queue is sent to: its id may be used again.
 local now = own_plan and own_plan.now or tick(redis.call('HGET', keys.meta, 'clock'))
@@ -127,7 +114,7 @@ remember(keys.meta, now)
 for _, effect in ipairs(effects) do
   redis.call(effect.name, effect.key, unpack(effect.args))
 end
-finish_one(now)
+finish(keys, held, { '' }, keeps and keep_from(FIRST_KEEP), now)
 local reply, before = { DONE }, 0
 for _, plan in ipairs(plans) do
   carry_out(plan)

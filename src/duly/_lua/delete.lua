@@ -12,8 +12,14 @@ KEYS     call        string  last call of the stream and its reply
          done        zset    id -> when it was finished
          dedup       hash    dedup value -> id
          dedup_ends  zset    dedup value -> end of its window
+         lanes       hash    key -> the id that its lane belongs to
+         parked      zset    what is due and behind its lane's id
+         schedules   hash    name -> schedule
+         slots       zset    name of a schedule -> when to look at it
          wake        list    the wake token
          meta        hash    clock, paused, priorities, large
+         awaited     zset    id -> until when somebody waits for its end
+         ends        stream  the ends that were awaited
          waiting*    zset    id -> due, every priority
 ARGV     sequence    of the call in its stream
 RETURNS  how many keys there were

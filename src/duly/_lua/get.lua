@@ -5,20 +5,26 @@ KEYS     msgs      hash    id -> record
          leased    zset    id -> lease deadline
          leases    hash    id -> lease
          counts    hash    id -> what went wrong with it
-         why       hash    id -> errors, reason
+         why       hash    id -> errors, reason, timeline, result
          dead      zset    id -> when it died
          done      zset    id -> when it was finished
-         meta      hash    clock, paused, priorities, large
+         lanes     hash    key -> the id that its lane belongs to
+         parked    zset    what is due and behind its lane's id
+         meta      hash    clock, paused, priorities, tat
          waiting*  zset    id -> due, every priority
 ARGV     digits    priorities of `waiting*`
          id        of the message
-RETURNS  {} unknown | { now, place, score, record, counts, why, lease }; what is absent is ''
-         place  waiting | leased | dead | done
+RETURNS  {} unknown | { now, place, score, record, counts, why, lease, owner, ahead, paused, tat, leased }
+         place   waiting | parked | leased | dead | done
+         owner   the id that its lane belongs to
+         ahead   how many are due and come before it, when it is due and waits
+         paused  by whom; tat: see claim, 0 for none; leased: how many leases are out; what is absent is ''
 KEEPS    writes nothing
 ]]
 -- @include lib/clock.lua
 -- @include lib/record.lua
 -- @include lib/waiting.lua
+-- @include lib/leased.lua
 -- @include lib/place.lua
 local digits, id = ARGV[1], ARGV[2]
 local keys = {
@@ -29,21 +35,45 @@ local keys = {
   why = KEYS[5],
   dead = KEYS[6],
   done = KEYS[7],
-  meta = KEYS[8],
-  waiting = waiting_by_priority(9, digits),
+  lanes = KEYS[8],
+  parked = KEYS[9],
+  meta = KEYS[10],
+  waiting = waiting_by_priority(11, digits),
 }
 
 local record = redis.call('HGET', keys.msgs, id)
-local place, score = place_of(keys, id, record)
+local place, score, key = place_of(keys, id, record)
 if not place then
   return {}
 end
+local meta = redis.call('HMGET', keys.meta, 'clock', 'paused', 'priorities', 'tat')
+local now = tick(meta[1])
+
+local function count_ahead()
+  local ahead = 0
+  for digit in string.gmatch(meta[3] or '0', '%d') do
+    local waiting = keys.waiting[tonumber(digit)]
+    if waiting == key then
+      return ahead + redis.call('ZRANK', waiting, id)
+    end
+    ahead = ahead + redis.call('ZCOUNT', waiting, '-inf', string.format('%.0f', now))
+  end
+  return ahead
+end
+
+local lane = not flaw_of(record) and key_of(record)
+local owner = lane and redis.call('HGET', keys.lanes, lane)
 return {
-  tick(redis.call('HGET', keys.meta, 'clock')),
+  now,
   place,
   score,
   record or '',
   redis.call('HGET', keys.counts, id) or '',
   redis.call('HGET', keys.why, id) or '',
   redis.call('HGET', keys.leases, id) or '',
+  owner and string.sub(owner, 2) or '',
+  place == 'waiting' and score <= now and count_ahead() or 0,
+  meta[2] or '',
+  tonumber(meta[4] or 0),
+  count_leased(keys.leased),
 }

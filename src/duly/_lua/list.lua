@@ -5,27 +5,30 @@ KEYS     msgs            hash    id -> record
          leased          zset    id -> lease deadline
          leases          hash    id -> lease
          counts          hash    id -> what went wrong with it
-         why             hash    id -> errors, reason
+         why             hash    id -> errors, reason, timeline, result
          dead            zset    id -> when it died
          done            zset    id -> when it was finished
-         meta            hash    clock, paused, priorities, large
+         parked          zset    what is due and behind its lane's id
+         meta            hash    clock, priorities
          waiting*        zset    id -> due, every priority
 ARGV     digits          priorities of `waiting*`
-         state           ready | delayed | leased | dead | done
+         state           ready | delayed | leased | parked | dead | done
          limit           messages at the most
          after_id        the last one of the page before; '' begins
          after_score     its score, in case it moved on; '' asks the queue
-         after_priority  its priority, for ready and delayed
+         after_priority  its priority, for ready, delayed and parked
+         after_key       its key, for parked
 RETURNS  { now, is_last, id, score, record, counts, why, lease ... }; what is absent is ''
          -1  after_id is not in this state and no score was given
-KEEPS    writes nothing; ordered by priority for ready and delayed, then by score and id
+KEEPS    writes nothing; ordered by priority for ready and delayed, by key for parked, then by score and id
 ]]
 -- @include lib/clock.lua
 -- @include lib/record.lua
 -- @include lib/waiting.lua
 -- @include lib/leased.lua
+-- @include lib/lanes.lua
 local digits, state, limit, after_id = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
-local after_score, after_priority = tonumber(ARGV[5]), tonumber(ARGV[6])
+local after_score, after_priority, after_key = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
 local BYTES_A_CALL = 4194304
 local keys = {
   msgs = KEYS[1],
@@ -35,8 +38,9 @@ local keys = {
   why = KEYS[5],
   dead = KEYS[6],
   done = KEYS[7],
-  meta = KEYS[8],
-  waiting = waiting_by_priority(9, digits),
+  parked = KEYS[8],
+  meta = KEYS[9],
+  waiting = waiting_by_priority(10, digits),
 }
 
 local meta = redis.call('HMGET', keys.meta, 'clock', 'priorities')
@@ -51,10 +55,21 @@ if is_waiting then
   end
 else
   places = { { key = keys[state], priority = 0 } }
-  after_priority = 0
+  after_priority = state == 'parked' and after_priority or 0
 end
 
-if after_id ~= '' and not after_score then
+-- The member of `parked` behind which a page begins; nil when it is not known.
+local function last_parked()
+  if after_score then
+    return member_of(after_key, after_priority, after_score, after_id)
+  end
+  local record = redis.call('HGET', keys.msgs, after_id)
+  local key = not flaw_of(record) and key_of(record)
+  local member = key and parked_member(key, record, after_id)
+  return member and redis.call('ZSCORE', keys.parked, member) and member or nil
+end
+
+if after_id ~= '' and not after_score and state ~= 'parked' then
   for _, place in ipairs(places) do
     local score = redis.call('ZSCORE', place.key, after_id)
     if score then
@@ -116,6 +131,29 @@ local function add(id, score)
   end
 end
 
+local function add_parked()
+  local from = '-'
+  if after_id ~= '' then
+    local last = last_parked()
+    if not last then
+      return -1
+    end
+    from = '(' .. last
+  end
+  for _, member in ipairs(redis.call('ZRANGEBYLEX', keys.parked, from, '+', 'LIMIT', 0, limit + 1)) do
+    if is_last then
+      local id = id_of_parked(member)
+      local record = redis.call('HGET', keys.msgs, id)
+      add(id, flaw_of(record) and 0 or due_of(record))
+    end
+  end
+  reply[2] = is_last and 1 or 0
+  return reply
+end
+
+if state == 'parked' then
+  return add_parked()
+end
 for _, place in ipairs(places) do
   local is_over = after_id ~= '' and place.priority > after_priority
   if is_last and not is_over then

@@ -12,15 +12,17 @@ KEYS     call        string  last call of the stream and its reply
          done        zset    id -> when it was finished
          dedup       hash    dedup value -> id
          dedup_ends  zset    dedup value -> end of its window
+         lanes       hash    key -> the id that its lane belongs to
+         parked      zset    what is due and behind its lane's id
          wake        list    the wake token
-         meta        hash    clock, paused, priorities, large
+         meta        hash    clock, limited
          waiting*    zset    id -> due, every priority
 ARGV     sequence    of the call in its stream
          digits      priorities of `waiting*`
-         state       ready | delayed | leased | dead | done
+         state       ready | delayed | leased | parked | dead | done
          limit       messages at the most, up to 1,000
 RETURNS  { purged, left }
-KEEPS    I1 I2 I6 I9: dedup values are free.
+KEEPS    I1 I2 I6 I7 I9: lanes go on, dedup values are free.
 ]]
 -- @include lib/call.lua
 -- @include lib/clock.lua
@@ -30,7 +32,9 @@ KEEPS    I1 I2 I6 I9: dedup values are free.
 -- @include lib/leased.lua
 -- @include lib/waiting.lua
 -- @include lib/forget.lua
+-- @include lib/lanes.lua
 -- @include lib/wake.lua
+-- @include lib/limits.lua
 local sequence, digits, state, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local keys = {
   call = KEYS[1],
@@ -44,9 +48,11 @@ local keys = {
   done = KEYS[9],
   dedup = KEYS[10],
   dedup_ends = KEYS[11],
-  wake = KEYS[12],
-  meta = KEYS[13],
-  waiting = waiting_by_priority(14, digits),
+  lanes = KEYS[12],
+  parked = KEYS[13],
+  wake = KEYS[14],
+  meta = KEYS[15],
+  waiting = waiting_by_priority(16, digits),
 }
 
 let_a_full_server_drain(keys.leases)
@@ -75,19 +81,22 @@ else
   end
 end
 
-local purged, left, freed = 0, 0, 0
+local purged, left, freed, has_next = 0, 0, 0, false
 for _, place in ipairs(places) do
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', place, from, to, 'LIMIT', 0, limit - purged)) do
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', place, from, to, 'LIMIT', 0, limit - purged)) do
+    local id = state == 'parked' and id_of_parked(member) or member
     local record = redis.call('HGET', keys.msgs, id)
-    local lease = state == 'leased' and redis.call('HGET', keys.leases, id)
+    local stored = state == 'leased' and redis.call('HGET', keys.leases, id)
+    local lease = stored and read_lease(stored)
     free_dedup(keys, id, record)
-    freed = freed + (lease and read_lease(lease).size or record and #record or 0)
+    freed = freed + (lease and lease.size or record and #record or 0)
     if state == 'leased' then
       remove_leased(place, { id })
       redis.call('HDEL', keys.leases, id)
     else
-      redis.call('ZREM', place, id)
+      redis.call('ZREM', place, member)
     end
+    has_next = leave_lane(keys, id, record, now, lease) or has_next
     forget(keys, id)
     purged = purged + 1
   end
@@ -99,5 +108,9 @@ end
 local bytes = { dead = 'dead_bytes', done = 'done_bytes' }
 redis.call('HINCRBY', keys.meta, bytes[state] or 'bytes', 0 - freed)
 redis.call('HINCRBY', keys.meta, state == 'done' and 'done_trimmed' or 'purged', purged)
-take_token_if_empty(keys.wake, keys.msgs)
+if has_next then
+  leave_token(keys.wake)
+elseif not (state == 'leased' and announce_room(keys.wake, keys.meta, redis.call('HGET', keys.meta, 'limited'))) then
+  take_token_if_empty(keys.wake, keys.msgs, keys.meta)
+end
 return answer(keys.call, sequence, { purged, left })

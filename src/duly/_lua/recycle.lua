@@ -6,17 +6,19 @@ KEYS     call      string  last call of the stream and its reply
          leased    zset    id -> lease deadline
          leases    hash    id -> lease
          counts    hash    id -> what went wrong with it
-         why       hash    id -> errors, reason
+         why       hash    id -> errors, reason, timeline, result
          expires   zset    id -> when a waiting message with a ttl is over
          dead      zset    id -> when it died
+         lanes     hash    key -> the id that its lane belongs to
+         parked    zset    what is due and behind its lane's id
          wake      list    the wake token
          meta      hash    clock
-         waiting*  zset    id -> due, one key a digit of `digits`
+         waiting*  zset    id -> due, every priority
 ARGV     sequence  of the call in its stream
          digits    priorities of `waiting*`
          settles*  id, fence, delay in microseconds, part: '' leaves the body as it is
 RETURNS  { position ... } of those whose lease was lost
-KEEPS    I1 I2 I3 I5 I6 I8
+KEEPS    I1 I2 I3 I5 I6 I7 I8
 ]]
 -- @include lib/give_back.lua
 -- @include lib/large.lua
@@ -35,8 +37,12 @@ return give_back(4, 'recycled', function(held, old, counted, clock, keys)
   if #record ~= #old then
     redis.call('HINCRBY', keys.meta, 'bytes', #record - #old)
   end
-  for i = 1, #counted do
+  for i = 1, DUE do
     counted[i] = 0 -- as new
+  end
+  counted[CYCLES] = counted[CYCLES] + 1
+  if held.lease.key then
+    hand_on(keys, { held.lease.key, held.id }, clock)
   end
   return record, due_of(record)
 end)

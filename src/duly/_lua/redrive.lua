@@ -1,38 +1,52 @@
 --[[
-redrive -- dead letters back to work, oldest first, each to its own place, as new.
+redrive -- dead letters back to work as new: the oldest, or those that are named.
 
 KEYS     call      string  last call of the stream and its reply
          msgs      hash    id -> record
          leases    hash    id -> lease
+         counts    hash    id -> what went wrong with it
          expires   zset    id -> when a waiting message with a ttl is over
-         why       hash    id -> errors, reason
+         why       hash    id -> errors, reason, timeline, result
          dead      zset    id -> when it died
+         lanes     hash    key -> the id that its lane belongs to
+         parked    zset    what is due and behind its lane's id
          wake      list    the wake token
-         meta      hash    clock, paused, priorities, large
+         meta      hash    clock, large
          waiting*  zset    id -> due, every priority
 ARGV     sequence  of the call in its stream
          digits    priorities of `waiting*`
          limit     messages at the most, up to 1,000
+         at_end    1: behind all that is due now | 0: to its own place
+         letters*  id, when it died, part: '' leaves the body as it is; none: the oldest
 RETURNS  { redriven, left }
-KEEPS    I1 I2 I6: counts and errors begin anew; a dead letter whose body was lost stays.
+KEEPS    I1 I2 I6 I7: counts and errors begin anew; a dead letter whose body was lost stays.
 ]]
 -- @include lib/call.lua
 -- @include lib/clock.lua
 -- @include lib/drain.lua
 -- @include lib/record.lua
+-- @include lib/counts.lua
+-- @include lib/why.lua
+-- @include lib/lanes.lua
+-- @include lib/large.lua
 -- @include lib/waiting.lua
 -- @include lib/wake.lua
-local sequence, digits, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local FIRST_LETTER, STRIDE = 5, 3
+local LOOKED_PAST = 999 -- letters whose record is flawed stay, in front of the others
+local sequence, digits, limit, at_end = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
 local keys = {
   call = KEYS[1],
   msgs = KEYS[2],
   leases = KEYS[3],
-  expires = KEYS[4],
-  why = KEYS[5],
-  dead = KEYS[6],
-  wake = KEYS[7],
-  meta = KEYS[8],
-  waiting = waiting_by_priority(9, digits),
+  counts = KEYS[4],
+  expires = KEYS[5],
+  why = KEYS[6],
+  dead = KEYS[7],
+  lanes = KEYS[8],
+  parked = KEYS[9],
+  wake = KEYS[10],
+  meta = KEYS[11],
+  waiting = waiting_by_priority(12, digits),
 }
 
 let_a_full_server_drain(keys.leases)
@@ -42,37 +56,99 @@ if repeated then
 end
 
 local now = tick(redis.call('HGET', keys.meta, 'clock'))
-local redriven, size = 0, 0
+local redriven, size, dead_size = 0, 0, 0
 
-local function redrive(id, record)
-  local due = due_of(record)
-  if has(flags_of(record), FLAG_TTL) then
-    -- Its ttl may long be over: it counts from now.
-    due = now
-    record = stamped(sent_of(record), due, part_of(record))
+-- Whether `record` comes before the one that its lane is reserved for, and that one was never handed out.
+local function is_before(record, owner, owner_record)
+  if flaw_of(owner_record) or has_begun(counts_of(keys.counts, owner)) then
+    return false
+  end
+  local priority, owner_priority = priority_of(record), priority_of(owner_record)
+  if not redis.call('ZSCORE', keys.waiting[owner_priority], owner) then
+    return false
+  end
+  return priority > owner_priority or (priority == owner_priority and due_of(record) < due_of(owner_record))
+end
+
+local function park(key, id, record)
+  redis.call('ZREM', keys.waiting[priority_of(record)], id)
+  redis.call('ZADD', keys.parked, 0, parked_member(key, record, id))
+end
+
+-- A message that returns to its own place is before those that came later, also before one that would be next. One
+-- that its lane does not belong to is parked at once, or the lane would be handed on past it.
+local function take_place_in_lane(key, id, record, owner)
+  local owner_record = redis.call('HGET', keys.msgs, owner)
+  if is_before(record, owner, owner_record) then
+    park(key, owner, owner_record)
+    redis.call('HSET', keys.lanes, key, SOMEBODY_BEHIND .. id)
+  elseif due_of(record) <= now then
+    park(key, id, record)
+    redis.call('HSET', keys.lanes, key, SOMEBODY_BEHIND .. owner)
+  end
+end
+
+local function return_to_lane(id, record, is_own_place)
+  local key = key_of(record)
+  local stored = key and redis.call('HGET', keys.lanes, key)
+  local owner = stored and string.sub(stored, 2)
+  if owner == id and at_end then
+    hand_on(keys, { key, id }, now) -- it was waited for, and others go first
+  elseif owner and owner ~= id and is_own_place then
+    take_place_in_lane(key, id, record, owner)
+  end
+end
+
+local function redrive(id, old, part)
+  local is_own_place = not at_end and not has(flags_of(old), FLAG_TTL)
+  local due = is_own_place and due_of(old) or now + redriven -- a ttl may long be over: it counts from now
+  local record = stamped(sent_of(old), due, part == '' and part_of(old) or part)
+  if record ~= old then
     redis.call('HSET', keys.msgs, id, record)
+  end
+  if has(flags_of(record), FLAG_TTL) then
     redis.call('ZADD', keys.expires, expiry_of(record), id)
   end
+  if #record > LARGE then
+    redis.call('HSET', keys.meta, 'large', 1)
+  end
+  local past, cycles = past_of(keys.why, id), cycles_of(keys.why, id)
+  past.errors = {}
+  add_event(past, now, 'redrive')
+  keep_past(keys.why, id, past)
+  keep_counts(keys.counts, id, { 0, 0, 0, 0, 0, cycles })
   redis.call('ZREM', keys.dead, id)
-  redis.call('HDEL', keys.why, id)
   redis.call('ZADD', keys.waiting[priority_of(record)], due, id)
-  redriven, size = redriven + 1, size + #record
+  return_to_lane(id, record, is_own_place)
+  redriven, size, dead_size = redriven + 1, size + #record, dead_size + #old
 end
 
--- Letters whose record is flawed stay, in front of the others: look past a bounded number of them.
-for _, id in ipairs(redis.call('ZRANGE', keys.dead, 0, limit + 999)) do
+local function redrive_if_sound(id, part)
   local record = redriven < limit and redis.call('HGET', keys.msgs, id)
-  if not flaw_of(record) then
-    redrive(id, record)
+  if record and not flaw_of(record) then
+    redrive(id, record, part)
   end
 end
+
+if #ARGV < FIRST_LETTER then
+  for _, id in ipairs(redis.call('ZRANGE', keys.dead, 0, limit + LOOKED_PAST)) do
+    redrive_if_sound(id, '')
+  end
+end
+for at = FIRST_LETTER, #ARGV, STRIDE do
+  local died = redis.call('ZSCORE', keys.dead, ARGV[at])
+  if died and tonumber(died) == tonumber(ARGV[at + 1]) then -- the same letter that was looked at
+    redrive_if_sound(ARGV[at], ARGV[at + 2])
+  end
+end
+
 local left = redis.call('ZCARD', keys.dead)
 if redriven == 0 then
   return answer(keys.call, sequence, { 0, left }) -- or a late copy would redrive what dies meanwhile
 end
 redis.call('HINCRBY', keys.meta, 'redriven', redriven)
 redis.call('HINCRBY', keys.meta, 'bytes', size)
-redis.call('HINCRBY', keys.meta, 'dead_bytes', 0 - size)
-remember(keys.meta, now)
+redis.call('HINCRBY', keys.meta, 'dead_bytes', 0 - dead_size)
+remember(keys.meta, now + redriven - 1)
 leave_token(keys.wake)
 return answer(keys.call, sequence, { redriven, left })

@@ -6,8 +6,10 @@ KEYS     call      string  last call of the stream and its reply
          counts    hash    id -> what went wrong with it
          expires   zset    id -> when a waiting message with a ttl is over
          leases    hash    id -> lease
+         lanes     hash    key -> the id that its lane belongs to
+         parked    zset    what is due and behind its lane's id
          wake      list    the wake token
-         meta      hash    clock, paused, priorities, large
+         meta      hash    clock
          waiting*  zset    id -> due, every priority
 ARGV     sequence  of the call in its stream
          digits    priorities of `waiting*`
@@ -15,13 +17,14 @@ ARGV     sequence  of the call in its stream
          when      0 now, unless it is due already | +us from now | =us since the epoch
 RETURNS  1  done
          0  it does not wait: leased, dead, finished or unknown
-KEEPS    I1 I2 I3 I6: a ttl counts from the new due time.
+KEEPS    I1 I2 I3 I6 I7: a ttl counts from the new due time.
 ]]
 -- @include lib/call.lua
 -- @include lib/clock.lua
 -- @include lib/drain.lua
 -- @include lib/record.lua
 -- @include lib/waiting.lua
+-- @include lib/lanes.lua
 -- @include lib/wake.lua
 -- @include lib/counts.lua
 -- @include lib/store.lua
@@ -32,9 +35,11 @@ local keys = {
   counts = KEYS[3],
   expires = KEYS[4],
   leases = KEYS[5],
-  wake = KEYS[6],
-  meta = KEYS[7],
-  waiting = waiting_by_priority(8, digits),
+  lanes = KEYS[6],
+  parked = KEYS[7],
+  wake = KEYS[8],
+  meta = KEYS[9],
+  waiting = waiting_by_priority(10, digits),
 }
 
 let_a_full_server_drain(keys.leases)
@@ -44,28 +49,36 @@ if repeated then
 end
 
 local record = redis.call('HGET', keys.msgs, id)
-local waiting = not flaw_of(record) and keys.waiting[priority_of(record)]
+local is_sound = not flaw_of(record)
+local waiting, key = is_sound and keys.waiting[priority_of(record)], is_sound and key_of(record)
 local due = waiting and redis.call('ZSCORE', waiting, id)
-if not due then
+local member = key and not due and parked_member(key, record, id)
+local is_parked = member and redis.call('ZSCORE', keys.parked, member)
+if not due and not is_parked then
   return answer(keys.call, sequence, 0) -- or a late copy would move a message that uses the id again
 end
 local now, ahead = tick(redis.call('HGET', keys.meta, 'clock'))
-if when == '0' and tonumber(due) <= now then
+if when == '0' and (is_parked or tonumber(due) <= now) then
   return answer(keys.call, sequence, 1)
 end
 
 local new_due = when == '0' and now or due_at(now, ahead, when)
 local rewritten = stamped(sent_of(record), new_due, part_of(record))
 redis.call('HSET', keys.msgs, id, rewritten)
+if is_parked then
+  redis.call('ZREM', keys.parked, member)
+end
 redis.call('ZADD', waiting, due_of(rewritten), id)
 if has(flags_of(record), FLAG_TTL) then
   redis.call('ZADD', keys.expires, expiry_of(rewritten), id)
 end
-local counted = redis.call('HGET', keys.counts, id)
-if counted then
-  counted = read_counts(counted)
+local counted = counts_of(keys.counts, id)
+if counted[DUE] > 0 then
   counted[DUE] = 0
-  redis.call('HSET', keys.counts, id, cmsgpack.pack(counted))
+  keep_counts(keys.counts, id, counted)
+end
+if key and not has_begun(counted) then
+  hand_on(keys, { key, id }, now) -- it was never handed out: another may come first
 end
 remember(keys.meta, now)
 leave_token(keys.wake)

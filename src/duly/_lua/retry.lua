@@ -6,27 +6,31 @@ KEYS     call      string  last call of the stream and its reply
          leased    zset    id -> lease deadline
          leases    hash    id -> lease
          counts    hash    id -> what went wrong with it
-         why       hash    id -> errors, reason
+         why       hash    id -> errors, reason, timeline, result
          expires   zset    id -> when a waiting message with a ttl is over
          dead      zset    id -> when it died
+         lanes     hash    key -> the id that its lane belongs to
+         parked    zset    what is due and behind its lane's id
          wake      list    the wake token
          meta      hash    clock
-         waiting*  zset    id -> due, one key a digit of `digits`
+         waiting*  zset    id -> due, every priority
 ARGV     sequence  of the call in its stream
          digits    priorities of `waiting*`
          settles*  id, fence, delay in microseconds, error, traceback
 RETURNS  { position ... } of those whose lease was lost
-KEEPS    I1 I2 I3 I5 I6 I8
+KEEPS    I1 I2 I3 I5 I6 I7 I8
 ]]
 -- @include lib/give_back.lua
 
 return give_back(5, 'retried', function(held, _, counted, clock, keys)
   local delay, error, traceback = tonumber(ARGV[held.at + 2]), ARGV[held.at + 3], ARGV[held.at + 4]
+  local past = past_of(keys.why, held.id)
   if error ~= '' then
     local attempt = counted[FAILURES] + counted[CRASHES] + 1
-    local entry = { clock, attempt, held.lease.consumer, error, traceback }
-    keep_errors(keys.why, held.id, with_error(errors_of(keys.why, held.id), entry))
+    add_error(past, { clock, attempt, consumer_of(held.lease), error, traceback })
   end
+  add_event(past, clock, 'retry', held.lease, error)
+  keep_past(keys.why, held.id, past)
   counted[FAILURES] = counted[FAILURES] + 1
   counted[DUE] = clock + delay
   return nil, counted[DUE]

@@ -9,17 +9,18 @@ for send_checked.
 KEYS     call       string  last call of the stream and its reply
          msgs       hash    id -> record
          wake       list    the wake token
-         meta       hash    clock, paused, priorities, large, counters
+         meta       hash    clock, paused, priorities, large, keyed, limited, counters
          waiting*   zset    id -> due, of the one priority
 ARGV     sequence   of the call in its stream
          digits     the priority
+         keyed      1: some have a key | 0: none has
          messages*  id, part, when: 0 now | +us from now | =us since the epoch
 RETURNS  1  all are stored
 KEEPS    I1 I2 I3 I6
 ]]
 local CALL, MSGS, WAKE, META, WAITING = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local sequence, digit = ARGV[1], ARGV[2]
-local FIRST_MESSAGE, STRIDE = 3, 3
+local sequence, digit, has_keys = ARGV[1], ARGV[2], ARGV[3] == '1'
+local FIRST_MESSAGE, STRIDE = 4, 3
 local CALL_KEPT_MS, STORED = 3600000, '\1' -- the reply 1, packed
 local LARGE = 4096 -- see lib/large.lua
 local PLUS = 43
@@ -47,7 +48,7 @@ if before then
 end
 
 -- As in lib/clock.lua. Each message has its own tick, so that arrivals have a strict order.
-local meta = redis.call('HMGET', META, 'clock', 'paused', 'priorities', 'large', 'sent', 'bytes')
+local meta = redis.call('HMGET', META, 'clock', 'paused', 'priorities', 'large', 'sent', 'bytes', 'limited', 'keyed')
 local time = redis.call('TIME')
 local now, ahead = time[1] * 1000000 + time[2], 0
 if meta[1] and tonumber(meta[1]) >= now then
@@ -97,14 +98,20 @@ if largest > LARGE and not meta[4] then
   redis.call('HSET', META, 'large', 1)
 end
 
+if has_keys and not meta[8] then
+  redis.call('HSET', META, 'keyed', 1)
+end
+
 local in_use = meta[3] or '0' -- the priorities in use, highest first
 if not string.find(in_use, digit, 1, true) then
   local higher = string.gsub(in_use, '[0-' .. digit .. ']', '')
   redis.call('HSET', META, 'priorities', higher .. digit .. string.sub(in_use, #higher + 1))
 end
 
--- Somebody must look when a message is due, or due before all that was known.
-if not meta[2] then
+-- Somebody must look when a message is due, or due before all that was known; not while nothing may be handed out: see
+-- lib/limits.lua.
+local is_limited = meta[7] and (meta[7] == '0' or tonumber(meta[7]) > clock)
+if not meta[2] and not is_limited then
   local is_next = earliest <= clock or tonumber(redis.call('ZRANGE', WAITING, 0, 0, 'WITHSCORES')[2]) >= earliest
   if is_next and redis.call('LLEN', WAKE) == 0 then
     redis.call('RPUSH', WAKE, 1)

@@ -11,8 +11,10 @@ KEYS     call        string  last call of the stream and its reply
          done        zset    id -> when it was finished
          dedup       hash    dedup value -> id
          dedup_ends  zset    dedup value -> end of its window
+         lanes       hash    key -> the id that its lane belongs to
+         parked      zset    what is due and behind its lane's id
          wake        list    the wake token
-         meta        hash    clock, paused, priorities, large
+         meta        hash    clock, paused, priorities, large, keyed, limited
          waiting*    zset    id -> due, every priority
 ARGV     sequence    of the call in its stream
          digits      priorities of `waiting*`
@@ -24,7 +26,7 @@ RETURNS  { now, position, outcome, id ... } for the messages that were not simpl
          1  duplicate: `id` was there first
          2  full: not stored
          3  replaced: `id` was waiting and has the new body and due time
-KEEPS    I1 I2 I3 I6: guard, then write; one message is stored once.
+KEEPS    I1 I2 I3 I6 I7: guard, then write; one message is stored once.
 ]]
 -- @include lib/call.lua
 -- @include lib/sending.lua

@@ -3,12 +3,13 @@ stats -- sizes and counters, at one moment.
 
 KEYS     msgs      hash    id -> record
          leased    zset    id -> lease deadline
+         parked    zset    what is due and behind its lane's id
          dead      zset    id -> when it died
          done      zset    id -> when it was finished
          meta      hash    clock, paused, priorities, large
          waiting*  zset    id -> due, every priority
 ARGV     digits    priorities of `waiting*`
-RETURNS  { now, ready, delayed, leased, dead, done, oldest, next, deadline, paused, lateness, name, value ... }
+RETURNS  { now, ready, delayed, leased, parked, dead, done, oldest, next, deadline, paused, lateness, name, value ... }
          oldest    due time of the oldest ready message's record, or -1; next: of the next delayed one
          deadline  of the first lease, or -1; paused: by whom, or ''
 KEEPS    writes nothing
@@ -20,10 +21,11 @@ local digits = ARGV[1]
 local keys = {
   msgs = KEYS[1],
   leased = KEYS[2],
-  dead = KEYS[3],
-  done = KEYS[4],
-  meta = KEYS[5],
-  waiting = waiting_by_priority(6, digits),
+  parked = KEYS[3],
+  dead = KEYS[4],
+  done = KEYS[5],
+  meta = KEYS[6],
+  waiting = waiting_by_priority(7, digits),
 }
 
 local meta = redis.call('HMGET', keys.meta, 'clock', 'paused', 'lateness')
@@ -53,6 +55,7 @@ local reply = {
   ready,
   delayed,
   count_leased(keys.leased),
+  redis.call('ZCARD', keys.parked),
   redis.call('ZCARD', keys.dead),
   redis.call('ZCARD', keys.done),
   oldest,

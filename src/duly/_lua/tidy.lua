@@ -12,8 +12,10 @@ KEYS     msgs        hash  id -> record
          done        zset  id -> when it was finished
          dedup       hash  dedup value -> id
          dedup_ends  zset  dedup value -> end of its window
+         lanes       hash  key -> the id that its lane belongs to
+         parked      zset  what is due and behind its lane's id
          wake        list  the wake token
-         meta        hash  clock, paused, priorities, large
+         meta        hash  clock
          waiting*    zset  id -> due, every priority
 ARGV     digits      priorities of `waiting*`
          keep_count  dead letters kept; -1: any number
@@ -25,7 +27,7 @@ ARGV     digits      priorities of `waiting*`
          done_bytes  bytes of them kept; -1: any number
 RETURNS  1  there may be more to do
          0  all is done
-KEEPS    I1 I2 I9
+KEEPS    I1 I2 I7 I9
 ]]
 -- @include lib/clock.lua
 -- @include lib/drain.lua
@@ -48,9 +50,11 @@ local keys = {
   done = KEYS[6],
   dedup = KEYS[7],
   dedup_ends = KEYS[8],
-  wake = KEYS[9],
-  meta = KEYS[10],
-  waiting = waiting_by_priority(11, digits),
+  lanes = KEYS[9],
+  parked = KEYS[10],
+  wake = KEYS[11],
+  meta = KEYS[12],
+  waiting = waiting_by_priority(13, digits),
 }
 
 let_a_full_server_drain(keys.msgs)
@@ -67,5 +71,5 @@ if keeps_done then
   trim_some(keys.done, 'done_bytes', 'done_trimmed', FIRST_DONE_BOUND)
 end
 is_more = close_windows(keys, now, WINDOWS_A_CALL) == WINDOWS_A_CALL or is_more
-take_token_if_empty(keys.wake, keys.msgs)
+take_token_if_empty(keys.wake, keys.msgs, keys.meta)
 return is_more and 1 or 0

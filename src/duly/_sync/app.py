@@ -43,7 +43,7 @@ from duly.options import (
 from duly.outcomes import OnBusy
 
 _DEFAULTS: Final = QueueOptions()
-_LATER: Final = {"rate": None, "max_in_flight": None, "shards": 1}
+_LATER: Final = {"shards": 1}
 """Options of queues that are not built yet, with the value that asks for nothing."""
 
 P = ParamSpec("P")
@@ -102,6 +102,8 @@ class Duly:
         on_full: OnFull = "raise",
         dedup_for: Seconds = 300.0,
         on_dead: OnDead = "continue",
+        rate: str | None = None,
+        max_in_flight: int | None = None,
         dead: Keep = _DEFAULTS.dead,
         done: Keep | None = None,
         max_message_bytes: int | None = None,
@@ -123,6 +125,8 @@ class Duly:
             on_full=on_full,
             dedup_for=dedup_for,
             on_dead=on_dead,
+            rate=rate,
+            max_in_flight=max_in_flight,
             dead=dead,
             done=done,
             max_message_bytes=self._max_message_bytes if max_message_bytes is None else max_message_bytes,
@@ -172,7 +176,7 @@ class Duly:
         """
         checked_name(name, "schedule")
         plan = scheduling.checked_plan(cron, every, tz, catch_up, time.time())
-        fed = self._queue_for_tasks(queue)
+        fed = self._queue_given(queue, "queue")
         part = fed._outgoing(scheduling.as_send(body)).part
         return self._schedules().put(name, fed._keys, plan.with_part(part))
 
@@ -230,18 +234,19 @@ class Duly:
 
         def register(function: Any) -> Any:
             definition = TaskDefinition(function, name=name, retry=retry, timeout=timeout, concurrency=concurrency)
-            over = self._queue_for_tasks(queue)
+            over = self._queue_given(queue, "queue")
             self._definitions.add_task(over, definition)
             return Task[Any, Any](over, definition, {})
 
         return register if function is None else register(function)
 
-    def _queue_for_tasks(self, given: Any) -> Queue:
+    def _queue_given(self, given: Any, what: str) -> Queue:
+        """Find a queue of this app that was given by its name, or itself."""
         if isinstance(given, str):
             known = self._definitions.handlers.get(given)
             return self.queue(given) if known is None else self._queue(given, known.queue.options)
         if getattr(getattr(given, "_app", None), "_definitions", None) is not self._definitions:
-            raise UsageError(f"queue must be the name of a queue, or a queue of this app, not {given!r}")
+            raise UsageError(f"{what} must be the name of a queue, or a queue of this app, not {given!r}")
         return given if isinstance(given, Queue) else self._queue(given.name, given.options)
 
     def on_start(self, function: F) -> F:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from duly._core.address import Address
 from duly._core.server import check_server, read_info
+from duly._sync.ends import Ends
 from duly._sync.wire import Gate, Wire, in_thread
 from duly.errors import UsageError
 
@@ -49,6 +50,8 @@ class Connections:
         self.consumer = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self._free: list[Slot] = []
         self._waiting: list[Wire] = []
+        self.ends: dict[bytes, Ends] = {}
+        """Who waits for ends of messages, by the prefix of their queue's keys."""
         self._server: EmbeddedServer | None = None
         self._opening = threading.Lock()
         self.is_checked = False

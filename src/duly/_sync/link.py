@@ -6,6 +6,7 @@ often it is sent, so the server does it once (I6).
 """
 
 import contextlib
+import functools
 import logging
 import random
 import time
@@ -20,6 +21,7 @@ from duly._core.call import Arg, Call
 from duly._core.keys import QueueKeys, queue_of_key, queue_pattern
 from duly._sync.connections import Connections, Slot
 from duly._sync.durability import missing_for
+from duly._sync.ends import Ends, EndWatch
 from duly._sync.waiter import Waiter
 from duly._sync.wire import UNREACHABLE, nothing_in_background, sleep, uninterrupted
 from duly.errors import DulyError, QueueFull, ServerError, Unavailable
@@ -82,6 +84,14 @@ class Link:
     def wait_for_token(self, keys: QueueKeys, seconds: float, *, exact: bool) -> bool:
         """Wait until somebody says that there is something to look at. True: a token was taken."""
         return self.waiter.wait(keys, seconds, exact=exact)
+
+    def watch_end(self, keys: QueueKeys, id: str) -> EndWatch:  # noqa: A002
+        """Wait for the end of a message, from before the first look at it on."""
+        known = self.connections.ends
+        ends = known.get(keys.prefix)
+        if ends is None:
+            ends = known.setdefault(keys.prefix, Ends(functools.partial(self.waiter.read_ends, keys)))
+        return ends.watch(id)
 
     def queues(self, namespace: str) -> list[str]:
         """Find the queues that were ever used. Keys are few: none belongs to a single message."""

@@ -3,10 +3,11 @@
 
 import os
 import secrets
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from duly._core.call import Call
 from duly._core.keys import QueueKeys
+from duly._sync.wire import Bell
 from duly.errors import UsageError
 from duly.memory.engine import Engine
 from duly.memory.link import MemoryLink as Carrier
@@ -59,6 +60,10 @@ class MemoryLink:
         """Wait until there is something to look at."""
         return self._carrier.wait_for_token(keys, seconds, exact)
 
+    def watch_end(self, keys: QueueKeys, id: str) -> "MemoryEndWatch":  # noqa: A002
+        """Wait for the end of a message, from before the first look at it on."""
+        return MemoryEndWatch(self.engine, keys, id)
+
     def queues(self, namespace: str) -> list[str]:
         """Name the queues that were ever used."""
         return self.engine.queues(namespace)
@@ -66,3 +71,26 @@ class MemoryLink:
     def close(self) -> None:
         """Refuse further calls. A store with a name lives as long as the process."""
         self._is_closed = True
+
+
+class MemoryEndWatch:
+    """The time during which somebody waits for the end of one message."""
+
+    def __init__(self, engine: Engine, keys: QueueKeys, id: str) -> None:  # noqa: A002
+        self._engine = engine
+        self._keys = keys
+        self._id = id
+        self._bell = Bell()
+
+    def __enter__(self) -> Self:
+        self._engine.clock.watch(self._bell.ring)  # who jumps through time is no longer known to wait: look again
+        self._engine.watch_end(self._keys, self._id, self._bell.ring)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._engine.unwatch_end(self._keys, self._id, self._bell.ring)
+        self._engine.clock.unwatch(self._bell.ring)
+
+    def wait(self, after: str, seconds: float) -> None:  # noqa: ARG002
+        """Wait until it is worth looking again, so long at the most."""
+        self._bell.wait(seconds)

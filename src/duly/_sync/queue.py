@@ -7,30 +7,35 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from duly._core import codec, ops, outgoing, patience, replies
+from duly._core import codec, ops, outgoing, patience, replies, results
 from duly._core.call import Call
+from duly._core.explanation import explained
 from duly._core.handlers import Handler
 from duly._core.keys import QueueKeys
 from duly._core.reclaims import log_reclaimed
 from duly._core.states import STATES, State
+from duly._sync import redriving
 from duly._sync.delivery import Delivery
 from duly._sync.outbox import Outbox
 from duly._sync.schedules import fire_due
 from duly._sync.wire import sleep, uninterrupted
-from duly.errors import NotDurable, QueueFull, UsageError
+from duly.errors import NotDurable, NotFinished, QueueFull, UsageError
 from duly.message import Audit, AuditFault, Message, Pending, PendingMessage, Stats
 from duly.options import (
     MAX_BATCH,
     Batch,
     Durable,
     QueueOptions,
+    Repeat,
     Retry,
     Seconds,
     Send,
     checked_count,
     checked_positive_seconds,
     checked_seconds,
+    interval_of,
 )
+from duly.selection import Where, checked_function, selection_of
 
 if TYPE_CHECKING:
     from duly._sync.app import Duly
@@ -43,17 +48,19 @@ if TYPE_CHECKING:
 Page = list[Message]
 Faults = list[AuditFault]
 Rows = list[PendingMessage]
+Deliveries = list[Delivery]
+Positions = list[int]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_NO_OPTIONS = (None,) * 9
+_NO_OPTIONS = (None,) * 10
 _BRIEF = 0.25
 """A wait so short is ended by the client: a server's time-out may fire 0.1 s late."""
 
 _FIRED_IN_A_ROW = 10
 """Calls in which schedules may send before a receive looks at the time again."""
 
-_PURGED: tuple[State, ...] = ("ready", "delayed", "leased", "dead", "done")
+_PURGED: tuple[State, ...] = ("parked", "ready", "delayed", "leased", "dead", "done")
 
 
 class Queue:
@@ -132,16 +139,17 @@ class Queue:
         headers: Mapping[str, str] | None = None,
         retry: Retry | None = None,
         id: str | None = None,  # noqa: A002
+        repeat: Repeat | None = None,
         durable: Durable = None,
     ) -> str:
         """Store a message and return its id. A repeat after a lost reply stores it once."""
-        options = (delay, at, key, dedup, dedup_for, ttl, headers, retry, id)
+        options = (delay, at, key, dedup, dedup_for, ttl, headers, retry, id, repeat)
         if options == _NO_OPTIONS and replace is False and type(priority) is int and priority == 0:
             message = self._outgoing(body)
         elif isinstance(body, Send):
             raise UsageError("a Send has its options in it: give them there, or pass the body itself")
         else:
-            send = Send(body, delay, at, key, priority, dedup, dedup_for, replace, ttl, headers, retry, id)
+            send = Send(body, delay, at, key, priority, dedup, dedup_for, replace, ttl, headers, retry, id, repeat)
             message = self._outgoing(send)
         if durable is not None:
             return (self._send_all([message], durable))[0]
@@ -265,7 +273,7 @@ class Queue:
         while True:
             claimed = self._link.run_now(call)
             log_reclaimed(self.name, claimed.reclaimed)
-            due = getattr(claimed, "schedules", [])
+            due = claimed.schedules
             is_more = due and fire_due(self._link, self._keys, claimed.now, due, self._app._new_id)
             rounds += 1
             if claimed.ids or not is_more or rounds == _FIRED_IN_A_ROW:
@@ -299,14 +307,49 @@ class Queue:
                 fresh.append(delivery)
             elif delivery._settled != "ack":
                 lost.append(delivery)
+        repeating = [(each, delay, b"") for each in fresh if (delay := each._repeat_delay()) is not None]
+        if repeating:
+            coming_back = {delivery for delivery, _, _ in repeating}
+            fresh = [delivery for delivery in fresh if delivery not in coming_back]
         for first in range(0, len(fresh), MAX_BATCH):
             batch = fresh[first : first + MAX_BATCH]
-            found = self._link.run(ops.ack(self._keys, self.options, batch))
-            positions = set(found)
-            for position, delivery in enumerate(batch):
-                delivery._note("ack", is_lost=position in positions)
-            lost += [batch[position] for position in sorted(positions)]
+            lost += self._ack(batch, ops.ack(self._keys, self.options, batch))
+        for first in range(0, len(repeating), MAX_BATCH):
+            rows = repeating[first : first + MAX_BATCH]
+            lost += self._ack([row[0] for row in rows], ops.recycle(self._keys, rows))
         return lost
+
+    def _ack(self, batch: Deliveries, call: Call[Positions]) -> Deliveries:
+        found = self._link.run(call)
+        positions = set(found)
+        for position, delivery in enumerate(batch):
+            delivery._note("ack", is_lost=position in positions)
+        return [batch[position] for position in sorted(positions)]
+
+    def result(self, id: str, wait: Seconds = 10.0) -> Any:  # noqa: A002
+        """Give what the handler of a message returned, waiting up to `wait` (10) seconds for its end; 0: only look.
+
+        Needs `done=Keep(...)` here and where it is handled. Raises HandlerFailed when there will be no result: the
+        message is dead, cancelled or unknown; NotFinished when the wait is over.
+        """
+        outgoing.checked_text(id, "id")
+        left = checked_seconds(wait, "wait")
+        if self.options.done is None:
+            raise UsageError(f"queue {self.name!r} keeps no results: give it done=duly.Keep(...)")
+        give_up_at = time.monotonic() + left
+        with self._link.watch_end(self._keys, id) as watch:
+            while True:
+                call = ops.await_end(self._keys, self._viewer(), id, min(left, results.REGISTERED))
+                end = self._link.run(call)
+                if end.after is None:
+                    return results.result_of(self.name, id, end)
+                if left <= 0:
+                    raise NotFinished(
+                        f"message {id} of queue {self.name!r} is not finished after {wait!r} s: wait longer, or see "
+                        "explain(id)"
+                    )
+                watch.wait(end.after, min(left, results.RECHECK))
+                left = max(give_up_at - time.monotonic(), 0)
 
     # Looking
 
@@ -319,18 +362,22 @@ class Queue:
         outgoing.checked_text(id, "id")
         return self._link.run(ops.get(self._keys, self._viewer(), id))
 
+    def explain(self, id: str) -> str:  # noqa: A002
+        """Say in one sentence why a message is not being delivered, and when it will be."""
+        outgoing.checked_text(id, "id")
+        sight = self._link.run(ops.explain(self._keys, self._viewer(), id))
+        return explained(self.name, id, sight, self.options)
+
     def list(self, state: State, limit: int = 50, after: Message | str | None = None) -> Page:
         """Look at a page of the messages in a state; `after` is the last one of the page before.
 
-        Ready and delayed ones come by priority, then by due time; leased ones by deadline; dead and done
-        ones oldest first. A page of large messages may be shorter than `limit`; an empty one is the end.
+        Ready and delayed ones come by priority, then by due time; parked ones by key; leased ones by deadline; dead and
+        done ones oldest first. A page of large messages may be shorter than `limit`; an empty one is the end.
         """
         _check_state(state)
         checked_count(limit, "limit", most=MAX_BATCH)
         if after is not None and not isinstance(after, Message):
             outgoing.checked_text(after, "after")
-        if state == "parked":
-            return []
         page, _ = self._link.run(ops.list_(self._keys, self._viewer(), state, limit, after))
         return page
 
@@ -386,8 +433,7 @@ class Queue:
             _check_state(state)
         total = 0
         for each in _PURGED if state is None else (state,):
-            if each != "parked":
-                total += self._purge(each)
+            total += self._purge(each)
         return total
 
     def _purge(self, state: State) -> int:
@@ -404,19 +450,44 @@ class Queue:
         """Remove the queue with all that is in it and all that it counted."""
         self._link.run(ops.delete(self._keys))
 
-    def redrive(self, limit: int | None = None) -> int:
-        """Put dead letters back to work, oldest first, each to its own place with its attempts anew."""
+    def redrive(
+        self,
+        limit: int | None = None,
+        where: Where | Mapping[str, Any] | Callable[[Message], bool] | None = None,
+        to: "str | Queue | None" = None,
+        rate: str | None = None,
+        dry_run: bool = False,
+        at_end: bool = False,
+        edit: Callable[[Message], Any] | None = None,
+    ) -> int:
+        """Put dead letters back to work, oldest first, with their attempts anew, and return how many.
+
+        `where` chooses among them; `rate` like "50/s" spreads them over time. Each goes to its own place, with
+        `at_end` behind all that is due now, or into another queue, `to`. `edit` is given a `Message` and returns
+        another body, or `UNCHANGED`. A `dry_run` changes nothing and tells how many it would be. Interrupted, it
+        may simply be called again.
+        """
         if limit is not None:
             checked_count(limit, "limit")
-        left = (self.stats()).dead
-        wanted = left if limit is None else min(limit, left)
-        total = 0
-        while total < wanted:
-            redriven, _ = self._link.run(ops.redrive(self._keys, min(wanted - total, MAX_BATCH)))
-            if not redriven:
-                break
-            total += redriven
-        return total
+        interval_of(rate)
+        matches = selection_of(where)
+        if edit is not None:
+            checked_function(edit, "edit", "a function of a duly.Message that returns another body")
+        target = None if to is None else self._app._queue_given(to, "to")
+        if target is not None and target.name == self.name:
+            raise UsageError(f"to is queue {self.name!r} itself: without it, dead letters go back to where they were")
+        if where is None and edit is None and target is None and rate is None and not dry_run:
+            return redriving.redrive_oldest(self, limit, at_end=at_end)
+        walk = redriving.Redrive(
+            self, matches, limit=limit, to=target, rate=rate, at_end=at_end, edit=edit, dry_run=dry_run
+        )
+        return walk.run()
+
+    def find_dead(
+        self, where: Where | Mapping[str, Any] | Callable[[Message], bool] | None = None, limit: int = 50
+    ) -> Page:
+        """Look at the oldest dead letters that `where` means, as `redrive(where=...)` does."""
+        return redriving.find(self, selection_of(where), limit)
 
     def audit(self, repair: bool = False) -> Audit:
         """Prove the accounts: what was sent is accounted for, and each id is in exactly one place.
@@ -477,7 +548,7 @@ def _movements(stats: Stats) -> tuple[int, ...]:
     """Name what changes whenever a message comes, goes or changes its size."""
     return (
         stats.sent, stats.acked, stats.recycled, stats.replaced, stats.buried, stats.redriven, stats.cancelled,
-        stats.expired, stats.dropped, stats.purged, stats.trimmed, stats.done_trimmed,
+        stats.expired, stats.dropped, stats.purged, stats.moved, stats.trimmed, stats.done_trimmed,
     )  # fmt: skip
 
 

@@ -56,6 +56,10 @@ class Task(Generic[P, R]):
         """Let a worker call it at a time: an aware datetime, or epoch seconds."""
         return self._send(args, kwargs, {**self._options, "delay": None, "at": when})
 
+    def result(self, id: str, wait: Seconds = 10.0) -> Any:  # noqa: A002
+        """Give what a worker's call returned, as `queue.result` does."""
+        return self.queue.result(id, wait)
+
     def using(self, **options: Unpack[SendOptions]) -> "Task[P, R]":
         """Give a task whose sends have options, those of `queue.send`: `welcome.using(key="user-42").send(42)`."""
         if unknown := sorted(set(options) - set(SendOptions.__annotations__)):

@@ -5,6 +5,7 @@ The twin of this file is written by hand too. No policy in here: no repeats, no 
 
 import contextlib
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, ParamSpec, TypeVar
@@ -66,6 +67,22 @@ def nothing_in_background() -> None:
 def uninterrupted(result: T, if_abandoned: Callable[[T], object] | None = None) -> T:  # noqa: ARG001
     """Hand a result through: a thread is not cancelled."""
     return result
+
+
+class Bell:
+    """Wakes a thread."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def ring(self) -> None:
+        """Wake it, now or as soon as it waits."""
+        self._event.set()
+
+    def wait(self, seconds: float) -> None:
+        """Wait to be woken, so long at the most."""
+        self._event.wait(max(seconds, 0))
+        self._event.clear()
 
 
 class Wire:

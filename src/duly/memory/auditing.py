@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from duly._core.codec import Why
+from duly._core.codec import Counts
 from duly.memory.calls import ErrorReply, Kept
 from duly.memory.message import BODY_LOST, StoredMessage
+from duly.memory.past import Past
 from duly.memory.state import PRIORITIES, QueueState
 
 _THROUGH: Final = b"0"
@@ -19,6 +20,7 @@ _SOURCES: Final[dict[str, Callable[[QueueState], Iterable[bytes]]]] = {
     "expires": lambda queue: [id_ for _, id_ in queue.expires],
     "dead": lambda queue: [id_ for _, id_ in queue.dead],
     "done": lambda queue: [id_ for _, id_ in queue.done],
+    "parked": lambda queue: [row.id for row in queue.lanes],
 }
 
 
@@ -40,10 +42,15 @@ def audit(queue: QueueState, args: list[bytes]) -> list[Any]:
     repair, source = args[1] == b"1", args[2].decode()
     if source in ("dedup", "dedup_ends"):
         return [_THROUGH, len(queue.dedup), 0, 0, 0]
+    if source == "lanes":
+        return [_THROUGH, len(queue.lanes.lanes), 0, 0, 0, *_lanes_of_nobody(queue, repair=repair)]
     checked, sizes, faults = 0, {"dead": 0, "done": 0, "live": 0}, []
-    for id_ in _ids_in(queue, source):
+    for id_ in list(_ids_in(queue, source)):
         message = queue.messages[id_]
         checked += 1
+        if message.is_lost_from_lane:
+            faults += _found_nowhere(queue, message, source, repair=repair)
+            continue
         if source == "msgs":
             sizes[message.place if message.place in sizes else "live"] += message.size
         fault = _fault_of(message)
@@ -52,6 +59,32 @@ def audit(queue: QueueState, args: list[bytes]) -> list[Any]:
             if repair:
                 _mend(queue, message)
     return [_THROUGH, checked, sizes["live"], sizes["dead"], sizes["done"], *faults]
+
+
+def _lanes_of_nobody(queue: QueueState, *, repair: bool) -> list[bytes]:
+    """Find lanes that wait for a message which cannot end them."""
+    faults = []
+    for key, lane in list(queue.lanes.lanes.items()):
+        owner = queue.messages.get(lane.id)
+        if owner is None or owner.key != key or owner.place in ("parked", "done"):
+            faults += [lane.id, b"the lane " + key + b" belongs to nobody"]
+            if repair and queue.let_next_in(key, queue.tick()):
+                queue.leave_token()
+    return faults
+
+
+def _found_nowhere(queue: QueueState, message: StoredMessage, source: str, *, repair: bool) -> list[bytes]:
+    """Judge a message whose record does not say any more where it is parked."""
+    faults = [message.id, b"parked where it does not belong"] if source == "parked" else []
+    if message.record is None:
+        faults += [message.id, f"row in {source} of no message".encode()]
+        if repair:
+            queue.forget(message)
+    else:
+        faults += [message.id, b"damaged body without a place"]
+        if repair:
+            _mend(queue, message)
+    return faults
 
 
 def _fault_of(message: StoredMessage) -> bytes | None:
@@ -68,7 +101,7 @@ def _mend(queue: QueueState, message: StoredMessage) -> None:
     if message.place == "done":
         queue.forget(message)
     elif message.place == "dead":
-        message.why = Why(BODY_LOST, 0, 0, 0, 0, message.errors)
+        message.why = Past.of(message).of_the_ended(BODY_LOST, Counts())
     else:
         assert message.flaw is not None
         queue.bury_flawed(message, message.flaw, message.size, queue.tick())

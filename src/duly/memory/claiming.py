@@ -1,51 +1,81 @@
 """claim: leases that ran out go back, then what is due is taken, highest priority first."""
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from math import ceil, floor, inf
+from typing import Any, Final, NamedTuple
 
 from duly._core.codec import Lease
-from duly._core.replies import OPEN, PASSED_OVER, PAUSED, is_suspect
+from duly._core.replies import LIMITED, OPEN, PASSED_OVER, PAUSED, is_suspect
 from duly.memory import wire
 from duly.memory.calls import Kept
+from duly.memory.lanes import Lane
 from duly.memory.message import StoredMessage, flags_of
-from duly.memory.state import Keep, QueueState
+from duly.memory.past import Past
+from duly.memory.state import UNTIL_A_LEASE_ENDS, Keep, QueueState
 
 RECLAIMED_A_CALL: Final = 100
 BYTES_A_CALL: Final = 4 << 20
 LOOKED_PAST: Final = 100
+PARKED_A_CALL: Final = 1000
+LOOKED_AHEAD: Final = 10
+MOST_LOOKED_AHEAD: Final = 640
+TOLERANCE_US: Final = 100_000
+GRAIN_US: Final = 10_000
 FLAG_TROUBLED: Final = 128
+
+
+class _Terms(NamedTuple):
+    """What the caller of a claim says."""
+
+    limit: int
+    lease_us: int
+    crash_limit: int
+    consumer: str
+    then: bytes
+    suspects: bytes
+    keep: Keep
+    blocks: bool
+    interval: float
+    in_flight: int
+
+
+def _terms(args: list[bytes]) -> _Terms:
+    limit, lease_us, crash_limit = map(int, args[1:4])
+    keep = Keep(*map(int, args[7:10]))
+    limits = float(args[11]), int(args[12])
+    return _Terms(limit, lease_us, crash_limit, args[4].decode(), args[5], args[6], keep, args[10] == b"block", *limits)
 
 
 def claim(queue: QueueState, args: list[bytes]) -> Kept:
     """Take what is due, and note who holds it until when."""
-    limit, lease_us, crash_limit, consumer, then = int(args[1]), int(args[2]), int(args[3]), args[4], args[5]
-    now = queue.tick()
-    round_ = _Round(queue, now, limit, crash_limit, suspects=args[6])
+    terms, now = _terms(args), queue.tick()
+    round_ = _Round(queue, now, terms)
     round_.reclaim_leases()
-    queue.expire_some(now)
     any_counts = queue.troubled > 0
+    queue.expire_some(now)
     if queue.paused is None:
-        round_.take_what_is_due()
+        round_.take_what_is_due(is_isolating=any_counts and terms.suspects != b"with" and terms.crash_limit > 1)
     if round_.buried:
-        queue.trim(queue.dead, "dead", Keep(*map(int, args[7:10])), now, round_.buried)
+        queue.trim(queue.dead, "dead", terms.keep, now, round_.buried)
     if round_.taken:
-        round_.lease_out(lease_us, consumer.decode())
         queue.lateness = round_.lateness
         queue.count("delivered", len(round_.taken))
     if round_.taken or round_.reclaimed or round_.buried:
         queue.clock = now
+    round_.note_limits()
     next_us = round_.until_next()
-    _hand_the_token_on(queue, round_, then, next_us)
+    _hand_the_token_on(queue, round_, terms.then, next_us)
     fence = now if round_.taken else 0
     ids, records, counts = _rows(round_.taken)
-    reply = [round_.state, now, next_us, fence, ids, records, counts if any_counts else [], round_.reclaimed]
+    rows = [ids, records, counts if any_counts else [], round_.reclaimed]
     # Also of nothing, or a late copy of this call would take messages for nobody.
-    return Kept(reply, partial(_given_again, fence, ids))
+    return Kept([round_.state, now, next_us, fence, *rows, queue.due_schedules(now)], partial(_given_again, fence, ids))
 
 
 def _hand_the_token_on(queue: QueueState, round_: "_Round", then: bytes, next_us: int) -> None:
     is_watching = (then == b"stay" and next_us != 0) or (then == b"watch" and not round_.taken)
-    is_passing = then == b"pass" and next_us >= 0 and round_.state == OPEN
+    is_passing = then == b"pass" and next_us >= 0 and round_.state != PAUSED
     if round_.state == PASSED_OVER:
         queue.leave_token()  # for a consumer that holds nothing
     elif is_watching:
@@ -65,32 +95,55 @@ def _given_again(fence: int, ids: list[bytes], queue: QueueState) -> list[Any]:
     """Answer a repeat: the same messages and fence, without those that were settled or lost since."""
     known = [queue.messages[id_] for id_ in ids if id_ in queue.messages]
     held = [each for each in known if each.lease and each.lease.fence == fence and each.record is not None]
-    return [OPEN, queue.tick(), 0, fence, *_rows(held), []]
+    return [OPEN, queue.tick(), 0, fence, *_rows(held), [], []]
+
+
+class _Room(NamedTuple):
+    """How many messages may be handed out, and whether a lease must end before there may be more."""
+
+    allowed: int
+    needs_lease_to_end: bool
+
+
+def _room(queue: QueueState, now: int, terms: _Terms) -> _Room:
+    by_rate, by_leases = inf, inf
+    if terms.interval > 0:
+        ahead = max(queue.tat, now) - now
+        by_rate = max(floor((TOLERANCE_US - ahead) / terms.interval) + 1, 0)
+    if terms.in_flight >= 0:
+        by_leases = max(terms.in_flight - len(queue.leased), 0)
+    allowed = min(by_rate, by_leases, terms.limit)
+    return _Room(int(allowed), terms.in_flight >= 0 and by_leases <= by_rate)
 
 
 class _Round:
     """One claim at work."""
 
-    def __init__(self, queue: QueueState, now: int, limit: int, crash_limit: int, suspects: bytes) -> None:
+    def __init__(self, queue: QueueState, now: int, terms: _Terms) -> None:
         self.now = now
         self._queue = queue
-        self._limit = limit
-        self._crash_limit = crash_limit
-        self._suspects = suspects
+        self._terms = terms
         self.taken: list[StoredMessage] = []
         self.reclaimed: list[Any] = []
         self.buried = 0
         self.lateness = 0
+        self._room = _Room(terms.limit, needs_lease_to_end=False)
         self._bytes = 0
+        self._parked = 0
         self._is_full = False
         self._has_passed_over = False
+        self._is_limited = False
+        self._is_isolating = False
+        self._free_at = 0
 
     @property
     def state(self) -> int:
-        """Whether the queue is paused, and whether suspects were passed over."""
+        """Whether the queue is paused, whether suspects were passed over, and whether a limit keeps messages back."""
         if self._queue.paused is not None:
             return PAUSED
-        return PASSED_OVER if self._has_passed_over else OPEN
+        if self._has_passed_over:
+            return PASSED_OVER
+        return LIMITED if self._is_limited else OPEN
 
     def reclaim_leases(self) -> None:
         """Take leases back that ran out: to its own place, one crash more, dead at the limit."""
@@ -102,35 +155,67 @@ class _Round:
             self.reclaimed += (id_, consumer, self.now - deadline, int(is_dead))
 
     def _reclaim(self, message: StoredMessage, lease: Lease) -> bool:
-        counts, flaw = message.counted(), message.flaw
+        counts, flaw, past = message.counted(), message.flaw, Past.of(message)
         counts.crashes += 1
+        past.add_event(self.now, "crash", lease)
         self._queue.count("crashed", 1)
-        if flaw or counts.crashes >= self._crash_limit:
-            self._queue.bury(message, lease.size, flaw or "poison", counts, message.errors, self.now)
+        if flaw or counts.crashes >= self._terms.crash_limit:
+            self._queue.bury(
+                message, lease.size, flaw or "poison", counts, past, self.now, key=lease.key, blocks=self._terms.blocks
+            )
             self.buried += 1
             return True
+        message.why = past.of_the_living()
         self._queue.set_counts(message, counts)
         self._queue.wait(message, message.own_place)
         return False
 
-    def take_what_is_due(self) -> None:
-        """Take due messages until the call is full."""
-        is_isolating = self._suspects != b"with" and self._crash_limit > 1 and self._queue.troubled > 0
+    def take_what_is_due(self, *, is_isolating: bool) -> None:
+        """Take due messages until the call is full; `is_isolating`: there may be suspects, which are apart."""
+        self._room = _room(self._queue, self.now, self._terms)
+        self._is_isolating = is_isolating
         for priority in self._queue.priorities_in_use:
-            if len(self.taken) < self._limit and not self._is_full:
-                wanted = self._limit - len(self.taken)
-                looked_at = wanted + LOOKED_PAST if is_isolating else wanted
-                rows = self._queue.waiting[priority].up_to(self.now, looked_at)
-                due = [self._queue.messages[id_] for _, id_ in rows]
-                self._take_all(self._that_fit(self._without_suspects(due, wanted) if is_isolating else due))
+            if len(self.taken) < self._room.allowed and not self._is_full:
+                self._take_in_turn(priority)
 
-    def _without_suspects(self, due: list[StoredMessage], wanted: int) -> list[StoredMessage]:
+    def _take_in_turn(self, priority: int) -> None:
+        """Take from one priority. What is parked makes room for a look at what is behind it."""
+        ahead = 0
+        while not self._is_full:
+            parked_before = self._parked
+            self._take_from(priority, ahead)
+            if self._parked == parked_before:
+                return
+            # With half of what was wanted another look is not worth it: the answer says that there may be more.
+            if self._parked >= PARKED_A_CALL or 2 * len(self.taken) >= self._room.allowed:
+                self._is_full = True
+            ahead = min(max(2 * ahead, LOOKED_AHEAD), MOST_LOOKED_AHEAD)  # a long lane is parked in few steps
+
+    def _take_from(self, priority: int, ahead: int) -> None:
+        wanted = self._room.allowed - len(self.taken)
+        looked_at = min(wanted + ahead, PARKED_A_CALL - self._parked)  # all of them may have to be parked
+        candidates = self._that_fit(self._chosen(partial(self._due, priority), looked_at))
+        if self._queue.is_keyed:
+            candidates = self._in_turn(candidates, wanted)
+        first = len(self.taken)
+        for message in candidates:
+            self._take(message)
+        if len(self.taken) > first:
+            self.lateness = max(self.lateness, self.now - self.taken[first].own_place)
+
+    def _due(self, priority: int, count: int) -> list[StoredMessage]:
+        return [self._queue.messages[id_] for _, id_ in self._queue.waiting[priority].up_to(self.now, count)]
+
+    def _chosen(self, due: Callable[[int], list[StoredMessage]], wanted: int) -> list[StoredMessage]:
         """Choose what the caller may have: the first that are no suspects, or a suspect by itself."""
-        if due and self._is_suspect(due[0]) and self._suspects == b"alone" and not self.taken:
+        if not self._is_isolating:
+            return due(wanted)
+        looked_at = due(wanted + LOOKED_PAST)
+        if looked_at and self._is_suspect(looked_at[0]) and self._terms.suspects == b"alone" and not self.taken:
             self._is_full = True  # nothing goes with it
-            return due[:1]
+            return looked_at[:1]
         chosen: list[StoredMessage] = []
-        for message in due:
+        for message in looked_at:
             if self._is_suspect(message):
                 self._has_passed_over = True
             else:
@@ -138,18 +223,11 @@ class _Round:
             if len(chosen) == wanted:
                 break
         # There may be more where these came from; where none came from, another look would find the same.
-        self._is_full = len(chosen) == wanted or (bool(chosen) and len(due) == wanted + LOOKED_PAST)
+        self._is_full = len(chosen) == wanted or (bool(chosen) and len(looked_at) == wanted + LOOKED_PAST)
         return chosen
 
     def _is_suspect(self, message: StoredMessage) -> bool:
-        return message.counts is not None and is_suspect(message.counts, self._crash_limit)
-
-    def _take_all(self, candidates: list[StoredMessage]) -> None:
-        first = len(self.taken)
-        for message in candidates:
-            self._take(message)
-        if len(self.taken) > first:
-            self.lateness = max(self.lateness, self.now - self.taken[first].own_place)
+        return message.counts is not None and is_suspect(message.counts, self._terms.crash_limit)
 
     def _that_fit(self, candidates: list[StoredMessage]) -> list[StoredMessage]:
         """Cut off what exceeds the bytes of a call; the first message of a call always fits."""
@@ -163,36 +241,87 @@ class _Round:
                 return candidates[:index]
         return candidates
 
+    def _in_turn(self, candidates: list[StoredMessage], wanted: int) -> list[StoredMessage]:
+        """Choose those whose turn it is in their lanes, which are theirs from now on; park the others before them."""
+        lanes = self._queue.lanes.lanes
+        chosen: list[StoredMessage] = []
+        for message in candidates:
+            if len(chosen) == wanted:
+                break
+            key = self._lane_needed(message)
+            lane = None if key is None else lanes.get(key)
+            if key is not None and lane is not None and lane.id != message.id:
+                lanes[key] = Lane(lane.id, has_more=True)
+                self._queue.park(message, key)
+                self._parked += 1
+                continue
+            if key is not None and lane is None:
+                lanes[key] = Lane(message.id, has_more=False)
+            chosen.append(message)
+        return chosen
+
+    def _lane_needed(self, message: StoredMessage) -> bytes | None:
+        """Return the lane that a message must have before it is handed out; None: none, or it will not be."""
+        key = message.key
+        if key is None or self._is_over(message):
+            return None
+        return key
+
+    def _is_over(self, message: StoredMessage) -> bool:
+        return (expiry := message.expiry) is not None and expiry <= self.now
+
     def _take(self, message: StoredMessage) -> None:
         flaw = message.flaw
         if flaw:
             self._queue.bury_flawed(message, flaw, message.size, self.now)
             self.buried += 1
-        elif (expiry := message.expiry) is not None and expiry <= self.now:
-            self._queue.drop_expired(message)
+        elif self._is_over(message):
+            self._queue.drop_expired(message, self.now)
         else:
             self.taken.append(message)
             self._bytes += message.size
+            self._lease_out(message)
 
-    def lease_out(self, lease_us: int, consumer: str) -> None:
+    def _lease_out(self, message: StoredMessage) -> None:
         """Note who holds what was taken. The fence is the time of the claim: it grows with each one."""
-        for message in self.taken:
-            flags = flags_of(message.intact) | (FLAG_TROUBLED if message.counts else 0)
-            self._queue.move(message, "leased", self.now + lease_us)
-            message.lease = Lease(self.now, message.size, flags, message.priority, consumer)
+        flags = flags_of(message.intact) | (FLAG_TROUBLED if message.counts else 0)
+        key = message.key
+        self._queue.move(message, "leased", self.now + self._terms.lease_us)
+        message.lease = Lease(
+            self.now, message.size, flags, message.priority, self._terms.consumer, None if key is None else key.decode()
+        )
+
+    def note_limits(self) -> None:
+        """Note how far deliveries are ahead of their rate, and whether a limit keeps back what is due."""
+        queue, count, interval = self._queue, len(self.taken), self._terms.interval
+        tat = ceil(max(queue.tat, self.now) + count * interval)
+        self._free_at = ceil(tat - TOLERANCE_US + max(GRAIN_US - interval, 0))
+        if interval > 0 and count:
+            queue.tat = tat
+        self._is_limited = self._is_kept_back()
+        queue.limited = None
+        if self._is_limited:
+            queue.limited = UNTIL_A_LEASE_ENDS if self._room.needs_lease_to_end else self._free_at
+
+    def _is_kept_back(self) -> bool:
+        allowed = self._room.allowed
+        if self._queue.paused is not None or allowed == self._terms.limit or len(self.taken) < allowed:
+            return False
+        return any(self._queue.waiting[each].up_to(self.now, 1) for each in self._queue.priorities_in_use)
 
     def until_next(self) -> int:
         """Count the microseconds to the moment at which a claim may find more; -1: nothing to come."""
-        is_cut_short = self._is_full or len(self.reclaimed) == 4 * RECLAIMED_A_CALL
         # An empty-handed caller may have a suspect that came behind what could not be delivered.
-        may_have_it_now = self._has_passed_over and self._suspects == b"alone" and not self.taken
-        if is_cut_short or may_have_it_now or len(self.taken) == self._limit:
+        may_have_it_now = self._has_passed_over and self._terms.suspects == b"alone" and not self.taken
+        may_find_more = self._is_full or may_have_it_now or len(self.taken) == self._terms.limit
+        if len(self.reclaimed) == 4 * RECLAIMED_A_CALL or (may_find_more and not self._is_limited):
             return 0
-        to_come = [self._queue.leased.first_score()]
-        if self._queue.paused is None:
-            waiting = [self._queue.waiting[priority] for priority in self._queue.priorities_in_use]
+        to_come = [self._queue.leased.first_score(), self._queue.slots.first_score(above=self.now)]
+        if self._is_limited:
+            to_come.append(None if self._room.needs_lease_to_end else self._free_at)
+        elif self._queue.paused is None:
             # What is due and was passed over is not to come.
             behind = self.now if self._has_passed_over else None
-            to_come += [each.first_score(behind) for each in waiting]
+            to_come += [self._queue.waiting[each].first_score(behind) for each in self._queue.priorities_in_use]
         heads = [head for head in to_come if head is not None]
         return max(min(heads) - self.now, 0) if heads else -1

@@ -53,7 +53,7 @@ def commit(queue: QueueState, args: list[bytes], reach: Reach) -> Any:
             return Kept([COMMIT_IMPOSSIBLE, position, problem.encode()])
     for effect in effects:
         reach.store.run(effect, now_ms)
-    settling.ack(queue, [*args[:4], id_, args[6]])
+    settling.finish(queue, [args[4], *args[:4], id_, args[6], b""])
     queue.clock = now
     reply, before = [COMMIT_DONE], 0
     for plan in plans:

@@ -5,7 +5,7 @@ once, schedules and registry.
 """
 
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from copy import copy
 from typing import Any, Final
@@ -15,11 +15,13 @@ from duly._core.effects import Effect
 from duly._core.keys import LockKeys, OnceKeys, QueueKeys, queue_of_key, queue_pattern
 from duly.memory import (
     auditing,
+    awaiting,
     claiming,
     committing,
     forks,
     locks,
     looking,
+    moving,
     once,
     registry,
     schedules,
@@ -45,6 +47,7 @@ TRANSITIONS: Final[dict[str, Transition]] = {
     "send_checked": sending.send_checked,
     "claim": claiming.claim,
     "ack": settling.ack,
+    "finish": settling.finish,
     "retry": settling.retry,
     "defer": settling.defer,
     "release": settling.release,
@@ -61,6 +64,7 @@ TRANSITIONS: Final[dict[str, Transition]] = {
     "tidy": tidying.tidy,
     "delete": steering.delete,
     "get": looking.get,
+    "await_end": awaiting.await_end,
     "list": looking.list_,
     "stats": looking.stats,
     "pending": looking.pending,
@@ -83,6 +87,8 @@ class _Queue:
         self.state = state
         self.calls = CallLog()
         self.waiters: deque[Callback] = deque()
+        self.end_waiters: defaultdict[bytes, list[Callback]] = defaultdict(list)
+        """By the id of the message whose end they wait for."""
 
 
 class Engine:
@@ -102,6 +108,8 @@ class Engine:
             return self._call_registry(call)
         if call.script.name in committing.TRANSITIONS:
             return self._call_reaching(call, stream, sequence)
+        if call.script.name in moving.TRANSITIONS:
+            return self._call_moving(call, stream, sequence)
         transition = TRANSITIONS.get(call.script.name)
         if transition is None:
             raise ErrorReply(f"ERR the script {call.script.name!r} is not known in memory://")
@@ -110,8 +118,11 @@ class Engine:
             queue = self._queue(call.keys)
             reply = self._carried_out(queue, transition, args, (stream, sequence) if call.writes else None)
             waiter = self._next_waiter(queue)
+            ended = [waiter for id_ in queue.state.awaiting.take_untold() for waiter in queue.end_waiters.get(id_, ())]
         if waiter:
             waiter()
+        for each in ended:
+            each()
         return reply
 
     def queues(self, namespace: str) -> list[str]:
@@ -138,6 +149,20 @@ class Engine:
             except ValueError:
                 return False
             return True
+
+    def watch_end(self, keys: QueueKeys, id_: str, callback: Callback) -> None:
+        """Call back, from any thread, when the end of a message is told."""
+        with self._lock:
+            self._queue(keys).end_waiters[id_.encode()].append(callback)
+
+    def unwatch_end(self, keys: QueueKeys, id_: str, callback: Callback) -> None:
+        """Undo `watch_end`."""
+        with self._lock:
+            queue, watched = self._queue(keys), id_.encode()
+            if callback in queue.end_waiters[watched]:
+                queue.end_waiters[watched].remove(callback)
+            if not queue.end_waiters[watched]:
+                del queue.end_waiters[watched]
 
     def take_token(self, keys: QueueKeys) -> bool:
         """Take the token if there is one."""
@@ -175,6 +200,7 @@ class Engine:
         self._lock = threading.Lock()
         for queue in self._queues.values():
             queue.waiters.clear()
+            queue.end_waiters.clear()
             queue.state.leave_token_if_any()  # one may have been taken for a waiter that had no turn yet
 
     def read_key(self, key: bytes) -> Any:
@@ -223,6 +249,22 @@ class Engine:
             known = self._registries.setdefault(call.keys.prefix, registry.Registry())
             return transition(known, wire.arguments(call.args), self.clock.now_us())
 
+    def _call_moving(self, call: Call[Any], stream: bytes, sequence: int) -> Any:
+        """Carry out a call that reaches into another queue."""
+        transition, args = moving.TRANSITIONS[call.script.name], wire.arguments(call.args)
+        with self._lock:
+            here = self._queue(call.keys)
+            there = self._queues.setdefault(moving.other_prefix(call.extra_keys), _Queue(QueueState()))
+            there.state.server_us = self.clock.now_us()
+            reply = self._carried_out(
+                here, lambda state, args: transition(state, args, there.state), args, (stream, sequence)
+            )
+            waiters = [self._next_waiter(here), self._next_waiter(there)]
+        for waiter in waiters:
+            if waiter:
+                waiter()
+        return reply
+
     def _queue(self, keys: QueueKeys) -> _Queue:
         queue = self._queues.get(keys.prefix)
         if queue is None:
@@ -234,6 +276,7 @@ class Engine:
     ) -> Any:
         state = queue.state
         server_ms = self._tell_time(state)
+        state.awaiting.lapse(server_ms)
         renews = transition is sending.send
         if numbered is not None and queue.calls.is_answered(*numbered, server_ms, renews=renews):
             return queue.calls.answer_again(numbered[0], state, server_ms)

@@ -1,13 +1,17 @@
 """Looking without touching: get, list, stats, pending."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from duly.memory import wire
 from duly.memory.calls import ErrorReply
 from duly.memory.claiming import BYTES_A_CALL
+from duly.memory.lanes import Parked, member_of
 from duly.memory.message import StoredMessage
 from duly.memory.state import QueueState
+
+_BEHIND: Final = 1 << 63
+"""More than any time."""
 
 
 def _rows(message: StoredMessage) -> list[bytes]:
@@ -16,17 +20,28 @@ def _rows(message: StoredMessage) -> list[bytes]:
 
 def get(queue: QueueState, args: list[bytes]) -> list[Any]:
     """Show all that is known of one message."""
-    message = queue.messages.get(args[1])
+    message = queue.find(args[1])
     if message is None:
         return []
-    return [queue.tick(), message.place.encode(), queue.holding(message).score(message.id), *_rows(message)]
+    now, score = queue.tick(), queue.score_of(message)
+    owner = queue.lanes.owner(message.key) or b""
+    ahead = _count_ahead(queue, message, now) if message.place == "waiting" and score <= now else 0
+    around = [owner, ahead, queue.paused or b"", queue.tat, len(queue.leased)]
+    return [now, message.place.encode(), score, *_rows(message), *around]
+
+
+def _count_ahead(queue: QueueState, message: StoredMessage, now: int) -> int:
+    """Count what is due and comes before a message that is due."""
+    higher = [priority for priority in queue.priorities_in_use if priority > message.priority]
+    in_front = [id_ for _, id_ in queue.waiting[message.priority].up_to(now)].index(message.id)
+    return sum(queue.waiting[priority].count_up_to(now) for priority in higher) + in_front
 
 
 class _Row(NamedTuple):
     """A message of a list, in the order of the list."""
 
-    rank: int
-    """Minus the priority, for what waits."""
+    rank: int | bytes
+    """Minus the priority, for what waits; what stands for it among those that are parked."""
     score: int
     id: bytes
 
@@ -37,7 +52,7 @@ def list_(queue: QueueState, args: list[bytes]) -> Any:
     now = queue.tick()
     after = None
     if after_id:
-        after = _cursor(queue, state, after_id, args[4], args[5])
+        after = _cursor(queue, state, after_id, args[4:])
         if after is None:
             return -1
     reply: list[Any] = [now, 1]
@@ -56,6 +71,9 @@ def list_(queue: QueueState, args: list[bytes]) -> Any:
 
 
 def _in_state(queue: QueueState, state: str, now: int) -> Iterator[_Row]:
+    if state == "parked":
+        yield from (_parked_row(queue, row) for row in queue.lanes)
+        return
     if state not in ("ready", "delayed"):
         yield from (_Row(0, score, id_) for score, id_ in _set_of(queue, state))
         return
@@ -65,23 +83,31 @@ def _in_state(queue: QueueState, state: str, now: int) -> Iterator[_Row]:
         yield from (_Row(-priority, score, id_) for score, id_ in rows)
 
 
+def _parked_row(queue: QueueState, row: Parked) -> _Row:
+    message = queue.messages[row.id]
+    return _Row(row.member, 0 if message.flaw else message.due, row.id)
+
+
 def _set_of(queue: QueueState, state: str) -> Iterator[tuple[int, bytes]]:
     if state not in ("leased", "dead", "done"):
         raise ErrorReply(f"ERR there is no state {state!r}")
     return iter(queue.of_place(state))
 
 
-def _cursor(queue: QueueState, state: str, id_: bytes, score: bytes, priority: bytes) -> _Row | None:
+def _cursor(queue: QueueState, state: str, id_: bytes, where: list[bytes]) -> _Row | None:
     """Find the place behind which a page begins: as given, else where the message is now."""
+    score, priority, key = where
     is_waiting = state in ("ready", "delayed")
+    if score and state == "parked":
+        return _Row(member_of(key, int(priority), int(score), id_), _BEHIND, id_)
     if score:
         return _Row(-int(priority) if is_waiting else 0, int(score), id_)
-    message = queue.messages.get(id_)
+    message = queue.find(id_)
     if message is None or message.place != ("waiting" if is_waiting else state):
         return None
-    at = queue.holding(message).score(id_)
-    assert at is not None
-    return _Row(-message.priority if is_waiting else 0, at, id_)
+    if message.place == "parked":
+        return _Row(queue.lanes.member(id_), _BEHIND, id_)
+    return _Row(-message.priority if is_waiting else 0, queue.score_of(message), id_)
 
 
 def stats(queue: QueueState, _args: list[bytes]) -> list[Any]:
@@ -90,7 +116,7 @@ def stats(queue: QueueState, _args: list[bytes]) -> list[Any]:
     due = [(waiting, waiting.count_up_to(now)) for waiting in queue.all_waiting()]
     ready = sum(count for _, count in due)
     delayed = sum(len(waiting) - count for waiting, count in due)
-    sizes = [ready, delayed, len(queue.leased), len(queue.dead), len(queue.done)]
+    sizes = [ready, delayed, len(queue.leased), len(queue.lanes), len(queue.dead), len(queue.done)]
     edges = [
         min((waiting.score_at(0) for waiting, count in due if count), default=-1),
         min((waiting.score_at(count) for waiting, count in due if count < len(waiting)), default=-1),

@@ -4,9 +4,9 @@ import struct
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from duly._core.codec import FLAG_DEDUP, FLAG_KEY, FLAG_TTL, Counts, Fault, Lease, Why, part_of, read_stamps, stamped
+from duly._core.codec import FLAG_DEDUP, FLAG_KEY, FLAG_TTL, Counts, Lease, Why, part_of, read_stamps, stamped
 
-Place = Literal["waiting", "leased", "dead", "done"]
+Place = Literal["waiting", "parked", "leased", "dead", "done"]
 
 BODY_LOST: Final = "body lost"
 DAMAGED: Final = "damaged"
@@ -23,6 +23,7 @@ class Options(NamedTuple):
     ttl: int | None
     dedup_for: int
     dedup: bytes | None
+    key: bytes | None = None
 
 
 _NO_OPTIONS: Final = Options(None, 0, None)
@@ -41,7 +42,7 @@ def priority_of(record: bytes) -> int:
 def options_of(record: bytes) -> Options:
     """Read the options; ValueError: the text ends before."""
     flags, at = flags_of(record), _OPTIONS_AT
-    ttl, dedup_for, dedup = None, 0, None
+    ttl, dedup_for, dedup, key = None, 0, None, None
     if not flags:
         return _NO_OPTIONS
     try:
@@ -52,10 +53,10 @@ def options_of(record: bytes) -> Options:
             dedup_for = int(_US.unpack_from(record, at)[0])
             dedup, at = _read_text(record, at + _US.size)
         if flags & FLAG_KEY:
-            _read_text(record, at)
+            key, _ = _read_text(record, at)
     except struct.error as error:
         raise ValueError("the options are cut off") from error
-    return Options(ttl, dedup_for, dedup)
+    return Options(ttl, dedup_for, dedup, key)
 
 
 def _read_text(record: bytes, at: int) -> tuple[bytes, int]:
@@ -98,7 +99,7 @@ class StoredMessage:
     counts: Counts | None = None
     """Absent until something goes wrong."""
     why: Why | None = None
-    """Present once an error was reported, or when it is dead."""
+    """Present once something went wrong, when it is dead, and when it is done."""
     lease: Lease | None = None
     """Present while leased."""
 
@@ -144,11 +145,22 @@ class StoredMessage:
         return (self.counts.due if self.counts else 0) or self.due
 
     @property
-    def errors(self) -> list[Fault]:
-        """The errors reported so far."""
-        return self.why.errors if self.why else []
+    def key(self) -> bytes | None:
+        """Its lane; None without one, or when the record does not say."""
+        return None if self.flaw else options_of(self.intact).key
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it was handed out before, in this life."""
+        counts = self.counts
+        return counts is not None and counts.failures + counts.crashes + counts.defers + counts.releases > 0
+
+    @property
+    def is_lost_from_lane(self) -> bool:
+        """Whether it is parked, and nobody finds it there: only the record says where."""
+        return self.place == "parked" and self.flaw is not None
 
     def counted(self) -> Counts:
         """Copy what went wrong so far."""
         old = self.counts or Counts()
-        return Counts(old.failures, old.crashes, old.defers, old.releases, old.due)
+        return Counts(old.failures, old.crashes, old.defers, old.releases, old.due, old.cycles)

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from heapq import merge
+from itertools import islice
 from math import inf
 from typing import Any, Final, NamedTuple
 
-from duly._core.codec import FLAG_OWN_ID, FLAG_REPLACE, stamped
+from duly._core.codec import FLAG_KEY, FLAG_OWN_ID, FLAG_REPLACE, stamped
 from duly._core.replies import DUPLICATE, FULL, REPLACED
 from duly.memory.calls import Kept
 from duly.memory.message import Options, StoredMessage, flags_of, options_of, priority_of
@@ -13,6 +14,7 @@ from duly.memory.state import EXPIRED_A_CALL, QueueState
 
 _DROPPED_BESIDE: Final = 100
 _FIRST_CHECKED: Final = 4
+_WAITING: Final = ("waiting", "parked")
 
 
 def due_at(now: int, ahead: int, when: bytes) -> int:
@@ -55,7 +57,8 @@ def _incoming(args: list[bytes]) -> list[_Incoming]:
 
 def send(queue: QueueState, args: list[bytes]) -> Kept:
     """Store messages that need no look at what is there."""
-    messages = _incoming(args[1:])
+    messages = _incoming(args[2:])
+    queue.is_keyed = queue.is_keyed or args[1] == b"1"
     _store(queue, queue.tick(), queue.ahead(), messages)
     queue.count("sent", len(messages))
     return Kept(1)
@@ -75,7 +78,7 @@ def _store(queue: QueueState, now: int, ahead: int, messages: Sequence[_Incoming
     queue.count("bytes", size)
     heads = (queue.waiting[priority].score_at(0) for priority in priorities)
     is_next = earliest <= queue.clock or any(head >= earliest for head in heads)
-    if is_next and queue.paused is None:
+    if is_next and queue.paused is None and not queue.is_limited:
         queue.leave_token()
 
 
@@ -154,7 +157,11 @@ class _Admission:
         """Choose waiting messages that must go so that all fits, oldest due first; None: that is not enough."""
         dropped: list[StoredMessage] = []
         looked_at = at_most + len(self.index_of) + len(self.expired)
-        rows = [self._queue.waiting[priority].first(looked_at) for priority in self._queue.priorities_in_use]
+        rows: list[list[tuple[float, bytes]]] = [
+            [*self._queue.waiting[priority].first(looked_at)] for priority in self._queue.priorities_in_use
+        ]
+        # What is parked comes after all that waits: it has no order over all lanes.
+        rows.append([(inf, each.id) for each in islice(self._queue.lanes, looked_at)])
         kept = (*self.index_of, *self.expired)  # they take a new body, or go anyway
         free = [[row for row in each if row[1] not in kept] for each in rows]
         oldest = merge(*free, key=lambda row: row[0])
@@ -189,20 +196,20 @@ class _Admission:
     def _waits_with(self, id_: bytes, dedup: bytes) -> bool:
         """Tell whether the message that had a value first still waits. Its id may be another message's by now."""
         message = self._queue.messages.get(id_)
-        if message is None or message.record is None or message.place != "waiting" or message.flaw:
+        if message is None or message.place not in _WAITING or message.flaw:
             return False
-        return options_of(message.record).dedup == dedup
+        return options_of(message.intact).dedup == dedup
 
     def _is_kept(self, id_: bytes) -> bool:
         """Tell whether an id is in the queue. Finished ones are not, nor one past its ttl or finished by this call."""
-        message = self._queue.messages.get(id_)
+        message = self._queue.find(id_)
         if message is None or message is self._leaving:
             return False
         return message.place != "done" and not self._is_over(message)
 
     def _is_over(self, message: StoredMessage) -> bool:
         """Tell whether a message waits past its ttl, unswept: then it is gone for whoever asks."""
-        expiry = message.expiry if message.place == "waiting" and not message.flaw else None
+        expiry = message.expiry if message.place in _WAITING and not message.flaw else None
         if expiry is None or expiry > self._now:
             return False
         self._note_expired(message)
@@ -294,23 +301,30 @@ def _sweep(plan: Plan) -> None:
     for id_ in plan.admission.unwatched:
         plan.queue.expires.remove(id_)
     for message in plan.admission.expired.values():
-        plan.queue.drop_expired(message)
+        plan.queue.drop_expired(message, plan.now)
 
 
 def carry_out(plan: Plan) -> None:
     """Write what a plan says."""
     queue, now, admission = plan.queue, plan.now, plan.admission
+    has_next = False
     _sweep(plan)
     for message in plan.dropped:
+        has_next = queue.leave_lane(message, now) or has_next
         queue.free_dedup(message)
         queue.forget(message)
         queue.count("bytes", -message.size)
         queue.count("dropped", 1)
     for message in admission.replaced:
+        has_next = queue.leave_lane(message, now) or has_next
         queue.forget(message)
         queue.count("bytes", -message.size)
+    if has_next:
+        queue.leave_token()
     _make_room_in_done(queue, admission.accepted)
     if admission.accepted:
+        has_keys = any(candidate.flags & FLAG_KEY for candidate in admission.accepted)
+        queue.is_keyed = queue.is_keyed or has_keys
         _store(queue, now, plan.ahead, [candidate.incoming for candidate in admission.accepted])
         if len(admission.accepted) > len(admission.replaced):
             queue.count("sent", len(admission.accepted) - len(admission.replaced))

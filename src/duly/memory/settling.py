@@ -1,17 +1,16 @@
-"""What a holder does with its messages: ack, retry, defer, release, recycle, reject, extend.
+"""What a holder does with its messages: ack, finish, retry, defer, release, recycle, reject, extend.
 
 Each checks the fence first: a stale one changes nothing (I5).
 """
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from duly._core.codec import Counts, Fault, Lease, Why, part_of, stamped
+from duly._core.codec import Counts, Fault, Lease, part_of, stamped
 from duly.memory.calls import ErrorReply, Kept
 from duly.memory.message import StoredMessage
+from duly.memory.past import Past
 from duly.memory.state import LARGE, Keep, QueueState
-
-ERRORS_KEPT: Final = 5
 
 
 class _Held(NamedTuple):
@@ -42,36 +41,57 @@ def _sorted_by_holding(queue: QueueState, args: list[bytes], stride: int) -> tup
 
 
 def ack(queue: QueueState, args: list[bytes]) -> Any:
-    """Finish messages."""
-    keeps, keep = args[0] == b"1", Keep(*map(int, args[1:4]))
-    held, lost = _sorted_by_holding(queue, args[4:], 2)
+    """Finish messages without a key: they are gone."""
+    held, lost = _sorted_by_holding(queue, args, 2)
+    for each in held:
+        if each.lease.key is not None:
+            id_ = each.message.id.decode()
+            raise ErrorReply(f"ERR message {id_} has a key: it is finished by the script finish")
     if not held:
         return lost
-    size = sum(each.lease.size for each in held)
+    for each in held:
+        queue.forget(each.message)
+    queue.count("acked", len(held))
+    queue.count("bytes", -sum(each.lease.size for each in held))
+    queue.announce(has_next=False)
+    return Kept(lost)
+
+
+def finish(queue: QueueState, args: list[bytes]) -> Any:
+    """Finish messages, hand their lanes on, and keep them with what their handlers returned if the queue does."""
+    keeps, keep = args[1] == b"1", Keep(*map(int, args[2:5]))
+    held, lost = _sorted_by_holding(queue, args[5:], 3)
+    if not held:
+        return lost
+    now = queue.clock = queue.tick()
     if keeps:
-        _keep_finished(queue, [each.message for each in held], keep)
+        _keep_finished(queue, held, keep, now)
     else:
         for each in held:
             queue.forget(each.message)
     queue.count("acked", len(held))
-    queue.count("bytes", -size)
-    queue.take_token_if_empty()
+    queue.count("bytes", -sum(each.lease.size for each in held))
+    owners = [(each.lease.key.encode(), each.message.id) for each in held if each.lease.key is not None]
+    followed = [queue.hand_on(key, id_, now) for key, id_ in owners]
+    queue.announce(has_next=any(followed))
     return Kept(lost)
 
 
-def _keep_finished(queue: QueueState, messages: list[StoredMessage], keep: Keep) -> None:
-    now, size = queue.tick(), 0
-    for message in messages:
+def _keep_finished(queue: QueueState, held: list[_Held], keep: Keep, now: int) -> None:
+    size = 0
+    for message, lease, (result,) in held:
         if not message.record:  # a body that is lost is not kept
             queue.forget(message)
             continue
-        message.why = None
+        past = Past.of(message)
+        past.add_event(now, "ack", lease)
+        message.why = past.of_the_ended("", message.counted(), result=result.decode())
         queue.set_counts(message, None)
         queue.move(message, "done", now)
         size += message.size
-    queue.clock = now
     queue.count("done_bytes", size)
-    queue.trim(queue.done, "done", keep, now, len(messages))
+    queue.trim(queue.done, "done", keep, now, len(held))
+    queue.announce_ends([each.message.id for each in held])
 
 
 _Back = Callable[[QueueState, _Held, Counts, int], int]
@@ -85,17 +105,15 @@ def _giving_back(stride: int, counter: str, back: _Back) -> Callable[[QueueState
         held, lost = _sorted_by_holding(queue, args[1:], stride)
         if not held:
             return lost
-        _check_digits(held, args[0].decode())
         now = queue.tick()
         for tick, each in enumerate(held, now):
             flaw = each.message.flaw
             if flaw:  # it cannot be delivered again: a dead letter
-                queue.bury_flawed(each.message, flaw, each.lease.size, now)
+                queue.bury_flawed(each.message, flaw, each.lease.size, now, each.lease.key)
                 continue
             counts = each.message.counted()
             due = back(queue, each, counts, tick)
-            is_troubled = counts.failures + counts.crashes + counts.defers + counts.releases > 0
-            queue.set_counts(each.message, counts if is_troubled else None)
+            queue.set_counts(each.message, counts)
             queue.wait(each.message, due)
         queue.clock = now + len(held) - 1
         queue.count(counter, len(held))
@@ -105,35 +123,38 @@ def _giving_back(stride: int, counter: str, back: _Back) -> Callable[[QueueState
     return settle
 
 
-def _check_digits(held: list[_Held], digits: str) -> None:
-    for message, lease, _ in held:
-        if str(lease.priority) not in digits:
-            raise ErrorReply(f"ERR message {message.id.decode()} has a priority that is not in {digits}")
-
-
 def _retry(_: QueueState, held: _Held, counts: Counts, tick: int) -> int:
     delay, error, traceback = held.rest
+    past = Past.of(held.message)
     if error:
-        errors = _with_error(held, counts, tick, error, traceback)
-        held.message.why = Why("", 0, 0, 0, 0, errors)
+        past.add_error(_fault(held, counts, tick, error, traceback))
+    past.add_event(tick, "retry", held.lease, error)
+    held.message.why = past.of_the_living()
     counts.failures += 1
     counts.due = tick + int(delay)
     return counts.due
 
 
-def _with_error(held: _Held, counts: Counts, tick: int, error: bytes, traceback: bytes) -> list[Fault]:
+def _fault(held: _Held, counts: Counts, tick: int, error: bytes, traceback: bytes) -> Fault:
     attempt = counts.failures + counts.crashes + 1
-    fault = Fault(tick, attempt, held.lease.consumer.rstrip(" "), error.decode(), traceback.decode())
-    return [*held.message.errors, fault][-ERRORS_KEPT:]
+    return Fault(tick, attempt, held.lease.consumer.rstrip(" "), error.decode(), traceback.decode())
+
+
+def _note(held: _Held, tick: int, what: str) -> None:
+    past = Past.of(held.message)
+    past.add_event(tick, what, held.lease)
+    held.message.why = past.of_the_living()
 
 
 def _defer(_: QueueState, held: _Held, counts: Counts, tick: int) -> int:
+    _note(held, tick, "defer")
     counts.defers += 1
     counts.due = tick + int(held.rest[0])
     return counts.due
 
 
-def _release(_: QueueState, held: _Held, counts: Counts, _tick: int) -> int:
+def _release(_: QueueState, held: _Held, counts: Counts, tick: int) -> int:
+    _note(held, tick, "release")
     counts.releases += 1
     return held.message.own_place
 
@@ -147,6 +168,9 @@ def _recycle(queue: QueueState, held: _Held, counts: Counts, tick: int) -> int:
     if message.size != len(old):
         queue.count("bytes", message.size - len(old))
     counts.failures = counts.crashes = counts.defers = counts.releases = counts.due = 0
+    counts.cycles += 1
+    if held.lease.key is not None:
+        queue.hand_on(held.lease.key.encode(), message.id, tick)
     return message.due
 
 
@@ -158,21 +182,27 @@ recycle = _giving_back(4, "recycled", _recycle)
 
 def reject(queue: QueueState, args: list[bytes]) -> Any:
     """Make messages dead, now."""
-    has_failed = args[3] == b"1"
-    held, lost = _sorted_by_holding(queue, args[4:], 5)
+    has_failed, blocks = args[4] == b"1", args[5] == b"block"
+    held, lost = _sorted_by_holding(queue, args[6:], 5)
     if not held:
         return lost
-    now = queue.tick()
+    now, has_next = queue.tick(), False
     for each in held:
         reason, error, traceback = each.rest
-        counts, errors = each.message.counted(), each.message.errors
+        counts, past = each.message.counted(), Past.of(each.message)
         if error:
-            errors = _with_error(each, counts, now, error, traceback)
+            past.add_error(_fault(each, counts, now, error, traceback))
+        past.add_event(now, "reject", each.lease, error or reason)
         counts.failures += has_failed
-        queue.bury(each.message, each.lease.size, reason.decode(), counts, errors, now, rejects=int(not has_failed))
-    queue.trim(queue.dead, "dead", Keep(*map(int, args[:3])), now, len(held))
+        is_followed = queue.bury(
+            each.message, each.lease.size, reason.decode(), counts, past, now,
+            rejects=int(not has_failed), key=each.lease.key, blocks=blocks,
+        )  # fmt: skip
+        has_next = has_next or is_followed
+    queue.trim(queue.dead, "dead", Keep(*map(int, args[1:4])), now, len(held))
+    queue.announce_ends([each.message.id for each in held])
     queue.clock = now
-    queue.take_token_if_empty()
+    queue.announce(has_next=has_next)
     return Kept(lost)
 
 

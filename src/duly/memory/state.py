@@ -4,15 +4,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from duly._core.codec import Counts, Fault, Why
+from duly._core.codec import Counts
+from duly.memory.awaiting import Awaiting
 from duly.memory.dedup import DedupWindows
+from duly.memory.lanes import Lane, Lanes
 from duly.memory.message import BODY_LOST, HIGHEST_PRIORITY, Place, StoredMessage, flaw_of, head_of, options_of
 from duly.memory.ordered import ScoredIds
+from duly.memory.past import Past
 
+SCHEDULES_A_CALL: Final = 10
 EXPIRED_A_CALL: Final = 100
 TRIMMED_BESIDE: Final = 100
 LARGE: Final = 4096
 PRIORITIES: Final = range(HIGHEST_PRIORITY + 1)
+UNTIL_A_LEASE_ENDS: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,8 @@ class QueueState:
         self.leased, self.dead, self.done = ScoredIds(), ScoredIds(), ScoredIds()
         self.expires = ScoredIds()
         self.dedup = DedupWindows()
+        self.lanes = Lanes()
+        self.awaiting = Awaiting()
         self.lost_bodies = 0
         self.troubled = 0
         """How many messages have counts."""
@@ -47,6 +54,12 @@ class QueueState:
         self.paused: bytes | None = None
         self.priorities = {0}
         self.has_large = False
+        self.is_keyed = False
+        """Whether a message with a key was ever stored: then claims look at lanes."""
+        self.tat = 0
+        """When the next delivery is on time, if they come evenly."""
+        self.limited: int | None = None
+        """Until when a rate keeps messages back, or 0 while leases must end first."""
         self.lateness = 0
         self.has_token = False
         self.schedules: dict[bytes, bytes] = {}
@@ -86,14 +99,19 @@ class QueueState:
         """Say that something changed: somebody look."""
         self.has_token = True
 
+    @property
+    def is_anything_to_come(self) -> bool:
+        """Whether anything is to be watched: a message, or the next slot of a schedule."""
+        return bool(self.bodies) or bool(self.slots)
+
     def leave_token_if_any(self) -> None:
         """Say that somebody else must watch, if there is something to watch."""
-        if self.bodies:
+        if self.is_anything_to_come:
             self.has_token = True
 
     def take_token_if_empty(self) -> None:
         """Announce nothing when nothing is there (I9)."""
-        if not self.bodies:
+        if not self.is_anything_to_come:
             self.has_token = False
 
     def set_counts(self, message: StoredMessage, counts: Counts | None) -> None:
@@ -101,8 +119,55 @@ class QueueState:
         self.troubled += (counts is not None) - (message.counts is not None)
         message.counts = counts
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether a token would be in vain now."""
+        return self.limited is not None and (self.limited == UNTIL_A_LEASE_ENDS or self.limited > (self.clock or 0))
+
+    def announce_room(self) -> bool:
+        """Say that leases ended, if that is what consumers wait for; tell whether it is."""
+        if self.limited != UNTIL_A_LEASE_ENDS:
+            return False
+        self.limited = None
+        self.leave_token()
+        return True
+
+    def announce(self, *, has_next: bool, is_settled: bool = True) -> None:
+        """Say what the end of messages makes possible: another of a lane, or room in flight; or nothing is left."""
+        if has_next:
+            self.leave_token()
+        elif not (is_settled and self.announce_room()):
+            self.take_token_if_empty()
+
+    @property
+    def slot(self) -> int | None:
+        """When the next schedule is to be looked at."""
+        return self.slots.first_score()
+
+    def due_schedules(self, now: int) -> list[bytes]:
+        """List schedules whose slot has come, with their rows."""
+        due = [name for _, name in self.slots.up_to(now, SCHEDULES_A_CALL)]
+        return [text for name in due for text in (name, self.schedules.get(name, b""))]
+
+    def announce_ends(self, ids: list[bytes]) -> None:
+        """Tell the ends of messages to those who wait for them."""
+        self.awaiting.announce(ids, self.server_us)
+
+    def find(self, id_: bytes) -> StoredMessage | None:
+        """Return a message, if it can be found by its id."""
+        message = self.messages.get(id_)
+        return None if message is None or message.is_lost_from_lane else message
+
+    def score_of(self, message: StoredMessage) -> int:
+        """Return the due time, deadline or end of a message, as its place has it."""
+        if message.place == "parked":
+            return message.due
+        score = self.holding(message).score(message.id)
+        assert score is not None
+        return score
+
     def holding(self, message: StoredMessage) -> ScoredIds:
-        """Return the set that holds a message."""
+        """Return the set that holds a message that is not parked."""
         return self.waiting[message.priority] if message.place == "waiting" else self.of_place(message.place)
 
     def of_place(self, place: Place | str) -> ScoredIds:
@@ -115,8 +180,8 @@ class QueueState:
             yield self.waiting[priority]
 
     def count_live(self) -> int:
-        """Count what waits or is leased, with a body or without."""
-        return len(self.leased) + sum(map(len, self.waiting.values()))
+        """Count what waits, is parked or is leased, with a body or without."""
+        return len(self.leased) + len(self.lanes) + sum(map(len, self.waiting.values()))
 
     def add(self, message: StoredMessage, due: int) -> None:
         """Take a new message in; one of the same id makes room."""
@@ -130,7 +195,7 @@ class QueueState:
 
     def move(self, message: StoredMessage, place: Place, score: int) -> None:
         """Take a message from its place to another. A lease ends when it is left."""
-        self.holding(message).remove(message.id)
+        self._take_out(message)
         self.expires.remove(message.id)
         message.place, message.lease = place, None
         self.holding(message).put(message.id, score)
@@ -140,6 +205,54 @@ class QueueState:
         self.move(message, "waiting", due)
         self.watch_expiry(message)
 
+    def _take_out(self, message: StoredMessage) -> None:
+        if message.place == "parked":
+            self.lanes.unpark(message.id)
+        else:
+            self.holding(message).remove(message.id)
+
+    def park(self, message: StoredMessage, key: bytes) -> None:
+        """Put a waiting message behind the one that its lane belongs to. Its ttl goes on."""
+        self._take_out(message)
+        message.place = "parked"
+        self.lanes.park(message, key)
+
+    def let_next_in(self, key: bytes, now: int) -> bool:
+        """Give a lane to the first that is parked; False: there was none.
+
+        A long lane takes turns with the others: its next one is due since now. The only one goes to its own place.
+        """
+        ids = self.lanes.first_parked(key, 2)
+        if not ids:
+            del self.lanes.lanes[key]
+            return False
+        message, has_more = self.messages[ids[0]], len(ids) > 1
+        due = now if has_more else self.lanes.due(message.id)
+        self._take_out(message)
+        message.place = "waiting"
+        self.waiting[message.priority].put(message.id, due)
+        self.lanes.lanes[key] = Lane(message.id, has_more)
+        return True
+
+    def hand_on(self, key: bytes, id_: bytes, now: int) -> bool:
+        """End the hold of a message on its lane; tell whether another may be claimed now."""
+        lane = self.lanes.lanes.get(key)
+        if lane is None or lane.id != id_:
+            return False
+        if lane.has_more:
+            return self.let_next_in(key, now)
+        del self.lanes.lanes[key]
+        return False
+
+    def leave_lane(self, message: StoredMessage, now: int) -> bool:
+        """Give up the lane of a message that ends, if it has one; tell whether another may be claimed now."""
+        lease = message.lease
+        key = message.key if lease is None or lease.key is None else lease.key.encode()
+        if key is None or not self.hand_on(key, message.id, now):
+            return False
+        self.clock = now  # or a server clock that steps back would hide the next one
+        return True
+
     def watch_expiry(self, message: StoredMessage) -> None:
         """Note when a waiting message is over."""
         expiry = message.expiry
@@ -148,7 +261,7 @@ class QueueState:
 
     def forget(self, message: StoredMessage) -> None:
         """Remove a message with all that belongs to it. The caller counts why."""
-        self.holding(message).remove(message.id)
+        self._take_out(message)
         self.expires.remove(message.id)
         self.lost_bodies -= message.record is None
         self.troubled -= message.counts is not None
@@ -174,33 +287,43 @@ class QueueState:
         self.lost_bodies -= message.record is None
         message.record = record
 
-    def bury(
+    def bury(  # noqa: PLR0913
         self,
         message: StoredMessage,
         size: int,
         reason: str,
         counts: Counts,
-        errors: list[Fault],
+        past: Past,
         now: int,
         rejects: int = 0,
-    ) -> None:
-        """Make a message dead. `size` is what it counts in `bytes`; without a record the reason is that."""
+        key: str | None = None,
+        *,
+        blocks: bool = False,
+    ) -> bool:
+        """Make a message dead. `size` is what it counts in `bytes`; without a record the reason is that.
+
+        `key` is its lane, if it is known to have one; `blocks`: the lane waits for it. True: another may be claimed.
+        """
         is_lost = message.record is None
-        numbers = (counts.failures, counts.crashes, counts.defers, counts.releases)
-        message.why = Why(BODY_LOST if is_lost else reason, *numbers, errors, rejects)
+        message.why = past.of_the_ended(BODY_LOST if is_lost else reason, counts, rejects)
         self.set_counts(message, None)
         self.move(message, "dead", now)
         self.count("buried", 1)
         self.count("bytes", -size)
         if not is_lost:
             self.count("dead_bytes", message.size)
+        # What cannot be delivered can neither be redriven: nobody waits for it.
+        is_waited_for = blocks and not message.flaw
+        return key is not None and not is_waited_for and self.hand_on(key.encode(), message.id, now)
 
-    def bury_flawed(self, message: StoredMessage, flaw: str, size: int, now: int) -> None:
+    def bury_flawed(self, message: StoredMessage, flaw: str, size: int, now: int, key: str | None = None) -> None:
         """Make a message dead that cannot be delivered."""
-        self.bury(message, size, flaw, message.counted(), message.errors, now)
+        self.bury(message, size, flaw, message.counted(), Past.of(message), now, key=key)
 
-    def drop_expired(self, message: StoredMessage) -> None:
+    def drop_expired(self, message: StoredMessage, now: int) -> None:
         """End a message that is past its ttl."""
+        if self.leave_lane(message, now):
+            self.leave_token()
         self.free_dedup(message)
         self.forget(message)
         self.count("bytes", -message.size)
@@ -217,7 +340,7 @@ class QueueState:
             if message.flaw:
                 self.expires.remove(id_)
             else:
-                self.drop_expired(message)
+                self.drop_expired(message, now)
         return len(over)
 
     def trim(self, place: ScoredIds, kind: str, keep: Keep, now: int, added: int) -> int:
@@ -230,8 +353,11 @@ class QueueState:
             is_heavy = keep.bytes >= 0 and held - freed > keep.bytes
             if not (trimmed < excess or is_old or is_heavy):
                 break
-            freed += self.messages[id_].size
-            self.forget(self.messages[id_])
+            message = self.messages[id_]
+            freed += message.size
+            if kind == "dead" and self.leave_lane(message, now):
+                self.leave_token()
+            self.forget(message)
             trimmed += 1
         if trimmed:
             self.count(counter, trimmed)

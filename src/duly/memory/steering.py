@@ -1,97 +1,169 @@
 """What people do to a queue: cancel, reschedule, redrive, purge, pause, resume, wake, delete."""
 
-from typing import Any, Final
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, NamedTuple
 
+from duly._core.codec import Counts, part_of, read_stamps, stamped
 from duly.memory.calls import ErrorReply, Kept
-from duly.memory.message import StoredMessage
+from duly.memory.lanes import Lane
+from duly.memory.message import StoredMessage, priority_of
+from duly.memory.past import Past
 from duly.memory.sending import due_at
-from duly.memory.state import QueueState
+from duly.memory.state import LARGE, QueueState
 
 _LOOKED_PAST: Final = 999
 
 
 def cancel(queue: QueueState, args: list[bytes]) -> Kept:
     """End a message, wherever it is; a finished one is over already."""
-    message = queue.messages.get(args[1])
+    message = queue.find(args[1])
     if message is None or message.place == "done":
         return Kept(0)  # or a late copy could end a message that uses the id again
-    size = message.held_size
+    size, was_leased = message.held_size, message.place == "leased"
     queue.free_dedup(message)
     queue.forget(message)
     queue.count("dead_bytes" if message.place == "dead" else "bytes", -size)
     queue.count("cancelled", 1)
-    queue.take_token_if_empty()
+    queue.announce_ends([message.id])
+    queue.announce(has_next=queue.leave_lane(message, queue.tick()), is_settled=was_leased)
     return Kept(1)
 
 
 def reschedule(queue: QueueState, args: list[bytes]) -> Any:
-    """Give a waiting message another due time; its ttl counts from there."""
+    """Give a message that waits or is parked another due time; its ttl counts from there."""
     message, when = queue.messages.get(args[1]), args[2]
-    if message is None or message.place != "waiting" or message.flaw:
+    if message is None or message.place not in ("waiting", "parked") or message.flaw:
         return Kept(0)  # or a late copy would move a message that uses the id again
-    now, due = queue.tick(), queue.waiting[message.priority].score(message.id)
-    assert due is not None
-    if when == b"0" and due <= now:
+    now = queue.tick()
+    if when == b"0" and (message.place == "parked" or queue.score_of(message) <= now):
         return Kept(1)
     message.redate(due_at(now, queue.ahead(), when))
     if message.counts:
         message.counts.due = 0
     queue.wait(message, message.due)
+    if not message.has_begun:
+        queue.leave_lane(message, now)  # it was never handed out: another may come first
     queue.clock = now
     queue.leave_token()
     return Kept(1)
 
 
+class _Letter(NamedTuple):
+    """A dead letter, and what it is to be from now on: an empty part leaves it as it is."""
+
+    message: StoredMessage
+    part: bytes
+
+
 def redrive(queue: QueueState, args: list[bytes]) -> Any:
-    """Put dead letters back to work, oldest first, as new. One whose record is flawed stays."""
-    limit, now = int(args[1]), queue.tick()
-    looked_at = [queue.messages[id_] for _, id_ in queue.dead.first(limit + 1 + _LOOKED_PAST)]
-    redriven = [message for message in looked_at if not message.flaw][:limit]
-    for message in redriven:
-        if message.expiry is not None:
-            message.redate(now)  # its ttl may long be over: it counts from now
-        message.why = None
-        queue.wait(message, message.due)
+    """Put dead letters back to work, the oldest or those that are named, as new. One whose record is flawed stays."""
+    limit, at_end, now = int(args[1]), args[2] == b"1", queue.tick()
+    redriven = size = dead_size = 0
+    for message, part in _letters(queue, limit, args[3:]):
+        if redriven < limit and message.place == "dead" and not message.flaw:
+            dead_size += message.size
+            _redrive(queue, message, part, now, now + redriven, at_end=at_end)
+            size += message.size
+            redriven += 1
     left = len(queue.dead)
     if not redriven:
         return Kept([0, left])
-    size = sum(message.size for message in redriven)
-    queue.count("redriven", len(redriven))
+    queue.count("redriven", redriven)
     queue.count("bytes", size)
-    queue.count("dead_bytes", -size)
-    queue.clock = now
+    queue.count("dead_bytes", -dead_size)
+    queue.clock = now + redriven - 1
     queue.leave_token()
-    return Kept([len(redriven), left])
+    return Kept([redriven, left])
+
+
+def _letters(queue: QueueState, limit: int, named: list[bytes]) -> list[_Letter]:
+    if not named:
+        return [_Letter(queue.messages[id_], b"") for _, id_ in queue.dead.first(limit + 1 + _LOOKED_PAST)]
+    rows = zip(named[0::3], named[1::3], named[2::3], strict=True)
+    # The same letter that was looked at.
+    return [_Letter(queue.messages[id_], part) for id_, died, part in rows if queue.dead.score(id_) == int(died)]
+
+
+def _redrive(queue: QueueState, message: StoredMessage, part: bytes, now: int, tick: int, *, at_end: bool) -> None:
+    sent, due = read_stamps(message.intact)
+    is_own_place = not at_end and message.expiry is None
+    if not is_own_place:
+        due = tick  # a ttl may long be over: it counts from now
+    message.record = stamped(sent, due, part or part_of(message.intact))
+    message.priority = priority_of(message.record)
+    queue.has_large = queue.has_large or message.size > LARGE
+    past = Past([], Past.of(message).timeline)
+    past.add_event(now, "redrive")
+    queue.set_counts(message, Counts(cycles=message.why.cycles if message.why else 0))
+    message.why = past.of_the_living()
+    queue.wait(message, due)
+    key = message.key
+    owner = queue.lanes.owner(key)
+    if key is not None and owner == message.id and at_end:
+        queue.hand_on(key, message.id, now)  # it was waited for, and others go first
+    elif key is not None and owner not in (None, message.id) and is_own_place:
+        _take_place_in_lane(queue, key, message, now)
+
+
+def _take_place_in_lane(queue: QueueState, key: bytes, message: StoredMessage, now: int) -> None:
+    """Let a message that returns to its own place go before one that would be next, and came later.
+
+    One that its lane does not belong to is parked at once, or the lane would be handed on past it.
+    """
+    owner_id = queue.lanes.lanes[key].id
+    owner = queue.messages.get(owner_id)
+    if owner is not None and _is_before(message, owner):
+        queue.park(owner, key)
+        queue.lanes.lanes[key] = Lane(message.id, has_more=True)
+    elif message.due <= now:
+        queue.park(message, key)
+        queue.lanes.lanes[key] = Lane(owner_id, has_more=True)
+
+
+def _is_before(message: StoredMessage, owner: StoredMessage) -> bool:
+    if owner.flaw or owner.has_begun or owner.place != "waiting":
+        return False
+    return (-message.priority, message.due) < (-owner.priority, owner.due)
 
 
 def purge(queue: QueueState, args: list[bytes]) -> Any:
     """End the messages of one state, a bounded number."""
-    state, limit = args[1].decode(), int(args[2])
-    messages = _in_state(queue, state)
-    purged, left = messages[:limit], max(len(messages) - limit, 0)
-    freed = sum(message.held_size for message in purged)
-    for message in purged:
-        queue.free_dedup(message)
-        queue.forget(message)
+    state, limit, now = args[1].decode(), int(args[2]), queue.tick()
+    purged = left = freed = 0
+    has_next = False
+    for rows in _places_of(queue, state, now):
+        for id_ in rows()[: limit - purged]:
+            message = queue.messages[id_]
+            freed += message.held_size
+            queue.free_dedup(message)
+            queue.forget(message)
+            has_next = queue.leave_lane(message, now) or has_next
+            purged += 1
+        left += len(rows())
     if not purged:
         return Kept([0, left])
     queue.count(f"{state}_bytes" if state in ("dead", "done") else "bytes", -freed)
-    queue.count("done_trimmed" if state == "done" else "purged", len(purged))
-    queue.take_token_if_empty()
-    return Kept([len(purged), left])
+    queue.count("done_trimmed" if state == "done" else "purged", purged)
+    queue.announce(has_next=has_next, is_settled=state == "leased")
+    return Kept([purged, left])
 
 
-def _in_state(queue: QueueState, state: str) -> list[StoredMessage]:
+def _places_of(queue: QueueState, state: str, now: int) -> list[Callable[[], list[bytes]]]:
+    """List where the messages of a state are: each tells who is there at the moment."""
     if state in ("leased", "dead", "done"):
-        rows = list(queue.of_place(state))
-    elif state in ("ready", "delayed"):
-        now = queue.tick()
-        rows = [
-            row for each in queue.all_waiting() for row in (each.up_to(now) if state == "ready" else each.above(now))
-        ]
-    else:
-        raise ErrorReply(f"ERR there is no state {state!r}")
-    return [queue.messages[id_] for _, id_ in rows]
+        return [lambda: [id_ for _, id_ in queue.of_place(state)]]
+    if state == "parked":
+        return [lambda: [row.id for row in queue.lanes]]
+    if state == "ready":
+        return [partial(_ids, each.up_to, now) for each in queue.all_waiting()]
+    if state == "delayed":
+        return [partial(_ids, each.above, now) for each in queue.all_waiting()]
+    raise ErrorReply(f"ERR there is no state {state!r}")
+
+
+def _ids(rows: Callable[[int], list[tuple[int, bytes]]], now: int) -> list[bytes]:
+    return [id_ for _, id_ in rows(now)]
 
 
 def pause(queue: QueueState, args: list[bytes]) -> Kept:
@@ -120,8 +192,8 @@ def delete(queue: QueueState, _args: list[bytes]) -> Kept:
     things = [
         queue.bodies, queue.leased, queue.leased, queue.troubled,
         any(each.why for each in messages), queue.expires, queue.dead, queue.done, queue.dedup, queue.dedup,
-        queue.has_token, queue.is_known, *queue.waiting.values(),
+        queue.lanes.lanes, queue.lanes, queue.schedules, queue.slots, queue.has_token, queue.is_known, *queue.waiting.values(),
     ]  # fmt: skip
-    count = sum(map(bool, things))
+    count = sum(map(bool, things)) + queue.awaiting.key_count
     queue.clear()
     return Kept(count)

@@ -10,6 +10,7 @@ from duly._core.call import Arg
 from duly.memory.message import StoredMessage
 
 _LEASE: Final = struct.Struct("<dIBB")
+_LENGTH: Final = struct.Struct("<H")
 _LEASE_TEXT_SIZE: Final = 65  # padded, as lib/leased.lua explains
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -39,5 +40,8 @@ def lease(message: StoredMessage) -> bytes:
     held = message.lease
     if held is None:
         return b""
-    text = _LEASE.pack(held.fence, held.size, held.flags, held.priority) + held.consumer.encode()
-    return text.ljust(_LEASE_TEXT_SIZE)
+    text = _LEASE.pack(held.fence, held.size, held.flags, held.priority)
+    if held.key is not None:
+        key = held.key.encode()
+        text += _LENGTH.pack(len(key)) + key
+    return (text + held.consumer.encode()).ljust(_LEASE_TEXT_SIZE)

@@ -155,7 +155,7 @@ class Fetcher:
         station.pace.learn(station.handled, asked_at, now)
         self._plan(station, claimed, limit, now)
         await self._take(station, claimed, suspects, asked_at)
-        if due := getattr(claimed, "schedules", []):
+        if due := claimed.schedules:
             await self._fire(station, claimed.now, due)
 
     async def _fire(self, station: Station, now: int, due: Sequence[tuple[str, bytes]]) -> None:

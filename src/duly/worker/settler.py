@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from duly._core import ops, patience
+from duly._core import codec, ops, patience
 from duly._core.call import Call
 from duly._core.outcome_rules import ACK, Verdict, after_defer, after_failure_at_any_rate, described, storable
 from duly.errors import DulyError, Unavailable
@@ -39,7 +39,7 @@ class Settler:
         if delivery._settled is not None or verdict.verb == "lost":
             self._note_settled(station, delivery)
             return
-        if verdict is ACK:
+        if verdict is ACK and not codec.is_repeating(delivery._record):
             station.acks.append(delivery)
         else:
             station.verdicts.append((delivery, verdict))
@@ -86,7 +86,8 @@ class Settler:
                 await self._settle_rows(station, verb, those[first : first + MAX_BATCH])
 
     async def _settle_rows(self, station: Station, verb: str, rows: list[Row]) -> None:
-        settled = await self._tell(station, verb, [row[0] for row in rows], _CALLS[verb](station, rows))
+        noted = _NOTED.get(verb, verb)
+        settled = await self._tell(station, noted, [row[0] for row in rows], _CALLS[verb](station, rows))
         told = set(settled)
         for row in rows:
             if row[0] in told:
@@ -154,6 +155,9 @@ def _row_at_any_rate(station: Station, delivery: AnyDelivery, verdict: Verdict) 
 
 def _row_of(station: Station, delivery: AnyDelivery, verdict: Verdict) -> tuple[str, Row]:
     """Turn a verdict into what the script is told. A failure becomes a retry or a death here, by the policy."""
+    if verdict.verb == "ack":
+        delay = delivery._repeat_delay()
+        return ("ack", (delivery, verdict.result)) if delay is None else ("repeat", (delivery, delay, b""))
     if verdict.verb == "retry":
         text, trace = described(verdict.error)
         policy = delivery._retry_policy()
@@ -171,6 +175,8 @@ def _row_of(station: Station, delivery: AnyDelivery, verdict: Verdict) -> tuple[
 
 
 _CALLS: Final[dict[str, Callable[[Station, list[Any]], Call[list[int]]]]] = {
+    "ack": lambda station, rows: ops.finish(station.keys, station.options, rows),
+    "repeat": lambda station, rows: ops.recycle(station.keys, rows),
     "retry": lambda station, rows: ops.retry(station.keys, rows),
     "dead": lambda station, rows: ops.reject(station.keys, station.options, rows, failed=True),
     "reject": lambda station, rows: ops.reject(station.keys, station.options, rows),
@@ -179,6 +185,8 @@ _CALLS: Final[dict[str, Callable[[Station, list[Any]], Call[list[int]]]]] = {
     "release": lambda station, rows: ops.release(station.keys, [row[0] for row in rows]),
 }
 _DEADLY: Final = ("dead", "reject")
+_NOTED: Final = {"repeat": "ack"}
+"""What a delivery remembers, where that is another word."""
 
 
 def _report(station: Station, verb: str, row: Row) -> None:
@@ -191,5 +199,7 @@ def _report(station: Station, verb: str, row: Row) -> None:
         event(_LOG, logging.WARNING, "message.dead", **known, reason=rest[0], error=rest[1])
     elif verb == "release":
         event(_LOG, logging.INFO, "message.release", **known)
-    else:
+    elif verb == "repeat":
+        event(_LOG, logging.DEBUG, "message.recycle", **known, delay=rest[0])
+    elif verb != "ack":
         event(_LOG, logging.DEBUG, f"message.{verb}", **known, delay=rest[0])

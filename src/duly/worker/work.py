@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from duly._core import codec, signatures
+from duly._core import codec, results, signatures
 from duly._core.handlers import Bound, Handler, TaskSet, UnknownTask
 from duly._core.hooks import Hooks
-from duly._core.outcome_rules import Verdict, verdict_of_return, verdicts_of_batch
+from duly._core.outcome_rules import ACK, Verdict, verdict_of_return, verdicts_of_batch
 from duly.errors import CodecError
 from duly.worker.logs import event
 from duly.worker.settler import Settler
@@ -53,6 +53,8 @@ class Work:
         """What context variables are when a handler begins."""
         self._hooks = hooks
         self._settler = settler
+        self._keeps = station.options.done is not None
+        """Whether what handlers return is kept."""
         self.is_observed = station.max_runtime is not None or bool(hooks.before or hooks.after or hooks.on_error)
         """Whether `started` and `ended` have anything to do."""
 
@@ -81,9 +83,18 @@ class Work:
         """Judge all messages of an item alike."""
         return verdict
 
-    def returned(self, item: Any, value: Any) -> Conclusion:  # noqa: ARG002
-        """Judge what the handler returned."""
-        return verdict_of_return(value)
+    def returned(self, item: Any, value: Any) -> Conclusion:
+        """Judge what the handler returned, and pack it where it is kept: before anybody changes it."""
+        verdict = verdict_of_return(value)
+        if self._keeps and verdict is ACK and value is not None:
+            return Verdict("ack", result=self._packed(item, value))
+        return verdict
+
+    def _packed(self, delivery: AnyDelivery, value: Any) -> str:
+        packed = results.packed_result(value, self.station.options.max_message_bytes)
+        if why := results.refusal_of(packed):
+            event(_LOG, logging.WARNING, "result.refused", queue=self.station.name, id=delivery.id, error=why)
+        return packed
 
     def settle(self, item: Any, conclusion: Any) -> None:
         """Pass the conclusion on. In the event loop only."""

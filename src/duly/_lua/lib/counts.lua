@@ -1,16 +1,27 @@
--- What went wrong with a message: failures, crashes, defers, releases, and the due time that a retry
--- or a defer gave it (0: the record's). Absent until something goes wrong, so that the happy path
+-- What went wrong with a message: failures, crashes, defers, releases, the due time that a retry or a defer gave
+-- it (0: the record's), and how often it was recycled. Absent until something goes wrong, so that the happy path
 -- never writes it.
 
-local FAILURES, CRASHES, DEFERS, RELEASES, DUE = 1, 2, 3, 4, 5
+local FAILURES, CRASHES, DEFERS, RELEASES, DUE, CYCLES = 1, 2, 3, 4, 5, 6
 
 local function read_counts(stored)
   if not stored or stored == '' then
-    return { 0, 0, 0, 0, 0 }
+    return { 0, 0, 0, 0, 0, 0 }
   end
-  return cmsgpack.unpack(stored)
+  local counted = cmsgpack.unpack(stored)
+  counted[CYCLES] = counted[CYCLES] or 0
+  return counted
 end
 
 local function counts_of(counts, id)
   return read_counts(redis.call('HGET', counts, id))
+end
+
+-- Whether a message that waits was handed out before, in this life.
+local function has_begun(counted)
+  return counted[FAILURES] + counted[CRASHES] + counted[DEFERS] + counted[RELEASES] > 0
+end
+
+local function keep_counts(counts, id, counted)
+  redis.call('HSET', counts, id, cmsgpack.pack(counted))
 end

@@ -1,10 +1,17 @@
 -- Messages past their ttl: dropped and counted, a bounded number a call. Leased ones are not in
 -- `expires`: their holder may finish them.
 
+-- @include lib/record.lua
+-- @include lib/lanes.lua
+-- @include lib/wake.lua
+
 local EXPIRED_A_CALL = 100 -- beside what the call brings in
 
-local function drop_expired(keys, id, record)
-  redis.call('ZREM', keys.waiting[priority_of(record)], id)
+local function drop_expired(keys, id, record, now)
+  stop_waiting(keys, id, record)
+  if leave_lane(keys, id, record, now) then
+    leave_token(keys.wake)
+  end
   free_dedup(keys, id, record)
   forget(keys, id)
   redis.call('HINCRBY', keys.meta, 'bytes', 0 - #record)
@@ -20,7 +27,7 @@ local function expire_some(keys, now, brought_in)
     if flaw_of(record) then
       redis.call('ZREM', keys.expires, id)
     else
-      drop_expired(keys, id, record)
+      drop_expired(keys, id, record, now)
     end
   end
   return #over

@@ -1,7 +1,7 @@
 -- What retry, defer, release and recycle share: held messages go back to those that wait.
 --
 -- The four scripts have the same KEYS, and ARGV begins with sequence, digits; then the settles, each
--- beginning with id, fence.
+-- beginning with id, fence. A message that goes back keeps its lane.
 
 -- @include lib/call.lua
 -- @include lib/clock.lua
@@ -15,14 +15,14 @@
 -- @include lib/wake.lua
 -- @include lib/bury.lua
 
--- For each message that is still held, `move(held, record, counted, clock)` changes `counted`, and
+-- For each message that is still held, `move(held, record, counted, clock, keys)` changes `counted`, and
 -- returns the record to store (nil: as it is) and the due time. The lease ends here.
 local function give_back(stride, counter, move)
   local sequence, digits, first_settle = ARGV[1], ARGV[2], 3
   local keys = {
     call = KEYS[1], msgs = KEYS[2], leased = KEYS[3], leases = KEYS[4], counts = KEYS[5], why = KEYS[6],
-    expires = KEYS[7], dead = KEYS[8], wake = KEYS[9], meta = KEYS[10],
-    waiting = waiting_by_priority(11, digits),
+    expires = KEYS[7], dead = KEYS[8], lanes = KEYS[9], parked = KEYS[10], wake = KEYS[11], meta = KEYS[12],
+    waiting = waiting_by_priority(13, digits),
   }
 
   let_a_full_server_drain(keys.leases)
@@ -34,12 +34,6 @@ local function give_back(stride, counter, move)
   if #held == 0 then
     return lost
   end
-  for _, each in ipairs(held) do
-    if not keys.waiting[each.lease.priority] then
-      return redis.error_reply('ERR message ' .. each.id .. ' has a priority that is not in ' .. digits)
-    end
-  end
-
   local now = tick(redis.call('HGET', keys.meta, 'clock'))
   for i, each in ipairs(held) do
     local id, record = each.id, redis.call('HGET', keys.msgs, each.id)
@@ -48,15 +42,11 @@ local function give_back(stride, counter, move)
     redis.call('HDEL', keys.leases, id)
     local flaw = flaw_of(record)
     if flaw then -- it cannot be delivered again: a dead letter
-      bury(keys, id, record, each.lease.size, flaw, counted, errors_of(keys.why, id), now)
+      bury(keys, id, record, each.lease.size, flaw, counted, past_of(keys.why, id), now, each.lease.key)
     else
       local rewritten, due = move(each, record, counted, now + i - 1, keys)
       redis.call('ZADD', keys.waiting[each.lease.priority], due, id)
-      if counted[FAILURES] + counted[CRASHES] + counted[DEFERS] + counted[RELEASES] > 0 then
-        redis.call('HSET', keys.counts, id, cmsgpack.pack(counted))
-      else
-        redis.call('HDEL', keys.counts, id)
-      end
+      keep_counts(keys.counts, id, counted)
       if has(flags_of(record), FLAG_TTL) then
         redis.call('ZADD', keys.expires, expiry_of(rewritten or record), id)
       end

@@ -1,20 +1,22 @@
--- The lease that is out: fence, size of the record, flags, priority, then the consumer's name.
+-- The lease that is out: fence, size of the record, flags, priority, the key if it has one, then the consumer's name.
 -- It repeats what a settle must know of the record, so that an ack never reads a body.
 
-local FLAG_TROUBLED = 128 -- in a lease: the message has a row in `counts` or `why`
-local LEASE_FORMAT = '<dI4BB'
-local LEASE_TEXT_SIZE = 65
+-- @include lib/record.lua
 
--- Padded, see lib/leased.lua.
-local function written_lease(fence, size, flags, priority, consumer)
-  local text = struct.pack(LEASE_FORMAT, fence, size, flags, priority) .. consumer
-  return text .. string.rep(' ', LEASE_TEXT_SIZE - #text)
-end
+-- @include lib/lease_text.lua
 
 local function read_lease(lease)
   local fence, size, flags, priority, at = struct.unpack(LEASE_FORMAT, lease)
-  local consumer = string.match(lease, '^(.-) *$', at)
-  return { fence = fence, size = size, flags = flags, priority = priority, consumer = consumer }
+  local key
+  if has(flags, FLAG_KEY) then
+    key, at = struct.unpack('<Hc0', lease, at)
+  end
+  return { fence = fence, size = size, flags = flags, priority = priority, key = key, text = lease, rest_at = at }
+end
+
+-- Who holds a lease. Not read with the rest: an ack does not ask.
+local function consumer_of(lease)
+  return (string.match(lease.text, '^(.-) *$', lease.rest_at))
 end
 
 -- Sorts the settles of one call, given as `id, fence, ...` from ARGV[first] in steps of `stride`:

@@ -1,22 +1,30 @@
 -- Where a message is.
 
--- 'waiting', 'leased', 'dead' or 'done', the score that it has there, and the key; nil when it is nowhere.
--- A message whose record is flawed may wait under any priority.
+-- @include lib/record.lua
+-- @include lib/lanes.lua
+
+-- 'waiting', 'parked', 'leased', 'dead' or 'done', the score that it has there, the key, and what stands for it
+-- there; nil when it is nowhere. A message whose record is flawed may wait under any priority.
 local function place_of(keys, id, record)
-  local waiting = keys.waiting
+  local waiting, key = keys.waiting, nil
   if not flaw_of(record) then
     waiting = { keys.waiting[priority_of(record)] }
+    key = key_of(record)
   end
-  for _, key in pairs(waiting) do
-    local due = redis.call('ZSCORE', key, id)
+  for _, each in pairs(waiting) do
+    local due = redis.call('ZSCORE', each, id)
     if due then
-      return 'waiting', tonumber(due), key
+      return 'waiting', tonumber(due), each, id
     end
+  end
+  local member = key and parked_member(key, record, id)
+  if member and redis.call('ZSCORE', keys.parked, member) then
+    return 'parked', due_of(record), keys.parked, member
   end
   for _, name in ipairs({ 'leased', 'dead', 'done' }) do
     local score = redis.call('ZSCORE', keys[name], id)
     if score then
-      return name, tonumber(score), keys[name]
+      return name, tonumber(score), keys[name], id
     end
   end
   return nil

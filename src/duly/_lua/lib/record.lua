@@ -2,10 +2,7 @@
 -- the client made: version, flags, priority, the options that the flags announce, the envelope.
 -- Scripts read the header and never unpack an envelope.
 
-local FLAG_TTL, FLAG_DEDUP, FLAG_KEY, FLAG_OWN_ID, FLAG_REPLACE = 1, 2, 4, 8, 16
-local FLAGS_AT, PRIORITY_AT, OPTIONS_AT = 18, 19, 20
-local STAMP_SIZE = 16
-local RECORD_FORMAT = '<ddc0' -- sent, due, part
+-- @include lib/layout.lua
 
 local function has(flags, flag)
   return bit.band(flags, flag) ~= 0

@@ -17,7 +17,7 @@
 local MESSAGE_STRIDE = 3
 local DUPLICATE, FULL, REPLACED = 1, 2, 3
 local DROPPED_BESIDE = 100 -- more than comes in, so that a bound made smaller is reached
-local FIXED_SENDING_KEYS = 11
+local FIXED_SENDING_KEYS = 13
 
 -- The keys of one queue that sends need, from KEYS[first] on: those that the header of send_checked names
 -- after `call`.
@@ -32,8 +32,10 @@ local function sending_keys(first, digits)
     done = KEYS[first + 6],
     dedup = KEYS[first + 7],
     dedup_ends = KEYS[first + 8],
-    wake = KEYS[first + 9],
-    meta = KEYS[first + 10],
+    lanes = KEYS[first + 9],
+    parked = KEYS[first + 10],
+    wake = KEYS[first + 11],
+    meta = KEYS[first + 12],
     waiting = waiting_by_priority(first + FIXED_SENDING_KEYS, digits),
   }
 end
@@ -43,9 +45,21 @@ local function bounds_from(first)
   return { length = tonumber(ARGV[first]), bytes = tonumber(ARGV[first + 1]), on_full = ARGV[first + 2] }
 end
 
--- Takes a message out of the place where it waits; `key` is that place where it is known.
-local function leave_waiting(keys, id, record, key)
-  redis.call('ZREM', key or keys.waiting[priority_of(record)], id)
+-- Takes a message out of the place where it waits, or is parked: `key` and `member` say where, if that is known.
+local function leave_waiting(plan, id, record, key, member)
+  if key then
+    redis.call('ZREM', key, member)
+  else
+    stop_waiting(plan.keys, id, record)
+  end
+  if leave_lane(plan.keys, id, record, plan.now) then
+    leave_token(plan.keys.wake)
+  end
+end
+
+-- Whether what has this place may be replaced or dropped.
+local function is_waiting(place)
+  return place == 'waiting' or place == 'parked'
 end
 
 -- Notes a message that waits past its ttl, unswept: it is gone for whoever asks, and holds no room.
@@ -56,7 +70,7 @@ local function note_expired(plan, id, record)
   plan.expired[id] = record
   plan.expired_count = plan.expired_count + 1
   plan.bytes_left = plan.bytes_left + #record
-  if redis.call('ZSCORE', plan.keys.waiting[priority_of(record)], id) then
+  if is_waiting(place_of(plan.keys, id, record)) then
     plan.length_left = plan.length_left + 1
   end
 end
@@ -65,7 +79,7 @@ end
 local function measure_room(plan)
   local keys, bounds = plan.keys, plan.bounds
   if bounds.length >= 0 then
-    plan.length_left = bounds.length - count_leased(keys.leased)
+    plan.length_left = bounds.length - count_leased(keys.leased) - redis.call('ZCARD', keys.parked)
     for _, place in ipairs(places_of_digits(keys.waiting, plan.meta.priorities)) do
       plan.length_left = plan.length_left - redis.call('ZCARD', place.key)
     end
@@ -86,7 +100,7 @@ end
 
 local function is_over(plan, id, place, record)
   if
-    place ~= 'waiting'
+    not is_waiting(place)
     or flaw_of(record)
     or not has(flags_of(record), FLAG_TTL)
     or expiry_of(record) > plan.now
@@ -113,10 +127,7 @@ end
 
 local function waiting_record(keys, id)
   local record = redis.call('HGET', keys.msgs, id)
-  if not flaw_of(record) and redis.call('ZSCORE', keys.waiting[priority_of(record)], id) then
-    return record
-  end
-  return nil
+  return not flaw_of(record) and is_waiting(place_of(keys, id, record)) and record or nil
 end
 
 -- Whether the message that had a dedup value first still waits. Its id may be another message's by now.
@@ -207,15 +218,28 @@ local function consider(plan, at)
   end
 end
 
+-- The first of `parked`, as rows of id and due. They come after all that waits: they have no order over all lanes.
+local function parked_rows(keys, last, members)
+  local rows = {}
+  for _, member in ipairs(redis.call('ZRANGE', keys.parked, 0, last)) do
+    local id = id_of_parked(member)
+    members[id] = member
+    rows[#rows + 1] = id
+    rows[#rows + 1] = 'inf'
+  end
+  return rows
+end
+
 -- The waiting messages that must go so that all fits, oldest due first; nil when that is not enough.
 -- Bounded: after a `max_length` that was made much smaller, several sends share the work.
 local function oldest_to_drop(plan)
-  local heads, dropped, keys = {}, {}, plan.keys
+  local heads, dropped, members, keys = {}, {}, {}, plan.keys
   local most = plan.count + DROPPED_BESIDE
   local last = most + plan.count + plan.expired_count - 1 -- some are passed over: they take a new body, or go anyway
   for i, place in ipairs(places_of_digits(keys.waiting, plan.meta.priorities)) do
-    heads[i] = { place = place, rows = redis.call('ZRANGE', place.key, 0, last, 'WITHSCORES'), at = 1 }
+    heads[i] = { key = place.key, rows = redis.call('ZRANGE', place.key, 0, last, 'WITHSCORES'), at = 1 }
   end
+  heads[#heads + 1] = { key = keys.parked, rows = parked_rows(keys, last, members), at = 1 }
   while (plan.length_left < 0 or plan.bytes_left < 0) and #dropped < most do
     local oldest
     for _, head in ipairs(heads) do
@@ -235,7 +259,7 @@ local function oldest_to_drop(plan)
     local size = record and #record or 0
     oldest.at = oldest.at + 2
     plan.length_left, plan.bytes_left = plan.length_left + 1, plan.bytes_left + size
-    table.insert(dropped, { id = id, key = oldest.place.key, size = size, record = record })
+    table.insert(dropped, { id = id, key = oldest.key, member = members[id] or id, size = size, record = record })
   end
   return dropped
 end
@@ -294,21 +318,21 @@ local function sweep(plan)
     redis.call('ZREM', keys.expires, id)
   end
   for id, record in pairs(plan.expired) do
-    drop_expired(keys, id, record)
+    drop_expired(keys, id, record, plan.now)
   end
 end
 
 local function make_room(plan)
   local keys = plan.keys
   for _, oldest in ipairs(plan.dropped) do
-    leave_waiting(keys, oldest.id, oldest.record, oldest.key)
+    leave_waiting(plan, oldest.id, oldest.record, oldest.key, oldest.member)
     free_dedup(keys, oldest.id, oldest.record)
     forget(keys, oldest.id)
     redis.call('HINCRBY', keys.meta, 'bytes', 0 - oldest.size)
     redis.call('HINCRBY', keys.meta, 'dropped', 1)
   end
   for _, old in ipairs(plan.replaced) do
-    leave_waiting(keys, old.id, old.record)
+    leave_waiting(plan, old.id, old.record)
     forget(keys, old.id)
     redis.call('HINCRBY', keys.meta, 'bytes', 0 - #old.record)
   end

@@ -1,10 +1,15 @@
 -- Writes new messages into their places. All checks are over when this is called.
 
+-- @include lib/record.lua
 -- @include lib/large.lua
+-- @include lib/limits.lua
 
 local function read_meta(key)
-  local stored = redis.call('HMGET', key, 'clock', 'paused', 'priorities', 'large')
-  return { clock = stored[1], paused = stored[2], priorities = stored[3] or '0', large = stored[4] }
+  local stored = redis.call('HMGET', key, 'clock', 'paused', 'priorities', 'large', 'keyed', 'limited')
+  return {
+    clock = stored[1], paused = stored[2], priorities = stored[3] or '0', large = stored[4], keyed = stored[5],
+    limited = stored[6],
+  }
 end
 
 local function due_at(clock, ahead, when)
@@ -20,14 +25,15 @@ end
 -- The first write is one that a full server refuses. `on_stored(id, record, at)` may follow each.
 local function store(keys, meta, now, ahead, offsets, renamed, on_stored)
   local clock, earliest, size, largest = now - 1, math.huge, 0, 0
-  local records, scores, in_use = {}, {}, meta.priorities
+  local records, scores, in_use, has_keys = {}, {}, meta.priorities, false
   local byte, pack = string.byte, struct.pack
   remember(keys.meta, now + #offsets - 1)
   for i, at in ipairs(offsets) do
     local id, part, when = renamed[at] or ARGV[at], ARGV[at + 1], ARGV[at + 2]
     clock = clock + 1
     local due = when == '0' and clock or due_at(clock, ahead, when)
-    local priority = byte(part, 3)
+    local flags, priority = byte(part, 2, 3)
+    has_keys = has_keys or has(flags, FLAG_KEY)
     local record = pack('<ddc0', clock, due, part)
     records[2 * i - 1], records[2 * i] = id, record
     local places = scores[priority]
@@ -62,8 +68,11 @@ local function store(keys, meta, now, ahead, offsets, renamed, on_stored)
   if largest > LARGE and not meta.large then
     redis.call('HSET', keys.meta, 'large', 1)
   end
+  if has_keys and not meta.keyed then
+    redis.call('HSET', keys.meta, 'keyed', 1)
+  end
   redis.call('HINCRBY', keys.meta, 'bytes', size)
-  if is_next and not meta.paused then
+  if is_next and not meta.paused and not is_limited(meta.limited, clock) then
     leave_token(keys.wake)
   end
 end

@@ -1,5 +1,9 @@
 -- Keeps `dead` and `done` within their bounds: the oldest go, a bounded number a call, and are counted.
 
+-- @include lib/record.lua
+-- @include lib/lanes.lua
+-- @include lib/wake.lua
+
 local TRIMMED_BESIDE = 100 -- more than was added, so that a bound made smaller is reached
 
 local function keep_from(first)
@@ -7,7 +11,8 @@ local function keep_from(first)
 end
 
 -- Called after `added` messages came in. `keep` has count, age (microseconds) and bytes, -1 for no bound;
--- `size_field` counts the bytes that `place` holds, `counter` what is trimmed.
+-- `size_field` counts the bytes that `place` holds, `counter` what is trimmed. A lane that waits for a dead letter that
+-- is trimmed goes on.
 local function trim(keys, place, size_field, counter, keep, now, added)
   local excess = 0
   if keep.count >= 0 then
@@ -16,6 +21,7 @@ local function trim(keys, place, size_field, counter, keep, now, added)
   local held = keep.bytes >= 0 and tonumber(redis.call('HGET', keys.meta, size_field) or 0)
   local oldest = redis.call('ZRANGE', place, 0, added + TRIMMED_BESIDE - 1, 'WITHSCORES')
   local trimmed, freed = 0, 0
+  local may_block = place == keys.dead and redis.call('EXISTS', keys.lanes) == 1
   for i = 1, #oldest, 2 do
     local id = oldest[i]
     local is_old = keep.age >= 0 and tonumber(oldest[i + 1]) <= now - keep.age
@@ -24,6 +30,9 @@ local function trim(keys, place, size_field, counter, keep, now, added)
       break
     end
     freed = freed + redis.call('HSTRLEN', keys.msgs, id)
+    if may_block and leave_lane(keys, id, redis.call('HGET', keys.msgs, id), now) then
+      leave_token(keys.wake)
+    end
     redis.call('ZREM', place, id)
     redis.call('HDEL', keys.msgs, id)
     redis.call('HDEL', keys.why, id)

@@ -11,6 +11,10 @@ local TYPES = {
   done = 'zset',
   dedup = 'hash',
   dedup_ends = 'zset',
+  lanes = 'hash',
+  parked = 'zset',
+  awaited = 'zset',
+  ends = 'stream',
   wake = 'list',
   meta = 'hash',
 }

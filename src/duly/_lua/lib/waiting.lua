@@ -3,6 +3,12 @@
 
 local function waiting_by_priority(first, digits)
   local waiting = {}
+  if #digits == 10 then -- all of them, highest first
+    for priority = 0, 9 do
+      waiting[priority] = KEYS[first + 9 - priority]
+    end
+    return waiting
+  end
   for i = 1, #digits do
     waiting[tonumber(string.sub(digits, i, i))] = KEYS[first + i - 1]
   end

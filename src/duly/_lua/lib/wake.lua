@@ -6,9 +6,14 @@ local function leave_token(wake)
   end
 end
 
--- A queue that holds nothing has nothing to announce: it leaves no key behind (I9).
-local function take_token_if_empty(wake, msgs)
-  if redis.call('HLEN', msgs) == 0 then
+-- Whether anything is to be watched: a message, or the next slot of a schedule.
+local function is_anything_to_come(msgs, meta)
+  return redis.call('HLEN', msgs) > 0 or redis.call('HEXISTS', meta, 'slot') == 1
+end
+
+-- A queue that has nothing to come has nothing to announce: it leaves no key behind (I9).
+local function take_token_if_empty(wake, msgs, meta)
+  if not is_anything_to_come(msgs, meta) then
     redis.call('DEL', wake)
   end
 end

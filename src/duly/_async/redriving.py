@@ -1,0 +1,196 @@
+"""Dead letters back to work: which ones is decided here, page by page; each is moved by a script.
+
+A script redrives a letter only if it is the one that was looked at. So a walk that was interrupted can simply be
+begun anew, and two walks at once redrive nothing twice.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from duly._async.wire import sleep
+from duly._core import ops, outgoing
+from duly._core.replies import Letter
+from duly.errors import QueueFull, UsageError
+from duly.message import Message
+from duly.options import MAX_BATCH, UNCHANGED, checked_count, interval_of
+from duly.selection import Matches
+
+if TYPE_CHECKING:
+    from duly._async.queue import AsyncQueue
+
+_LOG: Final = logging.getLogger("duly")
+_STEP: Final = 0.1
+"""Seconds: what a rate allows in this time is redriven together."""
+_LOGGED_EVERY: Final = 5.0
+
+Page = list[Letter]
+
+
+class AsyncLetters:
+    """The dead letters of a queue, oldest first. Those that die after the first look are left out."""
+
+    def __init__(self, queue: "AsyncQueue") -> None:
+        self._queue = queue
+        self._after: Message | None = None
+        self._end: int | None = None
+        self._is_over = False
+
+    async def page(self) -> Page | None:
+        """Look at the next ones; None: there are no more."""
+        if self._is_over:
+            return None
+        queue = self._queue
+        found = await queue._link.run(ops.letters(queue._keys, queue._viewer(), MAX_BATCH, self._after))
+        end = self._end = found.now if self._end is None else self._end
+        letters = [letter for letter in found.letters if letter.died < end]
+        self._is_over = found.is_last or len(letters) < len(found.letters)
+        self._after = letters[-1].message if letters else None
+        return letters
+
+
+async def find(queue: "AsyncQueue", matches: Matches, limit: int) -> list[Message]:
+    """Look at the oldest dead letters that are meant."""
+    checked_count(limit, "limit")
+    letters = AsyncLetters(queue)
+    found: list[Message] = []
+    while len(found) < limit and (page := await letters.page()) is not None:
+        found += [letter.message for letter in page if matches(letter.message)]
+    return found[:limit]
+
+
+async def redrive_oldest(queue: "AsyncQueue", limit: int | None, *, at_end: bool) -> int:
+    """Redrive without a look at what it is: all that are dead now, or so many of them."""
+    left = (await queue.stats()).dead
+    wanted = left if limit is None else min(limit, left)
+    total = 0
+    while total < wanted:
+        step = min(wanted - total, MAX_BATCH)
+        redriven, _ = await queue._link.run(ops.redrive(queue._keys, step, at_end=at_end))
+        if not redriven:
+            break
+        total += redriven
+    return total
+
+
+class AsyncRedrive:
+    """One walk over the dead letters of a queue that redrives those that are meant."""
+
+    def __init__(
+        self,
+        queue: "AsyncQueue",
+        matches: Matches,
+        *,
+        limit: int | None = None,
+        to: "AsyncQueue | None" = None,
+        rate: str | None = None,
+        at_end: bool = False,
+        edit: Callable[[Message], Any] | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        self._queue = queue
+        self._matches = matches
+        self._limit = limit
+        self._to = to
+        self._at_end = at_end
+        self._edit = edit
+        self._dry_run = dry_run
+        self._interval = interval_of(rate) / 1_000_000
+        self._step = MAX_BATCH if rate is None else max(1, min(MAX_BATCH, int(_STEP / self._interval)))
+        self._batch: list[tuple[str, int, bytes]] = []
+        self._batch_bytes = 0
+        self._free_at = 0.0
+        self._logged_at = time.monotonic()
+        self._redriven = 0
+
+    async def run(self) -> int:
+        """Redrive, and return how many."""
+        letters = AsyncLetters(self._queue)
+        while not self._has_enough() and (page := await letters.page()) is not None:
+            for letter in page:
+                await self._take(letter)
+                if self._has_enough():
+                    break
+        await self._flush()
+        return self._redriven
+
+    def _has_enough(self) -> bool:
+        return self._redriven == self._limit
+
+    async def _take(self, letter: Letter) -> None:
+        """Add a letter to the batch, if it is meant. A full batch goes out."""
+        if not letter.is_readable:
+            return
+        try:
+            if not self._matches(letter.message):
+                return
+            part = self._part(letter)
+        except Exception as error:
+            await self._flush()
+            raise self._failed(letter, error) from error
+        self._batch.append((letter.message.id, letter.died, part))
+        self._batch_bytes += len(part)
+        left = MAX_BATCH if self._limit is None else self._limit - self._redriven
+        if len(self._batch) >= min(self._step, left) or self._batch_bytes > outgoing.MAX_CALL_BYTES:
+            await self._flush()
+
+    def _part(self, letter: Letter) -> bytes:
+        """Write the part of a letter that gets another body; empty: it keeps the one it has."""
+        body = UNCHANGED if self._edit is None else self._edit(letter.message)
+        if body is UNCHANGED:
+            return b""
+        return (self._to or self._queue)._encoder.with_body(letter.record, body)
+
+    def _failed(self, letter: Letter, error: Exception) -> UsageError:
+        return UsageError(
+            f"queue {self._queue.name!r}: dead letter {letter.message.id} stays dead, where= or edit= failed for it: "
+            f"{type(error).__name__}: {error}. {self._said} before it"
+        )
+
+    @property
+    def _said(self) -> str:
+        verb = "would be" if self._dry_run else "were"
+        return f"{self._redriven} {verb} redriven"
+
+    async def _flush(self) -> None:
+        batch, self._batch, self._batch_bytes = self._batch, [], 0
+        if not batch:
+            return
+        if self._dry_run:
+            self._redriven += len(batch)
+            return
+        await self._keep_pace(len(batch))
+        if self._to is None:
+            call = ops.redrive(self._queue._keys, len(batch), batch, at_end=self._at_end)
+            redriven, _ = await self._queue._link.run(call)
+            self._redriven += redriven
+        else:
+            await self._move(self._to, batch)
+        self._log_progress()
+
+    async def _move(self, to: "AsyncQueue", batch: list[tuple[str, int, bytes]]) -> None:
+        outcome = await self._queue._link.run(ops.move(self._queue._keys, to._keys, to.options, batch))
+        self._redriven += outcome.moved
+        for id_ in outcome.known:
+            _LOG.warning(
+                "dead letter %s stays in queue %r: queue %r has a message with that id", id_, self._queue.name, to.name
+            )
+        if outcome.is_full:
+            bounds = f"max_length={to.options.max_length}, max_bytes={to.options.max_bytes}"
+            raise QueueFull(
+                f"queue {to.name!r} is full ({bounds}): {self._redriven} dead letters of queue {self._queue.name!r} "
+                "were moved there, the others stay. Redrive again when there is room"
+            )
+
+    async def _keep_pace(self, count: int) -> None:
+        now = time.monotonic()
+        if now < self._free_at:
+            await sleep(self._free_at - now)
+        self._free_at = max(self._free_at, now) + count * self._interval
+
+    def _log_progress(self) -> None:
+        now = time.monotonic()
+        if now - self._logged_at >= _LOGGED_EVERY:
+            self._logged_at = now
+            _LOG.info("redrive of queue %r: %s so far", self._queue.name, self._said)

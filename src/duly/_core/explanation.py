@@ -1,0 +1,103 @@
+"""One true sentence: why a message is not being delivered, and when it will be."""
+
+from datetime import datetime
+from typing import Final
+
+from duly._core.replies import Sight, moment
+from duly.message import Message
+from duly.options import QueueOptions, interval_of
+
+TOLERANCE_US: Final = 100_000
+"""By which deliveries may be ahead of their rate, as in claim.lua."""
+
+
+def explained(queue: str, id_: str, sight: Sight | None, options: QueueOptions) -> str:
+    """Explain a message, where `options` are those of the one who asks: limits are not stored with a queue."""
+    if sight is None:
+        gone = "it was never sent, or is finished, cancelled, expired or trimmed"
+        return f"message {id_} of queue {queue!r} is unknown: {gone}."
+    message = sight.message
+    return f"message {id_} of queue {queue!r} {_TELLERS[message.state](sight, options)}."
+
+
+def _of_ready(sight: Sight, options: QueueOptions) -> str:
+    due = f"is ready since {_time(sight.message.due_at)}"
+    if sight.paused is not None:
+        return f"{due}, but the queue is paused by {sight.paused}: it is delivered after resume()"
+    if sight.owner not in (None, sight.message.id):
+        return _of_parked(sight, options)
+    if options.max_in_flight is not None and sight.leased >= options.max_in_flight:
+        return (
+            f"{due}, but {sight.leased} messages are out and max_in_flight is {options.max_in_flight}: it is "
+            f"delivered when one of them is settled{_turn(sight)}"
+        )
+    free_at = sight.tat - TOLERANCE_US
+    if interval_of(options.rate) and free_at > sight.now:
+        return f"{due}, but the rate of {options.rate} is used up until {_time(moment(free_at))}{_turn(sight)}"
+    if _is_suspect(sight.message, options):
+        return (
+            f"{due} and its next crash would be its last: it waits for a worker that holds nothing else{_turn(sight)}"
+        )
+    return f"{due}{_turn(sight)}: it is delivered to the next consumer that asks"
+
+
+def _is_suspect(message: Message, options: QueueOptions) -> bool:
+    return options.crash_limit > 1 and message.crashes >= options.crash_limit - 1
+
+
+def _turn(sight: Sight) -> str:
+    if not sight.ahead:
+        return ", as the first"
+    return f", behind {sight.ahead} {'other' if sight.ahead == 1 else 'others'}"
+
+
+def _of_delayed(sight: Sight, options: QueueOptions) -> str:  # noqa: ARG001
+    message = sight.message
+    last = message.timeline[-1].what if message.timeline else "sent"
+    until = _time(message.due_at)
+    if last == "retry":
+        error = f" after error {message.errors[-1].error!r}" if message.errors else " after a failure"
+        return f"is in back-off{error}: attempt {message.attempt} is due at {until}"
+    if last == "defer":
+        return f"was deferred {_times(message.defers)}: it is due again at {until}"
+    return f"is delayed until {until}"
+
+
+def _of_parked(sight: Sight, options: QueueOptions) -> str:
+    end = "finished or removed" if options.on_dead == "block" else "finished or dead"
+    return f"is behind message {sight.owner} of key {sight.message.key!r}: it is delivered after that one is {end}"
+
+
+def _of_leased(sight: Sight, options: QueueOptions) -> str:  # noqa: ARG001
+    message = sight.message
+    return f"is leased by {message.consumer} until {_time(message.deadline)}, attempt {message.attempt}"
+
+
+def _of_dead(sight: Sight, options: QueueOptions) -> str:  # noqa: ARG001
+    message = sight.message
+    error = f", last error {message.errors[-1].error!r}" if message.errors else ""
+    return (
+        f"is dead since {_time(message.finished_at)} because: {message.reason}{error}. redrive() puts it back to work"
+    )
+
+
+def _of_done(sight: Sight, options: QueueOptions) -> str:  # noqa: ARG001
+    return f"was finished at {_time(sight.message.finished_at)}"
+
+
+_TELLERS: Final = {
+    "ready": _of_ready,
+    "delayed": _of_delayed,
+    "parked": _of_parked,
+    "leased": _of_leased,
+    "dead": _of_dead,
+    "done": _of_done,
+}
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _time(moment_: datetime | None) -> str:
+    return "an unknown time" if moment_ is None else moment_.isoformat(timespec="milliseconds")

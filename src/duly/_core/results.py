@@ -1,0 +1,76 @@
+"""What handlers return, as it is kept: one letter and a text. See section 6 of docs/protocol.md."""
+
+import binascii
+from base64 import b64decode, b64encode
+from typing import TYPE_CHECKING, Any, Final
+
+from duly._core import codec
+from duly._core.outcome_rules import storable
+from duly.errors import CodecError, HandlerFailed, UsageError
+
+if TYPE_CHECKING:
+    from duly._core.replies import End
+
+RECHECK: Final = 5.0
+"""Seconds after which one who waits looks again by himself: not every end is told, and a reply may be lost."""
+
+REGISTERED: Final = 60.0
+"""Seconds for which one who waits is known at the most; he asks again long before."""
+
+
+def packed_result(value: Any, most: int) -> str:
+    """Make a result storable, in `most` bytes. What cannot be kept becomes the reason for it: this never fails."""
+    try:
+        if isinstance(value, bytes | bytearray | memoryview):
+            raw = bytes(value)
+            text = "b" + b64encode(raw).decode()
+        else:
+            raw = codec.encoded_json(value, "a result", "kept")
+            text = "j" + raw.decode()
+    except UsageError as error:
+        return "e" + storable(str(error))
+    except Exception as error:  # noqa: BLE001 - a model of the user's own may raise anything
+        return "e" + storable(f"a result of type {type(value).__name__} cannot be kept: {type(error).__name__}")
+    if len(raw) > most:
+        return f"ea result of {len(raw)} bytes is over max_message_bytes={most}: store it elsewhere, and return where"
+    return text
+
+
+def refusal_of(packed: str) -> str | None:
+    """Say why a result could not be kept; None: it was."""
+    return packed[1:] if packed.startswith("e") else None
+
+
+def unpacked_result(packed: str) -> Any:
+    """Undo `packed_result`. Raises CodecError."""
+    kind, text = packed[:1], packed[1:]
+    try:
+        if kind == "j":
+            return codec.decoder_of(None)(codec.CONTENT_JSON, text.encode())
+        if kind == "b":
+            return b64decode(text, validate=True)
+    except (CodecError, binascii.Error) as error:
+        raise CodecError(f"the stored result is damaged: {error}") from error
+    if not kind:
+        return None
+    raise CodecError(text if kind == "e" else f"a result of kind {kind!r} is unknown: it is of another version of Duly")
+
+
+def result_of(queue: str, id_: str, end: "End") -> Any:
+    """Give the result of a message that is over, or raise what became of it."""
+    message, which = end.message, f"message {id_} of queue {queue!r}"
+    if message is None:
+        raise HandlerFailed(
+            f"{which} is unknown: it was never sent, or was cancelled, purged, expired or trimmed, or was finished "
+            "where its queue has no done=Keep(...). Check the id, and keep finished messages for longer"
+        )
+    if message.state == "dead":
+        error = f", last error: {message.errors[-1].error}" if message.errors else ""
+        raise HandlerFailed(
+            f"{which} is dead: {message.reason}{error}. get() shows all of it, redrive() puts it back to work",
+            message=message,
+        )
+    try:
+        return unpacked_result(end.result)
+    except CodecError as error:
+        raise CodecError(f"{which} is finished, but there is no result: {error}") from error

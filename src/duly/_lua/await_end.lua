@@ -1,0 +1,63 @@
+--[[
+await_end -- how a message ended; while it lives, its end is to be told in `ends`.
+
+KEYS     msgs      hash    id -> record
+         leased    zset    id -> lease deadline
+         why       hash    id -> errors, reason, timeline, result
+         dead      zset    id -> when it died
+         done      zset    id -> when it was finished
+         parked    zset    what is due and behind its lane's id
+         awaited   zset    id -> until when somebody waits for its end
+         ends      stream  the ends that were awaited
+         waiting*  zset    id -> due, every priority
+ARGV     digits    priorities of `waiting*`
+         id        of the message
+         wait      microseconds that the caller waits; 0: it only looks
+RETURNS  {} unknown | { place, score, record, why } it is dead or done | { after } it lives
+         after  the entry of `ends` behind which its end will be told
+KEEPS    no message is touched; it may simply be done again.
+]]
+-- @include lib/clock.lua
+-- @include lib/drain.lua
+-- @include lib/record.lua
+-- @include lib/waiting.lua
+-- @include lib/place.lua
+-- @include lib/ends.lua
+local FORGOTTEN_A_CALL = 100
+local digits, id, wait = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local keys = {
+  msgs = KEYS[1],
+  leased = KEYS[2],
+  why = KEYS[3],
+  dead = KEYS[4],
+  done = KEYS[5],
+  parked = KEYS[6],
+  awaited = KEYS[7],
+  ends = KEYS[8],
+  waiting = waiting_by_priority(9, digits),
+}
+
+local record = redis.call('HGET', keys.msgs, id)
+local place, score = place_of(keys, id, record)
+if not place then
+  return {}
+end
+if place == 'dead' or place == 'done' then
+  return { place, score, record or '', redis.call('HGET', keys.why, id) or '' }
+end
+
+if wait > 0 then
+  let_a_full_server_drain(keys.why)
+  local now, kept_ms = tick(false), math.ceil(wait / 1000)
+  local until_now = string.format('%.0f', now)
+  local over = redis.call('ZRANGEBYSCORE', keys.awaited, '-inf', until_now, 'LIMIT', 0, FORGOTTEN_A_CALL)
+  if #over > 0 then
+    redis.call('ZREM', keys.awaited, unpack(over)) -- of those who went away
+  end
+  local known = tonumber(redis.call('ZSCORE', keys.awaited, id) or 0)
+  redis.call('ZADD', keys.awaited, math.max(known, now + wait), id)
+  if redis.call('PTTL', keys.awaited) < kept_ms then
+    redis.call('PEXPIRE', keys.awaited, kept_ms)
+  end
+end
+return { last_end(keys.ends) }

@@ -1,0 +1,64 @@
+-- Finishes messages that are held: they are gone, or kept in `done` with what their handler returned.
+
+-- @include lib/held.lua
+-- @include lib/leased.lua
+-- @include lib/counts.lua
+-- @include lib/why.lua
+-- @include lib/lanes.lua
+-- @include lib/trim.lua
+-- @include lib/wake.lua
+-- @include lib/limits.lua
+-- @include lib/ends.lua
+
+-- Moves one message to `done`; the bytes that it has there. A body that is lost is not kept.
+local function keep_finished(keys, id, lease, result, now)
+  local bytes = redis.call('HSTRLEN', keys.msgs, id)
+  if bytes == 0 then
+    redis.call('HDEL', keys.msgs, id)
+    redis.call('HDEL', keys.why, id)
+  else
+    local past = past_of(keys.why, id)
+    add_event(past, now, 'ack', lease)
+    keep_end(keys.why, id, '', counts_of(keys.counts, id), past, result)
+    redis.call('ZADD', keys.done, now, id)
+  end
+  redis.call('HDEL', keys.counts, id)
+  return bytes
+end
+
+local function keep_all_finished(keys, held, results, keep, now)
+  local kept = 0
+  for i, id in ipairs(held.ids) do
+    kept = kept + keep_finished(keys, id, read_lease(held.texts[i]), results[i], now)
+  end
+  redis.call('HINCRBY', keys.meta, 'done_bytes', kept)
+  trim(keys, keys.done, 'done_bytes', 'done_trimmed', keep, now, #held.ids)
+  announce_ends(keys, held.ids)
+end
+
+local function forget_finished(keys, held)
+  redis.call('HDEL', keys.msgs, unpack(held.ids))
+  if #held.troubled > 0 then
+    redis.call('HDEL', keys.counts, unpack(held.troubled))
+    redis.call('HDEL', keys.why, unpack(held.troubled))
+  end
+end
+
+-- `held` as lib/held.lua reads it, not empty; `results` what the handlers returned, in that order; `keep` how much is
+-- kept in `done`, or nil. The caller has checked everything, and remembers `now`.
+local function finish(keys, held, results, keep, now)
+  remove_leased(keys.leased, held.ids)
+  redis.call('HDEL', keys.leases, unpack(held.ids))
+  if keep then
+    keep_all_finished(keys, held, results, keep, now)
+  else
+    forget_finished(keys, held)
+  end
+  local meta = redis.call('HMGET', keys.meta, 'acked', 'bytes', 'limited')
+  redis.call('HSET', keys.meta, 'acked', (meta[1] or 0) + #held.ids, 'bytes', (meta[2] or 0) - held.size)
+  if #held.owners > 0 and hand_on(keys, held.owners, now) then
+    leave_token(keys.wake)
+  elseif not announce_room(keys.wake, keys.meta, meta[3]) then
+    take_token_if_empty(keys.wake, keys.msgs, keys.meta)
+  end
+end

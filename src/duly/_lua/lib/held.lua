@@ -1,0 +1,46 @@
+-- Which settles of one call hold their lease. Made for many: no table for each message, and no look at a record.
+
+-- @include lib/lease.lua
+
+-- Reads settles given as `id, fence, ...` from ARGV[first] in steps of `stride`, up to ARGV[last] or the end. Returns
+-- those that hold their lease:
+-- ids, positions in ARGV, lease texts, size of their records in all, the lanes that they have as { key, id ... }, and
+-- the ids that have rows in `counts` or `why`; and the positions (1, 2 ...) of those that lost it. An id given
+-- twice is settled once (I5).
+local function held_by_caller(leases, first, stride, last)
+  local asked, lost, seen = {}, {}, {}
+  local ids, ats, texts, owners, troubled, size = {}, {}, {}, {}, {}, 0
+  local unpack_lease, format = struct.unpack, LEASE_FORMAT
+  for at = first, last or #ARGV, stride do
+    asked[#asked + 1] = ARGV[at]
+  end
+  local stored = redis.call('HMGET', leases, unpack(asked))
+  local last_text, last_given, given_fence -- most leases of a batch are equal, and all fences
+  local fence, bytes, flags, rest_at, _
+  for position, id in ipairs(asked) do
+    local text, at = stored[position], first + (position - 1) * stride
+    local given = ARGV[at + 1]
+    if given ~= last_given then
+      last_given, given_fence = given, tonumber(given)
+    end
+    if text and text ~= last_text then
+      last_text = text
+      fence, bytes, flags, _, rest_at = unpack_lease(format, text)
+    end
+    if text and fence == given_fence and not seen[id] then
+      local n = #ids + 1
+      ids[n], ats[n], texts[n], seen[id] = id, at, text, true
+      size = size + bytes
+      if flags % (2 * FLAG_KEY) >= FLAG_KEY then
+        owners[#owners + 1] = unpack_lease('<Hc0', text, rest_at)
+        owners[#owners + 1] = id
+      end
+      if flags >= FLAG_TROUBLED then
+        troubled[#troubled + 1] = id
+      end
+    else
+      lost[#lost + 1] = position
+    end
+  end
+  return { ids = ids, ats = ats, texts = texts, size = size, owners = owners, troubled = troubled }, lost
+end

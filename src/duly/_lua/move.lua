@@ -1,0 +1,178 @@
+--[[
+move -- dead letters to another queue, where they are new messages.
+
+KEYS     call        string  last call of the stream and its reply
+         msgs        hash    id -> record
+         why         hash    id -> errors, reason, timeline, result
+         dead        zset    id -> when it died
+         lanes       hash    key -> the id that its lane belongs to
+         parked      zset    what is due and behind its lane's id
+         wake        list    the wake token
+         meta        hash    clock
+         waiting*    zset    id -> due, every priority
+         others*     the keys of the other queue that send_checked has after `call`
+ARGV     sequence    of the call in its stream
+         digits      priorities of `waiting*`, in both queues
+         max_length  live messages there at the most; -1: any number
+         max_bytes   bytes of live messages there at the most; -1: any number
+         detail      what the timeline says about it
+         letters*    id, when it died, part: '' leaves the body as it is
+RETURNS  { moved, is_full, id ... }: is_full 1 when one found no room, and those behind it were not tried; the ids are
+         live or dead there already, and stay here
+KEEPS    I1 I2 I6 I7: a letter is in one of the queues; a lane that waited for it goes on.
+]]
+-- @include lib/call.lua
+-- @include lib/clock.lua
+-- @include lib/drain.lua
+-- @include lib/record.lua
+-- @include lib/counts.lua
+-- @include lib/why.lua
+-- @include lib/lanes.lua
+-- @include lib/large.lua
+-- @include lib/waiting.lua
+-- @include lib/leased.lua
+-- @include lib/wake.lua
+-- @include lib/forget.lua
+-- @include lib/expire.lua
+-- @include lib/place.lua
+-- @include lib/sending.lua
+-- @include lib/types.lua
+local FIRST_WAITING, FIRST_LETTER, STRIDE = 9, 6, 3
+local sequence, digits = ARGV[1], ARGV[2]
+local max_length, max_bytes, detail = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local first_there = FIRST_WAITING + #digits
+local here = {
+  call = KEYS[1],
+  msgs = KEYS[2],
+  why = KEYS[3],
+  dead = KEYS[4],
+  lanes = KEYS[5],
+  parked = KEYS[6],
+  wake = KEYS[7],
+  meta = KEYS[8],
+  waiting = waiting_by_priority(FIRST_WAITING, digits),
+}
+local there = sending_keys(first_there, digits)
+
+let_a_full_server_drain(here.msgs)
+local repeated = answered(here.call, sequence)
+if repeated then
+  return repeated
+end
+local wrong = mistyped(here) or mistyped(there)
+if wrong then
+  return redis.error_reply('WRONGTYPE the key ' .. wrong .. ' of a queue was overwritten')
+end
+
+local meta = read_meta(there.meta)
+local now_here, now_there = tick(redis.call('HGET', here.meta, 'clock')), tick(meta.clock)
+local in_use, has_large, has_keys = meta.priorities, meta.large, meta.keyed
+local moved, freed, size, is_full, has_next, known = 0, 0, 0, false, false, {}
+expire_some(there, now_there, (#ARGV - FIRST_LETTER + 1) / STRIDE) -- what is past its ttl holds no room and no id
+
+local length_left, bytes_left = math.huge, math.huge
+if max_length >= 0 then
+  length_left = max_length - count_leased(there.leased) - redis.call('ZCARD', there.parked)
+  for _, place in ipairs(places_of_digits(there.waiting, meta.priorities)) do
+    length_left = length_left - redis.call('ZCARD', place.key)
+  end
+end
+if max_bytes >= 0 then
+  bytes_left = max_bytes - tonumber(redis.call('HGET', there.meta, 'bytes') or 0)
+end
+
+-- A finished message whose id is used again makes room for the new one.
+local function forget_finished(id)
+  if redis.call('ZREM', there.done, id) == 1 then
+    redis.call('HINCRBY', there.meta, 'done_bytes', 0 - redis.call('HSTRLEN', there.msgs, id))
+    redis.call('HINCRBY', there.meta, 'done_trimmed', 1)
+  end
+end
+
+-- As new, but for its past: when it was sent, what happened to it, how often it was recycled.
+local function arrive(id, record, due)
+  local past, cycles = past_of(here.why, id), cycles_of(here.why, id)
+  past.errors = {}
+  add_event(past, due, 'redrive', nil, detail)
+  forget_finished(id)
+  redis.call('HSET', there.msgs, id, record)
+  redis.call('ZADD', there.waiting[priority_of(record)], due, id)
+  keep_past(there.why, id, past)
+  keep_counts(there.counts, id, { 0, 0, 0, 0, 0, cycles })
+  if has(flags_of(record), FLAG_TTL) then
+    redis.call('ZADD', there.expires, expiry_of(record), id)
+  end
+  in_use = with_priority(in_use, priority_of(record))
+  has_large = has_large or #record > LARGE
+  has_keys = has_keys or has(flags_of(record), FLAG_KEY)
+end
+
+local function leave(id, record)
+  redis.call('ZREM', here.dead, id)
+  redis.call('HDEL', here.msgs, id)
+  redis.call('HDEL', here.why, id)
+  has_next = leave_lane(here, id, record, now_here) or has_next
+end
+
+-- The record of a letter that is still the one that was looked at, or nil.
+local function record_of(id, died)
+  local score = redis.call('ZSCORE', here.dead, id)
+  local record = score and tonumber(score) == tonumber(died) and redis.call('HGET', here.msgs, id)
+  return record and not flaw_of(record) and record or nil
+end
+
+local function is_known_there(id)
+  local place = place_of(there, id, redis.call('HGET', there.msgs, id))
+  return place and place ~= 'done'
+end
+
+local function move(id, old, part)
+  local due = now_there + moved
+  local record = stamped(sent_of(old), due, part == '' and part_of(old) or part)
+  if length_left < 1 or bytes_left < #record then
+    is_full = true
+    return
+  end
+  arrive(id, record, due)
+  leave(id, old)
+  length_left, bytes_left = length_left - 1, bytes_left - #record
+  moved, freed, size = moved + 1, freed + #old, size + #record
+end
+
+for at = FIRST_LETTER, #ARGV, STRIDE do
+  local id = ARGV[at]
+  local record = not is_full and record_of(id, ARGV[at + 1])
+  if record and is_known_there(id) then
+    known[#known + 1] = id
+  elseif record then
+    move(id, record, ARGV[at + 2])
+  end
+end
+
+local reply = { moved, is_full and 1 or 0, unpack(known) }
+if moved == 0 then
+  return answer(here.call, sequence, reply) -- or a late copy would move what dies meanwhile
+end
+redis.call('HINCRBY', here.meta, 'moved', moved)
+redis.call('HINCRBY', here.meta, 'dead_bytes', 0 - freed)
+if has_next then
+  leave_token(here.wake)
+else
+  take_token_if_empty(here.wake, here.msgs, here.meta)
+end
+remember(there.meta, now_there + moved - 1)
+redis.call('HINCRBY', there.meta, 'sent', moved)
+redis.call('HINCRBY', there.meta, 'bytes', size)
+if in_use ~= meta.priorities then
+  redis.call('HSET', there.meta, 'priorities', in_use)
+end
+if has_large and not meta.large then
+  redis.call('HSET', there.meta, 'large', 1)
+end
+if has_keys and not meta.keyed then
+  redis.call('HSET', there.meta, 'keyed', 1)
+end
+if not meta.paused and not is_limited(meta.limited, now_there + moved - 1) then
+  leave_token(there.wake)
+end
+return answer(here.call, sequence, reply)

@@ -1,0 +1,54 @@
+"""What is kept of a message's past: errors and timeline, the last few of each."""
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+from duly._core.codec import Counts, Event, Fault, Lease, Why
+from duly.memory.message import StoredMessage
+
+ERRORS_KEPT: Final = 5
+TIMELINE_KEPT: Final = 20
+DETAIL_SIZE: Final = 200
+_CONTINUED: Final = 0b10
+"""How the bytes of a character begin that are not its first."""
+
+
+@dataclass(slots=True)
+class Past:
+    """The errors and the timeline of one message, to be added to and kept."""
+
+    errors: list[Fault]
+    timeline: list[Event]
+
+    @classmethod
+    def of(cls, message: StoredMessage) -> Self:
+        """Copy what is kept of a message."""
+        why = message.why
+        return cls([], []) if why is None else cls(list(why.errors), list(why.timeline))
+
+    def add_error(self, fault: Fault) -> None:
+        """Add an error that a consumer reported."""
+        self.errors = [*self.errors, fault][-ERRORS_KEPT:]
+
+    def add_event(self, at: int, what: str, lease: Lease | None = None, detail: bytes = b"") -> None:
+        """Add what happened: to the delivery of a lease, or by people."""
+        consumer, since = (lease.consumer.rstrip(" "), lease.fence) if lease else ("", 0)
+        event = Event(at, what, consumer, since, _beginning_of(detail).decode())
+        self.timeline = [*self.timeline, event][-TIMELINE_KEPT:]
+
+    def of_the_living(self) -> Why:
+        """Make the row of a message that lives."""
+        return Why("", 0, 0, 0, 0, self.errors, 0, self.timeline, 0, "")
+
+    def of_the_ended(self, reason: str, counts: Counts, rejects: int = 0, result: str = "") -> Why:
+        """Make the row of a message that is over."""
+        numbers = (counts.failures, counts.crashes, counts.defers, counts.releases)
+        return Why(reason, *numbers, self.errors, rejects, self.timeline, counts.cycles, result)
+
+
+def _beginning_of(text: bytes) -> bytes:
+    """Cut a text; a character is not cut in two."""
+    last = min(DETAIL_SIZE, len(text))
+    while 0 < last < len(text) and text[last] >> 6 == _CONTINUED:
+        last -= 1
+    return text[:last]

@@ -1,0 +1,187 @@
+"""Limits: rate and max_in_flight hold for all consumers of a queue together."""
+
+import time
+from typing import Any
+
+import pytest
+
+from duly import AsyncDuly, UsageError
+from tests.client._async.given import check_accounts, counted, given_blocked, settle, take, take_one
+from tests.client.place import Place
+
+
+@pytest.mark.parametrize(("rate", "burst"), [("1/m", 1), ("3/s", 1), ("10/s", 2)])
+async def test_a_rate_begins_with_a_tenth_of_a_seconds_worth(
+    app: AsyncDuly, queue_name: str, rate: str, burst: int
+) -> None:
+    queue = app.queue(queue_name, rate=rate)
+    await queue.send_many(range(10))
+
+    assert [delivery.body for delivery in await take(queue)] == list(range(burst))
+
+
+async def test_a_rate_holds_over_time(app: AsyncDuly, queue_name: str, clock: Place) -> None:
+    queue = app.queue(queue_name, rate="10/s")
+    await queue.send_many(range(100))
+    begin, found = clock.now(), list[int]()
+
+    for _ in range(60):
+        found += [delivery.body for delivery in await take(queue)]
+        clock.advance(0.05)
+
+    assert found == list(range(len(found)))
+    assert 20 <= len(found) <= 1 + (0.1 + clock.now() - begin) * 10
+
+
+async def test_a_rate_is_shared_by_all_consumers(app: AsyncDuly, other_app: AsyncDuly, queue_name: str) -> None:
+    queues = [each.queue(queue_name, rate="1/m") for each in (app, other_app)]
+    await queues[0].send_many(range(10))
+
+    found = [delivery for queue in queues for delivery in await take(queue)]
+
+    assert [delivery.body for delivery in found] == [0]
+
+
+async def test_a_rate_is_that_of_the_one_who_takes(app: AsyncDuly, other_app: AsyncDuly, queue_name: str) -> None:
+    limited = app.queue(queue_name, rate="1/m")
+    await limited.send_many(range(10))
+    assert len(await take(limited)) == 1
+    assert await take(limited) == []
+
+    assert len(await take(other_app.queue(queue_name))) == 9
+
+
+async def test_a_consumer_waits_for_its_rate_and_no_longer(app: AsyncDuly, queue_name: str) -> None:
+    queue = app.queue(queue_name, rate="4/s")
+    await queue.send_many(range(5))
+    begin, found = time.monotonic(), list[int]()
+
+    while len(found) < 5:
+        (delivery,) = await queue.receive(limit=10, wait=20)
+        found.append(delivery.body)
+
+    assert found == list(range(5))
+    assert 4 * 0.25 - 0.11 <= time.monotonic() - begin < 10
+
+
+async def test_a_message_sent_while_the_rate_is_used_up_is_not_forgotten(
+    app: AsyncDuly, queue_name: str, place: Place
+) -> None:
+    queue = app.queue(queue_name, rate="2/s")
+    await queue.send_many(range(2))
+    await take_one(queue)
+    (consumer,) = await given_blocked(place, queue)
+
+    await queue.send(2)
+
+    (second,) = await consumer.result()
+    (third,) = await queue.receive(limit=10, wait=4)
+    assert (second.body, third.body) == (1, 2)
+
+
+async def test_no_more_are_out_than_allowed(app: AsyncDuly, other_app: AsyncDuly, queue_name: str) -> None:
+    queues = [each.queue(queue_name, max_in_flight=3) for each in (app, other_app)]
+    await queues[0].send_many(range(10))
+
+    first, second = await take(queues[0], 2), await take(queues[1])
+
+    assert [delivery.body for delivery in (*first, *second)] == [0, 1, 2]
+    assert await take(queues[0]) == []
+    await first[0].ack()
+    assert [delivery.body for delivery in await take(queues[1])] == [3]
+    assert (await queues[0].stats()).leased == 3
+    await check_accounts(queues[0])
+
+
+@pytest.mark.parametrize("verb", ["ack", "retry", "defer", "release", "recycle", "reject", "cancel", "purge"])
+async def test_whoever_makes_room_wakes_a_consumer(
+    app: AsyncDuly, other_app: AsyncDuly, queue_name: str, place: Place, verb: str
+) -> None:
+    queue = app.queue(queue_name, max_in_flight=1)
+    await queue.send_many(["first", "second"])
+    first = await take_one(queue)
+    (consumer,) = await given_blocked(place, other_app.queue(queue_name, max_in_flight=1))
+
+    if verb == "cancel":
+        await queue.cancel(first.id)
+    elif verb == "purge":
+        await queue.purge("leased")
+    else:
+        await settle(first, verb)
+
+    (delivery,) = await consumer.result()
+    assert delivery.body == ("first" if verb == "release" else "second")
+
+
+async def test_a_lease_that_runs_out_makes_room(app: AsyncDuly, queue_name: str, clock: Place) -> None:
+    queue = app.queue(queue_name, max_in_flight=1, lease=5)
+    await queue.send_many(["first", "second"])
+    await take_one(queue)
+    assert await take(queue) == []
+
+    clock.advance(6)
+
+    delivery = await take_one(queue)
+    assert (delivery.body, delivery.crashes) == ("first", 1)
+
+
+async def test_both_limits_hold_together(app: AsyncDuly, queue_name: str, clock: Place) -> None:
+    queue = app.queue(queue_name, max_in_flight=2, rate="1/s")
+    await queue.send_many(range(5))
+
+    taken = [[delivery.body for delivery in await take(queue)]]
+    for _ in range(3):
+        clock.advance(1)
+        taken.append([delivery.body for delivery in await take(queue)])
+
+    assert taken == [[0], [1], [], []]
+
+
+async def test_a_paused_queue_with_limits_goes_on_after_resume(app: AsyncDuly, queue_name: str) -> None:
+    queue = app.queue(queue_name, max_in_flight=1)
+    await queue.send_many(["first", "second"])
+    first = await take_one(queue)
+    await queue.pause()
+    await first.ack()
+    assert await take(queue) == []
+
+    await queue.resume()
+
+    assert (await take_one(queue)).body == "second"
+
+
+async def test_a_limit_counts_nothing_by_itself(app: AsyncDuly, queue_name: str) -> None:
+    queue = app.queue(queue_name, rate="1/m", max_in_flight=1)
+    await queue.send_many(range(2))
+    first = await take_one(queue)
+    assert await take(queue) == []
+
+    await first.ack()
+
+    assert await counted(queue) == {"sent": 2, "delivered": 1, "acked": 1, "ready": 1}
+    await check_accounts(queue)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rate": "fast"},
+        {"rate": "0/s"},
+        {"rate": "-1/s"},
+        {"rate": "5"},
+        {"rate": 5},
+        {"rate": "5/w"},
+        {"rate": "2000000/s"},
+        {"max_in_flight": 0},
+        {"max_in_flight": -1},
+        {"max_in_flight": 1.5},
+        {"max_in_flight": True},
+        {"on_dead": "explode"},
+    ],
+    ids=str,
+)
+async def test_a_limit_that_makes_no_sense_is_refused(app: AsyncDuly, queue_name: str, options: dict[str, Any]) -> None:
+    (name,) = options
+
+    with pytest.raises(UsageError, match=name):
+        app.queue(queue_name, **options)

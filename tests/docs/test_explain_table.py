@@ -1,0 +1,98 @@
+"""The table of what explain() says is what it says: each row is a sentence that comes, and no sentence is missing."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import duly
+from duly.testing import clock
+
+ROOT = Path(__file__).parents[2]
+PAGES = ["docs/guide.md", "docs/zh/guide.md"]
+ROW = re.compile(r"^\| .* \| `((?:is|was) .*)` \|$", re.MULTILINE)
+TURN = r"(?:, as the first|, behind \d+ others?)"
+
+
+def pattern_of(row: str) -> re.Pattern[str]:
+    """Make a pattern of a row: `<anything>`, any number, and either way to say whose turn it is."""
+    pattern = re.escape(row)
+    for shown in (", as the first", ", behind 7 others"):
+        pattern = pattern.replace(re.escape(shown), TURN)
+    pattern = re.sub(r"<[^>]*>", ".+?", pattern)
+    return re.compile(re.sub(r"(?<![\\\w])\d+(?!\w)", r"\\d+", pattern))
+
+
+@pytest.fixture
+def app() -> Iterator[duly.Duly]:
+    with duly.Duly("memory://") as app:
+        clock.freeze()
+        yield app
+    clock.reset()
+
+
+def sentences(app: duly.Duly) -> Iterator[str]:
+    """Bring messages into every state that explain() tells apart, and ask."""
+    retry = duly.Retry(attempts=2, first=60)
+    plain = app.queue("plain", retry=retry, done=duly.Keep(count=10))
+    yield plain.explain(plain.send("later", delay=60))
+    yield plain.explain("nobody")
+    ready = plain.send("now")
+    yield plain.explain(ready)
+    plain.pause()
+    yield plain.explain(ready)
+    plain.resume()
+    [d] = plain.receive(wait=0)
+    yield plain.explain(ready)
+    d.retry(error="no answer")
+    yield plain.explain(ready)
+    clock.advance(120)
+    d = next(d for d in plain.receive(wait=0) if d.id == ready)
+    d.retry(error="no answer")
+    yield plain.explain(ready)
+    deferred = plain.send("busy")
+    for _ in range(2):
+        plain.receive(wait=0)[0].defer(60)
+        clock.advance(60)
+    plain.receive(wait=0)[0].defer(60)
+    yield plain.explain(deferred)
+    finished = plain.send("done")
+    plain.receive(wait=0)[0].ack()
+    yield plain.explain(finished)
+
+    few = app.queue("few", max_in_flight=1)
+    slow = app.queue("slow", rate="1/s")
+    for limited in (few, slow):
+        ids = limited.send_many(["a", "b"])
+        limited.receive(wait=0)
+        yield limited.explain(ids[1])
+
+    suspect = app.queue("suspect", crash_limit=2)
+    id_ = suspect.send("kills")
+    suspect.receive(wait=0)
+    clock.advance(31)
+    suspect.receive(wait=0)[0].release()
+    yield suspect.explain(id_)
+
+    for lane in (app.queue("lane"), app.queue("blocking", on_dead="block")):
+        ids = lane.send_many([duly.Send("a", key="k"), duly.Send("b", key="k")])
+        lane.receive(wait=0)
+        yield lane.explain(ids[1])
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_table_of_sentences_is_true_and_complete(page: str, app: duly.Duly) -> None:
+    rows = ROW.findall((ROOT / page).read_text())
+    said = [re.sub(r"^message \S+ of queue '\S+' (.*)\.$", r"\1", sentence) for sentence in sentences(app)]
+
+    assert len(rows) == len(said)
+    assert [row for row in rows if not any(pattern_of(row).fullmatch(each) for each in said)] == []
+    assert [each for each in said if not any(pattern_of(row).fullmatch(each) for row in rows)] == []
+
+
+def test_a_false_row_is_found() -> None:
+    row = pattern_of("is ready since <time>, behind 7 others: it is delivered to the next consumer that asks")
+
+    assert row.fullmatch("is ready since 2026-11-16, as the first: it is delivered to the next consumer that asks")
+    assert not row.fullmatch("is ready since 2026-11-16, as the first: it is delivered tomorrow")

@@ -1,0 +1,57 @@
+"""What the memory engine holds, in the form in which a dump shows a server's keys."""
+
+from typing import Any
+
+from duly._core import codec
+from duly._core.keys import QueueKeys
+from duly.memory import wire
+from duly.memory.engine import Engine
+from duly.memory.state import QueueState
+from tests.lua.harness import State
+
+Stored = dict[str, Any]
+
+
+def stored(engine: Engine, keys: QueueKeys) -> Stored:
+    """Read everything that a server would have in keys."""
+    state = engine._queue(keys).state
+    messages = {id_.decode(): message for id_, message in state.messages.items()}
+    waiting = {priority: _scores(ids) for priority, ids in state.waiting.items()}
+    return {
+        "msgs": {id_: each.record for id_, each in messages.items() if each.record is not None},
+        "waiting": {priority: ids for priority, ids in waiting.items() if ids},
+        "leased": _scores(state.leased),
+        "leases": {id_: codec.read_lease(wire.lease(each)) for id_, each in messages.items() if each.lease},
+        "counts": {id_: each.counts for id_, each in messages.items() if each.counts is not None},
+        "why": {id_: each.why for id_, each in messages.items() if each.why is not None},
+        "expires": _scores(state.expires),
+        "dead": _scores(state.dead),
+        "done": _scores(state.done),
+        "lanes": {key.decode(): f"{'-+'[lane.has_more]}{lane.id.decode()}" for key, lane in state.lanes.lanes.items()},
+        "parked": [row.member for row in state.lanes],
+        "meta": _meta(state),
+    }
+
+
+def _scores(ids: Any) -> dict[str, int]:
+    return {id_.decode(): score for score, id_ in ids}
+
+
+def _meta(state: QueueState) -> dict[str, str]:
+    fields = {
+        "clock": state.clock,
+        "large": 1 if state.has_large else None,
+        "keyed": 1 if state.is_keyed else None,
+        "tat": state.tat or None,
+        "limited": state.limited,
+        "paused": None if state.paused is None else state.paused.decode(),
+    }
+    return {name: str(value) for name, value in fields.items() if value is not None}
+
+
+def differences(real: State, expected: Stored) -> list[tuple[str, Any, Any]]:
+    """Name what differs, with both sides."""
+    shown: Stored = {name: getattr(real, name) for name in expected}
+    shown["lanes"] = {key: lane for key, lane in real.lanes.items() if key}
+    shown["meta"] = {name: value for name, value in real.meta.items() if name not in ("priorities", "lateness")}
+    return [(name, shown[name], expected[name]) for name in expected if shown[name] != expected[name]]

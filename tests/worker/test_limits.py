@@ -1,0 +1,172 @@
+"""Limits in workers: what all of them take together, that nothing is left behind, and that nobody spins."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import redis
+
+import duly
+from tests.conftest import StartedServer, need
+from tests.servers import Server
+from tests.worker.rig import WorkerProcess, eventually, module_of, wait_until
+
+TOLERANCE: Final = 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.serial
+def test_two_workers_share_a_rate(server: StartedServer, tmp_path: Path, queue_name: str) -> None:
+    url, rate, seconds = server("valkey").url, 50, 4.0
+    source = module_of(
+        queue_name,
+        f"rate='{rate}/s'",
+        """
+        @orders.handler(concurrency=10)
+        async def on_order(body, d):
+            note("begin", id=d.id, fence=d.fence)
+        """,
+    )
+    with (
+        duly.Duly(url) as app,
+        WorkerProcess(url, tmp_path, source) as one,
+        WorkerProcess(url, tmp_path, source) as other,
+    ):
+        one.wait_for_start()
+        other.wait_for_start()
+        queue = app.queue(queue_name)
+        queue.send_many(range(220))
+        wait_until(lambda: queue.stats().live == 0)
+
+        notes = one.notes("begin")
+        claims = sorted(note["fence"] / 1e6 for note in notes)
+        assert len(claims) == 220
+        # By the rule no stretch of time has more than its share, the tolerance's, and one.
+        for i, start in enumerate(claims):
+            for n, at in enumerate(claims[i:], 1):
+                assert n <= 1 + (TOLERANCE + at - start + 1e-3) * rate
+        within = sum(at <= claims[0] + seconds for at in claims)
+        assert rate * seconds * 0.7 <= within <= 1 + (TOLERANCE + seconds) * rate
+        assert one.stop() == other.stop() == 0
+
+
+@pytest.fixture
+def shared(backend: str, queue_name: str) -> str:
+    """Give an address under which two apps of this process meet."""
+    return f"{backend}{queue_name}" if backend == "memory://" else backend
+
+
+async def test_workers_together_hold_no_more_than_allowed(shared: str, queue_name: str) -> None:
+    running, most, done, handlers = 0, 0, list[int](), list[int]()
+
+    async def handle(worker: int, body: int) -> None:
+        nonlocal running, most
+        handlers.append(worker)
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+        done.append(body)
+
+    async with AsyncExitStack() as stack:
+        apps = [await stack.enter_async_context(duly.AsyncDuly(shared)) for _ in range(2)]
+        for number, app in enumerate(apps):
+
+            async def on_message(body: int, number: int = number) -> None:
+                await handle(number, body)
+
+            app.queue(queue_name, max_in_flight=3).handler(concurrency=10)(on_message)
+        queue = apps[0].queue(queue_name)
+        await queue.send_many(range(60))
+        for app in apps:
+            await stack.enter_async_context(duly.Worker(app, duly.WorkerOptions()))
+        await eventually(lambda: len(done) == 60)
+
+    assert most == 3
+    assert set(handlers) == {0, 1}
+    assert sorted(done) == list(range(60))
+
+
+async def test_a_worker_goes_on_when_another_makes_room(shared: str, queue_name: str) -> None:
+    """A worker that looks by itself only every 5 s is woken when a message that somebody else held is settled."""
+    done: list[int] = []
+
+    async with duly.AsyncDuly(shared) as app, duly.AsyncDuly(shared) as other:
+        queue = app.queue(queue_name, max_in_flight=1, lease=60)
+
+        @queue.handler(concurrency=10)
+        async def on_message(body: int, d: duly.AsyncDelivery) -> None:
+            done.append(body)
+
+        elsewhere = other.queue(queue_name, max_in_flight=1, lease=60)
+        await elsewhere.send_many(range(3))
+        (held,) = await elsewhere.receive(limit=10, wait=0)
+        async with duly.Worker(app, duly.WorkerOptions()):
+            await asyncio.sleep(0.3)
+            assert done == []
+            begin = time.monotonic()
+            await held.ack()
+            await eventually(lambda: done == [1, 2])
+            assert time.monotonic() - begin < 4
+
+
+# --- Nobody spins ----------------------------------------------------------------------------------------------------
+
+PERIOD: Final = 1.0
+WATCHED_FOR: Final = 2.0
+MOST_CALLS: Final = 12
+"""Of scripts, in that time: a look for each period, a beat, a renewal, and some to spare."""
+
+JOBS: Final = """
+orders = app.queue("orders", lease=6, {options})
+
+
+@orders.handler(concurrency=10)
+async def handle(body, d):
+    note("begin", id=d.id)
+    await asyncio.sleep(body)
+"""
+
+
+@contextmanager
+def limited_worker(directory: Path, options: str) -> Iterator[tuple[Server, Any]]:
+    """Give a server with one worker of a limited queue that has nothing else to do."""
+    need("valkey")
+    with (
+        Server("valkey") as server,
+        redis.Redis.from_url(server.url) as client,
+        WorkerProcess(server.url, directory, JOBS.format(options=options)) as worker,
+    ):
+        worker.wait_for_start()
+        yield server, client
+
+
+def scripts_run(client: Any) -> int:
+    stats = client.info("commandstats")
+    return sum(int(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"]) for name in ("evalsha", "eval", "blpop"))
+
+
+@pytest.mark.slow
+@pytest.mark.serial
+@pytest.mark.parametrize(("options", "seconds"), [("rate='1/m'", 0), ("max_in_flight=1", 30)])
+def test_a_worker_that_waits_for_a_limit_does_not_spin(tmp_path: Path, options: str, seconds: float) -> None:
+    with limited_worker(tmp_path, options) as (server, client), duly.Duly(server.url) as app:
+        queue = app.queue("orders")
+        queue.send_many([seconds] * 20)
+        wait_until(lambda: queue.stats().delivered == 1)
+        time.sleep(PERIOD / 2)
+        before, sent = scripts_run(client), 0
+        end = time.monotonic() + WATCHED_FOR
+        while time.monotonic() < end:
+            queue.send(seconds)
+            sent += 1
+            time.sleep(0.02)
+        after = scripts_run(client)
+
+        assert sent > 20
+        assert after - before - sent <= MOST_CALLS
+        assert queue.stats().delivered == 1
