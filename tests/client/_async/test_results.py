@@ -174,12 +174,11 @@ async def _reject(_: AsyncQueue, delivery: AsyncDelivery) -> None:
     await delivery.reject("no use")
 
 
-async def _fail(_: AsyncQueue, delivery: AsyncDelivery) -> None:
-    for _ in range(5):
+async def _fail(queue: AsyncQueue, delivery: AsyncDelivery) -> None:
+    await delivery.retry(0, error="boom")
+    while delivery.attempt < 5:
+        (delivery,) = await queue.receive(wait=10)
         await delivery.retry(0, error="boom")
-        if delivery.attempt == 5:
-            return
-        (delivery,) = await delivery._queue.receive(wait=10)
 
 
 @pytest.mark.parametrize(

@@ -172,12 +172,11 @@ def _reject(_: Queue, delivery: Delivery) -> None:
     delivery.reject("no use")
 
 
-def _fail(_: Queue, delivery: Delivery) -> None:
-    for _ in range(5):
+def _fail(queue: Queue, delivery: Delivery) -> None:
+    delivery.retry(0, error="boom")
+    while delivery.attempt < 5:
+        (delivery,) = queue.receive(wait=10)
         delivery.retry(0, error="boom")
-        if delivery.attempt == 5:
-            return
-        (delivery,) = delivery._queue.receive(wait=10)
 
 
 @pytest.mark.parametrize(
