@@ -164,6 +164,8 @@ def test_both_languages_show_the_same_code() -> None:
         pytest.param("07_testing_with_the_virtual_clock.py", "remind_until_paid(", id="a payment reminder until paid"),
         pytest.param("09_tasks.py", "text_message.later(", id="a text message some minutes later"),
         pytest.param("03_delay_and_cancel.py", "closing.cancel(", id="an order closed unless it is paid"),
+        pytest.param("22_order.py", "key=item", id="changes of the stock in order"),
+        pytest.param("23_limits.py", "max_in_flight=4", id="so many at once over all workers"),
     ],
 )
 def test_the_examples_show(example: str, call: str) -> None:

@@ -34,10 +34,11 @@ def app() -> Iterator[duly.Duly]:
 
 def sentences(app: duly.Duly) -> Iterator[str]:
     """Bring messages into every state that explain() tells apart, and ask."""
-    retry = duly.Retry(attempts=2, first=60)
-    plain = app.queue("plain", retry=retry, done=duly.Keep(count=10))
-    yield plain.explain(plain.send("later", delay=60))
-    yield plain.explain("nobody")
+    later = app.queue("later")
+    yield later.explain(later.send("later", delay=60))
+    yield later.explain("nobody")
+
+    plain = app.queue("plain", retry=duly.Retry(attempts=2, first=60), done=duly.Keep(count=10))
     ready = plain.send("now")
     yield plain.explain(ready)
     plain.pause()
@@ -48,18 +49,18 @@ def sentences(app: duly.Duly) -> Iterator[str]:
     d.retry(error="no answer")
     yield plain.explain(ready)
     clock.advance(120)
-    d = next(d for d in plain.receive(wait=0) if d.id == ready)
-    d.retry(error="no answer")
+    plain.receive(wait=0)[0].retry(error="no answer")
     yield plain.explain(ready)
-    deferred = plain.send("busy")
-    for _ in range(2):
-        plain.receive(wait=0)[0].defer(60)
-        clock.advance(60)
-    plain.receive(wait=0)[0].defer(60)
-    yield plain.explain(deferred)
     finished = plain.send("done")
     plain.receive(wait=0)[0].ack()
     yield plain.explain(finished)
+
+    busy = app.queue("busy")
+    deferred = busy.send("busy")
+    for _ in range(2):
+        clock.advance(61)
+        busy.receive(wait=0)[0].defer(60)
+    yield busy.explain(deferred)
 
     few = app.queue("few", max_in_flight=1)
     slow = app.queue("slow", rate="1/s")

@@ -18,7 +18,7 @@ from duly.memory.user_keys import HyperLogLog, UserKeys
 from tests.lua.harness import NOW, Queue, Refused, State, Wire
 from tests.servers import Server
 
-EXAMPLES: Final = 4000
+EXAMPLES: Final = 300
 KEYS: Final = ("k1", "k2")
 MAY_EMPTY: Final = ("SREM", "HDEL", "ZREM", "LREM", "LTRIM")
 CAUTIOUS: Final = ("not known beforehand", "might", "surely")

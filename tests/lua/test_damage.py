@@ -1,10 +1,12 @@
 """What somebody else did to a queue's keys must not stop it: no script fails, nothing else is lost."""
 
+import struct
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from duly._core import ops
+from duly._core import ops, replies
 from duly.options import Keep
 from tests.clock import ServerClock
 from tests.lua.harness import NOW, SECOND, Queue, ids_of
@@ -137,3 +139,15 @@ def test_stamps_that_are_no_numbers_make_a_dead_letter_not_an_error(
         queue.claim()
     state = queue.dump()
     assert (state.places("a"), state.why["a"].reason) == (["dead"], "damaged")
+
+
+@pytest.mark.parametrize("stamp", [1e300, -1e300, 1e18, -1e18], ids=str)
+def test_a_time_that_is_none_can_be_looked_at(queue: Queue, stamp: float) -> None:
+    queue.send("a")
+    _damage(queue, "a", struct.pack("<dd", stamp, stamp) + queue.dump().msgs["a"][16:])
+    viewer = replies.Viewer("orders", lambda _content, body: body)
+    get, page = ops.get(queue.keys, viewer, "a"), ops.list_(queue.keys, viewer, "ready", 10, None)
+    message = get.decode(queue.call(get))
+    assert message is not None
+    assert message.sent_at in (datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC))
+    assert [each.id for each in page.decode(queue.call(page))[0]] == ["a"]

@@ -1,6 +1,8 @@
 """Lanes (I7): of the messages of one key one is out at a time, in order, whatever happens to it."""
 
+import math
 import random
+import struct
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
@@ -488,6 +490,17 @@ def test_what_is_parked_counts_in_a_bounded_queue(make_queue: Any) -> None:
     assert queue.send("d")[1:] == [1, 2, b"d"]
 
 
+def test_the_oldest_that_is_parked_can_be_dropped(make_queue: Any) -> None:
+    queue: Queue = make_queue(max_length=3)
+    first = given_lane(queue, "a", "b", "c")
+    queue.send("d", on_refusal="drop")
+    state = queue.dump()
+    assert (state.parked_ids(), state.lanes, state.stats["dropped"]) == (["c"], {"k": "+a"}, 1)
+    ack(queue, [first])
+    assert sorted(finished_in_order(queue)) == ["c", "d"]
+    assert_nothing_left(queue)
+
+
 def test_ack_refuses_a_message_with_a_key(queue: Queue) -> None:
     first = given_lane(queue, "a", "b")
     before = queue.dump()
@@ -870,6 +883,17 @@ def test_a_body_that_is_lost_while_out_does_not_block_its_lane(
         assert queue.dump().wake == 1
     assert finished_in_order(queue) == ["b", "c"]
     assert queue.dump().lanes == {}
+
+
+@pytest.mark.parametrize("due", [math.nan, math.inf, -math.inf, 1e300, -5.0, 0.5, 1e17], ids=str)
+@pytest.mark.parametrize("others", ["", "c"])
+def test_a_due_time_that_is_none_stops_no_lane(queue: Queue, due: float, others: str) -> None:
+    queue.send("a", "b", *others, key="k")
+    record = queue.dump().msgs["b"]
+    stranger(queue, "HSET", "msgs", "b", record[:8] + struct.pack("<d", due) + record[16:])
+    ack(queue, take(queue))
+    assert finished_in_order(queue) == ["b", *others]
+    assert_nothing_left(queue)
 
 
 def test_a_body_that_is_lost_while_its_lane_waits_is_mended_by_an_audit(queue: Queue) -> None:

@@ -1,14 +1,16 @@
 """Histories that chance would hardly make, with the judgement of the machine after every step."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from duly import _lua
 from duly._core import ops
 from duly.options import Keep
 from tests.binaries import Kind
+from tests.conftest import need
 from tests.lua.harness import SECOND
-from tests.model.machine import STREAMS, Draft, QueueMachine, machine_in, started_world
+from tests.model.machine import STREAMS, Broken, Draft, QueueMachine, machine_in, started_world
 
 STREAM = STREAMS[0]
 PLAIN = Draft(10, None, 0, None, None, None, replace=False)
@@ -45,8 +47,8 @@ def ack(machine: QueueMachine, id_: str) -> None:
     machine._settle(STREAM, "ack", [ops.Settle(*receipt)], 0, Keep(), is_kept=False)
 
 
-@pytest.mark.parametrize("verb", ["cancel", "purge", "retry", "crash"])
-def test_a_lane_goes_on_when_the_body_of_its_message_was_lost(machine: QueueMachine, verb: str) -> None:
+def lose_a_body(machine: QueueMachine, verb: str) -> None:
+    """A lane goes on when the body of the message that it belongs to was lost."""
     first, second = send(machine, PLAIN._replace(key="k"), PLAIN._replace(key="k"))
     assert claim(machine, 2) == [first]
     machine.lost_bodies.add(first)
@@ -65,8 +67,8 @@ def test_a_lane_goes_on_when_the_body_of_its_message_was_lost(machine: QueueMach
     assert claim(machine) == [second]
 
 
-@pytest.mark.parametrize("verb", ["cancel", "purge", "expire"])
-def test_what_a_lane_is_handed_to_is_not_hidden_by_a_clock_that_steps_back(machine: QueueMachine, verb: str) -> None:
+def step_back(machine: QueueMachine, verb: str) -> None:
+    """What a lane is handed to is not hidden by a clock that steps back."""
     ttl = 100 if verb == "expire" else None
     first, second, _ = send(machine, PLAIN._replace(key="k", ttl=ttl), *[PLAIN._replace(key="k")] * 2)
     assert claim(machine, 2) == [first]
@@ -82,6 +84,79 @@ def test_what_a_lane_is_handed_to_is_not_hidden_by_a_clock_that_steps_back(machi
     machine._move_clocks(-150 * SECOND)
 
     assert claim(machine) == [second]
+
+
+def replace(machine: QueueMachine, verb: str) -> None:
+    """A message that had a lane, and is replaced or dropped, leaves it to the next, and somebody is told."""
+    lane = PLAIN._replace(key="k")
+    first, second, _ = send(machine, lane._replace(dedup="x", replace=True), lane, lane)
+    assert claim(machine, 3) == [first]
+    machine._settle(STREAM, "retry", [ops.Settle(*machine.receipts[0])], 25, Keep(), is_kept=True)
+    machine.claim(STREAM, 1, 30, "watch", "with", Keep())
+    assert machine.state.wake == 0
+
+    other = PLAIN._replace(key="k2", when=20, dedup="x", replace=True)
+    if verb == "replace":
+        send(machine, other)
+    else:
+        machine._send(STREAM, [other._replace(dedup=None)], {"max_length": 3}, "drop")
+
+    assert machine.state.wake == 1
+    assert claim(machine) == [second]
+
+
+def redrive_at_end(machine: QueueMachine, verb: str) -> None:
+    """A dead letter that its lane waits for and that is redriven to the end leaves the lane to the next."""
+    first, second = send(machine, *[PLAIN._replace(key="k")] * 2)
+    assert claim(machine, 2) == [first]
+    machine._settle(STREAM, "reject", [ops.Settle(*machine.receipts[0])], 0, Keep(), is_kept=False, on_dead="block")
+    assert claim(machine) == []
+    machine.redrive(STREAM, 1, at_end=True, named=[])
+
+    assert claim(machine, 2) == [second]
+
+
+HISTORIES: dict[str, tuple[Callable[[QueueMachine, str], None], tuple[str, ...]]] = {
+    "lose_a_body": (lose_a_body, ("cancel", "purge", "retry", "crash")),
+    "step_back": (step_back, ("cancel", "purge", "expire")),
+    "replace": (replace, ("replace", "drop")),
+    "redrive_at_end": (redrive_at_end, ("redrive",)),
+}
+
+
+@pytest.mark.parametrize(("name", "verb"), [(name, verb) for name, (_, verbs) in HISTORIES.items() for verb in verbs])
+def test_a_lane_is_handed_on(machine: QueueMachine, name: str, verb: str) -> None:
+    HISTORIES[name][0](machine, verb)
+
+
+MUTANTS = [
+    ("lose_a_body", "cancel", "cancel", "lease and lease.key or not flaw_of", "not flaw_of"),
+    ("lose_a_body", "purge", "purge", "lease and lease.key or not flaw_of", "not flaw_of"),
+    ("step_back", "cancel", "cancel", "remember(keys.meta, now)", ""),
+    ("step_back", "purge", "purge", "remember(keys.meta, now)", ""),
+    ("step_back", "expire", "tidy", "remember(keys.meta, now)", ""),
+    ("replace", "replace", "send_checked", "if leave_lane(plan.keys, id, record, plan.now) then", "if false then"),
+    ("replace", "drop", "send_checked", "if leave_lane(plan.keys, id, record, plan.now) then", "if false then"),
+    (
+        "replace",
+        "replace",
+        "send_checked",
+        "if leave_lane(plan.keys, id, record, plan.now) then\n    leave_token(plan.keys.wake)",
+        "if leave_lane(plan.keys, id, record, plan.now) then",
+    ),
+    ("redrive_at_end", "redrive", "redrive", "if owner == id and at_end then", "if false then"),
+]
+"""History, how it goes, and a mistake in a script that it finds."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "verb", "script", "original", "mistake"), MUTANTS)
+def test_a_history_finds(name: str, verb: str, script: str, original: str, mistake: str) -> None:
+    need("valkey")
+    text = _lua.script(script).text
+    assert text.count(original) == 1, "the mistake is not made where it should be"
+    with started_world(texts={script: text.replace(original, mistake)}) as world, pytest.raises(Broken):
+        HISTORIES[name][0](machine_in(world)(), verb)
 
 
 def test_a_claim_looks_past_a_long_lane_and_parks_a_bounded_part_of_it(machine: QueueMachine) -> None:

@@ -76,7 +76,7 @@ def test_what_cannot_be_kept_is_the_reason(value: Any, why: str) -> None:
 
     assert why in (refusal_of(packed) or "")
     assert "secret" not in packed
-    with pytest.raises(CodecError, match="bytes|kept"):
+    with pytest.raises(CodecError, match=r"bytes|kept"):
         unpacked_result(packed)
 
 
@@ -87,7 +87,7 @@ def test_what_just_fits_is_kept() -> None:
 
 @pytest.mark.parametrize("packed", ["j{", "b!", "bA", "z1"])
 def test_what_cannot_be_read_is_said(packed: str) -> None:
-    with pytest.raises(CodecError, match="damaged|unknown"):
+    with pytest.raises(CodecError, match=r"damaged|unknown"):
         unpacked_result(packed)
 
 

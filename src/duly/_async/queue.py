@@ -440,13 +440,13 @@ class AsyncQueue:
         return total
 
     async def _purge(self, state: State) -> int:
-        before = await self.stats()
-        total, most = 0, getattr(before, state) + MAX_BATCH  # what is sent meanwhile may stay
+        # No more than there are now: what is sent meanwhile may stay, and so does what was parked behind them.
+        total, most = 0, getattr(await self.stats(), state)
         while total < most:
-            purged, left = await self._link.run(ops.purge(self._keys, state, MAX_BATCH))
-            total += purged
-            if not left or not purged:
+            purged, _ = await self._link.run(ops.purge(self._keys, state, min(most - total, MAX_BATCH)))
+            if not purged:
                 break
+            total += purged
         return total
 
     async def delete(self) -> None:

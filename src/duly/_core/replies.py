@@ -62,8 +62,11 @@ def trouble_of(error: Exception) -> Trouble:
 
 
 def moment(us: float) -> datetime:
-    """Convert the server's microseconds."""
-    return datetime.fromtimestamp(us / 1_000_000, UTC)
+    """Convert the server's microseconds. What somebody else wrote may be no time at all: looking never fails."""
+    try:
+        return datetime.fromtimestamp(us / 1_000_000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return datetime.max.replace(tzinfo=UTC) if us > 0 else datetime.min.replace(tzinfo=UTC)
 
 
 class SendOutcome(NamedTuple):

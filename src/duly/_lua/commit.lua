@@ -39,8 +39,14 @@ KEEPS    I1 I2 I5 I6 I7 I9: guard, then write; but for 1 nothing is changed.
 -- @include lib/drain.lua
 -- @include lib/finish.lua
 -- @include lib/sending.lua
--- @include lib/effects.lua
 -- @include lib/types.lua
+
+-- In a function of its own: a script may have 200 local names at the most.
+local checks = (function()
+-- @include lib/effects.lua
+  return { effects_from = effects_from, bring_nothing_in = bring_nothing_in, problem_of = problem_of }
+end)()
+
 local LOST, DONE, NO_ROOM, IMPOSSIBLE = 0, 1, 2, 3
 local FIRST_WAITING, FIRST_KEEP, SETTLE, FIRST_REST, TARGET_HEAD = 14, 3, 7, 11, 5
 local CALL, sequence, keeps, digits = KEYS[1], ARGV[1], ARGV[2] == '1', ARGV[6]
@@ -90,8 +96,8 @@ if wrong then
   return redis.error_reply('WRONGTYPE the key ' .. wrong .. ' of a queue was overwritten')
 end
 
-local effects = effects_from(at, effect_count, first_key - 1)
-if target_count == 0 and bring_nothing_in(effects) then
+local effects = checks.effects_from(at, effect_count, first_key - 1)
+if target_count == 0 and checks.bring_nothing_in(effects) then
   let_a_full_server_drain(keys.leases)
 end
 for i, plan in ipairs(plans) do
@@ -101,7 +107,7 @@ for i, plan in ipairs(plans) do
 end
 local views = {}
 for i, effect in ipairs(effects) do
-  local problem = problem_of(views, effect)
+  local problem = checks.problem_of(views, effect)
   if problem then
     return answer(CALL, sequence, { IMPOSSIBLE, i, problem })
   end

@@ -6,7 +6,7 @@ once, schedules and registry.
 
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import copy
 from typing import Any, Final
 
@@ -117,12 +117,9 @@ class Engine:
         with self._lock:
             queue = self._queue(call.keys)
             reply = self._carried_out(queue, transition, args, (stream, sequence) if call.writes else None)
-            waiter = self._next_waiter(queue)
-            ended = [waiter for id_ in queue.state.awaiting.take_untold() for waiter in queue.end_waiters.get(id_, ())]
-        if waiter:
+            waiters = self._waiters_to_call([queue])
+        for waiter in waiters:
             waiter()
-        for each in ended:
-            each()
         return reply
 
     def queues(self, namespace: str) -> list[str]:
@@ -230,10 +227,9 @@ class Engine:
             reach = committing.Reach([target.state for target in targets], user_keys, self._user_keys)
             commit = committing.TRANSITIONS[call.script.name]
             reply = self._carried_out(queue, lambda state, args: commit(state, args, reach), args, (stream, sequence))
-            waiters = [self._next_waiter(each) for each in dict.fromkeys((queue, *targets))]
+            waiters = self._waiters_to_call(dict.fromkeys((queue, *targets)))
         for waiter in waiters:
-            if waiter:
-                waiter()
+            waiter()
         return reply
 
     def _tell_time(self, state: QueueState) -> int:
@@ -255,14 +251,13 @@ class Engine:
         with self._lock:
             here = self._queue(call.keys)
             there = self._queues.setdefault(moving.other_prefix(call.extra_keys), _Queue(QueueState()))
-            there.state.server_us = self.clock.now_us()
+            self._tell_time(there.state)
             reply = self._carried_out(
                 here, lambda state, args: transition(state, args, there.state), args, (stream, sequence)
             )
-            waiters = [self._next_waiter(here), self._next_waiter(there)]
+            waiters = self._waiters_to_call([here, there])
         for waiter in waiters:
-            if waiter:
-                waiter()
+            waiter()
         return reply
 
     def _queue(self, keys: QueueKeys) -> _Queue:
@@ -286,6 +281,15 @@ class Engine:
         if numbered is not None:
             queue.calls.keep(*numbered, reply, server_ms)
         return reply.reply
+
+    def _waiters_to_call(self, queues: Iterable[_Queue]) -> list[Callback]:
+        """Name those who wait for a token that is there, or for the end of a message that has ended."""
+        found: list[Callback] = []
+        for queue in queues:
+            token_waiter = self._next_waiter(queue)
+            found += [token_waiter] if token_waiter else []
+            found += [each for id_ in queue.state.awaiting.take_untold() for each in queue.end_waiters.get(id_, ())]
+        return found
 
     def _next_waiter(self, queue: _Queue) -> Callback | None:
         """Take the token for whoever waits longest. The caller calls back, after it has let go of the lock."""

@@ -9,6 +9,7 @@ from duly.memory.message import HIGHEST_PRIORITY, StoredMessage
 _SEPARATOR: Final = b"\0"
 _BEHIND_ALL: Final = b"\1"
 DUE_DIGITS: Final = 64
+NO_TIME: Final = 1 << 53
 
 
 class Lane(NamedTuple):
@@ -27,6 +28,7 @@ class Parked(NamedTuple):
 
 def member_of(key: bytes, priority: int, due: int, id_: bytes) -> bytes:
     """Write what stands for a parked message: its lane, then the order within it."""
+    due = due if 0 <= due < NO_TIME else 0  # somebody else wrote it: it must have its digits nevertheless
     return key + _SEPARATOR + b"%d%0*d" % (HIGHEST_PRIORITY - priority, DUE_DIGITS, due) + id_
 
 

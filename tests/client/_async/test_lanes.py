@@ -265,6 +265,16 @@ async def test_purge_ends_what_is_parked(queue: AsyncQueue) -> None:
     await check_accounts(queue)
 
 
+async def test_purge_of_what_is_ready_leaves_what_is_parked(queue: AsyncQueue) -> None:
+    first, _ = await given_lane(queue, "a", "b", "c")
+    await first.release()
+
+    assert await queue.purge("ready") == 1
+
+    assert await finished_in_order(queue) == ["b", "c"]
+    await check_accounts(queue)
+
+
 async def test_purge_of_all_ends_what_is_parked(queue: AsyncQueue) -> None:
     await given_lane(queue, "a", "b", "c")
 

@@ -262,6 +262,16 @@ def test_purge_ends_what_is_parked(queue: Queue) -> None:
     check_accounts(queue)
 
 
+def test_purge_of_what_is_ready_leaves_what_is_parked(queue: Queue) -> None:
+    first, _ = given_lane(queue, "a", "b", "c")
+    first.release()
+
+    assert queue.purge("ready") == 1
+
+    assert finished_in_order(queue) == ["b", "c"]
+    check_accounts(queue)
+
+
 def test_purge_of_all_ends_what_is_parked(queue: Queue) -> None:
     given_lane(queue, "a", "b", "c")
 

@@ -8,9 +8,13 @@ local LANES_PILLAR_FIELD, LANES_PILLAR = '', string.rep('\1', 65) -- no key is e
 local NOBODY_BEHIND, SOMEBODY_BEHIND, NOBODY_BYTE = '-', '+', 45
 -- So many that no member fits into the compact form of a sorted set, in which every look-up walks from the front.
 local DUE_DIGITS = 64
+local NO_TIME = 9007199254740992 -- microseconds, in the year 2255
 
 -- What stands for a message in `parked`: its lane, then the order within it. Keys have no control characters.
 local function member_of(key, priority, due, id)
+  if not (due >= 0 and due < NO_TIME) then
+    due = 0 -- somebody else wrote it: it must have its digits nevertheless
+  end
   return key .. string.format('\0%d%064.0f', 9 - priority, due) .. id
 end
 

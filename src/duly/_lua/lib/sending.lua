@@ -47,10 +47,9 @@ end
 
 -- Takes a message out of the place where it waits, or is parked: `key` and `member` say where, if that is known.
 local function leave_waiting(plan, id, record, key, member)
-  if key then
-    redis.call('ZREM', key, member)
-  else
-    stop_waiting(plan.keys, id, record)
+  local is_removed = key and redis.call('ZREM', key, member) == 1
+  if not is_removed and not flaw_of(record) then
+    stop_waiting(plan.keys, id, record) -- a lane may have been handed on to it meanwhile
   end
   if leave_lane(plan.keys, id, record, plan.now) then
     leave_token(plan.keys.wake)
