@@ -482,13 +482,15 @@ class QueueMachine(RuleBasedStateMachine):
         options = type(self.queue.options)(crash_limit=CRASH_LIMIT, done=keep, on_full=on_full, **bound)  # type: ignore[arg-type]
         targets = [ops.Target(self.keys, options, messages)] if messages else []
         effect = Effect("INCRBY", self.counted, (b"%d" % number,))
-        before = self.state
+        before, now, ahead = self.state, self.last_now, self.last_now - self.now
         is_held = settle.id in before.leases and before.leases[settle.id].fence == settle.fence
         answer = self._do(ops.commit(self.keys, options, settle, targets, range(len(batch)), [effect]), stream)
         check((answer == [replies.COMMIT_LOST]) != is_held, "I5 a commit without the lease, or the reverse", answer)
         if answer[0] in (replies.COMMIT_NO_ROOM, replies.COMMIT_IMPOSSIBLE):
             changed = [name for name in self.state.differences(before) if name != "calls"]
             check(not changed, "a refused commit changed", *changed)
+        elif is_held:
+            self.journal.sent(messages, answer, now, ahead)
 
     @precondition(lambda self: self.receipts)
     @rule(stream=streams, chosen=choices, keep=keeps, is_failure=st.booleans(), on_dead=on_deads)

@@ -209,6 +209,11 @@ class AsyncDelivery(Delivered):
         the same server. Return the ids of what was sent. What is refused, with UsageError or QueueFull, has
         changed nothing, and the message is still leased.
         """
+        if self._repeat_delay() is not None:
+            raise UsageError(
+                f"message {self.id} of queue {self.queue!r} was sent with repeat= and would come back: commit cannot "
+                "finish it. Use ack(), or send it without repeat="
+            )
         plan = commits.planned(self._queue, send, redis)
         await self._settle("commit", ops.commit(self._queue._keys, self._queue.options, self, *plan))
         assert self._committed is not None

@@ -182,6 +182,25 @@ async def test_one_with_a_key_lets_others_of_the_key_go_on(queue: AsyncQueue) ->
     assert (await take_one(queue)).body == "next"
 
 
+async def test_commit_does_not_end_it(queue: AsyncQueue) -> None:
+    await queue.send("pay", delay=0, repeat=Repeat(first=60))
+    delivery = await take_one(queue)
+
+    with pytest.raises(UsageError, match="repeat="):
+        await delivery.commit()
+
+    await delivery.ack()
+    assert await counted(queue) == {"sent": 1, "delivered": 1, "recycled": 1, "delayed": 1}
+
+
+async def test_commit_may_be_the_last_time(queue: AsyncQueue) -> None:
+    await queue.send("pay", delay=0, repeat=Repeat(first=60, times=1))
+
+    await (await take_one(queue)).commit(send=[(queue, "next")])
+
+    assert (await take_one(queue)).body == "next"
+
+
 async def test_the_last_ack_keeps_the_result(app: AsyncDuly, queue_name: str, clock: Place) -> None:
     queue = app.queue(queue_name, done=Keep(count=10))
     id_ = await queue.send("pay", delay=0, repeat=Repeat(first=60, times=2))

@@ -183,6 +183,25 @@ def test_one_with_a_key_lets_others_of_the_key_go_on(queue: Queue) -> None:
     assert (take_one(queue)).body == "next"
 
 
+def test_commit_does_not_end_it(queue: Queue) -> None:
+    queue.send("pay", delay=0, repeat=Repeat(first=60))
+    delivery = take_one(queue)
+
+    with pytest.raises(UsageError, match="repeat="):
+        delivery.commit()
+
+    delivery.ack()
+    assert counted(queue) == {"sent": 1, "delivered": 1, "recycled": 1, "delayed": 1}
+
+
+def test_commit_may_be_the_last_time(queue: Queue) -> None:
+    queue.send("pay", delay=0, repeat=Repeat(first=60, times=1))
+
+    (take_one(queue)).commit(send=[(queue, "next")])
+
+    assert (take_one(queue)).body == "next"
+
+
 def test_the_last_ack_keeps_the_result(app: Duly, queue_name: str, clock: Place) -> None:
     queue = app.queue(queue_name, done=Keep(count=10))
     id_ = queue.send("pay", delay=0, repeat=Repeat(first=60, times=2))
