@@ -73,6 +73,7 @@ __all__ = [
     "Delivery",
     "Duly",
     "DulyError",
+    "Event",
     "Failure",
     "HandlerFailed",
     "InvalidName",

@@ -20,10 +20,7 @@ Every message says what happened, to which queue and id, and what to do.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from duly.message import Message
+from typing import Any
 
 
 class DulyError(Exception):
@@ -91,10 +88,10 @@ class NotDurable(DulyError):
 class HandlerFailed(DulyError):
     """The result that was asked for will not come.
 
-    `message` is the dead message, with its reason and errors; None: it is unknown, or was cancelled or trimmed.
+    `message` is the dead `duly.Message`, with its reason and errors; None: it is unknown, or was cancelled or trimmed.
     """
 
-    def __init__(self, text: str, *, message: "Message | None" = None) -> None:
+    def __init__(self, text: str, *, message: Any = None) -> None:
         super().__init__(text)
         self.message = message
 

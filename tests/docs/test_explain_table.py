@@ -93,7 +93,7 @@ def test_the_table_of_sentences_is_true_and_complete(page: str, app: duly.Duly) 
 
 
 def test_a_false_row_is_found() -> None:
-    row = pattern_of("is ready since <time>, behind 7 others: it is delivered to the next consumer that asks")
+    row = pattern_of("is ready since <time>, behind 7 others: it is delivered as consumers ask")
 
-    assert row.fullmatch("is ready since 2026-11-16, as the first: it is delivered to the next consumer that asks")
+    assert row.fullmatch("is ready since 2026-11-16, as the first: it is delivered as consumers ask")
     assert not row.fullmatch("is ready since 2026-11-16, as the first: it is delivered tomorrow")

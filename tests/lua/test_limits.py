@@ -128,11 +128,11 @@ def test_a_limited_claim_says_when_more_may_be_had(make_queue: Any, clock: Serve
     send_many(queue, 200)
     claimed = queue.claim(1000, lease=3600)
     assert claimed.next_in == pytest.approx(wait / SECOND, abs=2e-6)
-    free_at = claimed.now + round(claimed.next_in * SECOND)
+    free_at = claimed.now + round((claimed.next_in or 0) * SECOND)
     assert limited(queue) == str(free_at)
     clock.freeze(free_at - 1)
     early = queue.claim(1000, lease=3600)
-    assert (early.ids, early.is_limited, round(early.next_in * SECOND)) == ([], True, 1)
+    assert (early.ids, early.is_limited, round((early.next_in or 0) * SECOND)) == ([], True, 1)
     clock.freeze(free_at)
     assert len(queue.claim(1000, lease=3600).ids) == 1
 
@@ -147,7 +147,7 @@ def test_a_claim_is_limited_only_when_something_is_kept_back(make_queue: Any) ->
     queue.send("now")
     claimed = queue.claim(1000)
     assert (claimed.ids, claimed.is_limited) == ([], True)
-    assert 0 < claimed.next_in < 0.011
+    assert 0 < (claimed.next_in or 0) < 0.011
 
 
 def test_a_queue_without_limits_notes_nothing_of_them(queue: Queue) -> None:
@@ -167,7 +167,7 @@ def test_a_send_leaves_no_token_while_nobody_could_do_anything(
     assert limited(queue) is None  # it took what it wanted
     assert queue.claim(10).is_limited
     take_token(queue)
-    extra = {"ttl": 600} if checked else {}
+    extra: Any = {"ttl": 600} if checked else {}
     queue.send("during", **extra)
     assert queue.dump().wake == 0
     if "rate" in options:
@@ -182,7 +182,8 @@ def test_a_send_leaves_no_token_while_nobody_could_do_anything(
 def test_the_one_who_watches_a_limited_queue_takes_the_token(make_queue: Any) -> None:
     queue: Queue = make_queue(rate="10/s")
     send_many(queue, 20)
-    for then, left in (("stay", 0), ("watch", 0), ("pass", 1), ("leave", 1)):
+    ends: Any = (("stay", 0), ("watch", 0), ("pass", 1), ("leave", 1))
+    for then, left in ends:
         claimed = queue.claim(10, then=then)
         assert claimed.is_limited
         assert claimed.next_in
@@ -332,7 +333,7 @@ def test_resume_of_a_limited_queue_is_limited_again(make_queue: Any) -> None:
     queue.call(ops.resume(queue.keys))
     claimed = queue.claim(100)
     assert (claimed.ids, claimed.is_limited) == ([], True)
-    assert 0 < claimed.next_in <= 0.1
+    assert 0 < (claimed.next_in or 0) <= 0.1
 
 
 def test_expiry_and_crashes_go_on_while_limited(make_queue: Any, clock: ServerClock) -> None:

@@ -48,7 +48,8 @@ def _claims(queue: Queue) -> Call[Any]:
 def _claims_and_parks(queue: Queue) -> Call[Any]:
     queue.send("a", "b", "c", key="k")
     queue.send("d", key="l")
-    return queue.claim_call(4)
+    claim: Call[Any] = queue.claim_call(4)
+    return claim
 
 
 def _acks(queue: Queue) -> Call[Any]:

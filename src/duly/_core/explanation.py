@@ -38,7 +38,7 @@ def _of_ready(sight: Sight, options: QueueOptions) -> str:
         return (
             f"{due} and its next crash would be its last: it waits for a worker that holds nothing else{_turn(sight)}"
         )
-    return f"{due}{_turn(sight)}: it is delivered to the next consumer that asks"
+    return f"{due}{_turn(sight)}: it is delivered as consumers ask"
 
 
 def _is_suspect(message: Message, options: QueueOptions) -> bool:
@@ -69,15 +69,17 @@ def _of_parked(sight: Sight, options: QueueOptions) -> str:
 
 
 def _of_leased(sight: Sight, options: QueueOptions) -> str:  # noqa: ARG001
-    message = sight.message
-    return f"is leased by {message.consumer} until {_time(message.deadline)}, attempt {message.attempt}"
+    message, until = sight.message, _time(sight.message.deadline)
+    if message.deadline is not None and message.deadline <= moment(sight.now):
+        return f"was leased by {message.consumer} until {until}: the next claim takes it back, as a crash"
+    return f"is leased by {message.consumer} until {until}, attempt {message.attempt}"
 
 
 def _of_dead(sight: Sight, options: QueueOptions) -> str:  # noqa: ARG001
     message = sight.message
     error = f", last error {message.errors[-1].error!r}" if message.errors else ""
     return (
-        f"is dead since {_time(message.finished_at)} because: {message.reason}{error}. redrive() puts it back to work"
+        f"is dead since {_time(message.finished_at)} because: {message.reason}{error}; redrive() puts it back to work"
     )
 
 

@@ -266,6 +266,7 @@ local function check_lane(key, stored)
   if not is_its_key or not place or place.name == 'parked' or place.name == 'done' then
     fault(id, 'the lane ' .. key .. ' belongs to nobody', function()
       if let_next_in(keys, key, now) then
+        remember(keys.meta, now)
         leave_token(keys.wake)
       end
     end)

@@ -294,6 +294,14 @@ local make_seldom_needed = function()
     return chosen, chosen_records, chosen_lanes
   end
 
+  -- The record and lane of a message with a key in a queue that does not know that it has any: `meta` was lost, or an
+  -- older version stored it. nil: it is parked.
+  local function in_its_turn(waiting, id, record)
+    redis.call('HSET', META, 'keyed', 1)
+    local _, chosen, lanes = in_turn(waiting, { id }, { record }, 1)
+    return chosen[1], lanes[1]
+  end
+
   local function is_any_due()
     for digit in string.gmatch(in_use, '%d') do
       if #due_in(keys.waiting[tonumber(digit)], 0, 1) > 0 then
@@ -332,6 +340,7 @@ local make_seldom_needed = function()
     that_fit = that_fit,
     bury_flawed = bury_flawed,
     in_turn = in_turn,
+    in_its_turn = in_its_turn,
     kept_back = kept_back,
     has_flaw = flaw_of,
     expiry_of = expiry_of,
@@ -414,7 +423,13 @@ local function take_from(waiting, ahead)
     local record = found[i]
     local flags, priority = byte(record or '', FLAGS_AT, PRIORITY_AT)
     local key = lanes and lanes[i] -- whoever has a lane is sound
-    if not priority or priority > 9 or (flags ~= 0 and not key and seldom().has_flaw(record)) then
+    if not lanes and priority and flags % (2 * FLAG_KEY) >= FLAG_KEY then
+      record, key = seldom().in_its_turn(waiting, id, record)
+      flags, priority = byte(record or '', FLAGS_AT, PRIORITY_AT)
+    end
+    if record == nil then
+      is_full = true -- parked: there may be others
+    elseif not priority or priority > 9 or (flags ~= 0 and not key and seldom().has_flaw(record)) then
       seldom().bury_flawed(id, record, waiting)
     elseif flags % 2 == FLAG_TTL and seldom().expiry_of(record) <= now then
       seldom().drop_expired(keys, id, record, now)

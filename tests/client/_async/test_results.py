@@ -343,8 +343,7 @@ async def test_one_who_is_cancelled_leaves_the_reading_to_another(kept: AsyncQue
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first.result()
-    await until(lambda: place.blocked() == 1)
-    await delivery.ack(result=1)
+    await delivery.ack(result=1)  # perhaps before the other reads
 
     assert await second.result() == 1
 

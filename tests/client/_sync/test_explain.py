@@ -140,7 +140,7 @@ def test_a_message_that_waits_for_room_in_flight_is_explained(app: Duly, queue_n
     assert is_moment(since, (seen(queue, ids[3])).due_at)
     held[0].ack()
     sentence, _ = split(told(queue, ids[2]))
-    assert sentence == "is ready since T, as the first: it is delivered to the next consumer that asks"
+    assert sentence == "is ready since T, as the first: it is delivered as consumers ask"
     assert (take_one(queue)).id == ids[2]
 
 
@@ -213,7 +213,7 @@ def test_a_message_that_is_ready_is_explained(queue: Queue) -> None:
     found = [split(told(queue, id_))[0] for id_ in ids]
 
     turns = ("behind 1 other", "behind 2 others", "behind 3 others", "as the first")
-    assert found == [f"is ready since T, {turn}: it is delivered to the next consumer that asks" for turn in turns]
+    assert found == [f"is ready since T, {turn}: it is delivered as consumers ask" for turn in turns]
     assert [delivery.id for delivery in take(queue)] == [ids[3], *ids[:3]]
 
 
