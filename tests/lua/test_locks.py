@@ -330,7 +330,7 @@ def test_all_keys_of_a_lock_or_an_effect_are_in_one_slot(make: Callable[..., Que
     tag = keys.prefix[len("duly:{") : -len("}:")]
 
     assert not set(tag) & set(b"{}")
-    for script in ("lock", "unlock", "prolong", "hand_on", "once"):
+    for script in ("lock", "unlock", "prolong", "wake_lock", "once"):
         named = [*keys.of_script(_lua.script(script), ""), keys.call(b"stream")]
         assert {key_slot(key) for key in named} == {key_slot(tag)}
 

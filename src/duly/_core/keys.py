@@ -94,7 +94,7 @@ class LockKeys(QueueKeys):
 
     __slots__ = ("lock",)
 
-    waker = "hand_on"
+    waker = "wake_lock"
 
     def __init__(self, namespace: str, lock: str) -> None:
         super().__init__(namespace, f"~lock:{_escaped(lock)}")

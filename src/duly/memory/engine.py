@@ -73,7 +73,7 @@ TRANSITIONS: Final[dict[str, Transition]] = {
     "lock": locks.lock,
     "unlock": locks.unlock,
     "prolong": locks.prolong,
-    "hand_on": locks.hand_on,
+    "wake_lock": locks.wake_lock,
     "once": once.once,
     **schedules.TRANSITIONS,
 }

@@ -1,4 +1,4 @@
-"""Locks: lock, unlock, prolong, hand_on.
+"""Locks: lock, unlock, prolong, wake_lock.
 
 A lock is a queue that never holds a message: those who wait for it are woken like those who wait for one.
 """
@@ -59,7 +59,7 @@ def prolong(lock: Lock, args: list[bytes]) -> Kept | int:
     return Kept(1)
 
 
-def hand_on(lock: Lock, _args: list[bytes]) -> int:
+def wake_lock(lock: Lock, _args: list[bytes]) -> int:
     """Have somebody else look: one who waited leaves in the middle."""
     lock.leave_token()
     return 1

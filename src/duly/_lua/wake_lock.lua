@@ -1,5 +1,5 @@
 --[[
-hand_on -- somebody else must look: one who waited for a lock leaves in the middle.
+wake_lock -- somebody else must look: one who waited for a lock leaves in the middle.
 
 KEYS     holder  hash  token, until, fence, by
          wake    list  the wake token
