@@ -73,6 +73,7 @@ def sentences(app: duly.Duly) -> Iterator[str]:
     id_ = suspect.send("kills")
     suspect.receive(wait=0)
     clock.advance(31)
+    yield suspect.explain(id_)
     suspect.receive(wait=0)[0].release()
     yield suspect.explain(id_)
 
