@@ -28,9 +28,6 @@ from duly.testing import clock, user_keys
         ([("SET", "k", 1), ("SET", "k", 2, "NX")], b"1"),
         ([("SET", "k", 2, "XX")], None),
     ],
-    ids=lambda value: (
-        str(value) if isinstance(value, list) and isinstance(value[0], tuple) else ""
-    ),  # sets have no order
 )
 def test_a_key_holds_what_the_commands_made(commands: list[tuple[Any, ...]], held: Any) -> None:
     with duly.Duly("memory://") as app:
