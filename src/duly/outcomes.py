@@ -16,14 +16,15 @@ class Defer(Outcome):
 
     When it was deferred n times before, it waits `delay * factor**n` seconds; `max` bounds what the factor
     makes of the delay. With `limit`, a message that was deferred so often already is dead instead.
+    `reason` is for people: it is in the timeline.
     """
 
     # For subclasses that do not call __init__.
     factor: float = 1.0
     max: float = 3600.0
     limit: int | None = None
-    why: str = ""
-    """What was in the way, for the reason of a message that was deferred too often."""
+    reason: str = ""
+    """What was in the way: explain() and the timeline say it, and the reason of a message deferred too often."""
 
     def __init__(
         self,
@@ -32,19 +33,21 @@ class Defer(Outcome):
         factor: float = 1.0,
         max: Seconds = 3600.0,  # noqa: A002
         limit: int | None = None,
+        reason: str = "",
     ) -> None:
         self.delay = checked_seconds(delay, "Defer.delay")
         checked_number(factor, "Defer.factor", most=math.inf)
         self.factor = factor
         self.max = checked_seconds(max, "Defer.max")
         self.limit = None if limit is None else checked_count(limit, "Defer.limit")
+        self.reason = str(reason)
         super().__init__(f"come back in {self.delay:g} s")
 
-    def because(self, why: str) -> Self:
+    def because(self, reason: str) -> Self:
         """Make the same outcome anew, with what was in the way: an error that is raised twice gathers tracebacks."""
         again = type(self).__new__(type(self), *self.args)
         again.__dict__.update(self.__dict__)
-        again.args, again.why = self.args, why
+        again.args, again.reason = self.args, reason
         return again
 
 

@@ -61,6 +61,9 @@ def sentences(app: duly.Duly) -> Iterator[str]:
         clock.advance(61)
         busy.receive(wait=0)[0].defer(60)
     yield busy.explain(deferred)
+    clock.advance(61)
+    busy.receive(wait=0)[0].defer(60, "the shop is closed")
+    yield busy.explain(deferred)
 
     few = app.queue("few", max_in_flight=1)
     slow = app.queue("slow", rate="1/s")
@@ -79,8 +82,15 @@ def sentences(app: duly.Duly) -> Iterator[str]:
 
     for lane in (app.queue("lane"), app.queue("blocking", on_dead="block")):
         ids = lane.send_many([duly.Send("a", key="k"), duly.Send("b", key="k")])
-        lane.receive(wait=0)
+        [d] = lane.receive(wait=0)
         yield lane.explain(ids[1])
+    d.reject("no use")
+    yield lane.explain(ids[1])
+
+    waiting = app.queue("waiting")
+    ids = waiting.send_many([duly.Send("a", key="k"), duly.Send("b", key="k")])
+    waiting.receive(wait=0)[0].retry(delay=60)
+    yield waiting.explain(ids[1])
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -63,7 +63,7 @@ def test_a_thousand_are_settled_in_one_call(queue: Queue, verb: str) -> None:
     settles = [ops.Settle(id_.decode(), claimed.fence, 0) for id_ in claimed.ids]
     call = {
         "retry": ops.retry(queue.keys, [(settle, 0, "boom", "") for settle in settles]),
-        "defer": ops.defer(queue.keys, [(settle, 0) for settle in settles]),
+        "defer": ops.defer(queue.keys, [(settle, 0, "") for settle in settles]),
         "release": ops.release(queue.keys, settles),
         "recycle": ops.recycle(queue.keys, [(settle, 0, b"") for settle in settles]),
         "reject": ops.reject(queue.keys, queue.options, [(settle, "bad", "", "") for settle in settles]),

@@ -32,11 +32,11 @@ def test_after_a_step_back_what_comes_back_now_is_claimable_now(queue: Queue, cl
     if verb == "redrive":
         queue.call(ops.reject(queue.keys, queue.options, [(settle, "bad", "", "")]))
     if verb == "promote":
-        queue.call(ops.defer(queue.keys, [(settle, 60)]))
+        queue.call(ops.defer(queue.keys, [(settle, 60, "")]))
     calls: dict[str, Any] = {
         "retry": ops.retry(queue.keys, [(settle, 0, "", "")]),
         "release": ops.release(queue.keys, [settle]),
-        "defer": ops.defer(queue.keys, [(settle, 0)]),
+        "defer": ops.defer(queue.keys, [(settle, 0, "")]),
         "recycle": ops.recycle(queue.keys, [(settle, 0, b"")]),
         "redrive": ops.redrive(queue.keys, 1),
         "promote": ops.reschedule(queue.keys, "a", "0"),

@@ -60,7 +60,7 @@ def built() -> list[Call[Any]]:
             KEYS, KEPT, SETTLE, [ops.Target(KEYS, OPTIONS, [_outgoing()] * 2)], [0, 1], [Effect("INCR", b"k", ())]
         ),
         *(ops.retry(KEYS, [(SETTLE, 1.0, "e", "t")] * n) for n in rows),
-        *(ops.defer(KEYS, [(SETTLE, 1.0)] * n) for n in rows),
+        *(ops.defer(KEYS, [(SETTLE, 1.0, "")] * n) for n in rows),
         *(ops.release(KEYS, [SETTLE] * n) for n in rows),
         *(ops.recycle(KEYS, [(SETTLE, 1.0, b"")] * n) for n in rows),
         *(ops.reject(KEYS, KEPT, [(SETTLE, "r", "e", "t")] * n) for n in rows),
@@ -186,7 +186,7 @@ def _stride(name: str, starred: str) -> int:
 
 @pytest.mark.parametrize(
     ("name", "stride"),
-    [("send", 3), ("send_checked", 3), ("ack", 2), ("retry", 5), ("defer", 3), ("release", 2), ("recycle", 4),
+    [("send", 3), ("send_checked", 3), ("ack", 2), ("retry", 5), ("defer", 4), ("release", 2), ("recycle", 4),
      ("reject", 5), ("extend", 3), ("finish", 3), ("redrive", 3), ("move", 3), ("correct", 2), ("fire", 3)],
 )  # fmt: skip
 def test_the_columns_of_a_repeated_argument_are_read_from_the_header(name: str, stride: int) -> None:

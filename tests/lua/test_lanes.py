@@ -134,7 +134,7 @@ def test_a_message_that_comes_back_keeps_its_lane(queue: Queue, clock: ServerClo
     first = given_lane(queue, "a", "b", "c", lease=10)
     calls = {
         "retry": ops.retry(queue.keys, [(first, 20, "boom", "")]),
-        "defer": ops.defer(queue.keys, [(first, 20)]),
+        "defer": ops.defer(queue.keys, [(first, 20, "")]),
         "release": ops.release(queue.keys, [first]),
     }
     if verb in calls:
@@ -262,7 +262,7 @@ def settle_somehow(queue: Queue, settle: ops.Settle, chance: random.Random, fini
     calls: dict[str, Any] = {
         "ack": ops.ack(queue.keys, queue.options, [settle]),
         "retry": ops.retry(queue.keys, [(settle, chance.choice((0, 1, 3)), "boom", "")]),
-        "defer": ops.defer(queue.keys, [(settle, chance.choice((0, 2)))]),
+        "defer": ops.defer(queue.keys, [(settle, chance.choice((0, 2)), "")]),
         "release": ops.release(queue.keys, [settle]),
         # It would be dead at the limit: as good as nothing happened.
         "crash": ops.extend(queue.keys, [(settle, 0.001)]),
@@ -309,7 +309,7 @@ def _cancels(queue: Queue, first: ops.Settle, clock: ServerClock) -> None:
 
 
 def _cancels_waiting(queue: Queue, first: ops.Settle, clock: ServerClock) -> None:
-    queue.call(ops.defer(queue.keys, [(first, 60)]))
+    queue.call(ops.defer(queue.keys, [(first, 60, "")]))
     take_token(queue)
     assert queue.call(ops.cancel(queue.keys, "a")) == 1
 
@@ -319,27 +319,27 @@ def _purges(queue: Queue, first: ops.Settle, clock: ServerClock) -> None:
 
 
 def _purges_delayed(queue: Queue, first: ops.Settle, clock: ServerClock) -> None:
-    queue.call(ops.defer(queue.keys, [(first, 60)]))
+    queue.call(ops.defer(queue.keys, [(first, 60, "")]))
     take_token(queue)
     assert queue.call(ops.purge(queue.keys, "delayed", 10)) == [1, 0]
 
 
 def _expires(queue: Queue, first: ops.Settle, clock: ServerClock) -> None:
-    queue.call(ops.defer(queue.keys, [(first, 60)]))
+    queue.call(ops.defer(queue.keys, [(first, 60, "")]))
     take_token(queue)
     clock.freeze(NOW + 31 * SECOND)
     assert not queue.tidy()
 
 
 def _drops(queue: Queue, first: ops.Settle, clock: ServerClock) -> None:
-    queue.call(ops.defer(queue.keys, [(first, 30)]))
+    queue.call(ops.defer(queue.keys, [(first, 30, "")]))
     take_token(queue)
     options = replace(queue.options, max_length=len(queue.dump().msgs))
     queue.call(ops.send(queue.keys, [queue.outgoing("new", delay=60)], options, "drop"))
 
 
 def _replaces(queue: Queue, first: ops.Settle, clock: ServerClock) -> None:
-    queue.call(ops.defer(queue.keys, [(first, 30)]))
+    queue.call(ops.defer(queue.keys, [(first, 30, "")]))
     take_token(queue)
     queue.send("new", body=b"new", key="k", dedup="x", replace=True, delay=60)
 
@@ -870,7 +870,7 @@ def test_a_body_that_is_lost_while_out_does_not_block_its_lane(
         "ack": ops.ack(queue.keys, queue.options, [first]),
         "keep": ops.ack(queue.keys, replace(queue.options, done=Keep(count=9)), [first]),
         "retry": ops.retry(queue.keys, [(first, 0, "", "")]),
-        "defer": ops.defer(queue.keys, [(first, 0)]),
+        "defer": ops.defer(queue.keys, [(first, 0, "")]),
         "release": ops.release(queue.keys, [first]),
         "recycle": ops.recycle(queue.keys, [(first, 0, b"")]),
         "reject": ops.reject(queue.keys, queue.options, [(first, "bad", "", "")]),

@@ -239,7 +239,7 @@ def test_whoever_makes_room_leaves_a_token(make_queue: Any, verb: str) -> None:
         "cancel": ops.cancel(queue.keys, held[0].id),
         "purge": ops.purge(queue.keys, "leased", 3),
         "retry": ops.retry(queue.keys, [(each, 60, "", "") for each in held]),
-        "defer": ops.defer(queue.keys, [(each, 60) for each in held]),
+        "defer": ops.defer(queue.keys, [(each, 60, "") for each in held]),
         "release": ops.release(queue.keys, held),
         "recycle": ops.recycle(queue.keys, [(each, 60, b"") for each in held]),
     }

@@ -80,7 +80,7 @@ def _retries(queue: Queue) -> Call[Any]:
 
 
 def _defers(queue: Queue) -> Call[Any]:
-    return ops.defer(queue.keys, [(settle, 5) for settle in queue.hold("a", "b", ttl=60)])
+    return ops.defer(queue.keys, [(settle, 5, "") for settle in queue.hold("a", "b", ttl=60)])
 
 
 def _releases(queue: Queue) -> Call[Any]:

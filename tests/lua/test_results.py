@@ -162,7 +162,7 @@ def test_what_is_told_comes_behind_what_the_look_answered(queue: Queue) -> None:
 def test_a_message_that_goes_back_has_not_ended(queue: Queue, verb: str) -> None:
     (settle,) = queue.hold("a")
     looked_at(queue, "a")
-    rests: dict[str, tuple[Any, ...]] = {"retry": (5, "e", "t"), "defer": (5,), "recycle": (5, b"")}
+    rests: dict[str, tuple[Any, ...]] = {"retry": (5, "e", "t"), "defer": (5, ""), "recycle": (5, b"")}
     row: Any = (settle, *rests[verb]) if verb in rests else settle
 
     queue.call(getattr(ops, verb)(queue.keys, [row]))

@@ -91,7 +91,7 @@ def test_the_last_five_errors_are_kept(queue: Queue) -> None:
 
 def test_defer_waits_and_spends_no_attempt(queue: Queue) -> None:
     (settle,) = queue.hold("a")
-    queue.call(ops.defer(queue.keys, [(settle, 5)]))
+    queue.call(ops.defer(queue.keys, [(settle, 5, "")]))
     state = queue.dump()
     due = NOW + 2 + 5 * SECOND
     assert state.waiting == {0: {"a": due}}
@@ -193,7 +193,7 @@ def test_a_message_whose_body_was_lost_while_out_is_a_dead_letter_when_given_bac
     queue.lose_body("a")
     calls = {
         "retry": ops.retry(queue.keys, [(settle, 0, "", "")]),
-        "defer": ops.defer(queue.keys, [(settle, 0)]),
+        "defer": ops.defer(queue.keys, [(settle, 0, "")]),
         "release": ops.release(queue.keys, [settle]),
         "recycle": ops.recycle(queue.keys, [(settle, 0, b"")]),
     }

@@ -25,7 +25,7 @@ def words(queue: Queue, id_: str = "a") -> list[str]:
     return [event.what for event in timeline(queue, id_)]
 
 
-@pytest.mark.parametrize(("verb", "detail"), [("retry", "boom"), ("defer", ""), ("release", ""), ("reject", "boom")])
+@pytest.mark.parametrize(("verb", "detail"), [("retry", "boom"), ("defer", "busy"), ("defer", ""), ("release", ""), ("reject", "boom")])
 @pytest.mark.parametrize("key", [None, "k"])
 def test_a_delivery_that_did_not_simply_end_is_noted(
     queue: Queue, clock: ServerClock, verb: str, detail: str, key: str | None
@@ -35,7 +35,7 @@ def test_a_delivery_that_did_not_simply_end_is_noted(
     clock.freeze(later)
     calls: dict[str, Any] = {
         "retry": ops.retry(queue.keys, [(held, 0, "boom", "trace")]),
-        "defer": ops.defer(queue.keys, [(held, 0)]),
+        "defer": ops.defer(queue.keys, [(held, 0, detail)]),
         "release": ops.release(queue.keys, [held]),
         "reject": ops.reject(queue.keys, queue.options, [(held, "bad", "boom", "trace")]),
     }
@@ -142,7 +142,7 @@ def test_recycle_forgets_the_timeline_and_counts_the_cycle(queue: Queue) -> None
 def test_finished_messages_that_are_kept_keep_counts_timeline_and_result(queue: Queue, clock: ServerClock) -> None:
     (held,) = queue.hold("a", key="k")
     queue.call(ops.retry(queue.keys, [(held, 0, "boom", "")]))
-    queue.call(ops.defer(queue.keys, [(settle_of(queue.claim()), 0)]))
+    queue.call(ops.defer(queue.keys, [(settle_of(queue.claim()), 0, "")]))
     last = queue.claim()
     later = NOW + 9 * SECOND
     clock.freeze(later)
@@ -180,7 +180,7 @@ def test_a_live_message_with_a_timeline_has_counts(queue: Queue) -> None:
         (held,) = queue.hold(id_)
         calls: dict[str, Any] = {
             "retry": ops.retry(queue.keys, [(held, 60, "", "")]),
-            "defer": ops.defer(queue.keys, [(held, 60)]),
+            "defer": ops.defer(queue.keys, [(held, 60, "")]),
             "release": ops.release(queue.keys, [held]),
         }
         queue.call(calls[verb])

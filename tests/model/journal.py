@@ -8,7 +8,7 @@ from duly._core.outgoing import Outgoing
 from tests.lua.harness import SECOND
 
 TOLERANCE_US = SECOND // 10
-"""By which deliveries may be ahead of their rate."""
+"""As far as this, deliveries that were kept back by their rate catch up."""
 
 
 class _Sent(NamedTuple):
@@ -29,7 +29,7 @@ class Journal:
         """Dead letters that a lane waits for."""
         self.promised: set[str] = set()
         """Dead letters that their lanes waited for, redriven: they are next, whatever their due times."""
-        self._deliveries: list[tuple[int, float]] = []
+        self._deliveries: list[tuple[int, float, int]] = []
 
     def sent(self, messages: Sequence[Outgoing], answer: Any, now: int, ahead: int) -> None:
         """Note what a send has stored, or put in the place of another."""
@@ -72,15 +72,18 @@ class Journal:
         self.promised &= live - self.begun
         self.blocking &= dead
 
-    def delivered(self, now: int, count: int, interval: float) -> bool:
-        """Note a claim with a rate; tell whether there was never more in any time up to now than the rate gives."""
+    def delivered(self, now: int, count: int, interval: float, *, was_kept: bool) -> bool:
+        """Note a claim with a rate; tell whether there was never more in any time up to now than the rate gives.
+
+        `was_kept`: the rate kept deliveries back before this claim; otherwise it has nothing to catch up with.
+        """
         if not count:
             return True
-        self._deliveries.append((now, count * interval))
+        self._deliveries.append((now, count * interval, TOLERANCE_US if was_kept else 0))
         worth = 0.0
-        for at, amount in reversed(self._deliveries):
+        for number, (at, amount, owed) in enumerate(reversed(self._deliveries), 1):
             worth += amount
-            if worth > (now - at) + TOLERANCE_US + interval + len(self._deliveries):  # times are whole
+            if worth > (now - at) + owed + interval + number:  # times are whole
                 return False
         return True
 

@@ -319,7 +319,10 @@ class QueueMachine(RuleBasedStateMachine):
             check(out <= max(most, len(before.leased)), "more in flight than allowed", out, most)
             check(not claimed.ids or out <= most, "handed out beyond max_in_flight", out, most)
         if options.rate is not None:
-            is_kept = self.journal.delivered(claimed.now, len(claimed.ids), interval_of(options.rate))
+            was_kept = before.meta.get("limited", "0") != "0"
+            is_kept = self.journal.delivered(
+                claimed.now, len(claimed.ids), interval_of(options.rate), was_kept=was_kept
+            )
             check(is_kept, "handed out faster than the rate", claimed, options.rate)
         is_due = any(due <= claimed.now for ids in self.state.waiting.values() for due in ids.values())
         if claimed.is_limited:
@@ -553,7 +556,7 @@ class QueueMachine(RuleBasedStateMachine):
                 else ops.ack(self.keys, options, settles)
             ),
             "retry": lambda: ops.retry(self.keys, [(s, delay, "boom" if is_kept else "", "trace") for s in settles]),
-            "defer": lambda: ops.defer(self.keys, [(s, delay) for s in settles]),
+            "defer": lambda: ops.defer(self.keys, [(s, delay, "") for s in settles]),
             "release": lambda: ops.release(self.keys, settles),
             "recycle": lambda: ops.recycle(self.keys, [(s, delay, self._recycled(s, is_kept)) for s in settles]),
             "reject": lambda: ops.reject(

@@ -90,6 +90,25 @@ def test_watchers_are_told_of_every_move(frozen: Clock) -> None:
     assert told == [1, 2]
 
 
+def test_a_frozen_clock_creeps_forward_and_tells_nobody(frozen: Clock) -> None:
+    told: list[int] = []
+    frozen.watch(lambda: told.append(1))
+    now = frozen.now_us()
+
+    frozen.creep_to(now + 3)
+    frozen.creep_to(now)
+
+    assert (frozen.now_us(), frozen.moves, told) == (now + 3, 0, [])
+
+
+def test_a_running_clock_does_not_creep() -> None:
+    running = Clock()
+
+    running.creep_to(running.now_us() + 3600 * SECOND)
+
+    assert running.now_us() < time.time_ns() // 1000 + SECOND
+
+
 def test_users_get_the_clock_of_all_memory_apps() -> None:
     assert duly.testing.clock is clock
     assert duly.testing.Clock is Clock

@@ -403,7 +403,7 @@ def test_a_flawed_message_that_comes_back_is_a_dead_letter(queue: Queue, damage:
     queue.clock.advance(2)
     calls: dict[str, Call[Any]] = {
         "retry": ops.retry(queue.keys, [(held, 0, "boom", "")]),
-        "defer": ops.defer(queue.keys, [(held, 0)]),
+        "defer": ops.defer(queue.keys, [(held, 0, "")]),
         "release": ops.release(queue.keys, [held]),
         "recycle": ops.recycle(queue.keys, [(held, 0, b"")]),
         "crash": queue.claiming(),

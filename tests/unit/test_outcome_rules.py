@@ -194,7 +194,7 @@ def test_with_a_limit_a_message_is_dead_that_was_deferred_so_often() -> None:
     assert [after_defer(5.0, policy, n)[0] for n in range(4)] == ["defer", "defer", "reject", "reject"]
     assert after_defer(5.0, policy, 2) == ("reject", "deferred 2 times")
     assert after_defer(5.0, DeferPolicy(limit=1), 1) == ("reject", "deferred once")
-    assert after_defer(5.0, policy._replace(why="lock 'a' was busy"), 3)[1] == "deferred 3 times: lock 'a' was busy"
+    assert after_defer(5.0, policy._replace(reason="lock 'a' was busy"), 3)[1] == "deferred 3 times: lock 'a' was busy"
 
 
 def test_a_defer_says_what_was_in_the_way() -> None:
@@ -203,7 +203,7 @@ def test_a_defer_says_what_was_in_the_way() -> None:
     verdict = verdict_of_error(shared.because("lock 'a' was busy"))
 
     assert verdict == Verdict("defer", 5.0, policy=DeferPolicy(2, 60.0, 3, "lock 'a' was busy"))
-    assert shared.why == ""
+    assert shared.reason == ""
 
 
 @pytest.mark.parametrize("flaw", [{"factor": "2"}, {"max": -1}, {"limit": 0}, {"delay": None}], ids=repr)

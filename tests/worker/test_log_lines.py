@@ -130,7 +130,7 @@ async def test_a_death_is_one_line(
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("end", "event"), [(Defer(60), "message.defer"), (Recycle(60), "message.recycle")])
+@pytest.mark.parametrize(("end", "event"), [(Defer(60, reason="closed"), "message.defer"), (Recycle(60), "message.recycle")])
 async def test_what_is_no_trouble_is_told_to_those_who_look_closely(
     memory_bench: Bench, caplog: pytest.LogCaptureFixture, end: Any, event: str
 ) -> None:
@@ -142,6 +142,7 @@ async def test_what_is_no_trouble_is_told_to_those_who_look_closely(
 
     level, fields = only(caplog, "message.")
     assert (level, fields["event"], fields["id"], fields["delay"]) == ("DEBUG", event, id_, 60)
+    assert fields.get("reason") == (end.reason if event == "message.defer" else None)
 
 
 async def test_what_is_given_back_at_a_stop_is_one_line_each(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:

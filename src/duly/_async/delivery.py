@@ -181,10 +181,10 @@ class AsyncDelivery(Delivered):
         seconds = None if delay is None else checked_seconds(delay, "delay")
         await self._fail(outcome_rules.after_failure(self._retry_policy(), self.attempt, seconds), error)
 
-    async def defer(self, delay: Seconds) -> None:
-        """Come back later; no attempt is spent."""
-        seconds = checked_seconds(delay, "delay")
-        await self._settle("defer", ops.defer(self._queue._keys, [(self, seconds)]))
+    async def defer(self, delay: Seconds, reason: str = "") -> None:
+        """Come back later; no attempt is spent. `reason` is kept in the timeline."""
+        settle = (self, checked_seconds(delay, "delay"), outcome_rules.storable(str(reason)))
+        await self._settle("defer", ops.defer(self._queue._keys, [settle]))
 
     async def recycle(self, delay: Seconds = 0, body: Any = UNCHANGED) -> None:
         """Finish the message and put it back as new, in one step: there is one copy, always."""
@@ -276,7 +276,7 @@ class AsyncDelivery(Delivered):
     async def _defer_by(self, delay: float, policy: outcome_rules.DeferPolicy) -> None:
         decision = outcome_rules.after_defer(delay, policy, self.defers)
         if decision[0] == "defer":
-            await self.defer(decision[1])
+            await self.defer(decision[1], policy.reason)
         else:
             await self.reject(decision[1])
 

@@ -7,9 +7,6 @@ from duly._core.replies import Sight, moment
 from duly.message import Message
 from duly.options import QueueOptions, interval_of
 
-TOLERANCE_US: Final = 100_000
-"""By which deliveries may be ahead of their rate, as in claim.lua."""
-
 
 def explained(queue: str, id_: str, sight: Sight | None, options: QueueOptions) -> str:
     """Explain a message, where `options` are those of the one who asks: limits are not stored with a queue."""
@@ -31,9 +28,8 @@ def _of_ready(sight: Sight, options: QueueOptions) -> str:
             f"{due}, but {sight.leased} messages are out and max_in_flight is {options.max_in_flight}: it is "
             f"delivered when one of them is settled{_turn(sight)}"
         )
-    free_at = sight.tat - TOLERANCE_US
-    if interval_of(options.rate) and free_at > sight.now:
-        return f"{due}, but the rate of {options.rate} is used up until {_time(moment(free_at))}{_turn(sight)}"
+    if interval_of(options.rate) and sight.tat > sight.now:
+        return f"{due}, but the rate of {options.rate} is used up until {_time(moment(sight.tat))}{_turn(sight)}"
     if _is_suspect(sight.message, options):
         return (
             f"{due} and its next crash would be its last: it waits for a worker that holds nothing else{_turn(sight)}"
@@ -59,13 +55,24 @@ def _of_delayed(sight: Sight, options: QueueOptions) -> str:  # noqa: ARG001
         error = f" after error {message.errors[-1].error!r}" if message.errors else " after a failure"
         return f"is in back-off{error}: attempt {message.attempt} is due at {until}"
     if last == "defer":
-        return f"was deferred {_times(message.defers)}: it is due again at {until}"
+        reason = message.timeline[-1].detail
+        because = f" ({reason})" if reason else ""
+        return f"was deferred {_times(message.defers)}{because}: it is due again at {until}"
     return f"is delayed until {until}"
 
 
 def _of_parked(sight: Sight, options: QueueOptions) -> str:
+    behind = f"is behind message {sight.owner} of key {sight.message.key!r}"
+    if sight.owner_place == "dead":  # its lane is blocked, whatever the options of the one who asks
+        return f"{behind}, which is dead: redrive(), cancel() or purge it"
     end = "finished or removed" if options.on_dead == "block" else "finished or dead"
-    return f"is behind message {sight.owner} of key {sight.message.key!r}: it is delivered after that one is {end}"
+    return f"{behind}{_front(sight)}: it is delivered after that one is {end}"
+
+
+def _front(sight: Sight) -> str:
+    """Say what the message in front does."""
+    does = {"leased": "leased until", "waiting": "due at"}.get(sight.owner_place)
+    return f", which is {does} {_time(moment(sight.owner_score))}" if does else ""
 
 
 def _of_leased(sight: Sight, options: QueueOptions) -> str:  # noqa: ARG001

@@ -155,9 +155,9 @@ def retry(keys: QueueKeys, settles: Sequence[tuple[Held, float, str, str]]) -> C
     return _giving_back("retry", keys, rows)
 
 
-def defer(keys: QueueKeys, settles: Sequence[tuple[Held, float]]) -> Call[list[int]]:
-    """Come back after a delay."""
-    return _giving_back("defer", keys, [(settle, (microseconds(delay),)) for settle, delay in settles])
+def defer(keys: QueueKeys, settles: Sequence[tuple[Held, float, str]]) -> Call[list[int]]:
+    """Come back after a delay; an empty reason is none."""
+    return _giving_back("defer", keys, [(settle, (microseconds(delay), reason)) for settle, delay, reason in settles])
 
 
 def release(keys: QueueKeys, settles: Sequence[Held]) -> Call[list[int]]:

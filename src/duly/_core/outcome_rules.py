@@ -33,7 +33,7 @@ class DeferPolicy(NamedTuple):
     factor: float = 1.0
     max: float = 3600.0
     limit: int | None = None
-    why: str = ""
+    reason: str = ""
 
 
 _PLAIN: Final = DeferPolicy()
@@ -100,7 +100,7 @@ def verdict_of_error(error: BaseException) -> Verdict:
 def _policy_of(error: Defer) -> DeferPolicy:
     checked_number(error.factor, "Defer.factor", most=math.inf)
     limit = None if error.limit is None else checked_count(error.limit, "Defer.limit")
-    return DeferPolicy(error.factor, checked_seconds(error.max, "Defer.max"), limit, str(error.why))
+    return DeferPolicy(error.factor, checked_seconds(error.max, "Defer.max"), limit, str(error.reason))
 
 
 def verdicts_of_batch(value: Any, count: int) -> list[Verdict]:
@@ -141,7 +141,7 @@ def after_defer(delay: float, policy: DeferPolicy, defers: int) -> AfterDefer:
     """Decide what follows a defer of a message that was deferred so often before: seconds, or why it is dead."""
     if policy.limit is not None and defers >= policy.limit:
         reason = f"deferred {defers} times" if defers > 1 else "deferred once"
-        return "reject", storable(f"{reason}: {policy.why}" if policy.why else reason)
+        return "reject", storable(f"{reason}: {policy.reason}" if policy.reason else reason)
     try:
         grown = delay * float(policy.factor) ** defers
     except OverflowError:

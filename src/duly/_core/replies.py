@@ -218,6 +218,10 @@ class Sight(NamedTuple):
     paused: str | None
     tat: int
     leased: int
+    owner_place: str = ""
+    """Where the owner of its lane is, if that is another message: waiting, leased or dead; empty: it is gone."""
+    owner_score: int = 0
+    """The due time or deadline of that one, or when it died."""
 
 
 class End(NamedTuple):
@@ -292,12 +296,14 @@ class Viewer:
         def decode(reply: list[Any]) -> Sight | None:
             if not reply:
                 return None
-            now, place, score, record, counts, why, lease, owner, ahead, paused, tat, leased = reply
+            now, place, score, record, counts, why, lease, owner, ahead, paused, tat, leased, *front = reply
             state = place.decode()
             if state == "waiting":
                 state = "ready" if score <= now else "delayed"
             message = self._view(id_.encode(), state, score, record, counts, why, lease)
-            return Sight(message, now, owner.decode() or None, ahead, paused.decode() or None, tat, leased)
+            owner_place, owner_score = front[0].decode(), front[1]
+            around = (owner.decode() or None, ahead, paused.decode() or None, tat, leased, owner_place, owner_score)
+            return Sight(message, now, *around)
 
         return decode
 

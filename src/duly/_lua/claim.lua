@@ -62,7 +62,7 @@ local OPEN, PAUSED, PASSED_OVER, LIMITED = 0, 1, 2, 3
 local RECLAIMED_A_CALL = 100
 local LOOKED_PAST = 100 -- suspects of one priority
 local PARKED_A_CALL, LOOKED_AHEAD, MOST_LOOKED_AHEAD = 1000, 10, 640
-local TOLERANCE_US = 100000 -- by which deliveries may be ahead of their rate: see lib/limits.lua
+local TOLERANCE_US = 100000 -- what is kept back by its rate and claimed too late catches up, as far as this
 local GRAIN_US = 10000 -- what a rate gives in this time is handed out together: a claim each would be dear
 local SCHEDULES_A_CALL = 10
 local BYTES_A_CALL = 4194304
@@ -90,6 +90,7 @@ local ids, records, counted, leased, leases, reclaimed = {}, {}, {}, {}, {}, {}
 local buried, parked, bytes, lateness = 0, 0, 0, 0
 local is_full, has_passed_over = false, false
 local allowed, needs_lease_to_end = limit, false
+local pace_from = now -- the next delivery is on time from then on, by the rate
 
 local function due_in(waiting, offset, count)
   return redis.call('ZRANGEBYSCORE', waiting, '-inf', now, 'LIMIT', offset, count)
@@ -153,12 +154,15 @@ local make_seldom_needed = function()
     reclaimed[#reclaimed + 1] = is_dead and 1 or 0
   end
 
-  -- How many may be handed out now, and whether a lease must end before there are more.
+  local was_kept_by_rate = interval > 0 and was_limited and was_limited ~= UNTIL_A_LEASE_ENDS
+
+  -- How many may be handed out now, and whether a lease must end before there are more. By the rate: none before its
+  -- time, and what was not kept back has nothing to catch up with.
   local function room()
     local by_rate, by_leases = limit, limit
     if interval > 0 then
-      local ahead = math.max(tonumber(meta[7] or 0), now) - now
-      by_rate = math.max(math.floor((TOLERANCE_US - ahead) / interval) + 1, 0)
+      pace_from = math.max(tonumber(meta[7] or 0), was_kept_by_rate and now - TOLERANCE_US or now)
+      by_rate = math.max(math.floor((now - pace_from) / interval) + 1, 0)
     end
     if in_flight >= 0 then
       by_leases = math.max(in_flight - count_leased(LEASED), 0)
@@ -311,19 +315,22 @@ local make_seldom_needed = function()
     return false
   end
 
-  -- Whether a limit keeps back what is due; the time at which the next delivery is on time, if deliveries come evenly;
-  -- and the time from which a claim may have more. Writes what follows from it.
+  -- Whether a limit keeps back what is due; the time from which a claim may have more; and whether `limited` stays.
+  -- Writes what follows from it.
   local function kept_back()
-    local is_back = not is_paused and allowed < limit and #ids == allowed and is_any_due()
-    local next_on_time = math.ceil(math.max(tonumber(meta[7] or 0), now) + #ids * interval)
-    local from = math.ceil(next_on_time - TOLERANCE_US + math.max(GRAIN_US - interval, 0))
+    local next_on_time = math.ceil(pace_from + #ids * interval)
+    local from = math.ceil(next_on_time + math.max(GRAIN_US - interval, 0))
+    local is_at_limit = allowed < limit and #ids == allowed
+    local is_left = not is_paused and (is_at_limit or was_kept_by_rate) and is_any_due()
     if interval > 0 and #ids > 0 then
       redis.call('HSET', META, 'tat', next_on_time)
     end
-    if is_back then
+    if is_left and is_at_limit then
       redis.call('HSET', META, 'limited', needs_lease_to_end and UNTIL_A_LEASE_ENDS or from)
+    elseif is_left then -- a caller that wanted no more does not end the catching up of others
+      redis.call('HSET', META, 'limited', next_on_time)
     end
-    return is_back, needs_lease_to_end and math.huge or from
+    return is_left and is_at_limit, needs_lease_to_end and math.huge or from, is_left
   end
 
   -- The due time that a retry or defer gave a message, or nil.
@@ -481,11 +488,11 @@ if buried > 0 then
   seldom().trim(keys, DEAD, 'dead_bytes', 'trimmed', seldom().keep_from(FIRST_BOUND), now, buried)
 end
 
-local is_limited, free_at = false, 0
+local is_limited, free_at, stays_limited = false, 0, false
 if interval > 0 or in_flight >= 0 then
-  is_limited, free_at = seldom().kept_back()
+  is_limited, free_at, stays_limited = seldom().kept_back()
 end
-if was_limited and not is_limited then
+if was_limited and not stays_limited then
   redis.call('HDEL', META, 'limited')
 end
 

@@ -16,15 +16,15 @@ KEYS     call      string  last call of the stream and its reply
          waiting*  zset    id -> due, every priority
 ARGV     sequence  of the call in its stream
          digits    priorities of `waiting*`
-         settles*  id, fence, delay in microseconds
+         settles*  id, fence, delay in microseconds, reason ('' for none)
 RETURNS  { position ... } of those whose lease was lost
 KEEPS    I1 I2 I3 I5 I6 I7 I8
 ]]
 -- @include lib/give_back.lua
 
-return give_back(3, 'deferred', function(held, _, counted, clock, keys)
+return give_back(4, 'deferred', function(held, _, counted, clock, keys)
   local past = past_of(keys.why, held.id)
-  add_event(past, clock, 'defer', held.lease)
+  add_event(past, clock, 'defer', held.lease, ARGV[held.at + 3])
   keep_past(keys.why, held.id, past)
   counted[DEFERS] = counted[DEFERS] + 1
   counted[DUE] = clock + tonumber(ARGV[held.at + 2])

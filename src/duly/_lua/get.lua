@@ -14,9 +14,10 @@ KEYS     msgs      hash    id -> record
          waiting*  zset    id -> due, every priority
 ARGV     digits    priorities of `waiting*`
          id        of the message
-RETURNS  {} unknown | { now, place, score, record, counts, why, lease, owner, ahead, paused, tat, leased }
+RETURNS  {} unknown | { now, place, score, record, counts, why, lease, owner, ahead, paused, tat, leased,
+                         owner_place, owner_score }
          place   waiting | parked | leased | dead | done
-         owner   the id that its lane belongs to
+         owner   the id that its lane belongs to; owner_place and owner_score: where that one is, if it is another
          ahead   how many are due and come before it, when it is due and waits
          paused  by whom; tat: see claim, 0 for none; leased: how many leases are out; what is absent is ''
 KEEPS    writes nothing
@@ -63,6 +64,11 @@ end
 
 local lane = not flaw_of(record) and key_of(record)
 local owner = lane and redis.call('HGET', keys.lanes, lane)
+local owner_id = owner and string.sub(owner, 2) or ''
+local owner_place, owner_score
+if owner_id ~= '' and owner_id ~= id then
+  owner_place, owner_score = place_of(keys, owner_id, redis.call('HGET', keys.msgs, owner_id))
+end
 return {
   now,
   place,
@@ -71,9 +77,11 @@ return {
   redis.call('HGET', keys.counts, id) or '',
   redis.call('HGET', keys.why, id) or '',
   redis.call('HGET', keys.leases, id) or '',
-  owner and string.sub(owner, 2) or '',
+  owner_id,
   place == 'waiting' and score <= now and count_ahead() or 0,
   meta[2] or '',
   tonumber(meta[4] or 0),
   count_leased(keys.leased),
+  owner_place or '',
+  owner_score or 0,
 }

@@ -177,10 +177,10 @@ class Delivery(Delivered):
         seconds = None if delay is None else checked_seconds(delay, "delay")
         self._fail(outcome_rules.after_failure(self._retry_policy(), self.attempt, seconds), error)
 
-    def defer(self, delay: Seconds) -> None:
-        """Come back later; no attempt is spent."""
-        seconds = checked_seconds(delay, "delay")
-        self._settle("defer", ops.defer(self._queue._keys, [(self, seconds)]))
+    def defer(self, delay: Seconds, reason: str = "") -> None:
+        """Come back later; no attempt is spent. `reason` is kept in the timeline."""
+        settle = (self, checked_seconds(delay, "delay"), outcome_rules.storable(str(reason)))
+        self._settle("defer", ops.defer(self._queue._keys, [settle]))
 
     def recycle(self, delay: Seconds = 0, body: Any = UNCHANGED) -> None:
         """Finish the message and put it back as new, in one step: there is one copy, always."""
@@ -272,7 +272,7 @@ class Delivery(Delivered):
     def _defer_by(self, delay: float, policy: outcome_rules.DeferPolicy) -> None:
         decision = outcome_rules.after_defer(delay, policy, self.defers)
         if decision[0] == "defer":
-            self.defer(decision[1])
+            self.defer(decision[1], policy.reason)
         else:
             self.reject(decision[1])
 

@@ -105,11 +105,10 @@ class _Room(NamedTuple):
     needs_lease_to_end: bool
 
 
-def _room(queue: QueueState, now: int, terms: _Terms) -> _Room:
+def _room(queue: QueueState, now: int, terms: _Terms, pace_from: int) -> _Room:
     by_rate, by_leases = inf, inf
     if terms.interval > 0:
-        ahead = max(queue.tat, now) - now
-        by_rate = max(floor((TOLERANCE_US - ahead) / terms.interval) + 1, 0)
+        by_rate = max(floor((now - pace_from) / terms.interval) + 1, 0)
     if terms.in_flight >= 0:
         by_leases = max(terms.in_flight - len(queue.leased), 0)
     allowed = min(by_rate, by_leases, terms.limit)
@@ -135,6 +134,9 @@ class _Round:
         self._is_limited = False
         self._is_isolating = False
         self._free_at = 0
+        self._was_kept_by_rate = terms.interval > 0 and queue.limited not in (None, UNTIL_A_LEASE_ENDS)
+        # What was not kept back has nothing to catch up with.
+        self._pace_from = max(queue.tat, now - TOLERANCE_US if self._was_kept_by_rate else now)
 
     @property
     def state(self) -> int:
@@ -172,7 +174,7 @@ class _Round:
 
     def take_what_is_due(self, *, is_isolating: bool) -> None:
         """Take due messages until the call is full; `is_isolating`: there may be suspects, which are apart."""
-        self._room = _room(self._queue, self.now, self._terms)
+        self._room = _room(self._queue, self.now, self._terms, self._pace_from)
         self._is_isolating = is_isolating
         for priority in self._queue.priorities_in_use:
             if len(self.taken) < self._room.allowed and not self._is_full:
@@ -292,22 +294,24 @@ class _Round:
         )
 
     def note_limits(self) -> None:
-        """Note how far deliveries are ahead of their rate, and whether a limit keeps back what is due."""
+        """Note when the next delivery is on time by the rate, and whether a limit keeps back what is due."""
         queue, count, interval = self._queue, len(self.taken), self._terms.interval
-        tat = ceil(max(queue.tat, self.now) + count * interval)
-        self._free_at = ceil(tat - TOLERANCE_US + max(GRAIN_US - interval, 0))
+        tat = ceil(self._pace_from + count * interval)
+        self._free_at = ceil(tat + max(GRAIN_US - interval, 0))
         if interval > 0 and count:
             queue.tat = tat
-        self._is_limited = self._is_kept_back()
+        is_at_limit = count == self._room.allowed < self._terms.limit
+        is_left = (is_at_limit or self._was_kept_by_rate) and self._is_any_due()
+        self._is_limited = is_left and is_at_limit
         queue.limited = None
         if self._is_limited:
             queue.limited = UNTIL_A_LEASE_ENDS if self._room.needs_lease_to_end else self._free_at
+        elif is_left:
+            queue.limited = tat  # a caller that wanted no more does not end the catching up of others
 
-    def _is_kept_back(self) -> bool:
-        allowed = self._room.allowed
-        if self._queue.paused is not None or allowed == self._terms.limit or len(self.taken) < allowed:
-            return False
-        return any(self._queue.waiting[each].up_to(self.now, 1) for each in self._queue.priorities_in_use)
+    def _is_any_due(self) -> bool:
+        queue = self._queue
+        return queue.paused is None and any(queue.waiting[each].up_to(self.now, 1) for each in queue.priorities_in_use)
 
     def until_next(self) -> int:
         """Count the microseconds to the moment at which a claim may find more; -1: nothing to come."""

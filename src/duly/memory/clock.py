@@ -57,7 +57,7 @@ class Clock:
         self._tell_watchers()
 
     def freeze(self) -> None:
-        """Let time stand still; only `advance` and `set_us` move it from here."""
+        """Let time stand still; only `advance` and `set_us` move it from here, but for a microsecond or so a call."""
         with self._lock:
             self._frozen_us = self._now_us()
 
@@ -75,6 +75,12 @@ class Clock:
                 raise UsageError("set_us needs a clock that stands still: call freeze() first")
             self._frozen_us = us
         self._tell_watchers()
+
+    def creep_to(self, us: int) -> None:
+        """Bring a frozen clock up to what a queue has shown; no move, and nobody looks again. It never goes back."""
+        with self._lock:
+            if self._frozen_us is not None:
+                self._frozen_us = max(self._frozen_us, us)
 
     def reset(self) -> None:
         """Go with real time again."""

@@ -122,6 +122,12 @@ class Engine:
             waiter()
         return reply
 
+    def shown_us(self, most: int) -> int:
+        """Return the latest time that a queue has shown, of those up to `most`; 0: there is none."""
+        with self._lock:
+            shown = [queue.state.clock or 0 for queue in self._queues.values()]
+        return max((us for us in shown if us <= most), default=0)
+
     def queues(self, namespace: str) -> list[str]:
         """Name the queues that were used."""
         head, tail = queue_pattern(namespace).encode().split(b"*")

@@ -26,8 +26,14 @@ def get(queue: QueueState, args: list[bytes]) -> list[Any]:
     now, score = queue.tick(), queue.score_of(message)
     owner = queue.lanes.owner(message.key) or b""
     ahead = _count_ahead(queue, message, now) if message.place == "waiting" and score <= now else 0
-    around = [owner, ahead, queue.paused or b"", queue.tat, len(queue.leased)]
+    around = [owner, ahead, queue.paused or b"", queue.tat, len(queue.leased), *_place_of_owner(queue, message, owner)]
     return [now, message.place.encode(), score, *_rows(message), *around]
+
+
+def _place_of_owner(queue: QueueState, message: StoredMessage, owner: bytes) -> tuple[bytes, int]:
+    """Say where the one is that a message is behind of."""
+    other = queue.find(owner) if owner != message.id else None
+    return (b"", 0) if other is None else (other.place.encode(), queue.score_of(other))
 
 
 def _count_ahead(queue: QueueState, message: StoredMessage, now: int) -> int:

@@ -140,16 +140,17 @@ def _fault(held: _Held, counts: Counts, tick: int, error: bytes, traceback: byte
     return Fault(tick, attempt, held.lease.consumer.rstrip(" "), error.decode(), traceback.decode())
 
 
-def _note(held: _Held, tick: int, what: str) -> None:
+def _note(held: _Held, tick: int, what: str, detail: bytes = b"") -> None:
     past = Past.of(held.message)
-    past.add_event(tick, what, held.lease)
+    past.add_event(tick, what, held.lease, detail)
     held.message.why = past.of_the_living()
 
 
 def _defer(_: QueueState, held: _Held, counts: Counts, tick: int) -> int:
-    _note(held, tick, "defer")
+    delay, reason = held.rest
+    _note(held, tick, "defer", reason)
     counts.defers += 1
-    counts.due = tick + int(held.rest[0])
+    counts.due = tick + int(delay)
     return counts.due
 
 
@@ -175,7 +176,7 @@ def _recycle(queue: QueueState, held: _Held, counts: Counts, tick: int) -> int:
 
 
 retry = _giving_back(5, "retried", _retry)
-defer = _giving_back(3, "deferred", _defer)
+defer = _giving_back(4, "deferred", _defer)
 release = _giving_back(2, "released", _release)
 recycle = _giving_back(4, "recycled", _recycle)
 

@@ -170,7 +170,9 @@ def _row_of(station: Station, delivery: AnyDelivery, verdict: Verdict) -> tuple[
     if verdict.verb == "defer":
         assert verdict.delay is not None
         end, delay_or_reason = after_defer(verdict.delay, verdict.policy, delivery.defers)
-        return end, (delivery, delay_or_reason, "", "") if end == "reject" else (delivery, delay_or_reason)
+        if end == "reject":
+            return end, (delivery, delay_or_reason, "", "")
+        return end, (delivery, delay_or_reason, storable(verdict.policy.reason))
     return "release", (delivery,)
 
 
@@ -201,5 +203,8 @@ def _report(station: Station, verb: str, row: Row) -> None:
         event(_LOG, logging.INFO, "message.release", **known)
     elif verb == "repeat":
         event(_LOG, logging.DEBUG, "message.recycle", **known, delay=rest[0])
+    elif verb == "defer":
+        because = {"reason": rest[1]} if rest[1] else {}
+        event(_LOG, logging.DEBUG, "message.defer", **known, delay=rest[0], **because)
     elif verb != "ack":
         event(_LOG, logging.DEBUG, f"message.{verb}", **known, delay=rest[0])

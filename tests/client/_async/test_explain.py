@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from duly import AsyncDuly, AsyncQueue, Keep, Retry, Send
+from duly import AsyncDuly, AsyncQueue, Defer, Keep, Retry, Send
 from tests.client._async.given import given_leased, seen, take, take_one
 from tests.client.place import Place
 
@@ -67,19 +67,63 @@ async def test_a_deferred_message_is_explained(queue: AsyncQueue, clock: Place) 
     assert is_moment(until, (await seen(queue, delivery.id)).due_at)
 
 
+async def test_a_message_deferred_for_a_reason_is_explained(queue: AsyncQueue) -> None:
+    delivery = await given_leased(queue)
+    await delivery.defer(30, reason="the shop is closed")
+
+    sentence, _ = split(await told(queue, delivery.id))
+
+    assert sentence == "was deferred once (the shop is closed): it is due again at T"
+    assert (await seen(queue, delivery.id)).timeline[-1].detail == "the shop is closed"
+
+
+async def test_a_message_deferred_by_a_busy_lock_is_explained(app: AsyncDuly, queue: AsyncQueue) -> None:
+    delivery, name = await given_leased(queue), f"{queue.name}:stock"
+    async with app.lock(name), delivery, delivery.lock(name):
+        pass
+
+    sentence, _ = split(await told(queue, delivery.id))
+
+    assert sentence == f"was deferred once (lock {name!r} was busy): it is due again at T"
+
+
+async def test_a_defer_that_is_raised_may_have_a_reason(queue: AsyncQueue) -> None:
+    delivery = await given_leased(queue)
+    async with delivery:
+        raise Defer(30, reason="the shop is closed")
+
+    assert (await seen(queue, delivery.id)).timeline[-1].detail == "the shop is closed"
+
+
 @pytest.mark.parametrize("is_parked", [False, True])
 async def test_a_message_behind_another_of_its_key_is_explained(queue: AsyncQueue, is_parked: bool) -> None:
     first, second = await queue.send_many([Send(n, key="user-42") for n in range(2)])
     (delivery,) = await take(queue, limit=2 if is_parked else 1)
     assert (await seen(queue, second)).state == ("parked" if is_parked else "ready")
 
-    sentence = await told(queue, second)
+    sentence, (until,) = split(await told(queue, second))
 
     assert sentence == (
-        f"is behind message {first} of key 'user-42': it is delivered after that one is finished or dead"
+        f"is behind message {first} of key 'user-42', which is leased until T: it is delivered after that one is "
+        "finished or dead"
     )
+    assert is_moment(until, (await seen(queue, first)).deadline)
     await delivery.ack()
     assert (await take_one(queue)).id == second
+
+
+async def test_a_message_behind_one_that_waits_is_explained(app: AsyncDuly, queue_name: str) -> None:
+    queue = app.queue(queue_name, on_dead="block")
+    first, second = await queue.send_many([Send(n, key="k") for n in range(2)])
+    (delivery,) = await take(queue)
+    await delivery.retry(30, error="boom")
+
+    sentence, (due,) = split(await told(queue, second))
+
+    assert sentence == (
+        f"is behind message {first} of key 'k', which is due at T: it is delivered after that one is finished or removed"
+    )
+    assert is_moment(due, (await seen(queue, first)).due_at)
 
 
 async def test_a_message_behind_a_dead_one_of_its_key_is_explained(app: AsyncDuly, queue_name: str) -> None:
@@ -88,9 +132,9 @@ async def test_a_message_behind_a_dead_one_of_its_key_is_explained(app: AsyncDul
     (delivery,) = await take(queue)
     await delivery.reject("no use")
 
-    sentence = await told(queue, second)
+    sentences = {await told(each, second) for each in (queue, app.queue(queue_name))}
 
-    assert sentence == f"is behind message {first} of key 'k': it is delivered after that one is finished or removed"
+    assert sentences == {f"is behind message {first} of key 'k', which is dead: redrive(), cancel() or purge it"}
     await queue.cancel(first)
     assert (await take_one(queue)).id == second
 

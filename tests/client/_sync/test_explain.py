@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from duly import Duly, Keep, Queue, Retry, Send
+from duly import Defer, Duly, Keep, Queue, Retry, Send
 from tests.client._sync.given import given_leased, seen, take, take_one
 from tests.client.place import Place
 
@@ -68,19 +68,63 @@ def test_a_deferred_message_is_explained(queue: Queue, clock: Place) -> None:
     assert is_moment(until, (seen(queue, delivery.id)).due_at)
 
 
+def test_a_message_deferred_for_a_reason_is_explained(queue: Queue) -> None:
+    delivery = given_leased(queue)
+    delivery.defer(30, reason="the shop is closed")
+
+    sentence, _ = split(told(queue, delivery.id))
+
+    assert sentence == "was deferred once (the shop is closed): it is due again at T"
+    assert (seen(queue, delivery.id)).timeline[-1].detail == "the shop is closed"
+
+
+def test_a_message_deferred_by_a_busy_lock_is_explained(app: Duly, queue: Queue) -> None:
+    delivery, name = given_leased(queue), f"{queue.name}:stock"
+    with app.lock(name), delivery, delivery.lock(name):
+        pass
+
+    sentence, _ = split(told(queue, delivery.id))
+
+    assert sentence == f"was deferred once (lock {name!r} was busy): it is due again at T"
+
+
+def test_a_defer_that_is_raised_may_have_a_reason(queue: Queue) -> None:
+    delivery = given_leased(queue)
+    with delivery:
+        raise Defer(30, reason="the shop is closed")
+
+    assert (seen(queue, delivery.id)).timeline[-1].detail == "the shop is closed"
+
+
 @pytest.mark.parametrize("is_parked", [False, True])
 def test_a_message_behind_another_of_its_key_is_explained(queue: Queue, is_parked: bool) -> None:
     first, second = queue.send_many([Send(n, key="user-42") for n in range(2)])
     (delivery,) = take(queue, limit=2 if is_parked else 1)
     assert (seen(queue, second)).state == ("parked" if is_parked else "ready")
 
-    sentence = told(queue, second)
+    sentence, (until,) = split(told(queue, second))
 
     assert sentence == (
-        f"is behind message {first} of key 'user-42': it is delivered after that one is finished or dead"
+        f"is behind message {first} of key 'user-42', which is leased until T: it is delivered after that one is "
+        "finished or dead"
     )
+    assert is_moment(until, (seen(queue, first)).deadline)
     delivery.ack()
     assert (take_one(queue)).id == second
+
+
+def test_a_message_behind_one_that_waits_is_explained(app: Duly, queue_name: str) -> None:
+    queue = app.queue(queue_name, on_dead="block")
+    first, second = queue.send_many([Send(n, key="k") for n in range(2)])
+    (delivery,) = take(queue)
+    delivery.retry(30, error="boom")
+
+    sentence, (due,) = split(told(queue, second))
+
+    assert sentence == (
+        f"is behind message {first} of key 'k', which is due at T: it is delivered after that one is finished or removed"
+    )
+    assert is_moment(due, (seen(queue, first)).due_at)
 
 
 def test_a_message_behind_a_dead_one_of_its_key_is_explained(app: Duly, queue_name: str) -> None:
@@ -89,9 +133,9 @@ def test_a_message_behind_a_dead_one_of_its_key_is_explained(app: Duly, queue_na
     (delivery,) = take(queue)
     delivery.reject("no use")
 
-    sentence = told(queue, second)
+    sentences = {told(each, second) for each in (queue, app.queue(queue_name))}
 
-    assert sentence == f"is behind message {first} of key 'k': it is delivered after that one is finished or removed"
+    assert sentences == {f"is behind message {first} of key 'k', which is dead: redrive(), cancel() or purge it"}
     queue.cancel(first)
     assert (take_one(queue)).id == second
 
