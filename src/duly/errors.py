@@ -9,7 +9,8 @@
     ├── LockBusy             another holder has the lock
     ├── LockLost             the lock ran out before it was extended
     ├── NotDurable           stored, but not confirmed as asked for
-    ├── HandlerFailed        the result you wait for will not come
+    ├── HandlerFailed        the result you wait for will not come: the message is dead
+    │   └── ResultGone       or nothing is known of it any more
     ├── NotFinished          the result you wait for has not come yet
     ├── CodecError           a stored body does not decode
     └── ServerError          the server
@@ -88,12 +89,16 @@ class NotDurable(DulyError):
 class HandlerFailed(DulyError):
     """The result that was asked for will not come.
 
-    `message` is the dead `duly.Message`, with its reason and errors; None: it is unknown, or was cancelled or trimmed.
+    `message` is the dead `duly.Message`, with its reason and errors; None: see ResultGone.
     """
 
     def __init__(self, text: str, *, message: Any = None) -> None:
         super().__init__(text)
         self.message = message
+
+
+class ResultGone(HandlerFailed):
+    """The message is unknown, or was cancelled, expired or trimmed. Perhaps its handler did not fail at all."""
 
 
 class NotFinished(DulyError, TimeoutError):

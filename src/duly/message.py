@@ -63,6 +63,8 @@ class Message:
     errors: tuple[Failure, ...] = ()
     cycles: int = 0
     """How often it was recycled."""
+    redrives: int = 0
+    """How often it was dead and redriven."""
     timeline: tuple[Event, ...] = ()
     """What happened to it, oldest first: the last 20 deliveries that did not simply end."""
     result: Any = None

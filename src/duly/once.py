@@ -34,7 +34,7 @@ def once(d: Delivery | AsyncDelivery, name: str, ttl: Seconds) -> bool | Awaitab
     if d.is_settled:
         raise replies.lease_lost(d.queue, d.id, "once")
     sent = round(codec.read_stamps(d._record)[0])
-    asking = ops.Asking(d.queue, d.id, sent, d.fence, d.deliveries, d.crashes)
+    asking = ops.Asking(d.queue, d.id, sent, d.fence, d.deliveries, d.crashes, d.redrives)
     call = ops.once(OnceKeys(d._queue._app.namespace, name), asking, seconds)
     if isinstance(d, AsyncDelivery):
         return _Answer(d._queue._link, call)

@@ -19,7 +19,10 @@ class Where:
     """Which dead letters: those of which all that is given is true. `Where()` means all of them."""
 
     error: str | None = None
-    """A text that is part of the last error, or, with `*` for anything, all of it: "Timeout*"."""
+    """A text that is part of the last error that was reported, or, with `*` for anything, all of it: "Timeout*".
+
+    Case-sensitive. A message that was rejected has a reason, and perhaps no error.
+    """
 
     reason: str | None = None
     """The same for the reason of the death, like "poison"."""

@@ -101,7 +101,7 @@ def built() -> list[Call[Any]]:
         ops.unlock(LOCK, "token"),
         ops.prolong(LOCK, "token", 30.0),
         ops.wake(LOCK),
-        ops.once(EFFECT, ops.Asking("orders", "id", 1, 2, 1, 0), 60.0),
+        ops.once(EFFECT, ops.Asking("orders", "id", 1, 2, 1, 0, 0), 60.0),
     ]
     return calls
 

@@ -371,5 +371,5 @@ def test_a_full_server_takes_and_frees_locks(own_wire: Callable[..., tuple[Serve
     wire.run("DEL", keys.key("wake"))
     assert wire.carry(ops.wake(keys), b"tests", 4) == 1
     assert wire.carry(ops.lock(keys, "b", 30, "me"), b"tests", 5)[0] > 0
-    effect, asking = OnceKeys("duly", queue_name), ops.Asking("orders", "id", 1, 2, 1, 0)
+    effect, asking = OnceKeys("duly", queue_name), ops.Asking("orders", "id", 1, 2, 1, 0, 0)
     assert [wire.carry(ops.once(effect, asking, 60), b"tests", n) for n in (6, 6, 7)] == [1, 1, 0]

@@ -11,7 +11,7 @@ from duly.memory.engine import Engine
 from tests.clock import ServerClock
 from tests.lua.harness import NOW, Refused, Wire
 
-ASKING = ops.Asking("orders", "a", sent=NOW, fence=NOW + 1, deliveries=1, crashes=0)
+ASKING = ops.Asking("orders", "a", sent=NOW, fence=NOW + 1, deliveries=1, crashes=0, redrives=0)
 
 
 class Effect:

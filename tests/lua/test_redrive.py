@@ -125,7 +125,7 @@ def test_a_moved_letter_is_a_new_message_in_the_other_queue(queue: Queue, clock:
     assert codec.read_stamps(state.msgs["a"]) == (NOW, later)
     assert state.waiting == {3: {"a": later}}
     assert state.expires == {"a": later + 60 * SECOND}
-    assert state.counts == {"a": codec.Counts()}
+    assert state.counts == {"a": codec.Counts(redrives=1)}
     assert (state.why["a"].reason, state.why["a"].errors) == ("", [])
     events = [(event.what, event.detail) for event in state.why["a"].timeline]
     assert events == [("reject", "why"), ("redrive", f"from {queue.keys.name}")]

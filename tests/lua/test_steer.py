@@ -140,7 +140,7 @@ def test_redrive_puts_dead_letters_back_to_their_places_as_new(queue: Queue) -> 
     state = queue.dump()
     assert state.waiting == {4: {"a": NOW, "b": NOW + 1}}
     assert state.dead == {}
-    assert state.counts == {"a": codec.Counts(), "b": codec.Counts()}
+    assert state.counts == {"a": codec.Counts(redrives=1), "b": codec.Counts(redrives=1)}
     assert [(why.reason, why.failures, why.errors, why.rejects) for why in state.why.values()] == [("", 0, [], 0)] * 2
     assert [[event.what for event in why.timeline] for why in state.why.values()] == [["reject", "redrive"]] * 2
     assert (state.stats["redriven"], state.stats["dead_bytes"]) == (2, 0)

@@ -25,7 +25,9 @@ def words(queue: Queue, id_: str = "a") -> list[str]:
     return [event.what for event in timeline(queue, id_)]
 
 
-@pytest.mark.parametrize(("verb", "detail"), [("retry", "boom"), ("defer", "busy"), ("defer", ""), ("release", ""), ("reject", "boom")])
+@pytest.mark.parametrize(
+    ("verb", "detail"), [("retry", "boom"), ("defer", "busy"), ("defer", ""), ("release", ""), ("reject", "boom")]
+)
 @pytest.mark.parametrize("key", [None, "k"])
 def test_a_delivery_that_did_not_simply_end_is_noted(
     queue: Queue, clock: ServerClock, verb: str, detail: str, key: str | None
@@ -115,7 +117,7 @@ def test_redrive_forgets_counts_and_errors_and_keeps_the_timeline(queue: Queue) 
     assert (why.failures, len(why.errors)) == (2, 2)
     queue.call(ops.redrive(queue.keys, 10))
     state = queue.dump()
-    assert state.counts == {"a": codec.Counts()}
+    assert state.counts == {"a": codec.Counts(redrives=1)}
     why = state.why["a"]
     assert (why.reason, why.failures, why.errors, why.rejects) == ("", 0, [], 0)
     assert words(queue) == ["retry", "reject", "redrive"]
@@ -134,7 +136,7 @@ def test_recycle_forgets_the_timeline_and_counts_the_cycle(queue: Queue) -> None
     queue.call(ops.reject(queue.keys, queue.options, [(settle_of(queue.claim()), "bad", "", "")]))
     assert queue.dump().why["a"].cycles == 3
     queue.call(ops.redrive(queue.keys, 10))
-    assert queue.dump().counts == {"a": codec.Counts(cycles=3)}
+    assert queue.dump().counts == {"a": codec.Counts(cycles=3, redrives=1)}
     queue.call(ops.ack(queue.keys, queue.options, [settle_of(queue.claim())]))
     assert (queue.dump().counts, queue.dump().why) == ({}, {})
 

@@ -249,6 +249,22 @@ MUTANTS = [
     pytest.param(
         "claim", "redis.call('HSET', META, 'tat', next_on_time)", "", id="a delivery does not count for the rate"
     ),
+    pytest.param("claim", "(now - pace_from) / interval) + 1", "(now - pace_from) / interval) + 2", id="one too early"),
+    pytest.param(
+        "claim",
+        "was_kept_by_rate and now - TOLERANCE_US or now",
+        "now - TOLERANCE_US",
+        id="what was not kept back catches up",
+    ),
+    pytest.param(
+        "claim",
+        "was_kept_by_rate and now - TOLERANCE_US or now",
+        "was_kept_by_rate and 0 or now",
+        id="there is no end to what catches up",
+    ),
+    pytest.param(
+        "claim", "(is_at_limit or was_kept_by_rate)", "is_at_limit", id="who wants no more ends the catching up"
+    ),
     pytest.param("claim", "if in_flight >= 0 then", "if false then", id="there is no bound to what is in flight"),
     pytest.param("claim", "redis.call('HDEL', META, 'limited')", "", id="a limit is never over"),
     pytest.param("ack", "if limited ~= UNTIL_A_LEASE_ENDS then", "if true then", id="nobody is told of room in flight"),

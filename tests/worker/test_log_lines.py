@@ -130,7 +130,9 @@ async def test_a_death_is_one_line(
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("end", "event"), [(Defer(60, reason="closed"), "message.defer"), (Recycle(60), "message.recycle")])
+@pytest.mark.parametrize(
+    ("end", "event"), [(Defer(60, reason="closed"), "message.defer"), (Recycle(60), "message.recycle")]
+)
 async def test_what_is_no_trouble_is_told_to_those_who_look_closely(
     memory_bench: Bench, caplog: pytest.LogCaptureFixture, end: Any, event: str
 ) -> None:

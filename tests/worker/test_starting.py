@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,12 @@ async def test_a_worker_takes_the_options_of_run_by_name() -> None:
         duly.Worker(_app("memory://"), queues=["nothing"])
     async with duly.Worker(_app("memory://"), concurrency=3, grace=1):
         pass
+
+
+@pytest.mark.parametrize("named", [{"queues": ["orders"]}, {"concurrency": 3}, {"grace": 1}], ids=str)
+async def test_a_worker_takes_its_options_in_one_way(named: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="not both"):
+        duly.Worker(_app("memory://"), duly.WorkerOptions(), **named)
 
 
 async def test_a_worker_is_given_an_app() -> None:

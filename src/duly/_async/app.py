@@ -23,6 +23,7 @@ from duly._core.definitions import Definitions
 from duly._core.handlers import TaskDefinition
 from duly._core.ids import IdMaker
 from duly._core.keys import RegistryKeys
+from duly._core.naming import about
 from duly._given import address_of_client
 from duly._renewal import Renewer
 from duly.errors import UsageError
@@ -117,25 +118,27 @@ class AsyncDuly:
 
         `duly.QueueOptions` says what each option means. They are this process's view, not stored.
         """
+        checked_name(name)
         _check_later(name, later)
-        options = QueueOptions(
-            type=type,
-            lease=lease,
-            max_runtime=max_runtime,
-            retry=retry,
-            crash_limit=crash_limit,
-            max_length=max_length,
-            max_bytes=max_bytes,
-            on_full=on_full,
-            dedup_for=dedup_for,
-            on_dead=on_dead,
-            rate=rate,
-            max_in_flight=max_in_flight,
-            dead=dead,
-            done=done,
-            max_message_bytes=self._max_message_bytes if max_message_bytes is None else max_message_bytes,
-        )
-        return self._queue(checked_name(name), options)
+        with about("queue", name):
+            options = QueueOptions(
+                type=type,
+                lease=lease,
+                max_runtime=max_runtime,
+                retry=retry,
+                crash_limit=crash_limit,
+                max_length=max_length,
+                max_bytes=max_bytes,
+                on_full=on_full,
+                dedup_for=dedup_for,
+                on_dead=on_dead,
+                rate=rate,
+                max_in_flight=max_in_flight,
+                dead=dead,
+                done=done,
+                max_message_bytes=self._max_message_bytes if max_message_bytes is None else max_message_bytes,
+            )
+            return self._queue(name, options)
 
     def _queue(self, name: str, options: QueueOptions) -> AsyncQueue:
         return AsyncQueue(self, name, options)
@@ -174,14 +177,16 @@ class AsyncDuly:
         """Have one message sent at each time that `cron` names, or at the multiples of `every` seconds since the epoch.
 
         It is stored, and fired by whoever consumes the queue. The same again changes nothing (False), so that every
-        process may say it when it starts; anything else under the name replaces it. `body` may be a `Send` with
+        process may say it when it starts; anything else under the name replaces it. Also False: somebody else removed
+        or moved it at the same moment. `body` may be a `Send` with
         key, priority, ttl, headers or retry. `catch_up` says what becomes of times when nobody was there: "one"
         sends for the last of them, "skip" only if it is at most 60 s ago, "all" for each.
         """
         checked_name(name, "schedule")
-        plan = scheduling.checked_plan(cron, every, tz, catch_up, time.time())
-        fed = self._queue_given(queue, "queue")
-        part = fed._outgoing(scheduling.as_send(body)).part
+        with about("schedule", name):
+            plan = scheduling.checked_plan(cron, every, tz, catch_up, time.time())
+            fed = self._queue_given(queue, "queue")
+            part = fed._outgoing(scheduling.as_send(body)).part
         return await self._schedules().put(name, fed._keys, plan.with_part(part))
 
     async def schedules(self) -> list[Schedule]:

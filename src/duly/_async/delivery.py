@@ -12,6 +12,10 @@ from duly._async.wire import uninterrupted
 from duly._core import codec, commits, ops, outcome_rules, replies, results
 from duly._core.call import Call
 from duly._core.delivered import Delivered
+
+# --- sync only
+# | from duly._core.gates import Gates
+# --- end
 from duly.errors import CodecError, LeaseLost, UsageError
 from duly.options import UNCHANGED, Retry, Seconds, checked_positive_seconds, checked_seconds
 from duly.outcomes import Defer, OnBusy, Outcome
@@ -21,6 +25,9 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger("duly")
 _LOST: Final = "lost"
+# --- sync only
+# | _gates: Final = Gates()
+# --- end
 _WHEN_BUSY: Final = Defer(2)
 
 
@@ -112,6 +119,11 @@ class AsyncDelivery(Delivered):
     def has_key(self) -> bool:
         """Whether it was sent with a key."""
         return codec.has_key(self._record)
+
+    @property
+    def redrives(self) -> int:
+        """How often it was dead and redriven."""
+        return codec.read_counts(self._counts).redrives
 
     @property
     def cycles(self) -> int:
@@ -304,11 +316,18 @@ class AsyncDelivery(Delivered):
         self._settling = (verb, work)
         is_lost = await uninterrupted(work)
         # --- sync only
-        # | is_lost = self._carry_out(verb, call)
+        # | is_lost = self._carry_out_alone(verb, call)
         # --- end
         if is_lost:
             raise replies.lease_lost(self.queue, self.id, verb)
 
+    # --- sync only
+    # | def _carry_out_alone(self, verb: str, call: Call[Any]) -> bool:
+    # |     """Settle, unless another thread has: threads may share a delivery."""
+    # |     with _gates.of(self.id):
+    # |         return self._carry_out(verb, call) if self._settled is None else self._settled != verb
+    # |
+    # --- end
     async def _carry_out(self, verb: str, call: Call[Any]) -> bool:
         """Settle and note it in one go, whatever becomes of the caller; tell whether the lease was lost."""
         answer: Any = await self._queue._link.run_now(call)

@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 from duly._async.wire import uninterrupted
 from duly._core import ops, outgoing, patience, replies
 from duly._core.keys import LockKeys
+from duly._core.naming import about
 from duly.errors import DulyError, UsageError
 from duly.options import Seconds, Wait, checked_positive_seconds, checked_seconds
 from duly.outcomes import Defer, OnBusy
@@ -27,14 +28,15 @@ class AsyncLock:
         self, link: Any, namespace: str, name: str, *, ttl: Seconds, on_busy: OnBusy, holder: str = ""
     ) -> None:
         outgoing.checked_text(name, "the name of a lock")
-        if on_busy != "raise" and not isinstance(on_busy, Wait | Defer):
-            raise UsageError(f'on_busy must be "raise", a duly.Wait or a duly.Defer, not {on_busy!r}')
+        with about("lock", name):
+            if on_busy != "raise" and not isinstance(on_busy, Wait | Defer):
+                raise UsageError(f'on_busy must be "raise", a duly.Wait or a duly.Defer, not {on_busy!r}')
+            self._ttl = checked_positive_seconds(ttl, "ttl")
         self.name = name
         self.fence = 0
         """Grows with every holding of this lock: give it to what you write to, and refuse smaller ones there."""
         self._link = link
         self._keys = LockKeys(namespace, name)
-        self._ttl = checked_positive_seconds(ttl, "ttl")
         self._on_busy = on_busy
         self._holder = holder
         self._token: str | None = None
@@ -51,7 +53,8 @@ class AsyncLock:
 
     async def extend(self, seconds: Seconds) -> None:
         """Let the lock end `seconds` from now. Raises LockLost when it has ended before."""
-        ttl = checked_positive_seconds(seconds, "seconds")
+        with about("lock", self.name):
+            ttl = checked_positive_seconds(seconds, "seconds")
         if self._token is None:
             raise UsageError(f"lock {self.name!r} is not held: extend it inside its block")
         ends_at = time.monotonic() + ttl
@@ -82,7 +85,7 @@ class AsyncLock:
         if token is None:
             return
         try:
-            is_freed = await self._link.run(ops.unlock(self._keys, token))
+            is_freed = await uninterrupted(self._link.run_now(ops.unlock(self._keys, token)))
         except DulyError as trouble:  # what the block did is done: the lock ends by itself
             self._is_lost = self._is_lost or time.monotonic() >= self._ends_at
             _LOG.warning("lock %r could not be freed, it ends by itself: %s", self.name, trouble)

@@ -64,21 +64,32 @@ class AsyncSchedules:
         self._registry = ScheduleKeys(namespace)
 
     async def put(self, name: str, queue: QueueKeys, plan: schedules.Plan) -> bool:
-        """Store a schedule. False: it was there. One of the same name on another queue ends first."""
-        _, known = await self._where(name)
-        if known is not None and known.queue != queue.name:
-            await self._link.run(ops.unschedule(self._keys(known.queue), name))
-        await self._link.run(ops.register(self._registry, name, queue.name))
+        """Store a schedule. False: it was there, or is gone again. One of the same name on another queue ends first.
+
+        It is gone when somebody else has removed it, or declared it for another queue, at the same time: what the
+        registry says last is what holds.
+        """
+        replaced = await self._link.run(ops.register(self._registry, name, queue.name))
+        if replaced is not None and replaced.queue != queue.name:
+            await self._link.run(ops.unschedule(self._keys(replaced.queue), name))
         is_new: bool = await self._link.run(ops.schedule(queue, name, schedules.written_plan(plan)))
-        return is_new
+        _, known = await self._where(name)
+        if known is not None and known.queue == queue.name:
+            return is_new
+        await self._link.run(ops.unschedule(queue, name))
+        return False
 
     async def remove(self, name: str) -> bool:
         """Remove a schedule. False: it is not there."""
         entry, known = await self._where(name)
-        was_there = known is not None and await self._link.run(ops.unschedule(self._keys(known.queue), name))
-        if entry is not None:
-            await self._link.run(ops.unregister(self._registry, name, entry))
-        return bool(was_there)
+        was_there = await self._remove_from(known, name)
+        # Whoever has declared it meanwhile finds no entry any more, or was early enough for a second look.
+        if entry is not None and await self._link.run(ops.unregister(self._registry, name, entry)):
+            was_there = await self._remove_from(known, name) or was_there
+        return was_there
+
+    async def _remove_from(self, known: schedules.Entry | None, name: str) -> bool:
+        return known is not None and bool(await self._link.run(ops.unschedule(self._keys(known.queue), name)))
 
     async def pause(self, name: str) -> bool:
         """Pause a schedule. False: it is not there."""

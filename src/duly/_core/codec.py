@@ -61,7 +61,7 @@ class Record(msgspec.Struct):
 
 
 class Counts(msgspec.Struct, array_like=True):
-    """What went wrong with a message so far. `due` is 0 unless a retry or defer set it; `cycles` counts recycles."""
+    """What went wrong with a message so far. `due` is 0 unless a retry or defer set it."""
 
     failures: int = 0
     crashes: int = 0
@@ -69,6 +69,7 @@ class Counts(msgspec.Struct, array_like=True):
     releases: int = 0
     due: int = 0
     cycles: int = 0
+    redrives: int = 0
 
 
 class Fault(msgspec.Struct, array_like=True):
@@ -104,6 +105,7 @@ class Why(msgspec.Struct, array_like=True):
     timeline: list[Event] = []
     cycles: int = 0
     result: str = ""
+    redrives: int = 0
 
 
 class Lease(msgspec.Struct):

@@ -56,6 +56,7 @@ class Asking(NamedTuple):
     fence: int
     deliveries: int
     crashes: int
+    redrives: int
 
 
 def send(
@@ -340,6 +341,7 @@ def prolong(keys: LockKeys, token: str, ttl: float) -> Call[bool]:
 def once(keys: OnceKeys, asking: Asking, ttl: float) -> Call[bool]:
     """Ask whether a delivery may cause an effect that happens at most once."""
     args: list[Arg] = [asking.queue, asking.id, asking.sent, asking.fence, asking.deliveries, asking.crashes]
+    args.append(asking.redrives)
     return Call(_lua.script("once"), keys, [*args, microseconds(ttl)], replies.is_one)
 
 
@@ -378,9 +380,9 @@ def fire(keys: QueueKeys, name: str, row: bytes, choice: scheduling.Choice, mess
     return Call(_lua.script("fire"), keys, args, replies.is_one, digits)
 
 
-def register(keys: ScheduleKeys, name: str, queue: str) -> Call[bool]:
-    """Note to which queue a schedule belongs."""
-    return Call(_lua.script("register"), keys, [name, queue], replies.is_one)
+def register(keys: ScheduleKeys, name: str, queue: str) -> Call[scheduling.Entry | None]:
+    """Note to which queue a schedule belongs, and tell what was known of it before."""
+    return Call(_lua.script("register"), keys, [name, queue], scheduling.read_entry)
 
 
 def unregister(keys: ScheduleKeys, name: str, entry: bytes) -> Call[bool]:

@@ -103,6 +103,12 @@ def _policy_of(error: Defer) -> DeferPolicy:
     return DeferPolicy(error.factor, checked_seconds(error.max, "Defer.max"), limit, str(error.reason))
 
 
+def is_failure(verdict: Verdict) -> bool:
+    """Say whether the handler has failed; an outcome is what it wanted."""
+    error = verdict.error
+    return error is not None and verdict is not _RETURNED_FALSE and not isinstance(error, Outcome)
+
+
 def verdicts_of_batch(value: Any, count: int) -> list[Verdict]:
     """Say what a batch handler's value means for each of `count` messages: one for all, or a list of one each."""
     if not isinstance(value, list | tuple):

@@ -377,6 +377,7 @@ class Viewer:
                 for fault in (reasons.errors if reasons else ())
             ),
             cycles=numbers.cycles,
+            redrives=numbers.redrives,
             timeline=_timeline(stored, events, holder),
             result=_result(reasons) if state == "done" else None,
             cursor=(score, stored.priority if stored else 0),

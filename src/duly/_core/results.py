@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from duly._core import codec
 from duly._core.outcome_rules import storable
-from duly.errors import CodecError, HandlerFailed, UsageError
+from duly.errors import CodecError, HandlerFailed, ResultGone, UsageError
 
 if TYPE_CHECKING:
     from duly._core.replies import End
@@ -60,7 +60,7 @@ def result_of(queue: str, id_: str, end: "End") -> Any:
     """Give the result of a message that is over, or raise what became of it."""
     message, which = end.message, f"message {id_} of queue {queue!r}"
     if message is None:
-        raise HandlerFailed(
+        raise ResultGone(
             f"{which} is unknown: it was never sent, or was cancelled, purged, expired or trimmed, or was finished "
             "where its queue has no done=Keep(...). Check the id, and keep finished messages for longer"
         )

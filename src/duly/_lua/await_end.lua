@@ -13,7 +13,7 @@ KEYS     msgs      hash    id -> record
 ARGV     digits    priorities of `waiting*`
          id        of the message
          wait      microseconds that the caller waits; 0: it only looks
-RETURNS  {} unknown | { place, score, record, why } it is dead or done | { after } it lives
+RETURNS  {} unknown, or past its ttl and not removed yet | { place, score, record, why } it is dead or done | { after } it lives
          after  the entry of `ends` behind which its end will be told
 KEEPS    no message is touched; it may simply be done again.
 ]]
@@ -37,9 +37,14 @@ local keys = {
   waiting = waiting_by_priority(9, digits),
 }
 
-local record = redis.call('HGET', keys.msgs, id)
+local function is_expired(now, place, record)
+  local may_expire = (place == 'waiting' or place == 'parked') and not flaw_of(record)
+  return may_expire and has(flags_of(record), FLAG_TTL) and expiry_of(record) <= now
+end
+
+local now, record = tick(false), redis.call('HGET', keys.msgs, id)
 local place, score = place_of(keys, id, record)
-if not place then
+if not place or is_expired(now, place, record) then
   return {}
 end
 if place == 'dead' or place == 'done' then
@@ -48,7 +53,7 @@ end
 
 if wait > 0 then
   let_a_full_server_drain(keys.why)
-  local now, kept_ms = tick(false), math.ceil(wait / 1000)
+  local kept_ms = math.ceil(wait / 1000)
   local until_now = string.format('%.0f', now)
   local over = redis.call('ZRANGEBYSCORE', keys.awaited, '-inf', until_now, 'LIMIT', 0, FORGOTTEN_A_CALL)
   if #over > 0 then

@@ -64,7 +64,7 @@ local LOOKED_PAST = 100 -- suspects of one priority
 local PARKED_A_CALL, LOOKED_AHEAD, MOST_LOOKED_AHEAD = 1000, 10, 640
 local TOLERANCE_US = 100000 -- what is kept back by its rate and claimed too late catches up, as far as this
 local GRAIN_US = 10000 -- what a rate gives in this time is handed out together: a claim each would be dear
-local SCHEDULES_A_CALL = 10
+local SCHEDULES_A_CALL, LOOK_AGAIN_US = 10, 1000000
 local BYTES_A_CALL = 4194304
 
 local sequence, digits, limit, lease_us = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -298,12 +298,12 @@ local make_seldom_needed = function()
     return chosen, chosen_records, chosen_lanes
   end
 
-  -- The record and lane of a message with a key in a queue that does not know that it has any: `meta` was lost, or an
-  -- older version stored it. nil: it is parked.
+  -- For a message with a key in a queue that does not know that it has any, since `meta` was lost, or an older version
+  -- stored it: its lane, and whether it is parked.
   local function in_its_turn(waiting, id, record)
     redis.call('HSET', META, 'keyed', 1)
-    local _, chosen, lanes = in_turn(waiting, { id }, { record }, 1)
-    return chosen[1], lanes[1]
+    local chosen, _, lanes = in_turn(waiting, { id }, { record }, 1)
+    return lanes[1], #chosen == 0
   end
 
   local function is_any_due()
@@ -429,13 +429,12 @@ local function take_from(waiting, ahead)
   for i, id in ipairs(candidates) do
     local record = found[i]
     local flags, priority = byte(record or '', FLAGS_AT, PRIORITY_AT)
-    local key = lanes and lanes[i] -- whoever has a lane is sound
+    local key, is_parked = lanes and lanes[i], false -- whoever has a lane is sound
     if not lanes and priority and flags % (2 * FLAG_KEY) >= FLAG_KEY then
-      record, key = seldom().in_its_turn(waiting, id, record)
-      flags, priority = byte(record or '', FLAGS_AT, PRIORITY_AT)
+      key, is_parked = seldom().in_its_turn(waiting, id, record)
     end
-    if record == nil then
-      is_full = true -- parked: there may be others
+    if is_parked then
+      is_full = true -- there may be others
     elseif not priority or priority > 9 or (flags ~= 0 and not key and seldom().has_flaw(record)) then
       seldom().bury_flawed(id, record, waiting)
     elseif flags % 2 == FLAG_TTL and seldom().expiry_of(record) <= now then
@@ -496,16 +495,25 @@ if was_limited and not stays_limited then
   redis.call('HDEL', META, 'limited')
 end
 
--- Schedules whose slot has come: when the next one is, only a client can say. One that nobody can read hides no other.
+-- Schedules whose slot has come: when the next one is, only a client can say. What nobody can fire stays where it is,
+-- so of more than a call names, every call names others: the clock says where it begins, and behind the last comes the
+-- first. A caller that could fire none of them looks again soon.
 local schedules = {}
 if slot and slot <= now then
-  for _, name in ipairs(redis.call('ZRANGEBYSCORE', SLOTS, '-inf', now, 'LIMIT', 0, SCHEDULES_A_CALL)) do
+  local count = redis.call('ZCOUNT', SLOTS, '-inf', now)
+  local named = math.min(count, SCHEDULES_A_CALL)
+  local from = count > named and now % count or 0
+  for at = from, from + named - 1 do
+    local name = redis.call('ZRANGE', SLOTS, at % count, at % count)[1]
     schedules[#schedules + 1] = name
     schedules[#schedules + 1] = redis.call('HGET', SCHEDULES, name) or ''
   end
   slot = tonumber(
     redis.call('ZRANGEBYSCORE', SLOTS, string.format('(%.0f', now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
   )
+  if count > named then
+    slot = math.min(slot or math.huge, now + LOOK_AGAIN_US)
+  end
 end
 
 -- Of what waits, the first to come as { id, due }, or {}. What is due and was passed over is not to come.

@@ -91,14 +91,14 @@ end
 
 -- As new, but for its past: when it was sent, what happened to it, how often it was recycled.
 local function arrive(id, record, due)
-  local past, cycles = past_of(here.why, id), cycles_of(here.why, id)
+  local past, counts = past_of(here.why, id), counts_of_redriven(here.why, id)
   past.errors = {}
   add_event(past, due, 'redrive', nil, detail)
   forget_finished(id)
   redis.call('HSET', there.msgs, id, record)
   redis.call('ZADD', there.waiting[priority_of(record)], due, id)
   keep_past(there.why, id, past)
-  keep_counts(there.counts, id, { 0, 0, 0, 0, 0, cycles })
+  keep_counts(there.counts, id, counts)
   if has(flags_of(record), FLAG_TTL) then
     redis.call('ZADD', there.expires, expiry_of(record), id)
   end

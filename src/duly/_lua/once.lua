@@ -2,7 +2,7 @@
 once -- may this delivery cause an effect that happens at most once?
 
 KEYS     call        string  last call of the stream and its reply
-         once        string  the delivery that may: queue, id, sent, fence, deliveries, crashes
+         once        string  the delivery that may: queue, id, sent, fence, deliveries, crashes, redrives
 ARGV     sequence    of the call in its stream
          queue       of the message
          id          of the message
@@ -10,6 +10,7 @@ ARGV     sequence    of the call in its stream
          fence       of the delivery
          deliveries  of the message so far, this one included
          crashes     of the message so far
+         redrives    of the message so far
          ttl         microseconds
 RETURNS  1  yes, and it is noted
          0  no: somebody else may, or nobody knows whether it has happened
@@ -17,8 +18,8 @@ KEEPS    no message is touched; at most one living delivery may.
 ]]
 -- @include lib/call.lua
 local CALL, ONCE = KEYS[1], KEYS[2]
-local sequence, queue, id, sent, ttl_us = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[8])
-local fence, deliveries, crashes = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local sequence, queue, id, sent, ttl_us = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[9])
+local fence, deliveries, crashes, redrives = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 
 local NOBODY_KNOWS = -1 -- in place of crashes
 
@@ -28,9 +29,9 @@ local function is_of_this_message(noted)
 end
 
 -- Whoever had the message gave it back alive. When leases ran out since, one may have died on either side of
--- the effect. When deliveries begin anew the message was redriven, and nobody can tell of what it had died.
+-- the effect. When it was redriven nobody can tell of what it had died.
 local function was_given_back(noted)
-  return noted[5] < deliveries and noted[6] == crashes
+  return noted[5] < deliveries and noted[6] == crashes and noted[7] == redrives
 end
 
 -- Opens the door of a full server, as lib/drain.lua says: there is no hash here to remove nothing from.
@@ -49,6 +50,6 @@ if noted and not (is_later and was_given_back(noted)) then
   end
   return answer(CALL, sequence, 0)
 end
-noted = { queue, id, sent, fence, deliveries, crashes }
+noted = { queue, id, sent, fence, deliveries, crashes, redrives }
 redis.call('SET', ONCE, cmsgpack.pack(noted), 'PX', math.ceil(ttl_us / 1000))
 return answer(CALL, sequence, 1)

@@ -112,11 +112,11 @@ local function redrive(id, old, part)
   if #record > LARGE then
     redis.call('HSET', keys.meta, 'large', 1)
   end
-  local past, cycles = past_of(keys.why, id), cycles_of(keys.why, id)
+  local past, counts = past_of(keys.why, id), counts_of_redriven(keys.why, id)
   past.errors = {}
   add_event(past, now, 'redrive')
   keep_past(keys.why, id, past)
-  keep_counts(keys.counts, id, { 0, 0, 0, 0, 0, cycles })
+  keep_counts(keys.counts, id, counts)
   redis.call('ZREM', keys.dead, id)
   redis.call('ZADD', keys.waiting[priority_of(record)], due, id)
   return_to_lane(id, record, is_own_place)

@@ -6,7 +6,7 @@ KEYS     call       string  last call of the stream and its reply
 ARGV     sequence   of the call in its stream
          name       of the schedule
          queue      to which it belongs
-RETURNS  1
+RETURNS  the entry that it replaces, '' for none
 KEEPS    I6
 ]]
 -- @include lib/call.lua
@@ -19,5 +19,6 @@ if repeated then
   return repeated
 end
 local now = tick(false)
+local replaced = redis.call('HGET', SCHEDULES, name) or ''
 redis.call('HSET', SCHEDULES, name, struct.pack('<dc0', now, queue))
-return answer(CALL, sequence, 1)
+return answer(CALL, sequence, replaced)

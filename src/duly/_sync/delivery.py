@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from duly._core import codec, commits, ops, outcome_rules, replies, results
 from duly._core.call import Call
 from duly._core.delivered import Delivered
+from duly._core.gates import Gates
 from duly._sync.lock import Lock
 from duly.errors import CodecError, LeaseLost, UsageError
 from duly.options import UNCHANGED, Retry, Seconds, checked_positive_seconds, checked_seconds
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger("duly")
 _LOST: Final = "lost"
+_gates: Final = Gates()
 _WHEN_BUSY: Final = Defer(2)
 
 
@@ -108,6 +110,11 @@ class Delivery(Delivered):
     def has_key(self) -> bool:
         """Whether it was sent with a key."""
         return codec.has_key(self._record)
+
+    @property
+    def redrives(self) -> int:
+        """How often it was dead and redriven."""
+        return codec.read_counts(self._counts).redrives
 
     @property
     def cycles(self) -> int:
@@ -291,9 +298,14 @@ class Delivery(Delivered):
             return
         if self._settled is not None:
             raise replies.lease_lost(self.queue, self.id, verb)
-        is_lost = self._carry_out(verb, call)
+        is_lost = self._carry_out_alone(verb, call)
         if is_lost:
             raise replies.lease_lost(self.queue, self.id, verb)
+
+    def _carry_out_alone(self, verb: str, call: Call[Any]) -> bool:
+        """Settle, unless another thread has: threads may share a delivery."""
+        with _gates.of(self.id):
+            return self._carry_out(verb, call) if self._settled is None else self._settled != verb
 
     def _carry_out(self, verb: str, call: Call[Any]) -> bool:
         """Settle and note it in one go, whatever becomes of the caller; tell whether the lease was lost."""

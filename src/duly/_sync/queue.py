@@ -12,6 +12,7 @@ from duly._core.call import Call
 from duly._core.explanation import explained
 from duly._core.handlers import Handler
 from duly._core.keys import QueueKeys
+from duly._core.naming import about
 from duly._core.reclaims import log_reclaimed
 from duly._core.states import STATES, State
 from duly._sync import redriving
@@ -173,14 +174,10 @@ class Queue:
 
     def _outgoing(self, body: Any) -> outgoing.Outgoing:
         new_id = self._app._new_id()
-        try:
+        with about("queue", self.name):
             if isinstance(body, Send):
                 return self._encoder.outgoing(body, new_id, time.time())
             return self._encoder.plain(body, new_id)
-        except UsageError as error:
-            if repr(self.name) in str(error):
-                raise
-            raise type(error)(f"queue {self.name!r}: {error}") from error
 
     def _send_all(self, messages: Sequence[outgoing.Outgoing], durable: Durable) -> list[str]:
         _check_durable(durable)
@@ -329,8 +326,8 @@ class Queue:
     def result(self, id: str, wait: Seconds = 10.0) -> Any:  # noqa: A002
         """Give what the handler of a message returned, waiting up to `wait` (10) seconds for its end; 0: only look.
 
-        Needs `done=Keep(...)` here and where it is handled. Raises HandlerFailed when there will be no result: the
-        message is dead, cancelled or unknown; NotFinished when the wait is over.
+        Needs `done=Keep(...)` here and where it is handled. Raises HandlerFailed when the message is dead,
+        ResultGone when it is unknown, cancelled, expired or trimmed, and NotFinished when the wait is over.
         """
         outgoing.checked_text(id, "id")
         left = checked_seconds(wait, "wait")

@@ -141,6 +141,8 @@ class Redrive:
         body = UNCHANGED if self._edit is None else self._edit(letter.message)
         if body is UNCHANGED:
             return b""
+        if body is None and letter.message.body is not None:
+            raise UsageError(f"edit returned None for message {letter.message.id}: return the body, or duly.UNCHANGED")
         return (self._to or self._queue)._encoder.with_body(letter.record, body)
 
     def _failed(self, letter: Letter, error: Exception) -> UsageError:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 from duly.memory import wire
 
 if TYPE_CHECKING:
+    from duly.memory.message import StoredMessage
     from duly.memory.state import QueueState
 
 ENDS_KEPT_MS: Final = 60_000
@@ -63,11 +64,18 @@ class Awaiting:
         return untold
 
 
+def _is_expired(queue: "QueueState", message: "StoredMessage") -> bool:
+    """Whether it waits, past its ttl: it is never handed out, and removed by the next call that looks."""
+    if message.place not in ("waiting", "parked") or message.flaw:
+        return False
+    return message.expiry is not None and message.expiry <= queue.server_us
+
+
 def await_end(queue: "QueueState", args: list[bytes]) -> list[Any]:
     """Show how a message ended; while it lives, have its end told."""
     id_, wait = args[1], int(args[2])
     message = queue.find(id_)
-    if message is None:
+    if message is None or _is_expired(queue, message):
         return []
     if message.place in ("dead", "done"):
         return [message.place.encode(), queue.score_of(message), wire.record(message), wire.why(message)]

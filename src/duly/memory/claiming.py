@@ -320,7 +320,7 @@ class _Round:
         may_find_more = self._is_full or may_have_it_now or len(self.taken) == self._terms.limit
         if len(self.reclaimed) == 4 * RECLAIMED_A_CALL or (may_find_more and not self._is_limited):
             return 0
-        to_come = [self._queue.leased.first_score(), self._queue.slots.first_score(above=self.now)]
+        to_come = [self._queue.leased.first_score(), self._queue.next_slot(self.now)]
         if self._is_limited:
             to_come.append(None if self._room.needs_lease_to_end else self._free_at)
         elif self._queue.paused is None:

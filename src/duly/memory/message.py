@@ -163,4 +163,4 @@ class StoredMessage:
     def counted(self) -> Counts:
         """Copy what went wrong so far."""
         old = self.counts or Counts()
-        return Counts(old.failures, old.crashes, old.defers, old.releases, old.due, old.cycles)
+        return Counts(old.failures, old.crashes, old.defers, old.releases, old.due, old.cycles, old.redrives)

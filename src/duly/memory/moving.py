@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, Final
 
-from duly._core.codec import FLAG_KEY, Counts, part_of, read_stamps, stamped
+from duly._core.codec import FLAG_KEY, part_of, read_stamps, stamped
 from duly.memory.calls import Kept
 from duly.memory.message import StoredMessage, flags_of, priority_of
-from duly.memory.past import Past
+from duly.memory.past import Past, counts_of_redriven
 from duly.memory.state import QueueState
 
 _FIRST_LETTER: Final = 4
@@ -53,7 +53,7 @@ class _Arrivals:
         past = Past([], Past.of(letter).timeline)
         past.add_event(due, "redrive", detail=self._detail)
         message.why = past.of_the_living()
-        queue.set_counts(message, Counts(cycles=letter.why.cycles if letter.why else 0))
+        queue.set_counts(message, counts_of_redriven(letter))
         queue.is_keyed = queue.is_keyed or bool(flags_of(record) & FLAG_KEY)
         queue.count("sent", 1)
         queue.count("bytes", len(record))

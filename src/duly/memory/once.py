@@ -16,6 +16,7 @@ class _Noted(NamedTuple):
     fence: int
     deliveries: int
     crashes: int
+    redrives: int
 
 
 class Once(QueueState):
@@ -29,10 +30,10 @@ class Once(QueueState):
 
 def once(effect: Once, args: list[bytes]) -> Kept:
     """Tell whether a delivery may cause the effect, and note that it may."""
-    asking = _Noted(tuple(args[:3]), *map(int, args[3:6]))
+    asking = _Noted(tuple(args[:3]), *map(int, args[3:7]))
     noted = effect.noted if effect.until_us > effect.server_us else None
     if noted is None or (_is_later(noted, asking) and _was_given_back(noted, asking)):
-        effect.noted, effect.until_us = asking, effect.server_us + int(args[6])
+        effect.noted, effect.until_us = asking, effect.server_us + int(args[7])
         return Kept(1)
     if _is_later(noted, asking):
         effect.noted = noted._replace(crashes=_NOBODY_KNOWS)
@@ -46,4 +47,5 @@ def _is_later(noted: _Noted, asking: _Noted) -> bool:
 
 def _was_given_back(noted: _Noted, asking: _Noted) -> bool:
     """Tell whether whoever had it gave it back alive: no lease ran out since, and it was not redriven."""
-    return noted.deliveries < asking.deliveries and noted.crashes == asking.crashes
+    is_same_life = noted.crashes == asking.crashes and noted.redrives == asking.redrives
+    return noted.deliveries < asking.deliveries and is_same_life

@@ -43,7 +43,13 @@ class Past:
     def of_the_ended(self, reason: str, counts: Counts, rejects: int = 0, result: str = "") -> Why:
         """Make the row of a message that is over."""
         numbers = (counts.failures, counts.crashes, counts.defers, counts.releases)
-        return Why(reason, *numbers, self.errors, rejects, self.timeline, counts.cycles, result)
+        return Why(reason, *numbers, self.errors, rejects, self.timeline, counts.cycles, result, counts.redrives)
+
+
+def counts_of_redriven(message: StoredMessage) -> Counts:
+    """Count anew: only how often a dead letter was recycled and redriven is remembered."""
+    cycles, redrives = (message.why.cycles, message.why.redrives) if message.why else (0, 0)
+    return Counts(cycles=cycles, redrives=redrives + 1)
 
 
 def _beginning_of(text: bytes) -> bytes:

@@ -125,10 +125,11 @@ def fire(queue: QueueState, args: list[bytes]) -> Kept:
 
 
 def register(registry: QueueState, args: list[bytes]) -> Kept:
-    """Note to which queue a schedule belongs."""
+    """Note to which queue a schedule belongs, and give the entry that this replaces."""
     name, queue = args
+    replaced = registry.schedules.get(name, b"")
     registry.schedules[name] = _NOTED_AT.pack(registry.server_us) + queue
-    return Kept(1)
+    return Kept(replaced)
 
 
 def unregister(registry: QueueState, args: list[bytes]) -> Kept:

@@ -13,6 +13,7 @@ from duly.memory.ordered import ScoredIds
 from duly.memory.past import Past
 
 SCHEDULES_A_CALL: Final = 10
+LOOK_AGAIN: Final = 1_000_000
 EXPIRED_A_CALL: Final = 100
 TRIMMED_BESIDE: Final = 100
 LARGE: Final = 4096
@@ -145,9 +146,19 @@ class QueueState:
         return self.slots.first_score()
 
     def due_schedules(self, now: int) -> list[bytes]:
-        """List schedules whose slot has come, with their rows."""
-        due = [name for _, name in self.slots.up_to(now, SCHEDULES_A_CALL)]
+        """List schedules whose slot has come, with their rows: of many, every time others, as the clock says."""
+        due = [name for _, name in self.slots.up_to(now)]
+        if len(due) > SCHEDULES_A_CALL:
+            first = now % len(due)
+            due = [*due[first:], *due[:first]][:SCHEDULES_A_CALL]
         return [text for name in due for text in (name, self.schedules.get(name, b""))]
+
+    def next_slot(self, now: int) -> int | None:
+        """When a claim may find other schedules: at the next slot, or soon if more have come than it names."""
+        slot = self.slots.first_score(above=now)
+        if self.slots.count_up_to(now) <= SCHEDULES_A_CALL:
+            return slot
+        return now + LOOK_AGAIN if slot is None else min(slot, now + LOOK_AGAIN)
 
     def announce_ends(self, ids: list[bytes]) -> None:
         """Tell the ends of messages to those who wait for them."""

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from duly._core.codec import Counts, part_of, read_stamps, stamped
+from duly._core.codec import part_of, read_stamps, stamped
 from duly.memory.calls import ErrorReply, Kept
 from duly.memory.lanes import Lane
 from duly.memory.message import StoredMessage, priority_of
-from duly.memory.past import Past
+from duly.memory.past import Past, counts_of_redriven
 from duly.memory.sending import due_at
 from duly.memory.state import LARGE, QueueState
 
@@ -95,7 +95,7 @@ def _redrive(queue: QueueState, message: StoredMessage, part: bytes, now: int, t
     queue.has_large = queue.has_large or message.size > LARGE
     past = Past([], Past.of(message).timeline)
     past.add_event(now, "redrive")
-    queue.set_counts(message, Counts(cycles=message.why.cycles if message.why else 0))
+    queue.set_counts(message, counts_of_redriven(message))
     message.why = past.of_the_living()
     queue.wait(message, due)
     key = message.key

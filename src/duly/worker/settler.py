@@ -12,7 +12,15 @@ from typing import Any, Final
 
 from duly._core import codec, ops, patience
 from duly._core.call import Call
-from duly._core.outcome_rules import ACK, Verdict, after_defer, after_failure_at_any_rate, described, storable
+from duly._core.outcome_rules import (
+    ACK,
+    Verdict,
+    after_defer,
+    after_failure_at_any_rate,
+    described,
+    is_failure,
+    storable,
+)
 from duly.errors import DulyError, Unavailable
 from duly.options import MAX_BATCH, Retry
 from duly.worker.logs import event
@@ -37,7 +45,7 @@ class Settler:
     def add(self, station: Station, delivery: AnyDelivery, verdict: Verdict) -> None:
         """Settle a message soon. What its handler has settled itself is only noted."""
         if delivery._settled is not None or verdict.verb == "lost":
-            self._note_settled(station, delivery)
+            self._note_settled(station, delivery, verdict)
             return
         if verdict is ACK and not codec.is_repeating(delivery._record):
             station.acks.append(delivery)
@@ -48,11 +56,16 @@ class Settler:
             self._is_idle.clear()
             self._wanted.set()
 
-    def _note_settled(self, station: Station, delivery: AnyDelivery) -> None:
-        """Let go of what its handler has settled itself, or has lost."""
+    def _note_settled(self, station: Station, delivery: AnyDelivery, verdict: Verdict) -> None:
+        """Let go of what its handler has settled itself, or has lost. No message keeps what it raised after that."""
         self._let_go(station, [delivery])
         if delivery._settled is not None and not delivery.lost:
             station.handled += 1
+            if is_failure(verdict):
+                event(
+                    _LOG, logging.WARNING, "handler.failed_after_settle", queue=station.name, id=delivery.id,
+                    settled=delivery._settled, error=described(verdict.error)[0],
+                )  # fmt: skip
         if _is_dead_by_hand(delivery):
             self._on_dead(station, [delivery.id])
         self._on_progress()
@@ -170,9 +183,8 @@ def _row_of(station: Station, delivery: AnyDelivery, verdict: Verdict) -> tuple[
     if verdict.verb == "defer":
         assert verdict.delay is not None
         end, delay_or_reason = after_defer(verdict.delay, verdict.policy, delivery.defers)
-        if end == "reject":
-            return end, (delivery, delay_or_reason, "", "")
-        return end, (delivery, delay_or_reason, storable(verdict.policy.reason))
+        rest = ("", "") if end == "reject" else (storable(verdict.policy.reason),)
+        return end, (delivery, delay_or_reason, *rest)
     return "release", (delivery,)
 
 

@@ -62,6 +62,8 @@ class Worker:
         """Take options as `app.run` does, or made up beforehand. `orders` counts those of a parent to stop."""
         if not isinstance(app, Duly | AsyncDuly):
             raise UsageError(f"a worker is given an app, duly.Duly or duly.AsyncDuly, not {app!r}")
+        if options is not None and (queues, concurrency, grace) != (None, None, DEFAULT_GRACE):
+            raise UsageError("a worker takes its options either made up, as WorkerOptions, or by name, not both")
         self._app = app
         self._orders = orders
         self._options = WorkerOptions(queues, concurrency, grace) if options is None else options

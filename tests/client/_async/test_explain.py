@@ -121,7 +121,8 @@ async def test_a_message_behind_one_that_waits_is_explained(app: AsyncDuly, queu
     sentence, (due,) = split(await told(queue, second))
 
     assert sentence == (
-        f"is behind message {first} of key 'k', which is due at T: it is delivered after that one is finished or removed"
+        f"is behind message {first} of key 'k', which is due at T: it is delivered after that one is finished or "
+        "removed"
     )
     assert is_moment(due, (await seen(queue, first)).due_at)
 

@@ -88,6 +88,19 @@ async def test_a_message_that_was_recycled_or_redriven_may_not_cause_it_again(qu
     assert await once(redriven, name + "-2", 60) is False
 
 
+async def test_a_redriven_message_may_not_cause_it_even_if_it_is_given_back_before_it_asks(
+    queue: AsyncQueue, name: str
+) -> None:
+    await queue.send("a")
+    d = await take_one(queue)
+    assert await once(d, name, 60)
+    await d.reject("it died in the middle, say")
+    await queue.redrive()
+    await (await take_one(queue)).release()
+
+    assert await once(await take_one(queue), name, 60) is False
+
+
 async def test_an_effect_is_forgotten_after_its_ttl(queue: AsyncQueue, name: str, clock: Place) -> None:
     delivery = await given_leased(queue)
     await once(delivery, name, 60)

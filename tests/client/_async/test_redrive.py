@@ -237,8 +237,9 @@ def _raises(_: Message) -> Any:
         (lambda _: object(), "cannot be sent"),
         (lambda _: "x" * 200, "max_message_bytes"),
         (lambda _: "no number", "int"),
+        (lambda _: None, "edit returned None for message .*return the body, or duly.UNCHANGED"),
     ],
-    ids=["raises", "does not encode", "too large", "wrong type"],
+    ids=["raises", "does not encode", "too large", "wrong type", "nothing"],
 )
 async def test_a_letter_whose_edit_fails_stays_dead_and_those_before_it_are_redriven(
     app: AsyncDuly, queue_name: str, edit: Callable[[Message], Any], why: str
@@ -252,6 +253,23 @@ async def test_a_letter_whose_edit_fails_stays_dead_and_those_before_it_are_redr
     assert await dead_bodies(queue) == [2, 3]
     assert await take_bodies(queue) == [10, 11]
     await check_accounts(queue)
+
+
+async def test_an_edit_that_returns_nothing_is_refused_when_tried_out(queue: AsyncQueue) -> None:
+    id_ = await given_dead(queue, {"amount": 5})
+
+    for dry_run in (True, False):
+        with pytest.raises(UsageError, match=f"edit returned None for message {id_}"):
+            await queue.redrive(edit=lambda message: message.body.update(amount=6), dry_run=dry_run)
+
+    assert await dead_bodies(queue) == [{"amount": 5}]
+
+
+async def test_a_body_of_none_may_be_edited_to_none(queue: AsyncQueue) -> None:
+    await given_dead(queue, None)
+
+    assert await queue.redrive(edit=lambda message: message.body) == 1
+    assert await take_bodies(queue) == [None]
 
 
 async def test_a_filter_that_raises_says_for_which_letter(queue: AsyncQueue) -> None:

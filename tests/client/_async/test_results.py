@@ -10,7 +10,17 @@ from typing import Any
 
 import pytest
 
-from duly import AsyncDelivery, AsyncDuly, AsyncQueue, CodecError, HandlerFailed, Keep, NotFinished, UsageError
+from duly import (
+    AsyncDelivery,
+    AsyncDuly,
+    AsyncQueue,
+    CodecError,
+    HandlerFailed,
+    Keep,
+    NotFinished,
+    ResultGone,
+    UsageError,
+)
 from tests.client._async.given import SOON, InBackground, check_accounts, given_leased, pause, seen, take_one, until
 from tests.client.place import Place
 
@@ -197,7 +207,7 @@ async def test_an_end_without_a_result_wakes(
     with pytest.raises(HandlerFailed, match=text) as failed:
         await waiter.result()
     assert delivery.id in str(failed.value)
-    assert (failed.value.message is None) == (end is _cancel)
+    assert (failed.value.message is None) == (end is _cancel) == isinstance(failed.value, ResultGone)
 
 
 async def test_a_dead_message_comes_with_the_error(kept: AsyncQueue) -> None:
@@ -214,7 +224,7 @@ async def test_a_dead_message_comes_with_the_error(kept: AsyncQueue) -> None:
 async def test_an_unknown_message_is_told_at_once(kept: AsyncQueue) -> None:
     began = time.monotonic()
 
-    with pytest.raises(HandlerFailed, match="never sent"):
+    with pytest.raises(ResultGone, match="never sent"):
         await kept.result("nobody", wait=60)
 
     assert time.monotonic() - began < SOON
@@ -226,7 +236,7 @@ async def test_a_trimmed_message_has_no_result(app: AsyncDuly, queue_name: str) 
     await first.ack(result=1)
     await second.ack(result=2)
 
-    with pytest.raises(HandlerFailed, match="trimmed"):
+    with pytest.raises(ResultGone, match="trimmed"):
         await queue.result(first.id, wait=0)
     assert await queue.result(second.id, wait=0) == 2
 
@@ -248,7 +258,7 @@ async def test_what_is_not_told_is_found_by_looking_again(kept: AsyncQueue, plac
 
     await kept.purge()
 
-    with pytest.raises(HandlerFailed, match="purged"):
+    with pytest.raises(ResultGone, match="purged"):
         await waiter.result(within=5 + SOON)
 
 

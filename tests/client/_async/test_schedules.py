@@ -349,7 +349,7 @@ async def test_what_makes_no_schedule_is_refused_and_nothing_is_written(
     backend: str, queue_name: str, options: dict[str, Any]
 ) -> None:
     async with AsyncDuly(backend, namespace=queue_name) as app:
-        with pytest.raises(UsageError):
+        with pytest.raises(UsageError, match=r"^schedule 'report': "):
             await app.schedule("report", "orders", "body", **options)
         assert await app.schedules() == []
         assert await app.queues() == []

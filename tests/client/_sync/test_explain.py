@@ -122,7 +122,8 @@ def test_a_message_behind_one_that_waits_is_explained(app: Duly, queue_name: str
     sentence, (due,) = split(told(queue, second))
 
     assert sentence == (
-        f"is behind message {first} of key 'k', which is due at T: it is delivered after that one is finished or removed"
+        f"is behind message {first} of key 'k', which is due at T: it is delivered after that one is finished or "
+        "removed"
     )
     assert is_moment(due, (seen(queue, first)).due_at)
 

@@ -161,6 +161,12 @@ def test_an_extended_lock_is_held_for_longer(app: Duly, name: str, clock: Place)
     assert not lock.lost
 
 
+@pytest.mark.parametrize("options", [{"ttl": 0}, {"on_busy": "wait"}])
+def test_a_bad_option_of_a_lock_says_of_which(app: Duly, name: str, options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"^lock '{name}': .*{next(iter(options))}"):
+        app.lock(name, **options)
+
+
 def test_a_lock_that_ran_out_cannot_be_extended(app: Duly, name: str, clock: Place) -> None:
     with app.lock(name, ttl=30) as lock:
         clock.advance(31)

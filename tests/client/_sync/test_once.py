@@ -87,6 +87,17 @@ def test_a_message_that_was_recycled_or_redriven_may_not_cause_it_again(queue: Q
     assert once(redriven, name + "-2", 60) is False
 
 
+def test_a_redriven_message_may_not_cause_it_even_if_it_is_given_back_before_it_asks(queue: Queue, name: str) -> None:
+    queue.send("a")
+    d = take_one(queue)
+    assert once(d, name, 60)
+    d.reject("it died in the middle, say")
+    queue.redrive()
+    (take_one(queue)).release()
+
+    assert once(take_one(queue), name, 60) is False
+
+
 def test_an_effect_is_forgotten_after_its_ttl(queue: Queue, name: str, clock: Place) -> None:
     delivery = given_leased(queue)
     once(delivery, name, 60)

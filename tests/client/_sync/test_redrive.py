@@ -233,8 +233,9 @@ def _raises(_: Message) -> Any:
         (lambda _: object(), "cannot be sent"),
         (lambda _: "x" * 200, "max_message_bytes"),
         (lambda _: "no number", "int"),
+        (lambda _: None, "edit returned None for message .*return the body, or duly.UNCHANGED"),
     ],
-    ids=["raises", "does not encode", "too large", "wrong type"],
+    ids=["raises", "does not encode", "too large", "wrong type", "nothing"],
 )
 def test_a_letter_whose_edit_fails_stays_dead_and_those_before_it_are_redriven(
     app: Duly, queue_name: str, edit: Callable[[Message], Any], why: str
@@ -248,6 +249,23 @@ def test_a_letter_whose_edit_fails_stays_dead_and_those_before_it_are_redriven(
     assert dead_bodies(queue) == [2, 3]
     assert take_bodies(queue) == [10, 11]
     check_accounts(queue)
+
+
+def test_an_edit_that_returns_nothing_is_refused_when_tried_out(queue: Queue) -> None:
+    id_ = given_dead(queue, {"amount": 5})
+
+    for dry_run in (True, False):
+        with pytest.raises(UsageError, match=f"edit returned None for message {id_}"):
+            queue.redrive(edit=lambda message: message.body.update(amount=6), dry_run=dry_run)
+
+    assert dead_bodies(queue) == [{"amount": 5}]
+
+
+def test_a_body_of_none_may_be_edited_to_none(queue: Queue) -> None:
+    given_dead(queue, None)
+
+    assert queue.redrive(edit=lambda message: message.body) == 1
+    assert take_bodies(queue) == [None]
 
 
 def test_a_filter_that_raises_says_for_which_letter(queue: Queue) -> None:

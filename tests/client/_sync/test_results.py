@@ -10,7 +10,17 @@ from typing import Any
 
 import pytest
 
-from duly import CodecError, Delivery, Duly, HandlerFailed, Keep, NotFinished, Queue, UsageError
+from duly import (
+    CodecError,
+    Delivery,
+    Duly,
+    HandlerFailed,
+    Keep,
+    NotFinished,
+    Queue,
+    ResultGone,
+    UsageError,
+)
 from tests.client._sync.given import SOON, InBackground, check_accounts, given_leased, pause, seen, take_one, until
 from tests.client.place import Place
 
@@ -195,7 +205,7 @@ def test_an_end_without_a_result_wakes(
     with pytest.raises(HandlerFailed, match=text) as failed:
         waiter.result()
     assert delivery.id in str(failed.value)
-    assert (failed.value.message is None) == (end is _cancel)
+    assert (failed.value.message is None) == (end is _cancel) == isinstance(failed.value, ResultGone)
 
 
 def test_a_dead_message_comes_with_the_error(kept: Queue) -> None:
@@ -212,7 +222,7 @@ def test_a_dead_message_comes_with_the_error(kept: Queue) -> None:
 def test_an_unknown_message_is_told_at_once(kept: Queue) -> None:
     began = time.monotonic()
 
-    with pytest.raises(HandlerFailed, match="never sent"):
+    with pytest.raises(ResultGone, match="never sent"):
         kept.result("nobody", wait=60)
 
     assert time.monotonic() - began < SOON
@@ -224,7 +234,7 @@ def test_a_trimmed_message_has_no_result(app: Duly, queue_name: str) -> None:
     first.ack(result=1)
     second.ack(result=2)
 
-    with pytest.raises(HandlerFailed, match="trimmed"):
+    with pytest.raises(ResultGone, match="trimmed"):
         queue.result(first.id, wait=0)
     assert queue.result(second.id, wait=0) == 2
 
@@ -246,7 +256,7 @@ def test_what_is_not_told_is_found_by_looking_again(kept: Queue, place: Place) -
 
     kept.purge()
 
-    with pytest.raises(HandlerFailed, match="purged"):
+    with pytest.raises(ResultGone, match="purged"):
         waiter.result(within=5 + SOON)
 
 

@@ -341,7 +341,7 @@ def test_what_makes_no_schedule_is_refused_and_nothing_is_written(
     backend: str, queue_name: str, options: dict[str, Any]
 ) -> None:
     with Duly(backend, namespace=queue_name) as app:
-        with pytest.raises(UsageError):
+        with pytest.raises(UsageError, match=r"^schedule 'report': "):
             app.schedule("report", "orders", "body", **options)
         assert app.schedules() == []
         assert app.queues() == []

@@ -1,15 +1,15 @@
 -- What went wrong with a message: failures, crashes, defers, releases, the due time that a retry or a defer gave
--- it (0: the record's), and how often it was recycled. Absent until something goes wrong, so that the happy path
--- never writes it.
+-- it (0: the record's), how often it was recycled, and how often redriven. Absent until something goes wrong, so that
+-- the happy path never writes it.
 
-local FAILURES, CRASHES, DEFERS, RELEASES, DUE, CYCLES = 1, 2, 3, 4, 5, 6
+local FAILURES, CRASHES, DEFERS, RELEASES, DUE, CYCLES, REDRIVES = 1, 2, 3, 4, 5, 6, 7
 
 local function read_counts(stored)
   if not stored or stored == '' then
-    return { 0, 0, 0, 0, 0, 0 }
+    return { 0, 0, 0, 0, 0, 0, 0 }
   end
   local counted = cmsgpack.unpack(stored)
-  counted[CYCLES] = counted[CYCLES] or 0
+  counted[CYCLES], counted[REDRIVES] = counted[CYCLES] or 0, counted[REDRIVES] or 0
   return counted
 end
 

@@ -1,5 +1,6 @@
 -- Why a message is where it is, and what happened to it: { reason, failures, crashes, defers, releases, errors,
--- rejects, timeline, cycles, result }. A live message has a row once something went wrong; its reason is empty.
+-- rejects, timeline, cycles, result, redrives }. A live message has a row once something went wrong; its reason is
+-- empty.
 -- An error is { at, attempt, consumer, error, traceback }; an entry of the timeline is
 -- { at, what, consumer, since, detail }. The last few of each are kept.
 
@@ -14,9 +15,11 @@ local function past_of(why, id)
   return { errors = row and row[6] or {}, timeline = row and row[8] or {} }
 end
 
-local function cycles_of(why, id)
+-- The counts of a dead letter that begins anew: only how often it was recycled and redriven is remembered.
+local function counts_of_redriven(why, id)
   local stored = redis.call('HGET', why, id)
-  return stored and cmsgpack.unpack(stored)[9] or 0
+  local row = stored and cmsgpack.unpack(stored) or {}
+  return { 0, 0, 0, 0, 0, row[9] or 0, (row[11] or 0) + 1 }
 end
 
 local function with_last(entries, entry, most)
@@ -51,7 +54,7 @@ end
 
 -- Of a message that lives.
 local function keep_past(why, id, past)
-  redis.call('HSET', why, id, cmsgpack.pack({ '', 0, 0, 0, 0, past.errors, 0, past.timeline, 0, '' }))
+  redis.call('HSET', why, id, cmsgpack.pack({ '', 0, 0, 0, 0, past.errors, 0, past.timeline, 0, '', 0 }))
 end
 
 -- Of a message that is over.
@@ -67,5 +70,6 @@ local function keep_end(why, id, reason, counted, past, result)
     past.timeline,
     counted[CYCLES],
     result,
+    counted[REDRIVES],
   }))
 end
