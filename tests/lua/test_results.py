@@ -93,6 +93,41 @@ def test_those_who_went_away_are_forgotten_a_bounded_number_a_call(queue: Queue,
     assert set(awaited(queue)) == {"later", "live"}
 
 
+@pytest.mark.parametrize("state", ["ready", "delayed", "parked"])
+def test_what_is_past_its_ttl_is_unknown_although_nobody_has_removed_it(
+    queue: Queue, clock: ServerClock, state: str
+) -> None:
+    if state == "parked":
+        queue.send("first", key="k")
+        queue.claim(lease=60)
+        queue.send("a", key="k", ttl=2)
+        queue.claim()
+    elif state == "delayed":
+        (settle,) = queue.hold("a", ttl=2)
+        queue.call(ops.retry(queue.keys, [(settle, 60, "e", "t")]))
+    else:
+        queue.send("a", ttl=2)
+
+    clock.freeze(NOW + 2 * SECOND - 1)
+    assert looked_at(queue, "a", wait=0).after == "0-0"
+    clock.freeze(NOW + 2 * SECOND + 5)
+    before = queue.dump()
+
+    assert looked_at(queue, "a") == replies.End(None)
+
+    assert queue.dump() == before
+    assert awaited(queue) == {}
+
+
+def test_what_is_past_its_ttl_in_hand_may_still_be_finished(queue: Queue, clock: ServerClock) -> None:
+    queue.send("a", ttl=2)
+    queue.claim(lease=60)
+
+    clock.freeze(NOW + 3 * SECOND)
+
+    assert looked_at(queue, "a").after == "0-0"
+
+
 def test_a_finished_message_has_its_result(queue: Queue) -> None:
     finish(queue, queue.hold("a"), 'j{"n":1}')
 

@@ -394,7 +394,33 @@ def test_a_claim_names_the_schedules_whose_slot_has_come(twin: Twin) -> None:
 def test_a_claim_names_a_bounded_number_of_schedules(twin: Twin) -> None:
     for number in range(15):
         twin.schedule(f"report{number:02d}")
-    assert list(due_in(twin.call(twin.queue.claim_call()))) == [f"report{number:02d}" for number in range(10)]
+    answer = twin.call(twin.queue.claim_call())
+    first = answer[1] % 15
+    assert list(due_in(answer)) == [f"report{number % 15:02d}" for number in range(first, first + 10)]
+
+
+@pytest.mark.parametrize("unreadable", [10, 11, 40])
+def test_many_schedules_that_nobody_fires_hide_no_other(twin: Twin, unreadable: int) -> None:
+    """Every claim names others, and a caller that could fire none of them looks again within a second."""
+    for number in range(unreadable):
+        twin.call(ops.schedule(twin.keys, f"newer{number}", b"\xff?"))
+    twin.schedule("good")
+    found = []
+    for microsecond in range(unreadable + 1):
+        twin.set_clock(NOW + SECOND + microsecond)
+        answer = twin.call(twin.queue.claim_call())
+        assert len(due_in(answer)) == 10
+        assert answer[2] == SECOND
+        found += due_in(answer)
+    assert {name: found.count(name) for name in found} == dict.fromkeys(twin.dump().schedules, 10)
+
+
+def test_more_schedules_than_a_claim_names_do_not_hide_the_next_slot(twin: Twin) -> None:
+    for number in range(11):
+        twin.call(ops.schedule(twin.keys, f"newer{number}", b"\xff?"))
+    twin.schedule("good")
+    twin.fire(NOW + EVERY - SECOND // 2, "good")
+    assert twin.call(twin.queue.claim_call())[2] == SECOND // 2 - 1
 
 
 def test_a_claim_counts_the_time_to_the_next_slot(twin: Twin) -> None:
@@ -526,9 +552,9 @@ def registry(wire: Wire, queue_name: str, clock: ServerClock) -> Registry:
 
 
 def test_the_registry_knows_to_which_queue_a_schedule_belongs_and_since_when(registry: Registry) -> None:
-    registry.call(ops.register(registry.keys, "report", "orders"))
+    assert registry.call(ops.register(registry.keys, "report", "orders")) is None
     registry.set_clock(NOW + 5)
-    registry.call(ops.register(registry.keys, "report", "mails"))
+    assert registry.call(ops.register(registry.keys, "report", "mails")) == (NOW, "orders")
     assert registry.entries() == {"report": (NOW + 5, "mails")}
 
 
@@ -551,7 +577,8 @@ def test_repeats_and_late_copies_are_recognised(registry: Registry, verb: str) -
     call = (
         ops.register(registry.keys, "new", "x") if verb == "register" else ops.unregister(registry.keys, "old", entry)
     )
-    assert [registry.call(call, 100), registry.call(call, 100)] == [True, True]
+    answer = None if verb == "register" else True
+    assert [registry.call(call, 100), registry.call(call, 100)] == [answer, answer]
     registry.call(ops.register(registry.keys, "other", "orders"), 101)
     with pytest.raises(Refused, match="OVERTAKEN"):
         registry.wire.carry(call, b"tests", 100)

@@ -14,7 +14,7 @@ import pydantic
 import pytest
 
 import duly
-from duly import Batch, Defer, Recycle, Reject, Retry
+from duly import Batch, Defer, Recycle, Reject, Retry, RetryIn
 from tests.worker.rig import FLAVOURS, Bench, eventually, given_bench
 
 SECRET = "hunter2"
@@ -238,6 +238,89 @@ async def test_a_settle_that_came_too_late_is_one_line(bench: Bench, caplog: pyt
 
     level, fields = only(caplog, "settle.")
     assert (level, fields["event"], fields["id"], fields["verb"]) == ("WARNING", "settle.lost", id_, "ack")
+
+
+@pytest.mark.parametrize("verb", ["ack", "commit", "reject"])
+async def test_an_error_after_the_handler_has_settled_is_one_line(
+    bench: Bench, caplog: pytest.LogCaptureFixture, verb: str
+) -> None:
+    def act(body: Any, d: duly.Delivery) -> None:
+        getattr(d, verb)()
+        raise ValueError("too late")
+
+    async def act_async(body: Any, d: duly.AsyncDelivery) -> None:
+        await getattr(d, verb)()
+        raise ValueError("too late")
+
+    bench.define(act_async if bench.is_async else act)
+    id_ = await bench.queue.send("body")
+
+    async with bench.worker():
+        await eventually(lambda: lines(caplog, "handler."))
+
+    assert only(caplog, "handler.") == (
+        "WARNING",
+        {
+            "event": "handler.failed_after_settle",
+            "queue": bench.queue_name,
+            "id": id_,
+            "settled": verb,
+            "error": "ValueError: too late",
+        },
+    )
+
+
+@pytest.mark.parametrize("end", [None, False, Recycle(5), Reject("other"), Defer(5), RetryIn(5)])
+async def test_an_outcome_after_the_handler_has_settled_is_no_error(
+    memory_bench: Bench, caplog: pytest.LogCaptureFixture, end: Any
+) -> None:
+    def act(body: Any, d: duly.Delivery) -> Any:
+        d.ack()
+        return end
+
+    async def act_async(body: Any, d: duly.AsyncDelivery) -> Any:
+        await d.ack()
+        return end
+
+    memory_bench.define(act_async if memory_bench.is_async else act)
+    await memory_bench.queue.send("body")
+
+    async with memory_bench.worker() as worker:
+        await eventually(lambda: _is_acked(memory_bench))
+        await eventually(lambda: not any(station.held for station in worker._stations))
+
+    assert lines(caplog, "handler.") == []
+
+
+async def test_an_error_of_a_handler_that_has_lost_its_message_is_not_one_line_more(
+    memory_bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = asyncio.get_running_loop()
+
+    def act(body: Any, d: duly.Delivery) -> None:
+        asyncio.run_coroutine_threadsafe(_cancelled(memory_bench, d.id), loop).result()
+        d.ack()
+
+    async def act_async(body: Any, d: duly.AsyncDelivery) -> None:
+        await _cancelled(memory_bench, d.id)
+        await d.ack()
+
+    memory_bench.define(act_async if memory_bench.is_async else act)
+    await memory_bench.queue.send("body")
+
+    async with memory_bench.worker() as worker:
+        await eventually(lambda: _is_empty(memory_bench))
+        await eventually(lambda: not any(station.held for station in worker._stations))
+
+    assert lines(caplog, "handler.") == []
+
+
+async def _cancelled(bench: Bench, id_: str) -> bool:
+    return await bench.queue.cancel(id_)
+
+
+async def _is_empty(bench: Bench) -> bool:
+    return (await bench.queue.stats()).live == 0
 
 
 async def _without_result(awaitable: Any) -> None:

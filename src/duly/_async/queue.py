@@ -59,6 +59,9 @@ _NO_OPTIONS = (None,) * 10
 _BRIEF = 0.25
 """A wait so short is ended by the client: a server's time-out may fire 0.1 s late."""
 
+_LOOKS_AT_ONCE = 1000
+"""Claims in a row that found nothing to hand out and said to look again, before a receive waits a little."""
+
 _FIRED_IN_A_ROW = 10
 """Calls in which schedules may send before a receive looks at the time again."""
 
@@ -246,7 +249,7 @@ class AsyncQueue:
         left = checked_seconds(wait, "wait")
         seconds = self._lease if lease is None else checked_positive_seconds(lease, "lease")
         give_up_at, is_brief = time.monotonic() + left, left < _BRIEF
-        period, fruitless = patience.looking_period(seconds), 0
+        period, fruitless, at_once = patience.looking_period(seconds), 0, 0
         then: ops.Then = "watch" if left > 0 else "leave"
         while True:
             call = ops.claim(
@@ -255,7 +258,10 @@ class AsyncQueue:
             claimed = await uninterrupted(self._claimed(call), self._give_back)
             if claimed.ids:
                 return self._deliveries(claimed, seconds, renew=renew)
-            left = give_up_at - time.monotonic()
+            if claimed.next_in == 0 and at_once < _LOOKS_AT_ONCE:  # it was busy, with what is past its ttl, say
+                at_once += 1
+                continue
+            left, at_once = give_up_at - time.monotonic(), 0
             if left <= 0:
                 if then != "watch":
                     return []

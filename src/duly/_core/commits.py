@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from duly._core import codec, ops
-from duly._core.effects import Effect, checked_effects, described
+from duly._core.effects import Effect, checked_effects, described, shown
 from duly._core.replies import COMMIT_NO_ROOM, Committed
 from duly.errors import DulyError, QueueFull, TooLarge, UsageError
 from duly.options import MAX_BATCH
@@ -35,12 +35,13 @@ class Commit(NamedTuple):
         return UsageError(f"{begin}{effect}: {outcome.problem}. The message is still leased")
 
 
-def planned(queue: Any, send: Iterable[tuple[Any, Any]], effects: Iterable[Sequence[Any]]) -> Commit:
-    """Check and encode what a delivery of `queue` commits."""
+def planned(queue: Any, send: Iterable[tuple[Any, Any]] | None, effects: Iterable[Sequence[Any]] | None) -> Commit:
+    """Check and encode what a delivery of `queue` commits. None is nothing."""
     groups: dict[bytes, ops.Target] = {}
     places: list[tuple[bytes, int]] = []
-    if isinstance(send, str | bytes | Mapping):
-        raise UsageError(f"send= takes pairs of a queue and a body, not {send!r}")
+    send = () if send is None else send
+    if isinstance(send, str | bytes | Mapping) or not isinstance(send, Iterable):
+        raise UsageError(f"send= takes pairs of a queue and a body, not {shown(send)}")
     for position, pair in enumerate(send, 1):
         target, body = _pair(queue, position, pair)
         group = groups.setdefault(target._keys.prefix, ops.Target(target._keys, target.options, []))
@@ -59,7 +60,7 @@ def _namespace_of(prefix: bytes) -> str:
 
 def _pair(queue: Any, position: int, pair: Any) -> tuple[Any, Any]:
     if not isinstance(pair, tuple | list) or len(pair) != 2 or not hasattr(pair[0], "_outgoing"):
-        raise UsageError(f"send {position} of a commit must be a pair of a queue and a body, not {pair!r}")
+        raise UsageError(f"send {position} of a commit must be a pair of a queue and a body, not {shown(pair)}")
     if not _share_a_server(queue, pair[0]):
         raise UsageError(
             f"send {position} of a commit goes to {pair[0]!r}, on another server than queue {queue.name!r}: "

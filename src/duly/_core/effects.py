@@ -11,7 +11,8 @@ from typing import Any, Final, NamedTuple
 from duly.errors import UsageError
 from duly.options import MAX_BATCH
 
-_INTEGER: Final = re.compile(rb"-?(?:0|[1-9][0-9]*)")
+_INTEGER: Final = re.compile(rb"0|-?[1-9][0-9]*")
+"""As servers read them: no -0, 01 or +1."""
 _FLOAT: Final = re.compile(rb"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _MAX_INTEGER: Final = 2**63 - 1
 _FLOATS: Final = (1e-300, 1e300)
@@ -43,8 +44,8 @@ def _integer(text: bytes, what: str, *, least: int = -_MAX_INTEGER, most: int = 
 def _float(text: bytes, what: str) -> None:
     if len(text) > _LONGEST_NUMBER or not _FLOAT.fullmatch(text):
         raise _Misuse(f"{what} must be a number, not {_shown(text)}")
-    size = abs(float(text))
-    if not (size == 0 or _FLOATS[0] <= size <= _FLOATS[1]):
+    is_zero = not text.lower().partition(b"e")[0].strip(b"-0.")  # not by the value: 1e-400 is 0 for a double
+    if not (is_zero or _FLOATS[0] <= abs(float(text)) <= _FLOATS[1]):
         raise _Misuse(f"{what}={_shown(text)} is too large or too small")
 
 
@@ -141,10 +142,11 @@ _COMMANDS: Final[dict[str, tuple[int, int, _Check]]] = {
 COMMANDS: Final = tuple(_COMMANDS)
 
 
-def checked_effects(effects: Iterable[Any], namespaces: Iterable[str]) -> list[Effect]:
-    """Read the effects of a commit: tuples of a command, a key and arguments."""
-    if isinstance(effects, str | bytes | bytearray):
-        raise UsageError(f'redis= takes a list of commands like ("INCR", "orders:done"), not {effects!r}')
+def checked_effects(effects: Iterable[Any] | None, namespaces: Iterable[str]) -> list[Effect]:
+    """Read the effects of a commit: tuples of a command, a key and arguments. None: there are none."""
+    effects = () if effects is None else effects
+    if isinstance(effects, str | bytes | bytearray) or not isinstance(effects, Iterable):
+        raise UsageError(f'redis= takes a list of commands like ("INCR", "orders:done"), not {shown(effects)}')
     own = tuple(f"{namespace}:{{".encode() for namespace in set(namespaces))
     found = [_checked(position, effect, own) for position, effect in enumerate(effects, 1)]
     if len(found) > MAX_BATCH:
@@ -157,9 +159,17 @@ def described(position: int, effect: Effect) -> str:
     return f"effect {position}, {effect.name} {_shown(effect.key)}"
 
 
+def shown(value: Any) -> str:
+    """Write what was given for something else, for people. Python does not write integers of any length."""
+    try:
+        return repr(value)
+    except ValueError:
+        return f"a {type(value).__name__} with an integer of too many digits"
+
+
 def _checked(position: int, effect: Any, own: tuple[bytes, ...]) -> Effect:
     if not isinstance(effect, tuple | list) or len(effect) < 2 or not isinstance(effect[0], str):
-        raise UsageError(f'effect {position} must be a tuple like ("DECRBY", "stock:1", 5), not {effect!r}')
+        raise UsageError(f'effect {position} must be a tuple like ("DECRBY", "stock:1", 5), not {shown(effect)}')
     name = effect[0].upper()
     try:
         return _read(name, effect, own)
@@ -192,15 +202,18 @@ def _encoded(value: Any) -> bytes:
         except UnicodeEncodeError:
             raise _Misuse(f"{value!r} is not valid Unicode text") from None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _Misuse(f"an argument is a str, bytes, int or float, not {value!r}")
+        raise _Misuse(f"an argument is a str, bytes, int or float, not {shown(value)}")
     if isinstance(value, float) and not math.isfinite(value):
         raise _Misuse(f"{value!r} is not a finite number")
     if isinstance(value, int) and abs(value) > _MAX_INTEGER:
-        raise _Misuse(f"{value} is not a number of 64 bits")
-    return repr(value).encode()
+        raise _Misuse("an int must be a number of 64 bits")
+    plain = float if isinstance(value, float) else int
+    return plain.__repr__(value).encode()  # an enum or a number of another library writes itself in its own way
 
 
 def _shown(value: Any) -> str:
     """Write a key or argument as short as people need it."""
-    text = value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+    if not isinstance(value, str | bytes):
+        return shown(value)
+    text = value.decode(errors="backslashreplace") if isinstance(value, bytes) else value
     return repr(text if len(text) <= 80 else f"{text[:80]}...")

@@ -7,6 +7,7 @@ their text, so that two versions of Duly can share a server.
 
 import hashlib
 import re
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -48,15 +49,15 @@ def expanded(text: str, seen: set[str] | None = None) -> str:
     return _INCLUDE.sub(included, text)
 
 
+_WORD: Final = re.compile(r"\w+")
 _HELPER: Final = re.compile(r"^local function (\w+)\(.*?^end\n", re.MULTILINE | re.DOTALL)
 
 
 def without_unused(text: str) -> str:
     """Leave out helpers that nothing calls: a script makes all of its functions anew at every call."""
     while True:
-        unused = [
-            match for match in _HELPER.finditer(text) if len(re.findall(rf"\b{match.group(1)}\b", _code(text))) == 1
-        ]
+        counts = Counter(_WORD.findall(_code(text)))
+        unused = [match for match in _HELPER.finditer(text) if counts[match.group(1)] == 1]
         if not unused:
             return text
         for match in reversed(unused):

@@ -454,6 +454,9 @@ local function take_from(waiting, ahead)
       bytes = bytes + #record
     end
   end
+  if n - first + 1 < #candidates then
+    is_full = true -- some could not be handed out: there may be more of this priority
+  end
   if n >= first then
     local due_by_counts = trouble and seldom().due_by_counts(counted[first])
     lateness = math.max(lateness, now - (due_by_counts or struct.unpack('<d', records[first], DUE_AT)))
@@ -483,7 +486,8 @@ if not is_paused then
     end
   end
 end
-if buried > 0 then
+-- A lane that waits for a dead letter goes on when that is kept no longer.
+if buried > 0 or (keys.blocks and is_keyed) then
   seldom().trim(keys, DEAD, 'dead_bytes', 'trimmed', seldom().keep_from(FIRST_BOUND), now, buried)
 end
 
@@ -544,6 +548,11 @@ local function until_next()
       end
     end
   end
+  if is_keyed and redis.call('EXISTS', PARKED) == 1 then
+    -- The end of a message's ttl may let another of its lane in.
+    local expiry = redis.call('ZRANGE', EXPIRES, 0, 0, 'WITHSCORES')[2]
+    next_at = math.min(next_at, tonumber(expiry) or math.huge)
+  end
   if next_at == math.huge then
     return -1
   end
@@ -561,12 +570,12 @@ end
 
 local state = is_paused and PAUSED or has_passed_over and PASSED_OVER or is_limited and LIMITED or OPEN
 local next_us, fence = until_next(), #ids > 0 and now or 0
-local is_watching = (after == 'stay' and next_us ~= 0) or (after == 'watch' and #ids == 0)
+local is_watching = next_us ~= 0 and (after == 'stay' or (after == 'watch' and #ids == 0))
 if state == PASSED_OVER then
   leave_token(WAKE) -- for a consumer that holds nothing
 elseif is_watching then
   redis.call('DEL', WAKE) -- this consumer has seen everything and watches from now on
-elseif #ids > 0 or after == 'stay' or (after == 'pass' and next_us >= 0 and state ~= PAUSED) then
+elseif #ids > 0 or next_us == 0 or (after == 'pass' and next_us > 0 and state ~= PAUSED) then
   leave_token(WAKE) -- somebody else must watch what waits and what is leased
 else
   take_token_if_empty(WAKE, MSGS, META)

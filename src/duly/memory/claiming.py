@@ -56,7 +56,7 @@ def claim(queue: QueueState, args: list[bytes]) -> Kept:
     queue.expire_some(now)
     if queue.paused is None:
         round_.take_what_is_due(is_isolating=any_counts and terms.suspects != b"with" and terms.crash_limit > 1)
-    if round_.buried:
+    if round_.buried or (terms.blocks and queue.is_keyed):
         queue.trim(queue.dead, "dead", terms.keep, now, round_.buried)
     if round_.taken:
         queue.lateness = round_.lateness
@@ -74,13 +74,13 @@ def claim(queue: QueueState, args: list[bytes]) -> Kept:
 
 
 def _hand_the_token_on(queue: QueueState, round_: "_Round", then: bytes, next_us: int) -> None:
-    is_watching = (then == b"stay" and next_us != 0) or (then == b"watch" and not round_.taken)
-    is_passing = then == b"pass" and next_us >= 0 and round_.state != PAUSED
+    is_watching = next_us != 0 and (then == b"stay" or (then == b"watch" and not round_.taken))
+    is_passing = then == b"pass" and next_us > 0 and round_.state != PAUSED
     if round_.state == PASSED_OVER:
         queue.leave_token()  # for a consumer that holds nothing
     elif is_watching:
         queue.has_token = False  # this consumer has seen everything and watches from now on
-    elif round_.taken or then == b"stay" or is_passing:
+    elif round_.taken or next_us == 0 or is_passing:
         queue.leave_token()  # somebody else must watch what waits and what is leased
     else:
         queue.take_token_if_empty()
@@ -202,6 +202,8 @@ class _Round:
         first = len(self.taken)
         for message in candidates:
             self._take(message)
+        if len(self.taken) - first < len(candidates):
+            self._is_full = True  # some could not be handed out: there may be more of this priority
         if len(self.taken) > first:
             self.lateness = max(self.lateness, self.now - self.taken[first].own_place)
 
@@ -327,5 +329,7 @@ class _Round:
             # What is due and was passed over is not to come.
             behind = self.now if self._has_passed_over else None
             to_come += [self._queue.waiting[each].first_score(behind) for each in self._queue.priorities_in_use]
+        if self._queue.lanes:  # the end of a message's ttl may let another of its lane in
+            to_come.append(self._queue.expires.first_score())
         heads = [head for head in to_come if head is not None]
         return max(min(heads) - self.now, 0) if heads else -1

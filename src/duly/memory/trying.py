@@ -13,7 +13,7 @@ _SAFE_FLOAT: Final = 1e300
 _LONGEST_NUMBER: Final = 400
 _LONGEST_STRING: Final = 512 << 20
 _INTEGER: Final = re.compile(rb"0|-?[1-9][0-9]*")
-_FLOAT: Final = re.compile(rb"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_FLOAT: Final = re.compile(rb"-?([0-9]+(?:\.[0-9]+)?)(?:[eE][+-]?[0-9]+)?")
 _MAY_EMPTY: Final = frozenset({"HDEL", "SREM", "ZREM", "LREM", "LTRIM"})
 _KINDS: Final = {
     **dict.fromkeys(("INCR", "DECR", "INCRBY", "DECRBY", "INCRBYFLOAT", "APPEND", "PFADD"), "string"),
@@ -23,6 +23,14 @@ _KINDS: Final = {
     **dict.fromkeys(("LPUSH", "RPUSH", "LREM", "LTRIM"), "list"),
     "XADD": "stream",
 }
+
+
+def _float_of(text: bytes) -> float | None:
+    found = _FLOAT.fullmatch(text) if len(text) <= _LONGEST_NUMBER else None
+    if found is None:
+        return None
+    number = float(text)
+    return number if number or not found[1].strip(b"0.") else None  # 0 only because it is too small: an error
 
 
 @dataclass
@@ -51,8 +59,8 @@ class _Cell:
         number = self.number
         if self.made_by and number is None:
             return f"what it holds after {self.made_by} is not known beforehand"
-        if number is None and len(self.text) <= _LONGEST_NUMBER and _FLOAT.fullmatch(self.text):
-            number = float(self.text)
+        if number is None:
+            number = _float_of(self.text)
         if number is None or abs(number) > _SAFE_FLOAT:
             return "it does not hold a number"
         if abs(number + added) > _SAFE_FLOAT:

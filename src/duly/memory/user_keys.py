@@ -183,10 +183,15 @@ _GROUPS: Final = {
 """Commands that are carried out by the method of another."""
 
 
+def _decimal(text: bytes) -> Decimal:
+    """Read a number. That of a 0 may have an exponent beyond all decimal numbers."""
+    return Decimal(text.decode()) if float(text) else Decimal(0)
+
+
 def _summed(text: bytes, added: bytes) -> bytes:
     """Add decimal numbers and write the sum as a server does: at most 17 decimals, no zeros behind them."""
     with localcontext() as context:
         context.prec = _DIGITS
-        total = (Decimal(text.decode()) + Decimal(added.decode())).quantize(_DECIMALS)
+        total = (_decimal(text) + _decimal(added)).quantize(_DECIMALS)
         written = format(total, "f").rstrip("0").rstrip(".")
     return b"0" if written == "-0" else written.encode()

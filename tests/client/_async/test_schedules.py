@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -201,6 +202,88 @@ async def test_a_name_that_moves_to_another_queue_is_gone_from_the_first(
     assert [each.queue for each in await app.schedules() if each.name == queue.name] == [other.name]
     await advance_to(clock, next_slot(clock, HOUR))
     assert (await take_bodies(queue), await take_bodies(other)) == ([], ["body"])
+
+
+BETWEEN = ["register", "schedule", "schedules"]
+"""The calls of a declaration."""
+
+
+async def _while_declared(
+    monkeypatch: pytest.MonkeyPatch, link: Any, call: str, meanwhile: Callable[[], Awaitable[object]]
+) -> None:
+    """Do something right before a link carries out the first call of a kind."""
+    run = link.run
+
+    async def interrupted(made: Any) -> Any:
+        if made.script.name == call:
+            monkeypatch.undo()
+            await meanwhile()
+        return await run(made)
+
+    monkeypatch.setattr(link, "run", interrupted)
+
+
+async def _orphans(app: AsyncDuly, *queues: AsyncQueue) -> list[tuple[str, str]]:
+    """Find what is stored with queues and not shown."""
+    shown = [(each.name, each.queue) for each in await app.schedules()]
+    stored = [(name, queue.name) for queue in queues for name in (await app._link.run(ops.schedules(queue._keys))).rows]
+    return [each for each in stored if each not in shown]
+
+
+@pytest.mark.parametrize("call", BETWEEN)
+async def test_of_two_queues_that_get_the_same_schedule_at_once_one_has_it(
+    monkeypatch: pytest.MonkeyPatch, app: AsyncDuly, other_app: AsyncDuly, queue_name: str, call: str
+) -> None:
+    first, second = app.queue(f"{queue_name}-first"), app.queue(f"{queue_name}-second")
+    answers: list[bool] = []
+
+    async def other_declares() -> None:
+        answers.append(await other_app.schedule(queue_name, second.name, "body", every=HOUR))
+
+    await _while_declared(monkeypatch, app._link, call, other_declares)
+    answer = await app.schedule(queue_name, first, "body", every=HOUR)
+
+    owner = first if call == "register" else second
+    assert [each.queue for each in await app.schedules() if each.name == queue_name] == [owner.name]
+    assert await _orphans(app, first, second) == []
+    assert (answer, answers) == (call == "register", [True])
+    assert await app.unschedule(queue_name)
+    assert await _orphans(app, first, second) == []
+
+
+@pytest.mark.parametrize("call", BETWEEN)
+async def test_what_is_removed_while_it_is_declared_is_gone_or_can_be_removed(
+    monkeypatch: pytest.MonkeyPatch, app: AsyncDuly, other_app: AsyncDuly, queue: AsyncQueue, call: str
+) -> None:
+    answers: list[bool] = []
+
+    async def other_removes() -> None:
+        answers.append(await other_app.unschedule(queue.name))
+
+    await _while_declared(monkeypatch, app._link, call, other_removes)
+    answer = await app.schedule(queue.name, queue, "body", every=HOUR)
+
+    assert await _orphans(app, queue) == []
+    assert (answer, answers) == (call == "register", [call == "schedules"])
+    assert await app.unschedule(queue.name) == (call == "register")
+
+
+@pytest.mark.parametrize("call", ["unschedule", "unregister"])
+async def test_what_is_declared_while_it_is_removed_leaves_nothing_unknown(
+    monkeypatch: pytest.MonkeyPatch, app: AsyncDuly, other_app: AsyncDuly, queue: AsyncQueue, call: str
+) -> None:
+    """The other has noted where the schedule is, stores it and looks again between any two calls of the removal."""
+    await app._link.run(ops.register(ScheduleKeys(app.namespace), queue.name, queue.name))
+    plan = schedules.Plan(None, HOUR * 1_000_000, "UTC", "one", queue._outgoing(Send("body")).part)
+
+    async def other_stores() -> None:
+        await app._link.run(ops.schedule(queue._keys, queue.name, schedules.written_plan(plan)))
+
+    await _while_declared(monkeypatch, app._link, call, other_stores)
+
+    assert await app.unschedule(queue.name)
+    assert await _orphans(app, queue) == []
+    assert not await app.unschedule(queue.name)
 
 
 async def test_what_is_paused_sends_nothing_and_catches_nothing_up(

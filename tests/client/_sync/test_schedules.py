@@ -3,6 +3,7 @@
 
 import logging
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -197,6 +198,86 @@ def test_a_name_that_moves_to_another_queue_is_gone_from_the_first(clock: Place,
     assert [each.queue for each in app.schedules() if each.name == queue.name] == [other.name]
     advance_to(clock, next_slot(clock, HOUR))
     assert (take_bodies(queue), take_bodies(other)) == ([], ["body"])
+
+
+BETWEEN = ["register", "schedule", "schedules"]
+"""The calls of a declaration."""
+
+
+def _while_declared(monkeypatch: pytest.MonkeyPatch, link: Any, call: str, meanwhile: Callable[[], object]) -> None:
+    """Do something right before a link carries out the first call of a kind."""
+    run = link.run
+
+    def interrupted(made: Any) -> Any:
+        if made.script.name == call:
+            monkeypatch.undo()
+            meanwhile()
+        return run(made)
+
+    monkeypatch.setattr(link, "run", interrupted)
+
+
+def _orphans(app: Duly, *queues: Queue) -> list[tuple[str, str]]:
+    """Find what is stored with queues and not shown."""
+    shown = [(each.name, each.queue) for each in app.schedules()]
+    stored = [(name, queue.name) for queue in queues for name in (app._link.run(ops.schedules(queue._keys))).rows]
+    return [each for each in stored if each not in shown]
+
+
+@pytest.mark.parametrize("call", BETWEEN)
+def test_of_two_queues_that_get_the_same_schedule_at_once_one_has_it(
+    monkeypatch: pytest.MonkeyPatch, app: Duly, other_app: Duly, queue_name: str, call: str
+) -> None:
+    first, second = app.queue(f"{queue_name}-first"), app.queue(f"{queue_name}-second")
+    answers: list[bool] = []
+
+    def other_declares() -> None:
+        answers.append(other_app.schedule(queue_name, second.name, "body", every=HOUR))
+
+    _while_declared(monkeypatch, app._link, call, other_declares)
+    answer = app.schedule(queue_name, first, "body", every=HOUR)
+
+    owner = first if call == "register" else second
+    assert [each.queue for each in app.schedules() if each.name == queue_name] == [owner.name]
+    assert _orphans(app, first, second) == []
+    assert (answer, answers) == (call == "register", [True])
+    assert app.unschedule(queue_name)
+    assert _orphans(app, first, second) == []
+
+
+@pytest.mark.parametrize("call", BETWEEN)
+def test_what_is_removed_while_it_is_declared_is_gone_or_can_be_removed(
+    monkeypatch: pytest.MonkeyPatch, app: Duly, other_app: Duly, queue: Queue, call: str
+) -> None:
+    answers: list[bool] = []
+
+    def other_removes() -> None:
+        answers.append(other_app.unschedule(queue.name))
+
+    _while_declared(monkeypatch, app._link, call, other_removes)
+    answer = app.schedule(queue.name, queue, "body", every=HOUR)
+
+    assert _orphans(app, queue) == []
+    assert (answer, answers) == (call == "register", [call == "schedules"])
+    assert app.unschedule(queue.name) == (call == "register")
+
+
+@pytest.mark.parametrize("call", ["unschedule", "unregister"])
+def test_what_is_declared_while_it_is_removed_leaves_nothing_unknown(
+    monkeypatch: pytest.MonkeyPatch, app: Duly, other_app: Duly, queue: Queue, call: str
+) -> None:
+    """The other has noted where the schedule is, stores it and looks again between any two calls of the removal."""
+    app._link.run(ops.register(ScheduleKeys(app.namespace), queue.name, queue.name))
+    plan = schedules.Plan(None, HOUR * 1_000_000, "UTC", "one", queue._outgoing(Send("body")).part)
+
+    def other_stores() -> None:
+        app._link.run(ops.schedule(queue._keys, queue.name, schedules.written_plan(plan)))
+
+    _while_declared(monkeypatch, app._link, call, other_stores)
+
+    assert app.unschedule(queue.name)
+    assert _orphans(app, queue) == []
+    assert not app.unschedule(queue.name)
 
 
 def test_what_is_paused_sends_nothing_and_catches_nothing_up(clock: Place, app: Duly, queue: Queue) -> None:

@@ -106,11 +106,15 @@ end
 
 local function float_of(text)
   local digits = string.match(text, '^-?(%d+)$')
-    or string.match(text, '^-?(%d+)%.%d+$')
+    or string.match(text, '^-?(%d+%.%d+)$')
     or string.match(text, '^-?(%d+)[eE][+-]?%d+$')
-    or string.match(text, '^-?(%d+)%.%d+[eE][+-]?%d+$')
+    or string.match(text, '^-?(%d+%.%d+)[eE][+-]?%d+$')
   local number = digits and tonumber(text)
-  return number and math.abs(number) <= SAFE_FLOAT and number or nil
+  if not number or math.abs(number) > SAFE_FLOAT then
+    return nil
+  end
+  -- What is 0 only because it is too small is an error to the server.
+  return (number ~= 0 or not string.find(digits, '[1-9]')) and number or nil
 end
 
 local function add_integer(cell, added)
