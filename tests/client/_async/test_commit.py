@@ -1,6 +1,7 @@
 """commit: messages to other queues, changes of your own keys and the ack, all at once or not at all."""
 
 import contextlib
+import enum
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -21,6 +22,19 @@ from tests.client._async.given import (
     until,
 )
 from tests.client.place import MemoryPlace, Place
+
+
+class Level(enum.IntEnum):
+    HIGH = 7
+
+
+class Grams(float):
+    """A number that writes itself in its own way, as those of numpy do."""
+
+    def __repr__(self) -> str:
+        return f"Grams({float(self)})"
+
+    __str__ = __repr__
 
 
 class Keys:
@@ -241,6 +255,15 @@ async def test_an_impossible_effect_refuses_the_whole_commit(queue: AsyncQueue, 
         (("INCRBY", "k", "many"), "must be a whole number"),
         (("INCRBY", "k", 1.0), "must be a whole number"),
         (("INCRBY", "k", 2**63), "64 bits"),
+        (("INCRBY", "k", "-0"), "must be a whole number"),
+        (("HINCRBY", "k", "f", "01"), "must be a whole number"),
+        (("LREM", "k", "-0", "x"), "must be a whole number"),
+        (("LTRIM", "k", "0", "-0"), "must be a whole number"),
+        (("XADD", "k", "MAXLEN", "-0", "*", "f", "v"), "must be a whole number"),
+        (("ZADD", "k", "1e-400", "m"), "too small"),
+        (("ZINCRBY", "k", "1e-400", "m"), "too small"),
+        (("INCRBYFLOAT", "k", "1e-5000"), "too small"),
+        (("HINCRBYFLOAT", "k", "f", "1e-5000"), "too small"),
         (("INCRBYFLOAT", "k", float("nan")), "finite"),
         (("INCRBYFLOAT", "k", "1e999"), "too large"),
         (("INCRBYFLOAT", "k", "0x10"), "must be a number"),
@@ -273,6 +296,43 @@ async def test_a_bad_effect_is_refused_before_anything_is_done(
 
     assert not delivery.is_settled
     assert (await other.stats()).sent == 0
+
+
+async def test_an_integer_too_long_to_be_written_is_refused(queue: AsyncQueue, keys: Keys) -> None:
+    long = 10**5000
+    delivery = await given_leased(queue)
+
+    for effect in (("SET", "k", long), ("INCR", long), ("SET", "k", [long]), (long, "k"), long):
+        with pytest.raises(UsageError, match="effect 2"):
+            await delivery.commit(redis=[("SET", keys("n"), 1), effect])  # type: ignore[list-item]
+    for send in (long, [long], [(long, 1)]):
+        with pytest.raises(UsageError, match="a queue and a body"):
+            await delivery.commit(send=send, redis=[("SET", keys("n"), 1)])  # type: ignore[arg-type]
+
+    assert keys.get("n") is None
+    assert not delivery.is_settled
+
+
+async def test_none_is_nothing(queue: AsyncQueue) -> None:
+    delivery = await given_leased(queue)
+
+    assert await delivery.commit(send=None, redis=None) == []  # type: ignore[arg-type]
+
+    assert (await queue.stats()).acked == 1
+
+
+async def test_a_number_of_a_class_of_its_own_is_stored_as_the_number(queue: AsyncQueue, keys: Keys) -> None:
+    delivery = await given_leased(queue)
+
+    await delivery.commit(
+        redis=[
+            ("SET", keys("level"), Level.HIGH),
+            ("INCRBY", keys("sum"), Level.HIGH),
+            ("SET", keys("grams"), Grams(1.5)),
+        ]
+    )
+
+    assert [keys.get(word) for word in ("level", "sum", "grams")] == [b"7", b"7", b"1.5"]
 
 
 @pytest.mark.parametrize("send", ["text", ["text"], [("queue", "body")], [(1,)], {"queue": "body"}], ids=str)

@@ -2,6 +2,7 @@
 """commit: messages to other queues, changes of your own keys and the ack, all at once or not at all."""
 
 import contextlib
+import enum
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +21,19 @@ from tests.client._sync.given import (
     take_one,
 )
 from tests.client.place import MemoryPlace, Place
+
+
+class Level(enum.IntEnum):
+    HIGH = 7
+
+
+class Grams(float):
+    """A number that writes itself in its own way, as those of numpy do."""
+
+    def __repr__(self) -> str:
+        return f"Grams({float(self)})"
+
+    __str__ = __repr__
 
 
 class Keys:
@@ -234,6 +248,15 @@ def test_an_impossible_effect_refuses_the_whole_commit(queue: Queue, other: Queu
         (("INCRBY", "k", "many"), "must be a whole number"),
         (("INCRBY", "k", 1.0), "must be a whole number"),
         (("INCRBY", "k", 2**63), "64 bits"),
+        (("INCRBY", "k", "-0"), "must be a whole number"),
+        (("HINCRBY", "k", "f", "01"), "must be a whole number"),
+        (("LREM", "k", "-0", "x"), "must be a whole number"),
+        (("LTRIM", "k", "0", "-0"), "must be a whole number"),
+        (("XADD", "k", "MAXLEN", "-0", "*", "f", "v"), "must be a whole number"),
+        (("ZADD", "k", "1e-400", "m"), "too small"),
+        (("ZINCRBY", "k", "1e-400", "m"), "too small"),
+        (("INCRBYFLOAT", "k", "1e-5000"), "too small"),
+        (("HINCRBYFLOAT", "k", "f", "1e-5000"), "too small"),
         (("INCRBYFLOAT", "k", float("nan")), "finite"),
         (("INCRBYFLOAT", "k", "1e999"), "too large"),
         (("INCRBYFLOAT", "k", "0x10"), "must be a number"),
@@ -264,6 +287,43 @@ def test_a_bad_effect_is_refused_before_anything_is_done(queue: Queue, other: Qu
 
     assert not delivery.is_settled
     assert (other.stats()).sent == 0
+
+
+def test_an_integer_too_long_to_be_written_is_refused(queue: Queue, keys: Keys) -> None:
+    long = 10**5000
+    delivery = given_leased(queue)
+
+    for effect in (("SET", "k", long), ("INCR", long), ("SET", "k", [long]), (long, "k"), long):
+        with pytest.raises(UsageError, match="effect 2"):
+            delivery.commit(redis=[("SET", keys("n"), 1), effect])  # type: ignore[list-item]
+    for send in (long, [long], [(long, 1)]):
+        with pytest.raises(UsageError, match="a queue and a body"):
+            delivery.commit(send=send, redis=[("SET", keys("n"), 1)])  # type: ignore[arg-type]
+
+    assert keys.get("n") is None
+    assert not delivery.is_settled
+
+
+def test_none_is_nothing(queue: Queue) -> None:
+    delivery = given_leased(queue)
+
+    assert delivery.commit(send=None, redis=None) == []  # type: ignore[arg-type]
+
+    assert (queue.stats()).acked == 1
+
+
+def test_a_number_of_a_class_of_its_own_is_stored_as_the_number(queue: Queue, keys: Keys) -> None:
+    delivery = given_leased(queue)
+
+    delivery.commit(
+        redis=[
+            ("SET", keys("level"), Level.HIGH),
+            ("INCRBY", keys("sum"), Level.HIGH),
+            ("SET", keys("grams"), Grams(1.5)),
+        ]
+    )
+
+    assert [keys.get(word) for word in ("level", "sum", "grams")] == [b"7", b"7", b"1.5"]
 
 
 @pytest.mark.parametrize("send", ["text", ["text"], [("queue", "body")], [(1,)], {"queue": "body"}], ids=str)
