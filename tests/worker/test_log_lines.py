@@ -240,16 +240,16 @@ async def test_a_settle_that_came_too_late_is_one_line(bench: Bench, caplog: pyt
     assert (level, fields["event"], fields["id"], fields["verb"]) == ("WARNING", "settle.lost", id_, "ack")
 
 
-@pytest.mark.parametrize("verb", ["ack", "commit", "reject"])
+@pytest.mark.parametrize(("verb", "args"), [("ack", ()), ("commit", ()), ("defer", (60,)), ("reject", ("no use",))])
 async def test_an_error_after_the_handler_has_settled_is_one_line(
-    bench: Bench, caplog: pytest.LogCaptureFixture, verb: str
+    bench: Bench, caplog: pytest.LogCaptureFixture, verb: str, args: tuple[Any, ...]
 ) -> None:
     def act(body: Any, d: duly.Delivery) -> None:
-        getattr(d, verb)()
+        getattr(d, verb)(*args)
         raise ValueError("too late")
 
     async def act_async(body: Any, d: duly.AsyncDelivery) -> None:
-        await getattr(d, verb)()
+        await getattr(d, verb)(*args)
         raise ValueError("too late")
 
     bench.define(act_async if bench.is_async else act)

@@ -28,8 +28,10 @@ def _of_ready(sight: Sight, options: QueueOptions) -> str:
             f"{due}, but {sight.leased} messages are out and max_in_flight is {options.max_in_flight}: it is "
             f"delivered when one of them is settled{_turn(sight)}"
         )
-    if interval_of(options.rate) and sight.tat > sight.now:
-        return f"{due}, but the rate of {options.rate} is used up until {_time(moment(sight.tat))}{_turn(sight)}"
+    interval = interval_of(options.rate)
+    if interval and sight.tat > sight.now:
+        until = min(sight.tat, sight.now + interval)  # a slower rate may have written it
+        return f"{due}, but the rate of {options.rate} is used up until {_time(moment(until))}{_turn(sight)}"
     if _is_suspect(sight.message, options):
         return (
             f"{due} and its next crash would be its last: it waits for a worker that holds nothing else{_turn(sight)}"

@@ -13,7 +13,7 @@ KEYS     msgs      hash    id -> record
 ARGV     digits    priorities of `waiting*`
          id        of the message
          wait      microseconds that the caller waits; 0: it only looks
-RETURNS  {} unknown, or past its ttl and not removed yet | { place, score, record, why } it is dead or done | { after } it lives
+RETURNS  {} unknown, or its ttl is over | { place, score, record, why } it is dead or done | { after } it lives
          after  the entry of `ends` behind which its end will be told
 KEEPS    no message is touched; it may simply be done again.
 ]]

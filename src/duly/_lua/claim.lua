@@ -161,7 +161,8 @@ local make_seldom_needed = function()
   local function room()
     local by_rate, by_leases = limit, limit
     if interval > 0 then
-      pace_from = math.max(tonumber(meta[7] or 0), was_kept_by_rate and now - TOLERANCE_US or now)
+      local tat = math.min(tonumber(meta[7] or 0), now + math.ceil(interval)) -- a slower rate may have written it
+      pace_from = math.max(tat, was_kept_by_rate and now - TOLERANCE_US or now)
       by_rate = math.max(math.floor((now - pace_from) / interval) + 1, 0)
     end
     if in_flight >= 0 then

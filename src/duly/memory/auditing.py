@@ -63,12 +63,13 @@ def audit(queue: QueueState, args: list[bytes]) -> list[Any]:
 
 def _lanes_of_nobody(queue: QueueState, *, repair: bool) -> list[bytes]:
     """Find lanes that wait for a message which cannot end them."""
-    faults = []
+    faults, now = [], queue.tick()
     for key, lane in list(queue.lanes.lanes.items()):
         owner = queue.messages.get(lane.id)
         if owner is None or owner.key != key or owner.place in ("parked", "done"):
             faults += [lane.id, b"the lane " + key + b" belongs to nobody"]
-            if repair and queue.let_next_in(key, queue.tick()):
+            if repair and queue.let_next_in(key, now):
+                queue.clock = now
                 queue.leave_token()
     return faults
 

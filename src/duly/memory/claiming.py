@@ -136,7 +136,8 @@ class _Round:
         self._free_at = 0
         self._was_kept_by_rate = terms.interval > 0 and queue.limited not in (None, UNTIL_A_LEASE_ENDS)
         # What was not kept back has nothing to catch up with.
-        self._pace_from = max(queue.tat, now - TOLERANCE_US if self._was_kept_by_rate else now)
+        tat = min(queue.tat, now + ceil(terms.interval))  # a slower rate may have written it
+        self._pace_from = max(tat, now - TOLERANCE_US if self._was_kept_by_rate else now)
 
     @property
     def state(self) -> int:

@@ -315,8 +315,9 @@ async def test_an_integer_too_long_to_be_written_is_refused(queue: AsyncQueue, k
 
 async def test_none_is_nothing(queue: AsyncQueue) -> None:
     delivery = await given_leased(queue)
+    nothing: Any = None
 
-    assert await delivery.commit(send=None, redis=None) == []  # type: ignore[arg-type]
+    assert await delivery.commit(send=nothing, redis=nothing) == []
 
     assert (await queue.stats()).acked == 1
 

@@ -38,6 +38,20 @@ async def given_waiting(place: Place, queue: AsyncQueue, id: str, wait: float = 
     return waiter
 
 
+async def test_what_is_past_its_ttl_has_no_result_although_nobody_has_removed_it(
+    clock: Place, kept: AsyncQueue
+) -> None:
+    id_ = await kept.send("body", ttl=60)
+    with pytest.raises(NotFinished):
+        await kept.result(id_, wait=0)
+
+    clock.advance(61)
+
+    with pytest.raises(ResultGone):
+        await kept.result(id_, wait=0)
+    assert (await kept.stats()).expired == 0
+
+
 @pytest.mark.parametrize(
     "value",
     [None, True, False, 0, 1.5, "", "text\n\0ü", [], [1, None, {"a": "b"}], {"n": 1}, b"", b"\0\xff raw"],

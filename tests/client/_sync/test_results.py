@@ -38,6 +38,18 @@ def given_waiting(place: Place, queue: Queue, id: str, wait: float = 60) -> InBa
     return waiter
 
 
+def test_what_is_past_its_ttl_has_no_result_although_nobody_has_removed_it(clock: Place, kept: Queue) -> None:
+    id_ = kept.send("body", ttl=60)
+    with pytest.raises(NotFinished):
+        kept.result(id_, wait=0)
+
+    clock.advance(61)
+
+    with pytest.raises(ResultGone):
+        kept.result(id_, wait=0)
+    assert (kept.stats()).expired == 0
+
+
 @pytest.mark.parametrize(
     "value",
     [None, True, False, 0, 1.5, "", "text\n\0ü", [], [1, None, {"a": "b"}], {"n": 1}, b"", b"\0\xff raw"],
