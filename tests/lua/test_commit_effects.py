@@ -94,6 +94,19 @@ commands = st.one_of(
 lists_of_commands = st.lists(commands, min_size=1, max_size=8)
 
 
+def _sums(store: str, field: tuple[str, ...], adders: dict[str, Any]) -> st.SearchStrategy[tuple[Any, Any]]:
+    """Store a text, then add to it: chance alone would seldom do both to one key."""
+    fixed = [st.just(word) for word in field]
+    adding = [st.tuples(st.just(name), st.just("k1"), *fixed, *added) for name, added in adders.items()]
+    return st.tuples(st.tuples(st.just(store), st.just("k1"), *fixed, odd), st.one_of(adding))
+
+
+sums = st.one_of(
+    _sums("SET", (), {"INCR": (), "DECRBY": (integers,), "INCRBYFLOAT": (floats,)}),
+    _sums("HSET", ("a",), {"HINCRBY": (integers,), "HINCRBYFLOAT": (floats,)}),
+)
+
+
 class World:
     """One queue whose messages are committed, the same keys in another database, and in memory."""
 
@@ -140,9 +153,20 @@ def world(wire: Wire, still_server: tuple[Server, Any], queue_name: str) -> Iter
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(prior=st.lists(commands, max_size=4), wanted=lists_of_commands)
-def test_effects_happen_as_by_hand_or_not_at_all(world: World, prior: list[Any], wanted: list[Any]) -> None:
+@given(
+    prior=st.lists(commands, max_size=4),
+    wanted=lists_of_commands,
+    sum_=st.none() | sums,
+    is_stored_before=st.booleans(),
+)
+def test_effects_happen_as_by_hand_or_not_at_all(
+    world: World, prior: list[Any], wanted: list[Any], sum_: tuple[Any, Any] | None, is_stored_before: bool
+) -> None:
     serial = next(world.serial)
+    if sum_ is not None:
+        store, add = sum_
+        prior = [*prior, store] if is_stored_before else prior
+        wanted = [add, *wanted] if is_stored_before else [store, add, *wanted]
 
     def named(given: list[Any]) -> list[Effect]:
         return [effect for name, key, *args in given for effect in _taken(name, f"{world.name}-{serial}-{key}", *args)]
