@@ -80,17 +80,21 @@ def sentences(app: duly.Duly) -> Iterator[str]:
     suspect.receive(wait=0)[0].release()
     yield suspect.explain(id_)
 
-    for lane in (app.queue("lane"), app.queue("blocking", on_dead="block")):
-        ids = lane.send_many([duly.Send("a", key="k"), duly.Send("b", key="k")])
-        [d] = lane.receive(wait=0)
-        yield lane.explain(ids[1])
+    pair = [duly.Send("a", key="k"), duly.Send("b", key="k")]
+    lane, blocking = app.queue("lane"), app.queue("blocking", on_dead="block")
+    _, second = lane.send_many(pair)
+    lane.receive(wait=0)
+    yield lane.explain(second)
+    _, second = blocking.send_many(pair)
+    [d] = blocking.receive(wait=0)
+    yield blocking.explain(second)
     d.reject("no use")
-    yield lane.explain(ids[1])
+    yield blocking.explain(second)
 
     waiting = app.queue("waiting")
-    ids = waiting.send_many([duly.Send("a", key="k"), duly.Send("b", key="k")])
+    _, second = waiting.send_many(pair)
     waiting.receive(wait=0)[0].retry(delay=60)
-    yield waiting.explain(ids[1])
+    yield waiting.explain(second)
 
 
 @pytest.mark.parametrize("page", PAGES)

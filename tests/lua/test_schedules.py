@@ -405,7 +405,7 @@ def test_many_schedules_that_nobody_fires_hide_no_other(twin: Twin, unreadable: 
     for number in range(unreadable):
         twin.call(ops.schedule(twin.keys, f"newer{number}", b"\xff?"))
     twin.schedule("good")
-    found = []
+    found: list[str] = []
     for microsecond in range(unreadable + 1):
         twin.set_clock(NOW + SECOND + microsecond)
         answer = twin.call(twin.queue.claim_call())
