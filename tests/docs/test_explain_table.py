@@ -80,6 +80,11 @@ def sentences(app: duly.Duly) -> Iterator[str]:
     suspect.receive(wait=0)[0].release()
     yield suspect.explain(id_)
 
+    yield from sentences_of_lanes(app)
+
+
+def sentences_of_lanes(app: duly.Duly) -> Iterator[str]:
+    """Bring messages behind others of their key, and ask."""
     pair = [duly.Send("a", key="k"), duly.Send("b", key="k")]
     lane, blocking = app.queue("lane"), app.queue("blocking", on_dead="block")
     _, second = lane.send_many(pair)

@@ -214,7 +214,9 @@ class AsyncDelivery(Delivered):
         """Give the message back at once, to its own place; no attempt is spent."""
         await self._settle("release", ops.release(self._queue._keys, [self]))
 
-    async def commit(self, send: Iterable[tuple[Any, Any]] = (), redis: Iterable[Sequence[Any]] = ()) -> list[str]:
+    async def commit(
+        self, send: Iterable[tuple[Any, Any]] | None = (), redis: Iterable[Sequence[Any]] | None = ()
+    ) -> list[str]:
         """Send messages, change keys of your own and finish this one in one step, or do nothing of it.
 
         `send` are pairs of a queue and a body or `Send`, `redis` commands like `("DECRBY", "stock:1", 5)` on

@@ -44,7 +44,12 @@ KEEPS    I1 I2 I5 I6 I7 I9: guard, then write; but for 1 nothing is changed.
 -- In a function of its own: a script may have 200 local names at the most.
 local checks = (function()
 -- @include lib/effects.lua
-  return { effects_from = effects_from, bring_nothing_in = bring_nothing_in, problem_of = problem_of }
+  return {
+    effects_from = effects_from,
+    bring_nothing_in = bring_nothing_in,
+    problem_of = problem_of,
+    carry_out_effects = carry_out_effects,
+  }
 end)()
 
 local LOST, DONE, NO_ROOM, IMPOSSIBLE = 0, 1, 2, 3
@@ -113,12 +118,18 @@ for i, effect in ipairs(effects) do
   end
 end
 
--- Writes. The first is one that a full server refuses, unless the call brings nothing in. The message is
--- finished before its queue is sent to: its id may be used again.
+-- Writes. The first is one that a full server refuses, unless the call brings nothing in, and harmless without
+-- the rest: should the first effect fail after all, nothing has happened yet. The message is finished before its
+-- queue is sent to: its id may be used again.
 local now = own_plan and own_plan.now or tick(redis.call('HGET', keys.meta, 'clock'))
 remember(keys.meta, now)
-for _, effect in ipairs(effects) do
-  redis.call(effect.name, effect.key, unpack(effect.args))
+local failed, failure = checks.carry_out_effects(effects)
+if failed == 1 then
+  return answer(CALL, sequence, { IMPOSSIBLE, failed, 'the server says ' .. failure })
+elseif failed then
+  local begin = 'ERR the commit is HALF DONE: effect ' .. failed .. ', ' .. effects[failed].name .. ', failed after '
+  local rest = 'the effects before it were carried out, and nothing else was; the message is still leased. '
+  return redis.error_reply(begin .. rest .. 'The server says ' .. failure)
 end
 finish(keys, held, { '' }, keeps and keep_from(FIRST_KEEP), now)
 local reply, before = { DONE }, 0

@@ -322,6 +322,18 @@ local function effects_from(first, count, before)
   return effects
 end
 
+-- Carry effects out, up to the first that fails: its position and why. All were tried before, but what the server
+-- does not tell a script may still be in the way: a right of the user on Redis 6.2, a limit in its configuration.
+local function carry_out_effects(effects)
+  for i, effect in ipairs(effects) do
+    local reply = redis.pcall(effect.name, effect.key, unpack(effect.args))
+    if type(reply) == 'table' and reply.err then
+      return i, reply.err
+    end
+  end
+  return nil
+end
+
 local function bring_nothing_in(effects)
   for _, effect in ipairs(effects) do
     if not REMOVES[effect.name] then
