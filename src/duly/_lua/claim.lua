@@ -455,7 +455,7 @@ local function take_from(waiting, ahead)
       bytes = bytes + #record
     end
   end
-  if n - first + 1 < #candidates then
+  if n - first + 1 < #candidates and #due == looked_at then
     is_full = true -- some could not be handed out: there may be more of this priority
   end
   if n >= first then

@@ -197,13 +197,14 @@ class _Round:
     def _take_from(self, priority: int, ahead: int) -> None:
         wanted = self._room.allowed - len(self.taken)
         looked_at = min(wanted + ahead, PARKED_A_CALL - self._parked)  # all of them may have to be parked
+        may_be_more = len(self._due(priority, looked_at)) == looked_at
         candidates = self._that_fit(self._chosen(partial(self._due, priority), looked_at))
         if self._queue.is_keyed:
             candidates = self._in_turn(candidates, wanted)
         first = len(self.taken)
         for message in candidates:
             self._take(message)
-        if len(self.taken) - first < len(candidates):
+        if len(self.taken) - first < len(candidates) and may_be_more:
             self._is_full = True  # some could not be handed out: there may be more of this priority
         if len(self.taken) > first:
             self.lateness = max(self.lateness, self.now - self.taken[first].own_place)
