@@ -716,17 +716,16 @@ class QueueMachine(RuleBasedStateMachine):
         if us:
             self._move_clocks(us)
         options = type(self.queue.options)(dead=dead, done=done)
-        before = self.state
+        before, now = self.state, self.last_now
         is_more = self._do(ops.tidy(self.keys, options), stream)
         check(is_more == 0, "there is never so much here that a tidy leaves some of it", is_more)
         check(done is not None or self.state.done == before.done, "tidy touched what it was not told of", before.done)
-        check(
-            all(at > self.last_now for at in self.state.expires.values()), "tidy left what expired", self.state.expires
-        )
+        check(all(at > now for at in self.state.expires.values()), "tidy left what expired", self.state.expires)
         check(dead.count is None or len(self.state.dead) <= dead.count, "tidy left too many dead", self.state.dead)
         tidied = self.state
-        self._do(ops.tidy(self.keys, options), stream)
-        check(self.state == tidied, "a second tidy found", *self.state.differences(tidied))
+        if all(at > self.last_now for at in tidied.expires.values()):  # a lane handed on takes a tick of the clock
+            self._do(ops.tidy(self.keys, options), stream)
+            check(self.state == tidied, "a second tidy found", *self.state.differences(tidied))
 
     # Faults.
 

@@ -136,14 +136,14 @@ MUTANTS = [
     pytest.param("claim", "if state == PASSED_OVER then", "if false then", id="nobody is told of a suspect"),
     pytest.param(
         "claim",
-        "(after == 'stay' and next_us ~= 0)",
-        "(after == 'stay')",
+        "is_watching = next_us ~= 0 and (",
+        "is_watching = (",
         id="a claim that stays leaves no token at its limit",
     ),
     pytest.param(
         "claim",
-        "(after == 'stay' and next_us ~= 0)",
-        "(after == 'stay' and #ids == 0)",
+        "next_us ~= 0 and (after == 'stay' or",
+        "next_us ~= 0 and ((after == 'stay' and #ids == 0) or",
         id="a claim that stays and took something keeps the token",
     ),
     pytest.param(
