@@ -44,12 +44,6 @@ MUTANTS = [
     pytest.param("send", "if this <= last then", "if this < last then", id="a repeated send is stored twice"),
     pytest.param("claim", "if this > last then", "if this >= last then", id="a repeated claim takes more"),
     pytest.param("ack", "if this < last then", "if false then", id="an overtaken ack is answered"),
-    pytest.param(
-        "commit",
-        "if text and fence == given_fence and not seen[id] then",
-        "if text and not seen[id] then",
-        id="commit takes a stale fence",
-    ),
     pytest.param("commit", "if this > last then", "if this >= last then", id="a repeated commit is a new one"),
     pytest.param("commit", "  carry_out(plan)\n", "", id="commit loses what it sends"),
     pytest.param(
@@ -225,9 +219,6 @@ MUTANTS = [
         id="purge keeps the lanes",
     ),
     pytest.param(
-        "tidy", "if leave_lane(keys, id, record, now) then", "if false then", id="what expires keeps its lane"
-    ),
-    pytest.param(
         "reschedule", "hand_on(keys, { key, id }, now)", "", id="what is put off keeps a lane that it has not begun"
     ),
     pytest.param(
@@ -235,9 +226,6 @@ MUTANTS = [
         "if is_before(record, owner, owner_record) then",
         "if false then",
         id="a redriven message is not first",
-    ),
-    pytest.param(
-        "redrive", "elseif due_of(record) <= now then", "elseif false then", id="a lane goes on past a redriven one"
     ),
     pytest.param(
         "list",
