@@ -292,6 +292,7 @@ def times_of_every_script(queue: Queue, count: int) -> dict[str, int]:
     return times
 
 
+@pytest.mark.parametrize("kind", ["valkey"])  # the scripts are the same everywhere, and filling a queue takes its time
 def test_no_script_takes_longer_on_a_queue_of_200_000(kind: Kind, server_clock: ServerClock) -> None:
     """I11."""
     times = []

@@ -22,7 +22,7 @@ from tests.worker.rig import WorkerProcess, module_of, wait_until
 
 ITEMS: Final = 100
 WORKERS: Final = 8
-SECONDS: Final = float(os.environ.get("DULY_RECIRCULATION_SECONDS", "20"))
+SECONDS: Final = float(os.environ.get("DULY_RECIRCULATION_SECONDS", "12"))
 STATES: Final = ("ready", "delayed", "leased", "dead")
 LEASE: Final = 4.0
 
