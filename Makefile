@@ -26,7 +26,7 @@ servers: ## Install the servers that the tests run against
 
 # Two passes: what may share the machine, then what may not.
 test: setup servers check ## Run all checks and all tests
-	$(BIN)/python -m pytest -n 2 -m 'not serial and not fault'
+	$(BIN)/python -m pytest -n 3 -m 'not serial and not fault'
 	$(BIN)/python -m pytest -m 'serial or fault'
 
 check: check-format check-lint check-types check-imports check-spelling check-generated check-lua ## Run all checks that run no code
