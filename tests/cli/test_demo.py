@@ -74,7 +74,7 @@ def test_the_demonstration_keeps_every_promise_and_leaves_nothing_behind(place: 
 def test_the_accounts_as_json_hold_the_figures(place: Path) -> None:
     kept = place / "kept"
 
-    done = run(place, "--seconds", "2", "--json", "--histories", str(kept))
+    done = run(place, "--seconds", "4", "--json", "--histories", str(kept))
 
     found = json.loads(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -91,7 +91,7 @@ def test_the_accounts_as_json_hold_the_figures(place: Path) -> None:
 
 
 def test_a_server_of_ones_own_is_left_without_queues(place: Path) -> None:
-    done = run(place, "--seconds", "2", "--dir", str(place / "d"))
+    done = run(place, "--seconds", "4", "--dir", str(place / "d"))
 
     assert done.returncode == 0, done.stdout + done.stderr
     wait_until(lambda: processes_that_name(place) == [], "the server has stopped with its last user")
