@@ -74,7 +74,7 @@ def test_the_demonstration_keeps_every_promise_and_leaves_nothing_behind(place: 
 def test_the_accounts_as_json_hold_the_figures(place: Path) -> None:
     kept = place / "kept"
 
-    done = run(place, "--seconds", "4", "--json", "--histories", str(kept))
+    done = run(place, "--seconds", "2", "--json", "--histories", str(kept))
 
     found = json.loads(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
