@@ -24,10 +24,11 @@ demo: setup ## Show the queue at work
 servers: ## Install the servers that the tests run against
 	@tools/install_servers.sh
 
-# Two passes: what may share the machine, then what may not.
+# Three passes: what works most of the time, what mostly waits for processes and leases, and what measures.
 test: setup servers check ## Run all checks and all tests
 	$(BIN)/python -m pytest -n 3 -m 'not serial and not fault'
-	$(BIN)/python -m pytest -m 'serial or fault'
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m 'fault and not serial'
+	$(BIN)/python -m pytest -m serial
 
 check: check-format check-lint check-types check-imports check-spelling check-generated check-lua ## Run all checks that run no code
 

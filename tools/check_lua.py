@@ -10,33 +10,47 @@ import subprocess
 import sys
 from pathlib import Path
 
+from duly import _lua
+
 ROOT = Path(__file__).parent.parent
 SCRIPTS = ROOT / "src/duly/_lua"
 _INCLUDE = re.compile(r"-- @include (\S+)\s*$")
+_ONLY = re.compile(r" *-- @only (\w+)$")
+_END = re.compile(r" *-- @end$")
 _FINDING = re.compile(r".*?:(\d+):(\d+): (.*)")
 
 Line = tuple[str, Path, int]
 
 
-def expand(path: Path, seen: set[Path]) -> list[Line]:
+def expand(path: Path, seen: set[Path], kind: _lua.Kind = "queue") -> list[Line]:
     """Return the lines of a script with its includes, each with where it stands; each file once."""
     lines: list[Line] = []
+    form, only = _lua.form_of(kind), ""
     for number, text in enumerate(path.read_text().splitlines(), 1):
         include = _INCLUDE.match(text)
-        if include and (library := SCRIPTS / include[1]) not in seen:
+        if mark := _ONLY.match(text):
+            only = mark[1]
+        elif _END.match(text):
+            only = ""
+        elif only and only != form:
+            continue
+        elif include:
+            library = SCRIPTS / _lua.REPLACED[kind].get(include[1], include[1])
+            if library in seen:
+                continue
             seen.add(library)
             # No script uses all that it includes, and one that includes it in a function has names of its own.
             lines.append(("-- luacheck: push ignore 211 431", path, number))
-            lines += expand(library, seen)
+            lines += expand(library, seen, kind)
             lines.append(("-- luacheck: pop", path, number))
         else:
             lines.append((text, path, number))
     return lines
 
 
-def findings(path: Path) -> set[str]:
-    """Return what luacheck says of one script."""
-    lines = expand(path, {path})
+def findings(path: Path, kind: _lua.Kind = "queue") -> set[str]:
+    """Return what luacheck says of one script, in the form of a kind."""
+    lines = expand(path, {path}, kind)
     command = ["luacheck", "--formatter", "plain", "--codes", "--config", str(ROOT / ".luacheckrc"), "-"]
     source = "\n".join(text for text, _, _ in lines) + "\n"
     run = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
@@ -50,12 +64,19 @@ def findings(path: Path) -> set[str]:
     return found
 
 
+def kinds_of(path: Path) -> tuple[_lua.Kind, ...]:
+    """Name the forms in which a script is used."""
+    if path.stem == "wake":  # groups have no token to hand on
+        return ("queue",)
+    return ("queue", "group", "freeing") if "lib/group.lua" not in path.read_text() else ("group", "freeing")
+
+
 def main() -> int:
     """Check every script; return the exit status."""
     if not shutil.which("luacheck"):
         print("!!! check_lua: SKIPPED, luacheck is not installed (`make servers`)", file=sys.stderr)
         return 0
-    found = {finding for path in SCRIPTS.glob("*.lua") for finding in findings(path)}
+    found = {finding for path in SCRIPTS.glob("*.lua") for kind in kinds_of(path) for finding in findings(path, kind)}
     for finding in sorted(found):
         print(finding)
     return 1 if found else 0

@@ -1,6 +1,6 @@
 """Duly: a reliable and delayed message queue on Redis and Valkey.
 
-`duly.Duly()` opens a server, `app.queue(name)` names a queue; see the README for the rest.
+`duly.Duly()` opens a server, `app.queue(name)` names a queue, `app.topic(name)` a topic; see the README for the rest.
 """
 
 from importlib.metadata import PackageNotFoundError, version
@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from duly._async.app import AsyncDuly
 from duly._async.delivery import AsyncDelivery
+from duly._async.group import AsyncGroup
 from duly._async.lock import AsyncLock
 from duly._async.queue import AsyncQueue
 from duly._async.task import AsyncTask
+from duly._async.topic import AsyncTopic
 from duly._sync.app import Duly
 from duly._sync.delivery import Delivery
+from duly._sync.group import Group
 from duly._sync.lock import Lock
 from duly._sync.queue import Queue
 from duly._sync.task import Task
+from duly._sync.topic import Topic
 from duly.errors import (
     CodecError,
     DulyError,
@@ -37,17 +41,20 @@ from duly.errors import (
 from duly.message import (
     Audit,
     AuditFault,
+    Entry,
     Event,
     Failure,
+    GroupInfo,
     Message,
     Pending,
     PendingMessage,
     Schedule,
     Stats,
+    TopicStats,
     WorkerInfo,
 )
 from duly.once import once
-from duly.options import UNCHANGED, Batch, Keep, QueueOptions, Repeat, Retry, Send, Wait
+from duly.options import UNCHANGED, Batch, Keep, QueueOptions, Repeat, Retry, Send, TopicOptions, Wait
 from duly.outcomes import Defer, Outcome, Recycle, Reject, RetryIn
 from duly.selection import Where
 
@@ -63,9 +70,11 @@ __all__ = [
     "UNCHANGED",
     "AsyncDelivery",
     "AsyncDuly",
+    "AsyncGroup",
     "AsyncLock",
     "AsyncQueue",
     "AsyncTask",
+    "AsyncTopic",
     "Audit",
     "AuditFault",
     "Batch",
@@ -74,8 +83,11 @@ __all__ = [
     "Delivery",
     "Duly",
     "DulyError",
+    "Entry",
     "Event",
     "Failure",
+    "Group",
+    "GroupInfo",
     "HandlerFailed",
     "InvalidName",
     "Keep",
@@ -104,6 +116,9 @@ __all__ = [
     "Stats",
     "Task",
     "TooLarge",
+    "Topic",
+    "TopicOptions",
+    "TopicStats",
     "Unavailable",
     "UnsafeServer",
     "UsageError",

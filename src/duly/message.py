@@ -1,4 +1,4 @@
-"""What looking at a queue shows: plain frozen values. Times are aware datetimes, durations seconds."""
+"""What looking at a queue or topic shows: plain frozen values. Times are aware datetimes, durations seconds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -131,6 +131,12 @@ class Stats:
     replaced: int
     corrected: int
     """What an audit with repair added, so that the accounts are right again."""
+    unread: int = 0
+    """Of a group: entries of its topic that no member has been given yet. They are ready, and not sent to it yet."""
+    missed: int = 0
+    """Of a group: entries that went by the topic's `keep` before the group had read them."""
+    filtered: int = 0
+    """Of a group: entries that it passed over, because of its `headers`."""
 
     @property
     def live(self) -> int:
@@ -150,6 +156,8 @@ class PendingMessage:
     """Seconds to the deadline; negative when it has passed and nobody took the message over yet."""
     attempt: int
     deliveries: int
+    idle: float
+    """Seconds since it was handed out."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +169,66 @@ class Pending:
     max_id: str | None
     consumers: Mapping[str, int]
     messages: tuple[PendingMessage, ...]
-    """The first ones, by deadline."""
+    """The first ones: of a queue by deadline, of a group by id."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of a topic's stream, as it was read without a group."""
+
+    id: str
+    topic: str
+    body: Any
+    """Decoded; the raw bytes when it does not decode. Of an entry that another program added: a dict of its fields."""
+    raw: bytes
+    headers: Mapping[str, str]
+    key: str | None
+    published_at: datetime
+    """When it was published: before it entered the stream, if it was delayed."""
+
+
+@dataclass(frozen=True)
+class GroupInfo:
+    """One group of a topic, as it was at the moment of looking."""
+
+    name: str
+    unread: int
+    """Entries that no member has been given yet."""
+    pending: int
+    """Entries that members hold, by the stream's own list."""
+    consumers: int
+    last_id: str
+    """The last entry that was read."""
+    missed: int
+    """Entries that went by the topic's `keep` before the group had read them."""
+    ready: int
+    """What is due: unread entries, and others that wait for another attempt."""
+    delayed: int
+    parked: int
+    dead: int
+
+
+@dataclass(frozen=True)
+class TopicStats:
+    """A topic at one moment, by the server's clock."""
+
+    length: int
+    """Entries in the stream."""
+    bytes: int
+    """What the stream takes of the server's memory."""
+    delayed: int
+    """Publishes that have not entered the stream yet."""
+    published: int
+    """Entries that were added to the stream through Duly, since the topic exists."""
+    duplicates: int
+    """Publishes that stored nothing, because of their dedup value."""
+    trimmed: int
+    """Entries that went because of `keep`."""
+    groups: int
+    """How many groups it has, those of other programs included."""
+    first_id: str | None
+    """The oldest entry in the stream; None: it is empty."""
+    last_id: str | None
 
 
 @dataclass(frozen=True)
@@ -234,7 +301,7 @@ class Audit:
         """What came in minus what can be accounted for: 0 when the accounts are right."""
         s = self.stats
         gone = s.acked + s.expired + s.cancelled + s.dropped + s.purged + s.moved + s.trimmed
-        return s.sent + s.corrected - gone - s.dead - s.live
+        return s.sent + s.corrected - gone - s.dead - (s.live - s.unread)
 
     @property
     def ok(self) -> bool:

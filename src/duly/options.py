@@ -40,12 +40,17 @@ UNCHANGED: Final = Unchanged()
 
 def checked_name(name: object, what: str = "queue") -> str:
     """Return `name` if it may be part of a key."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not is_name(name):
         raise InvalidName(
             f"{name!r} is not a {what} name: use 1 to 128 letters, digits, '.', '_' or '-', "
             "beginning with a letter or digit"
         )
     return name
+
+
+def is_name(name: str) -> bool:
+    """Tell whether a queue, topic or group may have this name."""
+    return _NAME.fullmatch(name) is not None
 
 
 def checked_seconds(value: object, what: str, *, least: float = 0.0) -> float:
@@ -106,6 +111,13 @@ def checked_number(value: object, what: str, *, most: float) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most or value == math.inf:
         bounds = "finite and not negative" if most == math.inf else f"from 0 to {most:g}"
         raise UsageError(f"{what} must be a number, {bounds}, not {value!r}")
+
+
+def checked_durable(value: object) -> None:
+    """Refuse what is no way to be durable."""
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    if value is not None and value not in ("fsync", "replica") and not is_count:
+        raise UsageError(f'durable must be "fsync", "replica" or a number of replicas, not {value!r}')
 
 
 def _checked_choice(value: object, what: str, choices: tuple[str, ...]) -> None:
@@ -368,9 +380,63 @@ class QueueOptions:
         checked_count(self.max_message_bytes, "max_message_bytes")
 
 
+@dataclass(frozen=True, kw_only=True)
+class TopicOptions:
+    """One process's view of a topic and its groups. Not stored: processes that differ are no error."""
+
+    type: Any = None
+    """Bodies are checked against it when published and decoded to it when received."""
+
+    keep: Keep | None = Keep(age=7 * 86400)
+    """Entries kept in the stream; None: each goes when every group has acked it, and none while there is no group."""
+
+    lease: Seconds = 30.0
+    """Seconds a silent consumer keeps a message."""
+
+    max_runtime: Seconds | None = None
+    """Renewal stops after this long; None: no cap."""
+
+    retry: Retry = Retry()
+    """When a message that failed comes back to its group."""
+
+    crash_limit: int = 3
+    """Leases lost before a message is dead in a group."""
+
+    dead: Keep = Keep(count=10_000, age=30 * 86400)
+    """Dead letters that each group keeps."""
+
+    on_dead: OnDead = "continue"
+    """What a dead message does to its lane in its group."""
+
+    dedup_for: Seconds = 300.0
+    """Default window of `dedup=`, in seconds."""
+
+    max_message_bytes: int = 1 << 20
+    """The largest body, encoded."""
+
+    def __post_init__(self) -> None:
+        if self.keep is not None and not isinstance(self.keep, Keep):
+            raise UsageError(f"keep must be a duly.Keep or None, not {self.keep!r}")
+        self.of_group()  # checks the rest
+
+    def of_group(self) -> QueueOptions:
+        """Say the same as of a queue: what a group takes from its topic."""
+        return QueueOptions(
+            type=self.type,
+            lease=self.lease,
+            max_runtime=self.max_runtime,
+            retry=self.retry,
+            crash_limit=self.crash_limit,
+            dead=self.dead,
+            on_dead=self.on_dead,
+            dedup_for=self.dedup_for,
+            max_message_bytes=self.max_message_bytes,
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A body with its options, for `send_many` and `commit`. The options are those of `queue.send`."""
+    """A body with its options, for `send_many`, `publish_many` and `commit`. The options are those of `queue.send`."""
 
     body: Any
     delay: Seconds | None = None

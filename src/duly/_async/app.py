@@ -1,4 +1,4 @@
-"""The app: where the server is, and the queues on it."""
+"""The app: where the server is, and the queues and topics on it."""
 
 import dataclasses
 import difflib
@@ -15,6 +15,7 @@ from duly._async.lock import AsyncLock
 from duly._async.queue import AsyncQueue
 from duly._async.schedules import AsyncSchedules
 from duly._async.task import AsyncTask
+from duly._async.topic import AsyncTopic
 from duly._core import address as addresses
 from duly._core import ops
 from duly._core import schedules as scheduling
@@ -35,6 +36,7 @@ from duly.options import (
     QueueOptions,
     Retry,
     Seconds,
+    TopicOptions,
     checked_count,
     checked_name,
     checked_positive_seconds,
@@ -46,6 +48,7 @@ from duly.outcomes import OnBusy
 # |
 # --- end
 _DEFAULTS: Final = QueueOptions()
+_TOPIC_DEFAULTS: Final = TopicOptions()
 _LATER: Final = {"shards": 1}
 """Options of queues that are not built yet, with the value that asks for nothing."""
 
@@ -146,6 +149,49 @@ class AsyncDuly:
     async def queues(self) -> list[str]:
         """Name the queues that were ever used and not deleted."""
         found: list[str] = await self._link.queues(self.namespace)
+        return found
+
+    def topic(
+        self,
+        name: str,
+        *,
+        type: Any = None,  # noqa: A002
+        keep: Keep | None = _TOPIC_DEFAULTS.keep,
+        lease: Seconds = 30.0,
+        max_runtime: Seconds | None = None,
+        retry: Retry = _TOPIC_DEFAULTS.retry,
+        crash_limit: int = 3,
+        dead: Keep = _TOPIC_DEFAULTS.dead,
+        on_dead: OnDead = "continue",
+        dedup_for: Seconds = 300.0,
+        max_message_bytes: int | None = None,
+    ) -> AsyncTopic:
+        """Name a topic and say how this process uses it and its groups. It is created by its first use.
+
+        `duly.TopicOptions` says what each option means. They are this process's view, not stored.
+        """
+        checked_name(name, "topic")
+        with about("topic", name):
+            options = TopicOptions(
+                type=type,
+                keep=keep,
+                lease=lease,
+                max_runtime=max_runtime,
+                retry=retry,
+                crash_limit=crash_limit,
+                dead=dead,
+                on_dead=on_dead,
+                dedup_for=dedup_for,
+                max_message_bytes=self._max_message_bytes if max_message_bytes is None else max_message_bytes,
+            )
+            return self._topic(name, options)
+
+    def _topic(self, name: str, options: TopicOptions) -> AsyncTopic:
+        return AsyncTopic(self, name, options)
+
+    async def topics(self) -> list[str]:
+        """Name the topics that have entries or groups."""
+        found: list[str] = await self._link.topics(self.namespace)
         return found
 
     async def workers(self) -> list[WorkerInfo]:
@@ -252,9 +298,10 @@ class AsyncDuly:
     def _queue_given(self, given: Any, what: str) -> AsyncQueue:
         """Find a queue of this app that was given by its name, or itself."""
         if isinstance(given, str):
-            known = self._definitions.handlers.get(given)
+            known = self._definitions.handlers.get(checked_name(given))
             return self.queue(given) if known is None else self._queue(given, known.queue.options)
-        if getattr(getattr(given, "_app", None), "_definitions", None) is not self._definitions:
+        is_ours = getattr(getattr(given, "_app", None), "_definitions", None) is self._definitions
+        if not is_ours or given._keys.kind != "queue":
             raise UsageError(f"{what} must be the name of a queue, or a queue of this app, not {given!r}")
         return given if isinstance(given, AsyncQueue) else self._queue(given.name, given.options)
 

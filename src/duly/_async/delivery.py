@@ -21,7 +21,7 @@ from duly.options import UNCHANGED, Retry, Seconds, checked_positive_seconds, ch
 from duly.outcomes import Defer, OnBusy, Outcome
 
 if TYPE_CHECKING:
-    from duly._async.queue import AsyncQueue
+    from duly._async.inbox import AsyncInbox
 
 _LOG: Final = logging.getLogger("duly")
 _LOST: Final = "lost"
@@ -55,7 +55,7 @@ class AsyncDelivery(Delivered):
         "lost",
     )
 
-    def __init__(self, queue: "AsyncQueue", id: str, fence: int, record: bytes, counts: bytes) -> None:  # noqa: A002
+    def __init__(self, queue: "AsyncInbox", id: str, fence: int, record: bytes, counts: bytes) -> None:  # noqa: A002
         self._queue = queue
         self._record = record
         self._counts = counts
@@ -75,12 +75,12 @@ class AsyncDelivery(Delivered):
         """Whether the lease is known to be lost: stop working."""
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.id} of queue {self.queue!r}, attempt {self.attempt}>"
+        return f"<{type(self).__name__} {self.id} of {self._queue.title}, attempt {self.attempt}>"
 
     @property
     def queue(self) -> str:
-        """The name of the queue."""
-        return self._queue.name
+        """The name of the queue; of a group, with its topic: "events/archive"."""
+        return self._queue.label
 
     @property
     def body(self) -> Any:
@@ -92,8 +92,9 @@ class AsyncDelivery(Delivered):
 
     @property
     def raw(self) -> bytes:
-        """The body as it was stored."""
-        return self._opened().envelope.body
+        """The body as it was sent; of an entry that another program added to a topic, its fields as JSON."""
+        envelope = self._opened().envelope
+        return codec.raw_of(envelope.content, envelope.body)
 
     def decode(self, kind: Any) -> Any:
         """Decode the body to a type."""
@@ -185,7 +186,7 @@ class AsyncDelivery(Delivered):
             return ops.ack(keys, options, [self])
         packed = results.packed_result(result, options.max_message_bytes)
         if (why := results.refusal_of(packed)) and self._settled is None:
-            _LOG.warning("the result of message %s of queue %r is not kept: %s", self.id, self.queue, why)
+            _LOG.warning("the result of message %s of %s is not kept: %s", self.id, self._queue.title, why)
         return ops.finish(keys, options, [(self, packed)])
 
     async def retry(self, delay: Seconds | None = None, error: BaseException | str | None = None) -> None:
@@ -225,7 +226,7 @@ class AsyncDelivery(Delivered):
         """
         if self._repeat_delay() is not None:
             raise UsageError(
-                f"message {self.id} of queue {self.queue!r} was sent with repeat= and would come back: commit cannot "
+                f"message {self.id} of {self._queue.title} was sent with repeat= and would come back: commit cannot "
                 "finish it. Use ack(), or send it without repeat="
             )
         plan = commits.planned(self._queue, send, redis)
@@ -252,7 +253,7 @@ class AsyncDelivery(Delivered):
         ("raise"); or it is waited for (`duly.Wait(5)`).
         """
         queue = self._queue
-        holder = f", message {self.id} of queue {self.queue!r}"
+        holder = f", message {self.id} of {self._queue.title}"
         return AsyncLock(queue._link, queue._app.namespace, name, ttl=ttl, on_busy=on_busy, holder=holder)
 
     async def __aenter__(self) -> Self:
@@ -343,7 +344,7 @@ class AsyncDelivery(Delivered):
         return is_lost
 
     def _log_dead(self, why: str) -> None:
-        _LOG.warning("message %s of queue %r is dead: %s", self.id, self.queue, outcome_rules.storable(why))
+        _LOG.warning("message %s of %s is dead: %s", self.id, self._queue.title, outcome_rules.storable(why))
 
     def _note(self, verb: str, *, is_lost: bool) -> None:
         self._settled = _LOST if is_lost else verb
@@ -354,7 +355,7 @@ class AsyncDelivery(Delivered):
             return decode(envelope.content, envelope.body)
         except CodecError as error:
             raise CodecError(
-                f"message {self.id} of queue {self.queue!r}: {error}. Reject it, or fix the type"
+                f"message {self.id} of {self._queue.title}: {error}. Reject it, or fix the type"
             ) from error
 
     def _opened(self) -> codec.Record:

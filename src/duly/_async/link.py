@@ -9,7 +9,7 @@ import functools
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, RedisError, ResponseError
@@ -22,7 +22,15 @@ from duly._async.wire import UNREACHABLE, nothing_in_background, sleep, uninterr
 from duly._core import patience, replies
 from duly._core.address import Address
 from duly._core.call import Arg, Call
-from duly._core.keys import QueueKeys, queue_of_key, queue_pattern
+from duly._core.keys import (
+    GroupKeys,
+    QueueKeys,
+    TopicKeys,
+    queue_of_key,
+    queue_pattern,
+    topic_of_key,
+    topic_pattern,
+)
 from duly.errors import DulyError, QueueFull, ServerError, Unavailable
 from duly.options import Durable
 
@@ -87,6 +95,15 @@ class AsyncLink:
         # --- end
         return await self.waiter.wait(keys, seconds, exact=exact)
 
+    async def wait_for_entry(
+        self, keys: TopicKeys | GroupKeys, position: Sequence[bytes], seconds: float, *, exact: bool
+    ) -> bool:
+        """Wait until there is more behind a position of a topic or group. True: there is. All who wait are told."""
+        # --- async only
+        self.connections.mind_the_loop()
+        # --- end
+        return await self.waiter.wait_for_entry(keys, position, seconds, exact=exact)
+
     def watch_end(self, keys: QueueKeys, id: str) -> AsyncEndWatch:  # noqa: A002
         """Wait for the end of a message, from before the first look at it on."""
         # --- async only
@@ -99,19 +116,27 @@ class AsyncLink:
         return ends.watch(id)
 
     async def queues(self, namespace: str) -> list[str]:
-        """Find the queues that were ever used. Keys are few: none belongs to a single message."""
+        """Find the queues that were ever used."""
+        return await self._names("queues", queue_pattern(namespace), lambda key: queue_of_key(namespace, key))
+
+    async def topics(self, namespace: str) -> list[str]:
+        """Find the topics that have entries or groups."""
+        return await self._names("topics", topic_pattern(namespace), lambda key: topic_of_key(namespace, key))
+
+    async def _names(self, title: str, pattern: str, name_of: Callable[[bytes], str | None]) -> list[str]:
+        """Look through all keys. They are few: none belongs to a single message."""
 
         async def scan(slot: AsyncSlot) -> list[str]:
-            found: set[str] = set()
+            found: set[str | None] = set()
             cursor: Arg = 0
             while True:
-                command: list[Arg] = [b"SCAN", cursor, b"MATCH", queue_pattern(namespace), b"COUNT", 1000]
+                command: list[Arg] = [b"SCAN", cursor, b"MATCH", pattern, b"COUNT", 1000]
                 cursor, page = await slot.wire.ask(command)
-                found.update(queue_of_key(namespace, key) for key in page)
+                found.update(map(name_of, page))
                 if cursor == b"0":
-                    return sorted(found)
+                    return sorted(name for name in found if name is not None)
 
-        return await uninterrupted(self._insist("queues", scan))
+        return await uninterrupted(self._insist(title, scan))
 
     async def aclose(self) -> None:
         """Close all connections, and leave the embedded server. Queued data stays."""
@@ -211,7 +236,9 @@ class AsyncLink:
     def _unavailable(self, title: str, trouble: Exception, *, was_asked: bool) -> Unavailable:
         outcome = f"{title} may or may not have been carried out" if was_asked else f"{title} was not carried out"
         advice = ""
-        if was_asked and title.startswith("send"):
+        if was_asked and " on topic " in title and title.startswith(("publish", "send")):
+            advice = ". Publish again with the same dedup= if the entry must not be stored twice"
+        elif was_asked and title.startswith("send"):
             advice = ". Send again with the same id= or dedup= if the message must not be stored twice"
         return Unavailable(
             f"{self._shown} did not answer within {self._patience:g} s ({_described(trouble)}): {outcome}. "

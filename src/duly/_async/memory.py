@@ -2,11 +2,12 @@
 
 import os
 import secrets
+from collections.abc import Sequence
 from typing import Self, TypeVar
 
 from duly._async.wire import AsyncBell
 from duly._core.call import Call
-from duly._core.keys import QueueKeys
+from duly._core.keys import GroupKeys, QueueKeys, TopicKeys
 from duly.errors import UsageError
 from duly.memory.engine import Engine
 from duly.memory.link import MemoryLink as Carrier
@@ -69,6 +70,17 @@ class AsyncMemoryLink:
         # | return self._carrier.wait_for_token(keys, seconds, exact)
         # --- end
 
+    async def wait_for_entry(
+        self,
+        keys: TopicKeys | GroupKeys,
+        position: Sequence[bytes],  # noqa: ARG002
+        seconds: float,
+        *,
+        exact: bool,
+    ) -> bool:
+        """Wait until there is more to look at: here, a token says so."""
+        return await self.wait_for_token(keys, seconds, exact=exact)
+
     def watch_end(self, keys: QueueKeys, id: str) -> "AsyncMemoryEndWatch":  # noqa: A002
         """Wait for the end of a message, from before the first look at it on."""
         return AsyncMemoryEndWatch(self.engine, keys, id)
@@ -76,6 +88,10 @@ class AsyncMemoryLink:
     async def queues(self, namespace: str) -> list[str]:
         """Name the queues that were ever used."""
         return self.engine.queues(namespace)
+
+    async def topics(self, namespace: str) -> list[str]:
+        """Name the topics that have entries or groups."""
+        return self.engine.topics(namespace)
 
     async def aclose(self) -> None:
         """Refuse further calls. A store with a name lives as long as the process."""

@@ -1,89 +1,47 @@
-"""A queue: sending, receiving, looking and steering. Each method is one call, or a bounded loop of them."""
+"""A queue: an inbox with a sender's side. Each method is one call, or a bounded loop of them."""
 
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any
 
-from duly._async import redriving
-from duly._async.delivery import AsyncDelivery
+from duly._async.inbox import AsyncInbox
 from duly._async.outbox import AsyncOutbox
-from duly._async.schedules import fire_due
-from duly._async.wire import sleep, uninterrupted
-from duly._core import codec, ops, outgoing, patience, replies, results
-from duly._core.call import Call
-from duly._core.explanation import explained
-from duly._core.handlers import Handler
+from duly._async.wire import sleep
+from duly._core import codec, ops, outgoing, patience, results
 from duly._core.keys import QueueKeys
 from duly._core.naming import about
-from duly._core.reclaims import log_reclaimed
-from duly._core.states import STATES, State
 from duly.errors import NotDurable, NotFinished, QueueFull, UsageError
-from duly.message import Audit, AuditFault, Message, Pending, PendingMessage, Stats
 from duly.options import (
     MAX_BATCH,
-    Batch,
     Durable,
     QueueOptions,
     Repeat,
     Retry,
     Seconds,
     Send,
-    checked_count,
-    checked_positive_seconds,
+    checked_durable,
     checked_seconds,
-    interval_of,
 )
-from duly.selection import Where, checked_function, selection_of
 
 if TYPE_CHECKING:
     from duly._async.app import AsyncDuly
-    from duly._async.link import AsyncLink
 
 # --- sync only
 # | if TYPE_CHECKING:
 # |     from duly._async.queue import AsyncQueue
 # |
 # --- end
-# `list` is a method of the queue, so these types have names.
-Page = list[Message]
-Faults = list[AuditFault]
-Rows = list[PendingMessage]
-Deliveries = list[AsyncDelivery]
-Positions = list[int]
-
-F = TypeVar("F", bound=Callable[..., Any])
-
 _NO_OPTIONS = (None,) * 10
-_BRIEF = 0.25
-"""A wait so short is ended by the client: a server's time-out may fire 0.1 s late."""
-
-_LOOKS_AT_ONCE = 1000
-"""Claims in a row that found nothing to hand out and said to look again, before a receive waits a little."""
-
-_FIRED_IN_A_ROW = 10
-"""Calls in which schedules may send before a receive looks at the time again."""
-
-_PURGED: tuple[State, ...] = ("parked", "ready", "delayed", "leased", "dead", "done")
 
 
-class AsyncQueue:
+class AsyncQueue(AsyncInbox):
     """One queue, as this process sees it. Made by `app.queue(name, ...)`; may be shared like its app."""
 
     def __init__(self, app: "AsyncDuly", name: str, options: QueueOptions) -> None:
-        self.name = name
-        self.options = options
-        self._app = app
-        self._link: AsyncLink = app._link
-        self._keys = QueueKeys(app.namespace, name)
-        self._encoder = outgoing.Encoder(name, options)
-        self._decode_body = codec.decoder_of(options.type)
+        super().__init__(app, name, QueueKeys(app.namespace, name), options)
         self._outbox = AsyncOutbox(self._link, self._keys, options)
-        self._lease = checked_positive_seconds(options.lease, "lease")
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r} of {self._app!r}>"
 
     # --- sync only
     # | @property
@@ -92,42 +50,8 @@ class AsyncQueue:
     # |     return self._app.aio._queue(self.name, self.options)
     # |
     # --- end
-    # Handling
-
-    @overload
-    def handler(self, function: F, /) -> F: ...
-
-    @overload
-    def handler(
-        self, *, concurrency: int | None = None, batch: Batch | None = None, timeout: Seconds | None = None
-    ) -> Callable[[F], F]: ...
-
-    def handler(
-        self,
-        function: Any = None,
-        *,
-        concurrency: int | None = None,
-        batch: Batch | None = None,
-        timeout: Seconds | None = None,
-    ) -> Any:
-        """Decorate the function that workers call with each message: `(body)`, `(body, d)` or `(d: duly.Delivery)`.
-
-        Of a coroutine function 100 run at once, of a plain one 16, in threads; or `concurrency` of them in
-        each process. Bodies are decoded to the annotated type. With `batch`, it gets a list. `timeout`
-        cancels a coroutine function after so many seconds, which counts as a failure.
-        """
-
-        def register(function: F) -> F:
-            handler = Handler(function, concurrency=concurrency, batch=batch, timeout=timeout)
-            self._app._definitions.add_handler(self, handler)
-            return function
-
-        return register if function is None else register(function)
-
-    def on_dead(self, function: F) -> F:
-        """Decorate a function that a worker tells of each message that it makes dead: a `duly.Message`."""
-        self._app._definitions.add_on_dead(self, function)
-        return function
+    def _twin(self, app: Any) -> Any:
+        return app._queue(self.name, self.options)
 
     # Sending
 
@@ -186,7 +110,7 @@ class AsyncQueue:
             return self._encoder.plain(body, new_id)
 
     async def _send_all(self, messages: Sequence[outgoing.Outgoing], durable: Durable) -> list[str]:
-        _check_durable(durable)
+        checked_durable(durable)
         on_refusal: ops.OnRefusal = "drop" if self.options.on_full == "drop_oldest" else "all"
         stored: list[str] = []
         unconfirmed = ""
@@ -234,104 +158,6 @@ class AsyncQueue:
             stored=stored,
         )
 
-    # Receiving
-
-    async def receive(
-        self, limit: int = 10, wait: Seconds = 20.0, lease: Seconds | None = None, renew: bool = False
-    ) -> list[AsyncDelivery]:
-        """Take up to `limit` (10) messages that are due, waiting up to `wait` (20) seconds for the first.
-
-        Returns [] when the wait is over. What is not settled comes back when its lease ends: after the
-        queue's `lease` (30 s), or this one. With `renew`, leases are renewed in the background until the
-        deliveries are settled, up to the queue's `max_runtime`.
-        """
-        checked_count(limit, "limit", most=MAX_BATCH)
-        left = checked_seconds(wait, "wait")
-        seconds = self._lease if lease is None else checked_positive_seconds(lease, "lease")
-        give_up_at, is_brief = time.monotonic() + left, left < _BRIEF
-        period, fruitless, at_once = patience.looking_period(seconds), 0, 0
-        then: ops.Then = "watch" if left > 0 else "leave"
-        while True:
-            call = ops.claim(
-                self._keys, self.options, limit=limit, lease=seconds, consumer=self._link.consumer, then=then
-            )
-            claimed = await uninterrupted(self._claimed(call), self._give_back)
-            if claimed.ids:
-                return self._deliveries(claimed, seconds, renew=renew)
-            if claimed.next_in == 0 and at_once < _LOOKS_AT_ONCE:  # it was busy, with what is past its ttl, say
-                at_once += 1
-                continue
-            left, at_once = give_up_at - time.monotonic(), 0
-            if left <= 0:
-                if then != "watch":
-                    return []
-                then = "pass"
-                continue
-            pause, exact = patience.pause_before(claimed.next_in, left, period, fruitless)
-            fruitless = fruitless + 1 if exact else 0
-            await self._link.wait_for_token(self._keys, pause, exact=exact or is_brief)
-            # Whoever has watched and goes tells the next: it may have taken the token that announced a due time.
-            then = "watch" if give_up_at > time.monotonic() else "pass"
-
-    async def _claimed(self, call: Call[replies.Claimed]) -> replies.Claimed:
-        """Claim. What schedules have to send by now is sent; what was sent is due at once, so claim again."""
-        rounds = 0
-        while True:
-            claimed = await self._link.run_now(call)
-            log_reclaimed(self.name, claimed.reclaimed)
-            due = claimed.schedules
-            is_more = due and await fire_due(self._link, self._keys, claimed.now, due, self._app._new_id)
-            rounds += 1
-            if claimed.ids or not is_more or rounds == _FIRED_IN_A_ROW:
-                return claimed
-
-    def _deliveries(self, claimed: replies.Claimed, lease: float, *, renew: bool) -> list[AsyncDelivery]:
-        fence = claimed.fence
-        rows = zip(claimed.ids, claimed.records, claimed.counts, strict=True)
-        deliveries = [AsyncDelivery(self, id_.decode(), fence, record, counts) for id_, record, counts in rows]
-        if renew:
-            cap = self.options.max_runtime
-            longest = None if cap is None else checked_positive_seconds(cap, "max_runtime")
-            self._app._renewer.add(deliveries, self._keys, lease, longest)
-        return deliveries
-
-    async def _give_back(self, claimed: replies.Claimed) -> None:
-        """Release what a cancelled receive has claimed, or hand on what it was about to watch."""
-        if claimed.ids:
-            await self._link.run_now(ops.release(self._keys, self._deliveries(claimed, self._lease, renew=False)))
-        else:
-            await self._link.run_now(ops.wake(self._keys))
-
-    async def ack_many(self, deliveries: Iterable[AsyncDelivery]) -> list[AsyncDelivery]:
-        """Finish many messages in a round trip a thousand; return those whose lease was lost."""
-        lost: list[AsyncDelivery] = []
-        fresh: list[AsyncDelivery] = []
-        for delivery in dict.fromkeys(deliveries):
-            if delivery.queue != self.name:
-                raise UsageError(f"message {delivery.id} is of queue {delivery.queue!r}, not of {self.name!r}")
-            if delivery._settled is None:
-                fresh.append(delivery)
-            elif delivery._settled != "ack":
-                lost.append(delivery)
-        repeating = [(each, delay, b"") for each in fresh if (delay := each._repeat_delay()) is not None]
-        if repeating:
-            coming_back = {delivery for delivery, _, _ in repeating}
-            fresh = [delivery for delivery in fresh if delivery not in coming_back]
-        for first in range(0, len(fresh), MAX_BATCH):
-            batch = fresh[first : first + MAX_BATCH]
-            lost += await self._ack(batch, ops.ack(self._keys, self.options, batch))
-        for first in range(0, len(repeating), MAX_BATCH):
-            rows = repeating[first : first + MAX_BATCH]
-            lost += await self._ack([row[0] for row in rows], ops.recycle(self._keys, rows))
-        return lost
-
-    async def _ack(self, batch: Deliveries, call: Call[Positions]) -> Deliveries:
-        found = await self._link.run(call)
-        positions = set(found)
-        for position, delivery in enumerate(batch):
-            delivery._note("ack", is_lost=position in positions)
-        return [batch[position] for position in sorted(positions)]
-
     async def result(self, id: str, wait: Seconds = 10.0) -> Any:  # noqa: A002
         """Give what the handler of a message returned, waiting up to `wait` (10) seconds for its end; 0: only look.
 
@@ -356,212 +182,3 @@ class AsyncQueue:
                     )
                 await watch.wait(end.after, min(left, results.RECHECK))
                 left = max(give_up_at - time.monotonic(), 0)
-
-    # Looking
-
-    async def stats(self) -> Stats:
-        """Count what is where, at one moment."""
-        return await self._link.run(ops.stats(self._keys))
-
-    async def get(self, id: str) -> Message | None:  # noqa: A002
-        """Look at one message; None when it is unknown or finished."""
-        outgoing.checked_text(id, "id")
-        return await self._link.run(ops.get(self._keys, self._viewer(), id))
-
-    async def explain(self, id: str) -> str:  # noqa: A002
-        """Say in one sentence why a message is not being delivered, and when it will be."""
-        outgoing.checked_text(id, "id")
-        sight = await self._link.run(ops.explain(self._keys, self._viewer(), id))
-        return explained(self.name, id, sight, self.options)
-
-    async def list(self, state: State, limit: int = 50, after: Message | str | None = None) -> Page:
-        """Look at a page of the messages in a state; `after` is the last one of the page before.
-
-        Ready and delayed ones come by priority, then by due time; parked ones by key; leased ones by deadline; dead and
-        done ones oldest first. A page of large messages may be shorter than `limit`; an empty one is the end.
-        """
-        _check_state(state)
-        checked_count(limit, "limit", most=MAX_BATCH)
-        if after is not None and not isinstance(after, Message):
-            outgoing.checked_text(after, "after")
-        page, _ = await self._link.run(ops.list_(self._keys, self._viewer(), state, limit, after))
-        return page
-
-    async def pending(self, consumer: str | None = None, limit: int = 100) -> Pending:
-        """See who holds what: totals, counts by consumer, and the first `limit` leases by deadline."""
-        checked_count(limit, "limit", least=0)
-        rows: Rows = []
-        while page := await self._link.run(ops.pending(self._keys, len(rows), MAX_BATCH)):
-            rows += page
-            if len(page) < MAX_BATCH:
-                break
-        if consumer is not None:
-            rows = [row for row in rows if row.consumer == consumer]
-        return replies.pending(rows, limit)
-
-    # Steering
-
-    async def cancel(self, id: str) -> bool:  # noqa: A002
-        """End a message in whatever live state, or dead. False: unknown, finished or cancelled before."""
-        outgoing.checked_text(id, "id")
-        return await self._link.run(ops.cancel(self._keys, id))
-
-    async def reschedule(
-        self,
-        id: str,  # noqa: A002
-        *,
-        delay: Seconds | None = None,
-        at: datetime | float | None = None,
-    ) -> bool:
-        """Give a waiting message another due time. False: it does not wait."""
-        outgoing.checked_text(id, "id")
-        if delay is None and at is None:
-            raise UsageError("reschedule needs delay= or at=; promote() makes a message due now")
-        when = outgoing.due_in(delay, at, time.time())
-        return await self._link.run(ops.reschedule(self._keys, id, "+0" if when == outgoing.NOW else when))
-
-    async def promote(self, id: str) -> bool:  # noqa: A002
-        """Make a delayed message due now. False: it does not wait."""
-        outgoing.checked_text(id, "id")
-        return await self._link.run(ops.reschedule(self._keys, id, outgoing.NOW))
-
-    async def pause(self) -> None:
-        """Hand nothing out until `resume`. Sends and settles go on."""
-        await self._link.run(ops.pause(self._keys, self._link.consumer))
-
-    async def resume(self) -> None:
-        """Hand out again."""
-        await self._link.run(ops.resume(self._keys))
-
-    async def purge(self, state: State | None = None) -> int:
-        """End all messages of a state, or all there are, and return how many. Holders find their lease lost."""
-        if state is not None:
-            _check_state(state)
-        total = 0
-        for each in _PURGED if state is None else (state,):
-            total += await self._purge(each)
-        return total
-
-    async def _purge(self, state: State) -> int:
-        # No more than there are now: what is sent meanwhile may stay, and so does what was parked behind them.
-        total, most = 0, getattr(await self.stats(), state)
-        while total < most:
-            purged, _ = await self._link.run(ops.purge(self._keys, state, min(most - total, MAX_BATCH)))
-            if not purged:
-                break
-            total += purged
-        return total
-
-    async def delete(self) -> None:
-        """Remove the queue with all that is in it and all that it counted."""
-        await self._link.run(ops.delete(self._keys))
-
-    async def redrive(
-        self,
-        limit: int | None = None,
-        where: Where | Mapping[str, Any] | Callable[[Message], bool] | None = None,
-        to: "str | AsyncQueue | None" = None,
-        rate: str | None = None,
-        dry_run: bool = False,
-        at_end: bool = False,
-        edit: Callable[[Message], Any] | None = None,
-    ) -> int:
-        """Put dead letters back to work, oldest first, with their attempts anew, and return how many.
-
-        `where` chooses among them; `rate` like "50/s" spreads them over time. Each goes to its own place, with
-        `at_end` behind all that is due now, or into another queue, `to`. `edit` is given a `Message` and returns
-        another body, or `UNCHANGED`. A `dry_run` changes nothing and tells how many it would be. Interrupted, it
-        may simply be called again.
-        """
-        if limit is not None:
-            checked_count(limit, "limit")
-        interval_of(rate)
-        matches = selection_of(where)
-        if edit is not None:
-            checked_function(edit, "edit", "a function of a duly.Message that returns another body")
-        target = None if to is None else self._app._queue_given(to, "to")
-        if target is not None and target.name == self.name:
-            raise UsageError(f"to is queue {self.name!r} itself: without it, dead letters go back to where they were")
-        if where is None and edit is None and target is None and rate is None and not dry_run:
-            return await redriving.redrive_oldest(self, limit, at_end=at_end)
-        walk = redriving.AsyncRedrive(
-            self, matches, limit=limit, to=target, rate=rate, at_end=at_end, edit=edit, dry_run=dry_run
-        )
-        return await walk.run()
-
-    async def find_dead(
-        self, where: Where | Mapping[str, Any] | Callable[[Message], bool] | None = None, limit: int = 50
-    ) -> Page:
-        """Look at the oldest dead letters that `where` means, as `redrive(where=...)` does."""
-        return await redriving.find(self, selection_of(where), limit)
-
-    async def audit(self, repair: bool = False) -> Audit:
-        """Prove the accounts: what was sent is accounted for, and each id is in exactly one place.
-
-        Online and in bounded steps. With `repair`, mends what it finds without losing a body; the audit
-        that comes back is the state before.
-        """
-        found, checked, sizes, stats = await self._audit_keys(repair=repair)
-        if repair and found:
-            _, _, sizes, stats = await self._audit_keys(repair=False)
-        wrong = _wrong_sizes(stats, sizes)
-        faults = (*found, *(AuditFault(name, "counts wrong bytes") for name in wrong))
-        audit = Audit(self.name, stats, checked, faults, repaired=repair)
-        if repair and (audit.difference or wrong):
-            corrections = {**wrong, **({"corrected": -audit.difference} if audit.difference else {})}
-            await self._link.run(ops.correct(self._keys, corrections))
-        return audit
-
-    async def _audit_keys(self, *, repair: bool) -> tuple[Faults, int, tuple[int, int, int] | None, Stats]:
-        """Go through all keys, and look at the counters.
-
-        Sizes are None when the queue was in use meanwhile: then they prove nothing.
-        """
-        before = await self.stats()
-        found: Faults = []
-        checked, sizes = 0, [0, 0, 0]
-        for source in ops.AUDITED:
-            cursor = "0"
-            while True:
-                step = await self._link.run(ops.audit_step(self._keys, source, cursor, repair=repair))
-                found += step.faults
-                checked += step.checked
-                if source == "msgs":
-                    sizes = [have + more for have, more in zip(sizes, step.sizes, strict=True)]
-                cursor = step.cursor
-                if cursor == "0":
-                    break
-        after = await self.stats()
-        is_quiet = not found and _movements(before) == _movements(after)
-        return found, checked, (sizes[0], sizes[1], sizes[2]) if is_quiet else None, after
-
-    def _viewer(self) -> replies.Viewer:
-        return replies.Viewer(self.name, self._decode_body)
-
-
-def _check_state(state: object) -> None:
-    if state not in STATES:
-        raise UsageError(f"{state!r} is not a state: use one of {', '.join(STATES)}")
-
-
-def _check_durable(durable: object) -> None:
-    is_count = isinstance(durable, int) and not isinstance(durable, bool) and durable >= 1
-    if durable is not None and durable not in ("fsync", "replica") and not is_count:
-        raise UsageError(f'durable must be "fsync", "replica" or a number of replicas, not {durable!r}')
-
-
-def _movements(stats: Stats) -> tuple[int, ...]:
-    """Name what changes whenever a message comes, goes or changes its size."""
-    return (
-        stats.sent, stats.acked, stats.recycled, stats.replaced, stats.buried, stats.redriven, stats.cancelled,
-        stats.expired, stats.dropped, stats.purged, stats.moved, stats.trimmed, stats.done_trimmed,
-    )  # fmt: skip
-
-
-def _wrong_sizes(stats: Stats, sizes: tuple[int, int, int] | None) -> dict[str, int]:
-    """Name the counters of bytes that differ from what is stored, with the difference."""
-    if sizes is None:
-        return {}
-    real: dict[Literal["bytes", "dead_bytes", "done_bytes"], int]
-    real = {"bytes": sizes[0], "dead_bytes": sizes[1], "done_bytes": sizes[2]}
-    return {name: size - getattr(stats, name) for name, size in real.items() if size != getattr(stats, name)}

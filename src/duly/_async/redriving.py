@@ -18,6 +18,7 @@ from duly.options import MAX_BATCH, UNCHANGED, checked_count, interval_of
 from duly.selection import Matches
 
 if TYPE_CHECKING:
+    from duly._async.inbox import AsyncInbox
     from duly._async.queue import AsyncQueue
 
 _LOG: Final = logging.getLogger("duly")
@@ -29,9 +30,9 @@ Page = list[Letter]
 
 
 class AsyncLetters:
-    """The dead letters of a queue, oldest first. Those that die after the first look are left out."""
+    """The dead letters of a queue or group, oldest first. Those that die after the first look are left out."""
 
-    def __init__(self, queue: "AsyncQueue") -> None:
+    def __init__(self, queue: "AsyncInbox") -> None:
         self._queue = queue
         self._after: Message | None = None
         self._end: int | None = None
@@ -50,7 +51,7 @@ class AsyncLetters:
         return letters
 
 
-async def find(queue: "AsyncQueue", matches: Matches, limit: int) -> list[Message]:
+async def find(queue: "AsyncInbox", matches: Matches, limit: int) -> list[Message]:
     """Look at the oldest dead letters that are meant."""
     checked_count(limit, "limit")
     letters = AsyncLetters(queue)
@@ -60,7 +61,7 @@ async def find(queue: "AsyncQueue", matches: Matches, limit: int) -> list[Messag
     return found[:limit]
 
 
-async def redrive_oldest(queue: "AsyncQueue", limit: int | None, *, at_end: bool) -> int:
+async def redrive_oldest(queue: "AsyncInbox", limit: int | None, *, at_end: bool) -> int:
     """Redrive without a look at what it is: all that are dead now, or so many of them."""
     left = (await queue.stats()).dead
     wanted = left if limit is None else min(limit, left)
@@ -75,11 +76,11 @@ async def redrive_oldest(queue: "AsyncQueue", limit: int | None, *, at_end: bool
 
 
 class AsyncRedrive:
-    """One walk over the dead letters of a queue that redrives those that are meant."""
+    """One walk over the dead letters of a queue or group that redrives those that are meant."""
 
     def __init__(
         self,
-        queue: "AsyncQueue",
+        queue: "AsyncInbox",
         matches: Matches,
         *,
         limit: int | None = None,
@@ -146,7 +147,7 @@ class AsyncRedrive:
 
     def _failed(self, letter: Letter, error: Exception) -> UsageError:
         return UsageError(
-            f"queue {self._queue.name!r}: dead letter {letter.message.id} stays dead, where= or edit= failed for it: "
+            f"{self._queue.title}: dead letter {letter.message.id} stays dead, where= or edit= failed for it: "
             f"{type(error).__name__}: {error}. {self._said} before it"
         )
 
@@ -175,13 +176,11 @@ class AsyncRedrive:
         outcome = await self._queue._link.run(ops.move(self._queue._keys, to._keys, to.options, batch))
         self._redriven += outcome.moved
         for id_ in outcome.known:
-            _LOG.warning(
-                "dead letter %s stays in queue %r: queue %r has a message with that id", id_, self._queue.name, to.name
-            )
+            _LOG.warning("dead letter %s stays in %s: %s has a message with that id", id_, self._queue.title, to.title)
         if outcome.is_full:
             bounds = f"max_length={to.options.max_length}, max_bytes={to.options.max_bytes}"
             raise QueueFull(
-                f"queue {to.name!r} is full ({bounds}): {self._redriven} dead letters of queue {self._queue.name!r} "
+                f"{to.title} is full ({bounds}): {self._redriven} dead letters of {self._queue.title} "
                 "were moved there, the others stay. Redrive again when there is room"
             )
 
@@ -195,4 +194,4 @@ class AsyncRedrive:
         now = time.monotonic()
         if now - self._logged_at >= _LOGGED_EVERY:
             self._logged_at = now
-            _LOG.info("redrive of queue %r: %s so far", self._queue.name, self._said)
+            _LOG.info("redrive of %s: %s so far", self._queue.title, self._said)

@@ -1,8 +1,8 @@
-"""Blocks on a server: for the token that says that there is something to look at, and for the ends of messages."""
+"""Blocks on a server: for the token that says that there is something to look at, for entries, for ends of messages."""
 
 import contextlib
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -12,11 +12,14 @@ from duly._async.ends import Told
 from duly._async.wire import UNREACHABLE, AsyncWire, before_leaving, sleep
 from duly._core import ops, patience
 from duly._core.call import Arg, Call
-from duly._core.keys import QueueKeys
+from duly._core.keys import GroupKeys, QueueKeys, TopicKeys
 
 
 class AsyncWaiter:
-    """Blocks on `wake` and `ends`, never on data. The seam for servers where one wait cannot watch several queues."""
+    """Blocks on `wake`, `ends` and the streams of topics, and takes none of their data.
+
+    The seam for servers where one wait cannot watch several queues.
+    """
 
     def __init__(self, connections: AsyncConnections, carry: Callable[[Call[bool]], Awaitable[object]]) -> None:
         self._connections = connections
@@ -35,6 +38,19 @@ class AsyncWaiter:
         backstop = max(seconds, 0.001) + (5 if exact else 0)
         command: list[Arg] = [b"BLPOP", keys.key("wake"), f"{backstop:.3f}"]
         return await self._block(command, seconds if exact else seconds + 0.3, keys) is not None
+
+    async def wait_for_entry(
+        self, keys: TopicKeys | GroupKeys, position: Sequence[bytes], seconds: float, *, exact: bool
+    ) -> bool:
+        """Wait for an entry, or the ring of a bell, behind a position, so long at the most. True: there is one.
+
+        Nothing is taken, so there is nothing to hand on. `exact` as in `wait`.
+        """
+        if seconds <= 0:
+            return False
+        backstop = max(round((seconds + (5 if exact else 0)) * 1000), 1)
+        command: list[Arg] = [b"XREAD", b"COUNT", 1, b"BLOCK", backstop, b"STREAMS", *keys.watched, *position]
+        return bool(await self._block(command, seconds if exact else seconds + 0.3, None))
 
     async def read_ends(self, keys: QueueKeys, after: str, seconds: float) -> Told:
         """Read what is told of the ends of messages behind an entry, waiting so long at the most for something."""

@@ -50,8 +50,8 @@ class Call(Generic[T]):
     def command(self, verb: bytes, code: str | bytes, stream: bytes, sequence: int) -> list[Arg]:
         """Spell the call out: EVALSHA with the hash, or EVAL with the text."""
         keys = self.keys.of_script(self.script, self.digits)
-        if self.extra_keys:
-            keys = (*keys, *self.extra_keys)
+        if self.extra_keys or self.keys.tail:
+            keys = (*keys, *self.extra_keys, *self.keys.tail)
         if self.writes:
             return [verb, code, len(keys) + 1, self.keys.call(stream), *keys, _SEQUENCE.pack(sequence), *self.args]
         return [verb, code, len(keys), *keys, *self.args]

@@ -6,7 +6,7 @@ version, flags, priority, the options that the flags announce, the envelope. See
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, get_args
 
 import msgspec
@@ -26,6 +26,8 @@ FLAG_REPEAT: Final = 32
 
 CONTENT_BYTES: Final = 0
 CONTENT_JSON: Final = 1
+CONTENT_FIELDS: Final = 2
+"""The fields of an entry that another program added to a stream: lengths and bytes of names and values, in turn."""
 
 _STAMPS: Final = struct.Struct("<dd")
 _HEAD: Final = struct.Struct("<BBB")
@@ -33,6 +35,7 @@ _STAMPED_HEAD: Final = struct.Struct("<ddBBB")
 _FLAGS_AT: Final = _STAMPED_HEAD.size - 2
 _US: Final = struct.Struct("<d")
 _LENGTH: Final = struct.Struct("<H")
+_FIELD_LENGTH: Final = struct.Struct("<I")
 _LEASE: Final = struct.Struct("<dIBB")
 
 
@@ -182,8 +185,9 @@ def decoder_of(kind: Any) -> Callable[[int, bytes], Any]:
             if takes_bytes:
                 return body
             raise CodecError(f"the body is raw bytes, not {_name_of(kind)}")
+        fields = read_fields(body) if content == CONTENT_FIELDS else None
         try:
-            return decode(body)
+            return decode(body) if fields is None else _converted(fields, kind)
         except Exception as error:  # whatever a validator of the user's own may raise
             raise CodecError(f"the body does not decode to {_name_of(kind)}: {without_values(error)}") from error
 
@@ -253,6 +257,8 @@ def _name_of(kind: Any) -> str:
 def _decode_plain(content: int, body: bytes) -> Any:
     if content == CONTENT_BYTES:
         return body
+    if content == CONTENT_FIELDS:
+        return read_fields(body)
     if content != CONTENT_JSON:
         raise CodecError(f"content type {content} is unknown: it was sent by a newer version of Duly")
     try:
@@ -263,8 +269,68 @@ def _decode_plain(content: int, body: bytes) -> Any:
 
 def _decode_bytes(content: int, body: bytes) -> bytes:
     if content != CONTENT_BYTES:
-        raise CodecError("the body is JSON, not raw bytes")
+        kind = "the fields of an entry" if content == CONTENT_FIELDS else "JSON"
+        raise CodecError(f"the body is {kind}, not raw bytes")
     return body
+
+
+def packed_fields(fields: Sequence[bytes]) -> bytes:
+    """Write names and values of fields, in turn, as a body."""
+    return b"".join(_FIELD_LENGTH.pack(len(text)) + text for text in fields)
+
+
+def read_fields(body: bytes) -> dict[str, str | bytes]:
+    """Undo `packed_fields`. What is text is text, what is not stays bytes."""
+    found, at = list[bytes](), 0
+    while at < len(body):
+        end = at + _FIELD_LENGTH.size
+        end += _FIELD_LENGTH.unpack(body[at:end])[0] if end <= len(body) else 0
+        if end > len(body):
+            raise CodecError("the fields of the entry are damaged: they are cut off")
+        found.append(body[at + _FIELD_LENGTH.size : end])
+        at = end
+    return fields_read(found)
+
+
+def fields_read(fields: Sequence[bytes]) -> dict[str, str | bytes]:
+    """Read the fields of an entry that another program added: names and values, in turn."""
+    names, values = fields[0::2], fields[1::2]
+    return {
+        name.decode(errors="backslashreplace"): _text_or_bytes(value) for name, value in zip(names, values, strict=True)
+    }
+
+
+def _text_or_bytes(value: bytes) -> str | bytes:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def _converted(fields: dict[str, str | bytes], kind: Any) -> Any:
+    """Make a type of fields. They are text, so numbers and the like are read from it."""
+    if hasattr(kind, "model_validate"):
+        return kind.model_validate(fields)
+    if _is_pydantic(kind):
+        from pydantic import TypeAdapter
+
+        return TypeAdapter(kind).validate_python(fields)
+    return msgspec.convert(fields, kind, strict=False, dec_hook=_decode_foreign)
+
+
+def raw_of(content: int, body: bytes) -> bytes:
+    """Show a body as bytes: as it was sent; of fields, their JSON."""
+    return _encode_json(read_fields(body)) if content == CONTENT_FIELDS else body
+
+
+def shown_body(decode: Callable[[int, bytes], Any], content: int, stored: bytes) -> tuple[Any, bytes]:
+    """Show a body, decoded if it can be, and as bytes: looking never fails."""
+    raw = stored
+    try:
+        raw = raw_of(content, stored)
+        return decode(content, stored), raw
+    except CodecError:
+        return raw, raw
 
 
 def packed_retry(retry: Retry) -> tuple[int, float, float, float, float, list[float] | None]:

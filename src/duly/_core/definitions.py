@@ -9,14 +9,21 @@ from duly.options import QueueOptions
 
 
 class DefinedQueue(Protocol):
-    """A queue of either colour."""
+    """A queue, or a group of a topic, of either colour."""
 
-    name: str
     options: QueueOptions
+
+    @property
+    def label(self) -> str:
+        """What workers call it."""
+
+    @property
+    def title(self) -> str:
+        """What errors call it."""
 
 
 class Registered(NamedTuple):
-    """What a worker needs of a queue. The queue is the object that it was defined with: its options count."""
+    """What a worker needs of a queue or group: the object that it was defined with, whose options count."""
 
     queue: Any
     handler: Handler | TaskSet
@@ -27,51 +34,57 @@ class Definitions:
 
     def __init__(self) -> None:
         self.handlers: dict[str, Registered] = {}
-        """By the name of the queue."""
+        """By the label of the queue or group."""
         self.hooks = Hooks()
         self.on_dead: dict[str, list[Hook]] = {}
-        """By the name of the queue; those of every queue are in `hooks`."""
+        """By the label of the queue or group, `events/` for all of a topic; those of everything are in `hooks`."""
 
     def add_handler(self, queue: DefinedQueue, handler: Handler) -> None:
         """Let a handler run for a queue."""
-        other = self.handlers.get(queue.name)
+        other = self.handlers.get(queue.label)
         if other is None:
-            self.handlers[queue.name] = Registered(queue, handler)
+            self.handlers[queue.label] = Registered(queue, handler)
         elif isinstance(other.handler, Handler):
             raise UsageError(
-                f"queue {queue.name!r} has a handler already, {other.handler.name}: give {handler.name} a queue of its "
+                f"{queue.title} has a handler already, {other.handler.name}: give {handler.name} a queue of its "
                 "own, or make both tasks (@app.task), which share one"
             )
         else:
-            raise _mixed(queue.name, handler, other.handler)
+            raise _mixed(queue.title, handler, other.handler)
 
     def add_task(self, queue: DefinedQueue, definition: TaskDefinition) -> None:
         """Let a task run for the messages of a queue that name it."""
-        known = self.handlers.get(queue.name)
+        known = self.handlers.get(queue.label)
         if known is not None and isinstance(known.handler, Handler):
-            raise _mixed(queue.name, known.handler, definition)
+            raise _mixed(queue.title, known.handler, definition)
         if queue.options.type is not None:
             raise UsageError(
-                f"task {definition.name!r}: queue {queue.name!r} has a type=, but the messages of tasks have a form of "
+                f"task {definition.name!r}: {queue.title} has a type=, but the messages of tasks have a form of "
                 "their own. Use another queue"
             )
         if known is None:
-            known = self.handlers[queue.name] = Registered(queue, TaskSet())
+            known = self.handlers[queue.label] = Registered(queue, TaskSet())
         elif known.queue.options != queue.options:
             raise UsageError(
-                f"task {definition.name!r}: queue {queue.name!r} has tasks already, with other options. Make the queue "
+                f"task {definition.name!r}: {queue.title} has tasks already, with other options. Make the queue "
                 "once and give it to each task: @app.task(queue=mail)"
             )
         assert isinstance(known.handler, TaskSet)
         known.handler.add(definition)
 
-    def add_on_dead(self, queue: DefinedQueue, function: Any) -> None:
-        """Tell a function of each dead message of a queue."""
-        self.on_dead.setdefault(queue.name, []).append(checked_hook("on_dead", function))
+    def add_on_dead(self, label: str, function: Any) -> None:
+        """Tell a function of each dead message of a queue or group; of all groups of a topic, as `events/`."""
+        self.on_dead.setdefault(label, []).append(checked_hook("on_dead", function))
+
+    def on_dead_of(self, label: str) -> list[Hook]:
+        """Give what is to be told of the dead messages of a queue or group: its own hooks, then the general ones."""
+        topic, slash, _ = label.rpartition("/")
+        of_topic = self.on_dead.get(topic + slash, ()) if slash else ()
+        return [*self.on_dead.get(label, ()), *of_topic, *self.hooks.on_dead]
 
 
-def _mixed(queue: str, handler: Handler, tasks: TaskSet | TaskDefinition) -> UsageError:
+def _mixed(title: str, handler: Handler, tasks: TaskSet | TaskDefinition) -> UsageError:
     return UsageError(
-        f"queue {queue!r} cannot have both {handler!r} and {tasks!r}: its messages are either bodies for the one or "
+        f"{title} cannot have both {handler!r} and {tasks!r}: its messages are either bodies for the one or "
         "calls of the others. Use another queue"
     )

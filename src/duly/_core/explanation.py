@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Final
 
+from duly._core.naming import kind_of, title_of
 from duly._core.replies import Sight, moment
 from duly.message import Message
 from duly.options import QueueOptions, interval_of
@@ -11,16 +12,26 @@ from duly.options import QueueOptions, interval_of
 def explained(queue: str, id_: str, sight: Sight | None, options: QueueOptions) -> str:
     """Explain a message, where `options` are those of the one who asks: limits are not stored with a queue."""
     if sight is None:
-        gone = "it was never sent, or is finished, cancelled, expired or trimmed"
-        return f"message {id_} of queue {queue!r} is unknown: {gone}."
+        come = "published, or not since the group exists," if kind_of(queue) == "group" else "sent,"
+        gone = f"it was never {come} or is finished, cancelled, expired or trimmed"
+        return f"message {id_} of {title_of(queue)} is unknown: {gone}."
     message = sight.message
-    return f"message {id_} of queue {queue!r} {_TELLERS[message.state](sight, options)}."
+    return f"message {id_} of {title_of(queue)} {_TELLERS[message.state](sight, options)}."
+
+
+def explained_unread(group: str, id_: str, unread: int, paused: str | None) -> str:
+    """Explain an entry that its group has not read yet, one of so many."""
+    which = f"as one of {unread} entries" if unread > 1 else "as the only entry"
+    why = f", and the group is paused by {paused}: it is delivered after resume()" if paused else ""
+    return f"message {id_} of {title_of(group)} is unread, {which}{why or ': it is delivered as consumers ask'}."
 
 
 def _of_ready(sight: Sight, options: QueueOptions) -> str:
     due = f"is ready since {_time(sight.message.due_at)}"
     if sight.paused is not None:
-        return f"{due}, but the queue is paused by {sight.paused}: it is delivered after resume()"
+        return (
+            f"{due}, but the {kind_of(sight.message.queue)} is paused by {sight.paused}: it is delivered after resume()"
+        )
     if sight.owner not in (None, sight.message.id):
         return _of_parked(sight, options)
     if options.max_in_flight is not None and sight.leased >= options.max_in_flight:

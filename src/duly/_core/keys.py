@@ -3,9 +3,11 @@
 All keys of a queue share its hash tag, so that a script may use them together on a cluster.
 """
 
+import re
 from typing import ClassVar, Final
 
-from duly._lua import Script
+from duly import _lua
+from duly._lua import Kind, Script
 
 EVERY_PRIORITY: Final = "9876543210"
 
@@ -23,6 +25,10 @@ class QueueKeys:
 
     waker: ClassVar[str] = "wake"
     """The script that hands on what somebody watched who waited for a token here."""
+    kind: Kind = "queue"
+    """Which form the scripts have here."""
+    tail: tuple[bytes, ...] = ()
+    """What KEYS of every script end with here."""
 
     def __init__(self, namespace: str, name: str) -> None:
         self.name = name
@@ -33,6 +39,10 @@ class QueueKeys:
     def title(self) -> str:
         """Whose keys these are, for people."""
         return f"queue {self.name!r}"
+
+    def script(self, name: str) -> Script:
+        """Find a script in the form that it has here."""
+        return _lua.script(name, self.kind)
 
     def key(self, name: str) -> bytes:
         """Name one key."""
@@ -121,6 +131,59 @@ class OnceKeys(QueueKeys):
         return f"effect {self.effect!r}"
 
 
+class TopicKeys(QueueKeys):
+    """The keys of a topic: its stream, and a store like a queue's for what is to enter it later."""
+
+    __slots__ = ("topic",)
+
+    kind = "topic"
+
+    def __init__(self, namespace: str, topic: str) -> None:
+        super().__init__(namespace, f"@{topic}")
+        self.topic = topic
+
+    @property
+    def title(self) -> str:
+        """Whose keys these are, for people."""
+        return f"topic {self.topic!r}"
+
+    @property
+    def stream(self) -> bytes:
+        """The stream itself, which other programs may use beside us."""
+        return self.key("stream")
+
+    @property
+    def watched(self) -> tuple[bytes, ...]:
+        """What readers wait for: entries, and the bell that is rung for what will enter earlier than all known."""
+        return self.stream, self.key("wake")
+
+
+class GroupKeys(QueueKeys):
+    """The keys of one group of a topic: all that a queue has, beside the stream that feeds it."""
+
+    __slots__ = ("group", "kind", "tail", "topic")
+
+    def __init__(self, topic: TopicKeys, group: str, *, frees: bool) -> None:
+        """Name them. `frees`: entries that every group has acked are removed from the stream."""
+        self.topic = topic
+        self.group = group
+        self.kind: Kind = "freeing" if frees else "group"
+        self.name = f"{topic.topic}/{group}"
+        self.prefix = topic.prefix + f"group:{group}:".encode()
+        self.tail = (*map(topic.key, ("msgs", "waiting0", "wake", "meta")), topic.stream)
+        self._ready_made = {}
+
+    @property
+    def watched(self) -> tuple[bytes, ...]:
+        """What consumers wait for: entries, and the bells of the topic and of the group."""
+        return (*self.topic.watched, self.key("wake"))
+
+    @property
+    def title(self) -> str:
+        """Whose keys these are, for people."""
+        return f"group {self.name!r}"
+
+
 def _escaped(text: str) -> str:
     """Let no brace end the hash tag."""
     return text.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
@@ -131,6 +194,22 @@ def queue_pattern(namespace: str) -> str:
     return f"{namespace}:{{*}}:meta"
 
 
-def queue_of_key(namespace: str, key: bytes) -> str:
-    """Read a queue's name from a key that matches `queue_pattern`."""
-    return key[len(namespace) + 2 : -len("}:meta")].decode()
+def queue_of_key(namespace: str, key: bytes) -> str | None:
+    """Read a queue's name from a key that matches `queue_pattern`; None: it is of something else."""
+    found = _QUEUE_TAG.fullmatch(key, len(namespace) + 1, len(key) - len(":meta"))
+    return None if found is None else found.group(1).decode()
+
+
+def topic_pattern(namespace: str) -> str:
+    """Match the key that every topic with entries or groups has."""
+    return f"{namespace}:{{@*}}:stream"
+
+
+def topic_of_key(namespace: str, key: bytes) -> str | None:
+    """Read a topic's name from a key that matches `topic_pattern`; None: it is of something else."""
+    found = _TOPIC_TAG.fullmatch(key, len(namespace) + 1, len(key) - len(":stream"))
+    return None if found is None else found.group(1).decode()
+
+
+_QUEUE_TAG: Final = re.compile(rb"\{([A-Za-z0-9][^{}]*)\}")
+_TOPIC_TAG: Final = re.compile(rb"\{@([A-Za-z0-9][^{}]*)\}")

@@ -1,9 +1,19 @@
-"""Errors say what they are about: what is checked without a name gets it here."""
+"""What errors and logs are about, in words: what is checked without a name gets it here."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from duly.errors import UsageError
+
+
+def kind_of(label: str) -> str:
+    """Tell what has a label: only that of a group, events/archive, has a slash."""
+    return "group" if "/" in label else "queue"
+
+
+def title_of(label: str) -> str:
+    """Name a queue or a group in a sentence, by its label."""
+    return f"{kind_of(label)} {label!r}"
 
 
 @contextmanager

@@ -71,10 +71,11 @@ def send(
         args += message[:3]
     decode = replies.sent([message.id for message in messages])
     digits = _digits(messages)
-    if len(digits) == 1 and not flags & _CHECKED and options.max_length is None and options.max_bytes is None:
+    is_plain = keys.kind == "queue" and len(digits) == 1 and not flags & _CHECKED
+    if is_plain and options.max_length is None and options.max_bytes is None:
         keyed = int(bool(flags & codec.FLAG_KEY))
-        return Call(_lua.script("send"), keys, [digits, keyed, *args], decode, digits)
-    return Call(_lua.script("send_checked"), keys, [EVERY_PRIORITY, *_limits(options), on_refusal, *args], decode)
+        return Call(keys.script("send"), keys, [digits, keyed, *args], decode, digits)
+    return Call(keys.script("send_checked"), keys, [EVERY_PRIORITY, *_limits(options), on_refusal, *args], decode)
 
 
 def claim(
@@ -86,15 +87,16 @@ def claim(
     consumer: str,
     then: Then,
     suspects: Suspects = "with",
+    feed: Sequence[str] = (),
 ) -> Call[replies.Claimed]:
-    """Take what is due."""
+    """Take what is due. `feed` is for a group: where it begins, then its filter, header and value in turn."""
     holder: list[Arg] = [limit, microseconds(lease), options.crash_limit, consumer]
     limits: list[Arg] = [
         f"{interval_of(options.rate):.3f}",
         -1 if options.max_in_flight is None else options.max_in_flight,
     ]
-    args = [EVERY_PRIORITY, *holder, then, suspects, *_bounds(options.dead), options.on_dead, *limits]
-    return Call(_lua.script("claim"), keys, args, replies.claimed)
+    args = [EVERY_PRIORITY, *holder, then, suspects, *_bounds(options.dead), options.on_dead, *limits, *feed]
+    return Call(keys.script("claim"), keys, args, replies.claimed)
 
 
 def ack(keys: QueueKeys, options: QueueOptions, settles: Sequence[Held]) -> Call[list[int]]:
@@ -104,7 +106,7 @@ def ack(keys: QueueKeys, options: QueueOptions, settles: Sequence[Held]) -> Call
     args: list[Arg] = []
     for settle in settles:
         args += (settle.id, settle.fence)
-    return Call(_lua.script("ack"), keys, args, replies.lost_positions)
+    return Call(keys.script("ack"), keys, args, replies.lost_positions)
 
 
 def finish(keys: QueueKeys, options: QueueOptions, settles: Sequence[tuple[Held, str]]) -> Call[list[int]]:
@@ -112,7 +114,7 @@ def finish(keys: QueueKeys, options: QueueOptions, settles: Sequence[tuple[Held,
     args: list[Arg] = [EVERY_PRIORITY, *_done_bounds(options)]
     for settle, result in settles:
         args += (settle.id, settle.fence, result)
-    return Call(_lua.script("finish"), keys, args, replies.lost_positions)
+    return Call(keys.script("finish"), keys, args, replies.lost_positions)
 
 
 class Target(NamedTuple):
@@ -147,7 +149,7 @@ def commit(
     for effect in effects:
         args += (user_keys[effect.key], effect.name, len(effect.args), *effect.args)
     decode = replies.committed([message.id for target in targets for message in target.messages], order)
-    return Call(_lua.script("commit"), keys, args, decode, extra_keys=[*extra_keys, *user_keys])
+    return Call(keys.script("commit"), keys, args, decode, extra_keys=[*extra_keys, *user_keys])
 
 
 def retry(keys: QueueKeys, settles: Sequence[tuple[Held, float, str, str]]) -> Call[list[int]]:
@@ -179,7 +181,7 @@ def reject(
     args: list[Arg] = [EVERY_PRIORITY, *_bounds(options.dead), int(failed), options.on_dead]
     for settle, reason, error, traceback in settles:
         args += (settle.id, settle.fence, reason, error, traceback)
-    return Call(_lua.script("reject"), keys, args, replies.lost_positions)
+    return Call(keys.script("reject"), keys, args, replies.lost_positions)
 
 
 def extend(keys: QueueKeys, settles: Sequence[tuple[Held, float]], *, renews: bool = False) -> Call[list[int]]:
@@ -187,17 +189,17 @@ def extend(keys: QueueKeys, settles: Sequence[tuple[Held, float]], *, renews: bo
     args: list[Arg] = [int(renews)]
     for settle, lease in settles:
         args += (settle.id, settle.fence, microseconds(lease))
-    return Call(_lua.script("extend"), keys, args, replies.lost_positions)
+    return Call(keys.script("extend"), keys, args, replies.lost_positions)
 
 
 def cancel(keys: QueueKeys, id_: str) -> Call[bool]:
     """End a message, wherever it is."""
-    return Call(_lua.script("cancel"), keys, [EVERY_PRIORITY, id_], replies.is_one)
+    return Call(keys.script("cancel"), keys, [EVERY_PRIORITY, id_], replies.is_one)
 
 
 def reschedule(keys: QueueKeys, id_: str, when: str) -> Call[bool]:
     """Give a waiting message another due time."""
-    return Call(_lua.script("reschedule"), keys, [EVERY_PRIORITY, id_, when], replies.is_one)
+    return Call(keys.script("reschedule"), keys, [EVERY_PRIORITY, id_, when], replies.is_one)
 
 
 def redrive(
@@ -207,13 +209,13 @@ def redrive(
     args: list[Arg] = [EVERY_PRIORITY, limit, int(at_end)]
     for letter in letters:
         args += letter
-    return Call(_lua.script("redrive"), keys, args, replies.pair)
+    return Call(keys.script("redrive"), keys, args, replies.pair)
 
 
 def letters(keys: QueueKeys, viewer: replies.Viewer, limit: int, after: Message | None) -> Call[replies.LetterPage]:
     """Look at a page of dead letters, with their records."""
     cursor: list[Arg] = ["", "", "", ""] if after is None else [after.id, *after.cursor, ""]
-    return Call(_lua.script("list"), keys, [EVERY_PRIORITY, "dead", limit, *cursor], viewer.letters)
+    return Call(keys.script("list"), keys, [EVERY_PRIORITY, "dead", limit, *cursor], viewer.letters)
 
 
 def move(
@@ -224,53 +226,53 @@ def move(
     for letter in letters:
         args += letter
     others = to.of_script(_lua.script("send_checked"), EVERY_PRIORITY)
-    return Call(_lua.script("move"), keys, args, replies.moved, extra_keys=others)
+    return Call(keys.script("move"), keys, args, replies.moved, extra_keys=others)
 
 
 def wake(keys: QueueKeys) -> Call[bool]:
     """Hand a token on."""
-    return Call(_lua.script(keys.waker), keys, [], replies.is_one)
+    return Call(keys.script(keys.waker), keys, [], replies.is_one)
 
 
 def tidy(keys: QueueKeys, options: QueueOptions) -> Call[bool]:
     """Do what is overdue, a bounded part of it. True: there may be more."""
     args: list[Arg] = [EVERY_PRIORITY, *_bounds(options.dead), *_done_bounds(options)]
-    return Call(_lua.script("tidy"), keys, args, replies.is_one)
+    return Call(keys.script("tidy"), keys, args, replies.is_one)
 
 
 def pause(keys: QueueKeys, by: str) -> Call[bool]:
     """Hand nothing out."""
-    return Call(_lua.script("pause"), keys, [by], replies.is_one)
+    return Call(keys.script("pause"), keys, [by], replies.is_one)
 
 
 def resume(keys: QueueKeys) -> Call[bool]:
     """Hand out again."""
-    return Call(_lua.script("resume"), keys, [], replies.is_one)
+    return Call(keys.script("resume"), keys, [], replies.is_one)
 
 
 def purge(keys: QueueKeys, state: str, limit: int) -> Call[tuple[int, int]]:
     """End the messages of a state."""
-    return Call(_lua.script("purge"), keys, [EVERY_PRIORITY, state, limit], replies.pair)
+    return Call(keys.script("purge"), keys, [EVERY_PRIORITY, state, limit], replies.pair)
 
 
 def delete(keys: QueueKeys) -> Call[int]:
     """Remove the queue."""
-    return Call(_lua.script("delete"), keys, [], replies.number)
+    return Call(keys.script("delete"), keys, [], replies.number)
 
 
 def get(keys: QueueKeys, viewer: replies.Viewer, id_: str) -> Call[Message | None]:
     """Look at one message."""
-    return Call(_lua.script("get"), keys, [EVERY_PRIORITY, id_], viewer.message(id_))
+    return Call(keys.script("get"), keys, [EVERY_PRIORITY, id_], viewer.message(id_))
 
 
 def explain(keys: QueueKeys, viewer: replies.Viewer, id_: str) -> Call[replies.Sight | None]:
     """Look at one message and what is around it."""
-    return Call(_lua.script("get"), keys, [EVERY_PRIORITY, id_], viewer.sight(id_))
+    return Call(keys.script("get"), keys, [EVERY_PRIORITY, id_], viewer.sight(id_))
 
 
 def await_end(keys: QueueKeys, viewer: replies.Viewer, id_: str, wait: float) -> Call[replies.End]:
     """Look how a message ended; while it lives, have its end told within so many seconds. 0: only look."""
-    return Call(_lua.script("await_end"), keys, [EVERY_PRIORITY, id_, microseconds(wait)], viewer.end(id_))
+    return Call(keys.script("await_end"), keys, [EVERY_PRIORITY, id_, microseconds(wait)], viewer.end(id_))
 
 
 def list_(
@@ -282,22 +284,22 @@ def list_(
         cursor = [after.id, *after.cursor, after.key or ""]
     elif after is not None:
         cursor = [after, "", "", ""]
-    return Call(_lua.script("list"), keys, [EVERY_PRIORITY, state, limit, *cursor], viewer.page(state))
+    return Call(keys.script("list"), keys, [EVERY_PRIORITY, state, limit, *cursor], viewer.page(state))
 
 
 def stats(keys: QueueKeys) -> Call[Stats]:
     """Look at sizes and counters."""
-    return Call(_lua.script("stats"), keys, [EVERY_PRIORITY], replies.stats)
+    return Call(keys.script("stats"), keys, [EVERY_PRIORITY], replies.stats)
 
 
 def pending(keys: QueueKeys, offset: int, limit: int) -> Call[list[PendingMessage]]:
     """Look at a page of leases."""
-    return Call(_lua.script("pending"), keys, [offset, limit], replies.pending_rows)
+    return Call(keys.script("pending"), keys, [offset, limit], replies.pending_rows)
 
 
 def audit_step(keys: QueueKeys, source: str, cursor: str, *, repair: bool) -> Call[replies.AuditStep]:
     """Check one step of one key."""
-    return Call(_lua.script("audit"), keys, [EVERY_PRIORITY, int(repair), source, cursor], replies.audit_step)
+    return Call(keys.script("audit"), keys, [EVERY_PRIORITY, int(repair), source, cursor], replies.audit_step)
 
 
 def correct(keys: QueueKeys, corrections: dict[str, int]) -> Call[bool]:
@@ -305,69 +307,69 @@ def correct(keys: QueueKeys, corrections: dict[str, int]) -> Call[bool]:
     args: list[Arg] = []
     for name, difference in corrections.items():
         args += (name, difference)
-    return Call(_lua.script("correct"), keys, args, replies.is_one)
+    return Call(keys.script("correct"), keys, args, replies.is_one)
 
 
 def beat(keys: RegistryKeys, consumer: str, info: bytes, forget_after: float) -> Call[bool]:
     """Say that a worker lives, and forget others that have been silent for so many seconds."""
-    return Call(_lua.script("beat"), keys, [consumer, info, microseconds(forget_after)], replies.is_one)
+    return Call(keys.script("beat"), keys, [consumer, info, microseconds(forget_after)], replies.is_one)
 
 
 def depart(keys: RegistryKeys, consumer: str) -> Call[bool]:
     """Say that a worker is gone. False: it was not known."""
-    return Call(_lua.script("depart"), keys, [consumer], replies.is_one)
+    return Call(keys.script("depart"), keys, [consumer], replies.is_one)
 
 
 def workers(keys: RegistryKeys) -> Call[list[WorkerInfo]]:
     """Look at the workers, the newest beat first."""
-    return Call(_lua.script("workers"), keys, [], registry.read_workers)
+    return Call(keys.script("workers"), keys, [], registry.read_workers)
 
 
 def lock(keys: LockKeys, token: str, ttl: float, by: str) -> Call[replies.LockState]:
     """Take a lock that is free, or learn who has it."""
-    return Call(_lua.script("lock"), keys, [token, microseconds(ttl), by], replies.lock_state)
+    return Call(keys.script("lock"), keys, [token, microseconds(ttl), by], replies.lock_state)
 
 
 def unlock(keys: LockKeys, token: str) -> Call[bool]:
     """Free a lock. False: it was lost."""
-    return Call(_lua.script("unlock"), keys, [token], replies.is_one)
+    return Call(keys.script("unlock"), keys, [token], replies.is_one)
 
 
 def prolong(keys: LockKeys, token: str, ttl: float) -> Call[bool]:
     """Let a lock end so long from now. False: it was lost."""
-    return Call(_lua.script("prolong"), keys, [token, microseconds(ttl)], replies.is_one)
+    return Call(keys.script("prolong"), keys, [token, microseconds(ttl)], replies.is_one)
 
 
 def once(keys: OnceKeys, asking: Asking, ttl: float) -> Call[bool]:
     """Ask whether a delivery may cause an effect that happens at most once."""
     args: list[Arg] = [asking.queue, asking.id, asking.sent, asking.fence, asking.deliveries, asking.crashes]
     args.append(asking.redrives)
-    return Call(_lua.script("once"), keys, [*args, microseconds(ttl)], replies.is_one)
+    return Call(keys.script("once"), keys, [*args, microseconds(ttl)], replies.is_one)
 
 
 def schedule(keys: QueueKeys, name: str, plan: bytes) -> Call[bool]:
     """Store a schedule. False: it was there."""
-    return Call(_lua.script("schedule"), keys, [name, plan], replies.is_one)
+    return Call(keys.script("schedule"), keys, [name, plan], replies.is_one)
 
 
 def unschedule(keys: QueueKeys, name: str) -> Call[bool]:
     """Remove a schedule. False: it was not there."""
-    return Call(_lua.script("unschedule"), keys, [name], replies.is_one)
+    return Call(keys.script("unschedule"), keys, [name], replies.is_one)
 
 
 def pause_schedule(keys: QueueKeys, name: str) -> Call[bool]:
     """Send nothing for the slots that come. False: it is not there."""
-    return Call(_lua.script("pause_schedule"), keys, [name], replies.is_one)
+    return Call(keys.script("pause_schedule"), keys, [name], replies.is_one)
 
 
 def resume_schedule(keys: QueueKeys, name: str) -> Call[bool]:
     """Send for slots again. False: it is not there."""
-    return Call(_lua.script("resume_schedule"), keys, [name], replies.is_one)
+    return Call(keys.script("resume_schedule"), keys, [name], replies.is_one)
 
 
 def schedules(keys: QueueKeys, *, cursor: str = "0", name: str = "") -> Call[scheduling.Page]:
     """Look at a page of the schedules of a queue, or of the registry; or at one of them."""
-    return Call(_lua.script("schedules"), keys, [cursor, name], scheduling.page)
+    return Call(keys.script("schedules"), keys, [cursor, name], scheduling.page)
 
 
 def fire(keys: QueueKeys, name: str, row: bytes, choice: scheduling.Choice, messages: Sequence[Outgoing]) -> Call[bool]:
@@ -377,17 +379,17 @@ def fire(keys: QueueKeys, name: str, row: bytes, choice: scheduling.Choice, mess
     args: list[Arg] = [digits, name, scheduling.head_of(row), choice.after, last, choice.next_at]
     for message in messages:
         args += message[:3]
-    return Call(_lua.script("fire"), keys, args, replies.is_one, digits)
+    return Call(keys.script("fire"), keys, args, replies.is_one, digits)
 
 
 def register(keys: ScheduleKeys, name: str, queue: str) -> Call[scheduling.Entry | None]:
     """Note to which queue a schedule belongs, and tell what was known of it before."""
-    return Call(_lua.script("register"), keys, [name, queue], scheduling.read_entry)
+    return Call(keys.script("register"), keys, [name, queue], scheduling.read_entry)
 
 
 def unregister(keys: ScheduleKeys, name: str, entry: bytes) -> Call[bool]:
     """Forget to which queue a schedule belonged. False: it was noted anew."""
-    return Call(_lua.script("unregister"), keys, [name, entry], replies.is_one)
+    return Call(keys.script("unregister"), keys, [name, entry], replies.is_one)
 
 
 AUDITED: Final = (
@@ -407,7 +409,7 @@ def _giving_back(verb: str, keys: QueueKeys, rows: Sequence[tuple[Held, tuple[An
     args: list[Arg] = [EVERY_PRIORITY]
     for settle, rest in rows:
         args += (settle.id, settle.fence, *rest)
-    return Call(_lua.script(verb), keys, args, replies.lost_positions)
+    return Call(keys.script(verb), keys, args, replies.lost_positions)
 
 
 def _limits(options: QueueOptions) -> tuple[int, int]:

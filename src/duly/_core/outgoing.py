@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from duly._core import codec
+from duly._core.naming import title_of
 from duly.errors import CodecError, TooLarge, UsageError
 from duly.options import (
     MAX_BATCH,
@@ -123,10 +124,10 @@ def _checked_repeat(repeat: object) -> Any:
 
 
 class Encoder:
-    """Checks and encodes the bodies of one queue."""
+    """Checks and encodes the bodies of one queue, group or topic."""
 
-    def __init__(self, queue: str, options: QueueOptions) -> None:
-        self._queue = queue
+    def __init__(self, label: str, options: QueueOptions, title: str | None = None) -> None:
+        self._title = title_of(label) if title is None else title
         self._limit = options.max_message_bytes
         self._dedup_for = options.dedup_for
         self._decode = None if options.type is None else codec.decoder_of(options.type)
@@ -139,15 +140,31 @@ class Encoder:
             try:
                 self._decode(content, raw)
             except CodecError as error:
-                raise UsageError(f"queue {self._queue!r}: {error}") from error
+                raise UsageError(f"{self._title}: {error}") from error
         return content, raw
 
     def _check_size(self, size: int) -> None:
         if size > self._limit:
             raise TooLarge(
-                f"{size} bytes of body and headers are over max_message_bytes={self._limit} of queue {self._queue!r}: "
+                f"{size} bytes of body and headers are over max_message_bytes={self._limit} of {self._title}: "
                 "store them elsewhere and send a reference, or raise the limit"
             )
+
+    def dedup(self, send: Send) -> tuple[bytes, int]:
+        """Check what is said about repeats: the value, and the microseconds of its window; empty: nothing."""
+        if send.dedup is None:
+            if send.replace or send.dedup_for is not None:
+                raise UsageError("replace and dedup_for need dedup=: they say what becomes of an earlier message")
+            return b"", 0
+        window = self._dedup_for if send.dedup_for is None else send.dedup_for
+        return checked_text(send.dedup, "dedup"), microseconds(checked_positive_seconds(window, "dedup_for"))
+
+    def headers(self, send: Send, raw: bytes) -> dict[str, str] | None:
+        """Check headers, and their size with that of the encoded body."""
+        headers = _checked_headers(send.headers)
+        if headers:
+            self._check_size(len(raw) + sum(len(name.encode()) + len(text.encode()) for name, text in headers.items()))
+        return headers
 
     def plain(self, body: Any, new_id: str) -> Outgoing:
         """Prepare a message without options: the short way, for the same result."""
@@ -161,18 +178,14 @@ class Encoder:
         is_put_off = repeat is not None and send.delay is None and send.at is None
         when = due_in(repeat[0] if is_put_off else send.delay, send.at, now)
         priority = checked_count(send.priority, "priority", least=0, most=9)
-        flags = ttl = dedup_for = 0
-        id_, key, dedup = new_id, b"", b""
+        flags = ttl = 0
+        id_, key = new_id, b""
         if send.ttl is not None:
             ttl = microseconds(checked_positive_seconds(send.ttl, "ttl"))
             flags |= codec.FLAG_TTL
-        if send.dedup is not None:
-            dedup = checked_text(send.dedup, "dedup")
-            window = self._dedup_for if send.dedup_for is None else send.dedup_for
-            dedup_for = microseconds(checked_positive_seconds(window, "dedup_for"))
+        dedup, dedup_for = self.dedup(send)
+        if dedup:
             flags |= codec.FLAG_DEDUP
-        elif send.replace or send.dedup_for is not None:
-            raise UsageError("replace and dedup_for need dedup=: they say what becomes of an earlier message")
         if not isinstance(send.replace, bool):
             raise UsageError(f"replace must be True or False, not {send.replace!r}")
         if send.replace:
@@ -186,9 +199,7 @@ class Encoder:
             flags |= codec.FLAG_OWN_ID
         if repeat is not None:
             flags |= codec.FLAG_REPEAT
-        headers = _checked_headers(send.headers)
-        if headers:
-            self._check_size(len(raw) + sum(len(name.encode()) + len(text.encode()) for name, text in headers.items()))
+        headers = self.headers(send, raw)
         envelope = codec.Envelope(content, raw, headers, _checked_retry(send.retry), repeat)
         part = codec.written_part(
             envelope, flags=flags, priority=priority, ttl=ttl, dedup_for=dedup_for, dedup=dedup, key=key

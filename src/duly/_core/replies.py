@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple
 
 from duly._core import codec, results
+from duly._core.naming import title_of
 from duly.errors import CodecError, LeaseLost, LockBusy, LockLost, UsageError
 from duly.message import AuditFault, Event, Failure, Message, Pending, PendingMessage, Stats
 
@@ -17,6 +18,9 @@ OPEN: Final = 0
 PAUSED: Final = 1
 PASSED_OVER: Final = 2
 LIMITED: Final = 3
+
+_NEVER: Final = b"18446744073709551615-18446744073709551615"
+"""Behind this, no entry ever comes."""
 
 Trouble = Literal["noscript", "full", "retry", "reconnect", "stale", "refused"]
 """What to do about an error reply: send the text; QueueFull; wait; drop the connection; nothing; raise."""
@@ -154,11 +158,13 @@ class Claimed(NamedTuple):
     """`rate` or `max_in_flight` keeps back what is due."""
     schedules: Sequence[tuple[str, bytes]] = ()
     """Schedules whose slot has come, packed: this consumer is to fire them."""
+    position: tuple[bytes, ...] | None = None
+    """Of a group: behind which entries of what it watches there is more; None also when it took all it may."""
 
 
 def claimed(reply: list[Any]) -> Claimed:
     """Read the answer to a claim."""
-    state, now, next_us, fence, ids, records, counts, taken_back, slots = reply
+    state, now, next_us, fence, ids, records, counts, taken_back, slots, *rest = reply
     reclaimed = []
     if taken_back:
         rows = zip(taken_back[0::4], taken_back[1::4], taken_back[2::4], taken_back[3::4], strict=True)
@@ -168,8 +174,15 @@ def claimed(reply: list[Any]) -> Claimed:
     schedules = [(name.decode(), row) for name, row in zip(slots[0::2], slots[1::2], strict=True)] if slots else ()
     return Claimed(
         state == PAUSED, state == PASSED_OVER, now, next_in, fence, ids, records, counts, reclaimed, state == LIMITED,
-        schedules,
+        schedules, _position(state, rest[0]) if rest else None,
     )  # fmt: skip
+
+
+def _position(state: int, found: list[bytes]) -> tuple[bytes, ...] | None:
+    """Say behind what a group waits: while nothing may be handed out, not for entries, which may be there already."""
+    if state in (PAUSED, LIMITED) and found:
+        return _NEVER, *found[1:]
+    return tuple(found) or None
 
 
 def is_suspect(counts: codec.Counts, crash_limit: int) -> bool:
@@ -185,7 +198,7 @@ def lost_positions(reply: list[int]) -> list[int]:
 def lease_lost(queue: str, id_: str, verb: str) -> LeaseLost:
     """Say that a settle came too late."""
     return LeaseLost(
-        f"{verb} of message {id_} of queue {queue!r} changed nothing: its lease was lost. It was taken over after "
+        f"{verb} of message {id_} of {title_of(queue)} changed nothing: its lease was lost. It was taken over after "
         "the lease ran out, settled before, or cancelled. Do not repeat the call; make the lease longer or use "
         "renew=True if work takes longer than the lease"
     )
@@ -276,8 +289,9 @@ def moved(reply: list[Any]) -> Moved:
 class Viewer:
     """Turns stored messages of one queue into what users look at."""
 
-    def __init__(self, queue: str, decode_body: Callable[[int, bytes], Any]) -> None:
+    def __init__(self, queue: str, decode_body: Callable[[int, bytes], Any], title: str | None = None) -> None:
         self._queue = queue
+        self._title = title_of(queue) if title is None else title
         self._decode_body = decode_body
 
     def message(self, id_: str) -> Callable[[list[Any]], Message | None]:
@@ -328,7 +342,7 @@ class Viewer:
         def decode(reply: Any) -> tuple[list[Message], bool]:
             if reply == -1:
                 raise UsageError(
-                    f"after=<id> is no longer {state} in queue {self._queue!r}: pass the Message itself to go on "
+                    f"after=<id> is no longer {state} in {self._title}: pass the Message itself to go on "
                     "behind it, or begin anew with after=None"
                 )
             rows = [reply[at : at + 6] for at in range(2, len(reply), 6)]
@@ -391,11 +405,8 @@ class Viewer:
             stored = codec.read_record(record)
         except CodecError:
             return record, record, None
-        raw = stored.envelope.body
-        try:
-            return self._decode_body(stored.envelope.content, raw), raw, stored
-        except CodecError:
-            return raw, raw, stored
+        body, raw = codec.shown_body(self._decode_body, stored.envelope.content, stored.envelope.body)
+        return body, raw, stored
 
 
 def _result(reasons: codec.Why | None) -> Any:
@@ -445,7 +456,7 @@ def stats(reply: list[Any]) -> Stats:
 _COUNTERS: Final = (
     "bytes", "dead_bytes", "done_bytes", "sent", "delivered", "acked", "retried", "deferred", "released",
     "recycled", "crashed", "buried", "redriven", "cancelled", "expired", "dropped", "purged", "moved",
-    "trimmed", "done_trimmed", "duplicates", "replaced", "corrected",
+    "trimmed", "done_trimmed", "duplicates", "replaced", "corrected", "unread", "missed", "filtered",
 )  # fmt: skip
 
 
@@ -465,14 +476,15 @@ def pending_rows(reply: list[Any]) -> list[PendingMessage]:
                 deadline_in=(deadline - now) / 1_000_000,
                 attempt=counted.failures + counted.crashes + 1,
                 deliveries=counted.failures + counted.crashes + counted.defers + counted.releases + 1,
+                idle=(now - lease.fence) / 1_000_000 if lease else 0.0,
             )
         )
     return rows
 
 
-def pending(rows: Sequence[PendingMessage], shown: int) -> Pending:
-    """Sum leases up."""
-    ids = sorted(row.id for row in rows)
+def pending(rows: Sequence[PendingMessage], shown: int, order: Callable[[str], Any] | None = None) -> Pending:
+    """Sum leases up. `order` tells which id is smaller, where that is not a matter of text."""
+    ids = sorted((row.id for row in rows), key=order)
     return Pending(
         total=len(rows),
         min_id=ids[0] if ids else None,

@@ -11,8 +11,22 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Final
+from typing import Final, Literal
 
+Kind = Literal["queue", "topic", "group", "freeing"]
+"""Whose store a script works on: a queue's; a topic's, for what enters the stream later; a group's; or a group's of a
+topic that frees what every group has acked."""
+
+REPLACED: Final[dict[Kind, dict[str, str]]] = {
+    "queue": {},
+    "topic": {"lib/wake.lua": "lib/bell.lua"},
+    "group": {"lib/leased.lua": "lib/pending_leased.lua", "lib/wake.lua": "lib/bell.lua"},
+    "freeing": {"lib/leased.lua": "lib/freed_leased.lua", "lib/wake.lua": "lib/bell.lua"},
+}
+"""What a form of the scripts includes instead of what queues include."""
+
+_ONLY: Final = re.compile(r"^ *-- @only (queue|group)\n(.*?)^ *-- @end\n", re.MULTILINE | re.DOTALL)
+"""Lines that only the scripts of groups have, or only the others."""
 _INCLUDE: Final = re.compile(r"^-- @include (lib/\w+\.lua)\n", re.MULTILINE)
 _SECTION: Final = re.compile(r"^(KEYS|ARGV|RETURNS|KEEPS)\s+(.*)$")
 _NAME: Final = re.compile(r"^(\w+\*?)(?:\s|$)")
@@ -35,18 +49,29 @@ def _read(path: str) -> str:
     return (files(__package__) / path).read_text(encoding="utf-8")
 
 
-def expanded(text: str, seen: set[str] | None = None) -> str:
-    """Put included files in place, each once, depth first."""
+def expanded(text: str, kind: Kind = "queue", seen: set[str] | None = None) -> str:
+    """Put included files in place, each once, depth first, in the form of a kind."""
     seen = set() if seen is None else seen
 
     def included(match: re.Match[str]) -> str:
-        path = match.group(1)
+        path = REPLACED[kind].get(match.group(1), match.group(1))
         if path in seen:
             return ""
         seen.add(path)
-        return expanded(_read(path), seen)
+        return expanded(_read(path), kind, seen)
 
-    return _INCLUDE.sub(included, text)
+    return _INCLUDE.sub(included, _in_form(text, kind))
+
+
+def form_of(kind: Kind) -> str:
+    """Tell which of the marked lines a kind has."""
+    return "group" if kind in ("group", "freeing") else "queue"
+
+
+def _in_form(text: str, kind: Kind) -> str:
+    """Leave out what only other kinds have."""
+    form = form_of(kind)
+    return _ONLY.sub(lambda match: match.group(2) if match.group(1) == form else "", text)
 
 
 _WORD: Final = re.compile(r"\w+")
@@ -91,11 +116,11 @@ def _tidied(text: str) -> str:
 
 
 @cache
-def script(name: str) -> Script:
-    """Load one script by the name of its transition."""
+def script(name: str, kind: Kind = "queue") -> Script:
+    """Load one script by the name of its transition, in the form that it has for a kind of store."""
     text = _read(f"{name}.lua")
-    header = parsed_header(text)
-    body = _tidied(_code(without_unused(expanded(text[text.index("]]") + 2 :]))))
+    header = parsed_header(_in_form(text, kind))
+    body = _tidied(_code(without_unused(expanded(text[text.index("]]") + 2 :], kind))))
     sha = hashlib.sha1(body.encode(), usedforsecurity=False).hexdigest()
     return Script(name, body, sha, header["KEYS"], header["ARGV"])
 

@@ -37,13 +37,18 @@ ARGV     sequence     of the call in its stream
          on_dead      continue: a lane goes on | block: it waits for a dead letter
          interval     microseconds from one delivery to the next, by the rate; 0: no rate
          in_flight    leases out at the most; -1: any number
-RETURNS  { state, now, next, fence, ids, records, counts, reclaimed, schedules }
+-- @only group
+         start        the id behind which a group begins that does not exist yet
+         filter*      header, value: an entry has one of the values of each header
+-- @end
+RETURNS  { state, now, next, fence, ids, records, counts, reclaimed, schedules }, and for a group { position ... }
          state      0 open | 1 paused | 2 open, and suspects were passed over | 3 limited
          next       microseconds to the next due time or lease deadline; 0 look again; -1 nothing to come;
                     suspects that were passed over do not count
          counts     packed counts of each message, '' for none; {} when no message has any
          reclaimed  id, consumer, microseconds overdue, is dead: of leases that ran out
          schedules  name, row: of schedules whose slot has come, for the caller to fire
+         position   of a group: the ids behind which to wait for entries, the topic's bell, and the group's
 KEEPS    I1 I2 I3 I4 I6 I7 I8
 ]]
 -- @include lib/call.lua
@@ -71,6 +76,15 @@ local sequence, digits, limit, lease_us = ARGV[1], ARGV[2], tonumber(ARGV[3]), t
 local crash_limit, consumer, after, suspects = tonumber(ARGV[5]), ARGV[6], ARGV[7], ARGV[8]
 local FIRST_BOUND = 9
 local on_dead, interval, in_flight = ARGV[12], tonumber(ARGV[13]), tonumber(ARGV[14])
+-- @only group
+-- @include lib/group.lua
+-- @include lib/entry.lua
+-- @include lib/entry_ids.lua
+-- @include lib/large.lua
+local start, FIRST_FILTER = ARGV[15], 16
+local READ_A_CALL, TAKEN_OVER_A_CALL = 1000, 100
+local GROUP = group_of(LEASED)
+-- @end
 local keys = {
   msgs = MSGS, expires = EXPIRES, counts = COUNTS, why = WHY, dead = DEAD, meta = META, wake = WAKE,
   dedup = DEDUP, dedup_ends = DEDUP_ENDS, lanes = LANES, parked = PARKED,
@@ -87,6 +101,10 @@ local is_paused, in_use, is_keyed, was_limited, slot = meta[2], meta[3] or '0', 
 
 -- What is found: messages with their records and counts, what is written of their leases, leases that ran out.
 local ids, records, counted, leased, leases, reclaimed = {}, {}, {}, {}, {}, {}
+-- @only group
+local again = {} -- of these, those that were handed out before
+local clock = now -- each entry has its own tick, so that the group has the order of the stream
+-- @end
 local buried, parked, bytes, lateness = 0, 0, 0, 0
 local is_full, has_passed_over = false, false
 local allowed, needs_lease_to_end = limit, false
@@ -124,6 +142,11 @@ local make_seldom_needed = function()
     return { OPEN, now, 0, fence, given, found, trouble, {}, {} }
   end
 
+  -- @only group
+-- @include lib/let_in.lua
+-- @include lib/taking_over.lua
+  -- @end
+
   local function reclaim(id, deadline)
     local stored, record = redis.call('HGET', LEASES, id), redis.call('HGET', MSGS, id)
     local lease = stored and read_lease(stored)
@@ -131,6 +154,11 @@ local make_seldom_needed = function()
     counts[CRASHES] = counts[CRASHES] + 1
     add_event(past, now, 'crash', lease)
     remove_leased(LEASED, { id })
+    -- @only group
+    if lease then
+      forget_consumer(consumer_of(lease))
+    end
+    -- @end
     redis.call('HDEL', LEASES, id)
     redis.call('HINCRBY', META, 'crashed', 1)
     local flaw = flaw_of(record)
@@ -340,6 +368,9 @@ local make_seldom_needed = function()
     return due > 0 and due or nil
   end
 
+  -- @only group
+-- @include lib/sorting_entries.lua
+  -- @end
   return {
     given_again = given_again,
     reclaim = reclaim,
@@ -357,6 +388,13 @@ local make_seldom_needed = function()
     expire_some = expire_some,
     trim = trim,
     keep_from = keep_from,
+    -- @only group
+    let_in = let_in,
+    take_over_silent = take_over_silent,
+    without_known = without_known,
+    that_match = that_match,
+    entries_in_turn = entries_in_turn,
+    -- @end
   }
 end
 
@@ -375,6 +413,17 @@ local ran_out = redis.call('ZRANGEBYSCORE', LEASED, '-inf', now, 'WITHSCORES', '
 for i = 1, #ran_out, 2 do
   seldom().reclaim(ran_out[i], tonumber(ran_out[i + 1]))
 end
+-- @only group
+local known = redis.call('HMGET', META, 'fed', 'swept')
+local next_entry -- microseconds until an entry enters that waits for its time
+if redis.call('EXISTS', TOPIC_WAITING) == 1 then
+  next_entry = seldom().let_in({ msgs = TOPIC_MSGS, waiting = TOPIC_WAITING, meta = TOPIC_META }, STREAM)
+end
+if now - (known[2] or 0) >= lease_us / 2 then
+  redis.call('HSET', META, 'swept', now)
+  seldom().take_over_silent()
+end
+-- @end
 local any_counts = redis.call('EXISTS', COUNTS) == 1
 local is_isolating = any_counts and suspects ~= 'with' and crash_limit > 1
 if redis.call('EXISTS', EXPIRES) == 1 then
@@ -450,6 +499,9 @@ local function take_from(waiting, ahead)
         flags = trouble[i] and flags + FLAG_TROUBLED or flags
       end
       ids[n], records[n] = id, record
+      -- @only group
+      again[#again + 1] = id
+      -- @end
       leased[2 * n - 1], leased[2 * n] = deadline, id
       leases[2 * n - 1], leases[2 * n] = id, lease_text(#record, flags, priority, key)
       bytes = bytes + #record
@@ -487,6 +539,9 @@ if not is_paused then
     end
   end
 end
+-- @only group
+-- @include lib/reading_entries.lua
+-- @end
 -- A lane that waits for a dead letter goes on when that is kept no longer.
 if buried > 0 or (keys.blocks and is_keyed) then
   seldom().trim(keys, DEAD, 'dead_bytes', 'trimmed', seldom().keep_from(FIRST_BOUND), now, buried)
@@ -539,6 +594,9 @@ local function until_next()
   end
   local _, first_deadline = first_leased(LEASED)
   local next_at = math.min(first_deadline or math.huge, slot or math.huge)
+  -- @only group
+  next_at = math.min(next_at, next_entry and now + next_entry or math.huge)
+  -- @end
   if is_limited then
     next_at = math.min(next_at, free_at)
   elseif not is_paused then
@@ -568,9 +626,26 @@ if #ids > 0 then
 elseif #ran_out > 0 or buried > 0 then
   remember(META, now)
 end
+-- @only group
+if clock > now then
+  remember(META, clock)
+end
+-- @end
 
 local state = is_paused and PAUSED or has_passed_over and PASSED_OVER or is_limited and LIMITED or OPEN
 local next_us, fence = until_next(), #ids > 0 and now or 0
+-- @only group
+-- @include lib/groups_of_stream.lua
+local position = {}
+if next_us ~= 0 and after ~= 'leave' then
+  local group = find_group(STREAM, GROUP)
+  position = { group and group.last or '0-0', last_ring(TOPIC_WAKE), last_ring(WAKE) }
+end
+if state == PASSED_OVER then
+  leave_token(WAKE) -- for a consumer that holds nothing
+end
+-- @end
+-- @only queue
 local is_watching = next_us ~= 0 and (after == 'stay' or (after == 'watch' and #ids == 0))
 if state == PASSED_OVER then
   leave_token(WAKE) -- for a consumer that holds nothing
@@ -581,5 +656,13 @@ elseif #ids > 0 or next_us == 0 or (after == 'pass' and next_us > 0 and state ~=
 else
   take_token_if_empty(WAKE, MSGS, META)
 end
+-- @end
 answer(CALL, sequence, { fence, ids }) -- also of nothing, or a late copy would take messages for nobody
+-- @only group
+do
+  return { state, now, next_us, fence, ids, records, counted, reclaimed, schedules, position }
+end
+-- @end
+-- @only queue
 return { state, now, next_us, fence, ids, records, counted, reclaimed, schedules }
+-- @end

@@ -33,5 +33,17 @@ local repeated = answered(CALL, sequence)
 if repeated then
   return repeated
 end
+-- @only queue
 local removed = redis.call('UNLINK', unpack(KEYS, FIRST_KEY))
+-- @end
+-- @only group
+-- @include lib/leased.lua
+local GROUP = group_of(KEYS[FIRST_KEY])
+local removed = redis.call('UNLINK', unpack(KEYS, FIRST_KEY, #KEYS - TOPIC_KEYS))
+redis.pcall('XGROUP', 'DESTROY', STREAM, GROUP)
+redis.call('HDEL', TOPIC_META, 'group:' .. GROUP, 'missed:' .. GROUP)
+if redis.call('EXISTS', STREAM) == 1 then
+  ack_entries(GROUP, { '0-1' }) -- others may have waited only for this group
+end
+-- @end
 return answer(CALL, sequence, removed)

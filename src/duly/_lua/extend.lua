@@ -44,6 +44,13 @@ for _, each in ipairs(held) do
   deadlines[#deadlines + 1] = each.id
 end
 redis.call('ZADD', LEASED, unpack(deadlines))
+-- @only group
+-- @include lib/group.lua
+-- The pending list says how long somebody has been silent: others go by that.
+for _, each in ipairs(held) do
+  redis.pcall('XCLAIM', STREAM, group_of(LEASED), consumer_of(each.lease), 0, each.id, 'JUSTID')
+end
+-- @end
 remember(META, now)
 if is_earlier then
   leave_token(WAKE) -- a lease made shorter is a deadline that nobody watches yet

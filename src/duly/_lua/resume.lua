@@ -20,7 +20,14 @@ local repeated = answered(CALL, sequence)
 if repeated then
   return repeated
 end
-if redis.call('HDEL', META, 'paused') == 1 and redis.call('HLEN', MSGS) > 0 then
+local was_paused = redis.call('HDEL', META, 'paused') == 1
+-- @only queue
+local is_something_there = redis.call('HLEN', MSGS) > 0
+-- @end
+-- @only group
+local is_something_there = MSGS ~= nil -- always: entries may have come
+-- @end
+if was_paused and is_something_there then
   leave_token(WAKE)
 end
 return answer(CALL, sequence, 1)

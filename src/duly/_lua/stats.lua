@@ -67,4 +67,16 @@ local reply = {
 for _, value in ipairs(redis.call('HGETALL', keys.meta)) do
   reply[#reply + 1] = value
 end
+-- @only group
+-- @include lib/groups_of_stream.lua
+-- @include lib/unread.lua
+local GROUP = group_of(keys.leased)
+local group = find_group(STREAM, GROUP)
+local unread = group and unread_of(STREAM, group) or 0
+reply[2] = reply[2] + unread
+reply[#reply + 1] = 'unread'
+reply[#reply + 1] = tostring(unread)
+reply[#reply + 1] = 'missed'
+reply[#reply + 1] = redis.call('HGET', TOPIC_META, 'missed:' .. GROUP) or '0'
+-- @end
 return reply

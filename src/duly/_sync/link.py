@@ -10,7 +10,7 @@ import functools
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, RedisError, ResponseError
@@ -18,7 +18,15 @@ from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissi
 from duly._core import patience, replies
 from duly._core.address import Address
 from duly._core.call import Arg, Call
-from duly._core.keys import QueueKeys, queue_of_key, queue_pattern
+from duly._core.keys import (
+    GroupKeys,
+    QueueKeys,
+    TopicKeys,
+    queue_of_key,
+    queue_pattern,
+    topic_of_key,
+    topic_pattern,
+)
 from duly._sync.connections import Connections, Slot
 from duly._sync.durability import missing_for
 from duly._sync.ends import Ends, EndWatch
@@ -85,6 +93,12 @@ class Link:
         """Wait until somebody says that there is something to look at. True: a token was taken."""
         return self.waiter.wait(keys, seconds, exact=exact)
 
+    def wait_for_entry(
+        self, keys: TopicKeys | GroupKeys, position: Sequence[bytes], seconds: float, *, exact: bool
+    ) -> bool:
+        """Wait until there is more behind a position of a topic or group. True: there is. All who wait are told."""
+        return self.waiter.wait_for_entry(keys, position, seconds, exact=exact)
+
     def watch_end(self, keys: QueueKeys, id: str) -> EndWatch:  # noqa: A002
         """Wait for the end of a message, from before the first look at it on."""
         known = self.connections.ends
@@ -94,19 +108,27 @@ class Link:
         return ends.watch(id)
 
     def queues(self, namespace: str) -> list[str]:
-        """Find the queues that were ever used. Keys are few: none belongs to a single message."""
+        """Find the queues that were ever used."""
+        return self._names("queues", queue_pattern(namespace), lambda key: queue_of_key(namespace, key))
+
+    def topics(self, namespace: str) -> list[str]:
+        """Find the topics that have entries or groups."""
+        return self._names("topics", topic_pattern(namespace), lambda key: topic_of_key(namespace, key))
+
+    def _names(self, title: str, pattern: str, name_of: Callable[[bytes], str | None]) -> list[str]:
+        """Look through all keys. They are few: none belongs to a single message."""
 
         def scan(slot: Slot) -> list[str]:
-            found: set[str] = set()
+            found: set[str | None] = set()
             cursor: Arg = 0
             while True:
-                command: list[Arg] = [b"SCAN", cursor, b"MATCH", queue_pattern(namespace), b"COUNT", 1000]
+                command: list[Arg] = [b"SCAN", cursor, b"MATCH", pattern, b"COUNT", 1000]
                 cursor, page = slot.wire.ask(command)
-                found.update(queue_of_key(namespace, key) for key in page)
+                found.update(map(name_of, page))
                 if cursor == b"0":
-                    return sorted(found)
+                    return sorted(name for name in found if name is not None)
 
-        return uninterrupted(self._insist("queues", scan))
+        return uninterrupted(self._insist(title, scan))
 
     def close(self) -> None:
         """Close all connections, and leave the embedded server. Queued data stays."""
@@ -195,7 +217,9 @@ class Link:
     def _unavailable(self, title: str, trouble: Exception, *, was_asked: bool) -> Unavailable:
         outcome = f"{title} may or may not have been carried out" if was_asked else f"{title} was not carried out"
         advice = ""
-        if was_asked and title.startswith("send"):
+        if was_asked and " on topic " in title and title.startswith(("publish", "send")):
+            advice = ". Publish again with the same dedup= if the entry must not be stored twice"
+        elif was_asked and title.startswith("send"):
             advice = ". Send again with the same id= or dedup= if the message must not be stored twice"
         return Unavailable(
             f"{self._shown} did not answer within {self._patience:g} s ({_described(trouble)}): {outcome}. "

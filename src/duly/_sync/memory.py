@@ -3,10 +3,11 @@
 
 import os
 import secrets
+from collections.abc import Sequence
 from typing import Self, TypeVar
 
 from duly._core.call import Call
-from duly._core.keys import QueueKeys
+from duly._core.keys import GroupKeys, QueueKeys, TopicKeys
 from duly._sync.wire import Bell
 from duly.errors import UsageError
 from duly.memory.engine import Engine
@@ -60,6 +61,17 @@ class MemoryLink:
         """Wait until there is something to look at."""
         return self._carrier.wait_for_token(keys, seconds, exact)
 
+    def wait_for_entry(
+        self,
+        keys: TopicKeys | GroupKeys,
+        position: Sequence[bytes],  # noqa: ARG002
+        seconds: float,
+        *,
+        exact: bool,
+    ) -> bool:
+        """Wait until there is more to look at: here, a token says so."""
+        return self.wait_for_token(keys, seconds, exact=exact)
+
     def watch_end(self, keys: QueueKeys, id: str) -> "MemoryEndWatch":  # noqa: A002
         """Wait for the end of a message, from before the first look at it on."""
         return MemoryEndWatch(self.engine, keys, id)
@@ -67,6 +79,10 @@ class MemoryLink:
     def queues(self, namespace: str) -> list[str]:
         """Name the queues that were ever used."""
         return self.engine.queues(namespace)
+
+    def topics(self, namespace: str) -> list[str]:
+        """Name the topics that have entries or groups."""
+        return self.engine.topics(namespace)
 
     def close(self) -> None:
         """Refuse further calls. A store with a name lives as long as the process."""

@@ -27,8 +27,10 @@ end
 -- The first of the keys that has a wrong type, or nil.
 local function mistyped(keys)
   for name, wanted in pairs(TYPES) do
-    if keys[name] and not is_type(keys[name], wanted) then
-      return keys[name]
+    local key = keys[name]
+    local is_bell = key and name == 'wake' and string.find(key, '{@', 1, true) -- of a group: see lib/bell.lua
+    if key and not is_type(key, is_bell and 'stream' or wanted) then
+      return key
     end
   end
   for _, key in pairs(keys.waiting or {}) do

@@ -1,0 +1,273 @@
+"""A topic: what is published reaches every group. Publishing, reading without a group, and looking at it."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from duly._async.group import AsyncGroup, Position, Wanted
+from duly._core import codec, ops, outgoing, patience, publishing, replies, topic_ops
+from duly._core.keys import GroupKeys, TopicKeys
+from duly._core.naming import about
+from duly._core.outgoing import Outgoing
+from duly._core.topic_ops import Publication
+from duly.errors import NotDurable, UsageError
+from duly.message import Entry, GroupInfo, Message, TopicStats
+from duly.options import (
+    MAX_BATCH,
+    Batch,
+    Durable,
+    Seconds,
+    Send,
+    TopicOptions,
+    checked_count,
+    checked_durable,
+    checked_name,
+    checked_seconds,
+    is_name,
+)
+
+if TYPE_CHECKING:
+    from duly._async.app import AsyncDuly
+    from duly._async.link import AsyncLink
+
+# --- sync only
+# | if TYPE_CHECKING:
+# |     from duly._async.topic import AsyncTopic
+# |
+# --- end
+F = TypeVar("F", bound=Callable[..., Any])
+
+_NO_OPTIONS = (None,) * 6
+_BRIEF = 0.25
+"""A wait so short is ended by the client: a server's time-out may fire 0.1 s late."""
+
+_LOOK_EVERY = 5.0
+"""Seconds after which a reader looks again although nothing woke it."""
+
+
+class AsyncTopic:
+    """One topic, as this process sees it. Made by `app.topic(name, ...)`; may be shared like its app."""
+
+    def __init__(self, app: "AsyncDuly", name: str, options: TopicOptions) -> None:
+        self.name = name
+        self.options = options
+        self._app = app
+        self._link: AsyncLink = app._link
+        self._keys = TopicKeys(app.namespace, name)
+        self._publisher = publishing.Publisher(name, options)
+        self._of_group = options.of_group()
+        self._decode_body = codec.decoder_of(options.type)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} of {self._app!r}>"
+
+    @property
+    def stream(self) -> str:
+        """The key of its stream: other programs may XADD to it and XREADGROUP from it."""
+        return self._keys.stream.decode()
+
+    # --- sync only
+    # | @property
+    # | def aio(self) -> "AsyncTopic":
+    # |     """The async twin of this topic: the same definition."""
+    # |     return self._app.aio._topic(self.name, self.options)
+    # |
+    # --- end
+    def _twin(self, app: Any) -> Any:
+        return app._topic(self.name, self.options)
+
+    # Publishing
+
+    async def publish(
+        self,
+        body: Any,
+        *,
+        delay: Seconds | None = None,
+        at: datetime | float | None = None,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        dedup: str | None = None,
+        dedup_for: Seconds | None = None,
+        durable: Durable = None,
+    ) -> str:
+        """Add an entry to the stream and return its id; with a delay, the id by which it can be cancelled until then.
+
+        A repeat after a lost reply adds it once. Within the window of its `dedup` value the first id comes back.
+        """
+        given = body
+        if (delay, at, key, headers, dedup, dedup_for) != _NO_OPTIONS:
+            if isinstance(body, Send):
+                raise UsageError(
+                    f"topic {self.name!r}: a Send has its options in it: give them there, or pass the body itself"
+                )
+            given = Send(body, delay, at, key, headers=headers, dedup=dedup, dedup_for=dedup_for)
+        return (await self._publish_all(self._prepared([given]), durable))[0]
+
+    async def publish_many(self, bodies: Iterable[Any], *, durable: Durable = None) -> list[str]:
+        """Publish many, bodies or `Send`s, a thousand in a round trip, and return their ids in the order given.
+
+        All are checked before the first is published.
+        """
+        if isinstance(bodies, str | bytes | bytearray | Mapping):
+            raise UsageError(f"topic {self.name!r}: publish_many takes a list of bodies, not {type(bodies).__name__}")
+        return await self._publish_all(self._prepared(bodies), durable)
+
+    def _prepared(self, bodies: Iterable[Any]) -> list[Publication | Outgoing]:
+        now, new_id, prepared = time.time(), self._app._new_id, self._publisher.prepared
+        with about("topic", self.name):
+            return [prepared(body, new_id, now) for body in bodies]
+
+    async def _publish_all(self, prepared: Sequence[Publication | Outgoing], durable: Durable) -> list[str]:
+        with about("topic", self.name):
+            checked_durable(durable)
+        entries = [each for each in prepared if isinstance(each, Publication)]
+        delayed = [each for each in prepared if isinstance(each, Outgoing)]
+        stored: list[str] = []
+        unconfirmed = ""
+        for batch in publishing.batches(entries):
+            ids, problem = await self._run(topic_ops.publish(self._keys, batch, self.options.keep), durable)
+            stored += ids
+            unconfirmed = unconfirmed or problem
+        waiting: list[str] = []
+        for later in outgoing.batches(delayed):
+            outcome, problem = await self._run(ops.send(self._keys, later, self._of_group, "all"), durable)
+            waiting += outcome.ids
+            unconfirmed = unconfirmed or problem
+        of_entries, of_delayed = iter(stored), iter(waiting)
+        ids = [next(of_entries if isinstance(each, Publication) else of_delayed) for each in prepared]
+        if unconfirmed:
+            raise NotDurable(
+                f"{len(ids)} message(s) are stored in topic {self.name!r} but not confirmed as durable: "
+                f"{unconfirmed}. They are delivered unless the server loses them before that",
+                ids=ids,
+            )
+        return ids
+
+    async def _run(self, call: Any, durable: Durable) -> tuple[Any, str]:
+        if durable is None:
+            return await self._link.run(call), ""
+        return await self._link.run_durably(call, durable)
+
+    async def cancel(self, id: str) -> bool:  # noqa: A002
+        """End a delayed publish, by the id that it has. False: it is unknown, cancelled, or in the stream by now."""
+        outgoing.checked_text(id, "id")
+        return await self._link.run(ops.cancel(self._keys, id))
+
+    # Groups
+
+    def group(self, name: str, *, start: Position = "beginning", headers: Wanted | None = None) -> AsyncGroup:
+        """Name a group. It is created by its first use, or by `create()`.
+
+        `start` says where it begins then: "beginning", with all that is kept, "new", with what is published from then
+        on, behind the id of an entry, or from a time on. With `headers`, only entries that have them are delivered;
+        a list means any of its values. They are this process's view, not stored: give all members the same.
+        """
+        checked_name(name, "group")
+        with about("group", f"{self.name}/{name}"):
+            return AsyncGroup(self, name, start=start, headers=headers)
+
+    def handler(
+        self,
+        *,
+        group: str,
+        start: Position = "beginning",
+        headers: Wanted | None = None,
+        concurrency: int | None = None,
+        batch: Batch | None = None,
+        timeout: Seconds | None = None,
+    ) -> Callable[[F], F]:
+        """Decorate the function that workers call with each message of a group, as `queue.handler` does."""
+        consumers = self.group(group, start=start, headers=headers)
+        return consumers.handler(concurrency=concurrency, batch=batch, timeout=timeout)
+
+    def on_dead(self, function: F) -> F:
+        """Decorate a function that a worker tells of each message that it makes dead, in any group."""
+        self._app._definitions.add_on_dead(f"{self.name}/", function)
+        return function
+
+    async def groups(self) -> list[GroupInfo]:
+        """Look at all groups, those of other programs included, by name."""
+        sight = await self._link.run(topic_ops.stats(self._keys))
+        return [await self._info(row) for row in sorted(sight.groups)]
+
+    async def _info(self, row: topic_ops.GroupRow) -> GroupInfo:
+        ready, delayed, parked, dead = row.unread, 0, 0, 0
+        if is_name(row.name):  # else it can be of other programs only
+            stats = await self._link.run(ops.stats(self._group_keys(row.name)))
+            ready, delayed, parked, dead = stats.ready, stats.delayed, stats.parked, stats.dead
+        return GroupInfo(
+            name=row.name,
+            unread=row.unread,
+            pending=row.pending,
+            consumers=row.consumers,
+            last_id=row.last_id,
+            missed=row.missed,
+            ready=ready,
+            delayed=delayed,
+            parked=parked,
+            dead=dead,
+        )
+
+    def _group_keys(self, name: str) -> GroupKeys:
+        return GroupKeys(self._keys, name, frees=self.options.keep is None)
+
+    # Looking and steering
+
+    async def read(self, after: Position | None = None, limit: int = 100, wait: Seconds = 0) -> list[Entry]:
+        """Look at up to `limit` (100) entries without a group, waiting up to `wait` seconds for the first.
+
+        `after` is the id of an entry, behind which to begin; None for the beginning; "new" for what comes from now on;
+        or a time, from which on. To go on, pass the id of the last one. Returns [] when the wait is over.
+        """
+        checked_count(limit, "limit", most=MAX_BATCH)
+        left = checked_seconds(wait, "wait")
+        with about("topic", self.name):
+            begin = publishing.after_of(after, "after")
+        give_up_at, is_brief, fruitless = time.monotonic() + left, left < _BRIEF, 0
+        while True:
+            reading = await self._link.run(topic_ops.read(self._keys, begin, limit))
+            if reading.entries:
+                return [publishing.entry_of(self.name, self._decode_body, *entry) for entry in reading.entries]
+            left = give_up_at - time.monotonic()
+            if left <= 0:
+                return []
+            if begin == publishing.AT_END:  # what came before the first look is not new
+                begin = f"({reading.position[0].decode()}"
+            pause, exact = patience.pause_before(reading.next_in, left, _LOOK_EVERY, fruitless)
+            fruitless = fruitless + 1 if exact else 0
+            await self._link.wait_for_entry(self._keys, reading.position, pause, exact=exact or is_brief)
+
+    async def delayed(self, limit: int = 50, after: Message | str | None = None) -> list[Message]:
+        """Look at a page of the publishes that wait for their time; `after` is the last one of the page before."""
+        checked_count(limit, "limit", most=MAX_BATCH)
+        if after is not None and not isinstance(after, Message):
+            outgoing.checked_text(after, "after")
+        viewer = replies.Viewer(self.name, self._decode_body, title=self._keys.title)
+        page, _ = await self._link.run(ops.list_(self._keys, viewer, "delayed", limit, after))
+        return page
+
+    async def stats(self) -> TopicStats:
+        """Count what is in the stream, at one moment. `groups()` tells of each group."""
+        sight = await self._link.run(topic_ops.stats(self._keys))
+        counted = {name: int(sight.fields.get(name, 0)) for name in ("published", "entered", "duplicates", "trimmed")}
+        return TopicStats(
+            length=sight.length,
+            bytes=sight.bytes,
+            delayed=sight.delayed,
+            published=counted["published"] + counted["entered"],
+            duplicates=counted["duplicates"],
+            trimmed=counted["trimmed"],
+            groups=len(sight.groups),
+            first_id=sight.first_id or None,
+            last_id=sight.last_id or None,
+        )
+
+    async def delete(self) -> None:
+        """Remove the topic: its stream, what waits to enter it, and all groups with all that they hold."""
+        sight = await self._link.run(topic_ops.stats(self._keys))
+        known = {name.partition(":")[2] for name in sight.fields if name.startswith("group:")}
+        for name in sorted(known | {row.name for row in sight.groups}):
+            if is_name(name):  # else it is of another program, and goes with the stream
+                await self._link.run(ops.delete(self._group_keys(name)))
+        await self._link.run(topic_ops.delete(self._keys))

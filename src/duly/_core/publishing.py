@@ -1,0 +1,213 @@
+"""What enters a topic and what is read from it: checked and encoded, and taken apart again. Positions in its stream.
+
+An entry that enters now becomes the fields of a stream entry; one that is delayed waits as a message does.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from duly._core import codec
+from duly._core.outgoing import MAX_CALL_BYTES, NOW, Encoder, Outgoing, checked_text, due_in
+from duly._core.replies import moment
+from duly._core.topic_ops import Publication
+from duly.errors import UsageError
+from duly.message import Entry
+from duly.options import MAX_BATCH, Send, TopicOptions, checked_epoch
+
+BODY: Final = b"body"
+BYTES: Final = b"bytes"
+KEY: Final = b"key"
+SENT: Final = b"sent"
+HEADER: Final = b"header:"
+
+_PLAIN: Final = Send(None)
+_REFUSED: Final = ("priority", "ttl", "id", "retry", "repeat", "replace")
+"""What a `Send` may say of a message of a queue, but not of an entry, which is for all groups."""
+
+
+class Publisher:
+    """Checks and encodes what is published to one topic."""
+
+    def __init__(self, topic: str, options: TopicOptions) -> None:
+        self._encoder = Encoder(topic, options.of_group(), title=f"topic {topic!r}")
+
+    def prepared(self, given: Any, new_id: Callable[[], str], now: float) -> Publication | Outgoing:
+        """Check everything that a user said: a body, or a `Send`. With a delay, it is a message with an id of ours."""
+        if not isinstance(given, Send):
+            content, raw = self._encoder.body(given)
+            return Publication((_name_of(content), raw))
+        for name in _REFUSED:
+            if getattr(given, name) != getattr(_PLAIN, name):
+                raise UsageError(f"{name}= is for messages of a queue: an entry of a topic has none")
+        if due_in(given.delay, given.at, now) != NOW:
+            return self._encoder.outgoing(given, new_id(), now)
+        return self._entry(given)
+
+    def _entry(self, send: Send) -> Publication:
+        content, raw = self._encoder.body(send.body)
+        fields = [_name_of(content), raw]
+        if send.key is not None:
+            fields += (KEY, checked_text(send.key, "key"))
+        for name, value in (self._encoder.headers(send, raw) or {}).items():
+            fields += (HEADER + name.encode(), value.encode())
+        dedup, dedup_for = self._encoder.dedup(send)
+        return Publication(fields, dedup.decode(), dedup_for)
+
+
+def _name_of(content: int) -> bytes:
+    return BODY if content == codec.CONTENT_JSON else BYTES
+
+
+def batches(publications: Sequence[Publication]) -> list[list[Publication]]:
+    """Cut entries into calls of bounded number and size."""
+    found: list[list[Publication]] = []
+    size = 0
+    for publication in publications:
+        stored = sum(map(len, publication.fields))
+        if not found or size + stored > MAX_CALL_BYTES or len(found[-1]) == MAX_BATCH:
+            found.append([])
+            size = 0
+        found[-1].append(publication)
+        size += stored
+    return found
+
+
+class Opened(NamedTuple):
+    """The fields of an entry, by what they mean."""
+
+    content: int
+    body: bytes
+    key: str | None
+    headers: dict[str, str]
+    sent: int | None
+    """Microseconds, if it had waited."""
+
+
+def opened(fields: Sequence[bytes]) -> Opened:
+    """Take the fields of an entry apart. Without a body they are not ours: then all of them are the body."""
+    content, body, key, sent = codec.CONTENT_FIELDS, b"", None, None
+    headers: dict[str, str] = {}
+    for name, value in zip(fields[0::2], fields[1::2], strict=True):
+        if name == BODY:
+            content, body = codec.CONTENT_JSON, value
+        elif name == BYTES:
+            content, body = codec.CONTENT_BYTES, value
+        elif name == KEY:
+            key = value.decode(errors="backslashreplace") or None
+        elif name == SENT:
+            sent = int(value) if value.isdigit() else None
+        elif name.startswith(HEADER):
+            headers[name[len(HEADER) :].decode(errors="backslashreplace")] = value.decode(errors="backslashreplace")
+    if content == codec.CONTENT_FIELDS:
+        return Opened(content, codec.packed_fields(fields), None, {}, None)
+    return Opened(content, body, key, headers, sent)
+
+
+def entry_of(topic: str, decode: Callable[[int, bytes], Any], id_: str, fields: Sequence[bytes]) -> Entry:
+    """Show an entry of a stream: looking never fails."""
+    found = opened(fields)
+    body, raw = codec.shown_body(decode, found.content, found.body)
+    published = parsed_id(id_)[0] * 1000 if found.sent is None else found.sent
+    return Entry(id_, topic, body, raw, found.headers, found.key, moment(published))
+
+
+# Positions
+
+_ID: Final = re.compile(r"(\d{1,20})(?:-(\d{1,20}))?")
+_LARGEST: Final = 2**64 - 1
+_BEGINNING: Final = "beginning"
+_END: Final = ("new", "end")
+AT_END: Final = "$"
+
+
+def parsed_id(id_: str) -> tuple[int, int]:
+    """Read the id of an entry: milliseconds, and its number within them."""
+    milliseconds, _, number = id_.partition("-")
+    return int(milliseconds), int(number or 0)
+
+
+def is_id(text: str) -> bool:
+    """Tell whether a text is the id of an entry, in full."""
+    match = _ID.fullmatch(text) if text.isascii() else None
+    return match is not None and match[2] is not None and max(int(match[1]), int(match[2])) <= _LARGEST
+
+
+def checked_id(value: object, what: str) -> str:
+    """Return the id of an entry in full: `1700000000000-0`. Its number may be left out."""
+    match = _ID.fullmatch(value) if isinstance(value, str) and value.isascii() else None
+    parts = (int(match[1]), int(match[2] or 0)) if match else (_LARGEST + 1, 0)
+    if max(parts) > _LARGEST:
+        raise UsageError(f"{what} must be the id of an entry like '1700000000000-0', not {value!r}")
+    return f"{parts[0]}-{parts[1]}"
+
+
+def start_of(position: object, what: str) -> str:
+    """Say behind which entry a group begins: an id, 0 for the beginning, $ for the end."""
+    if position == _BEGINNING:
+        return "0"
+    if position in _END:
+        return AT_END
+    if isinstance(position, datetime):
+        milliseconds = _milliseconds(position, what)
+        return f"{milliseconds - 1}-{_LARGEST}" if milliseconds else "0"
+    return _checked_position(position, what)
+
+
+def after_of(position: object, what: str) -> str:
+    """Say from where to read, as XRANGE does: - for the beginning, $ for the end, `(` before what is left out."""
+    if position is None or position == _BEGINNING:
+        return "-"
+    if position in _END:
+        return AT_END
+    if isinstance(position, datetime):
+        return f"{_milliseconds(position, what)}-0"
+    return f"({_checked_position(position, what)}"
+
+
+def range_of(start: object, end: object) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the first and the last id that are meant; None: any. An end without a number means all of its entries."""
+    first = (0, 0) if start is None else parsed_id(checked_id(start, "start"))
+    last = (_LARGEST, _LARGEST) if end is None else parsed_id(checked_id(end, "end"))
+    return first, (last[0], _LARGEST) if isinstance(end, str) and "-" not in end else last
+
+
+def _milliseconds(position: datetime, what: str) -> int:
+    """Convert a time downwards: what was added in the same millisecond counts as added since."""
+    return int(checked_epoch(position, what) * 1000)
+
+
+def _checked_position(position: object, what: str) -> str:
+    try:
+        return checked_id(position, what)
+    except UsageError:
+        raise UsageError(
+            f"{what} must be 'beginning', 'new', 'end', the id of an entry like '1700000000000-0' or an aware "
+            f"datetime, not {position!r}"
+        ) from None
+
+
+Filter = tuple[tuple[str, str], ...]
+
+
+def checked_filter(headers: object) -> Filter:
+    """Return the headers that a group wants as pairs; values of the same name are alternatives."""
+    if headers is None:
+        return ()
+    if not isinstance(headers, Mapping):
+        raise UsageError(f"headers must be a mapping of str to str, or to a list of them, not {headers!r}")
+    pairs: list[tuple[str, str]] = []
+    for name, wanted in headers.items():
+        values = [wanted] if isinstance(wanted, str) else wanted
+        if not isinstance(values, list | tuple | set | frozenset) or not values:
+            raise UsageError(f"headers[{name!r}] must be a str or a list of them, not {wanted!r}")
+        for value in sorted(values, key=repr):
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise UsageError(f"headers must be str to str, or to a list of them, not {name!r}: {value!r}")
+            try:
+                (name + value).encode()
+            except UnicodeEncodeError:
+                raise UsageError(f"header {name!r} is not valid Unicode text") from None
+            pairs.append((name, value))
+    return tuple(pairs)

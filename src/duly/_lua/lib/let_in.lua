@@ -1,0 +1,86 @@
+-- Publishes that have waited for their time enter the stream, a bounded number a call.
+
+-- @include lib/clock.lua
+-- @include lib/record.lua
+
+local LET_IN_A_CALL = 100
+
+-- Where the envelope begins, behind the options that the flags announce.
+local function envelope_at(record)
+  local flags, at = flags_of(record), OPTIONS_AT
+  if has(flags, FLAG_TTL) then
+    at = at + 8
+  end
+  if has(flags, FLAG_DEDUP) then
+    at = at + 10 + struct.unpack('<H', record, at + 8)
+  end
+  if has(flags, FLAG_KEY) then
+    at = at + 2 + struct.unpack('<H', record, at)
+  end
+  return at
+end
+
+-- The content code, the body, and where the rest of an envelope begins: an array of at least two, the second binary.
+local function read_body(record, at)
+  local content, kind = string.byte(record, at + 1, at + 2)
+  local formats = { [196] = '>B', [197] = '>H', [198] = '>I4' }
+  local size, body_at = struct.unpack(formats[kind], record, at + 3)
+  return content, string.sub(record, body_at, body_at + size - 1), body_at + size
+end
+
+-- The fields of the entry that a record becomes: see lib/entry.lua.
+local function fields_of(record)
+  local at = envelope_at(record)
+  local elements = string.byte(record, at) - 144
+  local content, body, rest_at = read_body(record, at)
+  local fields = { content == 1 and 'body' or 'bytes', body }
+  local key = options_of(record).key
+  if key then
+    fields[#fields + 1] = 'key'
+    fields[#fields + 1] = key
+  end
+  fields[#fields + 1] = 'sent'
+  fields[#fields + 1] = string.format('%.0f', sent_of(record))
+  local _, headers
+  if elements > 2 then
+    _, headers = cmsgpack.unpack_one(record, rest_at - 1)
+  end
+  for name, value in pairs(type(headers) == 'table' and headers or {}) do
+    fields[#fields + 1] = 'header:' .. name
+    fields[#fields + 1] = value
+  end
+  return fields
+end
+
+-- `topic` has msgs, waiting, meta. Returns the microseconds until the next one is due, 0 if there are more, nil if
+-- there is none.
+local function let_in(topic, stream)
+  local head = redis.call('ZRANGE', topic.waiting, 0, 0, 'WITHSCORES')
+  if #head == 0 then
+    return nil
+  end
+  local now = tick(redis.call('HGET', topic.meta, 'clock'))
+  if tonumber(head[2]) > now then
+    return tonumber(head[2]) - now
+  end
+  local due = redis.call('ZRANGEBYSCORE', topic.waiting, '-inf', now, 'LIMIT', 0, LET_IN_A_CALL)
+  local entered, size = {}, 0
+  for _, id in ipairs(due) do
+    local record = redis.call('HGET', topic.msgs, id)
+    if flaw_of(record) then
+      redis.call('HINCRBY', topic.meta, 'damaged', 1) -- somebody else overwrote it: what is left of it stays in msgs
+    else
+      redis.call('XADD', stream, '*', unpack(fields_of(record)))
+      size, entered[#entered + 1] = size + #record, id
+    end
+  end
+  redis.call('ZREM', topic.waiting, unpack(due))
+  if #entered > 0 then
+    redis.call('HDEL', topic.msgs, unpack(entered))
+    redis.call('HINCRBY', topic.meta, 'bytes', 0 - size)
+    redis.call('HINCRBY', topic.meta, 'entered', #entered)
+  end
+  remember(topic.meta, now)
+  local following = redis.call('ZRANGE', topic.waiting, 0, 0, 'WITHSCORES')
+  return following[2] and math.max(tonumber(following[2]) - now, 0) or nil
+end

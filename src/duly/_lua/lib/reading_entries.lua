@@ -1,0 +1,92 @@
+-- Part of claim, for groups: the way from the stream into the group's store, and into the hands of the caller.
+
+-- The next entries, read under the consumer's name. A group that does not exist yet begins where the caller says.
+local function read_entries(count)
+  local reply = redis.pcall('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', count, 'STREAMS', STREAM, '>')
+  if reply and reply.err then
+    if string.find(reply.err, 'NOGROUP', 1, true) then
+      redis.call('XGROUP', 'CREATE', STREAM, GROUP, start, 'MKSTREAM')
+      redis.call('HSET', TOPIC_META, 'group:' .. GROUP, 1)
+    end
+    reply = redis.call('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', count, 'STREAMS', STREAM, '>')
+  end
+  return reply and reply[1][2] or {}
+end
+
+-- How many entries to ask for: large ones are read few at a time, since nobody knows their size before.
+local largest = tonumber(redis.call('HGET', TOPIC_META, 'largest') or 0)
+local function entries_to_ask_for()
+  local wanted = allowed - #ids
+  return largest > LARGE and math.min(wanted, math.max(math.floor((BYTES_A_CALL - bytes) / largest), 1)) or wanted
+end
+
+-- Stores entries, and leases those whose turn it is.
+local function take_entries(entries)
+  if known[1] and not is_before(known[1], entries[1][1]) then
+    entries = seldom().without_known(entries)
+  end
+  if FIRST_FILTER <= #ARGV and #entries > 0 then
+    entries = seldom().that_match(entries)
+  end
+  if #entries == 0 then
+    return
+  end
+  local new_ids, new_records, rows, size, any_key, first_sent = {}, {}, {}, 0, false, nil
+  for i, entry in ipairs(entries) do
+    local id = entry[1]
+    clock = clock + 1
+    local record, key, sent = record_of(id, entry[2], clock)
+    new_ids[i], new_records[i] = id, record
+    rows[2 * i - 1], rows[2 * i] = id, record
+    size, any_key, first_sent = size + #record, any_key or key, first_sent or sent
+    largest = math.max(largest, #record)
+  end
+  redis.call('HSET', MSGS, unpack(rows))
+  if largest > LARGE and not meta[4] then
+    redis.call('HSET', META, 'large', 1)
+  end
+  local chosen, lanes = new_ids, nil
+  if any_key then
+    redis.call('HSET', META, 'keyed', 1)
+    chosen, new_records, lanes = seldom().entries_in_turn(new_ids, new_records)
+  end
+  local n = #ids
+  for i, id in ipairs(chosen) do
+    n = n + 1
+    local record, key = new_records[i], lanes and lanes[i]
+    ids[n], records[n] = id, record
+    if any_counts then
+      counted[n] = ''
+    end
+    leased[2 * n - 1], leased[2 * n] = deadline, id
+    leases[2 * n - 1], leases[2 * n] = id, lease_text(#record, key and FLAG_KEY or 0, 0, key)
+  end
+  bytes = bytes + size
+  lateness = math.max(lateness, now - first_sent)
+  redis.call('HINCRBY', META, 'sent', #entries)
+  redis.call('HINCRBY', META, 'bytes', size)
+end
+
+if not is_paused and #ids < allowed and not is_full then
+  local looked_at, largest_before = 0, largest
+  repeat
+    local count = entries_to_ask_for()
+    local entries = read_entries(count)
+    local last, is_at_end = entries[#entries], #entries < count
+    if last then
+      redis.call('HSET', META, 'fed', known[1] and is_before(last[1], known[1]) and known[1] or last[1])
+      take_entries(entries)
+    end
+    looked_at = looked_at + #entries
+    -- Of what is left, and was not looked at, the answer says that there may be more.
+    is_full = not is_at_end and #ids < allowed and (looked_at >= READ_A_CALL or bytes >= BYTES_A_CALL)
+  until is_at_end or is_full or #ids >= allowed
+  if largest > largest_before then
+    redis.call('HSET', TOPIC_META, 'largest', largest)
+  end
+end
+if #again > 0 then
+  again[#again + 1] = 'FORCE'
+  again[#again + 1] = 'JUSTID'
+  redis.pcall('XCLAIM', STREAM, GROUP, consumer, 0, unpack(again)) -- without those that the stream has no more
+end

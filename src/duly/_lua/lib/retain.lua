@@ -1,0 +1,77 @@
+-- Keeps a stream within its bounds: the oldest entries go. What a group has not read by then is counted as missed; what
+-- it has read is in its own store.
+
+-- @include lib/entry_ids.lua
+-- @include lib/groups_of_stream.lua
+
+local LOOKS_BY_AGE_US = 1000000 -- how often entries are trimmed by their age
+local ROUNDS_BY_SIZE = 5
+
+-- `keep` has count, age (microseconds) and bytes, -1 for no bound.
+local function is_unbounded(keep)
+  return keep.count < 0 and keep.age < 0 and keep.bytes < 0
+end
+
+local function trim_by_size(stream, most)
+  for _ = 1, ROUNDS_BY_SIZE do
+    local used, length = redis.call('MEMORY', 'USAGE', stream) or 0, redis.call('XLEN', stream)
+    if used <= most or length == 0 then
+      return
+    end
+    -- In proportion, but never nothing: an estimate may be off.
+    redis.call('XTRIM', stream, 'MAXLEN', '=', math.min(math.floor(length * most / used), length - 1))
+  end
+end
+
+local function trim_stream(stream, keep, server_us, is_by_age)
+  if keep.count >= 0 then
+    redis.call('XTRIM', stream, 'MAXLEN', '=', keep.count)
+  end
+  if is_by_age then
+    local oldest_ms = math.floor((server_us - keep.age) / 1000)
+    redis.call('XTRIM', stream, 'MINID', '=', string.format('%.0f', math.max(oldest_ms, 0)))
+  end
+  if keep.bytes >= 0 then
+    trim_by_size(stream, keep.bytes)
+  end
+end
+
+-- Notes what groups lose of `groups`, as they were before `removed` entries went and the first was `first`.
+local function note_missed(topic, stream, groups, removed, first)
+  local length = redis.call('XLEN', stream)
+  for _, group in ipairs(groups) do
+    local missed = 0
+    if group.lag then
+      missed = group.lag - length
+    elseif is_before(group.last, first) then
+      missed = removed
+    end
+    if missed > 0 then
+      redis.call('HINCRBY', topic.meta, 'missed:' .. group.name, missed)
+    end
+  end
+end
+
+-- Returns how many entries went. Only whoever publishes or tidies calls this, and age is looked at once a second.
+local function retain(topic, stream, keep, server_us)
+  if is_unbounded(keep) then
+    return 0
+  end
+  local is_by_age = keep.age >= 0 and server_us - (redis.call('HGET', topic.meta, 'trimmed_at') or 0) >= LOOKS_BY_AGE_US
+  local before = redis.call('XLEN', stream)
+  if before == 0 or not (is_by_age or keep.bytes >= 0 or (keep.count >= 0 and before > keep.count)) then
+    return 0
+  end
+  local groups = groups_of(stream)
+  local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1][1]
+  trim_stream(stream, keep, server_us, is_by_age)
+  if is_by_age then
+    redis.call('HSET', topic.meta, 'trimmed_at', server_us)
+  end
+  local removed = before - redis.call('XLEN', stream)
+  if removed > 0 then
+    redis.call('HINCRBY', topic.meta, 'trimmed', removed)
+    note_missed(topic, stream, groups, removed, first)
+  end
+  return removed
+end

@@ -1,0 +1,114 @@
+"""One call that blocks on the server, on a connection of its own, while the worker does other things.
+
+Its end is announced by a callback. A server that is away is left alone for a moment.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from redis.exceptions import RedisError
+
+from duly._async.link import AsyncLink
+from duly._async.wire import UNREACHABLE, AsyncWire
+from duly._core import patience
+from duly._core.call import Arg
+from duly.errors import DulyError
+
+_LATE: Final = 5.0
+"""Seconds after which a server that has not ended a block in time is taken for gone."""
+
+
+class Block:
+    """At most one call at a time. `on_change` is called when it has ended, or when another may be begun."""
+
+    def __init__(self, link: AsyncLink, on_change: Callable[[], None]) -> None:
+        self._link = link
+        self._on_change = on_change
+        self._wire: AsyncWire | None = None
+        self._reading: asyncio.Task[Any] | None = None
+        self._ends_at = 0.0
+        self._fails = 0
+        self._is_backing_off = False
+
+    @property
+    def is_out(self) -> bool:
+        """Whether a call was begun whose reply was not taken yet."""
+        return self._reading is not None
+
+    async def may_begin(self, *, suffices: bool) -> bool:
+        """Whether a call may be begun now. One that is out and does not suffice is ended, which is announced."""
+        if self._reading is not None:
+            if time.monotonic() > self._ends_at + _LATE:
+                await self._give_up()
+            elif not self._reading.done() and not suffices:
+                await self._end()
+            return False
+        return not self._is_backing_off
+
+    async def begin(self, command: list[Arg], seconds: float) -> None:
+        """Ask something that the server answers within so many seconds."""
+        try:
+            if self._wire is None or not self._wire.is_open:
+                self._wire = await self._link.connections.take_waiting()
+            self._ends_at = time.monotonic() + seconds
+            self._reading = await self._wire.begin(command)
+            self._reading.add_done_callback(lambda _: self._on_change())
+        except (*UNREACHABLE, RedisError, DulyError):
+            await self._give_up()
+
+    def reply(self) -> Any:
+        """Take what was answered; None: nothing, or not yet."""
+        reading = self._reading
+        if reading is None or not reading.done():
+            return None
+        self._reading = None
+        try:
+            reply = reading.result()
+        except (*UNREACHABLE, RedisError, asyncio.CancelledError):
+            self._back_off()
+            return None
+        self._fails = 0
+        return reply
+
+    async def cut(self) -> None:
+        """Have the server forget the connection now: what it would answer next must not go to one that is gone."""
+        if self._wire is not None:
+            await self._link.waiter.cut(self._wire)
+
+    async def aclose(self) -> None:
+        """Ask nothing more."""
+        self._reading = None
+        if self._wire is not None:
+            await self._wire.close()
+
+    async def _end(self) -> None:
+        """Have the server end the call. Its end is announced like any other, with a reply or without."""
+        assert self._wire is not None
+        try:
+            await self._link.waiter.unblock(self._wire)
+        except (*UNREACHABLE, RedisError, DulyError):
+            await self._give_up()
+
+    async def _give_up(self) -> None:
+        """Wait for this reply no more."""
+        self._reading = None
+        if self._wire is not None:
+            await self._wire.close()
+        self._back_off()
+
+    def _back_off(self) -> None:
+        """Leave a server that is away alone for a moment. The link says that it is: claims notice, too."""
+        if self._wire is not None:
+            self._wire.hang_up()
+            self._wire = None
+        pause = patience.backoff(self._fails, random.random)
+        self._fails += 1
+        self._is_backing_off = True
+        asyncio.get_running_loop().call_later(pause, self._come_back)
+
+    def _come_back(self) -> None:
+        self._is_backing_off = False
+        self._on_change()
