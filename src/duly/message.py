@@ -151,6 +151,7 @@ class PendingMessage:
     id: str
     consumer: str
     fence: int
+    """0: a consumer of another program has it, of a group's stream. Its deadline is when it is taken over."""
     deadline: datetime
     deadline_in: float
     """Seconds to the deadline; negative when it has passed and nobody took the message over yet."""
@@ -229,6 +230,7 @@ class TopicStats:
     first_id: str | None
     """The oldest entry in the stream; None: it is empty."""
     last_id: str | None
+    """The newest entry in the stream."""
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ import pytest
 from tests.binaries import KINDS, Kind
 from tests.clock import ServerClock
 from tests.conftest import need
-from tests.lua.harness import NOW, Queue, Wire
+from tests.lua.harness import A_WEEK, NOW, Queue, Topic, Wire
 from tests.servers import Server
 
 MakeQueue = Callable[..., Queue]
+MakeTopic = Callable[..., Topic]
 
 
 @pytest.fixture(scope="session", params=KINDS)
@@ -44,6 +45,30 @@ def queue(wire: Wire, queue_name: str) -> Queue:
 def make_queue(wire: Wire, queue_name: str) -> MakeQueue:
     """Make a queue with options."""
     return lambda **options: Queue(wire, queue_name, **options)
+
+
+@pytest.fixture
+def topic(wire: Wire, queue_name: str) -> Topic:
+    """Give a topic that keeps entries for a week."""
+    return Topic(wire, queue_name)
+
+
+@pytest.fixture
+def freeing(wire: Wire, queue_name: str) -> Topic:
+    """Give a topic that frees what every group has acked."""
+    return Topic(wire, queue_name, keep=None)
+
+
+@pytest.fixture(params=[A_WEEK, None], ids=["kept", "freed"])
+def any_topic(request: pytest.FixtureRequest, wire: Wire, queue_name: str) -> Topic:
+    """Run the test on a topic of either kind: the scripts differ."""
+    return Topic(wire, queue_name, keep=request.param)
+
+
+@pytest.fixture
+def make_topic(wire: Wire, queue_name: str) -> MakeTopic:
+    """Make a topic with another bound."""
+    return lambda keep: Topic(wire, queue_name, keep=keep)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import hashlib
 import re
 import socket
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from importlib.resources import files
@@ -12,11 +12,11 @@ from typing import Any, Final, Self, TypeVar
 
 import hiredis
 
-from duly._core import codec, ops, replies
+from duly._core import codec, ops, replies, topic_ops
 from duly._core.call import Call
-from duly._core.keys import EVERY_PRIORITY, QueueKeys
+from duly._core.keys import EVERY_PRIORITY, GroupKeys, QueueKeys, TopicKeys
 from duly._core.outgoing import Encoder, Outgoing
-from duly.options import QueueOptions, Send
+from duly.options import Keep, QueueOptions, Send
 from tests.servers import Server
 
 SECOND: Final = 1_000_000
@@ -158,7 +158,9 @@ class State:
 
 
 _HASHES = ("msgs", "leases", "counts", "why", "dedup", "lanes", "schedules", "meta")
-_NO_COUNTERS = frozenset({"clock", "paused", "priorities", "large", "lateness", "keyed", "tat", "limited", "slot"})
+_NO_COUNTERS = frozenset(
+    {"clock", "paused", "priorities", "large", "lateness", "keyed", "tat", "limited", "slot", "fed", "swept", "sweeping"}
+)
 _SETS = ("leased", "expires", "dead", "done", "dedup_ends", "slots")
 _DUMPED = (*_HASHES, *_SETS, "parked", "wake", *(f"waiting{digit}" for digit in EVERY_PRIORITY))
 
@@ -305,6 +307,161 @@ class Queue:
     def lose_body(self, id_: str) -> None:
         """Do what only somebody else does: remove a record."""
         self.wire.run("HDEL", self.keys.key("msgs"), id_)
+
+
+A_WEEK: Final = Keep(age=7 * 86400)
+
+
+class Topic:
+    """A topic under test: its keys, one stream of calls, and the wire to its server."""
+
+    def __init__(self, wire: Wire, name: str, keep: Keep | None = A_WEEK) -> None:
+        self.wire = wire
+        self.keys = TopicKeys("duly", name)
+        self.keep = keep
+        self.sequence = 0
+
+    def call(self, call: Call[T], *, stream: bytes = STREAM, sequence: int | None = None) -> T:
+        """Run a call, with the next sequence number unless one is given."""
+        if sequence is None:
+            self.sequence += 1
+            sequence = self.sequence
+        return call.decode(self.wire.carry(call, stream, sequence))
+
+    def group(self, name: str = "g", start: str = "0", wanted: Sequence[str] = (), **options: Any) -> "Group":
+        """Name a group of it, with the options of a queue. `wanted` are headers and their values, in turn."""
+        return Group(self, name, start, wanted, **options)
+
+    def run(self, command: str, *args: Any) -> Any:
+        """Do what another program would do with the stream."""
+        verb, *more = command.split()
+        return self.wire.run(verb, *more, self.keys.stream, *args)
+
+    def ids(self) -> list[str]:
+        """Name the entries that the stream has."""
+        return [id_.decode() for id_, _ in self.run("XRANGE", "-", "+")]
+
+    def publish_call(self, *bodies: bytes, **options: Any) -> Call[list[str]]:
+        """Make the call of a publish, with the same options for all."""
+        return topic_ops.publish(self.keys, [_publication(body, **options) for body in bodies], self.keep)
+
+    def publish(self, *bodies: bytes, **options: Any) -> list[str]:
+        """Publish bytes and return the ids of the entries."""
+        return self.call(self.publish_call(*bodies, **options))
+
+    def publish_later(self, *ids: str, delay: float, body: bytes = b"body", **options: Any) -> list[str]:
+        """Publish under chosen ids what enters the stream after so many seconds."""
+        encoder = Encoder(self.keys.name, QueueOptions())
+        late = [encoder.outgoing(Send(body, delay=delay, **options), id_, NOW / SECOND) for id_ in ids]
+        return self.call(ops.send(self.keys, late, QueueOptions(), "all")).ids
+
+    def read(self, begin: str = "-", limit: int = 100) -> topic_ops.Reading:
+        """Look at entries."""
+        return self.call(topic_ops.read(self.keys, begin, limit))
+
+    def stats(self) -> topic_ops.TopicSight:
+        """Look at sizes, counters and groups."""
+        return self.call(topic_ops.stats(self.keys))
+
+    def tidy(self) -> bool:
+        """Tidy up once; say whether there may be more to do."""
+        return self.call(topic_ops.tidy(self.keys, self.keep))
+
+    def memory(self) -> int:
+        """Add up what all keys of the topic and of its groups take, without the records of calls."""
+        keys = [key for key in self.wire.run("KEYS", self.keys.prefix + b"*") if b":call:" not in key]
+        return sum(self.wire.run("MEMORY", "USAGE", key, "SAMPLES", 0) for key in keys)
+
+
+def _publication(
+    body: bytes,
+    key: bytes | str | None = None,
+    headers: Mapping[str, bytes | str] = {},
+    dedup: str = "",
+    dedup_for: float = 300,
+) -> topic_ops.Publication:
+    fields: list[bytes | str] = ["bytes", body]
+    if key is not None:
+        fields += ("key", key)
+    for name, value in headers.items():
+        fields += (f"header:{name}", value)
+    return topic_ops.Publication(fields, dedup, round(dedup_for * SECOND))
+
+
+class Group(Queue):
+    """A group of a topic under test. It is a queue whose messages come from a stream."""
+
+    keys: GroupKeys
+
+    def __init__(self, topic: Topic, name: str, start: str, wanted: Sequence[str], **options: Any) -> None:
+        super().__init__(topic.wire, name, **options)
+        self.topic = topic
+        self.name = name
+        self.start = start
+        self.wanted = wanted
+        self.keys = GroupKeys(topic.keys, name, frees=topic.keep is None)
+
+    def claim_call(
+        self,
+        limit: int = 10,
+        lease: float = 30,
+        consumer: str = "c",
+        then: ops.Then = "leave",
+        suspects: ops.Suspects = "with",
+    ) -> Any:
+        return ops.claim(
+            self.keys,
+            self.options,
+            limit=limit,
+            lease=lease,
+            consumer=consumer,
+            then=then,
+            suspects=suspects,
+            feed=[self.start, *self.wanted],
+        )
+
+    def take(self, limit: int = 10, **options: Any) -> list[ops.Settle]:
+        """Claim and return the leases."""
+        return settles_of(self.claim(limit, **options))
+
+    def held_bodies(self, limit: int = 10, **options: Any) -> list[bytes]:
+        """Claim and return the bodies, in order."""
+        return list(bodies_of(self.claim(limit, **options)).values())
+
+    def ack(self, settles: Sequence[ops.Settle]) -> Any:
+        """Ack what is held; return the positions of those that were lost."""
+        return self.call(ops.ack(self.keys, self.options, settles))
+
+    def drain(self) -> list[bytes]:
+        """Claim and ack until there is nothing left; return the bodies in the order in which they came."""
+        bodies: list[bytes] = []
+        while True:
+            claimed = self.claim(100)
+            bodies += bodies_of(claimed).values()
+            if claimed.ids:
+                self.ack(settles_of(claimed))
+            elif claimed.next_in != 0:
+                return bodies
+
+    def seek(self, to: str, *, makes: bool = False) -> bool:
+        """Have the group read on behind an id."""
+        return self.topic.call(topic_ops.seek(self.keys, to, makes=makes))
+
+    def pending(self) -> dict[str, str]:
+        """Name what the stream's pending list has, and under whose name."""
+        rows = self.topic.run("XPENDING", self.name, "-", "+", 1000)
+        return {id_.decode(): consumer.decode() for id_, consumer, _, _ in rows}
+
+    def consumers(self) -> set[str]:
+        """Name the consumers that the stream knows."""
+        rows = [_pairs(row) for row in self.topic.run("XINFO CONSUMERS", self.name)]
+        return {row["name"].decode() for row in rows}
+
+
+def settles_of(claimed: replies.Claimed) -> list[ops.Settle]:
+    """Read the leases that a claim gave, in order."""
+    rows = zip(claimed.ids, claimed.records, strict=True)
+    return [ops.Settle(id_.decode(), claimed.fence, codec.has_key(record)) for id_, record in rows]
 
 
 def _pairs(flat: list[bytes] | None) -> dict[str, bytes]:

@@ -65,7 +65,9 @@ class AsyncConnections:
     def mind_the_loop(self) -> None:
         """Own no connection of another event loop: asyncio.run() was called again."""
         loop = asyncio.get_running_loop()
-        if self._loop is not loop:
+        if self._loop is None:  # it owns nothing yet, and keeps the name that its first claim was made under
+            self._loop = loop
+        elif self._loop is not loop:
             self.abandon()
             server, is_closed = self._server, self.is_closed
             self._start_anew()

@@ -55,7 +55,8 @@ class AsyncGroup(AsyncInbox):
     # | @property
     # | def aio(self) -> "AsyncGroup":
     # |     """The async twin of this group: the same definition."""
-    # |     return self._twin(self._app.aio)
+    # |     twin: AsyncGroup = self._twin(self._app.aio)
+    # |     return twin
     # |
     # --- end
     def _twin(self, app: Any) -> Any:
@@ -160,7 +161,7 @@ class AsyncGroup(AsyncInbox):
         rows.sort(key=lambda row: publishing.parsed_id(row.id))
         return replies.pending(rows, limit, publishing.parsed_id)
 
-    async def _foreign_rows(self) -> "Sequence[PendingMessage]":
+    async def _foreign_rows(self) -> Sequence[PendingMessage]:
         """Look at what consumers of other programs hold. It is taken over when they are silent for a lease."""
         rows: list[topic_ops.ForeignRow] = []
         begin = "-"

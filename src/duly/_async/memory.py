@@ -73,13 +73,17 @@ class AsyncMemoryLink:
     async def wait_for_entry(
         self,
         keys: TopicKeys | GroupKeys,
-        position: Sequence[bytes],  # noqa: ARG002
+        position: Sequence[bytes],
         seconds: float,
         *,
-        exact: bool,
+        exact: bool,  # noqa: ARG002
     ) -> bool:
-        """Wait until there is more to look at: here, a token says so."""
-        return await self.wait_for_token(keys, seconds, exact=exact)
+        """Wait until there is more behind a position of a topic or group. Always exact."""
+        # --- async only
+        return await self._carrier.await_for_entry(keys, position, seconds)
+        # --- sync only
+        # | return self._carrier.wait_for_entry(keys, position, seconds)
+        # --- end
 
     def watch_end(self, keys: QueueKeys, id: str) -> "AsyncMemoryEndWatch":  # noqa: A002
         """Wait for the end of a message, from before the first look at it on."""

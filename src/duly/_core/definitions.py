@@ -4,6 +4,7 @@ from typing import Any, NamedTuple, Protocol
 
 from duly._core.handlers import Handler, TaskDefinition, TaskSet
 from duly._core.hooks import Hook, Hooks, checked_hook
+from duly._core.naming import kind_of
 from duly.errors import UsageError
 from duly.options import QueueOptions
 
@@ -46,8 +47,8 @@ class Definitions:
             self.handlers[queue.label] = Registered(queue, handler)
         elif isinstance(other.handler, Handler):
             raise UsageError(
-                f"{queue.title} has a handler already, {other.handler.name}: give {handler.name} a queue of its "
-                "own, or make both tasks (@app.task), which share one"
+                f"{queue.title} has a handler already, {other.handler.name}: give {handler.name} a "
+                f"{_other_place(queue.label)}"
             )
         else:
             raise _mixed(queue.title, handler, other.handler)
@@ -81,6 +82,12 @@ class Definitions:
         topic, slash, _ = label.rpartition("/")
         of_topic = self.on_dead.get(topic + slash, ()) if slash else ()
         return [*self.on_dead.get(label, ()), *of_topic, *self.hooks.on_dead]
+
+
+def _other_place(label: str) -> str:
+    if kind_of(label) == "group":
+        return "group of its own"
+    return "queue of its own, or make both tasks (@app.task), which share one"
 
 
 def _mixed(title: str, handler: Handler, tasks: TaskSet | TaskDefinition) -> UsageError:

@@ -31,8 +31,12 @@ class Publication(NamedTuple):
 def publish(keys: TopicKeys, entries: Sequence[Publication], keep: Keep | None) -> Call[list[str]]:
     """Add entries to the stream."""
     args: list[Arg] = [*_bounds(keep)]
-    for entry in entries:
-        args += (entry.dedup, entry.dedup_for, len(entry.fields), *entry.fields)
+    if all(len(entry.fields) == 2 and entry.fields[0] == "body" and not entry.dedup for entry in entries):
+        args += (1, *(entry.fields[1] for entry in entries))
+    else:
+        args.append(0)
+        for entry in entries:
+            args += (entry.dedup, entry.dedup_for, len(entry.fields), *entry.fields)
     return Call(keys.script("publish"), keys, args, entry_ids, _ONLY)
 
 
@@ -60,6 +64,11 @@ def tidy(keys: TopicKeys, keep: Keep | None) -> Call[bool]:
 def foreign_pending(keys: GroupKeys, begin: str, limit: int) -> Call["ForeignPage"]:
     """Look at a page of what consumers of other programs hold."""
     return Call(keys.script("foreign_pending"), keys, [begin, limit], foreign_page)
+
+
+def leave_group(keys: GroupKeys, consumer: str) -> Call[bool]:
+    """Take a consumer off the list of members. False: it has entries pending, or there is no group."""
+    return Call(keys.script("leave_group"), keys, [consumer], replies.is_one)
 
 
 def delete(keys: TopicKeys) -> Call[int]:

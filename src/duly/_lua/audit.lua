@@ -65,6 +65,13 @@ local function fault(id, what, mend)
   end
 end
 
+local function end_lease(id)
+  redis.call('HDEL', keys.leases, id)
+  -- @only group
+  ack_entries(group_of(keys.leased), { id })
+  -- @end
+end
+
 local function wait_again(id, record)
   redis.call('ZADD', keys.waiting[priority_of(record)], due_of(record), id)
   local in_use = redis.call('HGET', keys.meta, 'priorities') or '0'
@@ -117,12 +124,12 @@ end
 local function check_nowhere(id, record)
   if record and flaw_of(record) then
     fault(id, 'damaged body without a place', function()
-      redis.call('HDEL', keys.leases, id)
+      end_lease(id)
       bury_flawed(id, record, #record)
     end)
   elseif record then
     fault(id, 'body without a place', function()
-      redis.call('HDEL', keys.leases, id)
+      end_lease(id)
       wait_again(id, record)
     end)
   elseif source ~= 'msgs' then
@@ -219,7 +226,7 @@ local function check(id)
     check_lease(id, record)
   elseif place.name ~= 'leased' and has_lease then
     fault(id, 'a lease, but not leased', function()
-      redis.call('HDEL', keys.leases, id)
+      end_lease(id)
     end)
   else
     check_expiry(id, record, place.name == 'waiting' or place.name == 'parked')

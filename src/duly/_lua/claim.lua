@@ -414,14 +414,14 @@ for i = 1, #ran_out, 2 do
   seldom().reclaim(ran_out[i], tonumber(ran_out[i + 1]))
 end
 -- @only group
-local known = redis.call('HMGET', META, 'fed', 'swept')
+local known = redis.call('HMGET', META, 'fed', 'swept', 'sweeping')
 local next_entry -- microseconds until an entry enters that waits for its time
+local is_sweeping = false -- there may be more that others hold and are silent about
 if redis.call('EXISTS', TOPIC_WAITING) == 1 then
   next_entry = seldom().let_in({ msgs = TOPIC_MSGS, waiting = TOPIC_WAITING, meta = TOPIC_META }, STREAM)
 end
-if now - (known[2] or 0) >= lease_us / 2 then
-  redis.call('HSET', META, 'swept', now)
-  seldom().take_over_silent()
+if known[3] or now - (known[2] or 0) >= lease_us / 2 then
+  known[1], is_sweeping = seldom().take_over_silent(known[3] or '-', known[1])
 end
 -- @end
 local any_counts = redis.call('EXISTS', COUNTS) == 1
@@ -592,6 +592,11 @@ local function until_next()
   if #ran_out == 2 * RECLAIMED_A_CALL or (may_find_more and not is_limited) then
     return 0
   end
+  -- @only group
+  if is_sweeping then
+    return 0
+  end
+  -- @end
   local _, first_deadline = first_leased(LEASED)
   local next_at = math.min(first_deadline or math.huge, slot or math.huge)
   -- @only group
@@ -637,12 +642,12 @@ local next_us, fence = until_next(), #ids > 0 and now or 0
 -- @only group
 -- @include lib/groups_of_stream.lua
 local position = {}
+if state == PASSED_OVER and #reclaimed > 0 then
+  leave_token(WAKE) -- for a consumer that holds nothing: once, all others that pass it over would hear it, too
+end
 if next_us ~= 0 and after ~= 'leave' then
   local group = find_group(STREAM, GROUP)
   position = { group and group.last or '0-0', last_ring(TOPIC_WAKE), last_ring(WAKE) }
-end
-if state == PASSED_OVER then
-  leave_token(WAKE) -- for a consumer that holds nothing
 end
 -- @end
 -- @only queue

@@ -84,6 +84,9 @@ end
 
 -- Guard. Plans of sends, then effects; nothing is written.
 local wrong = mistyped(keys)
+-- @only group
+wrong = wrong or not is_type(STREAM, 'stream') and STREAM
+-- @end
 local plans, own_plan, at, first_key = {}, nil, FIRST_REST, FIRST_WAITING + #digits
 for i = 1, target_count do
   local target = sending_keys(first_key, digits)

@@ -42,7 +42,7 @@ local GROUP = group_of(KEYS[FIRST_KEY])
 local removed = redis.call('UNLINK', unpack(KEYS, FIRST_KEY, #KEYS - TOPIC_KEYS))
 redis.pcall('XGROUP', 'DESTROY', STREAM, GROUP)
 redis.call('HDEL', TOPIC_META, 'group:' .. GROUP, 'missed:' .. GROUP)
-if redis.call('EXISTS', STREAM) == 1 then
+if redis.call('TYPE', STREAM).ok == 'stream' then
   ack_entries(GROUP, { '0-1' }) -- others may have waited only for this group
 end
 -- @end

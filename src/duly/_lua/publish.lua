@@ -15,6 +15,7 @@ ARGV     sequence    of the call in its stream of calls
          keep_count  entries kept; -1: any number
          keep_age    microseconds they are kept; -1: for ever
          keep_bytes  bytes the stream may take; -1: any number
+         plain       1: every entry is one text, its JSON body | 0: see entries
          entries*    dedup value or '', window in microseconds, number of texts, then so many: field, value ...
 RETURNS  { id ... } of the entries; where a dedup value was known, of the first that had it
 KEEPS    I6
@@ -26,9 +27,9 @@ KEEPS    I6
 -- @include lib/windows.lua
 local CALL, STREAM = KEYS[1], KEYS[2]
 local topic = { msgs = KEYS[3], dedup = KEYS[4], dedup_ends = KEYS[5], meta = KEYS[6], waiting = KEYS[7] }
-local FIRST_ENTRY, ENTRY_HEAD = 5, 3
-local WINDOWS_A_CALL = 100
-local sequence = ARGV[1]
+local FIRST_ENTRY, ENTRY_HEAD = 6, 3
+local WINDOWS_A_CALL, MOST_TEXTS = 100, 7000 -- more do not fit on the stack
+local sequence, is_plain = ARGV[1], ARGV[5] == '1'
 local keep = { count = tonumber(ARGV[2]), age = tonumber(ARGV[3]), bytes = tonumber(ARGV[4]) }
 
 local repeated = answered(CALL, sequence)
@@ -46,27 +47,68 @@ local function first_with(value)
 end
 
 local ids, published, largest, windows = {}, 0, tonumber(meta[2] or 0), 0
-local at = FIRST_ENTRY
-while at <= #ARGV do
-  local value, texts = ARGV[at], tonumber(ARGV[at + 2])
-  local first, last = at + ENTRY_HEAD, at + ENTRY_HEAD + texts - 1
-  local id = value ~= '' and first_with(value)
-  if not id then
-    id = redis.call('XADD', STREAM, '*', unpack(ARGV, first, last))
+
+local function publish_plain()
+  local add = redis.call
+  for at = FIRST_ENTRY, #ARGV do
+    local body = ARGV[at]
     published = published + 1
-    local size = 0
-    for i = first, last do
-      size = size + #ARGV[i]
-    end
-    largest = math.max(largest, size)
-    if value ~= '' then
-      redis.call('HSET', topic.dedup, value, id)
-      redis.call('ZADD', topic.dedup_ends, now + tonumber(ARGV[at + 1]), value)
-      windows = windows + 1
+    ids[published] = add('XADD', STREAM, '*', 'body', body)
+    if #body > largest then
+      largest = #body
     end
   end
-  ids[#ids + 1] = id
-  at = last + 1
+end
+
+local function size_of_texts(first, last)
+  local size = 0
+  for at = first, last do
+    size = size + #ARGV[at]
+  end
+  return size
+end
+
+local function publish_each()
+  local at = FIRST_ENTRY
+  while at <= #ARGV do
+    local value, first = ARGV[at], at + ENTRY_HEAD
+    local last = first + tonumber(ARGV[at + 2]) - 1
+    local id = value ~= '' and first_with(value)
+    if not id then
+      id = redis.call('XADD', STREAM, '*', unpack(ARGV, first, last))
+      published = published + 1
+      largest = math.max(largest, size_of_texts(first, last))
+      if value ~= '' then
+        open_window(topic, now, id, value, tonumber(ARGV[at + 1]))
+        windows = windows + 1
+      end
+    end
+    ids[#ids + 1] = id
+    at = last + 1
+  end
+end
+
+-- What is wrong with an entry, or nil.
+local function problem_of_entries()
+  local at = FIRST_ENTRY
+  while at <= #ARGV do
+    local texts = tonumber(ARGV[at + 2])
+    if texts > MOST_TEXTS then
+      return 'ERR an entry has ' .. texts / 2 .. ' fields: at most ' .. MOST_TEXTS / 2 .. ' are possible'
+    end
+    at = at + ENTRY_HEAD + texts
+  end
+  return nil
+end
+
+if is_plain then
+  publish_plain()
+else
+  local problem = problem_of_entries()
+  if problem then -- before anything is written
+    return redis.error_reply(problem)
+  end
+  publish_each()
 end
 
 redis.call('HSET', topic.meta, 'published', (meta[3] or 0) + published)

@@ -18,6 +18,7 @@ RETURNS  { next, { position, bell }, id, fields, id, fields ... }
 KEEPS    I6: reading again gives the same
 ]]
 -- @include lib/clock.lua
+-- @include lib/drain.lua
 -- @include lib/let_in.lua
 -- @include lib/bell.lua
 local STREAM, WAKE = KEYS[1], KEYS[3]
@@ -25,6 +26,7 @@ local topic = { msgs = KEYS[2], meta = KEYS[4], waiting = KEYS[5] }
 local BYTES_A_CALL = 4194304
 local from, limit = ARGV[1], tonumber(ARGV[2])
 
+let_a_full_server_drain(topic.msgs)
 local next_us = let_in(topic, STREAM) or -1
 local last = redis.call('XREVRANGE', STREAM, '+', '-', 'COUNT', 1)[1]
 local largest = math.max(tonumber(redis.call('HGET', topic.meta, 'largest') or 0), 1)

@@ -12,7 +12,7 @@ KEEPS    I1 I6
 -- @include lib/call.lua
 -- @include lib/drain.lua
 -- @include lib/wake.lua
-local CALL, MSGS, WAKE, META = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local CALL, WAKE, META = KEYS[1], KEYS[3], KEYS[4]
 local sequence = ARGV[1]
 
 let_a_full_server_drain(META)
@@ -20,14 +20,12 @@ local repeated = answered(CALL, sequence)
 if repeated then
   return repeated
 end
-local was_paused = redis.call('HDEL', META, 'paused') == 1
+local is_worth_a_look = redis.call('HDEL', META, 'paused') == 1
 -- @only queue
-local is_something_there = redis.call('HLEN', MSGS) > 0
+local MSGS = KEYS[2]
+is_worth_a_look = is_worth_a_look and redis.call('HLEN', MSGS) > 0
 -- @end
--- @only group
-local is_something_there = MSGS ~= nil -- always: entries may have come
--- @end
-if was_paused and is_something_there then
+if is_worth_a_look then
   leave_token(WAKE)
 end
 return answer(CALL, sequence, 1)

@@ -18,6 +18,7 @@ RETURNS  1  there may be more to do
 KEEPS    I9
 ]]
 -- @include lib/clock.lua
+-- @include lib/drain.lua
 -- @include lib/let_in.lua
 -- @include lib/retain.lua
 -- @include lib/free.lua
@@ -40,6 +41,7 @@ local function forget_consumers(group)
   end
 end
 
+let_a_full_server_drain(topic.msgs)
 local now, ahead = tick(redis.call('HGET', topic.meta, 'clock'))
 local next_us = let_in(topic, STREAM)
 retain(topic, STREAM, keep, now - ahead)

@@ -53,7 +53,8 @@ class Group(Inbox):
     @property
     def aio(self) -> "AsyncGroup":
         """The async twin of this group: the same definition."""
-        return self._twin(self._app.aio)
+        twin: AsyncGroup = self._twin(self._app.aio)
+        return twin
 
     def _twin(self, app: Any) -> Any:
         return self.topic._twin(app).group(self.name, start=self.start, headers=self.headers)
@@ -157,7 +158,7 @@ class Group(Inbox):
         rows.sort(key=lambda row: publishing.parsed_id(row.id))
         return replies.pending(rows, limit, publishing.parsed_id)
 
-    def _foreign_rows(self) -> "Sequence[PendingMessage]":
+    def _foreign_rows(self) -> Sequence[PendingMessage]:
         """Look at what consumers of other programs hold. It is taken over when they are silent for a lease."""
         rows: list[topic_ops.ForeignRow] = []
         begin = "-"

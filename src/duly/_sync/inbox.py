@@ -5,6 +5,7 @@ Each method is one call, or a bounded loop of them. Sending is the queue's own, 
 """
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
@@ -60,7 +61,7 @@ _FIRED_IN_A_ROW = 10
 _PURGED: tuple[State, ...] = ("parked", "ready", "delayed", "leased", "dead", "done")
 
 
-class Inbox:
+class Inbox(ABC):
     """A store of messages that are handed out, leased and settled: a queue, or a group of a topic."""
 
     def __init__(self, app: "Duly", name: str, keys: QueueKeys, options: QueueOptions) -> None:
@@ -86,9 +87,9 @@ class Inbox:
         """What it is called in sentences: "queue 'orders'", "group 'events/archive'"."""
         return self._keys.title
 
+    @abstractmethod
     def _twin(self, app: Any) -> Any:
         """Make the same on another app, of either colour: with the same definition."""
-        raise NotImplementedError
 
     # Handling
 

@@ -64,13 +64,13 @@ class MemoryLink:
     def wait_for_entry(
         self,
         keys: TopicKeys | GroupKeys,
-        position: Sequence[bytes],  # noqa: ARG002
+        position: Sequence[bytes],
         seconds: float,
         *,
-        exact: bool,
+        exact: bool,  # noqa: ARG002
     ) -> bool:
-        """Wait until there is more to look at: here, a token says so."""
-        return self.wait_for_token(keys, seconds, exact=exact)
+        """Wait until there is more behind a position of a topic or group. Always exact."""
+        return self._carrier.wait_for_entry(keys, position, seconds)
 
     def watch_end(self, keys: QueueKeys, id: str) -> "MemoryEndWatch":  # noqa: A002
         """Wait for the end of a message, from before the first look at it on."""

@@ -215,7 +215,8 @@ class Topic:
         """Look at up to `limit` (100) entries without a group, waiting up to `wait` seconds for the first.
 
         `after` is the id of an entry, behind which to begin; None for the beginning; "new" for what comes from now on;
-        or a time, from which on. To go on, pass the id of the last one. Returns [] when the wait is over.
+        or a time, from which on. To go on, pass the id of the last one. Returns [] when the wait is over. A page of
+        large entries may be shorter than `limit`.
         """
         checked_count(limit, "limit", most=MAX_BATCH)
         left = checked_seconds(wait, "wait")

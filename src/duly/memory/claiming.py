@@ -1,6 +1,6 @@
 """claim: leases that ran out go back, then what is due is taken, highest priority first."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import ceil, floor, inf
 from typing import Any, Final, NamedTuple
@@ -25,7 +25,7 @@ GRAIN_US: Final = 10_000
 FLAG_TROUBLED: Final = 128
 
 
-class _Terms(NamedTuple):
+class Terms(NamedTuple):
     """What the caller of a claim says."""
 
     limit: int
@@ -39,51 +39,38 @@ class _Terms(NamedTuple):
     interval: float
     in_flight: int
 
-
-def _terms(args: list[bytes]) -> _Terms:
-    limit, lease_us, crash_limit = map(int, args[1:4])
-    keep = Keep(*map(int, args[7:10]))
-    limits = float(args[11]), int(args[12])
-    return _Terms(limit, lease_us, crash_limit, args[4].decode(), args[5], args[6], keep, args[10] == b"block", *limits)
+    @classmethod
+    def read(cls, args: Sequence[bytes]) -> "Terms":
+        """Read the arguments of a call."""
+        limit, lease_us, crash_limit = map(int, args[1:4])
+        keep = Keep(*map(int, args[7:10]))
+        limits = float(args[11]), int(args[12])
+        blocks = args[10] == b"block"
+        return cls(limit, lease_us, crash_limit, args[4].decode(), args[5], args[6], keep, blocks, *limits)
 
 
 def claim(queue: QueueState, args: list[bytes]) -> Kept:
     """Take what is due, and note who holds it until when."""
-    terms, now = _terms(args), queue.tick()
-    round_ = _Round(queue, now, terms)
+    return carried_out(Round(queue, Terms.read(args)))
+
+
+def carried_out(round_: "Round") -> Kept:
+    """Carry a claim out, and answer it."""
     round_.reclaim_leases()
-    any_counts = queue.troubled > 0
-    queue.expire_some(now)
-    if queue.paused is None:
-        round_.take_what_is_due(is_isolating=any_counts and terms.suspects != b"with" and terms.crash_limit > 1)
-    if round_.buried or (terms.blocks and queue.is_keyed):
-        queue.trim(queue.dead, "dead", terms.keep, now, round_.buried)
-    if round_.taken:
-        queue.lateness = round_.lateness
-        queue.count("delivered", len(round_.taken))
-    if round_.taken or round_.reclaimed or round_.buried:
-        queue.clock = now
+    round_.prepare()
+    any_counts = round_.queue.troubled > 0
+    round_.take(any_counts=any_counts)
+    round_.trim_dead()
+    round_.note_deliveries()
+    round_.note_clock()
     round_.note_limits()
     next_us = round_.until_next()
-    _hand_the_token_on(queue, round_, terms.then, next_us)
-    fence = now if round_.taken else 0
+    rest = round_.announce(next_us)
+    fence = round_.now if round_.taken else 0
     ids, records, counts = _rows(round_.taken)
-    rows = [ids, records, counts if any_counts else [], round_.reclaimed]
+    rows = [ids, records, counts if any_counts else [], round_.reclaimed, round_.queue.due_schedules(round_.now)]
     # Also of nothing, or a late copy of this call would take messages for nobody.
-    return Kept([round_.state, now, next_us, fence, *rows, queue.due_schedules(now)], partial(_given_again, fence, ids))
-
-
-def _hand_the_token_on(queue: QueueState, round_: "_Round", then: bytes, next_us: int) -> None:
-    is_watching = next_us != 0 and (then == b"stay" or (then == b"watch" and not round_.taken))
-    is_passing = then == b"pass" and next_us > 0 and round_.state != PAUSED
-    if round_.state == PASSED_OVER:
-        queue.leave_token()  # for a consumer that holds nothing
-    elif is_watching:
-        queue.has_token = False  # this consumer has seen everything and watches from now on
-    elif round_.taken or next_us == 0 or is_passing:
-        queue.leave_token()  # somebody else must watch what waits and what is leased
-    else:
-        queue.take_token_if_empty()
+    return Kept([round_.state, round_.now, next_us, fence, *rows, *rest], partial(_given_again, fence, ids))
 
 
 def _rows(messages: list[StoredMessage]) -> tuple[list[bytes], list[bytes], list[bytes]]:
@@ -105,7 +92,7 @@ class _Room(NamedTuple):
     needs_lease_to_end: bool
 
 
-def _room(queue: QueueState, now: int, terms: _Terms, pace_from: int) -> _Room:
+def _room(queue: QueueState, now: int, terms: Terms, pace_from: int) -> _Room:
     by_rate, by_leases = inf, inf
     if terms.interval > 0:
         by_rate = max(floor((now - pace_from) / terms.interval) + 1, 0)
@@ -115,13 +102,14 @@ def _room(queue: QueueState, now: int, terms: _Terms, pace_from: int) -> _Room:
     return _Room(int(allowed), terms.in_flight >= 0 and by_leases <= by_rate)
 
 
-class _Round:
+class Round:
     """One claim at work."""
 
-    def __init__(self, queue: QueueState, now: int, terms: _Terms) -> None:
-        self.now = now
-        self._queue = queue
+    def __init__(self, queue: QueueState, terms: Terms) -> None:
+        now = self.now = queue.tick()
+        self.queue = queue
         self._terms = terms
+        self._was_keyed = queue.is_keyed
         self.taken: list[StoredMessage] = []
         self.reclaimed: list[Any] = []
         self.buried = 0
@@ -142,16 +130,19 @@ class _Round:
     @property
     def state(self) -> int:
         """Whether the queue is paused, whether suspects were passed over, and whether a limit keeps messages back."""
-        if self._queue.paused is not None:
+        if self.queue.paused is not None:
             return PAUSED
         if self._has_passed_over:
             return PASSED_OVER
         return LIMITED if self._is_limited else OPEN
 
+    def prepare(self) -> None:
+        """Do what comes before a look at what is due: for a queue, nothing."""
+
     def reclaim_leases(self) -> None:
         """Take leases back that ran out: to its own place, one crash more, dead at the limit."""
-        for deadline, id_ in self._queue.leased.up_to(self.now, RECLAIMED_A_CALL):
-            message = self._queue.messages[id_]
+        for deadline, id_ in self.queue.leased.up_to(self.now, RECLAIMED_A_CALL):
+            message = self.queue.messages[id_]
             assert message.lease is not None
             consumer = message.lease.consumer.rstrip(" ").encode()
             is_dead = self._reclaim(message, message.lease)
@@ -161,23 +152,30 @@ class _Round:
         counts, flaw, past = message.counted(), message.flaw, Past.of(message)
         counts.crashes += 1
         past.add_event(self.now, "crash", lease)
-        self._queue.count("crashed", 1)
+        self.queue.count("crashed", 1)
         if flaw or counts.crashes >= self._terms.crash_limit:
-            self._queue.bury(
+            self.queue.bury(
                 message, lease.size, flaw or "poison", counts, past, self.now, key=lease.key, blocks=self._terms.blocks
             )
             self.buried += 1
             return True
         message.why = past.of_the_living()
-        self._queue.set_counts(message, counts)
-        self._queue.wait(message, message.own_place)
+        self.queue.set_counts(message, counts)
+        self.queue.wait(message, message.own_place)
         return False
+
+    def take(self, *, any_counts: bool) -> None:
+        """Take what may be handed out; `any_counts`: there may be suspects, which may be apart."""
+        self.queue.expire_some(self.now)
+        if self.queue.paused is None:
+            is_apart = self._terms.suspects != b"with" and self._terms.crash_limit > 1
+            self.take_what_is_due(is_isolating=any_counts and is_apart)
 
     def take_what_is_due(self, *, is_isolating: bool) -> None:
         """Take due messages until the call is full; `is_isolating`: there may be suspects, which are apart."""
-        self._room = _room(self._queue, self.now, self._terms, self._pace_from)
+        self._room = _room(self.queue, self.now, self._terms, self._pace_from)
         self._is_isolating = is_isolating
-        for priority in self._queue.priorities_in_use:
+        for priority in self.queue.priorities_in_use:
             if len(self.taken) < self._room.allowed and not self._is_full:
                 self._take_in_turn(priority)
 
@@ -199,7 +197,7 @@ class _Round:
         looked_at = min(wanted + ahead, PARKED_A_CALL - self._parked)  # all of them may have to be parked
         may_be_more = len(self._due(priority, looked_at)) == looked_at
         candidates = self._that_fit(self._chosen(partial(self._due, priority), looked_at))
-        if self._queue.is_keyed:
+        if self.queue.is_keyed:
             candidates = self._in_turn(candidates, wanted)
         first = len(self.taken)
         for message in candidates:
@@ -210,7 +208,7 @@ class _Round:
             self.lateness = max(self.lateness, self.now - self.taken[first].own_place)
 
     def _due(self, priority: int, count: int) -> list[StoredMessage]:
-        return [self._queue.messages[id_] for _, id_ in self._queue.waiting[priority].up_to(self.now, count)]
+        return [self.queue.messages[id_] for _, id_ in self.queue.waiting[priority].up_to(self.now, count)]
 
     def _chosen(self, due: Callable[[int], list[StoredMessage]], wanted: int) -> list[StoredMessage]:
         """Choose what the caller may have: the first that are no suspects, or a suspect by itself."""
@@ -237,7 +235,7 @@ class _Round:
 
     def _that_fit(self, candidates: list[StoredMessage]) -> list[StoredMessage]:
         """Cut off what exceeds the bytes of a call; the first message of a call always fits."""
-        if not self._queue.has_large:
+        if not self.queue.has_large:
             return candidates
         total = self._bytes
         for index, message in enumerate(candidates):
@@ -249,7 +247,7 @@ class _Round:
 
     def _in_turn(self, candidates: list[StoredMessage], wanted: int) -> list[StoredMessage]:
         """Choose those whose turn it is in their lanes, which are theirs from now on; park the others before them."""
-        lanes = self._queue.lanes.lanes
+        lanes = self.queue.lanes.lanes
         chosen: list[StoredMessage] = []
         for message in candidates:
             if len(chosen) == wanted:
@@ -258,7 +256,7 @@ class _Round:
             lane = None if key is None else lanes.get(key)
             if key is not None and lane is not None and lane.id != message.id:
                 lanes[key] = Lane(lane.id, has_more=True)
-                self._queue.park(message, key)
+                self.queue.park(message, key)
                 self._parked += 1
                 continue
             if key is not None and lane is None:
@@ -279,10 +277,10 @@ class _Round:
     def _take(self, message: StoredMessage) -> None:
         flaw = message.flaw
         if flaw:
-            self._queue.bury_flawed(message, flaw, message.size, self.now)
+            self.queue.bury_flawed(message, flaw, message.size, self.now)
             self.buried += 1
         elif self._is_over(message):
-            self._queue.drop_expired(message, self.now)
+            self.queue.drop_expired(message, self.now)
         else:
             self.taken.append(message)
             self._bytes += message.size
@@ -292,14 +290,30 @@ class _Round:
         """Note who holds what was taken. The fence is the time of the claim: it grows with each one."""
         flags = flags_of(message.intact) | (FLAG_TROUBLED if message.counts else 0)
         key = message.key
-        self._queue.move(message, "leased", self.now + self._terms.lease_us)
+        self.queue.move(message, "leased", self.now + self._terms.lease_us)
         message.lease = Lease(
             self.now, message.size, flags, message.priority, self._terms.consumer, None if key is None else key.decode()
         )
 
+    def trim_dead(self) -> None:
+        """Keep dead letters within their bounds. A lane that waits for one that goes goes on."""
+        if self.buried or (self._terms.blocks and self._was_keyed):
+            self.queue.trim(self.queue.dead, "dead", self._terms.keep, self.now, self.buried)
+
+    def note_deliveries(self) -> None:
+        """Count what is handed out."""
+        if self.taken:
+            self.queue.lateness = self.lateness
+            self.queue.count("delivered", len(self.taken))
+
+    def note_clock(self) -> None:
+        """Note the time of what was done."""
+        if self.taken or self.reclaimed or self.buried:
+            self.queue.clock = self.now
+
     def note_limits(self) -> None:
         """Note when the next delivery is on time by the rate, and whether a limit keeps back what is due."""
-        queue, count, interval = self._queue, len(self.taken), self._terms.interval
+        queue, count, interval = self.queue, len(self.taken), self._terms.interval
         tat = ceil(self._pace_from + count * interval)
         self._free_at = ceil(tat + max(GRAIN_US - interval, 0))
         if interval > 0 and count:
@@ -314,7 +328,7 @@ class _Round:
             queue.limited = tat  # a caller that wanted no more does not end the catching up of others
 
     def _is_any_due(self) -> bool:
-        queue = self._queue
+        queue = self.queue
         return queue.paused is None and any(queue.waiting[each].up_to(self.now, 1) for each in queue.priorities_in_use)
 
     def until_next(self) -> int:
@@ -324,14 +338,33 @@ class _Round:
         may_find_more = self._is_full or may_have_it_now or len(self.taken) == self._terms.limit
         if len(self.reclaimed) == 4 * RECLAIMED_A_CALL or (may_find_more and not self._is_limited):
             return 0
-        to_come = [self._queue.leased.first_score(), self._queue.next_slot(self.now)]
+        heads = [head for head in self._to_come() if head is not None]
+        return max(min(heads) - self.now, 0) if heads else -1
+
+    def _to_come(self) -> list[int | None]:
+        """List the times at which a claim may find more."""
+        to_come = [self.queue.leased.first_score(), self.queue.next_slot(self.now)]
         if self._is_limited:
             to_come.append(None if self._room.needs_lease_to_end else self._free_at)
-        elif self._queue.paused is None:
+        elif self.queue.paused is None:
             # What is due and was passed over is not to come.
             behind = self.now if self._has_passed_over else None
-            to_come += [self._queue.waiting[each].first_score(behind) for each in self._queue.priorities_in_use]
-        if self._queue.lanes:  # the end of a message's ttl may let another of its lane in
-            to_come.append(self._queue.expires.first_score())
-        heads = [head for head in to_come if head is not None]
-        return max(min(heads) - self.now, 0) if heads else -1
+            to_come += [self.queue.waiting[each].first_score(behind) for each in self.queue.priorities_in_use]
+        if self.queue.lanes:  # the end of a message's ttl may let another of its lane in
+            to_come.append(self.queue.expires.first_score())
+        return to_come
+
+    def announce(self, next_us: int) -> list[Any]:
+        """Hand the token on, or keep it from others: the caller watches. Returns what else to answer."""
+        then, queue = self._terms.then, self.queue
+        is_watching = next_us != 0 and (then == b"stay" or (then == b"watch" and not self.taken))
+        is_passing = then == b"pass" and next_us > 0 and self.state != PAUSED
+        if self.state == PASSED_OVER:
+            queue.leave_token()  # for a consumer that holds nothing
+        elif is_watching:
+            queue.has_token = False  # this consumer has seen everything and watches from now on
+        elif self.taken or next_us == 0 or is_passing:
+            queue.leave_token()  # somebody else must watch what waits and what is leased
+        else:
+            queue.take_token_if_empty()
+        return []

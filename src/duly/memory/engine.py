@@ -1,24 +1,36 @@
 """Carries calls out in memory, one at a time, and hands wake tokens to those who wait for one.
 
 What the calls do is in sending, claiming, settling, looking, steering, tidying, auditing, locks,
-once, schedules and registry.
+once, schedules, registry, topics and groups.
 """
 
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from typing import Any, Final
 
 from duly._core.call import Call
 from duly._core.effects import Effect
-from duly._core.keys import LockKeys, OnceKeys, QueueKeys, queue_of_key, queue_pattern
+from duly._core.keys import (
+    GroupKeys,
+    LockKeys,
+    OnceKeys,
+    QueueKeys,
+    TopicKeys,
+    queue_of_key,
+    queue_pattern,
+    topic_of_key,
+    topic_pattern,
+)
 from duly.memory import (
     auditing,
     awaiting,
     claiming,
     committing,
+    feeding,
     forks,
+    groups,
     locks,
     looking,
     moving,
@@ -29,11 +41,13 @@ from duly.memory import (
     settling,
     steering,
     tidying,
+    topics,
     wire,
 )
 from duly.memory.calls import CallLog, ErrorReply, Kept
 from duly.memory.clock import Clock
 from duly.memory.state import QueueState
+from duly.memory.topic_state import Belled, GroupState, TopicState
 from duly.memory.trying import Trial
 from duly.memory.user_keys import UserKeys
 
@@ -76,15 +90,34 @@ TRANSITIONS: Final[dict[str, Transition]] = {
     "wake_lock": locks.wake_lock,
     "once": once.once,
     **schedules.TRANSITIONS,
+    "publish": topics.publish,
+    "read_topic": topics.read_topic,
+    "topic_stats": topics.topic_stats,
+    "tidy_topic": topics.tidy_topic,
+    "delete_topic": topics.delete_topic,
+    "seek_group": groups.seek_group,
+    "foreign_pending": groups.foreign_pending,
+    "leave_group": groups.leave_group,
 }
 """What each script does to the state that its keys name, by its name."""
+
+GROUP_FORMS: Final[dict[str, Transition]] = {
+    "claim": feeding.claim,
+    "stats": groups.stats,
+    "delete": groups.delete,
+}
+"""What scripts do that are others for groups."""
 
 
 class _Queue:
     """A queue, the calls that it has answered, and those who wait for its token, first come first."""
 
-    def __init__(self, state: QueueState) -> None:
+    def __init__(self, state: QueueState, topic: "_Queue | None" = None) -> None:
         self.state = state
+        self.topic = topic
+        """Of a group."""
+        self.groups: list[_Queue] = []
+        """Of a topic."""
         self.calls = CallLog()
         self.waiters: deque[Callback] = deque()
         self.end_waiters: defaultdict[bytes, list[Callback]] = defaultdict(list)
@@ -110,7 +143,8 @@ class Engine:
             return self._call_reaching(call, stream, sequence)
         if call.script.name in moving.TRANSITIONS:
             return self._call_moving(call, stream, sequence)
-        transition = TRANSITIONS.get(call.script.name)
+        forms = GROUP_FORMS if isinstance(call.keys, GroupKeys) else {}
+        transition = forms.get(call.script.name) or TRANSITIONS.get(call.script.name)
         if transition is None:
             raise ErrorReply(f"ERR the script {call.script.name!r} is not known in memory://")
         args = wire.arguments(call.args)
@@ -130,19 +164,40 @@ class Engine:
 
     def queues(self, namespace: str) -> list[str]:
         """Name the queues that were used."""
-        head, tail = queue_pattern(namespace).encode().split(b"*")
         with self._lock:
             keys = [prefix + b"meta" for prefix, queue in self._queues.items() if queue.state.is_known]
-        return sorted(queue_of_key(namespace, key) for key in keys if key.startswith(head) and key.endswith(tail))
+        return _names(keys, queue_pattern(namespace), lambda key: queue_of_key(namespace, key))
+
+    def topics(self, namespace: str) -> list[str]:
+        """Name the topics that have entries or groups."""
+        with self._lock:
+            states = [(prefix, queue.state) for prefix, queue in self._queues.items()]
+        streams = [(prefix, state.stream) for prefix, state in states if isinstance(state, TopicState)]
+        keys = [prefix + b"stream" for prefix, stream in streams if stream.is_there]
+        return _names(keys, topic_pattern(namespace), lambda key: topic_of_key(namespace, key))
 
     def subscribe(self, keys: QueueKeys, callback: Callback) -> None:
         """Wait for a token: `callback` is called once, from any thread, when one was taken for it."""
         with self._lock:
             queue = self._queue(keys)
             queue.waiters.append(callback)
-            waiter = self._next_waiter(queue)
-        if waiter:
+            waiters = self._woken(queue)
+        for waiter in waiters:
             waiter()
+
+    def subscribe_behind(self, keys: TopicKeys | GroupKeys, position: Sequence[bytes], callback: Callback) -> None:
+        """Wait for what is behind a position of a topic or group: `callback` is called once, perhaps at once.
+
+        All who wait are called, and any of them may find that others were faster.
+        """
+        with self._lock:
+            queue = self._queue(keys)
+            assert isinstance(queue.state, Belled)
+            is_there = queue.state.is_behind(position)
+            if not is_there:
+                queue.waiters.append(callback)
+        if is_there:
+            callback()
 
     def unsubscribe(self, keys: QueueKeys, callback: Callback) -> bool:
         """Wait no longer; False: too late, a token was taken for `callback`, which must use it or leave it again."""
@@ -183,9 +238,9 @@ class Engine:
         """Have somebody else watch: who waited leaves in the middle, perhaps with a token that was taken for it."""
         with self._lock:
             queue = self._queue(keys)
-            queue.state.leave_token_if_any()
-            waiter = self._next_waiter(queue)
-        if waiter:
+            queue.state.hand_token_on()
+            waiters = self._woken(queue)
+        for waiter in waiters:
             waiter()
 
     def lose_body(self, keys: QueueKeys, id_: str) -> None:
@@ -204,7 +259,7 @@ class Engine:
         for queue in self._queues.values():
             queue.waiters.clear()
             queue.end_waiters.clear()
-            queue.state.leave_token_if_any()  # one may have been taken for a waiter that had no turn yet
+            queue.state.hand_token_on()  # one may have been taken for a waiter that had no turn yet
 
     def read_key(self, key: bytes) -> Any:
         """Copy what a key of the user holds; None: nothing."""
@@ -229,7 +284,7 @@ class Engine:
             queue = self._queue(call.keys)
             targets = [self._queues.setdefault(prefix, _Queue(QueueState())) for prefix in prefixes]
             for target in targets:
-                self._tell_time(target.state)
+                target.state.tell_time(self.clock.now_us())
             reach = committing.Reach([target.state for target in targets], user_keys, self._user_keys)
             commit = committing.TRANSITIONS[call.script.name]
             reply = self._carried_out(queue, lambda state, args: commit(state, args, reach), args, (stream, sequence))
@@ -237,13 +292,6 @@ class Engine:
         for waiter in waiters:
             waiter()
         return reply
-
-    def _tell_time(self, state: QueueState) -> int:
-        """Let a queue know the server's time, in microseconds, and give it in milliseconds."""
-        state.server_us = self.clock.now_us()
-        server_ms = state.server_us // 1000
-        state.dedup.lapse(server_ms)
-        return server_ms
 
     def _call_registry(self, call: Call[Any]) -> Any:
         transition = registry.TRANSITIONS[call.script.name]
@@ -257,7 +305,7 @@ class Engine:
         with self._lock:
             here = self._queue(call.keys)
             there = self._queues.setdefault(moving.other_prefix(call.extra_keys), _Queue(QueueState()))
-            self._tell_time(there.state)
+            there.state.tell_time(self.clock.now_us())
             reply = self._carried_out(
                 here, lambda state, args: transition(state, args, there.state), args, (stream, sequence)
             )
@@ -269,14 +317,25 @@ class Engine:
     def _queue(self, keys: QueueKeys) -> _Queue:
         queue = self._queues.get(keys.prefix)
         if queue is None:
-            queue = self._queues[keys.prefix] = _Queue(_new_state(keys))
+            queue = self._group(keys) if isinstance(keys, GroupKeys) else _Queue(_state(keys))
+            self._queues[keys.prefix] = queue
+        if isinstance(queue.state, GroupState):
+            queue.state.frees = keys.kind == "freeing"
         return queue
+
+    def _group(self, keys: GroupKeys) -> _Queue:
+        topic = self._queue(keys.topic)
+        assert isinstance(topic.state, TopicState)
+        group = _Queue(GroupState(topic.state, keys.group.encode()), topic)
+        topic.groups.append(group)
+        return group
 
     def _carried_out(
         self, queue: _Queue, transition: Transition, args: list[bytes], numbered: tuple[bytes, int] | None
     ) -> Any:
         state = queue.state
-        server_ms = self._tell_time(state)
+        state.tell_time(self.clock.now_us())
+        server_ms = state.server_us // 1000
         state.awaiting.lapse(server_ms)
         renews = transition is sending.send
         if numbered is not None and queue.calls.is_answered(*numbered, server_ms, renews=renews):
@@ -292,20 +351,39 @@ class Engine:
         """Name those who wait for a token that is there, or for the end of a message that has ended."""
         found: list[Callback] = []
         for queue in queues:
-            token_waiter = self._next_waiter(queue)
-            found += [token_waiter] if token_waiter else []
+            found += self._woken(queue)
             found += [each for id_ in queue.state.awaiting.take_untold() for each in queue.end_waiters.get(id_, ())]
         return found
 
-    def _next_waiter(self, queue: _Queue) -> Callback | None:
-        """Take the token for whoever waits longest. The caller calls back, after it has let go of the lock."""
-        if not queue.state.has_token or not queue.waiters:
-            return None
-        queue.state.has_token = False
-        return queue.waiters.popleft()
+    def _woken(self, queue: _Queue) -> list[Callback]:
+        """Take the token, if it is there, for whoever waits longest; a bell is for all who wait.
+
+        The caller calls back, after it has let go of the lock.
+        """
+        found = [] if queue.topic is None else self._woken(queue.topic)
+        state = queue.state
+        if isinstance(state, Belled) and state.has_token:
+            listeners = [queue, *queue.groups]
+            found += [waiter for each in listeners for waiter in each.waiters]
+            for each in listeners:
+                each.waiters.clear()
+            state.has_token = False
+        elif state.has_token and queue.waiters:
+            found.append(queue.waiters.popleft())
+            state.has_token = False
+        return found
 
 
-def _new_state(keys: QueueKeys) -> QueueState:
+def _names(keys: Iterable[bytes], pattern: str, name_of: Callable[[bytes], str | None]) -> list[str]:
+    """Name what keys belong to, those that match a pattern."""
+    head, tail = pattern.encode().split(b"*")
+    names = [name_of(key) for key in keys if key.startswith(head) and key.endswith(tail)]
+    return sorted(name for name in names if name is not None)
+
+
+def _state(keys: QueueKeys) -> QueueState:
+    if isinstance(keys, TopicKeys):
+        return TopicState()
     if isinstance(keys, LockKeys):
         return locks.Lock()
     return once.Once() if isinstance(keys, OnceKeys) else QueueState()

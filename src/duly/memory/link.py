@@ -7,10 +7,11 @@ import asyncio
 import contextlib
 import os
 import threading
+from collections.abc import Sequence
 from typing import Final, Self, TypeVar
 
 from duly._core.call import Call
-from duly._core.keys import QueueKeys
+from duly._core.keys import GroupKeys, QueueKeys, TopicKeys
 from duly.memory import forks
 from duly.memory.clock import clock
 from duly.memory.engine import Engine
@@ -98,6 +99,20 @@ class MemoryLink:
             await wait.block(seconds)
         return waiting.has_token
 
+    def wait_for_entry(self, keys: TopicKeys | GroupKeys, position: Sequence[bytes], seconds: float) -> bool:
+        """Block until there is something behind a position (True), the clock was moved, or the time is over."""
+        wait = _ThreadWait()
+        with _WaitingBehind(self, keys, wait, position) as waiting:
+            wait.block(seconds)
+        return waiting.has_token
+
+    async def await_for_entry(self, keys: TopicKeys | GroupKeys, position: Sequence[bytes], seconds: float) -> bool:
+        """Do the same in a task."""
+        wait = _TaskWait()
+        with _WaitingBehind(self, keys, wait, position) as waiting:
+            await wait.block(seconds)
+        return waiting.has_token
+
     def notices_a_move(self, keys: QueueKeys) -> bool:
         """Tell, once, whether the clock was moved since the last call to a queue."""
         with self._lock:
@@ -144,7 +159,7 @@ class _Waiting:
 
     def __enter__(self) -> Self:
         self._link.engine.clock.watch(self._on_move)
-        self._link.engine.subscribe(self._keys, self._on_token)
+        self._subscribe()
         if self._link.notices_a_move(self._keys):  # between the last look and now
             self._on_move()
         return self
@@ -157,6 +172,9 @@ class _Waiting:
             self.has_token = False
             engine.leave_token(self._keys)
 
+    def _subscribe(self) -> None:
+        self._link.engine.subscribe(self._keys, self._on_token)
+
     def _on_token(self) -> None:
         try:
             self._wait.wake()
@@ -166,3 +184,21 @@ class _Waiting:
     def _on_move(self) -> None:
         with contextlib.suppress(RuntimeError):
             self._wait.wake()
+
+
+class _WaitingBehind(_Waiting):
+    """The time during which somebody waits for what comes behind a position of a topic or group."""
+
+    def __init__(
+        self,
+        link: MemoryLink,
+        keys: TopicKeys | GroupKeys,
+        wait: _ThreadWait | _TaskWait,
+        position: Sequence[bytes],
+    ) -> None:
+        super().__init__(link, keys, wait)
+        self._watched = keys
+        self._position = position
+
+    def _subscribe(self) -> None:
+        self._link.engine.subscribe_behind(self._watched, self._position, self._on_token)

@@ -215,11 +215,12 @@ def extend(queue: QueueState, args: list[bytes]) -> Any:
         return lost
     now = queue.tick()
     is_earlier = False
-    for message, _, (lease_us,) in held:
+    for message, lease, (lease_us,) in held:
         before = queue.leased.score(message.id) or 0
         deadline = max(now + int(lease_us), before if renews else 0)
         is_earlier = is_earlier or deadline < before
         queue.leased.put(message.id, deadline)
+        queue.renew_lease(message.id, lease.consumer)
     queue.clock = now
     if is_earlier:
         queue.leave_token()  # a lease made shorter is a deadline that nobody watches yet

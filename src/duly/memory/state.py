@@ -88,6 +88,11 @@ class QueueState:
             return self.clock + 1
         return self.server_us
 
+    def tell_time(self, server_us: int) -> None:
+        """Note the server's time, of the call that is being carried out."""
+        self.server_us = server_us
+        self.dedup.lapse(server_us // 1000)
+
     def ahead(self) -> int:
         """Tell how far the queue's time is ahead of the server's: a point in time that somebody names moves by it."""
         return self.tick() - self.server_us
@@ -108,7 +113,16 @@ class QueueState:
     def leave_token_if_any(self) -> None:
         """Say that somebody else must watch, if there is something to watch."""
         if self.is_anything_to_come:
-            self.has_token = True
+            self.leave_token()
+
+    def hand_token_on(self) -> None:
+        """Have somebody else watch: who waited leaves in the middle, perhaps with a token that was taken for it."""
+        self.leave_token_if_any()
+
+    @property
+    def has_wake_key(self) -> bool:
+        """Whether there is a key for those who wait."""
+        return self.has_token
 
     def take_token_if_empty(self) -> None:
         """Announce nothing when nothing is there (I9)."""
@@ -221,6 +235,14 @@ class QueueState:
             self.lanes.unpark(message.id)
         else:
             self.holding(message).remove(message.id)
+        if message.place == "leased":
+            self.end_lease(message.id)
+
+    def end_lease(self, id_: bytes) -> None:
+        """Do what the end of a lease means outside: for a queue, nothing."""
+
+    def renew_lease(self, id_: bytes, consumer: str) -> None:
+        """Do what a lease that runs anew means outside: for a queue, nothing."""
 
     def park(self, message: StoredMessage, key: bytes) -> None:
         """Put a waiting message behind the one that its lane belongs to. Its ttl goes on."""

@@ -192,7 +192,7 @@ def delete(queue: QueueState, _args: list[bytes]) -> Kept:
     things = [
         queue.bodies, queue.leased, queue.leased, queue.troubled,
         any(each.why for each in messages), queue.expires, queue.dead, queue.done, queue.dedup, queue.dedup,
-        queue.lanes.lanes, queue.lanes, queue.schedules, queue.slots, queue.has_token, queue.is_known,
+        queue.lanes.lanes, queue.lanes, queue.schedules, queue.slots, queue.has_wake_key, queue.is_known,
         *queue.waiting.values(),
     ]  # fmt: skip
     count = sum(map(bool, things)) + queue.awaiting.key_count

@@ -18,7 +18,7 @@ from duly.worker.isolation import Isolation
 from duly.worker.logs import event
 from duly.worker.shares import Shares
 from duly.worker.station import AnyDelivery, Station
-from duly.worker.waiter import waiter_for
+from duly.worker.watch import Watch
 
 _LOG: Final = logging.getLogger("duly.worker")
 
@@ -44,13 +44,12 @@ class Fetcher:
     ) -> None:
         self._dispatchers = dispatchers
         self._stations = list(dispatchers)
-        self._by_keys = {station.keys: station for station in self._stations}
         self._pool = pool
         """Handlers at once over all queues; None: what each queue may have."""
         self._on_dead = on_dead
         self._shares: Shares[Station] = Shares()
         self._isolation = Isolation()
-        self._waiter = waiter_for(self._stations[0].link, self.look)
+        self._watch = Watch(self._stations, self.look)
         self._fails = 0
         """Claims in a row that did not reach the server."""
         self._is_stopping = False
@@ -71,7 +70,7 @@ class Fetcher:
     async def run(self) -> None:
         """Work until stopped."""
         while not self._is_stopping:
-            self._note_tokens()
+            self._note_woken()
             choice = self._choice(time.monotonic())
             if choice is None:
                 await self._wait()
@@ -81,9 +80,9 @@ class Fetcher:
 
     async def aclose(self) -> None:
         """Leave. What was watched here is handed on, so that a due time finds another watcher."""
-        blocked = set(await self._waiter.aclose())  # of these a token may be lost
-        for keys, station in self._by_keys.items():
-            if keys in blocked or (station.is_watched and station.has_timer):
+        blocked = set(await self._watch.aclose())  # of these a token may be lost
+        for station in self._stations:
+            if station in blocked or (station.is_watched and station.has_timer):
                 await self._hand_on(station)
 
     # What to ask for
@@ -126,21 +125,19 @@ class Fetcher:
         part = self._shares.part_of(station, candidates, calls) if calls else 0
         return part * station.per_slot + station.space
 
-    def _note_tokens(self) -> None:
-        for keys in self._waiter.tokens():
-            station = self._by_keys[keys]
+    def _note_woken(self) -> None:
+        for station in self._watch.woken():
             station.ask_at = 0.0
-            station.is_watched = station.has_timer = True  # if there is no slot now, the token is handed on
+            if station.hearing is not None:
+                station.hearing.is_woken = True
+            else:
+                station.is_watched = station.has_timer = True  # if there is no slot now, the token is handed on
 
     # Claiming
 
     async def _claim(self, station: Station, limit: int, suspects: Suspects) -> None:
         asked_at = time.monotonic()
-        consumer = station.link.consumer
-        call = ops.claim(
-            station.keys, station.options, limit=limit, lease=station.lease, consumer=consumer, then="stay",
-            suspects=suspects,
-        )  # fmt: skip
+        call = station.queue._claim(limit=limit, lease=station.lease, then="stay", suspects=suspects)
         try:
             claimed = await station.link.run_on(call)
         except Unavailable as error:
@@ -148,7 +145,7 @@ class Fetcher:
             return
         except DulyError as error:
             event(_LOG, logging.ERROR, "claim.failed", queue=station.name, error=str(error))
-            station.ask_at = time.monotonic() + _REFUSED_PAUSE
+            self._put_off(station, _REFUSED_PAUSE)
             return
         now = station.polled_at = time.monotonic()
         self._fails = 0
@@ -167,11 +164,18 @@ class Fetcher:
         """Ask again soon. The link has said that the server is away, unless it could not even be started."""
         if not self._fails and not station.link.is_down:
             event(_LOG, logging.ERROR, "claim.failed", queue=station.name, error=str(error))
-        station.ask_at = time.monotonic() + patience.backoff(self._fails, random.random)
+        self._put_off(station, patience.backoff(self._fails, random.random))
         self._fails += 1
+
+    def _put_off(self, station: Station, seconds: float) -> None:
+        """Ask again after a claim that failed. A group would hear at once of what it could not claim."""
+        station.ask_at = time.monotonic() + seconds
+        station.is_watched = station.is_watched and station.hearing is None
 
     def _plan(self, station: Station, claimed: Claimed, limit: int, now: float) -> None:
         """Decide when to ask this queue again."""
+        if station.hearing is not None:
+            station.hearing.learn(claimed, now)
         if len(claimed.ids) == limit or claimed.next_in == 0:
             station.ask_at, station.is_watched, station.fruitless = now, False, 0
             return
@@ -180,7 +184,7 @@ class Fetcher:
         # The token that is left for a suspect would wake us at once: while one is passed over, we look by the clock.
         station.ask_at = now + (min(pause, _LOOK_PAST_SUSPECTS) if claimed.passed_over else pause)
         station.is_watched = not claimed.passed_over
-        station.has_timer = claimed.next_in is not None
+        station.has_timer = claimed.next_in is not None and station.hearing is None  # else all members keep it
 
     async def _take(self, station: Station, claimed: Claimed, suspects: Suspects, asked_at: float) -> None:
         if claimed.reclaimed:
@@ -230,20 +234,20 @@ class Fetcher:
         is_closed = self._isolation.allows(now, self._held()) is None
         for station in self._stations:
             self._give_hoarded_back(station, now)
-        watched = [station for station in self._stations if station.is_watched]
-        for station in watched:
-            if is_closed or not self._has_room(station):
+        for station in self._stations:
+            if station.is_watched and (is_closed or not self._has_room(station)):
                 await self._stop_watching(station)
-        watched = [station for station in watched if station.is_watched]
-        if watched:
-            await self._waiter.watch([station.keys for station in watched], max(s.period for s in watched))
+        await self._watch.go_on()
         await self._sleep(self._next_look(is_closed=is_closed))
 
     def _next_look(self, *, is_closed: bool) -> float | None:
         """When to look again although nothing was heard."""
+        now = time.monotonic()
         times = [self._isolation.changes_at()]
         times += [station.hoards_since + _HOARDING for station in self._stations if station.hoards_since is not None]
-        times += [time.monotonic() + _HOARDING for each in self._dispatchers.values() if each.waiting]
+        times += [now + _HOARDING for each in self._dispatchers.values() if each.waiting]
+        rests = [s.hearing.rests_until for s in self._stations if s.is_watched and s.hearing is not None]
+        times += [moment for moment in rests if moment > now]
         if not is_closed:
             times += [station.ask_at for station in self._stations if self._has_room(station)]
         return min((moment for moment in times if moment is not None), default=None)

@@ -1,4 +1,4 @@
-"""Does in the background what nobody waits for: says that the worker lives, and tidies its queues."""
+"""Does in the background what nobody waits for: says that the worker lives, and tidies its queues and topics."""
 
 import asyncio
 import logging
@@ -11,7 +11,9 @@ from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any, Final
 
-from duly._core import ops
+from duly._async.group import AsyncGroup
+from duly._core import ops, topic_ops
+from duly._core.call import Call
 from duly._core.keys import RegistryKeys
 from duly._core.registry import Info, written_info
 from duly.errors import DulyError, Unavailable
@@ -26,7 +28,7 @@ _FORGET_AFTER: Final = 60.0
 
 _TIDY_EVERY: Final = 60.0
 _TIDY_STEPS: Final = 20
-"""Steps for one queue at a time: the rest is for the next time."""
+"""Steps for one queue or topic at a time: the rest is for the next time."""
 
 
 class Janitor:
@@ -41,7 +43,8 @@ class Janitor:
         self._speaking = asyncio.Lock()
         self._is_gone = False
         now = time.monotonic()
-        self._tidy_at = {station: now + random.uniform(0, _TIDY_EVERY) for station in stations}  # noqa: S311
+        self._chores = _chores(stations)
+        self._tidy_at = {name: now + random.uniform(0, _TIDY_EVERY) for name in self._chores}  # noqa: S311
 
     async def run(self) -> None:
         """Work until cancelled. What fails is tried again the next time."""
@@ -60,6 +63,9 @@ class Janitor:
         self._is_gone = True
         async with self._speaking:
             await self._link.run_now(ops.depart(self._keys, self._link.consumer))
+            for station in self._stations:
+                if station.hearing is not None and isinstance(station.queue, AsyncGroup):
+                    await self._link.run_now(topic_ops.leave_group(station.queue._keys, self._link.consumer))
 
     async def _beat(self) -> None:
         now = time.monotonic()
@@ -79,21 +85,31 @@ class Janitor:
                 await self._link.run_on(ops.beat(self._keys, self._link.consumer, written_info(info), _FORGET_AFTER))
 
     async def _tidy_what_is_due(self) -> None:
-        for station, due in self._tidy_at.items():
+        for name, due in self._tidy_at.items():
             if due <= time.monotonic():
-                self._tidy_at[station] = time.monotonic() + _TIDY_EVERY
+                self._tidy_at[name] = time.monotonic() + _TIDY_EVERY
                 try:
-                    await self._tidy(station)
+                    await self._tidy(self._chores[name])
                 except Unavailable:
                     raise
                 except DulyError as error:  # the others are tidied nevertheless
-                    event(_LOG, logging.WARNING, "janitor.failed", queue=station.name, error=str(error))
+                    event(_LOG, logging.WARNING, "janitor.failed", queue=name, error=str(error))
 
-    async def _tidy(self, station: Station) -> None:
+    async def _tidy(self, chore: Call[bool]) -> None:
         """Drop what expired and what is kept no longer, in bounded steps."""
         for _ in range(_TIDY_STEPS):
-            if not await station.link.run_on(ops.tidy(station.keys, station.options)):
+            if not await self._link.run_on(chore):
                 break
+
+
+def _chores(stations: Sequence[Station]) -> dict[str, Call[bool]]:
+    """Say what to do to tidy each queue and group, and each topic once, by name."""
+    chores = {station.name: ops.tidy(station.keys, station.options) for station in stations}
+    for station in stations:
+        if isinstance(station.queue, AsyncGroup):
+            topic = station.queue.topic
+            chores[f"{topic.name}/"] = topic_ops.tidy(topic._keys, topic.options.keep)
+    return chores
 
 
 def _version() -> str:

@@ -29,8 +29,8 @@ class Obituaries:
         self._gate = asyncio.Semaphore(_AT_ONCE)
 
     def announce(self, station: Station, ids: Sequence[str]) -> None:
-        """Tell the hooks of a queue."""
-        hooks = [*self._definitions.on_dead.get(station.name, ()), *self._definitions.hooks.on_dead]
+        """Tell the hooks of a queue or group."""
+        hooks = self._definitions.on_dead_of(station.name)
         if hooks:
             task = asyncio.get_running_loop().create_task(self._tell(station, list(ids), hooks))
             self._under_way.add(task)

@@ -26,7 +26,10 @@ class WorkerOptions:
     """How one worker process works."""
 
     queues: Mapping[str, int] | None
-    """Weight by name, in the order given: a queue of weight 3 is asked three times as often as one of 1. None: all."""
+    """Weight by name, in the order given: a queue of weight 3 is asked three times as often as one of 1. None: all.
+
+    A group of a topic is named like events/archive; the name of a topic means all its groups that have handlers.
+    """
 
     concurrency: int | None
     """Handlers that run at once, over all queues. None: what the handlers say."""
@@ -83,10 +86,17 @@ def _read_pair(part: str) -> tuple[str, int]:
     return name.strip(), int(weight)
 
 
+def _check_label(label: Any) -> None:
+    topic, slash, group = label.partition("/") if isinstance(label, str) else (label, "", "")
+    checked_name(topic, "topic" if slash else "queue")
+    if slash:
+        checked_name(group, "group")
+
+
 def _checked(pairs: list[tuple[Any, Any]]) -> dict[str, int]:
     weights: dict[str, int] = {}
     for name, weight in pairs:
-        checked_name(name)
+        _check_label(name)
         if name in weights:
             raise UsageError(f"queue {name!r} is named twice: give its weight once, like {name}:2")
         weights[name] = checked_count(weight, f"the weight of queue {name!r}", most=MAX_WEIGHT)

@@ -1,4 +1,4 @@
-"""One queue of a worker: its handler, what is held of it, and when to ask for more."""
+"""One queue or group of a worker: its handler, what is held of it, and when to ask for more."""
 
 import time
 from collections import deque
@@ -6,30 +6,32 @@ from collections.abc import Sequence
 from typing import Any
 
 from duly._async.delivery import AsyncDelivery
-from duly._async.queue import AsyncQueue
+from duly._async.inbox import AsyncInbox
+from duly._async.memory import AsyncMemoryLink
 from duly._core import codec, patience, replies
 from duly._core.handlers import Handler, TaskDefinition, TaskSet
-from duly._core.keys import QueueKeys
+from duly._core.keys import GroupKeys, QueueKeys
 from duly._core.outcome_rules import Verdict
 from duly._core.replies import Claimed
 from duly._sync.delivery import Delivery
-from duly._sync.queue import Queue
+from duly._sync.inbox import Inbox
 from duly.errors import CodecError
 from duly.options import QueueOptions, checked_positive_seconds
 from duly.worker.freshness import Freshness
+from duly.worker.hearing import Hearing
 from duly.worker.pace import Pace
 
 AnyDelivery = AsyncDelivery | Delivery
 
 
 class Station:
-    """What the parts of a worker share about one queue. All times are of the monotonic clock.
+    """What the parts of a worker share about one queue or group. All times are of the monotonic clock.
 
     Only the event loop writes here; the renewer's thread takes a copy of `held`, and writes `freshness`.
     """
 
     def __init__(
-        self, queue: AsyncQueue, sync_queue: Queue, handler: Handler | TaskSet, weight: int, most: int | None
+        self, queue: AsyncInbox, sync_queue: Inbox, handler: Handler | TaskSet, weight: int, most: int | None
     ) -> None:
         self.queue = queue
         self.sync_queue = sync_queue
@@ -79,14 +81,16 @@ class Station:
         self.has_timer = False
         """Whether the next look is at a due time or the end of a lease: somebody must keep it."""
         self.fruitless = 0
+        self.hearing = _hearing(self.keys, self.link)
+        """Of a group on a server, whose members all hear of what comes; None: a token comes to one of them."""
         self.hoards_since: float | None = None
         """Since when more waits for slots than is finished soon."""
         self.polled_at = now
 
     @property
     def name(self) -> str:
-        """The name of the queue."""
-        return self.queue.name
+        """What the queue or group is called."""
+        return self.queue.label
 
     @property
     def calls(self) -> int:
@@ -154,6 +158,10 @@ def _slots(handler: Handler | TaskSet, most: int | None) -> int:
     if most is None:
         return handler.concurrency
     return min(handler.concurrency, most) if handler.has_own_concurrency or handler.batch else most
+
+
+def _hearing(keys: QueueKeys, link: Any) -> Hearing | None:
+    return Hearing(keys) if isinstance(keys, GroupKeys) and not isinstance(link, AsyncMemoryLink) else None
 
 
 def _kinds(handler: Handler | TaskSet) -> tuple[bool, bool]:

@@ -4,16 +4,14 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
 from duly._async.app import AsyncDuly
-from duly._async.queue import AsyncQueue
 from duly._core import signatures
 from duly._core.definitions import Definitions, Registered
 from duly._sync.app import Duly
-from duly._sync.queue import Queue
 from duly.errors import DulyError, UsageError
 from duly.options import Seconds
 from duly.worker import signals
@@ -171,10 +169,9 @@ class Worker:
 
     def _station(self, registered: Registered, weight: int) -> Station:
         defined, handler = registered
-        queue = AsyncQueue(self._own, defined.name, defined.options)
+        queue = defined._twin(self._own)
         handler.resolve(queue._decode_body)
-        threaded = Queue(self._threaded, defined.name, defined.options)
-        return Station(queue, threaded, handler, weight, self._options.concurrency)
+        return Station(queue, defined._twin(self._threaded), handler, weight, self._options.concurrency)
 
     def _pool(self) -> int | None:
         """Say how many handlers the queues share: as many as were asked for, or where there are weights, the most."""
@@ -337,12 +334,28 @@ def _chosen(definitions: Definitions, options: WorkerOptions) -> list[tuple[Regi
     """Find what the worker serves, with weights."""
     known = definitions.handlers
     if not known:
-        raise UsageError("there is nothing to work for: define a handler (@queue.handler) or a task (@app.task) first")
+        raise UsageError(
+            "there is nothing to work for: define a handler (@queue.handler, or @topic.handler(group=...)) or a task "
+            "(@app.task) first"
+        )
     if options.queues is None:
         return [(registered, 1) for registered in known.values()]
-    if unknown := [name for name in options.queues if name not in known]:
-        raise UsageError(f"no handler for queue {', '.join(unknown)}: there are handlers for {', '.join(known)}")
-    return [(known[name], weight) for name, weight in options.queues.items()]
+    weights: dict[str, int] = {}
+    unknown = []
+    for name, weight in options.queues.items():
+        meant = _meant_by(name, known)
+        # A group that is named itself has the weight that was given to it, not that of its topic.
+        weights.update((label, weight) for label in meant if label == name or label not in options.queues)
+        unknown += [] if meant else [name]
+    if unknown:
+        what = "" if any("/" in name for name in unknown) else "queue "
+        raise UsageError(f"no handler for {what}{', '.join(unknown)}: there are handlers for {', '.join(known)}")
+    return [(known[label], weight) for label, weight in weights.items()]
+
+
+def _meant_by(name: str, known: Collection[str]) -> list[str]:
+    """Tell which queues and groups a name means: the one that is called so, or else all groups of a topic."""
+    return [name] if name in known else [label for label in known if label.startswith(f"{name}/")]
 
 
 async def _run_hooks(hooks: Sequence[Callable[..., Any]]) -> None:

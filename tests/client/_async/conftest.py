@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from duly import AsyncDuly, AsyncQueue
+from duly import AsyncDuly, AsyncGroup, AsyncQueue, AsyncTopic
 
 
 @pytest.fixture
@@ -23,3 +23,18 @@ async def other_app(backend: str) -> AsyncIterator[AsyncDuly]:
 @pytest.fixture
 def queue(app: AsyncDuly, queue_name: str) -> AsyncQueue:
     return app.queue(queue_name)
+
+
+@pytest.fixture
+def events(app: AsyncDuly, queue_name: str) -> AsyncTopic:
+    return app.topic(queue_name)
+
+
+@pytest.fixture
+def archive(events: AsyncTopic) -> AsyncGroup:
+    return events.group("archive")
+
+
+@pytest.fixture
+def live(events: AsyncTopic) -> AsyncGroup:
+    return events.group("live")

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any, Final, Generic, TypeVar
 
-from duly import AsyncDelivery, AsyncQueue, Message
+from duly import AsyncDelivery, AsyncGroup, AsyncQueue, Message
+from duly._async.inbox import AsyncInbox
 from tests.client.place import Place
 
 T = TypeVar("T")
@@ -25,18 +26,18 @@ SETTLES: Final[dict[str, tuple[Any, ...]]] = {
 """Every way to settle a delivery, with arguments for it."""
 
 
-async def take(queue: AsyncQueue, limit: int = 100, **options: Any) -> list[AsyncDelivery]:
+async def take(queue: AsyncInbox, limit: int = 100, **options: Any) -> list[AsyncDelivery]:
     """Receive what is due, without waiting."""
     return await queue.receive(limit=limit, wait=0, **options)
 
 
-async def take_one(queue: AsyncQueue, **options: Any) -> AsyncDelivery:
+async def take_one(queue: AsyncInbox, **options: Any) -> AsyncDelivery:
     """Receive the one message that is due."""
     (delivery,) = await take(queue, **options)
     return delivery
 
 
-async def take_bodies(queue: AsyncQueue, limit: int = 100) -> list[Any]:
+async def take_bodies(queue: AsyncInbox, limit: int = 100) -> list[Any]:
     """Receive and finish what is due, and give the bodies in their order."""
     deliveries = await take(queue, limit)
     await queue.ack_many(deliveries)
@@ -54,6 +55,12 @@ async def given_leased(
     """Send a message and take it."""
     await queue.send(body, **options)
     return await take_one(queue, lease=lease)
+
+
+async def given_read(group: AsyncGroup, body: Any = "body", lease: float | None = None, **options: Any) -> AsyncDelivery:
+    """Publish an entry and have a member of a group take it. There is nothing before it."""
+    await group.topic.publish(body, **options)
+    return await take_one(group, lease=lease)
 
 
 async def given_dead(queue: AsyncQueue, body: Any = "body", **options: Any) -> str:
@@ -77,21 +84,21 @@ async def given_in(queue: AsyncQueue, state: str, **options: Any) -> str:
     return delivery.id
 
 
-async def seen(queue: AsyncQueue, id: str) -> Message:  # noqa: A002
+async def seen(queue: AsyncInbox, id: str) -> Message:  # noqa: A002
     """Look at a message that is there."""
     message = await queue.get(id)
     assert message is not None
     return message
 
 
-async def counted(queue: AsyncQueue) -> dict[str, Any]:
+async def counted(queue: AsyncInbox) -> dict[str, Any]:
     """Give the counts that are not zero, without what changes as time passes."""
     stats = asdict(await queue.stats())
     moving = ("oldest_age", "lateness", "next_due_in", "bytes", "dead_bytes", "done_bytes")
     return {name: value for name, value in stats.items() if value and name not in moving}
 
 
-async def check_accounts(queue: AsyncQueue) -> None:
+async def check_accounts(queue: AsyncInbox) -> None:
     """Fail unless every message is accounted for and in one place (I1, I2)."""
     audit = await queue.audit()
     assert audit.ok, audit
@@ -158,7 +165,7 @@ async def until(is_so: Callable[[], bool], within: float = 10.0) -> None:
 
 
 async def given_blocked(
-    place: Place, *queues: AsyncQueue, wait: float = 20, **options: Any
+    place: Place, *queues: AsyncInbox, wait: float = 20, **options: Any
 ) -> list[InBackground[list[AsyncDelivery]]]:
     """Let consumers receive one message each, and wait until all of them block, in this order."""
     consumers: list[InBackground[list[AsyncDelivery]]] = []

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from duly import Duly, Queue
+from duly import Duly, Group, Queue, Topic
 
 
 @pytest.fixture
@@ -24,3 +24,18 @@ def other_app(backend: str) -> Iterator[Duly]:
 @pytest.fixture
 def queue(app: Duly, queue_name: str) -> Queue:
     return app.queue(queue_name)
+
+
+@pytest.fixture
+def events(app: Duly, queue_name: str) -> Topic:
+    return app.topic(queue_name)
+
+
+@pytest.fixture
+def archive(events: Topic) -> Group:
+    return events.group("archive")
+
+
+@pytest.fixture
+def live(events: Topic) -> Group:
+    return events.group("live")

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Final, Generic, TypeVar
 
-from duly import Delivery, Message, Queue
+from duly import Delivery, Group, Message, Queue
+from duly._sync.inbox import Inbox
 from tests.client.place import Place
 
 T = TypeVar("T")
@@ -25,18 +26,18 @@ SETTLES: Final[dict[str, tuple[Any, ...]]] = {
 """Every way to settle a delivery, with arguments for it."""
 
 
-def take(queue: Queue, limit: int = 100, **options: Any) -> list[Delivery]:
+def take(queue: Inbox, limit: int = 100, **options: Any) -> list[Delivery]:
     """Receive what is due, without waiting."""
     return queue.receive(limit=limit, wait=0, **options)
 
 
-def take_one(queue: Queue, **options: Any) -> Delivery:
+def take_one(queue: Inbox, **options: Any) -> Delivery:
     """Receive the one message that is due."""
     (delivery,) = take(queue, **options)
     return delivery
 
 
-def take_bodies(queue: Queue, limit: int = 100) -> list[Any]:
+def take_bodies(queue: Inbox, limit: int = 100) -> list[Any]:
     """Receive and finish what is due, and give the bodies in their order."""
     deliveries = take(queue, limit)
     queue.ack_many(deliveries)
@@ -52,6 +53,12 @@ def given_leased(queue: Queue, body: Any = "body", lease: float | None = None, *
     """Send a message and take it."""
     queue.send(body, **options)
     return take_one(queue, lease=lease)
+
+
+def given_read(group: Group, body: Any = "body", lease: float | None = None, **options: Any) -> Delivery:
+    """Publish an entry and have a member of a group take it. There is nothing before it."""
+    group.topic.publish(body, **options)
+    return take_one(group, lease=lease)
 
 
 def given_dead(queue: Queue, body: Any = "body", **options: Any) -> str:
@@ -75,21 +82,21 @@ def given_in(queue: Queue, state: str, **options: Any) -> str:
     return delivery.id
 
 
-def seen(queue: Queue, id: str) -> Message:  # noqa: A002
+def seen(queue: Inbox, id: str) -> Message:  # noqa: A002
     """Look at a message that is there."""
     message = queue.get(id)
     assert message is not None
     return message
 
 
-def counted(queue: Queue) -> dict[str, Any]:
+def counted(queue: Inbox) -> dict[str, Any]:
     """Give the counts that are not zero, without what changes as time passes."""
     stats = asdict(queue.stats())
     moving = ("oldest_age", "lateness", "next_due_in", "bytes", "dead_bytes", "done_bytes")
     return {name: value for name, value in stats.items() if value and name not in moving}
 
 
-def check_accounts(queue: Queue) -> None:
+def check_accounts(queue: Inbox) -> None:
     """Fail unless every message is accounted for and in one place (I1, I2)."""
     audit = queue.audit()
     assert audit.ok, audit
@@ -127,7 +134,7 @@ def until(is_so: Callable[[], bool], within: float = 10.0) -> None:
         pause(0.005)
 
 
-def given_blocked(place: Place, *queues: Queue, wait: float = 20, **options: Any) -> list[InBackground[list[Delivery]]]:
+def given_blocked(place: Place, *queues: Inbox, wait: float = 20, **options: Any) -> list[InBackground[list[Delivery]]]:
     """Let consumers receive one message each, and wait until all of them block, in this order."""
     consumers: list[InBackground[list[Delivery]]] = []
     for queue in queues:

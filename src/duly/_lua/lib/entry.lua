@@ -5,17 +5,50 @@
 -- @include lib/layout.lua
 
 local CONTENT_BYTES, CONTENT_JSON, CONTENT_FIELDS = 0, 1, 2
-local VERSION, LONGEST_KEY = 1, 1024
+local VERSION, LONGEST_KEY, LONGEST_TIME = 1, 1024, 16
 
--- Binary data as a client packs it.
-local function packed_bytes(text)
-  local size = #text
-  if size < 256 then
-    return struct.pack('BBc0', 196, size, text)
-  elseif size < 65536 then
-    return struct.pack('>BHc0', 197, size, text)
+-- UTF-8: bytes that are none are written out, as \xff.
+local function as_text(bytes)
+  local at = string.find(bytes, '[\128-\255]')
+  if not at then
+    return bytes
   end
-  return struct.pack('>BI4c0', 198, size, text)
+  local characters = {
+    '^[\194-\223][\128-\191]',
+    '^\224[\160-\191][\128-\191]',
+    '^[\225-\236\238\239][\128-\191][\128-\191]',
+    '^\237[\128-\159][\128-\191]',
+    '^\240[\144-\191][\128-\191][\128-\191]',
+    '^[\241-\243][\128-\191][\128-\191][\128-\191]',
+    '^\244[\128-\143][\128-\191][\128-\191]',
+  }
+  local parts, from = {}, 1
+  while at do
+    local _, last
+    for _, pattern in ipairs(characters) do
+      if not last then
+        _, last = string.find(bytes, pattern, at)
+      end
+    end
+    if not last then
+      parts[#parts + 1] = string.sub(bytes, from, at - 1)
+      parts[#parts + 1] = string.format('\\x%02x', string.byte(bytes, at))
+      from = at + 1
+    end
+    at = string.find(bytes, '[\128-\255]', (last or at) + 1)
+  end
+  parts[#parts + 1] = string.sub(bytes, from)
+  return table.concat(parts)
+end
+
+-- What announces binary data of a size, as a client packs it.
+local function bytes_head(size)
+  if size < 256 then
+    return struct.pack('BB', 196, size)
+  elseif size < 65536 then
+    return struct.pack('>BH', 197, size)
+  end
+  return struct.pack('>BI4', 198, size)
 end
 
 local function listed(fields)
@@ -41,12 +74,13 @@ local function record_of_fields(fields, sent, due)
     elseif name == 'bytes' then
       content, body = CONTENT_BYTES, value
     elseif name == 'key' then
-      key = is_sound_key(value) and value or nil
+      local text = as_text(value)
+      key = is_sound_key(text) and text or nil
     elseif name == 'sent' then
-      sent = tonumber(value) or sent
+      sent = #value <= LONGEST_TIME and string.find(value, '^%d+$') and tonumber(value) or sent
     elseif string.sub(name, 1, 7) == 'header:' then
       headers = headers or {}
-      headers[string.sub(name, 8)] = value
+      headers[as_text(string.sub(name, 8))] = as_text(value)
     end
   end
   if not content then
@@ -54,26 +88,36 @@ local function record_of_fields(fields, sent, due)
   end
   local flags = key and FLAG_KEY or 0
   local head = struct.pack('<ddBBB', sent, due, VERSION, flags, 0) .. (key and struct.pack('<Hc0', #key, key) or '')
-  local envelope = struct.pack('BB', headers and 147 or 146, content) .. packed_bytes(body)
+  local envelope = struct.pack('BB', headers and 147 or 146, content) .. bytes_head(#body) .. body
   return head .. envelope .. (headers and cmsgpack.pack(headers) or ''), key
 end
 
 -- When an entry was published, in microseconds. Most of a batch come from one millisecond.
 local last_head, last_sent
 local function sent_by(id)
-  local head = string.sub(id, 1, 13)
-  if head ~= last_head then
+  local head = string.sub(id, 1, 14) -- with the hyphen, for the next two centuries
+  if head ~= last_head or string.byte(head, 14) ~= 45 then
     last_head, last_sent = head, tonumber(string.match(id, '^%d+')) * 1000
   end
   return last_sent
 end
 
--- The record of an entry, its key if it has one, and when it was published. Most have a body and nothing else.
-local function record_of(id, fields, due)
-  local sent, body = sent_by(id), fields[2]
-  if #fields == 2 and fields[1] == 'body' and #body < 256 then
-    return struct.pack('<ddBBBBBBBc0', sent, due, VERSION, 0, 0, 146, CONTENT_JSON, 196, #body, body), nil, sent
+-- What stands between the stamps and the body of an entry that has nothing else, by the size of the body.
+local plain_heads = {}
+local function plain_head(size)
+  local head = plain_heads[size]
+  if not head then
+    head = struct.pack('BBBBB', VERSION, 0, 0, 146, CONTENT_JSON) .. bytes_head(size)
+    plain_heads[size] = head
   end
-  local record, key = record_of_fields(fields, sent, due)
-  return record, key, sent
+  return head
+end
+
+-- The record of an entry, and its key if it has one. Most have a body and nothing else.
+local function record_of(id, fields, due)
+  if #fields == 2 and fields[1] == 'body' then
+    local body = fields[2]
+    return struct.pack('<dd', sent_by(id), due) .. plain_head(#body) .. body
+  end
+  return record_of_fields(fields, sent_by(id), due)
 end

@@ -3,7 +3,7 @@
 -- @include lib/clock.lua
 -- @include lib/record.lua
 
-local LET_IN_A_CALL = 100
+local LET_IN_A_CALL, BYTES_LET_IN_A_CALL = 100, 4194304
 
 -- Where the envelope begins, behind the options that the flags announce.
 local function envelope_at(record)
@@ -52,6 +52,14 @@ local function fields_of(record)
   return fields
 end
 
+-- False: somebody else overwrote the record.
+local function enter(stream, record)
+  return not flaw_of(record)
+    and pcall(function()
+      redis.call('XADD', stream, '*', unpack(fields_of(record)))
+    end)
+end
+
 -- `topic` has msgs, waiting, meta. Returns the microseconds until the next one is due, 0 if there are more, nil if
 -- there is none.
 local function let_in(topic, stream)
@@ -64,17 +72,19 @@ local function let_in(topic, stream)
     return tonumber(head[2]) - now
   end
   local due = redis.call('ZRANGEBYSCORE', topic.waiting, '-inf', now, 'LIMIT', 0, LET_IN_A_CALL)
-  local entered, size = {}, 0
+  local seen, entered, size = {}, {}, 0
   for _, id in ipairs(due) do
-    local record = redis.call('HGET', topic.msgs, id)
-    if flaw_of(record) then
-      redis.call('HINCRBY', topic.meta, 'damaged', 1) -- somebody else overwrote it: what is left of it stays in msgs
-    else
-      redis.call('XADD', stream, '*', unpack(fields_of(record)))
+    local record = size < BYTES_LET_IN_A_CALL and redis.call('HGET', topic.msgs, id)
+    if size >= BYTES_LET_IN_A_CALL then
+      break
+    elseif enter(stream, record) then
       size, entered[#entered + 1] = size + #record, id
+    else
+      redis.call('HINCRBY', topic.meta, 'damaged', 1) -- what is left of it stays in msgs
     end
+    seen[#seen + 1] = id
   end
-  redis.call('ZREM', topic.waiting, unpack(due))
+  redis.call('ZREM', topic.waiting, unpack(seen))
   if #entered > 0 then
     redis.call('HDEL', topic.msgs, unpack(entered))
     redis.call('HINCRBY', topic.meta, 'bytes', 0 - size)

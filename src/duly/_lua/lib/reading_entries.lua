@@ -1,11 +1,12 @@
 -- Part of claim, for groups: the way from the stream into the group's store, and into the hands of the caller.
 
--- The next entries, read under the consumer's name. A group that does not exist yet begins where the caller says.
+-- The next entries, read under the consumer's name. A group that does not exist yet begins where the caller says; one
+-- that somebody has removed from the stream does not begin behind entries that it never had.
 local function read_entries(count)
   local reply = redis.pcall('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', count, 'STREAMS', STREAM, '>')
   if reply and reply.err then
     if string.find(reply.err, 'NOGROUP', 1, true) then
-      redis.call('XGROUP', 'CREATE', STREAM, GROUP, start, 'MKSTREAM')
+      redis.call('XGROUP', 'CREATE', STREAM, GROUP, start == '$' and known[1] or start, 'MKSTREAM')
       redis.call('HSET', TOPIC_META, 'group:' .. GROUP, 1)
     end
     reply = redis.call('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', count, 'STREAMS', STREAM, '>')
@@ -31,16 +32,22 @@ local function take_entries(entries)
   if #entries == 0 then
     return
   end
-  local new_ids, new_records, rows, size, any_key, first_sent = {}, {}, {}, 0, false, nil
-  for i, entry in ipairs(entries) do
+  local new_ids, new_records, rows, size, any_key = {}, {}, {}, 0, false
+  local record_of_entry, most = record_of, largest
+  for i = 1, #entries do
+    local entry = entries[i]
     local id = entry[1]
     clock = clock + 1
-    local record, key, sent = record_of(id, entry[2], clock)
+    local record, key = record_of_entry(id, entry[2], clock)
     new_ids[i], new_records[i] = id, record
     rows[2 * i - 1], rows[2 * i] = id, record
-    size, any_key, first_sent = size + #record, any_key or key, first_sent or sent
-    largest = math.max(largest, #record)
+    local length = #record
+    size, any_key = size + length, any_key or key
+    if length > most then
+      most = length
+    end
   end
+  largest = most
   redis.call('HSET', MSGS, unpack(rows))
   if largest > LARGE and not meta[4] then
     redis.call('HSET', META, 'large', 1)
@@ -50,19 +57,19 @@ local function take_entries(entries)
     redis.call('HSET', META, 'keyed', 1)
     chosen, new_records, lanes = seldom().entries_in_turn(new_ids, new_records)
   end
-  local n = #ids
-  for i, id in ipairs(chosen) do
+  local n, text_of, flag = #ids, lease_text, FLAG_KEY
+  for i = 1, #chosen do
     n = n + 1
-    local record, key = new_records[i], lanes and lanes[i]
+    local id, record, key = chosen[i], new_records[i], lanes and lanes[i]
     ids[n], records[n] = id, record
     if any_counts then
       counted[n] = ''
     end
     leased[2 * n - 1], leased[2 * n] = deadline, id
-    leases[2 * n - 1], leases[2 * n] = id, lease_text(#record, key and FLAG_KEY or 0, 0, key)
+    leases[2 * n - 1], leases[2 * n] = id, text_of(#record, key and flag or 0, 0, key)
   end
   bytes = bytes + size
-  lateness = math.max(lateness, now - first_sent)
+  lateness = math.max(lateness, now - sent_by(entries[1][1]))
   redis.call('HINCRBY', META, 'sent', #entries)
   redis.call('HINCRBY', META, 'bytes', size)
 end

@@ -6,6 +6,7 @@
 
 local LOOKS_BY_AGE_US = 1000000 -- how often entries are trimmed by their age
 local ROUNDS_BY_SIZE = 5
+local COUNTED_READ = 1000
 
 -- `keep` has count, age (microseconds) and bytes, -1 for no bound.
 local function is_unbounded(keep)
@@ -36,15 +37,24 @@ local function trim_stream(stream, keep, server_us, is_by_age)
   end
 end
 
--- Notes what groups lose of `groups`, as they were before `removed` entries went and the first was `first`.
-local function note_missed(topic, stream, groups, removed, first)
-  local length = redis.call('XLEN', stream)
+-- Where the server does not say how far groups lag behind, counts what each has read of the oldest entries.
+local function note_read(stream, groups)
   for _, group in ipairs(groups) do
-    local missed = 0
-    if group.lag then
-      missed = group.lag - length
-    elseif is_before(group.last, first) then
-      missed = removed
+    if not group.lag then
+      group.read = #redis.call('XRANGE', stream, '-', group.last, 'COUNT', COUNTED_READ)
+    end
+  end
+end
+
+-- Notes what groups lose of `groups`, as they were before `removed` entries went.
+local function note_missed(topic, stream, groups, removed)
+  local length = redis.call('XLEN', stream)
+  local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
+  for _, group in ipairs(groups) do
+    -- A lag may count also what went before, and was noted then.
+    local missed = group.lag and math.min(group.lag, removed + length) - length or removed - (group.read or 0)
+    if first and not is_before(group.last, first[1]) then
+      missed = 0 -- it has read what went, and more
     end
     if missed > 0 then
       redis.call('HINCRBY', topic.meta, 'missed:' .. group.name, missed)
@@ -63,7 +73,7 @@ local function retain(topic, stream, keep, server_us)
     return 0
   end
   local groups = groups_of(stream)
-  local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1][1]
+  note_read(stream, groups)
   trim_stream(stream, keep, server_us, is_by_age)
   if is_by_age then
     redis.call('HSET', topic.meta, 'trimmed_at', server_us)
@@ -71,7 +81,7 @@ local function retain(topic, stream, keep, server_us)
   local removed = before - redis.call('XLEN', stream)
   if removed > 0 then
     redis.call('HINCRBY', topic.meta, 'trimmed', removed)
-    note_missed(topic, stream, groups, removed, first)
+    note_missed(topic, stream, groups, removed)
   end
   return removed
 end

@@ -345,16 +345,6 @@ local function make_room(plan)
   end
 end
 
-local function open_window(keys, now, id, options)
-  redis.call('HSET', keys.dedup, options.dedup, id)
-  redis.call('ZADD', keys.dedup_ends, now + options.dedup_for, options.dedup)
-  local ms = math.ceil(options.dedup_for / 1000) + 1000
-  if redis.call('PTTL', keys.dedup) < ms then -- the keys go with their last window
-    redis.call('PEXPIRE', keys.dedup, ms)
-    redis.call('PEXPIRE', keys.dedup_ends, ms)
-  end
-end
-
 local function store_accepted(plan)
   local keys, windows = plan.keys, 0
   store(keys, plan.meta, plan.now, plan.ahead, plan.offsets, plan.renamed, function(id, record)
@@ -363,7 +353,7 @@ local function store_accepted(plan)
       redis.call('ZADD', keys.expires, expiry_of(record), id)
     end
     if options.dedup then
-      open_window(keys, plan.now, id, options)
+      open_window(keys, plan.now, id, options.dedup, options.dedup_for)
       windows = windows + 1
     end
   end)

@@ -1,14 +1,32 @@
 -- Part of claim, for groups: which of the entries that were read are handed out, in cases that are seldom.
 
+-- Whether an entry has what the filter asks for.
+local function is_match(entry)
+  local found, fields = {}, entry[2]
+  for at = FIRST_FILTER, #ARGV, 2 do
+    local name = 'header:' .. ARGV[at]
+    found[name] = found[name] or false
+    for field = 1, #fields, 2 do
+      found[name] = found[name] or (fields[field] == name and fields[field + 1] == ARGV[at + 1])
+    end
+  end
+  for _, has_one in pairs(found) do
+    if not has_one then
+      return false
+    end
+  end
+  return true
+end
+
 -- Entries that are read again, after the group's position was moved back: those that live in its store are where
--- they belong, and dead ones begin anew. Returns the others, and those.
+-- they belong, and dead ones begin anew, unless a filter has been changed since. Returns the others, and those.
 local function without_known(entries)
   local fresh = {}
   for _, entry in ipairs(entries) do
     local id = entry[1]
     local is_dead = redis.call('ZSCORE', DEAD, id)
     local holder = redis.call('HGET', LEASES, id)
-    if is_dead then
+    if is_dead and is_match(entry) then
       redis.call('ZREM', DEAD, id)
       redis.call('HINCRBY', META, 'dead_bytes', 0 - redis.call('HSTRLEN', MSGS, id))
       redis.call('HINCRBY', META, 'redriven', 1)
@@ -30,19 +48,7 @@ end
 local function that_match(entries)
   local matching, passed = {}, {}
   for _, entry in ipairs(entries) do
-    local found, fields = {}, entry[2]
-    for at = FIRST_FILTER, #ARGV, 2 do
-      local name = 'header:' .. ARGV[at]
-      found[name] = found[name] or false
-      for field = 1, #fields, 2 do
-        found[name] = found[name] or (fields[field] == name and fields[field + 1] == ARGV[at + 1])
-      end
-    end
-    local is_match = true
-    for _, has_one in pairs(found) do
-      is_match = is_match and has_one
-    end
-    if is_match then
+    if is_match(entry) then
       matching[#matching + 1] = entry
     else
       passed[#passed + 1] = entry[1]

@@ -2,22 +2,26 @@
 
 -- A consumer that has nothing pending leaves no trace; should it live, its next read makes it known again.
 local function forget_consumer(name)
-  if #redis.call('XPENDING', STREAM, GROUP, '-', '+', 1, name) == 0 then
+  local pending = redis.pcall('XPENDING', STREAM, GROUP, '-', '+', 1, name)
+  if not pending.err and #pending == 0 then -- an error: somebody has removed the group
     redis.call('XGROUP', 'DELCONSUMER', STREAM, GROUP, name)
   end
 end
 
--- An entry that a consumer without leases holds, one of another program, and is silent about: it is ours now.
-local function take_over(id, holder, overdue, deliveries)
+-- An entry that a consumer without leases holds, one of another program, and is silent about: it is ours now. It is
+-- due since it was published, so that it comes before what was published later, but after `last_due`, which the one
+-- before it has. Returns the due time.
+local function take_over(id, holder, overdue, deliveries, last_due)
   local entry = redis.call('XRANGE', STREAM, id, id)[1]
+  local is_known = redis.call('HEXISTS', MSGS, id) == 1
   ack_entries(GROUP, { id })
   forget_consumer(holder)
-  if not entry then
-    return -- it was trimmed: nobody can have it
+  if not entry or is_known then
+    return last_due -- it was trimmed, and nobody can have it; or it has its place in our store
   end
-  -- It is due since it was published, so that it comes before what was published later.
   local ms, number = string.match(id, '^(%d+)-(%d+)$')
-  local due = tonumber(ms) * 1000 + math.min(tonumber(number), 999)
+  local published = tonumber(ms) * 1000 + math.min(tonumber(number), 999)
+  local due = math.min(math.max(published, last_due + 1), now) -- anybody may give an entry an id from the future
   local record, key = record_of(id, entry[2], due)
   local counts, past = { 0, deliveries, 0, 0, 0, 0, 0 }, { errors = {}, timeline = {} }
   local is_dead = deliveries >= crash_limit
@@ -39,23 +43,38 @@ local function take_over(id, holder, overdue, deliveries)
   for _, each in ipairs({ id, holder, overdue, is_dead and 1 or 0 }) do
     reclaimed[#reclaimed + 1] = each
   end
+  return due
 end
 
--- Looks through the pending list for what others hold.
-local function take_over_silent()
-  local from = '-'
+-- Looks through the pending list for what others hold, a bounded part of it, from where the last look ended. `fed` is
+-- the last entry that the group has had, or false. Returns it anew, and whether there may be more.
+local function take_over_silent(from, fed)
+  local lease_ms, looked_at, taken, last_due = math.ceil(lease_us / 1000), 0, 0, 0
+  local last_fed, is_done = fed
   repeat
-    local lease_ms = math.ceil(lease_us / 1000)
     local rows = redis.pcall('XPENDING', STREAM, GROUP, 'IDLE', lease_ms, from, '+', TAKEN_OVER_A_CALL)
     if rows.err then
-      return -- no group yet
+      return fed, false -- no group yet
     end
     for _, row in ipairs(rows) do
       local id, holder, idle, deliveries = unpack(row)
-      if redis.call('HEXISTS', LEASES, id) == 0 and redis.call('HEXISTS', MSGS, id) == 0 then
-        take_over(id, holder, idle * 1000 - lease_us, deliveries)
+      if redis.call('HEXISTS', LEASES, id) == 0 then
+        last_due, taken = take_over(id, holder, idle * 1000 - lease_us, deliveries, last_due), taken + 1
+        last_fed = last_fed and is_before(id, last_fed) and last_fed or id
       end
       from = '(' .. id
     end
-  until #rows < TAKEN_OVER_A_CALL
+    looked_at = looked_at + #rows
+    is_done = #rows < TAKEN_OVER_A_CALL
+  until is_done or taken >= TAKEN_OVER_A_CALL or looked_at >= READ_A_CALL
+  if last_fed ~= fed then
+    redis.call('HSET', META, 'fed', last_fed)
+  end
+  if is_done then
+    redis.call('HSET', META, 'swept', now)
+    redis.call('HDEL', META, 'sweeping')
+  else
+    redis.call('HSET', META, 'sweeping', from)
+  end
+  return last_fed, not is_done
 end

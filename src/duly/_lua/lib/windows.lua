@@ -1,6 +1,17 @@
--- Dedup windows that have ended: nobody asks for them again.
+-- Dedup windows: what came first with a value, and until when that counts.
 
--- Closes at most `most` and returns how many it closed.
+-- Opens a window of so many microseconds. The keys go with their last window.
+local function open_window(keys, now, id, value, window)
+  redis.call('HSET', keys.dedup, value, id)
+  redis.call('ZADD', keys.dedup_ends, now + window, value)
+  local ms = math.ceil(window / 1000) + 1000
+  if redis.call('PTTL', keys.dedup) < ms then
+    redis.call('PEXPIRE', keys.dedup, ms)
+    redis.call('PEXPIRE', keys.dedup_ends, ms)
+  end
+end
+
+-- Closes at most `most` that have ended, for nobody asks for them again, and returns how many it closed.
 local function close_windows(keys, now, most)
   local over = redis.call('ZRANGEBYSCORE', keys.dedup_ends, '-inf', now, 'LIMIT', 0, most)
   if #over > 0 then

@@ -1,0 +1,54 @@
+"""An entry of a stream and the record that a group keeps of it: the one made of the other."""
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from duly._core import codec
+from duly._core.publishing import BODY, BYTES, HEADER, KEY, SENT
+from duly.memory.stream import Entry
+
+_LONGEST_KEY: Final = 1024
+_LENGTH: Final = struct.Struct("<H")
+_pack = msgspec.msgpack.Encoder().encode
+
+
+def record_of(entry: Entry, due: int) -> bytes:
+    """Write the record of an entry. One without a body is of another program: then all of its fields are the body."""
+    content, body, key, headers, sent = None, b"", b"", dict[str, str](), entry.id[0] * 1000
+    for name, value in zip(entry.fields[0::2], entry.fields[1::2], strict=True):
+        if name == BODY:
+            content, body = codec.CONTENT_JSON, value
+        elif name == BYTES:
+            content, body = codec.CONTENT_BYTES, value
+        elif name == KEY:
+            key = value if _is_sound_key(value) else b""
+        elif name == SENT:
+            sent = int(value) if value.isdigit() else sent
+        elif name.startswith(HEADER):
+            headers[name[len(HEADER) :].decode()] = value.decode()
+    if content is None:
+        content, body, key, headers = codec.CONTENT_FIELDS, codec.packed_fields(entry.fields), b"", {}
+    head = bytes((codec.VERSION, codec.FLAG_KEY if key else 0, 0)) + (_LENGTH.pack(len(key)) + key if key else b"")
+    envelope = _pack([content, body, headers] if headers else [content, body])  # an envelope that ends early
+    return codec.stamped(sent, due, head + envelope)
+
+
+def _is_sound_key(key: bytes) -> bool:
+    """Tell whether scripts can bear a key: anybody may have written it."""
+    has_controls = any(byte < ord(" ") or byte == ord("\x7f") for byte in key)
+    return 0 < len(key) <= _LONGEST_KEY and not has_controls
+
+
+def fields_of(record: bytes) -> Sequence[bytes]:
+    """Write the fields of the entry that a record becomes."""
+    stored = codec.read_record(record)
+    fields = [BODY if stored.envelope.content == codec.CONTENT_JSON else BYTES, stored.envelope.body]
+    if stored.key is not None:
+        fields += (KEY, stored.key.encode())
+    fields += (SENT, str(codec.read_stamps(record)[0]).encode())
+    for name, value in (stored.envelope.headers or {}).items():
+        fields += (HEADER + name.encode(), value.encode())
+    return fields

@@ -1,0 +1,184 @@
+"""claim in a group: beside what the group has in its store, it is given what the stream has and it has not read."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, Final
+
+from duly._core.codec import Lease
+from duly._core.publishing import HEADER
+from duly._core.replies import PASSED_OVER
+from duly.memory import groups
+from duly.memory.calls import Kept
+from duly.memory.claiming import BYTES_A_CALL, Round, Terms, carried_out
+from duly.memory.entries import record_of
+from duly.memory.message import StoredMessage
+from duly.memory.state import LARGE
+from duly.memory.stream import Entry, read_id, written_id
+from duly.memory.topic_state import GroupState
+
+READ_A_CALL: Final = 1000
+_FIRST_FEED: Final = 13
+
+
+def claim(group: GroupState, args: list[bytes]) -> Kept:
+    """Take what is due, then what the stream has, and note who holds it until when."""
+    start, *pairs = args[_FIRST_FEED:]
+    return carried_out(_GroupRound(group, Terms.read(args), start, _Filter(pairs)))
+
+
+class _Filter:
+    """What the headers of an entry must be: for each that is named, one of the values."""
+
+    def __init__(self, pairs: Sequence[bytes]) -> None:
+        self._wanted: defaultdict[bytes, set[bytes]] = defaultdict(set)
+        for name, value in zip(pairs[0::2], pairs[1::2], strict=True):
+            self._wanted[HEADER + name].add(value)
+
+    def lets_pass(self, entry: Entry) -> bool:
+        fields = list(zip(entry.fields[0::2], entry.fields[1::2], strict=True))
+        return all(any((name, value) in fields for value in values) for name, values in self._wanted.items())
+
+
+class _GroupRound(Round):
+    """One claim of a group at work."""
+
+    def __init__(self, group: GroupState, terms: Terms, start: bytes, filter_: _Filter) -> None:
+        super().__init__(group, terms)
+        self._group = group
+        self._consumer = terms.consumer.encode()
+        self._start = start
+        self._filter = filter_
+        self._fed = group.fed
+        self._next_entry: int | None = None
+        self._clock = self.now
+        """Each entry has its own tick, so that the group has the order of the stream."""
+
+    def _reclaim(self, message: StoredMessage, lease: Lease) -> bool:
+        is_dead = super()._reclaim(message, lease)
+        if self._group.consumers is not None:
+            # It leaves no trace; should it live, its next read makes it known again.
+            self._group.consumers.forget_idle(lease.consumer.rstrip(" ").encode())
+        return is_dead
+
+    def prepare(self) -> None:
+        """Let in what is due in the topic. There are no other programs here from which to take anything over."""
+        self._next_entry = self._group.topic.let_in()
+        is_time = self.now - (self._group.swept or 0) >= self._terms.lease_us / 2
+        if is_time and self._group.consumers is not None:
+            self._group.swept = self.now
+
+    def take_what_is_due(self, *, is_isolating: bool) -> None:
+        """Take what is due in the store, then entries."""
+        super().take_what_is_due(is_isolating=is_isolating)
+        again = [read_id(message.id) for message in self.taken]
+        if self._wants_more and not self._is_full:
+            self._read_entries()
+        if again and self._group.consumers is not None:
+            stream = self._group.topic.stream
+            stream.claim(self._group.consumers, self._consumer, again, self._group.server_ms, forces=True)
+
+    @property
+    def _wants_more(self) -> bool:
+        return len(self.taken) < self._room.allowed
+
+    def _read_entries(self) -> None:
+        looked_at = 0
+        while self._wants_more and not self._is_full:
+            count = self._count_to_ask_for()
+            entries = self._next_entries(count)
+            self._take_entries(entries)
+            looked_at += len(entries)
+            if entries:
+                self._group.fed = max(self._group.fed or entries[-1].id, entries[-1].id)
+            if len(entries) < count:
+                return
+            is_enough = looked_at >= READ_A_CALL or self._bytes >= BYTES_A_CALL
+            self._is_full = is_enough and self._wants_more
+
+    def _count_to_ask_for(self) -> int:
+        """Tell how many entries to ask for: large ones are read few at a time, since nobody knows their size before."""
+        wanted, largest = self._room.allowed - len(self.taken), self._group.topic.stats.get("largest", 0)
+        return min(wanted, max((BYTES_A_CALL - self._bytes) // largest, 1)) if largest > LARGE else wanted
+
+    def _next_entries(self, count: int) -> list[Entry]:
+        """Read on under the consumer's name. A group that does not exist yet begins where the caller says.
+
+        One that was removed from the stream, with its topic, does not begin behind entries that it never had.
+        """
+        if self._group.consumers is None:
+            is_back = self._start == b"$" and self._fed is not None
+            groups.create(self._group, written_id(self._fed) if is_back and self._fed else self._start)
+        assert self._group.consumers is not None
+        stream = self._group.topic.stream
+        return stream.read_group(self._group.consumers, self._consumer, count, self._group.server_ms)
+
+    def _take_entries(self, entries: Sequence[Entry]) -> None:
+        """Store entries, and lease those whose turn it is."""
+        if entries and self._fed is not None and entries[0].id <= self._fed:
+            entries = [entry for entry in entries if not self._is_live(entry)]
+        matching = [entry for entry in entries if self._filter.lets_pass(entry)]
+        if len(matching) < len(entries):  # the others are nothing to this group
+            self._group.ack([entry.id for entry in entries if not self._filter.lets_pass(entry)])
+            self._group.count("filtered", len(entries) - len(matching))
+        if matching:
+            self._store(matching)
+
+    def _is_live(self, entry: Entry) -> bool:
+        """Tell whether an entry that is read again is where it belongs. A dead one begins anew, unless filtered now."""
+        message = self._group.messages.get(written_id(entry.id))
+        if message is None:
+            return False
+        if message.place == "dead" and self._filter.lets_pass(entry):
+            self._group.forget(message)
+            self._group.count("dead_bytes", -message.size)
+            self._group.count("redriven", 1)
+            self._group.count("sent", -1)  # it is counted as if it came for the first time
+            return False
+        if message.lease is None:
+            self._group.ack([entry.id])
+        else:
+            self._group.renew_lease(message.id, message.lease.consumer)
+        return True
+
+    def _store(self, entries: Sequence[Entry]) -> None:
+        stored = []
+        for entry in entries:
+            self._clock += 1
+            record = record_of(entry, self._clock)
+            stored.append(StoredMessage(written_id(entry.id), record, priority=0))
+            self._group.add(stored[-1], self._clock)
+            self._group.topic.note_largest(len(record))
+        self._group.has_large = self._group.has_large or self._group.topic.stats.get("largest", 0) > LARGE
+        chosen = stored
+        if any(message.key is not None for message in stored):
+            self._group.is_keyed = True
+            chosen = self._in_turn(stored, len(stored))
+            self._group.ack([read_id(message.id) for message in stored if message.place == "parked"])
+        for message in chosen:
+            self.taken.append(message)
+            self._lease_out(message)
+        size = sum(message.size for message in stored)
+        self._bytes += size
+        self.lateness = max(self.lateness, self.now - entries[0].id[0] * 1000)
+        self._group.count("sent", len(stored))
+        self._group.count("bytes", size)
+
+    def note_clock(self) -> None:
+        """Note the time of what was done."""
+        super().note_clock()
+        if self._clock > self.now:
+            self._group.clock = self._clock
+
+    def _to_come(self) -> list[int | None]:
+        return [*super()._to_come(), None if self._next_entry is None else self.now + self._next_entry]
+
+    def announce(self, next_us: int) -> list[Any]:
+        """Tell behind what to wait. A suspect that was passed over is for one that holds nothing: all hear it, once."""
+        position: list[bytes] = []
+        if self.state == PASSED_OVER and self.reclaimed:
+            self._group.leave_token()
+        if next_us != 0 and self._terms.then != b"leave":
+            group, topic = self._group, self._group.topic
+            last = b"0-0" if group.consumers is None else written_id(group.consumers.last)
+            position = [last, written_id(topic.bell), written_id(group.bell)]
+        return [position]

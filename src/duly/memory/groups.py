@@ -1,0 +1,68 @@
+"""What is done with a group as part of its topic, or otherwise than with a queue: where it reads, sizes, its end."""
+
+from itertools import islice
+from typing import Any
+
+from duly.memory import looking, steering
+from duly.memory.calls import Kept
+from duly.memory.stream import BEGINNING, read_id, written_id
+from duly.memory.topic_state import GroupState
+
+
+def create(group: GroupState, behind: bytes) -> bool:
+    """Make the group in the stream, if there is none; False: there was."""
+    is_new = group.topic.stream.add_group(group.name, behind)
+    group.topic.stats[f"group:{group.name.decode()}"] = 1
+    return is_new
+
+
+def seek_group(group: GroupState, args: list[bytes]) -> Kept:
+    """Have a group read on from another place; make it if there is none."""
+    to, only_makes = args[0], args[1] == b"1"
+    if not create(group, to):
+        if only_makes:
+            return Kept(0)
+        group.topic.stream.groups[group.name].last = group.topic.stream.position(to)
+    group.leave_token()
+    return Kept(1)
+
+
+def stats(group: GroupState, args: list[bytes]) -> list[Any]:
+    """Show sizes and counters, with what is not read yet and what was missed."""
+    now, ready, *rest = looking.stats(group, args)
+    unread, missed = group.count_unread(), group.topic.stats.get(f"missed:{group.name.decode()}", 0)
+    return [now, ready + unread, *rest, b"unread", str(unread).encode(), b"missed", str(missed).encode()]
+
+
+def foreign_pending(group: GroupState, args: list[bytes]) -> list[Any]:
+    """Show a page of what is pending without a lease."""
+    begin, limit = args[0], int(args[1])
+    if group.consumers is None:
+        return [b""]
+    is_included = not begin.startswith(b"(")
+    first = BEGINNING if begin == b"-" else read_id(begin.removeprefix(b"("))
+    rows = list(islice(group.consumers.pending_from(first, is_included=is_included), limit))
+    reply: list[Any] = [written_id(rows[-1][0]) if len(rows) == limit else b""]
+    for id_, row in rows:
+        message = group.messages.get(written_id(id_))
+        if message is None or message.lease is None:
+            reply += (written_id(id_), row.consumer, max(group.server_ms - row.delivered_ms, 0), row.deliveries)
+    return reply
+
+
+def leave_group(group: GroupState, args: list[bytes]) -> int:
+    """Take a consumer that has nothing pending off the list of members."""
+    if group.consumers is None:
+        return 0
+    group.consumers.forget_idle(args[0])
+    return int(args[0] not in group.consumers.consumers)
+
+
+def delete(group: GroupState, args: list[bytes]) -> Kept:
+    """Remove the group with all that is in its store; entries that only it had not acked are freed."""
+    kept = steering.delete(group, args)
+    group.topic.stream.groups.pop(group.name, None)
+    for counter in ("group", "missed"):
+        group.topic.stats.pop(f"{counter}:{group.name.decode()}", None)
+    group.ack([])
+    return kept

@@ -1,0 +1,175 @@
+"""The state of a topic, and of its groups: stores like a queue's, around a stream that feeds the groups."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from duly.memory.entries import fields_of
+from duly.memory.message import StoredMessage
+from duly.memory.state import QueueState
+from duly.memory.stream import BEGINNING, ConsumerGroup, Id, Stream, next_id, read_id
+
+_LET_IN_A_CALL: Final = 100
+_BYTES_LET_IN_A_CALL: Final = 4 << 20
+
+
+class Belled(QueueState):
+    """A store with a bell in place of a token: all who wait hear it, and nobody takes it away."""
+
+    def clear(self) -> None:
+        """Begin as one that was never used."""
+        super().clear()
+        self.bell: Id = BEGINNING
+        """When it was rung last."""
+
+    @property
+    def server_ms(self) -> int:
+        """The server's clock, as ids have it."""
+        return self.server_us // 1000
+
+    @property
+    def has_wake_key(self) -> bool:
+        """Whether there is a key for those who wait."""
+        return self.bell > BEGINNING
+
+    def leave_token(self) -> None:
+        """Ring the bell."""
+        self.bell = next_id(self.bell, self.server_ms)
+        self.has_token = True
+
+    def hand_token_on(self) -> None:
+        """Do nothing: nobody had the bell for himself."""
+
+    def take_token_if_empty(self) -> None:
+        """Do nothing: what was rung was rung."""
+
+    def is_behind(self, position: Sequence[bytes]) -> bool:
+        """Tell whether there is more than somebody knew who waits: ids of the last entry and rings that it saw."""
+        raise NotImplementedError
+
+
+class TopicState(Belled):
+    """A topic: its stream, and what is to enter it later. Its counters are all that a server has in `meta`."""
+
+    def clear(self) -> None:
+        """Begin as one that was never used."""
+        super().clear()
+        self.stream = Stream()
+
+    def is_behind(self, position: Sequence[bytes]) -> bool:
+        """Tell whether there is an entry, or a ring, behind those that somebody saw."""
+        entry, ring = map(read_id, position)
+        return self.stream.count_behind(entry) > 0 or self.bell > ring
+
+    def add_entry(self, fields: Sequence[bytes]) -> Id:
+        """Add an entry to the stream: all who wait for one wake up."""
+        self.has_token = True
+        return self.stream.add(fields, self.server_ms)
+
+    def let_in(self) -> int | None:
+        """Let what has waited for its time enter the stream, a bounded number.
+
+        Returns the microseconds until the next one is due: 0 if there are more, None if there is none.
+        """
+        waiting = self.waiting[0]
+        if not waiting:
+            return None
+        now, size = self.tick(), 0
+        for _, id_ in waiting.up_to(now, _LET_IN_A_CALL):
+            if size < _BYTES_LET_IN_A_CALL:
+                size += self._let_one_in(self.messages[id_])
+                self.clock = now
+        following = waiting.first_score()
+        return None if following is None else max(following - now, 0)
+
+    def _let_one_in(self, message: StoredMessage) -> int:
+        """Make an entry of a message; tell how large it was."""
+        self.forget(message)
+        if message.flaw:  # somebody else overwrote it
+            self.count("damaged", 1)
+            return 0
+        self.add_entry(fields_of(message.intact))
+        self.count("bytes", -message.size)
+        self.count("entered", 1)
+        return message.size
+
+    def note_largest(self, size: int) -> None:
+        """Note how large entries are: whoever reads them asks for so many as fit."""
+        if size > self.stats.get("largest", 0):
+            self.stats["largest"] = size
+
+    def free_acked(self) -> None:
+        """Remove entries that every group has acked."""
+        if not self.stream.groups:
+            return
+        # All that lies before the first entry that some group has not read, or has pending, is done with.
+        unread_behind = min(group.last for group in self.stream.groups.values())
+        pending = [group.first_pending for group in self.stream.groups.values()]
+        held = min((id_ for id_ in pending if id_ is not None), default=None)
+        if held is not None and held <= unread_behind:
+            self.stream.trim_before(held)
+        else:
+            self.stream.trim_up_to(unread_behind)
+
+
+class GroupState(Belled):
+    """A group of a topic: a queue that is fed by a stream."""
+
+    def __init__(self, topic: TopicState, name: bytes) -> None:
+        self.topic = topic
+        self.name = name
+        self.frees = False
+        """Whether entries that every group has acked are removed, as whoever calls says."""
+        super().__init__()
+
+    def clear(self) -> None:
+        """Begin as one that was never used."""
+        super().clear()
+        self.fed: Id | None = None
+        """The largest id that was ever read."""
+        self.swept: int | None = None
+        """When it was last looked for what others hold."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether something is stored that outlives messages."""
+        return super().is_known or self.swept is not None
+
+    @property
+    def is_anything_to_come(self) -> bool:
+        """Whether anything is to be watched: entries may come."""
+        return True
+
+    @property
+    def consumers(self) -> ConsumerGroup | None:
+        """What the stream knows of the group."""
+        return self.topic.stream.groups.get(self.name)
+
+    def tell_time(self, server_us: int) -> None:
+        """Note the server's time, of the call that is being carried out."""
+        super().tell_time(server_us)
+        self.topic.tell_time(server_us)
+
+    def is_behind(self, position: Sequence[bytes]) -> bool:
+        """Tell whether there is an entry, or a ring, behind those that somebody saw."""
+        return self.topic.is_behind(position[:2]) or self.bell > read_id(position[2])
+
+    def end_lease(self, id_: bytes) -> None:
+        """Ack the entry: it is done with, or has its place in the store."""
+        self.ack([read_id(id_)])
+
+    def renew_lease(self, id_: bytes, consumer: str) -> None:
+        """Let the pending list say that the holder is not silent: others go by that."""
+        if self.consumers is not None:
+            self.topic.stream.claim(self.consumers, consumer.rstrip(" ").encode(), [read_id(id_)], self.server_ms)
+
+    def ack(self, ids: Iterable[Id]) -> None:
+        """Let entries be pending no more; if the topic keeps none, free what all groups are done with."""
+        if self.consumers is not None:
+            for id_ in ids:
+                self.consumers.ack(id_)
+        if self.frees:
+            self.topic.free_acked()
+
+    def count_unread(self) -> int:
+        """Count the entries that the group has not read."""
+        return 0 if self.consumers is None else self.topic.stream.count_behind(self.consumers.last)

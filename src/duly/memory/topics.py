@@ -1,0 +1,124 @@
+"""What is done with a topic itself: publish, read_topic, topic_stats, tidy_topic, delete_topic."""
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from duly._core.publishing import BODY
+from duly.memory.calls import Kept
+from duly.memory.retaining import retain
+from duly.memory.state import Keep
+from duly.memory.stream import Entry, written_id
+from duly.memory.topic_state import TopicState
+
+WINDOWS_A_CALL: Final = 100
+BYTES_A_CALL: Final = 4 << 20
+_GONE_MS: Final = 3_600_000
+"""A consumer that has nothing and was not heard of for longer is gone."""
+
+
+class _Publication(NamedTuple):
+    """What is to become an entry."""
+
+    dedup: bytes
+    window: int
+    fields: list[bytes]
+
+
+def _publications(is_plain: bool, args: list[bytes]) -> Iterator[_Publication]:  # noqa: FBT001
+    if is_plain:
+        yield from (_Publication(b"", 0, [BODY, body]) for body in args)
+        return
+    at = 0
+    while at < len(args):
+        dedup, window, texts = args[at], int(args[at + 1]), int(args[at + 2])
+        yield _Publication(dedup, window, args[at + 3 : at + 3 + texts])
+        at += 3 + texts
+
+
+def publish(topic: TopicState, args: list[bytes]) -> Kept:
+    """Add entries to the stream, once per dedup value, and keep it within its bounds."""
+    now, is_plain, ids, windows, published = topic.tick(), args[3] == b"1", list[bytes](), 0, 0
+    for dedup, window, fields in _publications(is_plain, args[4:]):
+        id_ = topic.dedup.first(dedup, now) if dedup else None
+        if id_ is None:
+            id_ = written_id(topic.add_entry(fields))
+            published += 1
+            topic.note_largest(len(fields[1]) if is_plain else sum(map(len, fields)))
+            if dedup:
+                topic.dedup.open(dedup, id_, now, window, topic.server_ms)
+                windows += 1
+        ids.append(id_)
+    topic.count("published", published)
+    if len(ids) > published:
+        topic.count("duplicates", len(ids) - published)
+    if windows:
+        topic.clock = now
+        topic.dedup.sweep(now, windows + WINDOWS_A_CALL)
+    topic.let_in()
+    retain(topic, Keep(*map(int, args[:3])))
+    return Kept(ids)
+
+
+def read_topic(topic: TopicState, args: list[bytes]) -> list[Any]:
+    """Look at entries without a group."""
+    begin, limit = args[0], int(args[1])
+    next_us, stream = topic.let_in(), topic.stream
+    count = max(min(limit, BYTES_A_CALL // max(topic.stats.get("largest", 0), 1)), 1)
+    last = b"0-0" if stream.last_entry is None else written_id(stream.last_entry)
+    reply: list[Any] = [-1 if next_us is None else next_us, [last, written_id(topic.bell)]]
+    for entry in _entries_from(topic, begin, count):
+        reply += (written_id(entry.id), list(entry.fields))
+    return reply
+
+
+def _entries_from(topic: TopicState, begin: bytes, count: int) -> list[Entry]:
+    stream = topic.stream
+    if begin == b"$":
+        return []
+    if begin.startswith(b"("):
+        return stream.behind(stream.position(begin[1:]), count)
+    return stream.from_(stream.position(b"0" if begin == b"-" else begin), count)
+
+
+def topic_stats(topic: TopicState, _args: list[bytes]) -> list[Any]:
+    """Show sizes, counters and groups, at one moment."""
+    stream = topic.stream
+    groups: list[Any] = []
+    for name, group in stream.named_groups():
+        missed = topic.stats.get(f"missed:{name.decode()}", 0)
+        unread = stream.count_behind(group.last)
+        groups += (name, len(group), len(group.consumers), written_id(group.last), unread, missed)
+    edges = [b"" if id_ is None else written_id(id_) for id_ in (stream.first_entry, stream.last_entry)]
+    counters = [text.encode() for name, value in _meta(topic).items() for text in (name, str(value))]
+    return [topic.tick(), len(stream), stream.size, len(topic.waiting[0]), *edges, groups, *counters]
+
+
+def _meta(topic: TopicState) -> dict[str, int]:
+    """Name the fields that a server has in `meta`."""
+    fields = {"clock": topic.clock or 0, "large": int(topic.has_large), "keyed": int(topic.is_keyed)}
+    return {name: value for name, value in fields.items() if value} | topic.stats
+
+
+def tidy_topic(topic: TopicState, args: list[bytes]) -> int:
+    """Do what is overdue, a bounded part of it; 1: there may be more."""
+    now, next_us = topic.tick(), topic.let_in()
+    retain(topic, Keep(*map(int, args[:3])))
+    if args[3] == b"1":
+        topic.free_acked()
+    for group in topic.stream.groups.values():
+        for name, consumer in list(group.consumers.items()):
+            if topic.server_ms - consumer.seen_ms > _GONE_MS:
+                group.forget_idle(name)
+    closed = topic.dedup.sweep(now, WINDOWS_A_CALL)
+    return int(next_us == 0 or closed == WINDOWS_A_CALL)
+
+
+def delete_topic(topic: TopicState, _args: list[bytes]) -> Kept:
+    """Remove the stream, and all that waits to enter it; tell how many keys there were."""
+    things = [
+        topic.stream.is_there, topic.bodies, topic.dedup, topic.dedup, topic.has_wake_key, topic.is_known,
+        *topic.waiting.values(),
+    ]  # fmt: skip
+    count = sum(map(bool, things))
+    topic.clear()
+    return Kept(count)

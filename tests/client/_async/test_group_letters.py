@@ -1,0 +1,282 @@
+"""Dead letters of a group: looked at, redriven, moved to a queue; and why an entry is where it is."""
+
+import re
+from typing import Any
+
+import pytest
+
+import duly
+from duly import AsyncDuly, AsyncGroup, AsyncQueue, Keep, Message, Retry, UsageError, Where
+from tests.client._async.given import check_accounts, counted, given_read, seen, take, take_bodies, take_one
+from tests.client.place import Place
+
+
+async def given_letter(group: AsyncGroup, body: Any = "body", **options: Any) -> str:
+    """Publish an entry and let it die in a group."""
+    held = await given_read(group, body, **options)
+    await held.reject("no use")
+    return held.id
+
+
+async def given_failed(group: AsyncGroup, error: str, body: Any = "body", **options: Any) -> str:
+    """Let an entry die of an error. The group's topic must have Retry(attempts=1)."""
+    held = await given_read(group, body, **options)
+    await held.retry(error=error)
+    return held.id
+
+
+async def dead_bodies(group: AsyncGroup) -> list[Any]:
+    return [message.body for message in await group.list("dead")]
+
+
+@pytest.fixture
+def impatient(app: AsyncDuly, queue_name: str) -> AsyncGroup:
+    """Give a group where what fails is dead."""
+    return app.topic(queue_name, retry=Retry(attempts=1)).group("impatient")
+
+
+async def test_a_dead_letter_tells_what_it_was_and_why_it_died(archive: AsyncGroup, place: Place) -> None:
+    id_ = await given_letter(archive, {"n": 1}, key="k", headers={"a": "b"})
+
+    (letter,) = await archive.list("dead")
+
+    assert letter == await seen(archive, id_)
+    assert (letter.id, letter.queue, letter.state, letter.body) == (id_, archive.label, "dead", {"n": 1})
+    assert (letter.key, letter.headers, letter.reason, letter.rejects) == ("k", {"a": "b"}, "no use", 1)
+    assert letter.finished_at is not None
+    assert letter.finished_at.timestamp() == pytest.approx(place.now(), abs=5)
+    assert [event.what for event in letter.timeline] == ["sent", "claimed", "reject"]
+
+
+async def test_dead_letters_of_one_group_are_none_of_another(archive: AsyncGroup, live: AsyncGroup) -> None:
+    id_ = await given_letter(archive)
+
+    assert await live.list("dead") == await live.find_dead() == []
+    assert await live.get(id_) is None
+    assert await live.redrive() == 0
+
+
+async def test_a_redriven_letter_begins_anew_in_its_group_alone(
+    impatient: AsyncGroup, other_app: AsyncDuly
+) -> None:
+    other = other_app.topic(impatient.topic.name).group("other")
+    id_ = await given_failed(impatient, "boom")
+    assert await take_bodies(other) == ["body"]
+
+    assert await impatient.redrive() == 1
+
+    again = await take_one(impatient)
+    assert (again.id, again.attempt, again.redrives) == (id_, 1, 1)
+    assert await take(other) == []
+    await again.ack()
+    await check_accounts(impatient)
+
+
+@pytest.mark.parametrize(
+    ("where", "chosen"),
+    [
+        (Where(error="Timeout"), ["a"]),
+        (Where(headers={"tenant": "acme"}), ["b"]),
+        (Where(key="order-*"), ["a", "c"]),
+        (lambda message: message.body in ("b", "c"), ["b", "c"]),
+        (None, ["a", "b", "c"]),
+    ],
+    ids=["error", "header", "key", "function", "all"],
+)
+async def test_redrive_takes_what_a_filter_means_and_leaves_the_others(
+    impatient: AsyncGroup, where: Any, chosen: list[str]
+) -> None:
+    await given_failed(impatient, "TimeoutError: the bank", "a", key="order-1")
+    await given_failed(impatient, "KeyError: the bank", "b", headers={"tenant": "acme"})
+    await given_failed(impatient, "boom", "c", key="order-2")
+
+    assert [message.body for message in await impatient.find_dead(where)] == chosen
+    assert await impatient.redrive(where=where, dry_run=True) == len(chosen)
+    assert await impatient.redrive(where=where) == len(chosen)
+
+    assert await dead_bodies(impatient) == [body for body in "abc" if body not in chosen]
+    assert await take_bodies(impatient) == chosen
+    await check_accounts(impatient)
+
+
+async def test_redrive_by_ids_and_up_to_a_limit(archive: AsyncGroup) -> None:
+    ids = [await given_letter(archive, number) for number in range(4)]
+
+    assert await archive.redrive(where={"ids": [ids[1], "unknown"]}) == 1
+    assert await archive.redrive(limit=2) == 2
+
+    assert await dead_bodies(archive) == [3]
+
+
+async def test_redrive_puts_letters_back_before_what_was_published_later(archive: AsyncGroup) -> None:
+    await given_letter(archive, "old")
+    await archive.topic.publish("new")
+
+    await archive.redrive()
+
+    assert await take_bodies(archive) == ["old", "new"]
+
+
+async def test_redrive_at_the_end_comes_behind_what_the_group_has_waiting(archive: AsyncGroup) -> None:
+    await given_letter(archive, "old")
+    held = await given_read(archive, "waiting")
+    await held.release()
+
+    await archive.redrive(at_end=True)
+
+    assert await take_bodies(archive) == ["waiting", "old"]
+
+
+async def test_redrive_may_edit_what_was_wrong(archive: AsyncGroup, live: AsyncGroup) -> None:
+    await given_letter(archive, {"n": "1"})
+    await given_letter(archive, {"n": 2})
+
+    def mended(message: Message) -> Any:
+        return {"n": int(message.body["n"])} if isinstance(message.body["n"], str) else duly.UNCHANGED
+
+    assert await archive.redrive(edit=mended) == 2
+
+    assert await take_bodies(archive) == [{"n": 1}, {"n": 2}]
+    assert await take_bodies(live) == [{"n": "1"}, {"n": 2}]
+    await check_accounts(archive)
+
+
+async def test_redrive_may_move_letters_to_a_queue(archive: AsyncGroup, queue: AsyncQueue) -> None:
+    """I1."""
+    id_ = await given_letter(archive, {"n": 1}, key="k", headers={"a": "b"})
+
+    assert await archive.redrive(to=queue) == 1
+
+    moved = await take_one(queue)
+    assert (moved.id, moved.body, moved.key, moved.headers, moved.attempt) == (id_, {"n": 1}, "k", {"a": "b"}, 1)
+    assert await archive.list("dead") == []
+    assert (await archive.stats()).moved == 1
+    await check_accounts(archive)
+    await check_accounts(queue)
+
+
+async def test_redrive_to_a_queue_by_its_name_and_with_a_filter(archive: AsyncGroup, queue: AsyncQueue) -> None:
+    for body in ("a", "b"):
+        await given_letter(archive, body)
+
+    assert await archive.redrive(to=queue.name, where=lambda message: message.body == "b") == 1
+
+    assert await take_bodies(queue) == ["b"]
+    assert await dead_bodies(archive) == ["a"]
+
+
+async def test_a_letter_moved_to_a_queue_may_be_redriven_to_nothing_of_a_topic(
+    archive: AsyncGroup, live: AsyncGroup
+) -> None:
+    await given_letter(archive)
+
+    with pytest.raises(UsageError, match="to"):
+        await archive.redrive(to=live)  # type: ignore[arg-type]
+
+    assert await dead_bodies(archive) == ["body"]
+
+
+async def test_dead_letters_are_kept_as_the_topic_says(app: AsyncDuly, queue_name: str) -> None:
+    group = app.topic(queue_name, dead=Keep(count=2)).group("g")
+    for number in range(4):
+        await given_letter(group, number)
+
+    assert await dead_bodies(group) == [2, 3]
+    assert (await group.stats()).trimmed == 2
+    await check_accounts(group)
+
+
+async def test_a_dead_letter_outlives_its_entry(app: AsyncDuly, queue_name: str) -> None:
+    events = app.topic(queue_name, keep=None)
+    group = events.group("g")
+    id_ = await given_letter(group, "precious")
+    assert await events.read() == []
+
+    await group.redrive()
+
+    again = await take_one(group)
+    assert (again.id, again.body) == (id_, "precious")
+    await again.ack()
+    await check_accounts(group)
+
+
+async def test_a_dead_letter_can_be_cancelled_and_purged(archive: AsyncGroup) -> None:
+    first, second = await given_letter(archive, 1), await given_letter(archive, 2)
+
+    assert await archive.cancel(first) is True
+    assert await archive.cancel(first) is False
+    assert await archive.purge("dead") == 1
+
+    assert await archive.get(second) is None
+    await check_accounts(archive)
+
+
+# Why
+
+
+async def explained(group: AsyncGroup, id_: str) -> str:
+    """Give what is said of an entry, behind its name."""
+    text = await group.explain(id_)
+    head = f"message {id_} of group {group.label!r} "
+    assert text.startswith(head)
+    return text.removeprefix(head)
+
+
+async def test_an_entry_that_the_group_has_not_read_is_unread(archive: AsyncGroup) -> None:
+    await archive.create()
+    ids = await archive.topic.publish_many(["a", "b"])
+
+    assert re.search("unread.*one of 2 entries.*delivered as consumers ask", await explained(archive, ids[1]))
+
+
+async def test_an_unread_entry_of_a_paused_group_waits_for_resume(archive: AsyncGroup) -> None:
+    await archive.create()
+    id_ = await archive.topic.publish("a")
+    await archive.pause()
+
+    assert re.search(r"unread.*paused by.*resume\(\)", await explained(archive, id_))
+
+
+async def test_each_state_of_an_entry_is_explained(app: AsyncDuly, queue_name: str) -> None:
+    group = app.topic(queue_name, retry=Retry(delays=[60])).group("g")
+    leased, failed, deferred, dead, behind, ready = [
+        await given_read(group, body, **({"key": "k"} if body == "leased" else {}))
+        for body in ("leased", "failed", "deferred", "dead", "behind", "ready")
+    ]
+    await failed.retry(error="boom")
+    await deferred.defer(60, "too early")
+    await dead.reject("no use")
+    await ready.release()
+    await behind.ack()
+    parked = await group.topic.publish("parked", key="k")
+    again = await take_one(group)
+
+    says = {
+        leased.id: "is leased by .* until .*, attempt 1",
+        failed.id: "is in back-off after error 'boom': attempt 2 is due at",
+        deferred.id: r"was deferred once \(too early\): it is due again at",
+        dead.id: r"is dead since .* because: no use; redrive\(\)",
+        parked: f"is behind message {leased.id} of key 'k', which is leased until",
+        again.id: "is leased by",
+        behind.id: "is unknown: it was never published, or not since the group exists, or is finished",
+        "1-1": "is unknown",
+    }
+    for id_, pattern in says.items():
+        assert re.match(pattern, await explained(group, id_)), await explained(group, id_)
+    await again.release()
+    assert re.match("is ready since .*, as the first", await explained(group, ready.id))
+
+
+async def test_what_happened_to_an_entry_is_in_its_timeline(archive: AsyncGroup, clock: Place) -> None:
+    held = await given_read(archive, lease=10)
+    clock.advance(11)
+    held = await take_one(archive)
+    await held.retry(0, error="boom")
+
+    message = await seen(archive, held.id)
+
+    assert [event.what for event in message.timeline] == ["sent", "claimed", "crash", "claimed", "retry"]
+    assert (message.crashes, message.failures, message.errors[0].error) == (1, 1, "boom")
+    assert await counted(archive) == {
+        "ready": 1, "sent": 1, "delivered": 2, "crashed": 1, "retried": 1,
+    }  # fmt: skip

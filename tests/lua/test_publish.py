@@ -1,0 +1,246 @@
+"""Publishing and reading without a group: order, ids, repeats, dedup windows, entries that wait for their time."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from duly._core import ops, topic_ops
+from tests.clock import ServerClock
+from tests.lua.harness import NOW, SECOND, Refused, Topic, Wire, bodies_of
+from tests.servers import Server
+
+MS = NOW // 1000
+
+
+def _read_bodies(topic: Topic, begin: str = "-", limit: int = 100) -> list[bytes]:
+    return [fields[1] for _, fields in topic.read(begin, limit).entries]
+
+
+# Now
+
+
+def test_entries_have_the_order_of_the_call_and_ids_of_the_server(topic: Topic) -> None:
+    ids = topic.publish(*(b"%d" % number for number in range(120)))
+    assert ids == [f"{MS}-{number}" for number in range(120)]
+    assert topic.ids() == ids
+    assert _read_bodies(topic, limit=1000) == [b"%d" % number for number in range(120)]
+    assert topic.stats().fields["published"] == "120"
+
+
+def test_fields_are_those_that_were_given(topic: Topic) -> None:
+    (id_,) = topic.publish(b"\xff\0", key="k", headers={"region": "eu", "": "x"})
+    fields = [b"bytes", b"\xff\0", b"key", b"k", b"header:region", b"eu", b"header:", b"x"]
+    assert topic.run("XRANGE", "-", "+") == [[id_.encode(), fields]]
+
+
+def test_a_repeat_of_a_lost_reply_stores_nothing_twice(topic: Topic) -> None:
+    call = topic.publish_call(b"a", b"b", dedup="x")
+    ids = topic.call(call, sequence=5)
+    assert topic.call(call, sequence=5) == ids
+    assert topic.ids() == ids[:1]
+    assert topic.stats().fields["published"] == "1"
+    with pytest.raises(Refused, match="OVERTAKEN"):
+        topic.call(call, sequence=4)
+    assert topic.ids() == ids[:1]
+
+
+def test_a_dedup_value_gives_the_first_id_until_its_window_ends(topic: Topic, clock: ServerClock) -> None:
+    first = topic.publish(b"a", dedup="x", dedup_for=10)
+    assert topic.publish(b"b", b"c", dedup="x") == first * 2
+    clock.freeze(NOW + 10 * SECOND - 1)
+    assert topic.publish(b"d", dedup="x") == first
+    clock.freeze(NOW + 10 * SECOND)
+    again = topic.publish(b"e", dedup="x")
+    assert topic.ids() == [*first, *again]
+    assert topic.stats().fields["duplicates"] == "3"
+    assert topic.publish(b"f", dedup="y") != first  # another value
+
+
+def test_a_window_is_shared_with_what_waits_for_its_time(topic: Topic) -> None:
+    assert topic.publish_later("late", delay=5, dedup="x") == ["late"]
+    assert topic.publish(b"now", dedup="x") == ["late"]
+    (first,) = topic.publish(b"now", dedup="y")
+    assert topic.publish_later("late2", delay=5, dedup="y") == [first]
+    assert topic.ids() == [first]
+    assert topic.stats().delayed == 1
+
+
+def test_windows_that_ended_are_forgotten(topic: Topic, clock: ServerClock) -> None:
+    for number in range(5):
+        topic.publish(b"a", dedup=f"x{number}", dedup_for=1)
+    clock.freeze(NOW + 2 * SECOND)
+    assert topic.tidy() is False
+    assert topic.wire.run("EXISTS", topic.keys.key("dedup"), topic.keys.key("dedup_ends")) == 0
+
+
+def test_an_entry_with_too_many_fields_is_refused_before_anything_is_written(topic: Topic) -> None:
+    fine = topic_ops.Publication(["bytes", b"fine"])
+    many = topic_ops.Publication(["bytes", b"x", *(f"header:{number}" for number in range(20_000))])
+    with pytest.raises(Refused, match="10001 fields"):
+        topic.call(topic_ops.publish(topic.keys, [fine, many], topic.keep))
+    assert topic.ids() == []
+    most = topic_ops.Publication(["bytes", b"x", *(f"header:{number}" for number in range(6_900))])
+    topic.call(topic_ops.publish(topic.keys, [fine, most], topic.keep))
+    assert len(topic.ids()) == 2
+
+
+def test_a_stream_of_another_type_refuses_and_nothing_is_written(topic: Topic) -> None:
+    topic.wire.run("SET", topic.keys.stream, "mine")
+    with pytest.raises(Refused, match="WRONGTYPE"):
+        topic.publish(b"a", dedup="x")
+    assert topic.wire.run("KEYS", topic.keys.prefix + b"*") == [topic.keys.stream]
+
+
+# Later
+
+
+def test_what_is_delayed_enters_at_its_time_and_not_before(topic: Topic, clock: ServerClock) -> None:
+    group = topic.group()
+    topic.publish_later("late", delay=5, body=b"late", key="k", headers={"a": "b", "c": "d"})
+    due = int(float(topic.wire.run("ZSCORE", topic.keys.key("waiting0"), "late")))
+    assert due == NOW + 5 * SECOND
+    assert group.claim().next_in == pytest.approx(5, abs=0.001)
+    clock.freeze(due - 1000)
+    assert (topic.read().entries, topic.tidy(), group.claim().ids) == ([], False, [])
+    assert topic.publish(b"now") == topic.ids()
+    clock.freeze(due)
+    claimed = group.claim()
+    assert list(bodies_of(claimed).values()) == [b"now", b"late"]
+    (entry,) = topic.run("XRANGE", f"{(NOW + 5 * SECOND) // 1000}", "+")
+    fields = dict(zip(entry[1][0::2], entry[1][1::2], strict=True))
+    assert fields == {b"bytes": b"late", b"key": b"k", b"sent": b"%d" % NOW, b"header:a": b"b", b"header:c": b"d"}
+    assert topic.stats().delayed == 0
+    assert topic.wire.run("EXISTS", topic.keys.key("msgs"), topic.keys.key("waiting0")) == 0
+
+
+@pytest.mark.parametrize("by", ["publish", "read", "tidy", "claim"])
+def test_whoever_comes_first_lets_it_in(topic: Topic, clock: ServerClock, by: str) -> None:
+    topic.publish_later("late", delay=5)
+    clock.freeze(NOW + 6 * SECOND)
+    calls: dict[str, Callable[[], Any]] = {
+        "publish": lambda: topic.publish(b"x"), "read": topic.read, "tidy": topic.tidy, "claim": topic.group().claim
+    }  # fmt: skip
+    calls[by]()
+    assert len(topic.ids()) == 1 + (by == "publish")
+    assert topic.stats().fields["entered"] == "1"
+    assert topic.stats().fields["bytes"] == "0"
+
+
+def test_they_enter_in_the_order_of_their_times(topic: Topic, clock: ServerClock) -> None:
+    for number, delay in enumerate((3, 1, 2, 1)):
+        topic.publish_later(f"id{9 - number}", delay=delay, body=b"%d" % number)
+    clock.freeze(NOW + 10 * SECOND)
+    assert _read_bodies(topic) == [b"1", b"3", b"2", b"0"]
+
+
+def test_a_call_lets_in_a_bounded_number(topic: Topic, clock: ServerClock) -> None:
+    topic.publish_later(*(f"id{number:03}" for number in range(250)), delay=1)
+    clock.freeze(NOW + 2 * SECOND)
+    assert [len(topic.read(limit=1000).entries) for _ in range(4)] == [100, 200, 250, 250]
+    topic.publish_later(*(f"id{number:03}" for number in range(250)), delay=1)
+    clock.freeze(NOW + 4 * SECOND)
+    assert (topic.read(limit=1).next_in, topic.tidy(), topic.tidy(), topic.tidy()) == (0, True, False, False)
+
+
+def test_a_call_lets_in_a_bounded_number_of_bytes(topic: Topic, clock: ServerClock) -> None:
+    for number in range(10):
+        topic.publish_later(f"id{number}", delay=1, body=b"." * 1_000_000)
+    clock.freeze(NOW + 2 * SECOND)
+    assert topic.tidy() is True
+    assert len(topic.ids()) == 5
+    assert topic.tidy() is False
+    assert len(topic.ids()) == 10
+
+
+def test_what_waits_can_be_cancelled(topic: Topic, clock: ServerClock) -> None:
+    topic.publish_later("a", "b", delay=5, key="k")
+    topic.publish_later("c", delay=5, dedup="x")
+    cancel = ops.cancel(topic.keys, "a")
+    assert (topic.call(cancel), topic.call(cancel)) == (True, False)
+    assert topic.call(ops.cancel(topic.keys, "c")) is True
+    assert len(topic.publish(b"again", dedup="x")) == 1  # its value is free again
+    clock.freeze(NOW + 6 * SECOND)
+    assert _read_bodies(topic) == [b"again", b"body"]
+
+
+@pytest.mark.parametrize("body", [b"", b"." * 255, b"." * 256, b"." * 65536])
+def test_bodies_of_any_size_survive_the_wait(topic: Topic, clock: ServerClock, body: bytes) -> None:
+    topic.publish_later("late", delay=1, body=body, headers={"name": "w" * 300}, dedup="x", key="k")
+    clock.freeze(NOW + 2 * SECOND)
+    (entry,) = topic.read().entries
+    assert entry[1][:4] == [b"bytes", body, b"key", b"k"]
+    assert entry[1][-2:] == [b"header:name", b"w" * 300]
+
+
+@pytest.mark.parametrize("damage", [b"short", b"." * 19, b"." * 40, b"\0" * 19 + b"\x92\x01\xc4\xff."], ids=len)
+def test_a_damaged_record_stops_nobody(topic: Topic, clock: ServerClock, damage: bytes) -> None:
+    topic.publish_later("bad", "good", delay=1)
+    topic.wire.run("HSET", topic.keys.key("msgs"), "bad", damage)
+    clock.freeze(NOW + 2 * SECOND)
+    assert _read_bodies(topic) == [b"body"]
+    assert topic.group().held_bodies() == [b"body"]
+    assert topic.stats().fields["damaged"] == "1"
+    assert topic.wire.run("HKEYS", topic.keys.key("msgs")) == [b"bad"]  # what is left can be looked at
+
+
+# Reading
+
+
+def test_reading_takes_nothing_and_begins_where_it_is_told(topic: Topic) -> None:
+    ids = topic.publish(b"a", b"b", b"c")
+    assert _read_bodies(topic) == _read_bodies(topic) == [b"a", b"b", b"c"]
+    assert _read_bodies(topic, f"({ids[0]}") == [b"b", b"c"]
+    assert _read_bodies(topic, ids[1]) == [b"b", b"c"]
+    assert _read_bodies(topic, limit=1) == [b"a"]
+    assert _read_bodies(topic, "$") == []
+    assert topic.read("$").position[0].decode() == ids[2]
+
+
+def test_a_reading_is_bounded_in_bytes(topic: Topic) -> None:
+    topic.publish(*[b"." * 1_000_000] * 10)
+    assert len(topic.read().entries) == 4
+
+
+# A full server
+
+
+def _full(topic: Topic) -> None:
+    topic.wire.run("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    topic.wire.run("SET", "filler", b"." * 30_000_000)
+    topic.wire.run("CONFIG", "SET", "maxmemory", "20mb")
+
+
+def test_a_full_server_refuses_publishes_and_nothing_else(
+    own_wire: Callable[..., tuple[Server, Wire]], queue_name: str
+) -> None:
+    _, wire = own_wire()
+    topic = Topic(wire, queue_name, keep=None)
+    group = topic.group()
+    group.seek("0", makes=True)
+    answered = topic.publish_call(b"a", b"b", b"c")
+    ids = topic.call(answered, sequence=1)
+    topic.publish_later("late", delay=0.000001)
+    _full(topic)
+    for refused in (topic.publish_call(b"d"), topic.publish_call(b"d", dedup="x")):
+        with pytest.raises(Refused, match="OOM"):
+            topic.call(refused, sequence=10)
+    assert topic.call(answered, sequence=3) != []
+    assert topic.ids()[:3] == ids
+
+
+def test_a_full_server_drains(own_wire: Callable[..., tuple[Server, Wire]], queue_name: str) -> None:
+    _, wire = own_wire()
+    topic = Topic(wire, queue_name, keep=None)
+    topic.publish(b"a", b"b", key="k")
+    topic.publish(b"c")
+    topic.publish_later("late", delay=0.000001, body=b"d")
+    _full(topic)
+    assert len(topic.read().entries) == 4  # what is due enters nevertheless: it is no more than before
+    assert topic.tidy() is False
+    group = topic.group()
+    (a, c, d) = group.take()
+    group.call(ops.retry(group.keys, [(c, 0, "boom", "")]))
+    assert group.ack([a, d]) == []
+    assert group.drain() == [b"c", b"b"]
+    assert topic.ids() == []
