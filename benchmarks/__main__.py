@@ -24,6 +24,12 @@ SUITES: Final = {
         "memory_per_message",
         "claim_growth",
     ),
+    "topic": (
+        "topic_publish",
+        "topic_cost",
+        "topic_growth",
+        "topic_drain",
+    ),
     "worker": (
         "worker_drain",
         "worker_latency",
@@ -87,7 +93,7 @@ def prepared(peers: Sequence[str]) -> dict[str, dict[str, str]]:
 
 def main(args: Sequence[str]) -> int:
     """Run what is asked for; the exit status says whether all bars were cleared."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Duly. Default: both suites.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Duly. Default: all suites.")
     known = [*SUITES, *(question for questions in SUITES.values() for question in questions)]
     parser.add_argument("names", nargs="*", metavar="suite or question", help=f"of {', '.join(known)}")
     parser.add_argument(

@@ -253,7 +253,7 @@ class TestServing:
         self, tmp_path: Path, url: str, queue: "duly.Queue"
     ) -> None:
         with running(tmp_path, url, queue.name, "shop.jobs:app", "--processes", "2") as command:
-            command.wait_log("worker.started", 2)  # one that has not started yet has nothing to finish, and says nothing
+            command.wait_log("worker.started", 2)  # one whose parent dies while it starts logs nothing
             queue.send("long")
             command.wait_until(lambda: len(command.noted) == 1, "the handler runs")
             command.process.kill()

@@ -8,6 +8,7 @@ import redis
 from duly._core.keys import QueueKeys
 from duly.memory.clock import clock as memory_clock
 from duly.memory.link import engine_for
+from duly.memory.topic_state import TopicState
 from tests.clock import ServerClock
 
 
@@ -30,7 +31,7 @@ class Place(Protocol):
         """Count those that wait to be woken: consumers, and whoever reads the ends of messages."""
 
     def keys(self, queue: str, namespace: str = "duly") -> Mapping[str, int]:
-        """Name the keys of a queue, with their time to live in milliseconds, -1 for ever."""
+        """Name the keys of a queue, or with @ of a topic, with their time to live in milliseconds, -1 for ever."""
 
 
 class MemoryPlace:
@@ -54,9 +55,15 @@ class MemoryPlace:
         return sum(len(queue.waiters) + len(queue.end_waiters) for queue in queues)
 
     def keys(self, queue: str, namespace: str = "duly") -> Mapping[str, int]:
-        """There are no keys: a queue that holds something shows as one."""
-        state = engine_for(self._name)._queue(QueueKeys(namespace, queue)).state
-        return {"meta": -1} if state.is_known else {}
+        """There are no keys: what holds something, a queue, a topic or each group of one, shows as one."""
+        prefix = QueueKeys(namespace, queue).prefix
+        found: dict[str, int] = {}
+        for name, known in list(engine_for(self._name)._queues.items()):
+            if name.startswith(prefix):
+                part, state = name.removeprefix(prefix).decode(), known.state
+                found |= {f"{part}meta": -1} if state.is_known else {}
+                found |= {f"{part}stream": -1} if isinstance(state, TopicState) and state.stream.is_there else {}
+        return found
 
 
 class ServerPlace:

@@ -63,3 +63,23 @@ async def test_a_task_has_a_twin_to_send_it_from_async_code(backend: str, queue_
         assert (delivery.id, delivery.priority) == (id_, 5)
         assert delivery.body == {"task": "welcome", "args": [42]}
         await app.aio.aclose()
+
+
+async def test_a_topic_and_a_group_have_twins_that_share_the_stream(backend: str, queue_name: str) -> None:
+    with Duly(backend) as app:
+        events = app.topic(queue_name, type=int, lease=7, keep=None)
+        group = events.group("archive", start="new", headers={"a": "b"})
+        assert group.create() is True
+        events.publish(1, headers={"a": "b"})
+        await events.aio.publish(2)
+        await app.aio.topic(queue_name).publish(3, headers={"a": "b"})
+
+        found = await group.aio.receive(wait=0)
+        assert [delivery.body for delivery in found] == [1, 3]
+        assert await group.aio.ack_many(found) == []
+        assert (events.aio.options, events.aio.name) == (events.options, events.name)
+        assert (group.aio.name, group.aio.start, group.aio.headers) == ("archive", "new", {"a": "b"})
+        assert events.stats().length == (await events.aio.stats()).length == 0
+        with pytest.raises(UsageError):
+            await events.aio.publish("text")
+        await app.aio.aclose()

@@ -166,6 +166,8 @@ def test_both_languages_show_the_same_code() -> None:
         pytest.param("03_delay_and_cancel.py", "closing.cancel(", id="an order closed unless it is paid"),
         pytest.param("22_order.py", "key=item", id="changes of the stock in order"),
         pytest.param("23_limits.py", "max_in_flight=4", id="so many at once over all workers"),
+        pytest.param("24_realtime_and_archive.py", 'handler(group="archive"', id="one message, computed and archived"),
+        pytest.param("25_late_group.py", 'statistics.seek("beginning")', id="a group that goes back"),
     ],
 )
 def test_the_examples_show(example: str, call: str) -> None:

@@ -445,7 +445,8 @@ class Group(Queue):
 
     def seek(self, to: str, *, makes: bool = False) -> bool:
         """Have the group read on behind an id."""
-        return self.topic.call(topic_ops.seek(self.keys, to, makes=makes))
+        call = topic_ops.seek(self.keys, to, makes=makes)
+        return call.decode(self.call(call))
 
     def pending(self) -> dict[str, str]:
         """Name what the stream's pending list has, and under whose name."""

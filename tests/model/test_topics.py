@@ -340,7 +340,7 @@ class History:
                 self.last_calls[stream] = (call, sequence)
         args = [arg if len(str(arg)) < 50 else f"{str(arg)[:20]}..." for arg in call.args]
         self.log.append(f"{call.title} {args} {stream.decode()} {sequence}")
-        answer = self.world.wire.post([self.world.wire.spelled(call, stream, sequence)])[0]
+        answer, *seen = self.world.wire.post([self.world.wire.spelled(call, stream, sequence), *self._looks()])
         if isinstance(answer, Exception):
             check("OVERTAKEN" in str(answer), f"{call.script.name} failed", answer)
             answer = str(answer)
@@ -349,16 +349,19 @@ class History:
         except ErrorReply as error:
             expected = str(error)
         check(answer == expected, f"the engines differ on {call.title}", answer, expected)
-        before, self.sight = self.sight, self._look()
+        before, self.sight = self.sight, self._seen(seen)
         self._same(before, call.script.name)
         return answer
 
     def _look(self) -> Sight:
         """Read all that there is on the server."""
+        return self._seen(self.world.wire.post(self._looks()))
+
+    def _looks(self) -> list[Sequence[Any]]:
         wire, stream = self.world.wire, self.keys.stream
         stores = [self.store, *self.stores.values()]
         bells = [("XREVRANGE", store.keys.key("wake"), "+", "-", "COUNT", 1) for store in stores]
-        answers = wire.post([
+        return [
             *(store.spelled_dump() for store in stores),
             *bells,
             wire.spelled(topic_ops.stats(self.keys), b"", 0),
@@ -366,8 +369,11 @@ class History:
             ("XRANGE", stream, "-", "+"),
             *(("XPENDING", stream, name, "-", "+", 1000) for name in GROUPS),
             *(("XINFO", "CONSUMERS", stream, name) for name in GROUPS),
-        ])  # fmt: skip
-        answer = iter(answers)
+        ]  # fmt: skip
+
+    def _seen(self, answers: list[Any]) -> Sight:
+        """Read what was answered to looks at everything."""
+        stores, answer = [self.store, *self.stores.values()], iter(answers)
         topic, *groups = [store.read_dump(next(answer)) for store in stores]
         rings = [next(answer) for _ in stores]
         sights = next(answer)
@@ -503,9 +509,9 @@ class History:
             if script in ("seek_group", "delete", "delete_topic") or name not in before.native.groups:
                 if before.native.groups.get(name) != self.sight.native.groups.get(name):
                     self.first_given[name].clear()
-                    self.given[name] &= stored
+                    self.given[name] = set(stored)
                 owed &= stored | unread
-                owed |= unread
+                owed |= unread - stored
             if name in self.sight.native.groups:
                 owed |= new & (unread | stored)
             gone = owed - stored - unread

@@ -556,6 +556,25 @@ async def test_a_group_that_was_paused_goes_on_at_once(stage: Stage) -> None:
         await eventually(lambda: len(handled) == 2, timeout=AT_ONCE)
 
 
+async def test_a_paused_group_does_not_keep_another_from_hearing(stage: Stage) -> None:
+    got: defaultdict[str, list[Any]] = defaultdict(list)
+    for group in ("archive", "live"):
+        stage.define(lambda body, d: got[d.queue.partition("/")[2]].append(body), group=group, concurrency=1)
+
+    async with stage.worker():
+        await stage.topic.publish(0)
+        await eventually(lambda: len(got) == 2)
+        await stage.group.pause()
+        for n in range(1, 6):
+            await stage.topic.publish(n)
+            await eventually(partial(_has, got["live"], n + 1), timeout=AT_ONCE)
+        assert got["archive"] == [0]
+        await stage.group.resume()
+        await eventually(partial(_has, got["archive"], 6), timeout=AT_ONCE)
+
+    assert got["archive"] == got["live"] == list(range(6))
+
+
 async def test_a_group_that_was_moved_back_gets_its_entries_again_at_once(stage: Stage) -> None:
     handled: list[Any] = []
     stage.define(lambda body, d: handled.append(body), concurrency=1)
@@ -739,6 +758,7 @@ async def test_many_idle_workers_of_a_group_do_not_cost_a_claim_each_for_every_e
             while time.monotonic() < began + 3:
                 await topic.publish(published)
                 published += 1
+                await asyncio.sleep(0.002)
             await eventually(lambda: len(handled) == published)
             elapsed = time.monotonic() - began
 
@@ -782,6 +802,17 @@ async def test_what_was_not_begun_goes_back_to_its_place(async_stage: Stage) -> 
 
 async def _holds(stage: Stage, count: int) -> bool:
     return (await stage.group.stats()).leased == count
+
+
+async def test_a_worker_that_stops_leaves_no_name_behind_in_memory_either(async_stage: Stage) -> None:
+    async_stage.define(returning(None))
+    await async_stage.topic.publish("body")
+
+    async with async_stage.worker():
+        await async_stage.comes_to(sent=1, delivered=1, acked=1)
+        assert [info.consumers for info in await async_stage.topic.groups()] == [1]
+
+    assert [info.consumers for info in await async_stage.topic.groups()] == [0]
 
 
 async def test_a_worker_that_stops_leaves_no_name_behind(server_stage: Stage, client: Any) -> None:

@@ -1,4 +1,4 @@
-"""Duly, under the rules of all. Options: `handler` async, sync or slow; `lease`; `queues`; `journal`."""
+"""Duly, under the rules of all. Options: `handler` async, sync or slow; `lease`; `queues`; `journal`; `group`: over a topic."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,6 +16,9 @@ HANDLING: Final = 0.005
 class Adapter(BaseAdapter):
     def build(self) -> None:
         self.app = duly.Duly(self.url)
+        if "group" in self.options:
+            self._build_topic(self.options["group"])
+            return
         self.queue = self.app.queue(QUEUE, lease=self.options.get("lease", 30.0))
         kind = self.options.get("handler", "async")
         handlers = {"async": self._define_async, "sync": self._define_sync, "slow": self._define_slow}
@@ -23,6 +26,17 @@ class Adapter(BaseAdapter):
         for number in range(1, self.options.get("queues", 1)):
             handlers[kind](self.app.queue(f"{QUEUE}-{number}"))
         self.producer: Any = self.queue if kind == "sync" else self.queue.aio
+
+    def _build_topic(self, group: str) -> None:
+        """Have a topic instead of a queue. It is only drained."""
+        topic = self.app.topic(QUEUE)
+        note = self.note
+
+        @topic.handler(group=group)
+        async def handle(text: str) -> None:
+            note(text)
+
+        self.topic = topic.aio
 
     def _define_async(self, queue: duly.Queue) -> None:
         note = self.note
@@ -51,6 +65,8 @@ class Adapter(BaseAdapter):
         return self.producer.send(text)
 
     def send_many(self, texts: Sequence[str]) -> Any:
+        if "group" in self.options:
+            return self.topic.publish_many(texts)
         return self.producer.send_many(texts)
 
     def send_at(self, text: str, due: float) -> Any:

@@ -21,6 +21,12 @@ BYTES: Final = b"bytes"
 KEY: Final = b"key"
 SENT: Final = b"sent"
 HEADER: Final = b"header:"
+"""The fields of an entry of ours."""
+
+MAX_HEADERS: Final = 1000
+"""Far below the 8,000 values that Lua can unpack: each is two of an entry's texts."""
+
+_FIELD_OF_BODY: Final = {codec.CONTENT_JSON: BODY.decode(), codec.CONTENT_BYTES: BYTES.decode()}
 
 _PLAIN: Final = Send(None)
 _REFUSED: Final = ("priority", "ttl", "id", "retry", "repeat", "replace")
@@ -37,27 +43,25 @@ class Publisher:
         """Check everything that a user said: a body, or a `Send`. With a delay, it is a message with an id of ours."""
         if not isinstance(given, Send):
             content, raw = self._encoder.body(given)
-            return Publication((_name_of(content), raw))
+            return Publication((_FIELD_OF_BODY[content], raw))
         for name in _REFUSED:
             if getattr(given, name) != getattr(_PLAIN, name):
                 raise UsageError(f"{name}= is for messages of a queue: an entry of a topic has none")
+        if isinstance(given.headers, Mapping) and len(given.headers) > MAX_HEADERS:
+            raise UsageError(f"an entry may have at most {MAX_HEADERS} headers, not {len(given.headers)}")
         if due_in(given.delay, given.at, now) != NOW:
             return self._encoder.outgoing(given, new_id(), now)
         return self._entry(given)
 
     def _entry(self, send: Send) -> Publication:
         content, raw = self._encoder.body(send.body)
-        fields = [_name_of(content), raw]
+        fields: list[str | bytes] = [_FIELD_OF_BODY[content], raw]
         if send.key is not None:
             fields += (KEY, checked_text(send.key, "key"))
         for name, value in (self._encoder.headers(send, raw) or {}).items():
-            fields += (HEADER + name.encode(), value.encode())
+            fields += (HEADER + name.encode(), value)
         dedup, dedup_for = self._encoder.dedup(send)
         return Publication(fields, dedup.decode(), dedup_for)
-
-
-def _name_of(content: int) -> bytes:
-    return BODY if content == codec.CONTENT_JSON else BYTES
 
 
 def batches(publications: Sequence[Publication]) -> list[list[Publication]]:
@@ -95,14 +99,19 @@ def opened(fields: Sequence[bytes]) -> Opened:
         elif name == BYTES:
             content, body = codec.CONTENT_BYTES, value
         elif name == KEY:
-            key = value.decode(errors="backslashreplace") or None
+            key = _text(value) or None
         elif name == SENT:
             sent = int(value) if value.isdigit() else None
         elif name.startswith(HEADER):
-            headers[name[len(HEADER) :].decode(errors="backslashreplace")] = value.decode(errors="backslashreplace")
+            headers[_text(name.removeprefix(HEADER))] = _text(value)
     if content == codec.CONTENT_FIELDS:
         return Opened(content, codec.packed_fields(fields), None, {}, None)
     return Opened(content, body, key, headers, sent)
+
+
+def _text(value: bytes) -> str:
+    """Show what another program may have written."""
+    return value.decode(errors="backslashreplace")
 
 
 def entry_of(topic: str, decode: Callable[[int, bytes], Any], id_: str, fields: Sequence[bytes]) -> Entry:

@@ -414,6 +414,9 @@ for i = 1, #ran_out, 2 do
   seldom().reclaim(ran_out[i], tonumber(ran_out[i + 1]))
 end
 -- @only group
+if #ran_out == 2 * RECLAIMED_A_CALL then
+  is_full = true -- there are more, perhaps earlier ones: nothing is handed out before they have their places
+end
 local known = redis.call('HMGET', META, 'fed', 'swept', 'sweeping')
 local next_entry -- microseconds until an entry enters that waits for its time
 local is_sweeping = false -- there may be more that others hold and are silent about

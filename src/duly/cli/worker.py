@@ -46,7 +46,8 @@ Queues = Annotated[
     typer.Option(
         "--queues",
         metavar="NAMES",
-        help="Serve these only, like a,b; a:3,b:1 asks a three times as often as b. Default: all with handlers.",
+        help="Serve these only, like a,b; a:3,b:1 asks a three times as often as b. events/archive is a group of the "
+        "topic events, and events all its groups. Default: all with handlers.",
     ),
 ]
 Grace = Annotated[

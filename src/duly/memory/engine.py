@@ -382,7 +382,7 @@ def _names(keys: Iterable[bytes], pattern: str, name_of: Callable[[bytes], str |
 
 
 def _state(keys: QueueKeys) -> QueueState:
-    if isinstance(keys, TopicKeys):
+    if keys.name.startswith("@"):  # however they were made
         return TopicState()
     if isinstance(keys, LockKeys):
         return locks.Lock()

@@ -9,7 +9,7 @@ from duly._core.publishing import HEADER
 from duly._core.replies import PASSED_OVER
 from duly.memory import groups
 from duly.memory.calls import Kept
-from duly.memory.claiming import BYTES_A_CALL, Round, Terms, carried_out
+from duly.memory.claiming import BYTES_A_CALL, RECLAIMED_A_CALL, Round, Terms, carried_out
 from duly.memory.entries import record_of
 from duly.memory.message import StoredMessage
 from duly.memory.state import LARGE
@@ -62,6 +62,8 @@ class _GroupRound(Round):
 
     def prepare(self) -> None:
         """Let in what is due in the topic. There are no other programs here from which to take anything over."""
+        if len(self.reclaimed) == 4 * RECLAIMED_A_CALL:
+            self._is_full = True  # there are more, perhaps earlier ones: nothing goes before they have their places
         self._next_entry = self._group.topic.let_in()
         is_time = self.now - (self._group.swept or 0) >= self._terms.lease_us / 2
         if is_time and self._group.consumers is not None:
@@ -101,16 +103,22 @@ class _GroupRound(Round):
         return min(wanted, max((BYTES_A_CALL - self._bytes) // largest, 1)) if largest > LARGE else wanted
 
     def _next_entries(self, count: int) -> list[Entry]:
-        """Read on under the consumer's name. A group that does not exist yet begins where the caller says.
-
-        One that was removed from the stream, with its topic, does not begin behind entries that it never had.
-        """
+        """Read on under the consumer's name."""
         if self._group.consumers is None:
-            is_back = self._start == b"$" and self._fed is not None
-            groups.create(self._group, written_id(self._fed) if is_back and self._fed else self._start)
+            groups.create(self._group, self._beginning())
         assert self._group.consumers is not None
         stream = self._group.topic.stream
         return stream.read_group(self._group.consumers, self._consumer, count, self._group.server_ms)
+
+    def _beginning(self) -> bytes:
+        """Tell where a group begins that the stream does not know: where the caller says.
+
+        One that somebody has removed does not begin behind entries that it never had: it goes on where it was, and
+        in a stream that is new as well, with the first.
+        """
+        if self._start != b"$" or self._fed is None:
+            return self._start
+        return b"0" if self._group.topic.stream.last < self._fed else written_id(self._fed)
 
     def _take_entries(self, entries: Sequence[Entry]) -> None:
         """Store entries, and lease those whose turn it is."""

@@ -64,5 +64,6 @@ def delete(group: GroupState, args: list[bytes]) -> Kept:
     group.topic.stream.groups.pop(group.name, None)
     for counter in ("group", "missed"):
         group.topic.stats.pop(f"{counter}:{group.name.decode()}", None)
-    group.ack([])
+    if group.frees:
+        group.topic.free_acked()
     return kept

@@ -164,11 +164,11 @@ class GroupState(Belled):
 
     def ack(self, ids: Iterable[Id]) -> None:
         """Let entries be pending no more; if the topic keeps none, free what all groups are done with."""
-        if self.consumers is not None:
-            for id_ in ids:
+        for id_ in ids:
+            if self.consumers is not None:
                 self.consumers.ack(id_)
-        if self.frees:
-            self.topic.free_acked()
+            if self.frees:
+                self.topic.free_acked()
 
     def count_unread(self) -> int:
         """Count the entries that the group has not read."""

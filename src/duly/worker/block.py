@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from duly._async.link import AsyncLink
 from duly._async.wire import UNREACHABLE, AsyncWire
@@ -32,6 +32,7 @@ class Block:
         self._ends_at = 0.0
         self._fails = 0
         self._is_backing_off = False
+        self._is_refused = False
 
     @property
     def is_out(self) -> bool:
@@ -67,11 +68,17 @@ class Block:
         self._reading = None
         try:
             reply = reading.result()
-        except (*UNREACHABLE, RedisError, asyncio.CancelledError):
+        except (*UNREACHABLE, RedisError, asyncio.CancelledError) as error:
+            self._is_refused = isinstance(error, ResponseError)
             self._back_off()
             return None
         self._fails = 0
         return reply
+
+    def take_refusal(self) -> bool:
+        """Tell, once, whether the server refused to carry a call out."""
+        is_refused, self._is_refused = self._is_refused, False
+        return is_refused
 
     async def cut(self) -> None:
         """Have the server forget the connection now: what it would answer next must not go to one that is gone."""

@@ -10,6 +10,9 @@ from duly._core.replies import Claimed
 
 EntryId = tuple[int, int]
 
+_NEVER: Final = (2**64 - 1, 2**64 - 1)
+"""No entry comes behind this one."""
+
 _LONGEST_REST: Final = 0.05
 """Seconds."""
 _MOST_IN_VAIN: Final = 8
@@ -24,7 +27,7 @@ class Hearing:
     """
 
     def __init__(self, keys: GroupKeys) -> None:
-        self._keys = keys
+        self.keys = keys
         self._in_vain = 0
         self.known: Mapping[bytes, EntryId] = {}
         """The streams to watch, and the last of each that a claim has seen."""
@@ -35,9 +38,9 @@ class Hearing:
     def learn(self, claimed: Claimed, now: float) -> None:
         """Note what a claim has seen, and whether it found anything."""
         ids = (parsed_id(id_.decode()) for id_ in claimed.position or ())
-        known = dict(zip(self._keys.watched, ids, strict=False))
+        known = dict(zip(self.keys.watched, ids, strict=False))
         if claimed.is_paused:
-            known.pop(self._keys.topic.stream, None)  # it leaves entries where they are until the bell is rung
+            known[self.keys.topic.stream] = _NEVER  # entries stay where they are until the bell is rung
         self.known = known
         if self.is_woken:
             self.is_woken = False
@@ -47,9 +50,19 @@ class Hearing:
                 self._in_vain = min(self._in_vain + 1, _MOST_IN_VAIN)
                 self.rests_until = now + random.random() * _rest_after(self._in_vain)  # noqa: S311
 
+    @property
+    def position(self) -> list[bytes]:
+        """What is known, in the order of the keys that are watched."""
+        return [written_id(id_) for id_ in self.known.values()]
+
     def is_new(self, news: Mapping[bytes, EntryId]) -> bool:
         """Tell whether there is something in the news that it has not seen."""
         return any(key in news and news[key] > id_ for key, id_ in self.known.items())
+
+
+def written_id(id_: EntryId) -> bytes:
+    """Write an id as servers do."""
+    return b"%d-%d" % id_
 
 
 def _rest_after(in_vain: int) -> float:

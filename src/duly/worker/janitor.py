@@ -64,7 +64,7 @@ class Janitor:
         async with self._speaking:
             await self._link.run_now(ops.depart(self._keys, self._link.consumer))
             for station in self._stations:
-                if station.hearing is not None and isinstance(station.queue, AsyncGroup):
+                if isinstance(station.queue, AsyncGroup):
                     await self._link.run_now(topic_ops.leave_group(station.queue._keys, self._link.consumer))
 
     async def _beat(self) -> None:

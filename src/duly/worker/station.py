@@ -7,7 +7,6 @@ from typing import Any
 
 from duly._async.delivery import AsyncDelivery
 from duly._async.inbox import AsyncInbox
-from duly._async.memory import AsyncMemoryLink
 from duly._core import codec, patience, replies
 from duly._core.handlers import Handler, TaskDefinition, TaskSet
 from duly._core.keys import GroupKeys, QueueKeys
@@ -81,8 +80,8 @@ class Station:
         self.has_timer = False
         """Whether the next look is at a due time or the end of a lease: somebody must keep it."""
         self.fruitless = 0
-        self.hearing = _hearing(self.keys, self.link)
-        """Of a group on a server, whose members all hear of what comes; None: a token comes to one of them."""
+        self.hearing = Hearing(self.keys) if isinstance(self.keys, GroupKeys) else None
+        """Of a group, whose members all hear of what comes; None: a token comes to one consumer."""
         self.hoards_since: float | None = None
         """Since when more waits for slots than is finished soon."""
         self.polled_at = now
@@ -158,10 +157,6 @@ def _slots(handler: Handler | TaskSet, most: int | None) -> int:
     if most is None:
         return handler.concurrency
     return min(handler.concurrency, most) if handler.has_own_concurrency or handler.batch else most
-
-
-def _hearing(keys: QueueKeys, link: Any) -> Hearing | None:
-    return Hearing(keys) if isinstance(keys, GroupKeys) and not isinstance(link, AsyncMemoryLink) else None
 
 
 def _kinds(handler: Handler | TaskSet) -> tuple[bool, bool]:

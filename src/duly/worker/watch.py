@@ -1,13 +1,13 @@
 """What a worker watches while there is nothing to claim: queues by their tokens, groups by what they hear.
 
-On a server that is one connection for each of the two. In memory, groups have tokens like queues.
+On a server that is one connection for each of the two.
 """
 
 import time
 from collections.abc import Callable, Sequence
 
 from duly.worker.hearing import Hearing
-from duly.worker.listener import Listener
+from duly.worker.listener import listener_for
 from duly.worker.station import Station
 from duly.worker.waiter import waiter_for
 
@@ -20,7 +20,7 @@ class Watch:
         self._by_keys = {station.keys: station for station in stations if station.hearing is None}
         self._by_hearing = {station.hearing: station for station in stations if station.hearing is not None}
         self._waiter = waiter_for(link, on_change)
-        self._listener = Listener(link, on_change) if self._by_hearing else None
+        self._listener = listener_for(link, on_change) if self._by_hearing else None
 
     async def go_on(self) -> None:
         """Watch all stations that want it."""

@@ -15,7 +15,7 @@ from tests.client._async.given import (
     take_bodies,
     take_one,
 )
-from tests.client.place import MemoryPlace, Place, ServerPlace
+from tests.client.place import Place, ServerPlace
 
 
 def of_other_app(group: AsyncGroup, other_app: AsyncDuly) -> AsyncGroup:
@@ -476,9 +476,7 @@ async def test_a_deleted_group_leaves_no_key(archive: AsyncGroup, place: Place) 
     await archive.delete()
 
     left = [key for key, ttl in place.keys(f"@{archive.topic.name}").items() if ttl < 0]
-    assert not any("group:" in key for key in left)
-    if not isinstance(place, MemoryPlace):
-        assert sorted(left) == ["meta", "stream"]
+    assert sorted(left) == ["meta", "stream"]
 
 
 async def test_a_deleted_group_no_longer_keeps_entries(app: AsyncDuly, queue_name: str) -> None:

@@ -267,18 +267,18 @@ async def test_memory_returns_to_where_it_was_after_all_have_acked(freeing: Asyn
     groups = [freeing.group(name) for name in ("one", "two", "three")]
 
     async def publish_and_ack(count: int) -> None:
-        await freeing.publish_many([Send("x" * 200, key=f"k{number % 5}") for number in range(count)])
+        await freeing.publish_many([Send("x" * 200, key=f"k{number % 300}") for number in range(count)])
         for group in groups:
             while deliveries := await take(group, limit=1000):
                 assert await group.ack_many(deliveries) == []
 
     for group in groups:
         await group.create()
-    await publish_and_ack(10)
+    await publish_and_ack(300)
     keys = set(server.keys(f"@{freeing.name}"))
     before = (await freeing.stats()).bytes
 
-    await publish_and_ack(2000)
+    await publish_and_ack(1500)
 
     stats = await freeing.stats()
     assert stats.length == 0

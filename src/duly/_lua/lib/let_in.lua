@@ -25,6 +25,9 @@ local function read_body(record, at)
   local content, kind = string.byte(record, at + 1, at + 2)
   local formats = { [196] = '>B', [197] = '>H', [198] = '>I4' }
   local size, body_at = struct.unpack(formats[kind], record, at + 3)
+  if body_at + size - 1 > #record then
+    error('cut off')
+  end
   return content, string.sub(record, body_at, body_at + size - 1), body_at + size
 end
 

@@ -1,12 +1,24 @@
 -- Part of claim, for groups: the way from the stream into the group's store, and into the hands of the caller.
 
--- The next entries, read under the consumer's name. A group that does not exist yet begins where the caller says; one
--- that somebody has removed from the stream does not begin behind entries that it never had.
+-- Where a group begins that the stream does not know: where the caller says. One that somebody has removed does not
+-- begin behind entries that it never had: it goes on where it was, and in a stream that is new as well, with the first.
+local function beginning()
+  if start ~= '$' or not known[1] then
+    return start
+  end
+  local info, last = redis.pcall('XINFO', 'STREAM', STREAM), '0-0'
+  for at = 1, #info, 2 do
+    last = info[at] == 'last-generated-id' and info[at + 1] or last
+  end
+  return is_before(last, known[1]) and '0' or known[1]
+end
+
+-- The next entries, read under the consumer's name.
 local function read_entries(count)
   local reply = redis.pcall('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', count, 'STREAMS', STREAM, '>')
   if reply and reply.err then
     if string.find(reply.err, 'NOGROUP', 1, true) then
-      redis.call('XGROUP', 'CREATE', STREAM, GROUP, start == '$' and known[1] or start, 'MKSTREAM')
+      redis.call('XGROUP', 'CREATE', STREAM, GROUP, beginning(), 'MKSTREAM')
       redis.call('HSET', TOPIC_META, 'group:' .. GROUP, 1)
     end
     reply = redis.call('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', count, 'STREAMS', STREAM, '>')

@@ -1,0 +1,82 @@
+"""A claim costs what it hands out: not what the stream holds, nor what is in its entries."""
+
+import statistics
+import time
+
+import pytest
+
+from duly._core import ops
+from tests.lua.harness import Group, Topic, bodies_of, settles_of
+
+MIB = 1 << 20
+
+
+def test_large_entries_come_a_few_at_a_time(any_topic: Topic) -> None:
+    group = any_topic.group()
+    for _ in range(20):
+        any_topic.publish(*[b"." * MIB] * 5)
+    seen = 0
+    while True:
+        claimed = group.claim(100)
+        size = sum(map(len, claimed.records))
+        assert size <= 4.5 * MIB
+        if not claimed.ids:
+            break
+        assert (len(claimed.ids), claimed.next_in) == (3, 0) or seen + len(claimed.ids) == 100
+        seen += len(claimed.ids)
+        group.ack(settles_of(claimed))
+    assert seen == 100
+
+
+def test_large_entries_that_were_given_back_come_a_few_at_a_time(topic: Topic) -> None:
+    group = topic.group()
+    topic.publish(*[b"." * MIB] * 8)
+    settles = [settle for _ in range(3) for settle in group.take(100)]
+    assert len(settles) == 8
+    group.call(ops.release(group.keys, settles))
+    assert sum(map(len, group.claim(100).records)) <= 4.5 * MIB
+
+
+def test_small_entries_behind_a_large_one_come_together(topic: Topic) -> None:
+    group = topic.group()
+    topic.publish(b"." * 6 * MIB)
+    topic.publish(*[b"small"] * 200)
+    assert [len(body) for body in bodies_of(group.claim(100)).values()] == [6 * MIB]
+    assert len(group.claim(100).ids) == 100
+
+
+def _cost(group: Group, rounds: int = 15) -> float:
+    times = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        claimed = group.claim(10)
+        times.append(time.perf_counter() - began)
+        assert len(claimed.ids) == 10
+        group.ack(settles_of(claimed))
+    return statistics.median(times)
+
+
+@pytest.mark.parametrize("keyed", [False, True], ids=["plain", "keyed"])
+def test_a_long_stream_makes_no_claim_slow(any_topic: Topic, keyed: bool) -> None:
+    group = any_topic.group()
+
+    def grow(count: int) -> None:
+        for first in range(0, count, 1000):
+            if keyed:
+                any_topic.publish(*[b"."] * 500, key=f"k{first}")
+            any_topic.publish(*[b"."] * (500 if keyed else 1000))
+
+    grow(1000)
+    short = _cost(group, 5) if keyed else _cost(group)
+    grow(99_000 if not keyed else 30_000)
+    assert _cost(group) < 10 * short + 0.002
+
+
+def test_many_pending_entries_make_no_claim_slow(topic: Topic) -> None:
+    group = topic.group()
+    for _ in range(20):
+        topic.publish(*[b"."] * 1000)
+    short = _cost(group)
+    for _ in range(15):
+        group.take(1000, lease=3600)
+    assert _cost(group) < 10 * short + 0.002

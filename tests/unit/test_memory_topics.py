@@ -1,0 +1,402 @@
+"""Topics in the memory engine by themselves: what tests/model cannot compare with a server, and who is woken."""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from duly._core import codec, ops, replies, topic_ops
+from duly._core.call import Call
+from duly._core.keys import GroupKeys, TopicKeys
+from duly._core.outgoing import Encoder
+from duly._core.topic_ops import Publication
+from duly.memory import link
+from duly.memory.clock import Clock
+from duly.memory.engine import Engine
+from duly.memory.stream import Stream, next_id, read_id, written_id
+from duly.options import Keep, QueueOptions, Send
+
+NOW = 1_790_000_000_000_000
+NOW_MS = NOW // 1000
+SECOND = 1_000_000
+FOR_EVER = Keep()
+
+
+class Topic:
+    """A topic on an engine whose clock stands still, and the operations that the tests need."""
+
+    def __init__(self, keep: Keep | None = FOR_EVER) -> None:
+        self.clock = Clock()
+        self.clock.freeze()
+        self.clock.set_us(NOW)
+        self.engine = Engine(self.clock)
+        self.keys = TopicKeys("duly", "events")
+        self.keep = keep
+        self.sequence = 0
+
+    def group(self, name: str) -> GroupKeys:
+        return GroupKeys(self.keys, name, frees=self.keep is None)
+
+    def run(self, call: Call[Any]) -> Any:
+        self.sequence += 1
+        return call.decode(self.engine.call(call, b"s", self.sequence))
+
+    def publish(self, *bodies: str, **options: Any) -> list[str]:
+        entries = [Publication(("body", body, *options.get("more", ()))) for body in bodies]
+        ids: list[str] = self.run(topic_ops.publish(self.keys, entries, self.keep))
+        return ids
+
+    def publish_later(self, delay: float, *bodies: str, **options: Any) -> list[str]:
+        encoder = Encoder("events", QueueOptions())
+        made = [encoder.outgoing(Send(body, delay=delay, **options), f"later-{body}", NOW / SECOND) for body in bodies]
+        self.run(ops.send(self.keys, made, QueueOptions(), "all"))
+        return [message.id for message in made]
+
+    def claiming(
+        self, group: str, limit: int = 10, consumer: str = "ann", feed: Sequence[str] = ("0",)
+    ) -> Call[replies.Claimed]:
+        keys = self.group(group)
+        return ops.claim(keys, QueueOptions(), limit=limit, lease=30, consumer=consumer, then="watch", feed=feed)
+
+    def claim(self, group: str, limit: int = 10, **options: Any) -> replies.Claimed:
+        claimed: replies.Claimed = self.run(self.claiming(group, limit, **options))
+        return claimed
+
+    def ack(self, group: str, claimed: replies.Claimed) -> None:
+        settles = [ops.Settle(id_.decode(), claimed.fence) for id_ in claimed.ids]
+        assert self.run(ops.ack(self.group(group), QueueOptions(), settles)) == []
+
+    def read(self, begin: str = "-", limit: int = 100) -> topic_ops.Reading:
+        reading: topic_ops.Reading = self.run(topic_ops.read(self.keys, begin, limit))
+        return reading
+
+    def bodies(self) -> list[bytes]:
+        return [fields[1] for _, fields in self.read().entries]
+
+    def stats(self) -> topic_ops.TopicSight:
+        sight: topic_ops.TopicSight = self.run(topic_ops.stats(self.keys))
+        return sight
+
+
+@pytest.fixture
+def topic() -> Topic:
+    return Topic()
+
+
+@pytest.fixture
+def freeing() -> Topic:
+    return Topic(keep=None)
+
+
+def bodies_of(claimed: replies.Claimed) -> list[bytes]:
+    return [codec.read_record(record).envelope.body for record in claimed.records]
+
+
+# --- the stream
+
+
+def test_ids_grow_also_when_the_clock_stands_or_goes_back() -> None:
+    assert next_id((5, 2), 6) == (6, 0)
+    assert next_id((5, 2), 5) == (5, 3)
+    assert next_id((5, 2), 4) == (5, 3)
+
+
+def test_an_id_is_read_with_and_without_its_number() -> None:
+    assert (read_id(b"12-3"), read_id(b"12")) == ((12, 3), (12, 0))
+    assert written_id((12, 3)) == b"12-3"
+
+
+def test_what_is_trimmed_is_claimed_by_nobody() -> None:
+    stream = Stream()
+    stream.add_group(b"g", b"0")
+    group = stream.groups[b"g"]
+    id_ = stream.add([b"a", b"b"], 1)
+    stream.read_group(group, b"ann", 10, 1)
+    stream.trim_to(0)
+
+    stream.claim(group, b"bob", [id_], 2, forces=True)
+
+    assert (len(group), group.consumers[b"ann"].pending, group.consumers[b"bob"].pending) == (0, 0, 0)
+
+
+def test_a_claimed_entry_changes_hands_and_is_not_counted_as_delivered_again() -> None:
+    stream = Stream()
+    stream.add_group(b"g", b"0")
+    group = stream.groups[b"g"]
+    id_ = stream.add([b"a", b"b"], 1)
+    stream.read_group(group, b"ann", 10, 1)
+
+    stream.claim(group, b"bob", [id_], 7)
+    group.forget_idle(b"ann")
+    group.forget_idle(b"bob")
+
+    [(pending, row)] = group.pending_from((0, 0))
+    assert (pending, row.consumer, row.delivered_ms, row.deliveries) == (id_, b"bob", 7, 1)
+    assert list(group.consumers) == [b"bob"]
+
+
+# --- retention by bytes, which no two engines count alike
+
+
+def test_a_stream_is_kept_within_its_bytes() -> None:
+    topic = Topic(keep=Keep(bytes=10_000))
+    topic.claim("archive", 1)
+
+    topic.publish(*("x" * 1000 for _ in range(50)))
+
+    sight = topic.stats()
+    assert 0 < sight.length < 10
+    assert sight.bytes <= 10_000
+    assert int(sight.fields["trimmed"]) == sight.groups[0].missed == 50 - sight.length
+
+
+def test_an_entry_larger_than_the_bound_is_not_kept() -> None:
+    topic = Topic(keep=Keep(bytes=500))
+
+    topic.publish("x" * 1000)
+
+    assert topic.stats().length == 0
+
+
+def test_a_claim_takes_large_entries_few_at_a_time(topic: Topic) -> None:
+    topic.publish(*("x" * (1 << 20) for _ in range(6)))
+
+    first = topic.claim("archive")
+    second = topic.claim("archive")
+
+    assert (len(first.ids), first.next_in, len(second.ids)) == (4, 0, 2)
+
+
+# --- headers, whose order a server does not keep
+
+
+def test_headers_of_a_delayed_entry_reach_a_group(topic: Topic) -> None:
+    topic.publish_later(5, "a", headers={"region": "eu", "kind": "order"}, key="k")
+    assert topic.claim("archive").next_in == pytest.approx(5, abs=0.001)
+    topic.clock.set_us(NOW + 6 * SECOND)
+
+    record = codec.read_record(topic.claim("archive").records[0])
+
+    assert record.envelope.headers == {"region": "eu", "kind": "order"}
+    assert (record.key, record.sent) == ("k", NOW)
+
+
+def test_fields_of_another_program_are_the_body(topic: Topic) -> None:
+    topic.run(topic_ops.publish(topic.keys, [Publication(("temperature", "21"))], FOR_EVER))
+
+    envelope = codec.read_record(topic.claim("archive").records[0]).envelope
+
+    assert envelope.content == codec.CONTENT_FIELDS
+    assert codec.read_fields(envelope.body) == {"temperature": "21"}
+
+
+# --- freeing
+
+
+def test_entries_go_when_every_group_has_acked_them(freeing: Topic) -> None:
+    freeing.claim("archive"), freeing.claim("billing")
+    freeing.publish("1", "2", "3")
+    one, two = freeing.claim("archive"), freeing.claim("billing", 2)
+    freeing.ack("archive", one)
+    assert freeing.bodies() == [b"1", b"2", b"3"]
+
+    freeing.ack("billing", two)
+
+    assert freeing.bodies() == [b"3"]
+
+
+def test_a_group_that_is_deleted_holds_nothing_back(freeing: Topic) -> None:
+    freeing.publish("1")
+    freeing.claim("slow", 1)
+    freeing.ack("archive", freeing.claim("archive"))
+    assert freeing.bodies() == [b"1"]
+
+    assert freeing.run(ops.delete(freeing.group("slow"))) > 0
+
+    assert freeing.bodies() == []
+
+
+def test_nothing_is_freed_that_a_group_reads_again(freeing: Topic) -> None:
+    freeing.claim("slow", 1)
+    freeing.publish("1", "2", "3")
+    first, _ = freeing.claim("archive", 1), freeing.claim("archive", 2)
+    freeing.ack("archive", first)
+    freeing.run(topic_ops.seek(freeing.group("archive"), "0", makes=False))
+
+    freeing.ack("slow", freeing.claim("slow"))
+
+    assert freeing.bodies() == [b"1", b"2", b"3"]
+
+
+# --- names
+
+
+def test_topics_are_no_queues_and_groups_are_neither(topic: Topic) -> None:
+    topic.claim("archive")
+
+    assert topic.engine.topics("duly") == ["events"]
+    assert topic.engine.queues("duly") == []
+    assert topic.engine.topics("other") == []
+
+
+def test_a_deleted_topic_is_named_no_more(topic: Topic) -> None:
+    topic.publish("1")
+
+    assert topic.run(topic_ops.delete(topic.keys)) == 2
+    assert topic.engine.topics("duly") == []
+
+
+# --- waking
+
+
+class Waiters:
+    """Who waits for something of the topic behind a position, and who was called."""
+
+    def __init__(self, topic: Topic) -> None:
+        self.topic = topic
+        self.called: list[str] = []
+
+    def wait(self, name: str, group: str) -> None:
+        position = self.topic.claim(group, consumer=name).position
+        assert position is not None
+        self.behind(name, self.topic.group(group), position)
+
+    def read(self, name: str) -> None:
+        self.behind(name, self.topic.keys, self.topic.read("$").position)
+
+    def behind(self, name: str, keys: TopicKeys | GroupKeys, position: Sequence[bytes]) -> None:
+        self.topic.engine.subscribe_behind(keys, position, lambda: self.called.append(name))
+
+
+@pytest.fixture
+def waiters(topic: Topic) -> Waiters:
+    return Waiters(topic)
+
+
+def test_an_entry_wakes_all_members_of_all_groups_and_all_readers_once(topic: Topic, waiters: Waiters) -> None:
+    waiters.wait("ann", "archive")
+    waiters.wait("bob", "archive")
+    waiters.wait("cy", "billing")
+    waiters.read("dee")
+
+    topic.publish("1")
+    topic.publish("2")
+
+    assert sorted(waiters.called) == ["ann", "bob", "cy", "dee"]
+
+
+def test_the_bell_of_a_group_is_heard_by_its_members_only(topic: Topic, waiters: Waiters) -> None:
+    topic.publish("1")
+    held = topic.claim("archive")
+    waiters.wait("ann", "archive")
+    topic.claim("billing")
+    waiters.wait("cy", "billing")
+    waiters.read("dee")
+
+    topic.run(ops.release(topic.group("archive"), [ops.Settle(held.ids[0].decode(), held.fence)]))
+
+    assert waiters.called == ["ann"]
+
+
+def test_a_publish_that_is_due_earlier_than_all_others_is_heard_by_all(topic: Topic, waiters: Waiters) -> None:
+    topic.publish_later(60, "late")
+    waiters.wait("ann", "archive")
+    waiters.read("dee")
+
+    topic.publish_later(90, "later still")
+    assert waiters.called == []
+    topic.publish_later(5, "soon")
+
+    assert sorted(waiters.called) == ["ann", "dee"]
+
+
+def test_what_is_let_in_by_one_group_wakes_the_others(topic: Topic, waiters: Waiters) -> None:
+    topic.publish_later(5, "soon")
+    waiters.wait("cy", "billing")
+    topic.clock.set_us(NOW + 6 * SECOND)
+
+    assert bodies_of(topic.claim("archive")) == [b'"soon"']
+
+    assert waiters.called == ["cy"]
+
+
+@pytest.mark.parametrize("event", ["publish", "publish_later", "resume", "seek"])
+def test_what_happens_between_a_claim_and_the_wait_is_not_missed(topic: Topic, waiters: Waiters, event: str) -> None:
+    keys = topic.group("archive")
+    if event == "resume":
+        topic.run(ops.pause(keys, "me"))
+    position = topic.claim("archive").position
+    assert position is not None
+    happen = {
+        "publish": lambda: topic.publish("1"),
+        "publish_later": lambda: topic.publish_later(5, "1"),
+        "resume": lambda: topic.run(ops.resume(keys)),
+        "seek": lambda: topic.run(topic_ops.seek(keys, "0", makes=False)),
+    }
+    happen[event]()
+    for consumer in ("bob", "cy"):  # others who look do not take it away
+        topic.claim("archive", consumer=consumer)
+
+    waiters.behind("ann", keys, position)
+
+    assert waiters.called == ["ann"]
+
+
+def test_nobody_is_woken_by_what_he_knows(topic: Topic, waiters: Waiters) -> None:
+    topic.publish("1")
+    topic.claim("archive")
+
+    waiters.wait("ann", "archive")
+    waiters.read("dee")
+
+    assert waiters.called == []
+
+
+def test_who_waits_no_longer_is_not_called(topic: Topic) -> None:
+    position = topic.claim("archive").position
+    called: list[int] = []
+    callback = lambda: called.append(1)  # noqa: E731
+    assert position is not None
+    topic.engine.subscribe_behind(topic.group("archive"), position, callback)
+
+    assert topic.engine.unsubscribe(topic.group("archive"), callback)
+    topic.publish("1")
+
+    assert called == []
+
+
+def test_a_thread_waits_for_an_entry(topic: Topic) -> None:
+    carrier = link.MemoryLink(topic.engine)
+    position = carrier.run(topic.claiming("archive")).position
+    assert position is not None
+    woken: list[bool] = []
+    thread = threading.Thread(
+        target=lambda: woken.append(carrier.wait_for_entry(topic.group("archive"), position, 30)), daemon=True
+    )
+    thread.start()
+
+    topic.publish("1")
+    thread.join(10)
+
+    assert woken == [True]
+
+
+async def test_a_task_that_waits_is_told_of_an_entry_that_is_there(topic: Topic) -> None:
+    carrier = link.MemoryLink(topic.engine)
+    reading = carrier.run(topic_ops.read(topic.keys, "$", 1))
+    topic.publish("1")
+
+    assert await carrier.await_for_entry(topic.keys, reading.position, 30)
+    assert not await carrier.await_for_entry(topic.keys, topic.read("$").position, 0)
+
+
+def test_a_repeated_publish_adds_nothing_and_wakes_nobody(topic: Topic, waiters: Waiters) -> None:
+    call = topic_ops.publish(topic.keys, [Publication(("body", "1"))], FOR_EVER)
+    ids = topic.engine.call(call, b"other", 1)
+    topic.claim("archive")
+    waiters.wait("ann", "archive")
+
+    assert topic.engine.call(call, b"other", 1) == ids
+
+    assert (topic.bodies(), waiters.called) == ([b"1"], [])
