@@ -113,10 +113,10 @@ class Renewer:
         try:
             lost = self._run(ops.extend(keys, [(delivery, entry.lease) for entry, delivery in rows], renews=True))
         except DulyError as error:
-            _LOG.warning("leases of queue %r could not be renewed, trying again: %s", keys.name, error)
+            _LOG.warning("leases of %s could not be renewed, trying again: %s", keys.title, error)
             return
         for position in lost:
             delivery = rows[position][1]
             if not delivery.is_settled:
                 delivery.lost = True
-                _LOG.warning("the lease of message %s of queue %r was lost", delivery.id, keys.name)
+                _LOG.warning("the lease of message %s of %s was lost", delivery.id, keys.title)

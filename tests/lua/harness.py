@@ -159,7 +159,20 @@ class State:
 
 _HASHES = ("msgs", "leases", "counts", "why", "dedup", "lanes", "schedules", "meta")
 _NO_COUNTERS = frozenset(
-    {"clock", "paused", "priorities", "large", "lateness", "keyed", "tat", "limited", "slot", "fed", "swept", "sweeping"}
+    {
+        "clock",
+        "paused",
+        "priorities",
+        "large",
+        "lateness",
+        "keyed",
+        "tat",
+        "limited",
+        "slot",
+        "fed",
+        "swept",
+        "sweeping",
+    }
 )
 _SETS = ("leased", "expires", "dead", "done", "dedup_ends", "slots")
 _DUMPED = (*_HASHES, *_SETS, "parked", "wake", *(f"waiting{digit}" for digit in EVERY_PRIORITY))
@@ -436,7 +449,7 @@ class Group(Queue):
         """Claim and ack until there is nothing left; return the bodies in the order in which they came."""
         bodies: list[bytes] = []
         while True:
-            claimed = self.claim(100)
+            claimed = self.claim(1000)
             bodies += bodies_of(claimed).values()
             if claimed.ids:
                 self.ack(settles_of(claimed))

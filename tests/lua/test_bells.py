@@ -140,10 +140,10 @@ def test_two_that_pass_a_suspect_over_do_not_wake_each_other(any_topic: Topic, c
     idle = _Waiting(group)
     clock.freeze(NOW + 10 * SECOND)
     first = group.claim(then="stay", suspects="none", consumer="x")
-    assert (first.ids, first.has_passed_over, len(first.reclaimed)) == ([], True, 1)
+    assert (first.ids, first.passed_over, len(first.reclaimed)) == ([], True, 1)
     assert idle.hears()  # one that holds nothing may have it
     second = group.claim(then="stay", suspects="none", consumer="y")
-    assert second.has_passed_over
+    assert second.passed_over
     for claimed in (first, second):
         assert claimed.position is not None
         assert _news(any_topic, group.keys.watched, claimed.position) == []

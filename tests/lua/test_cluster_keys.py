@@ -4,15 +4,20 @@ the declared keys only is refused anything else.
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from duly import _lua
-from duly._core.keys import EVERY_PRIORITY, QueueKeys
+from duly._core import ops, topic_ops
+from duly._core.call import Call
+from duly._core.keys import EVERY_PRIORITY, GroupKeys, QueueKeys, TopicKeys
+from duly.options import Keep
 from tests.binaries import KINDS
 from tests.conftest import need
-from tests.lua.harness import STREAM, Queue, Refused, Wire
+from tests.lua.harness import A_WEEK, STREAM, Group, Queue, Refused, Topic, Wire
 from tests.lua.test_headers import CALLS
+from tests.lua.test_pending_list import VERBS
 from tests.lua.test_repeats import ELSEWHERE, WRITING, Prepare
 from tests.servers import Server
 
@@ -49,8 +54,8 @@ def test_a_writing_script_runs_on_a_cluster(cluster_wire: Wire, queue_name: str,
 
 
 @every_other_call
-def test_any_other_script_runs_on_a_cluster(cluster_wire: Wire, call: object) -> None:
-    cluster_wire.carry(call, STREAM, 1)  # type: ignore[arg-type]
+def test_any_other_script_runs_on_a_cluster(cluster_wire: Wire, call: Call[Any]) -> None:
+    cluster_wire.carry(call, STREAM, 1)
 
 
 @pytest.mark.parametrize("name", ["orders", "a.b-c_d", "x" * 128])
@@ -59,6 +64,18 @@ def test_all_keys_of_a_queue_are_in_one_slot(cluster_wire: Wire, name: str) -> N
     named = {key for script in _lua.names() for key in keys.of_script(_lua.script(script), EVERY_PRIORITY)}
     slots = {cluster_wire.run("CLUSTER", "KEYSLOT", key) for key in [*named, keys.call(b"stream")]}
     assert slots == {cluster_wire.run("CLUSTER", "KEYSLOT", name)}
+
+
+@pytest.mark.parametrize("name", ["events", "a.b-c_d", "x" * 128])
+def test_all_keys_of_a_topic_and_its_groups_are_in_one_slot(cluster_wire: Wire, name: str) -> None:
+    topic = TopicKeys("duly", name)
+    named = {topic.stream, topic.call(b"stream")}
+    for keys in (topic, GroupKeys(topic, "a", frees=False), GroupKeys(topic, "b", frees=True)):
+        named |= {key for script in _lua.names() for key in keys.of_script(_lua.script(script), EVERY_PRIORITY)}
+        named |= {*keys.tail, *keys.watched, keys.call(b"stream")}
+    assert {cluster_wire.run("CLUSTER", "KEYSLOT", key) for key in named} == {
+        cluster_wire.run("CLUSTER", "KEYSLOT", f"@{name}")
+    }
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -96,10 +113,79 @@ def test_a_writing_script_touches_no_key_that_it_does_not_declare(
 
 @every_other_call
 def test_any_other_script_touches_no_key_that_it_does_not_declare(
-    guarded: Callable[[list[bytes]], Wire], call: object
+    guarded: Callable[[list[bytes]], Wire], call: Call[Any]
 ) -> None:
-    declared = call.keys.of_script(call.script, call.digits)  # type: ignore[attr-defined]
-    guarded([*declared, call.keys.call(STREAM)]).carry(call, STREAM, 1)  # type: ignore[attr-defined, arg-type]
+    guarded(_declared(call)).carry(call, STREAM, 1)
+
+
+def _declared(call: Call[Any]) -> list[bytes]:
+    keys = call.keys
+    return [*keys.of_script(call.script, call.digits), *call.extra_keys, *keys.tail, keys.call(STREAM)]
+
+
+every_call_of_groups = pytest.mark.parametrize("verb", [*VERBS, "claim", "redrive", "seek", "delete"])
+every_form_of_groups = pytest.mark.parametrize("keep", [A_WEEK, None], ids=["kept", "freed"])
+
+
+def _prepared(topic: Topic, verb: str) -> tuple[Group, Call[Any]]:
+    """Bring a group into a state with something of everything, and make a call that has much to do."""
+    group = topic.group("g", wanted=["a", "b"], crash_limit=1)
+    headers = {"a": "b"}
+    topic.publish(b"1", b"2", key="k", headers=headers)
+    topic.publish(b"3", b"4", headers=headers)
+    topic.publish(b"5")
+    held = group.take(3, lease=0.001)
+    group.call(ops.reject(group.keys, group.options, [(held[1], "bad", "", "")]))
+    topic.publish_later("late", delay=0.000001, headers=headers)
+    topic.publish(b"6", headers=headers)
+    topic.run("XGROUP CREATE", "plain", "0")
+    others: dict[str, Call[Any]] = {
+        "claim": group.claim_call(lease=0.001),
+        "redrive": ops.redrive(group.keys, 1),
+        "seek": topic_ops.seek(group.keys, "0", makes=False),
+        "delete": ops.delete(group.keys),
+    }
+    return group, others[verb] if verb in others else VERBS[verb](group, held[0])
+
+
+@every_call_of_groups
+@every_form_of_groups
+def test_a_script_of_a_group_runs_on_a_cluster(
+    cluster_wire: Wire, queue_name: str, verb: str, keep: Keep | None
+) -> None:
+    group, call = _prepared(Topic(cluster_wire, queue_name, keep), verb)
+    group.call(call)
+
+
+@every_call_of_groups
+@every_form_of_groups
+def test_a_script_of_a_group_touches_no_key_that_it_does_not_declare(
+    guarded: Callable[[list[bytes]], Wire], queue_name: str, verb: str, keep: Keep | None
+) -> None:
+    topic = Topic(guarded.master, queue_name, keep)  # type: ignore[attr-defined]
+    group, call = _prepared(topic, verb)
+    before = group.dump(), topic.stats()
+    guarded(_declared(call)).carry(call, STREAM, group.sequence + 1)
+    assert (group.dump(), topic.stats()) != before
+
+
+@every_form_of_groups
+def test_scripts_of_a_topic_touch_no_key_that_they_do_not_declare(
+    guarded: Callable[[list[bytes]], Wire], queue_name: str, keep: Keep | None
+) -> None:
+    topic = Topic(guarded.master, queue_name, keep)  # type: ignore[attr-defined]
+    _prepared(topic, "claim")
+    calls: list[Call[Any]] = [
+        topic.publish_call(b"7", dedup="x"),
+        topic_ops.read(topic.keys, "-", 10),
+        topic_ops.stats(topic.keys),
+        topic_ops.tidy(topic.keys, Keep(count=1)),
+        topic_ops.tidy(topic.keys, None),
+        topic_ops.delete(topic.keys),
+    ]
+    for call in calls:
+        topic.sequence += 1
+        guarded(_declared(call)).carry(call, STREAM, topic.sequence)
 
 
 def test_the_guard_would_see_an_undeclared_key(guarded: Callable[[list[bytes]], Wire]) -> None:

@@ -50,7 +50,7 @@ def test_groups_know_nothing_of_each_other(any_topic: Topic) -> None:
     assert fast.drain() == [b"c"]
     (first, *_) = slow.take()
     _reject(slow, [first])
-    assert (slow.dump().dead.keys(), fast.dump().dead) == ({first.id}, {})
+    assert (set(slow.dump().dead), set(fast.dump().dead)) == ({first.id}, set())
 
 
 @pytest.mark.parametrize(("start", "expected"), [("0", [b"a", b"b", b"c"]), ("$", [b"c"]), (f"{MS}-0", [b"b", b"c"])])
@@ -147,7 +147,8 @@ def test_a_retry_may_be_longer_than_the_lease(any_topic: Topic, clock: ServerClo
     _retry(group, group.take(lease=30), delay=3600)
     clock.freeze(NOW + 60 * MINUTE - SECOND)
     claimed = group.claim()
-    assert (claimed.ids, claimed.reclaimed, claimed.next_in) == ([], [], pytest.approx(1, abs=0.001))
+    assert (claimed.ids, claimed.reclaimed) == ([], [])
+    assert claimed.next_in == pytest.approx(1, abs=0.001)
     clock.freeze(NOW + 60 * MINUTE + 1000)
     assert group.held_bodies() == [b"a"]
     (counts,) = group.dump().counts.values()

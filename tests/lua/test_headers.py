@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from duly import _lua
-from duly._core import ops, replies
+from duly._core import ops, replies, topic_ops
 from duly._core.call import Call
 from duly._core.effects import Effect
-from duly._core.keys import LockKeys, OnceKeys, QueueKeys, RegistryKeys, ScheduleKeys
+from duly._core.keys import GroupKeys, LockKeys, OnceKeys, QueueKeys, RegistryKeys, ScheduleKeys, TopicKeys
 from duly._core.schedules import Choice, Plan, written_plan
 from duly.options import Keep, QueueOptions, Send
 from tools import check_lua
@@ -22,6 +22,10 @@ REGISTRY = RegistryKeys("duly")
 LOCK = LockKeys("duly", "stock:42")
 EFFECT = OnceKeys("duly", "charge-17")
 SCHEDULES = ScheduleKeys("duly")
+TOPIC = TopicKeys("duly", "events")
+GROUPS = [GroupKeys(TOPIC, "archive", frees=frees) for frees in (False, True)]
+PLAIN = topic_ops.Publication(("body", b"1"))
+PUBLICATIONS = [PLAIN, topic_ops.Publication(("bytes", b"x", "key", b"k"), "x", 60), PLAIN]
 ROW = bytes(25) + written_plan(Plan(None, 1, "UTC", "one", b""))
 OPTIONS = QueueOptions()
 KEPT = QueueOptions(done=Keep(count=1), dead=Keep(count=1, age=1, bytes=1), max_length=1)
@@ -32,7 +36,7 @@ VIEWER = replies.Viewer("orders", lambda _content, body: body)
 KNOWN_KEYS = {
     "call", "msgs", "waiting*", "leased", "leases", "counts", "why", "expires", "dead", "done", "dedup", "dedup_ends",
     "lanes", "parked", "schedules", "slots", "awaited", "ends", "wake", "meta", "workers", "beats", "holder", "once",
-    "others*",
+    "stream", "others*",
 }  # fmt: skip
 INVARIANTS = {f"I{number}" for number in range(1, 13)}
 
@@ -102,12 +106,46 @@ def built() -> list[Call[Any]]:
         ops.prolong(LOCK, "token", 30.0),
         ops.wake(LOCK),
         ops.once(EFFECT, ops.Asking("orders", "id", 1, 2, 1, 0, 0), 60.0),
+        *(topic_ops.publish(TOPIC, [PLAIN] * n, None) for n in rows),
+        *(topic_ops.publish(TOPIC, PUBLICATIONS[:n], Keep(count=1, age=1, bytes=1)) for n in (1, 2, 3)),
+        ops.send(TOPIC, [_outgoing()], OPTIONS, "all"),
+        ops.cancel(TOPIC, "id"),
+        topic_ops.read(TOPIC, "-", 1),
+        topic_ops.stats(TOPIC),
+        *(topic_ops.tidy(TOPIC, keep) for keep in (None, Keep(count=1))),
+        topic_ops.delete(TOPIC),
+        *(call for keys in GROUPS for call in _built_for(keys)),
     ]
     return calls
 
 
+def _built_for(keys: GroupKeys) -> list[Call[Any]]:
+    """Build calls of the scripts that groups have in a form of their own."""
+    target, effect = ops.Target(OTHER, OPTIONS, [_outgoing()] * 2), Effect("INCR", b"k", ())
+    return [
+        *(
+            ops.claim(keys, KEPT, limit=1, lease=1.0, consumer="c", then="watch", feed=["0", *feed])
+            for feed in ((), ("a", "b"), ("a", "b", "a", "c"))
+        ),
+        ops.ack(keys, OPTIONS, [SETTLE]),
+        ops.ack(keys, OPTIONS, [KEYED]),
+        ops.commit(keys, OPTIONS, SETTLE, [target], [0, 1], [effect]),
+        ops.retry(keys, [(SETTLE, 1.0, "e", "t")]),
+        ops.reject(keys, KEPT, [(SETTLE, "r", "e", "t")]),
+        ops.extend(keys, [(SETTLE, 1.0)]),
+        ops.move(keys, OTHER, KEPT, [("id", 1, b"")]),
+        ops.delete(keys),
+        ops.stats(keys),
+        topic_ops.seek(keys, "0", makes=True),
+        topic_ops.foreign_pending(keys, "-", 1),
+        topic_ops.leave_group(keys, "c"),
+    ]
+
+
 CALLS = built()
 every_script = pytest.mark.parametrize("name", _lua.names())
+FORMS = [(path.stem, kind) for path in sorted(check_lua.SCRIPTS.glob("*.lua")) for kind in check_lua.kinds_of(path)]
+every_form = pytest.mark.parametrize(("name", "kind"), FORMS)
 every_file = pytest.mark.parametrize(
     "path", [*_lua.names(), *sorted(f"lib/{p.name[:-4]}" for p in (files("duly._lua") / "lib").iterdir())]
 )
@@ -150,7 +188,8 @@ def test_only_the_last_key_and_the_last_argument_repeat(name: str) -> None:
     keys = script.keys[:-1] if script.keys[-1] == "others*" else script.keys
     assert not any(key.endswith("*") for key in (*keys[:-1], *script.argv[:-1]))
     assert script.argv[:1] == ("sequence",) or script.keys[0] != "call"
-    assert ("digits" in script.argv) == (script.keys[-1] in ("waiting*", "others*")) or name == "delete"
+    without = ("delete", "delete_topic", "publish", "read_topic", "tidy_topic")  # all there are, or the only one
+    assert ("digits" in script.argv) == (script.keys[-1] in ("waiting*", "others*")) or name in without
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.script.name)
@@ -159,10 +198,12 @@ def test_a_call_has_the_keys_and_arguments_that_the_header_names(call: Call[Any]
     key_count = int(command[2])
     keys, args = command[3 : 3 + key_count], command[3 + key_count :]
     fixed = [key for key in call.script.keys if not key.endswith("*")]
-    assert len(keys) == len(fixed) + (len(call.digits) if "waiting*" in call.script.keys else 0) + len(call.extra_keys)
+    others = len(call.extra_keys) + len(call.keys.tail)
+    assert len(keys) == len(fixed) + (len(call.digits) if "waiting*" in call.script.keys else 0) + others
+    assert tuple(keys[len(keys) - len(call.keys.tail) :]) == call.keys.tail
     assert keys[: len(fixed)] == [call.keys.call(b"stream") if key == "call" else call.keys.key(key) for key in fixed]
     argv = call.script.argv
-    if argv[-1:] == ("rest*",):  # rows of several kinds
+    if argv[-1:] in (("rest*",), ("entries*",)):  # rows of several kinds
         assert len(args) >= len(argv) - 1
     elif argv[-1:] and argv[-1].endswith("*"):
         stride = _stride(call.script.name, argv[-1])
@@ -221,8 +262,8 @@ def test_a_yes_or_no_is_one_or_zero(name: str) -> None:
 
 def test_every_counter_that_a_script_raises_is_one_that_stats_knows() -> None:
     counters = set(replies._COUNTERS)
-    for path in _lua.names():
-        text = _lua.script(path).text
+    for path, kind in FORMS:
+        text = _lua.script(path, kind).text
         raised = set(re.findall(r"'HINCRBY', (?:META|keys\.meta|meta), '(\w+)'", text))
         assert raised <= counters, path
 
@@ -256,19 +297,34 @@ def test_no_text_holds_what_begins_a_comment(path: str) -> None:
         assert not dashes or before.count("'") % 2 == before.count('"') % 2 == 0, line
 
 
-@every_script
-def test_only_the_clock_asks_for_the_time_and_only_once_in_a_script(name: str) -> None:
-    assert _lua.script(name).text.count("redis.call('TIME')") <= 1
+@every_form
+def test_only_the_clock_asks_for_the_time_and_only_once_in_a_script(name: str, kind: _lua.Kind) -> None:
+    assert _lua.script(name, kind).text.count("redis.call('TIME')") <= 1
 
 
-@every_script
-def test_a_script_is_named_by_the_hash_of_the_text_that_is_sent(name: str) -> None:
-    script = _lua.script(name)
+@every_form
+def test_a_script_is_named_by_the_hash_of_the_text_that_is_sent(name: str, kind: _lua.Kind) -> None:
+    script = _lua.script(name, kind)
     assert "@include" not in script.text
+    assert "@only" not in script.text
     assert not script.text.startswith("#!")  # Redis 6.2 cannot read it
 
 
-@pytest.mark.skipif(not shutil.which("luacheck"), reason="luacheck is not installed")
 @every_script
-def test_luacheck_finds_nothing_in_the_expanded_script(name: str) -> None:
-    assert check_lua.findings(check_lua.SCRIPTS / f"{name}.lua") == set()
+def test_marks_of_forms_are_closed(name: str) -> None:
+    marks = re.findall(r"^ *-- @(only \w+|end)$", _text(name), re.MULTILINE)
+    assert marks[0::2] == [mark for mark in marks if mark in ("only group", "only queue")]
+    assert marks[1::2] == ["end"] * (len(marks) // 2)
+    assert _text(name).count("@only") + _text(name).count("-- @end") == len(marks)
+
+
+@every_form
+def test_only_scripts_of_groups_know_of_a_topic(name: str, kind: _lua.Kind) -> None:
+    text = _lua.script(name, kind).text
+    assert ("KEYS[#KEYS" in text or "TOPIC_" in text) <= (kind in ("group", "freeing"))
+
+
+@pytest.mark.skipif(not shutil.which("luacheck"), reason="luacheck is not installed")
+@every_form
+def test_luacheck_finds_nothing_in_the_expanded_script(name: str, kind: _lua.Kind) -> None:
+    assert check_lua.findings(check_lua.SCRIPTS / f"{name}.lua", kind) == set()

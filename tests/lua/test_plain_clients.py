@@ -80,8 +80,12 @@ def test_a_header_that_is_no_text_is_written_out_as_reading_shows_it(topic: Topi
     ((_, found),) = topic.read().entries
     assert codec.read_record(record).envelope.headers == opened(found).headers
     assert codec.read_record(record).envelope.headers == {
-        "0\\xfe": "\\xff", "1\\xfe": "a\\x80b\\xc3", "2\\xfe": "ü€😀", "3\\xfe": "€\\xe2\\x82", "4\\xfe": "\\xf0\\x9f\\x98",
-    }  # fmt: skip
+        "0\\xfe": "\\xff",
+        "1\\xfe": "a\\x80b\\xc3",
+        "2\\xfe": "ü€😀",
+        "3\\xfe": "€\\xe2\\x82",
+        "4\\xfe": "\\xf0\\x9f\\x98",
+    }
 
 
 @pytest.mark.parametrize("sent", ["nan", "inf", "-1", "1e300", "0x10", "x", "", "9" * 30])
@@ -369,7 +373,7 @@ def test_a_position_that_others_move_is_followed(topic: Topic) -> None:
     group.ack([first])
     topic.run("XGROUP SETID", group.name, "0")
     assert ids_of(group.claim()) == [ids[0], *ids[2:]]  # the second is out
-    assert group.pending() == {id_: "c" for id_ in ids}
+    assert group.pending() == dict.fromkeys(ids, "c")
     topic.run("XGROUP SETID", group.name, "$")
     assert group.ack([second]) == []
 

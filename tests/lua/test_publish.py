@@ -8,6 +8,7 @@ import pytest
 from duly._core import ops, topic_ops
 from tests.clock import ServerClock
 from tests.lua.harness import NOW, SECOND, Refused, Topic, Wire, bodies_of
+from tests.lua.test_pending_list import VERBS
 from tests.servers import Server
 
 MS = NOW // 1000
@@ -90,6 +91,26 @@ def test_a_stream_of_another_type_refuses_and_nothing_is_written(topic: Topic) -
     with pytest.raises(Refused, match="WRONGTYPE"):
         topic.publish(b"a", dedup="x")
     assert topic.wire.run("KEYS", topic.keys.prefix + b"*") == [topic.keys.stream]
+
+
+def test_bodies_alone_take_the_short_way_to_the_same(topic: Topic) -> None:
+    plain = [topic_ops.Publication(("body", b"%d" % number)) for number in range(3)]
+    call = topic_ops.publish(topic.keys, plain, topic.keep)
+    ids = topic.call(call)
+    assert topic.call(call, sequence=topic.sequence) == ids
+    assert topic.run("XRANGE", "-", "+") == [[id_.encode(), [b"body", b"%d" % at]] for at, id_ in enumerate(ids)]
+    assert topic.stats().fields["published"] == "3"
+    topic.call(topic_ops.publish(topic.keys, [topic_ops.Publication(("body", b"." * 5_000_000))], topic.keep))
+    assert int(topic.stats().fields["largest"]) >= 5_000_000
+
+
+def test_a_repeat_of_a_delete_spares_what_was_published_since(topic: Topic) -> None:
+    topic.publish(b"a")
+    call = topic_ops.delete(topic.keys)
+    removed = topic.call(call, stream=b"slow", sequence=1)
+    ids = topic.publish(b"b")
+    assert topic.call(call, stream=b"slow", sequence=1) == removed
+    assert topic.ids() == ids
 
 
 # Later
@@ -205,10 +226,10 @@ def test_a_reading_is_bounded_in_bytes(topic: Topic) -> None:
 # A full server
 
 
-def _full(topic: Topic) -> None:
-    topic.wire.run("CONFIG", "SET", "maxmemory-policy", "noeviction")
-    topic.wire.run("SET", "filler", b"." * 30_000_000)
-    topic.wire.run("CONFIG", "SET", "maxmemory", "20mb")
+def _fill(wire: Wire) -> None:
+    wire.run("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    wire.run("SET", "filler", b"." * 30_000_000)
+    wire.run("CONFIG", "SET", "maxmemory", "20mb")
 
 
 def test_a_full_server_refuses_publishes_and_nothing_else(
@@ -220,7 +241,7 @@ def test_a_full_server_refuses_publishes_and_nothing_else(
     answered = topic.publish_call(b"a", b"b", b"c")
     ids = topic.call(answered)
     before = topic.ids()
-    _full(topic)
+    _fill(wire)
     for refused in (topic.publish_call(b"d"), topic.publish_call(b"d", dedup="x")):
         with pytest.raises(Refused, match="OOM"):
             topic.call(refused, sequence=topic.sequence + 1)
@@ -234,7 +255,7 @@ def test_a_full_server_drains(own_wire: Callable[..., tuple[Server, Wire]], queu
     topic.publish(b"a", b"b", key="k")
     topic.publish(b"c")
     topic.publish_later("late", delay=0.000001, body=b"d")
-    _full(topic)
+    _fill(wire)
     assert len(topic.read().entries) == 4  # what is due enters nevertheless: it is no more than before
     assert topic.tidy() is False
     group = topic.group()
@@ -243,3 +264,24 @@ def test_a_full_server_drains(own_wire: Callable[..., tuple[Server, Wire]], queu
     assert group.ack([a, d]) == []
     assert group.drain() == [b"b", b"c"]
     assert topic.ids() == []
+
+
+def test_every_verb_of_a_group_goes_on_at_a_full_server(
+    own_wire: Callable[..., tuple[Server, Wire]], queue_name: str
+) -> None:
+    _, wire = own_wire()
+    held = []
+    for verb in VERBS:
+        topic = Topic(wire, f"{queue_name}-{verb}", keep=None)
+        topic.publish(b"a", b"b")
+        group = topic.group()
+        held.append((verb, group, group.take(1)[0]))
+    _fill(wire)
+    for verb, group, settle in held:
+        call = VERBS[verb](group, settle)
+        answer = group.call(call, sequence=50)
+        after = group.dump()
+        assert group.call(call, sequence=50) == answer
+        assert group.dump() == after
+        assert (settle.id in after.leased) == (verb in ("extend", "pause"))
+        group.call(group.claim_call(), sequence=51)

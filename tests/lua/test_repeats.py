@@ -117,8 +117,7 @@ def _redrives(queue: Queue) -> Call[Any]:
 
 def _moves(queue: Queue) -> Call[Any]:
     queue.bury("a", "b", ttl=60, priority=2)
-    # Not by a dump: the queue may be a large one.
-    died = {id_: int(float(queue.wire.run("ZSCORE", queue.keys.key("dead"), id_))) for id_ in ("a", "b")}
+    died = queue.dump().dead
     # A cluster takes no two queues in one call: here, the other one has the same hash tag.
     other = QueueKeys(f"other:{{{queue.keys.name}}}", "x")
     return ops.move(queue.keys, other, queue.options, [("a", died["a"], b""), ("b", died["b"], b"")])
@@ -152,8 +151,7 @@ def given_schedule(queue: Queue, name: str = "report", every: int = 10, **option
     """Store a schedule and give its row."""
     part = queue.outgoing("", b"body", **options).part
     queue.call(ops.schedule(queue.keys, name, written_plan(Plan(None, every * SECOND, "UTC", "one", part))))
-    row: bytes = queue.wire.run("HGET", queue.keys.key("schedules"), name)  # the queue may be a large one
-    return row
+    return queue.dump().schedules[name]
 
 
 def _schedules(queue: Queue) -> Call[Any]:
@@ -223,8 +221,8 @@ WRITING: dict[str, list[Prepare]] = {
     "resume_schedule": [_resumes_a_schedule],
     "fire": [_fires, _fires_nothing],
 }
-ELSEWHERE = {"register", "unregister", "lock", "unlock", "prolong", "once"}
-"""They touch no queue: see test_schedules.py, test_locks.py and test_once.py."""
+ELSEWHERE = {"register", "unregister", "lock", "unlock", "prolong", "once", "publish", "seek_group", "delete_topic"}
+"""They touch no queue: see test_schedules.py, test_locks.py, test_once.py, test_publish.py and test_seek.py."""
 SETTLING = ("ack", "finish", "retry", "defer", "release", "recycle", "reject", "extend")
 
 every_writing_call = pytest.mark.parametrize(

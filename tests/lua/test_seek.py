@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly._core import ops
+from duly._core import ops, topic_ops
 from tests.clock import ServerClock
 from tests.lua.harness import NOW, SECOND, Topic, bodies_of, ids_of, settles_of
 
@@ -40,8 +40,6 @@ def test_it_reads_behind_an_id_or_from_a_time_on(topic: Topic, clock: ServerCloc
 
 
 def test_a_repeat_moves_it_once(topic: Topic) -> None:
-    from duly._core import topic_ops
-
     group = topic.group()
     topic.publish(b"a")
     group.drain()

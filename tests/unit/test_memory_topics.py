@@ -1,7 +1,7 @@
 """Topics in the memory engine by themselves: what tests/model cannot compare with a server, and who is woken."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -328,7 +328,7 @@ def test_what_happens_between_a_claim_and_the_wait_is_not_missed(topic: Topic, w
         topic.run(ops.pause(keys, "me"))
     position = topic.claim("archive").position
     assert position is not None
-    happen = {
+    happen: dict[str, Callable[[], Any]] = {
         "publish": lambda: topic.publish("1"),
         "publish_later": lambda: topic.publish_later(5, "1"),
         "resume": lambda: topic.run(ops.resume(keys)),

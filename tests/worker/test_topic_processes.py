@@ -1,6 +1,8 @@
 """Worker processes that serve groups of topics: killed, stopped, cut off, and beside each other."""
 
+import random
 import textwrap
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,6 +22,7 @@ pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 MANNERS: Final = ("async", "def")
 GROUPS: Final = ("archive", "live")
+KILLS: Final = 8
 
 HANDLERS: Final = {
     "async": """
@@ -132,6 +135,41 @@ def test_what_a_killed_process_held_is_delivered_again_and_its_name_is_forgotten
         audit = topic.group("archive").audit()
         assert audit.ok, audit
         assert (audit.stats.crashed, audit.stats.delivered) == (5, 10)
+
+
+@pytest.mark.parametrize("keep", ["duly.Keep(age=600)", "None"])
+def test_kills_at_random_moments_lose_nothing_in_any_group(
+    keep: str, server: StartedServer, tmp_path: Path, queue_name: str
+) -> None:
+    """Every entry reaches every group at least once, and where nothing is kept the stream is empty then."""
+    url, seed = server("valkey").url, random.randrange(2**32)
+    print(f"seed {seed}")  # noqa: T201 - shown when the test fails
+    chance = random.Random(seed)
+    source = module_of(queue_name, f"lease=2, crash_limit=1000, keep={keep}", HANDLERS["async"], *GROUPS)
+    with opened(url, queue_name) as (client, topic), ExitStack() as stack:
+
+        def start() -> WorkerProcess:
+            return stack.enter_context(WorkerProcess(url, tmp_path, source))
+
+        published: list[str] = []
+        workers = [start() for _ in range(3)]
+        for _ in range(KILLS):
+            published += topic.publish_many([Send(n, key=chance.choice([None, "a", "b"])) for n in range(300)])
+            victim = workers.pop(chance.randrange(3)).wait_for_start()
+            time.sleep(chance.uniform(0, 0.3))
+            victim.kill9()
+            workers.append(start())
+        wait_until(lambda: is_through(topic, len(published), *GROUPS), every=0.2)
+        ends = Counter((note["group"], note["id"]) for note in workers[0].notes("end"))
+        assert set(ends) == {(f"{queue_name}/{group}", id_) for group in GROUPS for id_ in published}
+        assert [worker.stop() for worker in workers] == [0, 0, 0]
+        for group in GROUPS:
+            audit = topic.group(group).audit()
+            assert audit.ok, audit
+            assert audit.stats.dead == 0
+            assert client.xpending(topic.stream, group)["pending"] == 0
+            assert not {worker.pid for worker in workers} & set(members(client, topic, group))
+        assert topic.stats().length == (0 if keep == "None" else len(published))
 
 
 def test_a_message_that_kills_its_process_is_dead_in_its_group_at_the_limit(

@@ -5,6 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from duly._core import codec, ops
 from duly._core.effects import Effect, checked_effects, described, shown
+from duly._core.naming import title_of
 from duly._core.replies import COMMIT_NO_ROOM, Committed
 from duly.errors import DulyError, QueueFull, TooLarge, UsageError
 from duly.options import MAX_BATCH
@@ -23,7 +24,7 @@ class Commit(NamedTuple):
 
     def refused(self, queue: str, id_: str, outcome: Committed) -> DulyError:
         """Say why nothing was done."""
-        begin = f"commit of message {id_} of queue {queue!r} was refused and changed nothing: "
+        begin = f"commit of message {id_} of {title_of(queue)} was refused and changed nothing: "
         if outcome.code == COMMIT_NO_ROOM:
             target = self.targets[outcome.position]
             bounds = f"max_length={target.options.max_length}, max_bytes={target.options.max_bytes}"
@@ -49,7 +50,7 @@ def planned(queue: Any, send: Iterable[tuple[Any, Any]] | None, effects: Iterabl
         group.messages.append(target._outgoing(body))
     namespaces = [queue._app.namespace, *(_namespace_of(prefix) for prefix in groups)]
     commit = Commit(list(groups.values()), _order(groups, places), checked_effects(effects, namespaces))
-    _check_size(queue.name, commit)
+    _check_size(queue.title, commit)
     return commit
 
 
@@ -63,7 +64,7 @@ def _pair(queue: Any, position: int, pair: Any) -> tuple[Any, Any]:
         raise UsageError(f"send {position} of a commit must be a pair of a queue and a body, not {shown(pair)}")
     if not _share_a_server(queue, pair[0]):
         raise UsageError(
-            f"send {position} of a commit goes to {pair[0]!r}, on another server than queue {queue.name!r}: "
+            f"send {position} of a commit goes to {pair[0]!r}, on another server than {queue.title}: "
             "one step cannot span two servers. Send there from a handler of a queue here"
         )
     return pair[0], pair[1]
@@ -84,10 +85,10 @@ def _order(groups: Mapping[bytes, ops.Target], places: Sequence[tuple[bytes, int
     return [begins[prefix] + index for prefix, index in places]
 
 
-def _check_size(queue: str, commit: Commit) -> None:
+def _check_size(title: str, commit: Commit) -> None:
     if len(commit.order) > MAX_BATCH:
         raise UsageError(f"a commit takes at most {MAX_BATCH} sends, not {len(commit.order)}")
     size = sum(codec.stored_size(message.part) for target in commit.targets for message in target.messages)
     size += sum(len(value) for effect in commit.effects for value in (effect.key, *effect.args))
     if size > MAX_COMMIT_BYTES:
-        raise TooLarge(f"a commit on queue {queue!r} of {size} bytes is over {MAX_COMMIT_BYTES}: make it smaller")
+        raise TooLarge(f"a commit on {title} of {size} bytes is over {MAX_COMMIT_BYTES}: make it smaller")

@@ -11,6 +11,7 @@ import traceback as tracebacks
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple
 
+from duly._core.naming import title_of
 from duly.errors import UsageError
 from duly.options import Retry, checked_count, checked_number, checked_seconds
 from duly.outcomes import Defer, Outcome, Recycle, Reject, RetryIn
@@ -139,7 +140,7 @@ def after_failure_at_any_rate(queue: str, policy: Retry, attempt: int, delay: fl
     try:
         return after_failure(policy, attempt, delay)
     except UsageError as bad:
-        _LOG.warning("the retry policy of queue %r failed, the default is used: %s", queue, bad)
+        _LOG.warning("the retry policy of %s failed, the default is used: %s", title_of(queue), bad)
         return "retry", Retry().delay_after(attempt)
 
 

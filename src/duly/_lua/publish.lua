@@ -60,12 +60,13 @@ local function publish_plain()
   end
 end
 
-local function size_of_texts(first, last)
-  local size = 0
+-- The texts of an entry, and their size.
+local function texts_of(first, last)
+  local texts, size = {}, 0
   for at = first, last do
-    size = size + #ARGV[at]
+    texts[#texts + 1], size = ARGV[at], size + #ARGV[at]
   end
-  return size
+  return texts, size
 end
 
 local function publish_each()
@@ -75,9 +76,10 @@ local function publish_each()
     local last = first + tonumber(ARGV[at + 2]) - 1
     local id = value ~= '' and first_with(value)
     if not id then
-      id = redis.call('XADD', STREAM, '*', unpack(ARGV, first, last))
+      local texts, size = texts_of(first, last)
+      id = redis.call('XADD', STREAM, '*', unpack(texts))
       published = published + 1
-      largest = math.max(largest, size_of_texts(first, last))
+      largest = math.max(largest, size)
       if value ~= '' then
         open_window(topic, now, id, value, tonumber(ARGV[at + 1]))
         windows = windows + 1

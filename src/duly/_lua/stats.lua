@@ -10,7 +10,8 @@ KEYS     msgs      hash    id -> record
          waiting*  zset    id -> due, every priority
 ARGV     digits    priorities of `waiting*`
 RETURNS  { now, ready, delayed, leased, parked, dead, done, oldest, next, deadline, paused, lateness, name, value ... }
-         oldest    due time of the oldest ready message's record, or -1; next: of the next delayed one
+         oldest    due time of the oldest ready message, or when the first unread entry entered, or -1; next: due time
+                   of the next delayed one
          deadline  of the first lease, or -1; paused: by whom, or ''
 KEEPS    writes nothing
 ]]
@@ -72,7 +73,11 @@ end
 -- @include lib/unread.lua
 local GROUP = group_of(keys.leased)
 local group = find_group(STREAM, GROUP)
-local unread = group and unread_of(STREAM, group) or 0
+local unread = group and unread_of(STREAM, group, TOPIC_META) or 0
+local first_unread = unread > 0 and redis.call('XRANGE', STREAM, '(' .. group.last, '+', 'COUNT', 1)[1]
+if first_unread then
+  reply[8] = earlier(oldest, ms_of(first_unread[1]) * 1000)
+end
 reply[2] = reply[2] + unread
 reply[#reply + 1] = 'unread'
 reply[#reply + 1] = tostring(unread)

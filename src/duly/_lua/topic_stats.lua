@@ -29,7 +29,7 @@ for _, group in ipairs(groups_of(STREAM)) do
     group.pending,
     group.consumers,
     group.last,
-    unread_of(STREAM, group),
+    unread_of(STREAM, group, META),
     tonumber(redis.call('HGET', META, 'missed:' .. group.name) or 0),
   }) do
     groups[#groups + 1] = value

@@ -13,7 +13,7 @@ from duly.memory.claiming import BYTES_A_CALL, RECLAIMED_A_CALL, Round, Terms, c
 from duly.memory.entries import record_of
 from duly.memory.message import StoredMessage
 from duly.memory.state import LARGE
-from duly.memory.stream import Entry, read_id, written_id
+from duly.memory.stream import Entry, Id, read_id, written_id
 from duly.memory.topic_state import GroupState
 
 READ_A_CALL: Final = 1000
@@ -49,6 +49,8 @@ class _GroupRound(Round):
         self._start = start
         self._filter = filter_
         self._fed = group.fed
+        self._again: set[Id] = set()
+        """What was taken from the store: it is pending when the claim is over, if the stream has it then."""
         self._next_entry: int | None = None
         self._clock = self.now
         """Each entry has its own tick, so that the group has the order of the stream."""
@@ -72,12 +74,12 @@ class _GroupRound(Round):
     def take_what_is_due(self, *, is_isolating: bool) -> None:
         """Take what is due in the store, then entries."""
         super().take_what_is_due(is_isolating=is_isolating)
-        again = [read_id(message.id) for message in self.taken]
+        self._again = {read_id(message.id) for message in self.taken}
         if self._wants_more and not self._is_full:
             self._read_entries()
-        if again and self._group.consumers is not None:
+        if self._again and self._group.consumers is not None:
             stream = self._group.topic.stream
-            stream.claim(self._group.consumers, self._consumer, again, self._group.server_ms, forces=True)
+            stream.claim(self._group.consumers, self._consumer, self._again, self._group.server_ms, forces=True)
 
     @property
     def _wants_more(self) -> bool:
@@ -142,7 +144,7 @@ class _GroupRound(Round):
             self._group.count("redriven", 1)
             self._group.count("sent", -1)  # it is counted as if it came for the first time
             return False
-        if message.lease is None:
+        if message.lease is None or entry.id in self._again:
             self._group.ack([entry.id])
         else:
             self._group.renew_lease(message.id, message.lease.consumer)

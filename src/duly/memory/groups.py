@@ -1,12 +1,15 @@
 """What is done with a group as part of its topic, or otherwise than with a queue: where it reads, sizes, its end."""
 
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from duly.memory import looking, steering
 from duly.memory.calls import Kept
 from duly.memory.stream import BEGINNING, read_id, written_id
 from duly.memory.topic_state import GroupState
+
+_OLDEST: Final = 5
+"""Behind the number of ready ones in the answer to stats."""
 
 
 def create(group: GroupState, behind: bytes) -> bool:
@@ -30,6 +33,9 @@ def seek_group(group: GroupState, args: list[bytes]) -> Kept:
 def stats(group: GroupState, args: list[bytes]) -> list[Any]:
     """Show sizes and counters, with what is not read yet and what was missed."""
     now, ready, *rest = looking.stats(group, args)
+    first, oldest = group.first_unread(), rest[_OLDEST]
+    if first is not None:
+        rest[_OLDEST] = first[0] * 1000 if oldest < 0 else min(oldest, first[0] * 1000)
     unread, missed = group.count_unread(), group.topic.stats.get(f"missed:{group.name.decode()}", 0)
     return [now, ready + unread, *rest, b"unread", str(unread).encode(), b"missed", str(missed).encode()]
 

@@ -170,6 +170,11 @@ class GroupState(Belled):
             if self.frees:
                 self.topic.free_acked()
 
+    def first_unread(self) -> Id | None:
+        """Name the first entry that the group has not read."""
+        found = [] if self.consumers is None else self.topic.stream.behind(self.consumers.last, 1)
+        return found[0].id if found else None
+
     def count_unread(self) -> int:
         """Count the entries that the group has not read."""
         return 0 if self.consumers is None else self.topic.stream.count_behind(self.consumers.last)

@@ -57,7 +57,9 @@ async def given_leased(
     return await take_one(queue, lease=lease)
 
 
-async def given_read(group: AsyncGroup, body: Any = "body", lease: float | None = None, **options: Any) -> AsyncDelivery:
+async def given_read(
+    group: AsyncGroup, body: Any = "body", lease: float | None = None, **options: Any
+) -> AsyncDelivery:
     """Publish an entry and have a member of a group take it. There is nothing before it."""
     await group.topic.publish(body, **options)
     return await take_one(group, lease=lease)

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import redis
 
-from duly import AsyncDuly, AsyncQueue, Keep, LeaseLost, QueueFull, Send, TooLarge, UsageError
+from duly import AsyncDuly, AsyncGroup, AsyncQueue, Keep, LeaseLost, QueueFull, Send, TooLarge, UsageError
 from duly.testing import user_keys
 from tests.client._async.given import (
     InBackground,
     check_accounts,
     given_blocked,
     given_leased,
+    given_read,
     settle,
     take,
     take_bodies,
@@ -98,6 +99,36 @@ async def test_a_commit_sends_changes_keys_and_acks(queue: AsyncQueue, other: As
     assert (stats.acked, stats.leased) == (1, 1)
     await check_accounts(queue)
     await check_accounts(other)
+
+
+async def test_a_commit_of_a_groups_delivery_sends_changes_keys_and_acks_in_its_group_alone(
+    archive: AsyncGroup, live: AsyncGroup, other: AsyncQueue, keys: Keys
+) -> None:
+    """I1."""
+    keys.set("stock", "10")
+    delivery = await given_read(archive, {"order": 1})
+
+    (id_,) = await delivery.commit(send=[(other, {"ship": 1})], redis=[("DECRBY", keys("stock"), 3)])
+
+    assert keys.get("stock") == b"7"
+    assert (await take_one(other)).id == id_
+    assert (await archive.stats()).acked == 1
+    assert await take_bodies(live) == [{"order": 1}]
+    await check_accounts(archive)
+
+
+async def test_a_commit_of_a_groups_delivery_that_is_refused_changes_nothing(
+    archive: AsyncGroup, other: AsyncQueue, keys: Keys
+) -> None:
+    keys.set("stock", "text")
+    delivery = await given_read(archive)
+
+    with pytest.raises(UsageError, match=f"{delivery.id}.*{archive.label}.*still leased"):
+        await delivery.commit(send=[(other, "never")], redis=[("DECRBY", keys("stock"), 3)])
+
+    assert (await other.stats()).sent == 0
+    assert (await archive.pending()).total == 1
+    await delivery.ack()
 
 
 async def test_a_commit_of_nothing_is_an_ack(queue: AsyncQueue) -> None:

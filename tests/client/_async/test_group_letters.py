@@ -56,9 +56,7 @@ async def test_dead_letters_of_one_group_are_none_of_another(archive: AsyncGroup
     assert await live.redrive() == 0
 
 
-async def test_a_redriven_letter_begins_anew_in_its_group_alone(
-    impatient: AsyncGroup, other_app: AsyncDuly
-) -> None:
+async def test_a_redriven_letter_begins_anew_in_its_group_alone(impatient: AsyncGroup, other_app: AsyncDuly) -> None:
     other = other_app.topic(impatient.topic.name).group("other")
     id_ = await given_failed(impatient, "boom")
     assert await take_bodies(other) == ["body"]
@@ -240,7 +238,7 @@ async def test_an_unread_entry_of_a_paused_group_waits_for_resume(archive: Async
 async def test_each_state_of_an_entry_is_explained(app: AsyncDuly, queue_name: str) -> None:
     group = app.topic(queue_name, retry=Retry(delays=[60])).group("g")
     leased, failed, deferred, dead, behind, ready = [
-        await given_read(group, body, **({"key": "k"} if body == "leased" else {}))
+        await given_read(group, body, key="k" if body == "leased" else None)
         for body in ("leased", "failed", "deferred", "dead", "behind", "ready")
     ]
     await failed.retry(error="boom")

@@ -158,6 +158,49 @@ async def test_stats_of_a_group_count_what_is_where(archive: AsyncGroup) -> None
     await check_accounts(archive)
 
 
+async def test_stats_of_a_group_tell_the_age_of_the_oldest_and_the_time_to_the_next(
+    archive: AsyncGroup, clock: Place
+) -> None:
+    await archive.create()
+    await archive.topic.publish("unread")
+    clock.advance(40)
+    of_unread = await archive.stats()
+    held = await take_one(archive)
+    lateness = (await archive.stats()).lateness
+    await held.defer(100)
+    clock.advance(30)
+
+    of_delayed = await archive.stats()
+
+    assert of_unread.oldest_age == pytest.approx(40, abs=5)
+    assert lateness == pytest.approx(40, abs=5)
+    assert of_delayed.next_due_in == pytest.approx(70, abs=5)
+    assert of_delayed.oldest_age == 0
+
+
+async def test_stats_of_a_group_know_the_bytes_of_what_is_live_and_dead(archive: AsyncGroup) -> None:
+    live, dead = await given_read(archive, b"x" * 1000), await given_read(archive, b"x" * 2000)
+    await dead.reject("no use")
+
+    stats = await archive.stats()
+    await live.ack()
+
+    assert [size // 1000 for size in (stats.bytes, stats.dead_bytes)] == [1, 2]
+    assert (await archive.stats()).bytes == 0
+
+
+async def test_messages_of_a_group_are_listed_in_pages(archive: AsyncGroup) -> None:
+    await archive.topic.publish_many(range(5))
+    for d in await take(archive):
+        await d.release()
+
+    first = await archive.list("ready", limit=3)
+    rest = await archive.list("ready", limit=3, after=first[-1])
+
+    assert [m.body for m in (*first, *rest)] == [0, 1, 2, 3, 4]
+    assert await archive.list("ready", after=rest[-1]) == []
+
+
 async def test_groups_tell_of_each_group_by_name(events: AsyncTopic, other_app: AsyncDuly) -> None:
     ids = await events.publish_many(range(4))
     await events.group("zero").create()

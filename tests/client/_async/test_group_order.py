@@ -85,6 +85,14 @@ async def test_entries_without_a_key_wait_for_nobody(archive: AsyncGroup) -> Non
     assert (await archive.stats()).parked == 1
 
 
+async def test_what_waits_behind_its_key_is_held_by_nobody(archive: AsyncGroup) -> None:
+    ids = await keyed(archive.topic, "a1", "a2", "a3")
+    await take_one(archive)
+
+    assert [row.id for row in (await archive.pending()).messages] == ids[:1]
+    assert [info.pending for info in await archive.topic.groups()] == [1]
+
+
 @pytest.mark.parametrize("verb", ["retry", "defer", "release"])
 async def test_an_entry_that_comes_back_keeps_its_key(archive: AsyncGroup, clock: Place, verb: str) -> None:
     """I7."""

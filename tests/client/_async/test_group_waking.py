@@ -196,6 +196,17 @@ async def test_an_entry_due_in_a_moment_is_not_slept_past(archive: AsyncGroup) -
         await delivery.ack()
 
 
+async def test_a_member_that_waits_lives_through_the_end_of_its_topic(archive: AsyncGroup, place: Place) -> None:
+    await archive.topic.publish("old")
+    await (await take(archive))[0].ack()
+    (member,) = await given_blocked(place, archive)
+
+    await archive.topic.delete()
+    await archive.topic.publish("new")
+
+    assert (await woken(member)).body == "new"
+
+
 async def test_a_slow_group_delays_no_other(archive: AsyncGroup, live: AsyncGroup, place: Place) -> None:
     """One holds all that it got, the other goes on."""
     await archive.topic.publish_many([Send(number, key="k") for number in range(50)])

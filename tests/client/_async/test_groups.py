@@ -332,6 +332,22 @@ async def test_a_member_that_falls_silent_loses_what_it_holds_with_one_crash(
     assert (await archive.stats()).crashed == 1
 
 
+async def test_a_member_that_lost_all_that_it_held_is_forgotten(
+    archive: AsyncGroup, other_app: AsyncDuly, clock: Place
+) -> None:
+    await archive.topic.publish_many(range(3))
+    await take(of_other_app(archive, other_app), limit=2, lease=10)
+    await take(archive)
+    assert [info.consumers for info in await archive.topic.groups()] == [2]
+    clock.advance(11)
+
+    again = await take(archive)
+
+    assert [d.crashes for d in again] == [1, 1]
+    assert [info.consumers for info in await archive.topic.groups()] == [1]
+    assert list((await archive.pending()).consumers) == [archive._link.consumer]
+
+
 async def test_what_ran_out_comes_before_what_was_published_later(archive: AsyncGroup, clock: Place) -> None:
     await archive.topic.publish_many(["a", "b"])
     await take(archive, lease=10)
@@ -466,9 +482,8 @@ async def test_a_lock_of_a_delivery_defers_whoever_comes_second(archive: AsyncGr
         with pytest.raises(LockBusy):
             async with second.lock(name, on_busy="raise"):
                 pass
-        async with second:
-            async with second.lock(name):
-                pytest.fail("it was busy")
+        async with second, second.lock(name):
+            pytest.fail("it was busy")
 
     assert (await seen(live, second.id)).state == "delayed"
     await first.ack()

@@ -106,13 +106,13 @@ async def test_a_delayed_publish_enters_the_stream_at_its_time_and_not_before(
     events: AsyncTopic, clock: Place, how: str
 ) -> None:
     at = datetime.now(UTC) + timedelta(seconds=100)
-    when: dict[str, Any] = {
+    ways: dict[str, dict[str, Any]] = {
         "delay": {"delay": 100},
         "timedelta": {"delay": timedelta(seconds=100)},
         "datetime": {"at": at},
         "epoch": {"at": at.timestamp()},
-    }[how]
-    ulid = await events.publish("later", key="k", headers={"a": "b"}, **when)
+    }
+    ulid = await events.publish("later", key="k", headers={"a": "b"}, **ways[how])
     assert ULID.fullmatch(ulid)
     assert [(m.id, m.state, m.body, m.key, m.headers) for m in await events.delayed()] == [
         (ulid, "delayed", "later", "k", {"a": "b"})
@@ -264,7 +264,7 @@ async def test_a_publish_that_is_not_as_durable_as_asked_for_says_so_and_is_stor
     events: AsyncTopic, delay: float | None
 ) -> None:
     """Neither memory nor the servers here sync each write; one that does is in the fault tests."""
-    with pytest.raises(NotDurable, match="1 message.*stored.*not confirmed") as told:
+    with pytest.raises(NotDurable, match=r"1 message.*stored.*not confirmed") as told:
         await events.publish("body", delay=delay, durable="fsync")
 
     found = [entry.id for entry in await events.read()] + [message.id for message in await events.delayed()]
@@ -430,7 +430,7 @@ async def test_a_deleted_topic_leaves_nothing(events: AsyncTopic, app: AsyncDuly
 
     assert [key for key, ttl in place.keys(f"@{events.name}").items() if ttl < 0] == []
     assert events.name not in await app.topics()
-    assert await events.groups() == await events.read() == await events.delayed() == []
+    assert (await events.groups(), await events.read(), await events.delayed()) == ([], [], [])
     assert await take(one) == []
     for group in (one, two):
         assert (await group.stats()).sent == 0

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import redis
 
-from duly import Duly, Keep, LeaseLost, Queue, QueueFull, Send, TooLarge, UsageError
+from duly import Duly, Group, Keep, LeaseLost, Queue, QueueFull, Send, TooLarge, UsageError
 from duly.testing import user_keys
 from tests.client._sync.given import (
     check_accounts,
     given_blocked,
     given_leased,
+    given_read,
     settle,
     take,
     take_bodies,
@@ -97,6 +98,36 @@ def test_a_commit_sends_changes_keys_and_acks(queue: Queue, other: Queue, keys: 
     assert (stats.acked, stats.leased) == (1, 1)
     check_accounts(queue)
     check_accounts(other)
+
+
+def test_a_commit_of_a_groups_delivery_sends_changes_keys_and_acks_in_its_group_alone(
+    archive: Group, live: Group, other: Queue, keys: Keys
+) -> None:
+    """I1."""
+    keys.set("stock", "10")
+    delivery = given_read(archive, {"order": 1})
+
+    (id_,) = delivery.commit(send=[(other, {"ship": 1})], redis=[("DECRBY", keys("stock"), 3)])
+
+    assert keys.get("stock") == b"7"
+    assert (take_one(other)).id == id_
+    assert (archive.stats()).acked == 1
+    assert take_bodies(live) == [{"order": 1}]
+    check_accounts(archive)
+
+
+def test_a_commit_of_a_groups_delivery_that_is_refused_changes_nothing(
+    archive: Group, other: Queue, keys: Keys
+) -> None:
+    keys.set("stock", "text")
+    delivery = given_read(archive)
+
+    with pytest.raises(UsageError, match=f"{delivery.id}.*{archive.label}.*still leased"):
+        delivery.commit(send=[(other, "never")], redis=[("DECRBY", keys("stock"), 3)])
+
+    assert (other.stats()).sent == 0
+    assert (archive.pending()).total == 1
+    delivery.ack()
 
 
 def test_a_commit_of_nothing_is_an_ack(queue: Queue) -> None:

@@ -237,7 +237,7 @@ def test_an_unread_entry_of_a_paused_group_waits_for_resume(archive: Group) -> N
 def test_each_state_of_an_entry_is_explained(app: Duly, queue_name: str) -> None:
     group = app.topic(queue_name, retry=Retry(delays=[60])).group("g")
     leased, failed, deferred, dead, behind, ready = [
-        given_read(group, body, **({"key": "k"} if body == "leased" else {}))
+        given_read(group, body, key="k" if body == "leased" else None)
         for body in ("leased", "failed", "deferred", "dead", "behind", "ready")
     ]
     failed.retry(error="boom")

@@ -86,6 +86,14 @@ def test_entries_without_a_key_wait_for_nobody(archive: Group) -> None:
     assert (archive.stats()).parked == 1
 
 
+def test_what_waits_behind_its_key_is_held_by_nobody(archive: Group) -> None:
+    ids = keyed(archive.topic, "a1", "a2", "a3")
+    take_one(archive)
+
+    assert [row.id for row in (archive.pending()).messages] == ids[:1]
+    assert [info.pending for info in archive.topic.groups()] == [1]
+
+
 @pytest.mark.parametrize("verb", ["retry", "defer", "release"])
 def test_an_entry_that_comes_back_keeps_its_key(archive: Group, clock: Place, verb: str) -> None:
     """I7."""

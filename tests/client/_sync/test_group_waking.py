@@ -187,6 +187,17 @@ def test_an_entry_due_in_a_moment_is_not_slept_past(archive: Group) -> None:
         delivery.ack()
 
 
+def test_a_member_that_waits_lives_through_the_end_of_its_topic(archive: Group, place: Place) -> None:
+    archive.topic.publish("old")
+    (take(archive))[0].ack()
+    (member,) = given_blocked(place, archive)
+
+    archive.topic.delete()
+    archive.topic.publish("new")
+
+    assert (woken(member)).body == "new"
+
+
 def test_a_slow_group_delays_no_other(archive: Group, live: Group, place: Place) -> None:
     """One holds all that it got, the other goes on."""
     archive.topic.publish_many([Send(number, key="k") for number in range(50)])

@@ -327,6 +327,20 @@ def test_a_member_that_falls_silent_loses_what_it_holds_with_one_crash(
     assert (archive.stats()).crashed == 1
 
 
+def test_a_member_that_lost_all_that_it_held_is_forgotten(archive: Group, other_app: Duly, clock: Place) -> None:
+    archive.topic.publish_many(range(3))
+    take(of_other_app(archive, other_app), limit=2, lease=10)
+    take(archive)
+    assert [info.consumers for info in archive.topic.groups()] == [2]
+    clock.advance(11)
+
+    again = take(archive)
+
+    assert [d.crashes for d in again] == [1, 1]
+    assert [info.consumers for info in archive.topic.groups()] == [1]
+    assert list((archive.pending()).consumers) == [archive._link.consumer]
+
+
 def test_what_ran_out_comes_before_what_was_published_later(archive: Group, clock: Place) -> None:
     archive.topic.publish_many(["a", "b"])
     take(archive, lease=10)
@@ -459,9 +473,8 @@ def test_a_lock_of_a_delivery_defers_whoever_comes_second(archive: Group, live: 
         with pytest.raises(LockBusy):
             with second.lock(name, on_busy="raise"):
                 pass
-        with second:
-            with second.lock(name):
-                pytest.fail("it was busy")
+        with second, second.lock(name):
+            pytest.fail("it was busy")
 
     assert (seen(live, second.id)).state == "delayed"
     first.ack()

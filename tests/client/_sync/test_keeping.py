@@ -113,7 +113,6 @@ def test_what_is_trimmed_before_a_group_has_read_it_is_counted_as_missed(app: Du
 
 
 def test_what_a_group_has_read_and_what_it_has_missed_are_told_apart(app: Duly, queue_name: str) -> None:
-    """Redis 6.2 does not say how far behind a group is: there the whole that goes is counted."""
     events = app.topic(queue_name, keep=Keep(count=3))
     group = events.group("g")
     events.publish_many(range(3))
@@ -123,7 +122,7 @@ def test_what_a_group_has_read_and_what_it_has_missed_are_told_apart(app: Duly, 
         events.publish(number)
 
     assert take_bodies(group) == [5, 6, 7]
-    assert (group.stats()).missed in (4, 5)
+    assert (group.stats()).missed == 4
 
 
 def test_what_a_member_holds_outlives_its_entry(app: Duly, queue_name: str, clock: Place) -> None:
@@ -262,18 +261,18 @@ def test_memory_returns_to_where_it_was_after_all_have_acked(freeing: Topic, ser
     groups = [freeing.group(name) for name in ("one", "two", "three")]
 
     def publish_and_ack(count: int) -> None:
-        freeing.publish_many([Send("x" * 200, key=f"k{number % 5}") for number in range(count)])
+        freeing.publish_many([Send("x" * 200, key=f"k{number % 300}") for number in range(count)])
         for group in groups:
             while deliveries := take(group, limit=1000):
                 assert group.ack_many(deliveries) == []
 
     for group in groups:
         group.create()
-    publish_and_ack(10)
+    publish_and_ack(300)
     keys = set(server.keys(f"@{freeing.name}"))
     before = (freeing.stats()).bytes
 
-    publish_and_ack(2000)
+    publish_and_ack(1500)
 
     stats = freeing.stats()
     assert stats.length == 0

@@ -23,7 +23,7 @@ from tests.client.place import ServerPlace
 
 
 @pytest.fixture
-def plain(server: ServerPlace) -> Iterator["redis.Redis[Any]"]:
+def plain(server: ServerPlace) -> Iterator[redis.Redis]:
     """Give another program's connection."""
     with contextlib.closing(redis.Redis.from_url(server.url)) as client:
         yield client
@@ -314,8 +314,8 @@ def test_what_a_member_holds_survives_the_removal_of_its_entry(
 ) -> None:
     """I1."""
     held = given_read(archive, lease=10)
-    arguments = {"XDEL": [held.id], "XTRIM": ["MAXLEN", 0], "DEL": []}[command]
-    plain.execute_command(command, archive.topic.stream, *arguments)
+    arguments: dict[str, list[Any]] = {"XDEL": [held.id], "XTRIM": ["MAXLEN", 0], "DEL": []}
+    plain.execute_command(command, archive.topic.stream, *arguments[command])
 
     server.advance(11)
 

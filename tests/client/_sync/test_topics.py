@@ -103,13 +103,13 @@ def test_a_topic_and_a_queue_may_have_the_same_name(events: Topic, app: Duly) ->
 @pytest.mark.parametrize("how", ["delay", "timedelta", "datetime", "epoch"])
 def test_a_delayed_publish_enters_the_stream_at_its_time_and_not_before(events: Topic, clock: Place, how: str) -> None:
     at = datetime.now(UTC) + timedelta(seconds=100)
-    when: dict[str, Any] = {
+    ways: dict[str, dict[str, Any]] = {
         "delay": {"delay": 100},
         "timedelta": {"delay": timedelta(seconds=100)},
         "datetime": {"at": at},
         "epoch": {"at": at.timestamp()},
-    }[how]
-    ulid = events.publish("later", key="k", headers={"a": "b"}, **when)
+    }
+    ulid = events.publish("later", key="k", headers={"a": "b"}, **ways[how])
     assert ULID.fullmatch(ulid)
     assert [(m.id, m.state, m.body, m.key, m.headers) for m in events.delayed()] == [
         (ulid, "delayed", "later", "k", {"a": "b"})
@@ -257,7 +257,7 @@ def test_a_publish_that_is_not_as_durable_as_asked_for_says_so_and_is_stored(
     events: Topic, delay: float | None
 ) -> None:
     """Neither memory nor the servers here sync each write; one that does is in the fault tests."""
-    with pytest.raises(NotDurable, match="1 message.*stored.*not confirmed") as told:
+    with pytest.raises(NotDurable, match=r"1 message.*stored.*not confirmed") as told:
         events.publish("body", delay=delay, durable="fsync")
 
     found = [entry.id for entry in events.read()] + [message.id for message in events.delayed()]
@@ -423,7 +423,7 @@ def test_a_deleted_topic_leaves_nothing(events: Topic, app: Duly, place: Place) 
 
     assert [key for key, ttl in place.keys(f"@{events.name}").items() if ttl < 0] == []
     assert events.name not in app.topics()
-    assert events.groups() == events.read() == events.delayed() == []
+    assert (events.groups(), events.read(), events.delayed()) == ([], [], [])
     assert take(one) == []
     for group in (one, two):
         assert (group.stats()).sent == 0

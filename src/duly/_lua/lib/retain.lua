@@ -1,12 +1,11 @@
 -- Keeps a stream within its bounds: the oldest entries go. What a group has not read by then is counted as missed; what
 -- it has read is in its own store.
 
--- @include lib/entry_ids.lua
+-- @include lib/counting_entries.lua
 -- @include lib/groups_of_stream.lua
 
 local LOOKS_BY_AGE_US = 1000000 -- how often entries are trimmed by their age
 local ROUNDS_BY_SIZE = 5
-local COUNTED_READ = 1000
 
 -- `keep` has count, age (microseconds) and bytes, -1 for no bound.
 local function is_unbounded(keep)
@@ -24,26 +23,43 @@ local function trim_by_size(stream, most)
   end
 end
 
+-- The first millisecond whose entries are kept.
+local function oldest_ms(keep, server_us)
+  return math.max(math.floor((server_us - keep.age) / 1000), 0)
+end
+
 local function trim_stream(stream, keep, server_us, is_by_age)
   if keep.count >= 0 then
     redis.call('XTRIM', stream, 'MAXLEN', '=', keep.count)
   end
   if is_by_age then
-    local oldest_ms = math.floor((server_us - keep.age) / 1000)
-    redis.call('XTRIM', stream, 'MINID', '=', string.format('%.0f', math.max(oldest_ms, 0)))
+    redis.call('XTRIM', stream, 'MINID', '=', string.format('%.0f', oldest_ms(keep, server_us)))
   end
   if keep.bytes >= 0 then
     trim_by_size(stream, keep.bytes)
   end
 end
 
--- Where the server does not say how far groups lag behind, counts what each has read of the oldest entries.
-local function note_read(stream, groups)
+-- Where the server does not say how far groups lag behind, counts what each has read of the `most` oldest entries.
+local function note_read(topic, stream, groups, most)
+  local last = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1][1]
+  most = math.min(most, most_counted(topic.meta))
   for _, group in ipairs(groups) do
+    group.lag = lag_of(group, topic.meta)
     if not group.lag then
-      group.read = #redis.call('XRANGE', stream, '-', group.last, 'COUNT', COUNTED_READ)
+      local is_behind = most > 0 and is_before(group.last, last)
+      group.read = is_behind and count_of(stream, '-', group.last, most) or math.huge
     end
   end
+end
+
+-- How many of `length` entries may go.
+local function most_to_go(stream, keep, server_us, is_by_age, length)
+  local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1][1]
+  if keep.bytes >= 0 or (is_by_age and ms_of(first) < oldest_ms(keep, server_us)) then
+    return length
+  end
+  return keep.count >= 0 and math.max(length - keep.count, 0) or 0
 end
 
 -- Notes what groups lose of `groups`, as they were before `removed` entries went.
@@ -73,7 +89,7 @@ local function retain(topic, stream, keep, server_us)
     return 0
   end
   local groups = groups_of(stream)
-  note_read(stream, groups)
+  note_read(topic, stream, groups, most_to_go(stream, keep, server_us, is_by_age, before))
   trim_stream(stream, keep, server_us, is_by_age)
   if is_by_age then
     redis.call('HSET', topic.meta, 'trimmed_at', server_us)

@@ -1,37 +1,29 @@
 -- How many entries a group has not read yet. The server often knows; where it does not, they are counted as far as
 -- that is cheap, from either end, and beyond that estimated by time.
 
--- @include lib/entry_ids.lua
+-- @include lib/counting_entries.lua
 
-local COUNTED = 1000
-
-local function ms_of(id)
-  return tonumber(string.match(id, '^%d+'))
-end
-
--- Counts entries up to COUNTED.
-local function count_of(stream, from, to)
-  return #redis.call('XRANGE', stream, from, to, 'COUNT', COUNTED)
-end
-
-local function unread_of(stream, group)
-  local length = redis.call('XLEN', stream)
-  if length == 0 or group.lag then
-    return group.lag and math.min(group.lag, length) or 0
+local function unread_of(stream, group, meta)
+  local length, lag = redis.call('XLEN', stream), lag_of(group, meta)
+  if length == 0 or lag then
+    return lag and math.min(lag, length) or 0
   end
   local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1][1]
+  local last = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1][1]
   if is_before(group.last, first) then
     return length
+  elseif not is_before(group.last, last) then
+    return 0
   end
-  local behind = count_of(stream, '(' .. group.last, '+')
-  if behind < COUNTED then
+  local most = most_counted(meta)
+  local behind = count_of(stream, '(' .. group.last, '+', most)
+  if behind < most then
     return behind
   end
-  local before = count_of(stream, '-', group.last)
-  if before < COUNTED then
+  local before = count_of(stream, '-', group.last, most)
+  if before < most then
     return length - before
   end
-  local last = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1][1]
   local share = (ms_of(last) - ms_of(group.last)) / math.max(ms_of(last) - ms_of(first), 1)
-  return math.max(math.min(math.floor(length * share), length - COUNTED), COUNTED)
+  return math.max(math.min(math.floor(length * share), length - most), most)
 end
