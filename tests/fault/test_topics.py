@@ -32,7 +32,7 @@ pytestmark = pytest.mark.fault
 SEED: Final = 11
 LEASE: Final = 0.8
 PRODUCERS: Final = 3
-ROUNDS: Final = 40
+ROUNDS: Final = 50
 KEYS: Final = 20
 GROUPS: Final = ("early", "midway", "late")
 MEMBERS: Final = 2
@@ -104,9 +104,9 @@ class Troop:
             name = f"{group} {next(self._numbers)}"
             self.members.append((name, group, self.start(consume, group, name)))
 
-    def kill_one(self) -> None:
-        """Kill -9 somebody, and have another take its place."""
-        name, group, process = self.members.pop(self._chance.randrange(len(self.members)))
+    def kill_one(self, app: duly.Duly) -> None:
+        """Kill -9 somebody in the middle of something, and have another take its place."""
+        name, group, process = self._stopped(app)
         process.kill()
         process.join(10)
         self.recorder.record("kill", "ok", process=name)
@@ -115,9 +115,7 @@ class Troop:
     @contextmanager
     def one_stopped(self, app: duly.Duly) -> Iterator[None]:
         """SIGSTOP somebody in the middle of something, for longer than its lease. It is not killed: it shall return."""
-        deadline = time.monotonic() + DEADLINE
-        while not (stopped := self._stop_one(app)):
-            assert time.monotonic() < deadline, "nobody holds anything"
+        stopped = self._stopped(app)
         try:
             yield
             time.sleep(LEASE * 1.3)
@@ -125,17 +123,19 @@ class Troop:
             os.kill(stopped[2].pid or 0, signal.SIGCONT)
             self.members.append(stopped)
 
-    def _stop_one(self, app: duly.Duly) -> Member | None:
+    def _stopped(self, app: duly.Duly) -> Member:
         """Stop somebody who holds something: then it is no more among the members."""
-        chosen = self._chance.choice(self.members)
-        _, group, process = chosen
-        os.kill(process.pid or 0, signal.SIGSTOP)
-        holders = group_of(app, self._args[1], group).pending(limit=0).consumers
-        if any(f":{process.pid}:" in holder for holder in holders):
-            self.members.remove(chosen)
-            return chosen
-        os.kill(process.pid or 0, signal.SIGCONT)
-        return None
+        deadline = time.monotonic() + DEADLINE
+        while True:
+            assert time.monotonic() < deadline, "nobody holds anything"
+            chosen = self._chance.choice(self.members)
+            _, group, process = chosen
+            os.kill(process.pid or 0, signal.SIGSTOP)
+            holders = group_of(app, self._args[1], group).pending(limit=0).consumers
+            if any(f":{process.pid}:" in holder for holder in holders):
+                self.members.remove(chosen)
+                return chosen
+            os.kill(process.pid or 0, signal.SIGCONT)
 
     def end(self) -> None:
         for _, _, process in self.members:
@@ -177,13 +177,13 @@ def attack(server: Server, app: duly.Duly, name: str, troop: Troop) -> int:
     troop.enlist("new")
     for number in range(ATTACKS):
         with troop.one_stopped(app):
-            troop.kill_one()
+            troop.kill_one(app)
             if number == 1:
                 server.kill9()
                 server.start()
             if number == 2:
                 troop.enlist("late", MEMBERS)
-            troop.kill_one()
+            troop.kill_one(app)
     deadline = time.monotonic() + DEADLINE
     while any(producer.is_alive() for producer in producers) or not is_drained(app, name):
         assert time.monotonic() < deadline, topic_of(app, name).groups()

@@ -179,6 +179,19 @@ def test_a_silent_consumer_is_taken_over_after_the_lease_and_not_before(any_topi
     assert group.ack(settles_of(claimed)) == []
 
 
+def test_a_consumer_may_have_any_name(topic: Topic, clock: ServerClock) -> None:
+    group = topic.group()
+    group.claim()
+    topic.publish(b"a")
+    run = topic.wire.run
+    run("XREADGROUP", "GROUP", group.name, b"p\xff \0", "STREAMS", topic.keys.stream, ">")
+    clock.freeze(NOW + MINUTE)
+    claimed = group.claim()
+    assert [each.consumer for each in claimed.reclaimed] == ["p\\xff \0"]
+    assert group.ack(settles_of(claimed)) == []
+    assert group.consumers() == {"c"}
+
+
 def test_a_consumer_that_is_not_silent_is_left_alone(topic: Topic, clock: ServerClock) -> None:
     group = topic.group()
     group.claim()

@@ -23,6 +23,23 @@ def test_large_entries_come_a_few_at_a_time(any_topic: Topic) -> None:
     assert group.claim().ids == []
 
 
+def test_large_entries_of_other_programs_come_a_few_at_a_time(topic: Topic) -> None:
+    group = topic.group()
+    for _ in range(30):
+        topic.run("XADD", "*", "body", b"." * MIB)
+    for _ in range(3):
+        assert 0 < sum(map(len, group.claim(100).records)) <= 4.5 * MIB
+
+
+def test_large_entries_that_a_filter_passes_over_are_bounded_too(any_topic: Topic) -> None:
+    group = any_topic.group(wanted=["a", "b"])
+    any_topic.publish(*[b"." * MIB] * 20)
+    for _ in range(4):
+        before = group.dump().stats.get("filtered", 0)
+        assert group.claim(100).next_in == 0
+        assert 0 < group.dump().stats["filtered"] - before <= 5
+
+
 def test_large_entries_that_were_given_back_come_a_few_at_a_time(topic: Topic) -> None:
     group = topic.group()
     topic.publish(*[b"." * MIB] * 8)

@@ -293,13 +293,14 @@ class History:
         self._do(topic_ops.leave_group(self._some_group(), self.random.choice(CONSUMERS)))
 
     def delete(self) -> None:
-        """Delete a group; or all of them, and the topic."""
+        """Delete a group; or all of them, and the topic. What comes then has another time, as on any server."""
         if self.random.random() < 0.9:
             self._do(ops.delete(self._some_group()))
-            return
-        for keys in self._groups.values():
-            self._do(ops.delete(keys))
-        self._do(topic_ops.delete(self._keys))
+        else:
+            for keys in self._groups.values():
+                self._do(ops.delete(keys))
+            self._do(topic_ops.delete(self._keys))
+        self._move_clocks(SECOND)
 
     def look(self) -> None:
         """Ask what writes nothing, or nearly so."""
@@ -318,6 +319,9 @@ class History:
         us = self.random.choice((1, 1000, SECOND, 3 * SECOND, 31 * SECOND, 31 * SECOND, 4000 * SECOND, -1, -SECOND))
         if us >= CALLS_FORGOTTEN:
             self._last_calls.clear()  # a repeat would be a new call
+        self._move_clocks(us)
+
+    def _move_clocks(self, us: int) -> None:
         self._set_clocks(self._now + us)
         self.log.append(f"time {us}")
         before, self.sight = self.sight, self._look()

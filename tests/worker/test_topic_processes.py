@@ -253,12 +253,14 @@ def test_a_topic_that_somebody_overwrote_does_not_deafen_the_others(tmp_path: Pa
         WorkerProcess(own.url, tmp_path, source) as worker,
     ):
         wait_until(lambda: client.info("clients")["blocked_clients"] == 1)
-        broken = b"duly:{@broken}:stream"
+        began, broken = time.monotonic(), b"duly:{@broken}:stream"
         client.delete(broken)
         client.set(broken, "not a stream")
         for count in range(1, 6):
             topic.publish(count)
             wait_until(lambda count=count: is_through(topic, count, *GROUPS))  # type: ignore[misc]
+            time.sleep(0.2)
+        assert 1 <= worker.log().count("claim.failed") <= 2 + (time.monotonic() - began) / 5, worker.log()
         client.delete(broken)
         assert worker.stop() == 0, worker.log()
 

@@ -623,7 +623,8 @@ def test_groups_are_named_with_their_topic() -> None:
         assert _served(duly.Worker(app, queues="events/live:3,orders")) == {"events/live": 3, "orders": 1}
         assert _served(duly.Worker(app, queues="events")) == {"events/archive": 1, "events/live": 1}
         assert _served(duly.Worker(app, queues={"events": 2})) == {"events/archive": 2, "events/live": 2}
-        assert _served(duly.Worker(app, queues="events,events/live:5")) == {"events/archive": 1, "events/live": 5}
+        for queues in ("events,events/live:5", "events/live:5,events"):
+            assert _served(duly.Worker(app, queues=queues)) == {"events/archive": 1, "events/live": 5}
 
 
 def test_a_queue_that_is_called_like_a_topic_is_meant_by_its_name() -> None:
@@ -721,6 +722,31 @@ async def test_an_idle_worker_of_many_groups_asks_little(own_client: Any) -> Non
 
 @pytest.mark.slow
 @pytest.mark.serial
+async def test_an_entry_costs_a_claim_for_the_groups_of_its_topic_only(own_client: Any) -> None:
+    handled: list[int] = []
+    async with duly.AsyncDuly(own_client.url) as app:
+        for n in range(10):
+            app.topic(f"topic{n}").handler(group="archive")(_nothing)
+        app.topic("busy").handler(group="archive")(_noting(handled))
+        async with duly.Worker(app):
+            await eventually(lambda: own_client.info("clients")["blocked_clients"] == 1)
+            with counting(own_client) as found:
+                for n in range(50):
+                    await app.topic("busy").publish(n)
+                    await eventually(partial(_has, handled, n + 1))
+
+    assert 50 <= found["xreadgroup"] <= 50 + 50, found  # the others looked by themselves, and bells were heard
+
+
+def _noting(handled: list[int]) -> Callable[[int], Any]:
+    async def note(body: int) -> None:
+        handled.append(body)
+
+    return note
+
+
+@pytest.mark.slow
+@pytest.mark.serial
 async def test_a_paused_group_with_a_backlog_costs_no_more_than_an_idle_one(own_client: Any) -> None:
     async with duly.AsyncDuly(own_client.url) as app:
         topic = app.topic("events", lease=6)
@@ -743,13 +769,9 @@ async def test_a_paused_group_with_a_backlog_costs_no_more_than_an_idle_one(own_
 async def test_many_idle_workers_of_a_group_do_not_cost_a_claim_each_for_every_entry(own_client: Any) -> None:
     """All of them hear of an entry; those that find nothing rest, or ten would make ten claims an entry."""
     handled: list[int] = []
-
-    async def act(body: int) -> None:
-        handled.append(body)
-
     async with duly.AsyncDuly(own_client.url) as app, AsyncExitStack() as stack:
         topic = app.topic("events")
-        topic.handler(group="archive")(act)
+        topic.handler(group="archive")(_noting(handled))
         for _ in range(WORKERS):
             await stack.enter_async_context(duly.Worker(app))
         await eventually(lambda: own_client.info("clients")["blocked_clients"] == WORKERS)

@@ -146,7 +146,9 @@ def topic_sight(reply: list[Any]) -> TopicSight:
     now, length, size, delayed, first, last, groups, *rest = reply
     rows = [
         GroupRow(name.decode(), pending, consumers, last_id.decode(), unread, missed)
-        for name, pending, consumers, last_id, unread, missed in (groups[at : at + 6] for at in range(0, len(groups), 6))
+        for name, pending, consumers, last_id, unread, missed in (
+            groups[at : at + 6] for at in range(0, len(groups), 6)
+        )
     ]
     fields = {name.decode(): value.decode() for name, value in zip(rest[0::2], rest[1::2], strict=True)}
     return TopicSight(now, length, size, delayed, first.decode(), last.decode(), rows, fields)

@@ -10,9 +10,6 @@ from duly._core.replies import Claimed
 
 EntryId = tuple[int, int]
 
-_NEVER: Final = (2**64 - 1, 2**64 - 1)
-"""No entry comes behind this one."""
-
 _LONGEST_REST: Final = 0.05
 """Seconds."""
 _MOST_IN_VAIN: Final = 8
@@ -38,10 +35,7 @@ class Hearing:
     def learn(self, claimed: Claimed, now: float) -> None:
         """Note what a claim has seen, and whether it found anything."""
         ids = (parsed_id(id_.decode()) for id_ in claimed.position or ())
-        known = dict(zip(self.keys.watched, ids, strict=False))
-        if claimed.is_paused:
-            known[self.keys.topic.stream] = _NEVER  # entries stay where they are until the bell is rung
-        self.known = known
+        self.known = dict(zip(self.keys.watched, ids, strict=False))
         if self.is_woken:
             self.is_woken = False
             if claimed.ids:

@@ -81,7 +81,7 @@ async def test_a_redriven_letter_begins_anew_in_its_group_alone(impatient: Async
     ],
     ids=["error", "header", "key", "function", "all"],
 )
-async def test_redrive_takes_what_a_filter_means_and_leaves_the_others(
+async def test_redrive_in_a_group_takes_what_a_filter_means_and_leaves_the_others(
     impatient: AsyncGroup, where: Any, chosen: list[str]
 ) -> None:
     await given_failed(impatient, "TimeoutError: the bank", "a", key="order-1")

@@ -98,7 +98,7 @@ async def test_what_is_settled_is_not_pending(archive: AsyncGroup, verb: str) ->
     assert info.pending == 0
 
 
-async def test_an_extended_lease_is_not_idle(archive: AsyncGroup, clock: Place) -> None:
+async def test_an_extended_lease_has_another_deadline(archive: AsyncGroup, clock: Place) -> None:
     held = await given_read(archive, lease=30)
     clock.advance(20)
 

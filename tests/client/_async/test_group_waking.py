@@ -79,7 +79,7 @@ async def test_a_delayed_publish_wakes_whoever_waits_at_its_time(
     ("verb", "arguments"),
     [("retry", (0,)), ("retry", (0.2,)), ("defer", (0.2,)), ("release", ()), ("recycle", ())],
 )
-async def test_what_is_given_back_wakes(
+async def test_what_is_given_back_wakes_a_member(
     archive: AsyncGroup, place: Place, verb: str, arguments: tuple[float, ...]
 ) -> None:
     held = await given_read(archive)
@@ -100,14 +100,14 @@ async def test_the_end_of_an_entry_wakes_for_the_next_of_its_key(archive: AsyncG
     assert (await woken(member)).body == 2
 
 
-async def test_a_lease_that_runs_out_wakes(archive: AsyncGroup, place: Place) -> None:
+async def test_a_lease_that_runs_out_wakes_a_member(archive: AsyncGroup, place: Place) -> None:
     held = await given_read(archive, lease=0.5)
     (member,) = await given_blocked(place, archive)
 
     assert (await woken(member)).id == held.id
 
 
-async def test_a_shorter_lease_wakes(archive: AsyncGroup, place: Place) -> None:
+async def test_a_shorter_lease_wakes_a_member(archive: AsyncGroup, place: Place) -> None:
     held = await given_read(archive, lease=600)
     (member,) = await given_blocked(place, archive)
 

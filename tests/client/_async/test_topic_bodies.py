@@ -36,7 +36,7 @@ PLAIN: list[Any] = [
 
 
 @pytest.mark.parametrize("body", PLAIN, ids=lambda body: repr(body)[:20])
-async def test_a_plain_body_arrives_as_it_was(archive: AsyncGroup, body: Any) -> None:
+async def test_a_plain_body_arrives_in_a_group_as_it_was_published(archive: AsyncGroup, body: Any) -> None:
     d = await given_read(archive, body)
     (entry,) = await archive.topic.read()
 

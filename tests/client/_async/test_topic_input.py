@@ -113,7 +113,9 @@ async def test_what_only_messages_of_a_queue_have_is_refused(
 @pytest.mark.parametrize(
     "body", [object(), {"a": object()}, {("a", "b"): 1}, "\ud800", complex(1, 2), NAN], ids=range(6)
 )
-async def test_a_body_that_cannot_be_encoded_is_refused(events: AsyncTopic, place: Place, body: Any) -> None:
+async def test_a_body_of_an_entry_that_cannot_be_encoded_is_refused(
+    events: AsyncTopic, place: Place, body: Any
+) -> None:
     with pytest.raises(UsageError, match=events.name):
         await events.publish(body)
 
@@ -230,7 +232,7 @@ async def test_a_bad_argument_of_a_group_is_named_and_nothing_is_written(
         ("commit", {"redis": [("FLUSHALL",)]}, "FLUSHALL"),
     ],
 )
-async def test_a_bad_argument_of_a_settle_is_named_and_the_delivery_is_still_held(
+async def test_a_bad_argument_of_a_settle_in_a_group_is_named_and_the_delivery_is_still_held(
     archive: AsyncGroup, verb: str, arguments: dict[str, Any], says: str
 ) -> None:
     held = await given_read(archive)
@@ -290,7 +292,7 @@ def test_a_bad_option_of_a_topic_is_named(app: AsyncDuly, queue_name: str, optio
 @pytest.mark.parametrize(
     "name", ["", " ", "a b", "-a", "@a", "a/b", "a:b", "{a}", "ü", "x" * 129, "a\n", None, 5], ids=ascii
 )
-def test_a_bad_name_is_named(app: AsyncDuly, queue_name: str, name: Any) -> None:
+def test_a_bad_name_of_a_topic_or_group_is_named(app: AsyncDuly, queue_name: str, name: Any) -> None:
     with pytest.raises(InvalidName, match=re.escape(repr(name)) + ".*topic name"):
         app.topic(name)
     with pytest.raises(InvalidName, match=re.escape(repr(name)) + ".*group name"):
@@ -298,7 +300,7 @@ def test_a_bad_name_is_named(app: AsyncDuly, queue_name: str, name: Any) -> None
 
 
 @pytest.mark.parametrize("name", ["a", "0", "A.b_c-9", "x" * 128], ids=lambda name: name[:8])
-async def test_a_good_name_is_taken(app: AsyncDuly, queue_name: str, name: str) -> None:
+async def test_a_good_name_of_a_topic_or_group_is_taken(app: AsyncDuly, queue_name: str, name: str) -> None:
     assert app.topic(name).name == name
     group = app.topic(queue_name).group(name)
     await group.topic.publish("body")

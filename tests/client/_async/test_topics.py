@@ -301,7 +301,7 @@ async def test_read_begins_at_a_time(events: AsyncTopic, clock: Place) -> None:
     assert await read_bodies(events, after=datetime.fromtimestamp(clock.now() + 50, UTC)) == []
 
 
-async def test_read_from_an_entrys_own_time_has_the_entry(events: AsyncTopic) -> None:
+async def test_read_from_the_time_of_an_entry_has_that_entry(events: AsyncTopic) -> None:
     await events.publish("body")
     (entry,) = await events.read()
 

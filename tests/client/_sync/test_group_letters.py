@@ -82,7 +82,7 @@ def test_a_redriven_letter_begins_anew_in_its_group_alone(impatient: Group, othe
     ],
     ids=["error", "header", "key", "function", "all"],
 )
-def test_redrive_takes_what_a_filter_means_and_leaves_the_others(
+def test_redrive_in_a_group_takes_what_a_filter_means_and_leaves_the_others(
     impatient: Group, where: Any, chosen: list[str]
 ) -> None:
     given_failed(impatient, "TimeoutError: the bank", "a", key="order-1")

@@ -97,7 +97,7 @@ def test_what_is_settled_is_not_pending(archive: Group, verb: str) -> None:
     assert info.pending == 0
 
 
-def test_an_extended_lease_is_not_idle(archive: Group, clock: Place) -> None:
+def test_an_extended_lease_has_another_deadline(archive: Group, clock: Place) -> None:
     held = given_read(archive, lease=30)
     clock.advance(20)
 

@@ -74,7 +74,9 @@ def test_a_delayed_publish_wakes_whoever_waits_at_its_time(archive: Group, place
     ("verb", "arguments"),
     [("retry", (0,)), ("retry", (0.2,)), ("defer", (0.2,)), ("release", ()), ("recycle", ())],
 )
-def test_what_is_given_back_wakes(archive: Group, place: Place, verb: str, arguments: tuple[float, ...]) -> None:
+def test_what_is_given_back_wakes_a_member(
+    archive: Group, place: Place, verb: str, arguments: tuple[float, ...]
+) -> None:
     held = given_read(archive)
     (member,) = given_blocked(place, archive)
 
@@ -93,14 +95,14 @@ def test_the_end_of_an_entry_wakes_for_the_next_of_its_key(archive: Group, place
     assert (woken(member)).body == 2
 
 
-def test_a_lease_that_runs_out_wakes(archive: Group, place: Place) -> None:
+def test_a_lease_that_runs_out_wakes_a_member(archive: Group, place: Place) -> None:
     held = given_read(archive, lease=0.5)
     (member,) = given_blocked(place, archive)
 
     assert (woken(member)).id == held.id
 
 
-def test_a_shorter_lease_wakes(archive: Group, place: Place) -> None:
+def test_a_shorter_lease_wakes_a_member(archive: Group, place: Place) -> None:
     held = given_read(archive, lease=600)
     (member,) = given_blocked(place, archive)
 

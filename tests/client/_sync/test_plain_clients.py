@@ -221,6 +221,21 @@ def test_whatever_ends_a_lease_leaves_the_native_pending_list(archive: Group, pl
     assert plain.xpending(archive.topic.stream, archive.name)["pending"] == 0
 
 
+def test_an_extended_lease_is_not_idle_in_the_native_pending_list(
+    archive: Group, plain: Any, server: ServerPlace
+) -> None:
+    """Other programs go by that: they would take it over."""
+    held = given_read(archive, lease=30)
+    server.advance(20)
+
+    held.extend(60)
+
+    (row,) = plain.xpending_range(archive.topic.stream, archive.name, "-", "+", 10)
+    assert (row["consumer"].decode(), row["times_delivered"]) == (archive._link.consumer, 1)
+    assert row["time_since_delivered"] < 10_000
+    assert take(archive) == []
+
+
 def test_an_xack_of_a_plain_consumer_ends_what_it_holds(archive: Group, plain: Any, server: ServerPlace) -> None:
     archive.create()
     archive.topic.publish_many(range(2))

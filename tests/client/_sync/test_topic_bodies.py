@@ -37,7 +37,7 @@ PLAIN: list[Any] = [
 
 
 @pytest.mark.parametrize("body", PLAIN, ids=lambda body: repr(body)[:20])
-def test_a_plain_body_arrives_as_it_was(archive: Group, body: Any) -> None:
+def test_a_plain_body_arrives_in_a_group_as_it_was_published(archive: Group, body: Any) -> None:
     d = given_read(archive, body)
     (entry,) = archive.topic.read()
 

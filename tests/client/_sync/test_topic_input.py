@@ -110,7 +110,7 @@ def test_what_only_messages_of_a_queue_have_is_refused(events: Topic, place: Pla
 @pytest.mark.parametrize(
     "body", [object(), {"a": object()}, {("a", "b"): 1}, "\ud800", complex(1, 2), NAN], ids=range(6)
 )
-def test_a_body_that_cannot_be_encoded_is_refused(events: Topic, place: Place, body: Any) -> None:
+def test_a_body_of_an_entry_that_cannot_be_encoded_is_refused(events: Topic, place: Place, body: Any) -> None:
     with pytest.raises(UsageError, match=events.name):
         events.publish(body)
 
@@ -227,7 +227,7 @@ def test_a_bad_argument_of_a_group_is_named_and_nothing_is_written(
         ("commit", {"redis": [("FLUSHALL",)]}, "FLUSHALL"),
     ],
 )
-def test_a_bad_argument_of_a_settle_is_named_and_the_delivery_is_still_held(
+def test_a_bad_argument_of_a_settle_in_a_group_is_named_and_the_delivery_is_still_held(
     archive: Group, verb: str, arguments: dict[str, Any], says: str
 ) -> None:
     held = given_read(archive)
@@ -287,7 +287,7 @@ def test_a_bad_option_of_a_topic_is_named(app: Duly, queue_name: str, options: d
 @pytest.mark.parametrize(
     "name", ["", " ", "a b", "-a", "@a", "a/b", "a:b", "{a}", "ü", "x" * 129, "a\n", None, 5], ids=ascii
 )
-def test_a_bad_name_is_named(app: Duly, queue_name: str, name: Any) -> None:
+def test_a_bad_name_of_a_topic_or_group_is_named(app: Duly, queue_name: str, name: Any) -> None:
     with pytest.raises(InvalidName, match=re.escape(repr(name)) + ".*topic name"):
         app.topic(name)
     with pytest.raises(InvalidName, match=re.escape(repr(name)) + ".*group name"):
@@ -295,7 +295,7 @@ def test_a_bad_name_is_named(app: Duly, queue_name: str, name: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "0", "A.b_c-9", "x" * 128], ids=lambda name: name[:8])
-def test_a_good_name_is_taken(app: Duly, queue_name: str, name: str) -> None:
+def test_a_good_name_of_a_topic_or_group_is_taken(app: Duly, queue_name: str, name: str) -> None:
     assert app.topic(name).name == name
     group = app.topic(queue_name).group(name)
     group.topic.publish("body")

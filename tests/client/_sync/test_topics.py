@@ -294,7 +294,7 @@ def test_read_begins_at_a_time(events: Topic, clock: Place) -> None:
     assert read_bodies(events, after=datetime.fromtimestamp(clock.now() + 50, UTC)) == []
 
 
-def test_read_from_an_entrys_own_time_has_the_entry(events: Topic) -> None:
+def test_read_from_the_time_of_an_entry_has_that_entry(events: Topic) -> None:
     events.publish("body")
     (entry,) = events.read()
 

@@ -26,11 +26,32 @@ local function read_entries(count)
   return reply and reply[1][2] or {}
 end
 
--- How many entries to ask for: large ones are read few at a time, since nobody knows their size before.
+-- How many entries to ask for: large ones are read few at a time, since nobody knows their size before. What another
+-- program added nobody has measured: there the average says what to expect.
 local largest = tonumber(redis.call('HGET', TOPIC_META, 'largest') or 0)
+local expected, seen = largest, 0 -- bytes of the entries that were looked at, of large ones
+local function expect_by_average()
+  local length = redis.call('XLEN', STREAM)
+  expected = length > 0 and math.max(largest, redis.call('MEMORY', 'USAGE', STREAM) / length) or largest
+end
+
 local function entries_to_ask_for()
-  local wanted = allowed - #ids
-  return largest > LARGE and math.min(wanted, math.max(math.floor((BYTES_A_CALL - bytes) / largest), 1)) or wanted
+  local wanted, size = allowed - #ids, math.max(largest, expected)
+  if size <= LARGE then
+    return wanted
+  end
+  return math.min(wanted, math.max(math.floor((BYTES_A_CALL - math.max(bytes, seen)) / size), 1))
+end
+
+-- The bytes of entries, of large ones only: a thousand others fit.
+local function size_of(entries)
+  local size = 0
+  for i = 1, math.max(largest, expected) > LARGE and #entries or 0 do
+    for _, text in ipairs(entries[i][2]) do
+      size = size + #text
+    end
+  end
+  return size
 end
 
 -- Stores entries, and leases those whose turn it is.
@@ -88,6 +109,9 @@ end
 
 if not is_paused and #ids < allowed and not is_full then
   local looked_at, largest_before = 0, largest
+  if largest <= LARGE and allowed - #ids > ASKED_UNMEASURED then
+    expect_by_average()
+  end
   repeat
     local count = entries_to_ask_for()
     local entries = read_entries(count)
@@ -96,9 +120,9 @@ if not is_paused and #ids < allowed and not is_full then
       redis.call('HSET', META, 'fed', known[1] and is_before(last[1], known[1]) and known[1] or last[1])
       take_entries(entries)
     end
-    looked_at = looked_at + #entries
+    looked_at, seen = looked_at + #entries, seen + size_of(entries)
     -- Of what is left, and was not looked at, the answer says that there may be more.
-    is_full = not is_at_end and #ids < allowed and (looked_at >= READ_A_CALL or bytes >= BYTES_A_CALL)
+    is_full = not is_at_end and #ids < allowed and (looked_at >= READ_A_CALL or math.max(bytes, seen) >= BYTES_A_CALL)
   until is_at_end or is_full or #ids >= allowed
   if largest > largest_before then
     redis.call('HSET', TOPIC_META, 'largest', largest)

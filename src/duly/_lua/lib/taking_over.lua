@@ -40,7 +40,7 @@ local function take_over(id, holder, overdue, deliveries, last_due)
     redis.call('HSET', META, 'keyed', 1)
     is_keyed = true
   end
-  for _, each in ipairs({ id, holder, overdue, is_dead and 1 or 0 }) do
+  for _, each in ipairs({ id, as_text(holder), overdue, is_dead and 1 or 0 }) do
     reclaimed[#reclaimed + 1] = each
   end
   return due
