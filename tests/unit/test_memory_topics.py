@@ -168,6 +168,26 @@ def test_a_claim_takes_large_entries_few_at_a_time(topic: Topic) -> None:
     assert (len(first.ids), first.next_in, len(second.ids)) == (4, 0, 2)
 
 
+def test_a_claim_looks_at_large_entries_that_its_filter_passes_over_few_at_a_time(topic: Topic) -> None:
+    topic.publish(*("x" * (1 << 20) for _ in range(6)))
+
+    claimed = topic.claim("archive", feed=("0", "region", "eu"))
+
+    assert (claimed.ids, claimed.next_in, topic.stats().groups[0].unread) == ([], 0, 2)
+
+
+def test_a_claim_takes_large_entries_that_had_waited_few_at_a_time(topic: Topic) -> None:
+    for number in range(12):
+        topic.publish_later(5, f"{number}" + "x" * 1_000_000)
+    topic.clock.set_us(NOW + 6 * SECOND)
+    while topic.read("$").next_in == 0:
+        pass
+
+    claimed = topic.claim("archive", 100)
+
+    assert (0 < len(claimed.ids) <= 4, claimed.next_in) == (True, 0)
+
+
 # --- headers, whose order a server does not keep
 
 

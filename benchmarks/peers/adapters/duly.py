@@ -1,4 +1,4 @@
-"""Duly, under the rules of all. Options: `handler` async, sync or slow; `lease`; `queues`; `journal`; `group`: over a topic."""
+"""Duly, under the rules of all. Options: `handler` async, sync or slow; `lease`; `queues`; `journal`; `group`, of a topic."""
 
 import asyncio
 from collections.abc import Sequence

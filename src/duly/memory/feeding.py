@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from math import floor
 from typing import Any, Final
 
 from duly._core.codec import Lease
@@ -17,6 +18,7 @@ from duly.memory.stream import Entry, Id, read_id, written_id
 from duly.memory.topic_state import GroupState
 
 READ_A_CALL: Final = 1000
+_ASKED_UNMEASURED: Final = 10
 _FIRST_FEED: Final = 13
 
 
@@ -51,6 +53,9 @@ class _GroupRound(Round):
         self._fed = group.fed
         self._again: set[Id] = set()
         """What was taken from the store: it is pending when the claim is over, if the stream has it then."""
+        self._seen = 0
+        """Bytes of the entries that were looked at, if they are large."""
+        self._average = 0.0
         self._next_entry: int | None = None
         self._clock = self.now
         """Each entry has its own tick, so that the group has the order of the stream."""
@@ -87,22 +92,41 @@ class _GroupRound(Round):
 
     def _read_entries(self) -> None:
         looked_at = 0
+        self._expect_by_average()
         while self._wants_more and not self._is_full:
             count = self._count_to_ask_for()
             entries = self._next_entries(count)
             self._take_entries(entries)
             looked_at += len(entries)
+            if self._expected_size > LARGE:  # a thousand others fit
+                self._seen += sum(len(text) for entry in entries for text in entry.fields)
             if entries:
                 self._group.fed = max(self._group.fed or entries[-1].id, entries[-1].id)
             if len(entries) < count:
                 return
-            is_enough = looked_at >= READ_A_CALL or self._bytes >= BYTES_A_CALL
+            is_enough = looked_at >= READ_A_CALL or max(self._bytes, self._seen) >= BYTES_A_CALL
             self._is_full = is_enough and self._wants_more
+
+    @property
+    def _largest(self) -> int:
+        return self._group.topic.stats.get("largest", 0)
+
+    @property
+    def _expected_size(self) -> float:
+        return max(self._largest, self._average)
+
+    def _expect_by_average(self) -> None:
+        """Expect what nobody has measured, since it had to wait for its time, to be as large as others."""
+        stream, wanted = self._group.topic.stream, self._room.allowed - len(self.taken)
+        if stream and self._largest <= LARGE and wanted > _ASKED_UNMEASURED:
+            self._average = stream.size / len(stream)
 
     def _count_to_ask_for(self) -> int:
         """Tell how many entries to ask for: large ones are read few at a time, since nobody knows their size before."""
-        wanted, largest = self._room.allowed - len(self.taken), self._group.topic.stats.get("largest", 0)
-        return min(wanted, max((BYTES_A_CALL - self._bytes) // largest, 1)) if largest > LARGE else wanted
+        wanted, size = self._room.allowed - len(self.taken), self._expected_size
+        if size <= LARGE:
+            return wanted
+        return min(wanted, max(floor((BYTES_A_CALL - max(self._bytes, self._seen)) / size), 1))
 
     def _next_entries(self, count: int) -> list[Entry]:
         """Read on under the consumer's name."""
@@ -158,7 +182,7 @@ class _GroupRound(Round):
             stored.append(StoredMessage(written_id(entry.id), record, priority=0))
             self._group.add(stored[-1], self._clock)
             self._group.topic.note_largest(len(record))
-        self._group.has_large = self._group.has_large or self._group.topic.stats.get("largest", 0) > LARGE
+        self._group.has_large = self._group.has_large or self._largest > LARGE
         chosen = stored
         if any(message.key is not None for message in stored):
             self._group.is_keyed = True
