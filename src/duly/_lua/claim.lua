@@ -144,7 +144,7 @@ local make_seldom_needed = function()
 
   -- @only group
 -- @include lib/let_in.lua
--- @include lib/taking_over.lua
+-- @include lib/forget_consumer.lua
   -- @end
 
   local function reclaim(id, deadline)
@@ -369,6 +369,7 @@ local make_seldom_needed = function()
   end
 
   -- @only group
+-- @include lib/taking_over.lua
 -- @include lib/sorting_entries.lua
   -- @end
   return {

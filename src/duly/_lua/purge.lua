@@ -83,7 +83,11 @@ end
 
 local purged, left, freed, has_next = 0, 0, 0, false
 for _, place in ipairs(places) do
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', place, from, to, 'LIMIT', 0, limit - purged)) do
+  local members = redis.call('ZRANGEBYSCORE', place, from, to, 'LIMIT', 0, limit - purged)
+  if state == 'leased' and #members > 0 then
+    remove_leased(place, members)
+  end
+  for _, member in ipairs(members) do
     local id = state == 'parked' and id_of_parked(member) or member
     local record = redis.call('HGET', keys.msgs, id)
     local stored = state == 'leased' and redis.call('HGET', keys.leases, id)
@@ -91,7 +95,6 @@ for _, place in ipairs(places) do
     free_dedup(keys, id, record)
     freed = freed + (lease and lease.size or record and #record or 0)
     if state == 'leased' then
-      remove_leased(place, { id })
       redis.call('HDEL', keys.leases, id)
     else
       redis.call('ZREM', place, member)

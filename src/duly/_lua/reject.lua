@@ -66,6 +66,10 @@ local meta = redis.call('HMGET', META, 'clock', 'limited')
 local now, has_next, ids = tick(meta[1]), false, {}
 for i, each in ipairs(held) do
   ids[i] = each.id
+end
+remove_leased(LEASED, ids)
+redis.call('HDEL', LEASES, unpack(ids))
+for _, each in ipairs(held) do
   local counted = counts_of(COUNTS, each.id)
   local past = past_of(WHY, each.id)
   local attempt = counted[FAILURES] + counted[CRASHES] + 1
@@ -79,8 +83,6 @@ for i, each in ipairs(held) do
     add_error(past, { now, attempt, consumer_of(each.lease), error, traceback })
   end
   add_event(past, now, 'reject', each.lease, error ~= '' and error or reason)
-  remove_leased(LEASED, { each.id })
-  redis.call('HDEL', LEASES, each.id)
   local record = redis.call('HGET', MSGS, each.id)
   has_next = bury(keys, each.id, record, each.lease.size, reason, counted, past, now, each.lease.key) or has_next
 end

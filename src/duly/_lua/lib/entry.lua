@@ -7,38 +7,47 @@
 local CONTENT_BYTES, CONTENT_JSON, CONTENT_FIELDS = 0, 1, 2
 local VERSION, LONGEST_KEY, LONGEST_TIME = 1, 1024, 16
 
--- UTF-8: bytes that are none are written out, as \xff.
+-- UTF-8: bytes that are none are written out, as \xff. The first byte of a character is never one of those that follow,
+-- so all characters of a kind are found at once: anybody may have written a megabyte, and a step a byte takes seconds.
 local function as_text(bytes)
-  local at = string.find(bytes, '[\128-\255]')
-  if not at then
+  if not string.find(bytes, '[\128-\255]') then
     return bytes
   end
-  local characters = {
-    '^[\194-\223][\128-\191]',
-    '^\224[\160-\191][\128-\191]',
-    '^[\225-\236\238\239][\128-\191][\128-\191]',
-    '^\237[\128-\159][\128-\191]',
-    '^\240[\144-\191][\128-\191][\128-\191]',
-    '^[\241-\243][\128-\191][\128-\191][\128-\191]',
-    '^\244[\128-\143][\128-\191][\128-\191]',
+  local kinds = {
+    '[\194-\223][\128-\191]',
+    '\224[\160-\191][\128-\191]',
+    '[\225-\236\238\239][\128-\191][\128-\191]',
+    '\237[\128-\159][\128-\191]',
+    '\240[\144-\191][\128-\191][\128-\191]',
+    '[\241-\243][\128-\191][\128-\191][\128-\191]',
+    '\244[\128-\143][\128-\191][\128-\191]',
   }
-  local parts, from = {}, 1
-  while at do
-    local _, last
-    for _, pattern in ipairs(characters) do
-      if not last then
-        _, last = string.find(bytes, pattern, at)
-      end
-    end
-    if not last then
-      parts[#parts + 1] = string.sub(bytes, from, at - 1)
-      parts[#parts + 1] = string.format('\\x%02x', string.byte(bytes, at))
-      from = at + 1
-    end
-    at = string.find(bytes, '[\128-\255]', (last or at) + 1)
+  local rest = bytes
+  for _, kind in ipairs(kinds) do
+    rest = string.gsub(rest, kind, ' ')
   end
-  parts[#parts + 1] = string.sub(bytes, from)
-  return table.concat(parts)
+  if not string.find(rest, '[\128-\255]') then
+    return bytes
+  end
+  -- Each character is put away under a number while the bytes that are left are written out.
+  local characters, count, written = {}, 0, {}
+  local numbers = setmetatable({}, {
+    __index = function(known, character)
+      count = count + 1
+      characters[tostring(count)] = character
+      known[character] = '\0' .. count .. ';'
+      return known[character]
+    end,
+  })
+  for byte = 128, 255 do
+    written[string.char(byte)] = string.format('\\x%02x', byte)
+  end
+  local text = string.gsub(bytes, '%z', numbers)
+  for _, kind in ipairs(kinds) do
+    text = string.gsub(text, kind, numbers)
+  end
+  text = string.gsub(text, '[\128-\255]', written)
+  return (string.gsub(text, '%z(%d+);', characters))
 end
 
 -- What announces binary data of a size, as a client packs it.
@@ -74,8 +83,8 @@ local function record_of_fields(fields, sent, due)
     elseif name == 'bytes' then
       content, body = CONTENT_BYTES, value
     elseif name == 'key' then
-      local text = as_text(value)
-      key = is_sound_key(text) and text or nil
+      local text = #value <= LONGEST_KEY and as_text(value)
+      key = text and is_sound_key(text) and text or nil
     elseif name == 'sent' then
       sent = #value <= LONGEST_TIME and string.find(value, '^%d+$') and tonumber(value) or sent
     elseif string.sub(name, 1, 7) == 'header:' then

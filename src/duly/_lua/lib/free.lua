@@ -11,7 +11,7 @@ local function free_acked(stream)
   end
   local mark, is_pending
   for _, group in ipairs(groups_of(stream)) do
-    local first_pending = group.pending > 0 and redis.call('XPENDING', stream, group.name)[2]
+    local first_pending = group.pending > 0 and redis.call('XPENDING', stream, group.name, '-', '+', 1)[1][1]
     local has_pending = first_pending and not is_before(group.last, first_pending)
     local id = has_pending and first_pending or group.last
     if not mark or is_before(id, mark) or (id == mark and has_pending) then

@@ -35,11 +35,15 @@ local function give_back(stride, counter, move)
     return lost
   end
   local now = tick(redis.call('HGET', keys.meta, 'clock'))
+  local ids = {}
+  for i, each in ipairs(held) do
+    ids[i] = each.id
+  end
+  remove_leased(keys.leased, ids)
+  redis.call('HDEL', keys.leases, unpack(ids))
   for i, each in ipairs(held) do
     local id, record = each.id, redis.call('HGET', keys.msgs, each.id)
     local counted = counts_of(keys.counts, id)
-    remove_leased(keys.leased, { id })
-    redis.call('HDEL', keys.leases, id)
     local flaw = flaw_of(record)
     if flaw then -- it cannot be delivered again: a dead letter
       bury(keys, id, record, each.lease.size, flaw, counted, past_of(keys.why, id), now, each.lease.key)

@@ -4,6 +4,8 @@
 -- @include lib/record.lua
 
 local LET_IN_A_CALL, BYTES_LET_IN_A_CALL = 100, 4194304
+local MOST_LET_IN_TEXTS = 7000 -- more do not fit on the stack
+local TRY_AGAIN_US = 1000000 -- when the stream has refused one
 
 -- Where the envelope begins, behind the options that the flags announce.
 local function envelope_at(record)
@@ -55,12 +57,19 @@ local function fields_of(record)
   return fields
 end
 
--- False: somebody else overwrote the record.
-local function enter(stream, record)
-  return not flaw_of(record)
-    and pcall(function()
-      redis.call('XADD', stream, '*', unpack(fields_of(record)))
-    end)
+-- As fields_of; nil: somebody else overwrote the record.
+local function fields_if_sound(record)
+  if flaw_of(record) then
+    return nil
+  end
+  local is_read, fields = pcall(fields_of, record)
+  return is_read and #fields <= MOST_LET_IN_TEXTS and fields or nil
+end
+
+-- False: the stream takes none. It is of another type, say, or its ids are used up: that may be mended.
+local function enter(stream, fields)
+  local added = redis.pcall('XADD', stream, '*', unpack(fields))
+  return not (type(added) == 'table' and added.err)
 end
 
 -- `topic` has msgs, waiting, meta. Returns the microseconds until the next one is due, 0 if there are more, nil if
@@ -75,25 +84,35 @@ local function let_in(topic, stream)
     return tonumber(head[2]) - now
   end
   local due = redis.call('ZRANGEBYSCORE', topic.waiting, '-inf', now, 'LIMIT', 0, LET_IN_A_CALL)
-  local seen, entered, size = {}, {}, 0
+  local seen, entered, size, is_refused = {}, {}, 0, false
   for _, id in ipairs(due) do
     local record = size < BYTES_LET_IN_A_CALL and redis.call('HGET', topic.msgs, id)
     if size >= BYTES_LET_IN_A_CALL then
       break
-    elseif enter(stream, record) then
+    end
+    local fields = fields_if_sound(record)
+    is_refused = fields and not enter(stream, fields)
+    if is_refused then
+      break
+    elseif fields then
       size, entered[#entered + 1] = size + #record, id
     else
       redis.call('HINCRBY', topic.meta, 'damaged', 1) -- what is left of it stays in msgs
     end
     seen[#seen + 1] = id
   end
-  redis.call('ZREM', topic.waiting, unpack(seen))
+  if #seen > 0 then
+    redis.call('ZREM', topic.waiting, unpack(seen))
+  end
   if #entered > 0 then
     redis.call('HDEL', topic.msgs, unpack(entered))
     redis.call('HINCRBY', topic.meta, 'bytes', 0 - size)
     redis.call('HINCRBY', topic.meta, 'entered', #entered)
   end
   remember(topic.meta, now)
+  if is_refused then
+    return TRY_AGAIN_US
+  end
   local following = redis.call('ZRANGE', topic.waiting, 0, 0, 'WITHSCORES')
   return following[2] and math.max(tonumber(following[2]) - now, 0) or nil
 end

@@ -1,16 +1,22 @@
 -- Part of claim, for groups: what consumers of other programs hold and are silent about.
 
--- A consumer that has nothing pending leaves no trace; should it live, its next read makes it known again.
-local function forget_consumer(name)
-  local pending = redis.pcall('XPENDING', STREAM, GROUP, '-', '+', 1, name)
-  if not pending.err and #pending == 0 then -- an error: somebody has removed the group
-    redis.call('XGROUP', 'DELCONSUMER', STREAM, GROUP, name)
+-- Since when an entry is due: since it was published, so that it comes before what was published later, but after
+-- `last_due`, which the one before it has. Anybody may give an entry an id from the future: then it has a tick of its
+-- own, as an entry has that is read, and the clock goes on with it.
+local function due_since(id, last_due)
+  local ms, number = string.match(id, '^(%d+)-(%d+)$')
+  local due = math.max(tonumber(ms) * 1000 + tonumber(number), last_due + 1)
+  if due <= now then
+    return due
   end
+  now = now + 1
+  clock = now
+  return now
 end
 
--- An entry that a consumer without leases holds, one of another program, and is silent about: it is ours now. It is
--- due since it was published, so that it comes before what was published later, but after `last_due`, which the one
--- before it has. Returns the due time.
+-- An entry that a consumer without leases holds, one of another program, and is silent about: it is ours now. It takes
+-- its place in its lane at once: a claim that passes it over, as a suspect, must not hand out the next one. Returns the
+-- due time.
 local function take_over(id, holder, overdue, deliveries, last_due)
   local entry = redis.call('XRANGE', STREAM, id, id)[1]
   local is_known = redis.call('HEXISTS', MSGS, id) == 1
@@ -19,9 +25,7 @@ local function take_over(id, holder, overdue, deliveries, last_due)
   if not entry or is_known then
     return last_due -- it was trimmed, and nobody can have it; or it has its place in our store
   end
-  local ms, number = string.match(id, '^(%d+)-(%d+)$')
-  local published = tonumber(ms) * 1000 + math.min(tonumber(number), 999)
-  local due = math.min(math.max(published, last_due + 1), now) -- anybody may give an entry an id from the future
+  local due = due_since(id, last_due)
   local record, key = record_of(id, entry[2], due)
   local counts, past = { 0, deliveries, 0, 0, 0, 0, 0 }, { errors = {}, timeline = {} }
   local is_dead = deliveries >= crash_limit
@@ -37,8 +41,10 @@ local function take_over(id, holder, overdue, deliveries, last_due)
     keep_counts(COUNTS, id, counts)
   end
   if key then
-    redis.call('HSET', META, 'keyed', 1)
     is_keyed = true
+    if not is_dead then
+      in_its_turn(keys.waiting[0], id, record)
+    end
   end
   for _, each in ipairs({ id, as_text(holder), overdue, is_dead and 1 or 0 }) do
     reclaimed[#reclaimed + 1] = each
@@ -49,7 +55,9 @@ end
 -- Looks through the pending list for what others hold, a bounded part of it, from where the last look ended. `fed` is
 -- the last entry that the group has had, or false. Returns it anew, and whether there may be more.
 local function take_over_silent(from, fed)
-  local lease_ms, looked_at, taken, last_due = math.ceil(lease_us / 1000), 0, 0, 0
+  local lease_ms, looked_at, taken = math.ceil(lease_us / 1000), 0, 0
+  local before = from ~= '-' and redis.call('HGET', MSGS, string.sub(from, 2)) -- where the last look ended
+  local last_due = before and not flaw_of(before) and due_of(before) or 0
   local last_fed, is_done = fed
   repeat
     local rows = redis.pcall('XPENDING', STREAM, GROUP, 'IDLE', lease_ms, from, '+', TAKEN_OVER_A_CALL)
@@ -67,6 +75,9 @@ local function take_over_silent(from, fed)
     looked_at = looked_at + #rows
     is_done = #rows < TAKEN_OVER_A_CALL
   until is_done or taken >= TAKEN_OVER_A_CALL or looked_at >= READ_A_CALL
+  if taken > 0 then
+    remember(META, now)
+  end
   if last_fed ~= fed then
     redis.call('HSET', META, 'fed', last_fed)
   end
