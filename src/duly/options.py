@@ -43,9 +43,15 @@ def checked_name(name: object, what: str = "queue") -> str:
     if not isinstance(name, str) or not is_name(name):
         raise InvalidName(
             f"{name!r} is not a {what} name: use 1 to 128 letters, digits, '.', '_' or '-', "
-            "beginning with a letter or digit"
+            f"beginning with a letter or digit{_hint_of(name) if what == 'queue' else ''}"
         )
     return name
+
+
+def _hint_of(name: object) -> str:
+    """Say how to get what a name means that a worker or a log has for a group."""
+    topic, slash, group = name.partition("/") if isinstance(name, str) else ("", "", "")
+    return f". A group of a topic is app.topic({topic!r}).group({group!r})" if slash and is_name(topic) else ""
 
 
 def is_name(name: str) -> bool:
@@ -289,6 +295,11 @@ class Keep:
         if self.bytes is not None:
             checked_count(self.bytes, "Keep.bytes", least=0)
 
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nothing at all is kept."""
+        return 0 in (self.count, self.bytes) or (self.age is not None and not checked_seconds(self.age, "Keep.age"))
+
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)/(s|m|h|d)")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -417,6 +428,11 @@ class TopicOptions:
     def __post_init__(self) -> None:
         if self.keep is not None and not isinstance(self.keep, Keep):
             raise UsageError(f"keep must be a duly.Keep or None, not {self.keep!r}")
+        if self.keep is not None and self.keep.is_nothing:
+            raise UsageError(
+                f"keep={self.keep!r} keeps nothing, so groups would miss all: give a number, or keep=None, which frees "
+                "what every group has acked"
+            )
         self.of_group()  # checks the rest
 
     def of_group(self) -> QueueOptions:

@@ -7,6 +7,7 @@ import pytest
 
 from duly._core import codec, ops, topic_ops
 from duly._core.publishing import opened
+from duly.options import Keep
 from tests.clock import ServerClock
 from tests.lua.harness import NOW, SECOND, Group, Refused, Topic, bodies_of, ids_of, settles_of
 
@@ -14,7 +15,7 @@ MS = NOW // 1000
 MINUTE = 60 * SECOND
 
 
-def _read_plain(group: Group, consumer: str = "plain", count: int = 10) -> list[str]:
+def _read_plain(group: Group, consumer: str | bytes = "plain", count: int = 10) -> list[str]:
     """Read as a plain consumer of the same group does."""
     run = group.topic.wire.run
     found = run("XREADGROUP", "GROUP", group.name, consumer, "COUNT", count, "STREAMS", group.topic.keys.stream, ">")
@@ -26,13 +27,44 @@ def _read_plain(group: Group, consumer: str = "plain", count: int = 10) -> list[
 
 def test_fields_without_a_body_are_the_body(any_topic: Topic) -> None:
     group = any_topic.group()
-    any_topic.run("XADD", "*", "temperature", "21.5", "raw", b"\xff\0", "key", "k", "header:a", "b")
+    any_topic.run("XADD", "*", "temperature", "21.5", "raw", b"\xff\0", "key", "k", "header:a", "b", "sent", "5")
     (record,) = group.claim().records
     found = codec.read_record(record)
     assert found.envelope.content == codec.CONTENT_FIELDS
-    body = {"temperature": "21.5", "raw": b"\xff\0", "key": "k", "header:a": "b"}
+    body = {"temperature": "21.5", "raw": b"\xff\0", "key": "k", "sent": "5"}
     assert codec.decoder_of(None)(found.envelope.content, found.envelope.body) == body
-    assert (found.key, found.envelope.headers, found.sent) == (None, None, NOW)
+    assert (found.key, found.envelope.headers, found.sent) == (None, {"a": "b"}, NOW)
+    ((_, fields),) = any_topic.read().entries
+    shown = opened(fields)  # as reading without a group shows it
+    assert shown == (codec.CONTENT_FIELDS, found.envelope.body, None, {"a": "b"}, None)
+
+
+def test_headers_alone_are_an_entry_with_nothing_in_it(topic: Topic) -> None:
+    group = topic.group()
+    topic.run("XADD", "*", "header:a", "b")
+    (record,) = group.claim().records
+    found = codec.read_record(record).envelope
+    assert (codec.read_fields(found.body), found.headers) == ({}, {"a": "b"})
+
+
+def test_a_filter_goes_by_the_headers_that_a_message_has(any_topic: Topic) -> None:
+    group = any_topic.group(wanted=["region", "eu", "region", "\\xff", "kind", "a"])
+    entries: list[list[str | bytes]] = [
+        ["temperature", "1", "header:region", "eu", "header:kind", "a"],
+        ["temperature", "2", "header:region", "us", "header:kind", "a"],
+        ["body", "3", "header:region", b"\xff", "header:kind", "a"],
+        ["body", "4", "header:region", "us", "header:region", "eu", "header:kind", "a"],
+        ["body", "5", "header:region", "eu", "header:region", "us", "header:kind", "a"],
+        ["body", "6", "header:region", "eu"],
+        ["body", "7", "region", "eu", "kind", "a"],
+        ["temperature", "8", "region", "eu", "kind", "a"],
+    ]
+    ids = [any_topic.run("XADD", "*", *fields).decode() for fields in entries]
+    claimed = group.claim()
+    assert ids_of(claimed) == [ids[0], ids[2], ids[3]]
+    regions = [(codec.read_record(record).envelope.headers or {})["region"] for record in claimed.records]
+    assert regions == ["eu", "\\xff", "eu"]
+    assert group.dump().stats["filtered"] == 5
 
 
 @pytest.mark.parametrize(("field", "content"), [("body", codec.CONTENT_JSON), ("bytes", codec.CONTENT_BYTES)])
@@ -94,6 +126,8 @@ def test_a_time_that_is_none_is_that_of_the_entry(topic: Topic, sent: str) -> No
     topic.run("XADD", "*", "bytes", "a", "sent", sent)
     claimed = group.claim()
     assert codec.read_record(claimed.records[0]).sent == NOW
+    ((_, fields),) = topic.read().entries
+    assert opened(fields).sent is None
     group.call(ops.release(group.keys, settles_of(claimed)))
     assert group.held_bodies() == [b"a"]
 
@@ -142,7 +176,7 @@ def test_what_others_hold_is_shown_in_pages(topic: Topic, clock: ServerClock) ->
     group = topic.group()
     ids = topic.publish(*[b"."] * 12)
     group.claim(2)
-    _read_plain(group, "p\xff", 3)
+    _read_plain(group, b"p\xff", 3)
     _read_plain(group, "q", 100)
     clock.freeze(NOW + 3 * SECOND)
     rows, begin = [], "-"
@@ -153,6 +187,7 @@ def test_what_others_hold_is_shown_in_pages(topic: Topic, clock: ServerClock) ->
             break
         begin = f"({page.last}"
     assert [(row.id, row.idle, row.deliveries) for row in rows] == [(id_, 3.0, 1) for id_ in ids[2:]]
+    assert [row.consumer for row in rows] == ["p\\xff"] * 3 + ["q"] * 7
     assert topic.call(topic_ops.foreign_pending(topic.group("none").keys, "-", 5)).rows == []
 
 
@@ -190,6 +225,17 @@ def test_a_consumer_may_have_any_name(topic: Topic, clock: ServerClock) -> None:
     assert [each.consumer for each in claimed.reclaimed] == ["p\\xff \0"]
     assert group.ack(settles_of(claimed)) == []
     assert group.consumers() == {"c"}
+
+
+def test_a_group_of_theirs_may_have_any_name(topic: Topic) -> None:
+    topic.run("XGROUP CREATE", b"p\xff", "0", "MKSTREAM")
+    topic.publish(b"a")
+    bound = Topic(topic.wire, topic.keys.topic, keep=Keep(count=0))
+    bound.sequence = 100
+    bound.tidy()
+    found = topic.stats()
+    assert [(row.name, row.missed) for row in found.groups] == [("p\\xff", 1)]
+    assert found.fields["missed:p\\xff"] == "1"
 
 
 def test_a_consumer_that_is_not_silent_is_left_alone(topic: Topic, clock: ServerClock) -> None:

@@ -155,13 +155,68 @@ def test_they_enter_in_the_order_of_their_times(topic: Topic, clock: ServerClock
     assert _read_bodies(topic) == [b"1", b"3", b"2", b"0"]
 
 
+@pytest.mark.parametrize("kind", ["plain", "rich"])
+def test_what_is_due_enters_before_what_is_published_then(topic: Topic, clock: ServerClock, kind: str) -> None:
+    topic.publish_later("late", delay=5, body=b"due")
+    clock.freeze(NOW + 6 * SECOND)
+    field = "body" if kind == "plain" else "bytes"
+    later = topic_ops.publish(topic.keys, [topic_ops.Publication((field, b"later"))], topic.keep)
+    (id_,) = topic.call(later)
+    assert _read_bodies(topic) == [b"due", b"later"]
+    assert topic.ids()[1] == id_
+
+
+def test_a_refused_publish_lets_nothing_in(topic: Topic, clock: ServerClock) -> None:
+    topic.publish_later("late", delay=5)
+    clock.freeze(NOW + 6 * SECOND)
+    many = topic_ops.Publication(["bytes", b"x", *(f"header:{number}" for number in range(20_000))])
+    with pytest.raises(Refused, match="10001 fields"):
+        topic.call(topic_ops.publish(topic.keys, [many], topic.keep))
+    assert (topic.ids(), topic.stats().delayed) == ([], 1)
+
+
 def test_a_call_lets_in_a_bounded_number(topic: Topic, clock: ServerClock) -> None:
-    topic.publish_later(*(f"id{number:03}" for number in range(250)), delay=1)
+    def publish_later() -> None:
+        for first in (0, 1000, 2000):
+            topic.publish_later(*(f"id{number:04}" for number in range(first, min(first + 1000, 2500))), delay=1)
+
+    publish_later()
     clock.freeze(NOW + 2 * SECOND)
-    assert [len(topic.read(limit=1000).entries) for _ in range(4)] == [100, 200, 250, 250]
-    topic.publish_later(*(f"id{number:03}" for number in range(250)), delay=1)
+    assert [len(topic.read(limit=5000).entries) for _ in range(4)] == [1000, 2000, 2500, 2500]
+    publish_later()
     clock.freeze(NOW + 4 * SECOND)
     assert (topic.read(limit=1).next_in, topic.tidy(), topic.tidy(), topic.tidy()) == (0, True, False, False)
+
+
+def test_how_large_it_is_is_known_when_it_enters(topic: Topic, clock: ServerClock) -> None:
+    topic.publish_later("small", delay=1, body=b"." * 100, key="k", headers={"a": "b"})
+    topic.publish(b"." * 300)
+    topic.publish_later("large", delay=2, body=b"." * 1000, key="k", headers={"a": "b"})
+    found = []
+    for microseconds in (1_500_000, 3_000_000):
+        clock.freeze(NOW + microseconds)
+        topic.tidy()
+        found.append(int(topic.stats().fields["largest"]))
+    assert found == [305, 1005 + 4 + 20 + 9]  # the field, its value; key; sent; header
+    topic.publish(b"." * 300)
+    assert int(topic.stats().fields["largest"]) == found[1]
+
+
+@pytest.mark.parametrize("by", ["publish", "tidy"])
+def test_a_stream_that_takes_nothing_loses_nothing(topic: Topic, clock: ServerClock, by: str) -> None:
+    topic.publish_later("a", "b", delay=1)
+    topic.wire.run("SET", topic.keys.stream, "mine")
+    clock.freeze(NOW + 2 * SECOND)
+    if by == "tidy":
+        with pytest.raises(Refused, match="WRONGTYPE"):
+            topic.tidy()
+    else:
+        with pytest.raises(Refused, match="WRONGTYPE"):
+            topic.publish(b"c")
+    assert topic.wire.run("ZCARD", topic.keys.key("waiting0")) == 2
+    assert topic.wire.run("HEXISTS", topic.keys.key("meta"), "damaged") == 0
+    topic.run("DEL")
+    assert _read_bodies(topic) == [b"body", b"body"]
 
 
 def test_a_call_lets_in_a_bounded_number_of_bytes(topic: Topic, clock: ServerClock) -> None:
@@ -232,21 +287,30 @@ def _fill(wire: Wire) -> None:
     wire.run("CONFIG", "SET", "maxmemory", "20mb")
 
 
+def _everything(topic: Topic) -> list[Any]:
+    run, key = topic.wire.run, topic.keys.key
+    waiting = run("ZRANGE", key("waiting0"), 0, -1)
+    return [topic.ids(), waiting, sorted(run("HKEYS", key("msgs"))), run("HGETALL", key("meta"))]
+
+
 def test_a_full_server_refuses_publishes_and_nothing_else(
     own_wire: Callable[..., tuple[Server, Wire]], queue_name: str
 ) -> None:
     _, wire = own_wire()
     topic = Topic(wire, queue_name, keep=None)
-    topic.publish_later("late", delay=0.000001)
     answered = topic.publish_call(b"a", b"b", b"c")
-    ids = topic.call(answered)
-    before = topic.ids()
+    ids = topic.call(answered, stream=b"other", sequence=1)
+    topic.publish_later("late", "bad", delay=0.000001)
+    wire.run("HSET", topic.keys.key("msgs"), "bad", b"damaged")
+    before = _everything(topic)
     _fill(wire)
     for refused in (topic.publish_call(b"d"), topic.publish_call(b"d", dedup="x")):
         with pytest.raises(Refused, match="OOM"):
             topic.call(refused, sequence=topic.sequence + 1)
-    assert topic.call(answered, sequence=topic.sequence) == ids
-    assert topic.ids() == before
+    assert topic.call(answered, stream=b"other", sequence=1) == ids
+    assert _everything(topic) == before
+    assert [fields[1] for _, fields in topic.read().entries] == [b"a", b"b", b"c", b"body"]
+    assert topic.stats().fields["damaged"] == "1"
 
 
 def test_a_full_server_drains(own_wire: Callable[..., tuple[Server, Wire]], queue_name: str) -> None:

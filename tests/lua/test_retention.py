@@ -66,6 +66,52 @@ def test_groups_of_other_programs_count(freeing: Topic) -> None:
     assert freeing.ids() == []
 
 
+def test_what_a_group_of_another_program_acks_last_is_freed_by_claims(freeing: Topic, clock: ServerClock) -> None:
+    group = freeing.group()
+    group.claim()
+    freeing.run("XGROUP CREATE", "plain", "0")
+    ids = freeing.publish(b"a", b"b")
+    assert group.drain() == [b"a", b"b"]
+    freeing.wire.run("XREADGROUP", "GROUP", "plain", "p", "STREAMS", freeing.keys.stream, ">")
+    freeing.run("XACK", "plain", *ids)
+    clock.freeze(NOW + 15 * SECOND - 1)
+    group.claim(lease=30)
+    assert freeing.ids() == ids  # at the pace at which claims look for what others hold
+    clock.freeze(NOW + 15 * SECOND + 1000)
+    group.call(ops.pause(group.keys, "me"))
+    group.claim(lease=30)
+    assert freeing.ids() == []
+
+
+def test_a_group_that_begins_at_the_end_leaves_what_was_before_to_others_for_a_while(
+    freeing: Topic, clock: ServerClock
+) -> None:
+    freeing.publish(b"a")
+    group = freeing.group(start="$")
+    group.claim()
+    clock.freeze(NOW + 10 * SECOND)
+    group.claim()
+    assert freeing.group("other").drain() == [b"a"]  # it was made a little later
+
+
+def test_claims_free_nothing_that_is_kept(topic: Topic, clock: ServerClock) -> None:
+    group = topic.group()
+    ids = topic.publish(b"a")
+    group.drain()
+    clock.freeze(NOW + MINUTE)
+    group.claim()
+    assert topic.ids() == ids
+
+
+def test_a_claim_frees_nothing_that_it_hands_out_again(freeing: Topic, clock: ServerClock) -> None:
+    group = freeing.group()
+    ids = freeing.publish(b"a", b"b")
+    group.take(1)
+    clock.freeze(NOW + MINUTE)
+    assert group.held_bodies() == [b"a", b"b"]
+    assert (set(group.pending()), freeing.ids()) == (set(ids), ids)
+
+
 def test_a_group_that_was_moved_back_finds_what_it_has_before_it(freeing: Topic) -> None:
     group, other = freeing.group(), freeing.group("other")
     other.seek("0", makes=True)
@@ -274,7 +320,8 @@ def test_counting_hands_no_more_than_a_few_large_entries_over(topic: Topic) -> N
 def test_a_position_behind_all_that_can_come_is_none_to_fail_on(topic: Topic) -> None:
     topic.publish(b"a")
     group = topic.group()
-    group.seek("18446744073709551615-18446744073709551615", makes=True)
+    group.seek("0", makes=True)
+    topic.run("XGROUP SETID", "g", "18446744073709551615-18446744073709551615")
     assert _unread(topic) == {"g": 0}
     make = Topic(topic.wire, topic.keys.topic, keep=Keep(count=0))
     make.sequence = 100

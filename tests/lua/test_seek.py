@@ -39,6 +39,32 @@ def test_it_reads_behind_an_id_or_from_a_time_on(topic: Topic, clock: ServerCloc
     assert group.drain() == [b"d"]
 
 
+@pytest.mark.parametrize("way", ["made", "moved", "claimed"])
+@pytest.mark.parametrize("to", [f"{NOW // 1000 + 60_000}-0", f"{NOW // 1000 + 60_000}", f"{2**64 - 1}-{2**64 - 1}"])
+@pytest.mark.parametrize("is_there", [True, False], ids=["stream", "no stream"])
+def test_a_position_that_is_still_to_come_is_the_end(any_topic: Topic, way: str, to: str, is_there: bool) -> None:
+    ids = any_topic.publish(b"a", b"b") if is_there else ["0-0"]
+    group = any_topic.group(start=to)
+    if way == "claimed":
+        assert group.claim().ids == []
+    else:
+        group.seek(to if way == "made" else "0", makes=True)
+        assert way == "made" or group.seek(to)
+    assert any_topic.stats().groups[0].last_id == ids[-1]
+    any_topic.publish(b"c")
+    assert group.held_bodies() == [b"c"]
+
+
+def test_the_last_id_is_no_position_to_come(topic: Topic) -> None:
+    ids = topic.publish(b"a", b"b")
+    topic.run("XDEL", ids[1])
+    group = topic.group()
+    group.seek(ids[1], makes=True)
+    assert topic.stats().groups[0].last_id == ids[1]
+    group.seek(ids[0])
+    assert topic.stats().groups[0].last_id == ids[0]
+
+
 def test_a_repeat_moves_it_once(topic: Topic) -> None:
     group = topic.group()
     topic.publish(b"a")

@@ -146,6 +146,8 @@ class History:
         fields: list[bytes | str] = ["body", '"' + "b" * size + '"']
         if self.random.random() < 0.3:
             fields = ["bytes", b"\xff" * size]
+        elif self.random.random() < 0.1:
+            fields = ["temperature", b"\xff" * size, "sent", "5"]  # as another program adds it
         if key := self.random.choice(KEYS):
             fields += ("key", key)
         if region := self.random.choice((None, FILTERED, "us")):
@@ -172,7 +174,7 @@ class History:
 
     def claim(self, name: str | None = None) -> None:
         name = name or self.random.choice(GROUPS)
-        start = self.random.choice(("0", "0", "0", "$", self._some_entry()))
+        start = self.random.choice(("0", "0", "0", "$", self._some_entry(), self._to_come()))
         wanted = ["region", FILTERED] if name == FILTERED else []
         if wanted and self.random.random() < 0.1:
             wanted += ["region", "us"]
@@ -262,14 +264,16 @@ class History:
 
     def seek(self) -> None:
         name, makes = self.random.choice(GROUPS), self.random.random() < 0.4
-        to_come = f"{self._now // 1000 + 5}-0"
-        to = self.random.choice(("0", "0", "$", self._some_entry(), self._some_entry(), to_come))
+        to = self.random.choice(("0", "0", "$", self._some_entry(), self._some_entry(), self._to_come()))
         was_there = name in self.sight.native
         answer = self._do(topic_ops.seek(self._groups[name], to, makes=makes))
         check(answer == int(not (makes and was_there)), "seek said", answer, was_there)
 
     def _some_group(self) -> GroupKeys:
         return self._groups[self.random.choice(GROUPS)]
+
+    def _to_come(self) -> str:
+        return f"{self._now // 1000 + 5}-0"
 
     def _some_entry(self) -> str:
         return written_id(self.random.choice((*self.sight.entries, (0, 0)))).decode()
@@ -309,7 +313,9 @@ class History:
         state = self.random.choice(("ready", "delayed", "parked", "leased", "dead"))
         begin = self.random.choice(("-", "$", f"({self._some_entry()}", self._some_entry()))
         self._do(topic_ops.read(self._keys, begin, self.random.choice((1, 3, 100))))
-        self._do(topic_ops.foreign_pending(keys, self.random.choice(("-", f"({self._some_entry()}")), 2))
+        # Redis 6 keeps pending what was trimmed: there, only a page of all ends alike.
+        page = 1000 if self._world.server.kind == "redis6" else 2
+        self._do(topic_ops.foreign_pending(keys, self.random.choice(("-", f"({self._some_entry()}")), page))
         self._do(ops.pending(keys, 0, 10))
         self._do(ops.list_(keys, viewer, state, 2, None))
         self._do(ops.list_(self._keys, viewer, "delayed", 2, None))

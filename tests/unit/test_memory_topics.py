@@ -211,6 +211,68 @@ def test_fields_of_another_program_are_the_body(topic: Topic) -> None:
     assert codec.read_fields(envelope.body) == {"temperature": "21"}
 
 
+def test_headers_of_an_entry_without_a_body_are_headers(topic: Topic) -> None:
+    fields = ("temperature", "21", "key", "k", "sent", "5", "header:region", "us", "header:region", "eu")
+    topic.run(topic_ops.publish(topic.keys, [Publication(fields)], FOR_EVER))
+
+    record = codec.read_record(topic.claim("archive", feed=("0", "region", "eu")).records[0])
+
+    assert codec.read_fields(record.envelope.body) == {"temperature": "21", "key": "k", "sent": "5"}
+    assert (record.envelope.headers, record.key, record.sent) == ({"region": "eu"}, None, NOW)
+    assert topic.claim("us", feed=("0", "region", "us")).ids == []  # of a name twice, the last counts
+
+
+def test_what_is_no_text_is_written_out(topic: Topic) -> None:
+    topic.run(topic_ops.publish(topic.keys, [Publication(("body", "1", "header:a", b"\xff", "key", b"\xfe"))], FOR_EVER))
+
+    record = codec.read_record(topic.claim("archive", feed=("0", "a", "\\xff")).records[0])
+
+    assert (record.envelope.headers, record.key) == ({"a": "\\xff"}, "\\xfe")
+
+
+# --- order, and places
+
+
+def test_what_is_due_enters_before_what_is_published_then(topic: Topic) -> None:
+    topic.publish_later(5, "due")
+    topic.clock.set_us(NOW + 6 * SECOND)
+
+    topic.publish("later")
+
+    assert topic.bodies() == [b'"due"', b"later"]
+
+
+def test_a_position_that_is_still_to_come_is_the_end(topic: Topic) -> None:
+    topic.publish("1")
+    to_come = f"{NOW_MS + 60_000}-0"
+    topic.claim("claimed", feed=(to_come,))
+    topic.run(topic_ops.seek(topic.group("made"), to_come, makes=True))
+    topic.run(topic_ops.seek(topic.group("moved"), "0", makes=True))
+    topic.run(topic_ops.seek(topic.group("moved"), to_come, makes=False))
+
+    topic.publish("2")
+
+    assert [bodies_of(topic.claim(name)) for name in ("claimed", "made", "moved")] == [[b"2"]] * 3
+    assert topic.read(to_come).entries == []
+
+
+def test_a_thousand_enter_in_a_call(topic: Topic) -> None:
+    topic.publish_later(5, *(f"{number}" for number in range(1500)))
+    topic.clock.set_us(NOW + 6 * SECOND)
+
+    assert [len(topic.read(limit=5000).entries) for _ in range(2)] == [1000, 1500]
+
+
+def test_a_reading_is_bounded_in_bytes_also_of_what_had_waited(topic: Topic) -> None:
+    for number in range(8):
+        topic.publish_later(5, f"{number}" + "x" * 1_000_000)
+    topic.clock.set_us(NOW + 6 * SECOND)
+    while topic.read("$").next_in == 0:
+        pass
+
+    assert len(topic.read().entries) == 4
+
+
 # --- freeing
 
 
@@ -247,6 +309,17 @@ def test_nothing_is_freed_that_a_group_reads_again(freeing: Topic) -> None:
     freeing.ack("slow", freeing.claim("slow"))
 
     assert freeing.bodies() == [b"1", b"2", b"3"]
+
+
+def test_a_claim_frees_nothing_that_it_hands_out_again(freeing: Topic) -> None:
+    freeing.publish("1", "2")
+    freeing.claim("archive", 1)
+    freeing.clock.set_us(NOW + 60 * SECOND)
+
+    assert bodies_of(freeing.claim("archive")) == [b"1", b"2"]
+
+    assert freeing.bodies() == [b"1", b"2"]
+    assert freeing.stats().groups[0].pending == 2
 
 
 # --- names

@@ -14,6 +14,7 @@ import redis
 
 import duly
 from duly import Batch, Defer, Keep, Recycle, Reject, Retry, RetryIn, Send, UsageError
+from duly.worker import janitor
 from tests.binaries import Kind
 from tests.conftest import StartedServer
 from tests.servers import Server
@@ -641,9 +642,9 @@ def test_a_queue_that_is_called_like_a_topic_is_meant_by_its_name() -> None:
     [
         ("events/nothing", "no handler for events/nothing: there are handlers for events/archive"),
         ("event", "no handler for queue event: there are handlers for events/archive"),
-        ("events/", "'' is not a group name"),
-        ("events/a/b", "'a/b' is not a group name"),
-        ("/archive", "'' is not a topic name"),
+        ("events/", "'events/' names no group.*: '' is not a group name"),
+        ("events/a/b", "'events/a/b' names no group.*: 'a/b' is not a group name"),
+        ("/archive", "'/archive' names no group.*: '' is not a topic name"),
         ("events/archive:0", "the weight of queue 'events/archive'"),
         ("events/archive,events/archive", "named twice"),
     ],
@@ -653,6 +654,60 @@ def test_a_group_that_is_not_there_is_refused(queues: str, told: str) -> None:
         app.topic("events").handler(group="archive")(print)
         with pytest.raises(UsageError, match=told):
             duly.Worker(app, queues=queues)
+
+
+async def test_groups_that_others_serve_are_made_before_entries_are_freed(stage: Stage) -> None:
+    """Or what one group has acked would be gone before the worker of the other begins."""
+    handled: list[Any] = []
+    stage.define(returning(None), group="live", keep=None)
+    stage.define(lambda body, d: handled.append(body), group="archive", keep=None)
+    stage.define(returning(None), group="late", keep=None, start="new")
+    await stage.topic.publish_many(range(20))
+
+    async with stage.worker(queues=f"{stage.name}/live"):
+        await stage.comes_to("live", sent=20, delivered=20, acked=20)
+
+    assert await _has_groups(stage.topic, ["archive", "late", "live"])
+    assert (await stage.topic.group("late").stats()).unread == 0
+    async with stage.worker(queues=f"{stage.name}/archive"):
+        await stage.comes_to("archive", sent=20, delivered=20, acked=20)
+    assert sorted(handled) == list(range(20))
+
+
+async def test_a_group_that_cannot_be_made_yet_is_made_as_soon_as_it_can(
+    server_stage: Stage, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(janitor, "_TIDY_EVERY", 0.05)
+    monkeypatch.setattr(janitor, "_BEAT_EVERY", 0.05)
+    stage, done = server_stage, list[Any]()
+    stage.bench.define(lambda body, d: done.append(body))
+    stage.define(returning(None))
+    client.set(stage.topic.stream, "of another type")
+
+    async with stage.worker(queues={stage.name: 1}):
+        await stage.bench.queue.send("body")
+        await eventually(lambda: done == ["body"])  # the others are served meanwhile
+        client.delete(stage.topic.stream)
+
+        await eventually(partial(_has_groups, stage.topic, ["archive"]))
+
+
+@pytest.mark.fault
+async def test_a_worker_makes_groups_when_the_server_answers_at_last(kind: Kind, queue_name: str) -> None:
+    with Server(kind) as server:
+        async with duly.AsyncDuly(server.url) as app:
+            for group in ("archive", "live"):
+                app.topic(queue_name, keep=None).handler(group=group)(_nothing)
+            server.stop()
+            async with duly.Worker(app, queues=f"{queue_name}/live") as worker:
+                await eventually(lambda: worker._own._link.is_down)
+                server.start()
+
+                await eventually(partial(_has_groups, app.topic(queue_name), ["archive", "live"]))
+
+
+async def _has_groups(topic: Any, names: list[str]) -> bool:
+    return [info.name for info in await topic.groups()] == names
 
 
 def _served(worker: duly.Worker) -> dict[str, int]:

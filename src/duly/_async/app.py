@@ -7,7 +7,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
-from typing import Any, Final, ParamSpec, Self, TypeVar, overload
+from typing import Any, Final, Never, ParamSpec, Self, TypeVar, overload
 from zoneinfo import ZoneInfo
 
 from duly._async.link import AsyncLink
@@ -17,14 +17,14 @@ from duly._async.schedules import AsyncSchedules
 from duly._async.task import AsyncTask
 from duly._async.topic import AsyncTopic
 from duly._core import address as addresses
-from duly._core import ops
+from duly._core import ops, refused_options
 from duly._core import schedules as scheduling
 from duly._core.address import Address
 from duly._core.definitions import Definitions
 from duly._core.handlers import TaskDefinition
 from duly._core.ids import IdMaker
 from duly._core.keys import RegistryKeys
-from duly._core.naming import about
+from duly._core.naming import about, is_of_topic
 from duly._given import address_of_client
 from duly._renewal import Renewer
 from duly.errors import UsageError
@@ -165,12 +165,15 @@ class AsyncDuly:
         on_dead: OnDead = "continue",
         dedup_for: Seconds = 300.0,
         max_message_bytes: int | None = None,
+        **unknown: Never,
     ) -> AsyncTopic:
         """Name a topic and say how this process uses it and its groups. It is created by its first use.
 
         `duly.TopicOptions` says what each option means. They are this process's view, not stored.
         """
         checked_name(name, "topic")
+        known = [each.name for each in dataclasses.fields(TopicOptions)]
+        refused_options.refuse(f"topic {name!r}", "a topic", unknown, known, refused_options.INSTEAD_OF_TOPIC)
         with about("topic", name):
             options = TopicOptions(
                 type=type,
@@ -231,7 +234,7 @@ class AsyncDuly:
         checked_name(name, "schedule")
         with about("schedule", name):
             plan = scheduling.checked_plan(cron, every, tz, catch_up, time.time())
-            fed = self._queue_given(queue, "queue")
+            fed = self._queue_given(queue, "queue", "have the handler of a queue publish, and schedule that queue")
             part = fed._outgoing(scheduling.as_send(body)).part
         return await self._schedules().put(name, fed._keys, plan.with_part(part))
 
@@ -289,18 +292,22 @@ class AsyncDuly:
 
         def register(function: Any) -> Any:
             definition = TaskDefinition(function, name=name, retry=retry, timeout=timeout, concurrency=concurrency)
-            over = self._queue_given(queue, "queue")
+            over = self._queue_given(
+                queue, "queue", "a group has one handler, @events.handler(group=...), and no tasks"
+            )
             self._definitions.add_task(over, definition)
             return AsyncTask[Any, Any](over, definition, {})
 
         return register if function is None else register(function)
 
-    def _queue_given(self, given: Any, what: str) -> AsyncQueue:
-        """Find a queue of this app that was given by its name, or itself."""
+    def _queue_given(self, given: Any, what: str, instead: str) -> AsyncQueue:
+        """Find a queue of this app that was given by its name, or itself. `instead` is for who gives a topic."""
         if isinstance(given, str):
             known = self._definitions.handlers.get(checked_name(given))
             return self.queue(given) if known is None else self._queue(given, known.queue.options)
         is_ours = getattr(getattr(given, "_app", None), "_definitions", None) is self._definitions
+        if is_of_topic(given):
+            raise UsageError(f"{what} must be a queue, not {given!r}: {instead}")
         if not is_ours or given._keys.kind != "queue":
             raise UsageError(f"{what} must be the name of a queue, or a queue of this app, not {given!r}")
         return given if isinstance(given, AsyncQueue) else self._queue(given.name, given.options)

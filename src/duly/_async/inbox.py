@@ -57,6 +57,10 @@ _LOOKS_AT_ONCE = 1000
 _FIRED_IN_A_ROW = 10
 """Calls in which schedules may send before a receive looks at the time again."""
 
+_NOT_TO_TOPICS = (
+    "without it, dead letters go back to where they were; for all groups, publish the bodies that find_dead() shows"
+)
+
 _PURGED: tuple[State, ...] = ("parked", "ready", "delayed", "leased", "dead", "done")
 
 
@@ -212,9 +216,9 @@ class AsyncInbox(ABC):
 
     async def ack_many(self, deliveries: Iterable[AsyncDelivery]) -> list[AsyncDelivery]:
         """Finish many messages in a round trip a thousand; return those whose lease was lost."""
-        lost: list[AsyncDelivery] = []
-        fresh: list[AsyncDelivery] = []
-        for delivery in dict.fromkeys(deliveries):
+        lost: Deliveries = []
+        fresh: Deliveries = []
+        for delivery in dict.fromkeys(self._checked_deliveries(deliveries)):
             if delivery.queue != self.label:
                 raise UsageError(f"message {delivery.id} is of {delivery._queue.title}, not of {self.label!r}")
             if delivery._settled is None:
@@ -232,6 +236,16 @@ class AsyncInbox(ABC):
             rows = repeating[first : first + MAX_BATCH]
             lost += await self._ack([row[0] for row in rows], ops.recycle(self._keys, rows))
         return lost
+
+    def _checked_deliveries(self, given: Any) -> Deliveries:
+        """Refuse what `receive` has not given, like ids."""
+        if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+            raise UsageError(f"{self.title}: ack_many takes a list of deliveries, not {given!r}: for one, use d.ack()")
+        found: Deliveries = [*given]
+        for each in found:
+            if not hasattr(each, "_settled"):
+                raise UsageError(f"{self.title}: ack_many takes deliveries as receive() gives them, not {each!r}")
+        return found
 
     async def _ack(self, batch: Deliveries, call: Call[Positions]) -> Deliveries:
         found = await self._link.run(call)
@@ -267,6 +281,9 @@ class AsyncInbox(ABC):
         checked_count(limit, "limit", most=MAX_BATCH)
         if after is not None and not isinstance(after, Message):
             outgoing.checked_text(after, "after")
+        return await self._listed(state, limit, after)
+
+    async def _listed(self, state: State, limit: int, after: Message | str | None) -> Page:
         page, _ = await self._link.run(ops.list_(self._keys, self._viewer(), state, limit, after))
         return page
 
@@ -290,7 +307,10 @@ class AsyncInbox(ABC):
     # Steering
 
     async def cancel(self, id: str) -> bool:  # noqa: A002
-        """End a message in whatever live state, or dead. False: unknown, finished or cancelled before."""
+        """End a message in whatever live state, or dead.
+
+        False: it is unknown, finished, cancelled before, or an entry that its group has not read yet.
+        """
         outgoing.checked_text(id, "id")
         return await self._link.run(ops.cancel(self._keys, id))
 
@@ -301,15 +321,12 @@ class AsyncInbox(ABC):
         delay: Seconds | None = None,
         at: datetime | float | None = None,
     ) -> bool:
-        """Give a waiting message another due time. False: it does not wait."""
+        """Give a waiting message another due time. False: it does not wait, or its group has not read it yet."""
         outgoing.checked_text(id, "id")
-        if delay is None and at is None:
-            raise UsageError("reschedule needs delay= or at=; promote() makes a message due now")
-        when = outgoing.due_in(delay, at, time.time())
-        return await self._link.run(ops.reschedule(self._keys, id, "+0" if when == outgoing.NOW else when))
+        return await self._link.run(ops.reschedule(self._keys, id, outgoing.new_due(delay, at, time.time())))
 
     async def promote(self, id: str) -> bool:  # noqa: A002
-        """Make a delayed message due now. False: it does not wait."""
+        """Make a delayed message due now. False: it does not wait, or its group has not read it yet."""
         outgoing.checked_text(id, "id")
         return await self._link.run(ops.reschedule(self._keys, id, outgoing.NOW))
 
@@ -367,7 +384,7 @@ class AsyncInbox(ABC):
         matches = selection_of(where)
         if edit is not None:
             checked_function(edit, "edit", "a function of a duly.Message that returns another body")
-        target = None if to is None else self._app._queue_given(to, "to")
+        target = None if to is None else self._app._queue_given(to, "to", _NOT_TO_TOPICS)
         if target is not None and target.label == self.label:
             raise UsageError(f"to is {self.title} itself: without it, dead letters go back to where they were")
         if where is None and edit is None and target is None and rate is None and not dry_run:

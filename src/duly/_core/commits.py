@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from duly._core import codec, ops
 from duly._core.effects import Effect, checked_effects, described, shown
-from duly._core.naming import title_of
+from duly._core.naming import is_of_topic, title_of
 from duly._core.replies import COMMIT_NO_ROOM, Committed
 from duly.errors import DulyError, QueueFull, TooLarge, UsageError
 from duly.options import MAX_BATCH
@@ -60,6 +60,11 @@ def _namespace_of(prefix: bytes) -> str:
 
 
 def _pair(queue: Any, position: int, pair: Any) -> tuple[Any, Any]:
+    if isinstance(pair, tuple | list) and len(pair) == 2 and is_of_topic(pair[0]):
+        raise UsageError(
+            f"send {position} of a commit must go to a queue, not to {pair[0]!r}: publish before the ack with "
+            "dedup=d.id, or send to a queue whose handler publishes"
+        )
     if not isinstance(pair, tuple | list) or len(pair) != 2 or not hasattr(pair[0], "_outgoing"):
         raise UsageError(f"send {position} of a commit must be a pair of a queue and a body, not {shown(pair)}")
     if not _share_a_server(queue, pair[0]):

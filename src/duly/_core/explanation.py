@@ -1,5 +1,6 @@
 """One true sentence: why a message is not being delivered, and when it will be."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -12,18 +13,81 @@ from duly.options import QueueOptions, interval_of
 def explained(queue: str, id_: str, sight: Sight | None, options: QueueOptions) -> str:
     """Explain a message, where `options` are those of the one who asks: limits are not stored with a queue."""
     if sight is None:
-        come = "published, or not since the group exists," if kind_of(queue) == "group" else "sent,"
-        gone = f"it was never {come} or is finished, cancelled, expired or trimmed"
+        gone = "it was never sent, or is finished, cancelled, expired or trimmed"
         return f"message {id_} of {title_of(queue)} is unknown: {gone}."
     message = sight.message
     return f"message {id_} of {title_of(queue)} {_TELLERS[message.state](sight, options)}."
 
 
-def explained_unread(group: str, id_: str, unread: int, paused: str | None) -> str:
+# What a group does not have
+
+
+def explained_unread(group: str, id_: str, unread: int, paused: str | None, *, is_wanted: bool) -> str:
     """Explain an entry that its group has not read yet, one of so many."""
+    if not is_wanted:
+        return f"message {id_} of {title_of(group)} is unread, and will be passed over: it has not the group's headers."
     which = f"as one of {unread} entries" if unread > 1 else "as the only entry"
     why = f", and the group is paused by {paused}: it is delivered after resume()" if paused else ""
     return f"message {id_} of {title_of(group)} is unread, {which}{why or ': it is delivered as consumers ask'}."
+
+
+def explained_to_come(group: str, id_: str, sight: Sight, *, is_group_there: bool) -> str:
+    """Explain a publish that waits for its time in the topic."""
+    way = f"{_entering(sight)}, as an entry with an id of its own"
+    how = "as all others" if is_group_there else "if it exists by then, or begins before it"
+    return f"message {id_} of {title_of(group)} {way}: the group gets it then, {how}."
+
+
+def explained_without_group(group: str, id_: str, topic: str, others: Sequence[str]) -> str:
+    """Say that there is no such group, and which there are."""
+    there = f"has {', '.join(map(repr, others))}" if others else "has no group"
+    return (
+        f"message {id_} of {title_of(group)} is unknown: the group does not exist, topic {topic!r} {there}. A group is "
+        "made by its first receive, its worker, or create()."
+    )
+
+
+def explained_absent(group: str, id_: str, *, is_in_stream: bool) -> str:
+    """Say what may have become of an entry that the group has not, and will not read."""
+    passed = "passed over by its headers, by seek() or by where it began"
+    if is_in_stream:
+        why = f"is not in the group any more, which has read on behind it: it is finished or cancelled, or was {passed}"
+    else:
+        why = f"is unknown: it was never published, or is finished, cancelled, {passed}, or trimmed from the topic"
+    return f"message {id_} of {title_of(group)} {why}."
+
+
+# What a topic has
+
+
+def explained_delayed(topic: str, id_: str, sight: Sight) -> str:
+    """Explain a publish that waits for its time."""
+    return f"message {id_} of topic {topic!r} {_entering(sight)}."
+
+
+def explained_entry(topic: str, id_: str, groups: Sequence[str]) -> str:
+    """Explain an entry of the stream."""
+    who = f"the groups {', '.join(map(repr, groups))} tell by explain(id) what they did with it"
+    return f"message {id_} of topic {topic!r} is in the stream: {who if groups else 'there is no group to read it'}."
+
+
+def explained_missing(topic: str, id_: str, *, is_entry: bool) -> str:
+    """Say what may have become of something that the topic has not."""
+    if is_entry:
+        why = "it was never published, or is trimmed, or freed after every group has acked it"
+    else:
+        why = "it was never published with a delay, or was cancelled, or has entered the stream, with another id"
+    return f"message {id_} of topic {topic!r} is unknown: {why}."
+
+
+def _entering(sight: Sight) -> str:
+    due = _time(sight.message.due_at)
+    if sight.message.state == "ready":
+        return f"was delayed until {due}: it enters the stream with the next publish, read or claim"
+    return f"waits in the topic: it enters the stream at {due}"
+
+
+# What is in a store
 
 
 def _of_ready(sight: Sight, options: QueueOptions) -> str:

@@ -16,6 +16,11 @@ def title_of(label: str) -> str:
     return f"{kind_of(label)} {label!r}"
 
 
+def is_of_topic(given: object) -> bool:
+    """Tell whether somebody gave a topic, or a group of one, of either colour."""
+    return getattr(getattr(given, "_keys", None), "kind", "queue") != "queue"
+
+
 @contextmanager
 def about(what: str, name: str) -> Iterator[None]:
     """Begin the text of a UsageError with a queue, schedule or lock, unless it names that already."""

@@ -292,6 +292,11 @@ def stats(keys: QueueKeys) -> Call[Stats]:
     return Call(keys.script("stats"), keys, [EVERY_PRIORITY], replies.stats)
 
 
+def fed(keys: QueueKeys) -> Call[str | None]:
+    """Look which is the largest id of an entry that a group has ever read, if that is known: it has none behind it."""
+    return Call(keys.script("stats"), keys, [EVERY_PRIORITY], replies.fed)
+
+
 def pending(keys: QueueKeys, offset: int, limit: int) -> Call[list[PendingMessage]]:
     """Look at a page of leases."""
     return Call(keys.script("pending"), keys, [offset, limit], replies.pending_rows)

@@ -75,6 +75,14 @@ def due_in(delay: Seconds | None, at: datetime | float | None, now: float) -> st
     return NOW
 
 
+def new_due(delay: Seconds | None, at: datetime | float | None, now: float) -> str:
+    """Say when a message that waits is due from now on."""
+    if delay is None and at is None:
+        raise UsageError("reschedule needs delay= or at=; promote() makes a message due now")
+    when = due_in(delay, at, now)
+    return "+0" if when == NOW else when
+
+
 def checked_text(value: object, what: str) -> bytes:
     """Encode an id, key or dedup value."""
     if not isinstance(value, str):
@@ -153,8 +161,10 @@ class Encoder:
     def dedup(self, send: Send) -> tuple[bytes, int]:
         """Check what is said about repeats: the value, and the microseconds of its window; empty: nothing."""
         if send.dedup is None:
-            if send.replace or send.dedup_for is not None:
-                raise UsageError("replace and dedup_for need dedup=: they say what becomes of an earlier message")
+            if send.replace:
+                raise UsageError("replace needs dedup=: it says what becomes of an earlier message of the same value")
+            if send.dedup_for is not None:
+                raise UsageError("dedup_for needs dedup=: it is how long the same value is not stored again")
             return b"", 0
         window = self._dedup_for if send.dedup_for is None else send.dedup_for
         return checked_text(send.dedup, "dedup"), microseconds(checked_positive_seconds(window, "dedup_for"))

@@ -4,16 +4,18 @@ An entry that enters now becomes the fields of a stream entry; one that is delay
 """
 
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from duly._core import codec
 from duly._core.outgoing import MAX_CALL_BYTES, NOW, Encoder, Outgoing, checked_text, due_in
+from duly._core.refused_options import INSTEAD_OF_SEND
 from duly._core.replies import moment
 from duly._core.topic_ops import Publication
 from duly.errors import UsageError
-from duly.message import Entry
+from duly.message import Entry, Event, Message
 from duly.options import MAX_BATCH, Send, TopicOptions, checked_epoch
 
 BODY: Final = b"body"
@@ -23,14 +25,21 @@ SENT: Final = b"sent"
 HEADER: Final = b"header:"
 """The fields of an entry of ours."""
 
+_LONGEST_TIME: Final = 16
+"""Digits of `sent`: more are no microseconds of ours."""
+
 MAX_HEADERS: Final = 1000
 """Far below the 8,000 values that Lua can unpack: each is two of an entry's texts."""
 
 _FIELD_OF_BODY: Final = {codec.CONTENT_JSON: BODY.decode(), codec.CONTENT_BYTES: BYTES.decode()}
 
 _PLAIN: Final = Send(None)
-_REFUSED: Final = ("priority", "ttl", "id", "retry", "repeat", "replace")
-"""What a `Send` may say of a message of a queue, but not of an entry, which is for all groups."""
+
+UNREAD: Final = (-1, 0)
+"""The place in its list of an entry that its group has not read: behind all that the group has."""
+
+_MOST_AHEAD: Final = 60.0
+"""Seconds by which a time may be in the future, since clocks differ. More than that is a mistake: nothing is there."""
 
 
 class Publisher:
@@ -44,9 +53,9 @@ class Publisher:
         if not isinstance(given, Send):
             content, raw = self._encoder.body(given)
             return Publication((_FIELD_OF_BODY[content], raw))
-        for name in _REFUSED:
+        for name, instead in INSTEAD_OF_SEND.items():
             if getattr(given, name) != getattr(_PLAIN, name):
-                raise UsageError(f"{name}= is for messages of a queue: an entry of a topic has none")
+                raise UsageError(f"{name}= is for messages of a queue, an entry of a topic has none: {instead}")
         if isinstance(given.headers, Mapping) and len(given.headers) > MAX_HEADERS:
             raise UsageError(f"an entry may have at most {MAX_HEADERS} headers, not {len(given.headers)}")
         if due_in(given.delay, given.at, now) != NOW:
@@ -90,7 +99,7 @@ class Opened(NamedTuple):
 
 
 def opened(fields: Sequence[bytes]) -> Opened:
-    """Take the fields of an entry apart. Without a body they are not ours: then all of them are the body."""
+    """Take the fields of an entry apart. Without a body they are not ours: then all that are no headers are it."""
     content, body, key, sent = codec.CONTENT_FIELDS, b"", None, None
     headers: dict[str, str] = {}
     for name, value in zip(fields[0::2], fields[1::2], strict=True):
@@ -101,12 +110,17 @@ def opened(fields: Sequence[bytes]) -> Opened:
         elif name == KEY:
             key = _text(value) or None
         elif name == SENT:
-            sent = int(value) if value.isdigit() else None
+            sent = int(value) if value.isdigit() and len(value) <= _LONGEST_TIME else sent
         elif name.startswith(HEADER):
             headers[_text(name.removeprefix(HEADER))] = _text(value)
     if content == codec.CONTENT_FIELDS:
-        return Opened(content, codec.packed_fields(fields), None, {}, None)
+        return Opened(content, codec.packed_fields(_without_headers(fields)), None, headers, None)
     return Opened(content, body, key, headers, sent)
+
+
+def _without_headers(fields: Sequence[bytes]) -> list[bytes]:
+    pairs = zip(fields[0::2], fields[1::2], strict=True)
+    return [text for pair in pairs if not pair[0].startswith(HEADER) for text in pair]
 
 
 def _text(value: bytes) -> str:
@@ -120,6 +134,29 @@ def entry_of(topic: str, decode: Callable[[int, bytes], Any], id_: str, fields: 
     body, raw = codec.shown_body(decode, found.content, found.body)
     published = parsed_id(id_)[0] * 1000 if found.sent is None else found.sent
     return Entry(id_, topic, body, raw, found.headers, found.key, moment(published))
+
+
+def message_of(group: str, decode: Callable[[int, bytes], Any], id_: str, fields: Sequence[bytes]) -> Message:
+    """Show an entry as a message of a group that has not read it yet."""
+    entry = entry_of("", decode, id_, fields)
+    return Message(
+        id=id_,
+        queue=group,
+        state="ready",
+        body=entry.body,
+        raw=entry.raw,
+        headers=entry.headers,
+        key=entry.key,
+        priority=0,
+        sent_at=entry.published_at,
+        due_at=moment(parsed_id(id_)[0] * 1000),
+        failures=0,
+        crashes=0,
+        defers=0,
+        releases=0,
+        timeline=(Event(entry.published_at, "sent"),),
+        cursor=UNREAD,
+    )
 
 
 # Positions
@@ -160,6 +197,10 @@ def start_of(position: object, what: str) -> str:
         return AT_END
     if isinstance(position, datetime):
         milliseconds = _milliseconds(position, what)
+        if milliseconds / 1000 > time.time() + _MOST_AHEAD:
+            raise UsageError(
+                f"{what}={position!r} is in the future: use 'new' to begin with what is published from now"
+            )
         return f"{milliseconds - 1}-{_LARGEST}" if milliseconds else "0"
     return _checked_position(position, what)
 
@@ -172,7 +213,7 @@ def after_of(position: object, what: str) -> str:
         return AT_END
     if isinstance(position, datetime):
         return f"{_milliseconds(position, what)}-0"
-    return f"({_checked_position(position, what)}"
+    return f"({_checked_position(position, what, none='None, ')}"
 
 
 def range_of(start: object, end: object) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -187,12 +228,12 @@ def _milliseconds(position: datetime, what: str) -> int:
     return int(checked_epoch(position, what) * 1000)
 
 
-def _checked_position(position: object, what: str) -> str:
+def _checked_position(position: object, what: str, none: str = "") -> str:
     try:
         return checked_id(position, what)
     except UsageError:
         raise UsageError(
-            f"{what} must be 'beginning', 'new', 'end', the id of an entry like '1700000000000-0' or an aware "
+            f"{what} must be {none}'beginning', 'new', 'end', the id of an entry like '1700000000000-0' or an aware "
             f"datetime, not {position!r}"
         ) from None
 
@@ -220,3 +261,8 @@ def checked_filter(headers: object) -> Filter:
                 raise UsageError(f"header {name!r} is not valid Unicode text") from None
             pairs.append((name, value))
     return tuple(pairs)
+
+
+def is_wanted(filter_: Filter, headers: Mapping[str, str]) -> bool:
+    """Tell whether a group that wants such headers is handed an entry, as claims decide it."""
+    return all(any((name, value) == (wanted, headers.get(wanted)) for name, value in filter_) for wanted, _ in filter_)

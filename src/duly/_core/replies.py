@@ -453,6 +453,13 @@ def stats(reply: list[Any]) -> Stats:
     )
 
 
+def fed(reply: list[Any]) -> str | None:
+    """Read from the answer to stats which is the largest id that a group has read."""
+    fields = dict(zip(reply[12::2], reply[13::2], strict=True))
+    found = fields.get(b"fed")
+    return None if found is None else found.decode()
+
+
 _COUNTERS: Final = (
     "bytes", "dead_bytes", "done_bytes", "sent", "delivered", "acked", "retried", "deferred", "released",
     "recycled", "crashed", "buried", "redriven", "cancelled", "expired", "dropped", "purged", "moved",

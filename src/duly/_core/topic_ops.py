@@ -145,12 +145,12 @@ def topic_sight(reply: list[Any]) -> TopicSight:
     """Read the answer to topic_stats."""
     now, length, size, delayed, first, last, groups, *rest = reply
     rows = [
-        GroupRow(name.decode(), pending, consumers, last_id.decode(), unread, missed)
+        GroupRow(_text(name), pending, consumers, last_id.decode(), unread, missed)
         for name, pending, consumers, last_id, unread, missed in (
             groups[at : at + 6] for at in range(0, len(groups), 6)
         )
     ]
-    fields = {name.decode(): value.decode() for name, value in zip(rest[0::2], rest[1::2], strict=True)}
+    fields = {_text(name): _text(value) for name, value in zip(rest[0::2], rest[1::2], strict=True)}
     return TopicSight(now, length, size, delayed, first.decode(), last.decode(), rows, fields)
 
 
@@ -158,10 +158,15 @@ def foreign_page(reply: list[Any]) -> ForeignPage:
     """Read the answer to foreign_pending."""
     last, *rest = reply
     rows = [
-        ForeignRow(id_.decode(), consumer.decode(errors="replace"), idle / 1000, deliveries)
+        ForeignRow(id_.decode(), _text(consumer), idle / 1000, deliveries)
         for id_, consumer, idle, deliveries in (rest[at : at + 4] for at in range(0, len(rest), 4))
     ]
     return ForeignPage(last.decode(), rows)
+
+
+def _text(name: bytes) -> str:
+    """Show the name that another program gave to a group or a consumer: it may be any bytes."""
+    return name.decode(errors="backslashreplace")
 
 
 def _bounds(keep: Keep | None) -> tuple[int, int, int]:

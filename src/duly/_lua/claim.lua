@@ -65,10 +65,7 @@ local SCHEDULES, SLOTS, WAKE, META = KEYS[13], KEYS[14], KEYS[15], KEYS[16]
 local FIRST_WAITING = 17
 local OPEN, PAUSED, PASSED_OVER, LIMITED = 0, 1, 2, 3
 local RECLAIMED_A_CALL = 100
-local LOOKED_PAST = 100 -- suspects of one priority
 local PARKED_A_CALL, LOOKED_AHEAD, MOST_LOOKED_AHEAD = 1000, 10, 640
-local TOLERANCE_US = 100000 -- what is kept back by its rate and claimed too late catches up, as far as this
-local GRAIN_US = 10000 -- what a rate gives in this time is handed out together: a claim each would be dear
 local SCHEDULES_A_CALL, LOOK_AGAIN_US = 10, 1000000
 local BYTES_A_CALL = 4194304
 
@@ -82,7 +79,7 @@ local on_dead, interval, in_flight = ARGV[12], tonumber(ARGV[13]), tonumber(ARGV
 -- @include lib/entry_ids.lua
 -- @include lib/large.lua
 local start, FIRST_FILTER = ARGV[15], 16
-local READ_A_CALL, TAKEN_OVER_A_CALL, ASKED_UNMEASURED = 1000, 100, 10
+local READ_A_CALL, ASKED_UNMEASURED = 1000, 10
 local GROUP = group_of(LEASED)
 -- @end
 local keys = {
@@ -117,6 +114,10 @@ end
 -- What most claims do not need. A script makes its functions anew at every call, and that is a good part of what a
 -- small claim costs: so these are made when one of them is called for.
 local make_seldom_needed = function()
+  -- Of what is declared outside of a function, it can name 60 things: what only these need is declared here.
+  local LOOKED_PAST = 100 -- suspects of one priority
+  local TOLERANCE_US = 100000 -- what is kept back by its rate and claimed too late catches up, as far as this
+  local GRAIN_US = 10000 -- what a rate gives in this time is handed out together: a claim each would be dear
 -- @include lib/record.lua
 -- @include lib/lease.lua
 -- @include lib/counts.lua
@@ -410,6 +411,9 @@ if repeated then
   return repeated.err and repeated or seldom().given_again(repeated[1], repeated[2])
 end
 
+-- @only group
+put_freeing_off()
+-- @end
 local ran_out = redis.call('ZRANGEBYSCORE', LEASED, '-inf', now, 'WITHSCORES', 'LIMIT', 0, RECLAIMED_A_CALL)
 for i = 1, #ran_out, 2 do
   seldom().reclaim(ran_out[i], tonumber(ran_out[i + 1]))
@@ -426,6 +430,10 @@ if redis.call('EXISTS', TOPIC_WAITING) == 1 then
 end
 if known[3] or now - (known[2] or 0) >= lease_us / 2 then
   known[1], is_sweeping = seldom().take_over_silent(known[3] or '-', known[1])
+  clock = now -- it may have gone on
+  if known[2] then -- not at once: other groups may be about to be made
+    free_for_others()
+  end
 end
 -- @end
 local any_counts = redis.call('EXISTS', COUNTS) == 1
@@ -545,6 +553,7 @@ if not is_paused then
 end
 -- @only group
 -- @include lib/reading_entries.lua
+free_at_last()
 -- @end
 -- A lane that waits for a dead letter goes on when that is kept no longer.
 if buried > 0 or (keys.blocks and is_keyed) then

@@ -1,8 +1,8 @@
 --[[
 publish -- add entries to the stream of a topic, and keep it within its bounds.
 
-Whoever waits for entries is woken by the stream itself. Publishes that waited for their time and are due enter behind
-these.
+Whoever waits for entries is woken by the stream itself. Publishes that waited for their time and are due enter before
+these: the stream has the order of time.
 
 KEYS     call        string  last call of the stream of calls and its reply
          stream      stream  the entries
@@ -37,6 +37,26 @@ if repeated then
   return repeated
 end
 
+-- What is wrong with an entry, or nil.
+local function problem_of_entries()
+  local at = FIRST_ENTRY
+  while at <= #ARGV do
+    local texts = tonumber(ARGV[at + 2])
+    if texts > MOST_TEXTS then
+      return 'ERR an entry has ' .. texts / 2 .. ' fields: at most ' .. MOST_TEXTS / 2 .. ' are possible'
+    end
+    at = at + ENTRY_HEAD + texts
+  end
+  return nil
+end
+
+local problem = not is_plain and problem_of_entries()
+if problem then -- before anything is written
+  return redis.error_reply(problem)
+end
+-- A full server refuses this, which changes nothing, and with it the call: all that follows is written or nothing is.
+redis.call('ZADD', topic.waiting, 'XX', 0, '')
+let_in(topic, STREAM)
 local meta = redis.call('HMGET', topic.meta, 'clock', 'largest', 'published')
 local now, ahead = tick(meta[1])
 
@@ -90,26 +110,9 @@ local function publish_each()
   end
 end
 
--- What is wrong with an entry, or nil.
-local function problem_of_entries()
-  local at = FIRST_ENTRY
-  while at <= #ARGV do
-    local texts = tonumber(ARGV[at + 2])
-    if texts > MOST_TEXTS then
-      return 'ERR an entry has ' .. texts / 2 .. ' fields: at most ' .. MOST_TEXTS / 2 .. ' are possible'
-    end
-    at = at + ENTRY_HEAD + texts
-  end
-  return nil
-end
-
 if is_plain then
   publish_plain()
 else
-  local problem = problem_of_entries()
-  if problem then -- before anything is written
-    return redis.error_reply(problem)
-  end
   publish_each()
 end
 
@@ -124,6 +127,5 @@ if windows > 0 then
   remember(topic.meta, now)
   close_windows(topic, now, windows + WINDOWS_A_CALL)
 end
-let_in(topic, STREAM)
 retain(topic, STREAM, keep, now - ahead)
 return answer(CALL, sequence, ids)

@@ -23,18 +23,39 @@ KEEPS    I6: reading again gives the same
 -- @include lib/bell.lua
 local STREAM, WAKE = KEYS[1], KEYS[3]
 local topic = { msgs = KEYS[2], meta = KEYS[4], waiting = KEYS[5] }
-local BYTES_A_CALL = 4194304
+local BYTES_A_CALL, ASKED_AT_FIRST = 4194304, 10
 local from, limit = ARGV[1], tonumber(ARGV[2])
 
 let_a_full_server_drain(topic.msgs)
 local next_us = let_in(topic, STREAM) or -1
 local last = redis.call('XREVRANGE', STREAM, '+', '-', 'COUNT', 1)[1]
-local largest = math.max(tonumber(redis.call('HGET', topic.meta, 'largest') or 0), 1)
-local reply, count = { next_us, {} }, math.max(math.min(limit, math.floor(BYTES_A_CALL / largest)), 1)
-local found = from ~= '$' and redis.call('XRANGE', STREAM, from, '+', 'COUNT', count) or {}
-for _, entry in ipairs(found) do
-  reply[#reply + 1] = entry[1]
-  reply[#reply + 1] = entry[2]
+local reply = { next_us, {} }
+
+-- How many to ask for, of which nobody knows the size before: few at first, then more as long as they are small.
+local largest, size, step = math.max(tonumber(redis.call('HGET', topic.meta, 'largest') or 0), 1), 0, ASKED_AT_FIRST
+local function entries_to_ask_for(left)
+  return math.min(left, step, math.max(math.floor((BYTES_A_CALL - size) / largest), 1))
+end
+
+local function add(id, fields)
+  reply[#reply + 1] = id
+  reply[#reply + 1] = fields
+  local length = 0
+  for _, text in ipairs(fields) do
+    length = length + #text
+  end
+  size, largest = size + length, math.max(largest, length)
+end
+
+local left = from ~= '$' and limit or 0
+while left > 0 and (size == 0 or size + largest <= BYTES_A_CALL) do
+  local count = entries_to_ask_for(left)
+  local found = redis.call('XRANGE', STREAM, from, '+', 'COUNT', count)
+  for _, entry in ipairs(found) do
+    add(entry[1], entry[2])
+  end
+  left, step = #found < count and 0 or left - count, 2 * step
+  from = #found > 0 and '(' .. found[#found][1] or from
 end
 reply[2] = { last and last[1] or '0-0', last_ring(WAKE) }
 return reply

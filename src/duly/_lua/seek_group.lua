@@ -8,7 +8,7 @@ KEYS     call      string  last call of the stream of calls and its reply
          wake      stream  the group's bell
          meta      hash    clock
 ARGV     sequence  of the call in its stream of calls
-         to        the id behind which it reads on; $: behind the last
+         to        the id behind which it reads on; $: behind the last, as with one that is still to come
          makes     1: only make it | 0: also move one that is there
 RETURNS  1  it was made, or moved
          0  it was there
@@ -17,6 +17,7 @@ KEEPS    I1 I6
 -- @include lib/call.lua
 -- @include lib/drain.lua
 -- @include lib/group.lua
+-- @include lib/position.lua
 -- @include lib/wake.lua
 local CALL, LEASED, WAKE, META = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local sequence, to, only_makes = ARGV[1], ARGV[2], ARGV[3] == '1'
@@ -27,6 +28,7 @@ local repeated = answered(CALL, sequence)
 if repeated then
   return repeated
 end
+to = within_stream(STREAM, to)
 local made = redis.pcall('XGROUP', 'CREATE', STREAM, GROUP, to, 'MKSTREAM')
 local is_known = type(made) == 'table' and made.err
 if is_known and not string.find(is_known, 'BUSYGROUP', 1, true) then

@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from duly._core import ops, outgoing, publishing, replies, topic_ops
 from duly._core.call import Call
-from duly._core.explanation import explained_unread
+from duly._core.explanation import (
+    explained,
+    explained_absent,
+    explained_to_come,
+    explained_unread,
+    explained_without_group,
+)
 from duly._core.keys import GroupKeys
 from duly._core.naming import about
 from duly._core.states import State
-from duly._sync.inbox import Inbox
+from duly._sync.inbox import Inbox, Page
 from duly._sync.wire import sleep
-from duly.message import Pending, PendingMessage
+from duly.message import Message, Pending, PendingMessage
 from duly.options import MAX_BATCH, Seconds, checked_count, checked_seconds
 
 if TYPE_CHECKING:
@@ -111,23 +117,89 @@ class Group(Inbox):
 
     # Looking and steering
 
+    def get(self, id: str) -> Message | None:  # noqa: A002
+        """Look at one message; None when it is unknown or finished. An unread entry is ready."""
+        message = super().get(id)
+        return self._unread_message(id) if message is None else message
+
+    def _unread_message(self, id_: str) -> Message | None:
+        """Look at an entry that the group has not come to yet, unless it will be passed over."""
+        row = self._row() if publishing.is_id(id_) else None
+        fields = None if row is None else self._fields_of(id_)
+        if row is None or fields is None or not _is_behind(id_, row.last_id):
+            return None
+        return self._message_if_wanted(id_, fields)
+
     def explain(self, id: str) -> str:  # noqa: A002
         """Say in one sentence why a message is not being delivered, and when it will be."""
         outgoing.checked_text(id, "id")
-        if self.get(id) is None and (row := self._row_if_unread(id)) is not None:
-            return explained_unread(self.label, id, row.unread, (self.stats()).paused)
-        return super().explain(id)
+        sight = self._link.run(ops.explain(self._keys, self._viewer(), id))
+        if sight is not None:
+            return explained(self.label, id, sight, self.options)
+        rows = (self._link.run(topic_ops.stats(self._keys.topic))).groups
+        row = next((row for row in rows if row.name == self.name), None)
+        to_come = None if publishing.is_id(id) else self.topic._sight(id)
+        if to_come is not None:
+            return explained_to_come(self.label, id, to_come, is_group_there=row is not None)
+        if row is None:
+            return explained_without_group(self.label, id, self.topic.name, sorted(row.name for row in rows))
+        fields = self._fields_of(id) if publishing.is_id(id) else None
+        if fields is None or not _is_behind(id, row.last_id):
+            return explained_absent(self.label, id, is_in_stream=fields is not None)
+        is_wanted = self._message_if_wanted(id, fields) is not None
+        return explained_unread(self.label, id, row.unread, (self.stats()).paused, is_wanted=is_wanted)
 
-    def _row_if_unread(self, id_: str) -> topic_ops.GroupRow | None:
-        """Look whether an entry is in the stream, and the group has not come to it yet."""
-        if not publishing.is_id(id_):
+    def _listed(self, state: State, limit: int, after: Message | str | None) -> Page:
+        """List what the group has, and of what is ready, then what it has not read yet."""
+        if state != "ready":
+            return super()._listed(state, limit, after)
+        behind = self._unread_behind(after)
+        if behind is not None:
+            return self._unread_page(behind, limit)
+        page, is_last = self._link.run(ops.list_(self._keys, self._viewer(), state, limit, after))
+        return [*page, *self._unread_page("0-0", limit - len(page))] if is_last and len(page) < limit else page
+
+    def _unread_behind(self, after: Message | str | None) -> str | None:
+        """Tell behind which unread entry a page begins; None: it begins in the store."""
+        if isinstance(after, Message):
+            return after.id if after.cursor == publishing.UNREAD else None
+        if after is None or super().get(after) is not None:
             return None
+        return after if self._unread_message(after) is not None else None
+
+    def _unread_page(self, behind: str, limit: int) -> Page:
+        """Look at unread entries behind an id, without those that the group has: it has read them before a seek."""
+        row, found = self._row(), Page()
+        if row is None:
+            return found
+        begin = behind if _is_behind(behind, row.last_id) else row.last_id
+        fed = self._link.run(ops.fed(self._keys))
+        count = MAX_BATCH if self._filter else limit  # it may be a needle in a haystack
+        while not found:
+            reading = self._link.run(topic_ops.read(self._keys.topic, f"({begin}", count))
+            for id_, fields in reading.entries:
+                begin, message = id_, self._message_if_wanted(id_, fields)
+                may_be_known = message is not None and (fed is None or not _is_behind(id_, fed))
+                if message is not None and not (may_be_known and super().get(id_) is not None):
+                    found.append(message)
+                if len(found) == limit:
+                    break
+            if not reading.entries:
+                break
+        return found
+
+    def _message_if_wanted(self, id_: str, fields: Sequence[bytes]) -> Message | None:
+        message = publishing.message_of(self.label, self._decode_body, id_, fields)
+        return message if publishing.is_wanted(self._filter, message.headers) else None
+
+    def _row(self) -> topic_ops.GroupRow | None:
+        """Look at what the stream knows of the group; None: it does not exist."""
         sight = self._link.run(topic_ops.stats(self._keys.topic))
-        row = next((row for row in sight.groups if row.name == self.name), None)
-        if row is None or publishing.parsed_id(id_) <= publishing.parsed_id(row.last_id):
-            return None
-        found = self._link.run(topic_ops.read(self._keys.topic, id_, 1))
-        return row if found.entries and found.entries[0][0] == id_ else None
+        return next((row for row in sight.groups if row.name == self.name), None)
+
+    def _fields_of(self, id_: str) -> Sequence[bytes] | None:
+        """Look at an entry of the stream; None: it is not there."""
+        return self.topic._fields_of(id_)
 
     def pending(
         self,
@@ -173,6 +245,14 @@ class Group(Inbox):
         now = (self._link.run(topic_ops.stats(self._keys.topic))).now
         return [_foreign(row, now, self._lease) for row in rows]
 
+    def pause(self) -> None:
+        """Hand nothing out until `resume`. Publishes and settles go on, and what is published waits for the group.
+
+        So a group that does not exist is created.
+        """
+        self.create()
+        super().pause()
+
     def purge(self, state: State | None = None) -> int:
         """End all messages of a state, or all there are, and return how many. Holders find their lease lost.
 
@@ -186,6 +266,10 @@ class Group(Inbox):
     def delete(self) -> None:
         """Remove the group with all that it holds and all that it counted. The topic keeps its entries."""
         super().delete()
+
+
+def _is_behind(id_: str, other: str) -> bool:
+    return publishing.parsed_id(id_) > publishing.parsed_id(other)
 
 
 def _foreign(row: topic_ops.ForeignRow, now: int, lease: float) -> PendingMessage:

@@ -4,9 +4,10 @@
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Never, TypeVar
 
-from duly._core import codec, ops, outgoing, patience, publishing, replies, topic_ops
+from duly._core import codec, ops, outgoing, patience, publishing, refused_options, replies, topic_ops
+from duly._core.explanation import explained_delayed, explained_entry, explained_missing
 from duly._core.keys import GroupKeys, TopicKeys
 from duly._core.naming import about
 from duly._core.outgoing import Outgoing
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _NO_OPTIONS = (None,) * 6
+_OPTIONS = ("delay", "at", "key", "headers", "dedup", "dedup_for", "durable")
+
 _BRIEF = 0.25
 """A wait so short is ended by the client: a server's time-out may fire 0.1 s late."""
 
@@ -87,11 +90,14 @@ class Topic:
         dedup: str | None = None,
         dedup_for: Seconds | None = None,
         durable: Durable = None,
+        **unknown: Never,
     ) -> str:
         """Add an entry to the stream and return its id; with a delay, the id by which it can be cancelled until then.
 
         A repeat after a lost reply adds it once. Within the window of its `dedup` value the first id comes back.
         """
+        if unknown:
+            self._refuse("publish", unknown, _OPTIONS, refused_options.INSTEAD_OF_PUBLISH)
         given = body
         if (delay, at, key, headers, dedup, dedup_for) != _NO_OPTIONS:
             if isinstance(body, Send):
@@ -101,14 +107,18 @@ class Topic:
             given = Send(body, delay, at, key, headers=headers, dedup=dedup, dedup_for=dedup_for)
         return (self._publish_all(self._prepared([given]), durable))[0]
 
-    def publish_many(self, bodies: Iterable[Any], *, durable: Durable = None) -> list[str]:
+    def publish_many(self, bodies: Iterable[Any], *, durable: Durable = None, **unknown: Never) -> list[str]:
         """Publish many, bodies or `Send`s, a thousand in a round trip, and return their ids in the order given.
 
         All are checked before the first is published.
         """
+        self._refuse("publish_many", unknown, ("durable",), refused_options.INSTEAD_OF_PUBLISH_MANY)
         if isinstance(bodies, str | bytes | bytearray | Mapping):
             raise UsageError(f"topic {self.name!r}: publish_many takes a list of bodies, not {type(bodies).__name__}")
         return self._publish_all(self._prepared(bodies), durable)
+
+    def _refuse(self, what: str, unknown: Iterable[str], known: Iterable[str], instead: Mapping[str, str]) -> None:
+        refused_options.refuse(f"topic {self.name!r}", what, unknown, known, instead)
 
     def _prepared(self, bodies: Iterable[Any]) -> list[Publication | Outgoing]:
         now, new_id, prepared = time.time(), self._app._new_id, self._publisher.prepared
@@ -151,9 +161,27 @@ class Topic:
         outgoing.checked_text(id, "id")
         return self._link.run(ops.cancel(self._keys, id))
 
+    def reschedule(
+        self,
+        id: str,  # noqa: A002
+        *,
+        delay: Seconds | None = None,
+        at: datetime | float | None = None,
+    ) -> bool:
+        """Have a delayed publish enter the stream at another time. False: it does not wait."""
+        outgoing.checked_text(id, "id")
+        return self._link.run(ops.reschedule(self._keys, id, outgoing.new_due(delay, at, time.time())))
+
+    def promote(self, id: str) -> bool:  # noqa: A002
+        """Have a delayed publish enter the stream now. False: it does not wait."""
+        outgoing.checked_text(id, "id")
+        return self._link.run(ops.reschedule(self._keys, id, outgoing.NOW))
+
     # Groups
 
-    def group(self, name: str, *, start: Position = "beginning", headers: Wanted | None = None) -> Group:
+    def group(
+        self, name: str, *, start: Position = "beginning", headers: Wanted | None = None, **unknown: Never
+    ) -> Group:
         """Name a group. It is created by its first use, or by `create()`.
 
         `start` says where it begins then: "beginning", with all that is kept, "new", with what is published from then
@@ -161,20 +189,30 @@ class Topic:
         a list means any of its values. They are this process's view, not stored: give all members the same.
         """
         checked_name(name, "group")
-        with about("group", f"{self.name}/{name}"):
+        label = f"{self.name}/{name}"
+        refused_options.refuse(
+            f"group {label!r}", "a group", unknown, ("start", "headers"), refused_options.INSTEAD_OF_GROUP
+        )
+        with about("group", label):
             return Group(self, name, start=start, headers=headers)
 
     def handler(
         self,
-        *,
-        group: str,
+        *misplaced: Never,
+        group: str = "",
         start: Position = "beginning",
         headers: Wanted | None = None,
         concurrency: int | None = None,
         batch: Batch | None = None,
         timeout: Seconds | None = None,
+        **unknown: Never,
     ) -> Callable[[F], F]:
         """Decorate the function that workers call with each message of a group, as `queue.handler` does."""
+        if misplaced or not group:
+            raise _without_group(self.name, misplaced)
+        known = ("group", "start", "headers", *refused_options.OF_HANDLER)
+        title = f"group {f'{self.name}/{group}'!r}"
+        refused_options.refuse(title, "a handler", unknown, known, refused_options.INSTEAD_OF_GROUP)
         consumers = self.group(group, start=start, headers=headers)
         return consumers.handler(concurrency=concurrency, batch=batch, timeout=timeout)
 
@@ -241,9 +279,36 @@ class Topic:
         checked_count(limit, "limit", most=MAX_BATCH)
         if after is not None and not isinstance(after, Message):
             outgoing.checked_text(after, "after")
-        viewer = replies.Viewer(self.name, self._decode_body, title=self._keys.title)
-        page, _ = self._link.run(ops.list_(self._keys, viewer, "delayed", limit, after))
+        page, _ = self._link.run(ops.list_(self._keys, self._viewer(), "delayed", limit, after))
         return page
+
+    def get(self, id: str) -> Message | None:  # noqa: A002
+        """Look at a delayed publish; None: it is unknown, cancelled, or in the stream by now, where `read` shows it."""
+        sight = self._sight(id)
+        return None if sight is None else sight.message
+
+    def explain(self, id: str) -> str:  # noqa: A002
+        """Say in one sentence where a publish is: it waits for its time, or is in the stream for its groups."""
+        sight = self._sight(id)
+        if sight is not None:
+            return explained_delayed(self.name, id, sight)
+        if not publishing.is_id(id) or self._fields_of(id) is None:
+            return explained_missing(self.name, id, is_entry=publishing.is_id(id))
+        rows = (self._link.run(topic_ops.stats(self._keys))).groups
+        return explained_entry(self.name, id, sorted(row.name for row in rows))
+
+    def _sight(self, id_: str) -> replies.Sight | None:
+        """Look at a delayed publish and what is around it."""
+        outgoing.checked_text(id_, "id")
+        return self._link.run(ops.explain(self._keys, self._viewer(), id_))
+
+    def _fields_of(self, id_: str) -> Sequence[bytes] | None:
+        """Look at the fields of an entry; None: it is not in the stream."""
+        found = (self._link.run(topic_ops.read(self._keys, id_, 1))).entries
+        return found[0][1] if found and found[0][0] == id_ else None
+
+    def _viewer(self) -> replies.Viewer:
+        return replies.Viewer(self.name, self._decode_body, title=self._keys.title)
 
     def stats(self) -> TopicStats:
         """Count what is in the stream, at one moment. `groups()` tells of each group."""
@@ -269,3 +334,9 @@ class Topic:
             if is_name(name):  # else it is of another program, and goes with the stream
                 self._link.run(ops.delete(self._group_keys(name)))
         self._link.run(topic_ops.delete(self._keys))
+
+
+def _without_group(topic: str, misplaced: Sequence[object]) -> UsageError:
+    """Say how a handler is defined, to who left the group out, or did not name it."""
+    group = misplaced[0] if misplaced and isinstance(misplaced[0], str) else "..."
+    return UsageError(f'topic {topic!r}: a handler is for one group: write @events.handler(group="{group}")')

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from duly._core import codec
-from duly._core.publishing import BODY, BYTES, HEADER, KEY, SENT
+from duly._core.publishing import BODY, BYTES, HEADER, KEY, SENT, opened
 from duly.memory.stream import Entry
 
 _LONGEST_KEY: Final = 1024
@@ -16,24 +16,13 @@ _pack = msgspec.msgpack.Encoder().encode
 
 
 def record_of(entry: Entry, due: int) -> bytes:
-    """Write the record of an entry. One without a body is of another program: then all of its fields are the body."""
-    content, body, key, headers, sent = None, b"", b"", dict[str, str](), entry.id[0] * 1000
-    for name, value in zip(entry.fields[0::2], entry.fields[1::2], strict=True):
-        if name == BODY:
-            content, body = codec.CONTENT_JSON, value
-        elif name == BYTES:
-            content, body = codec.CONTENT_BYTES, value
-        elif name == KEY:
-            key = value if _is_sound_key(value) else b""
-        elif name == SENT:
-            sent = int(value) if value.isdigit() else sent
-        elif name.startswith(HEADER):
-            headers[name[len(HEADER) :].decode()] = value.decode()
-    if content is None:
-        content, body, key, headers = codec.CONTENT_FIELDS, codec.packed_fields(entry.fields), b"", {}
+    """Write the record of an entry."""
+    found = opened(entry.fields)
+    key = (found.key or "").encode()
+    key = key if _is_sound_key(key) else b""
     head = bytes((codec.VERSION, codec.FLAG_KEY if key else 0, 0)) + (_LENGTH.pack(len(key)) + key if key else b"")
-    envelope = _pack([content, body, headers] if headers else [content, body])  # an envelope that ends early
-    return codec.stamped(sent, due, head + envelope)
+    envelope = [found.content, found.body, *([found.headers] if found.headers else [])]  # one that ends early
+    return codec.stamped(entry.id[0] * 1000 if found.sent is None else found.sent, due, head + _pack(envelope))
 
 
 def _is_sound_key(key: bytes) -> bool:

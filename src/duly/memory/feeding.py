@@ -2,11 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from math import floor
 from typing import Any, Final
 
 from duly._core.codec import Lease
-from duly._core.publishing import HEADER
+from duly._core.publishing import opened
 from duly._core.replies import PASSED_OVER
 from duly.memory import groups
 from duly.memory.calls import Kept
@@ -18,7 +17,6 @@ from duly.memory.stream import Entry, Id, read_id, written_id
 from duly.memory.topic_state import GroupState
 
 READ_A_CALL: Final = 1000
-_ASKED_UNMEASURED: Final = 10
 _FIRST_FEED: Final = 13
 
 
@@ -32,13 +30,15 @@ class _Filter:
     """What the headers of an entry must be: for each that is named, one of the values."""
 
     def __init__(self, pairs: Sequence[bytes]) -> None:
-        self._wanted: defaultdict[bytes, set[bytes]] = defaultdict(set)
+        self._wanted: defaultdict[str, set[str]] = defaultdict(set)
         for name, value in zip(pairs[0::2], pairs[1::2], strict=True):
-            self._wanted[HEADER + name].add(value)
+            self._wanted[name.decode()].add(value.decode())
 
     def lets_pass(self, entry: Entry) -> bool:
-        fields = list(zip(entry.fields[0::2], entry.fields[1::2], strict=True))
-        return all(any((name, value) in fields for value in values) for name, values in self._wanted.items())
+        if not self._wanted:
+            return True
+        headers = opened(entry.fields).headers
+        return all(headers.get(name) in values for name, values in self._wanted.items())
 
 
 class _GroupRound(Round):
@@ -55,8 +55,8 @@ class _GroupRound(Round):
         """What was taken from the store: it is pending when the claim is over, if the stream has it then."""
         self._seen = 0
         """Bytes of the entries that were looked at, if they are large."""
-        self._average = 0.0
         self._next_entry: int | None = None
+        group.put_freeing_off()
         self._clock = self.now
         """Each entry has its own tick, so that the group has the order of the stream."""
 
@@ -73,8 +73,15 @@ class _GroupRound(Round):
             self._is_full = True  # there are more, perhaps earlier ones: nothing goes before they have their places
         self._next_entry = self._group.topic.let_in()
         is_time = self.now - (self._group.swept or 0) >= self._terms.lease_us / 2
+        if is_time and self._group.swept is not None:
+            self._group.free()  # on a server, groups of other programs may have acked something
         if is_time and self._group.consumers is not None:
             self._group.swept = self.now
+
+    def take(self, *, any_counts: bool) -> None:
+        """Take what may be handed out, and free what every group is done with then."""
+        super().take(any_counts=any_counts)
+        self._group.free_at_last()
 
     def take_what_is_due(self, *, is_isolating: bool) -> None:
         """Take what is due in the store, then entries."""
@@ -92,13 +99,12 @@ class _GroupRound(Round):
 
     def _read_entries(self) -> None:
         looked_at = 0
-        self._expect_by_average()
         while self._wants_more and not self._is_full:
             count = self._count_to_ask_for()
             entries = self._next_entries(count)
             self._take_entries(entries)
             looked_at += len(entries)
-            if self._expected_size > LARGE:  # a thousand others fit
+            if self._largest > LARGE:  # a thousand others fit
                 self._seen += sum(len(text) for entry in entries for text in entry.fields)
             if entries:
                 self._group.fed = max(self._group.fed or entries[-1].id, entries[-1].id)
@@ -111,22 +117,12 @@ class _GroupRound(Round):
     def _largest(self) -> int:
         return self._group.topic.stats.get("largest", 0)
 
-    @property
-    def _expected_size(self) -> float:
-        return max(self._largest, self._average)
-
-    def _expect_by_average(self) -> None:
-        """Expect what nobody has measured, since it had to wait for its time, to be as large as others."""
-        stream, wanted = self._group.topic.stream, self._room.allowed - len(self.taken)
-        if stream and self._largest <= LARGE and wanted > _ASKED_UNMEASURED:
-            self._average = stream.size / len(stream)
-
     def _count_to_ask_for(self) -> int:
         """Tell how many entries to ask for: large ones are read few at a time, since nobody knows their size before."""
-        wanted, size = self._room.allowed - len(self.taken), self._expected_size
+        wanted, size = self._room.allowed - len(self.taken), self._largest
         if size <= LARGE:
             return wanted
-        return min(wanted, max(floor((BYTES_A_CALL - max(self._bytes, self._seen)) / size), 1))
+        return min(wanted, max((BYTES_A_CALL - max(self._bytes, self._seen)) // size, 1))
 
     def _next_entries(self, count: int) -> list[Entry]:
         """Read on under the consumer's name."""

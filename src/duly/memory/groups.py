@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from duly.memory import looking, steering
 from duly.memory.calls import Kept
-from duly.memory.stream import BEGINNING, read_id, written_id
+from duly.memory.stream import BEGINNING, Id, Stream, read_id, written_id
 from duly.memory.topic_state import GroupState
 
 _OLDEST: Final = 5
@@ -14,9 +14,14 @@ _OLDEST: Final = 5
 
 def create(group: GroupState, behind: bytes) -> bool:
     """Make the group in the stream, if there is none; False: there was."""
-    is_new = group.topic.stream.add_group(group.name, behind)
+    is_new = group.topic.stream.add_group(group.name, written_id(_within(group.topic.stream, behind)))
     group.topic.stats[f"group:{group.name.decode()}"] = 1
     return is_new
+
+
+def _within(stream: Stream, behind: bytes) -> Id:
+    """Read where a group is to stand: not behind ids that nothing has yet, for smaller ones may come."""
+    return min(stream.position(behind), stream.last)
 
 
 def seek_group(group: GroupState, args: list[bytes]) -> Kept:
@@ -25,7 +30,7 @@ def seek_group(group: GroupState, args: list[bytes]) -> Kept:
     if not create(group, to):
         if only_makes:
             return Kept(0)
-        group.topic.stream.groups[group.name].last = group.topic.stream.position(to)
+        group.topic.stream.groups[group.name].last = _within(group.topic.stream, to)
     group.leave_token()
     return Kept(1)
 

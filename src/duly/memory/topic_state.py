@@ -8,7 +8,7 @@ from duly.memory.message import StoredMessage
 from duly.memory.state import QueueState
 from duly.memory.stream import BEGINNING, ConsumerGroup, Id, Stream, next_id, read_id
 
-_LET_IN_A_CALL: Final = 100
+_LET_IN_A_CALL: Final = 1000
 _BYTES_LET_IN_A_CALL: Final = 4 << 20
 
 
@@ -87,7 +87,9 @@ class TopicState(Belled):
         if message.flaw:  # somebody else overwrote it
             self.count("damaged", 1)
             return 0
-        self.add_entry(fields_of(message.intact))
+        fields = fields_of(message.intact)
+        self.add_entry(fields)
+        self.note_largest(sum(map(len, fields)))
         self.count("bytes", -message.size)
         self.count("entered", 1)
         return message.size
@@ -119,6 +121,8 @@ class GroupState(Belled):
         self.name = name
         self.frees = False
         """Whether entries that every group has acked are removed, as whoever calls says."""
+        self._is_put_off = False
+        self._is_left_to_free = False
         super().__init__()
 
     def clear(self) -> None:
@@ -167,8 +171,24 @@ class GroupState(Belled):
         for id_ in ids:
             if self.consumers is not None:
                 self.consumers.ack(id_)
-            if self.frees:
-                self.topic.free_acked()
+            self.free()
+
+    def free(self) -> None:
+        """Remove entries that every group has acked, if the topic keeps none; if that is put off, in the end."""
+        if self._is_put_off:
+            self._is_left_to_free = True
+        elif self.frees:
+            self.topic.free_acked()
+
+    def put_freeing_off(self) -> None:
+        """Free what is to be freed later: a claim may hand out again what it has just taken back."""
+        self._is_put_off, self._is_left_to_free = True, False
+
+    def free_at_last(self) -> None:
+        """Free what was put off."""
+        self._is_put_off = False
+        if self._is_left_to_free:
+            self.free()
 
     def first_unread(self) -> Id | None:
         """Name the first entry that the group has not read."""

@@ -37,6 +37,7 @@ def _publications(is_plain: bool, args: list[bytes]) -> Iterator[_Publication]: 
 
 def publish(topic: TopicState, args: list[bytes]) -> Kept:
     """Add entries to the stream, once per dedup value, and keep it within its bounds."""
+    topic.let_in()  # before these: the stream has the order of time
     now, is_plain, ids, windows, published = topic.tick(), args[3] == b"1", list[bytes](), 0, 0
     for dedup, window, fields in _publications(is_plain, args[4:]):
         id_ = topic.dedup.first(dedup, now) if dedup else None
@@ -54,7 +55,6 @@ def publish(topic: TopicState, args: list[bytes]) -> Kept:
     if windows:
         topic.clock = now
         topic.dedup.sweep(now, windows + WINDOWS_A_CALL)
-    topic.let_in()
     retain(topic, Keep(*map(int, args[:3])))
     return Kept(ids)
 
@@ -63,11 +63,14 @@ def read_topic(topic: TopicState, args: list[bytes]) -> list[Any]:
     """Look at entries without a group."""
     begin, limit = args[0], int(args[1])
     next_us, stream = topic.let_in(), topic.stream
-    count = max(min(limit, BYTES_A_CALL // max(topic.stats.get("largest", 0), 1)), 1)
     last = b"0-0" if stream.last_entry is None else written_id(stream.last_entry)
     reply: list[Any] = [-1 if next_us is None else next_us, [last, written_id(topic.bell)]]
-    for entry in _entries_from(topic, begin, count):
+    size, largest = 0, topic.stats.get("largest", 0)
+    for entry in _entries_from(topic, begin, limit):
+        if size and size + largest > BYTES_A_CALL:
+            break
         reply += (written_id(entry.id), list(entry.fields))
+        size += sum(map(len, entry.fields))
     return reply
 
 

@@ -1,4 +1,7 @@
-"""Does in the background what nobody waits for: says that the worker lives, and tidies its queues and topics."""
+"""Does in the background what nobody waits for: says that the worker lives, and tidies its queues and topics.
+
+Before the first claim, it has the groups made that the app has handlers for.
+"""
 
 import asyncio
 import logging
@@ -34,7 +37,10 @@ _TIDY_STEPS: Final = 20
 class Janitor:
     """One task for all queues of a worker."""
 
-    def __init__(self, stations: Sequence[Station], namespace: str, concurrency: int) -> None:
+    def __init__(
+        self, stations: Sequence[Station], groups: Sequence[AsyncGroup], namespace: str, concurrency: int
+    ) -> None:
+        """Take what is served, and all groups that have handlers, served here or elsewhere."""
         self._stations = stations
         self._link: Any = stations[0].link
         self._keys = RegistryKeys(namespace)
@@ -44,6 +50,9 @@ class Janitor:
         self._is_gone = False
         now = time.monotonic()
         self._chores = _chores(stations)
+        self._unmade = {group.label: group for group in groups}
+        self._make_at = now + _TIDY_EVERY
+        """When to try again to make them."""
         self._tidy_at = {name: now + random.uniform(0, _TIDY_EVERY) for name in self._chores}  # noqa: S311
 
     async def run(self) -> None:
@@ -52,11 +61,28 @@ class Janitor:
             try:
                 await self._beat()
                 await self._tidy_what_is_due()
+                if self._unmade and self._make_at <= time.monotonic():
+                    await self.make_groups()
             except Unavailable:  # the link has said so
                 pass
             except DulyError as error:
                 event(_LOG, logging.WARNING, "janitor.failed", error=str(error))
             await asyncio.sleep(_BEAT_EVERY)
+
+    async def make_groups(self) -> None:
+        """Make the groups that do not exist, however long the server is away. One that it refuses is tried again.
+
+        Also those that others serve: where entries are freed when every group has acked them, a group that is made
+        later than another has acked would never see them.
+        """
+        self._make_at = time.monotonic() + _TIDY_EVERY
+        for label, group in list(self._unmade.items()):
+            try:
+                await self._link.run_on(topic_ops.seek(group._keys, group._start, makes=True))
+            except DulyError as error:
+                event(_LOG, logging.WARNING, "janitor.failed", queue=label, error=str(error))
+            else:
+                self._unmade.pop(label, None)
 
     async def depart(self) -> None:
         """Take the worker off the list. A beat that is under way comes before, and none after."""

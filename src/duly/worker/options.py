@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from duly.errors import UsageError
+from duly.errors import InvalidName, UsageError
 from duly.options import Seconds, checked_count, checked_name, checked_seconds
 
 MAX_WEIGHT: Final = 1000
@@ -88,9 +88,14 @@ def _read_pair(part: str) -> tuple[str, int]:
 
 def _check_label(label: Any) -> None:
     topic, slash, group = label.partition("/") if isinstance(label, str) else (label, "", "")
-    checked_name(topic, "topic" if slash else "queue")
-    if slash:
+    if not slash:
+        checked_name(topic)
+        return
+    try:
+        checked_name(topic, "topic")
         checked_name(group, "group")
+    except InvalidName as error:
+        raise InvalidName(f"{label!r} names no group of a topic, like events/archive: {error}") from None
 
 
 def _checked(pairs: list[tuple[Any, Any]]) -> dict[str, int]:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from duly._async.app import AsyncDuly
+from duly._async.group import AsyncGroup
 from duly._core import signatures
 from duly._core.definitions import Definitions, Registered
 from duly._sync.app import Duly
@@ -153,14 +154,23 @@ class Worker:
         self._settler = Settler(on_progress=self._on_progress, on_dead=self._obituaries.announce)
         self._dispatchers = {station: Dispatcher(station, hooks, self._settler) for station in self._stations}
         self._fetcher = Fetcher(self._dispatchers, self._pool(), self._obituaries.announce)
-        self._janitor = Janitor(self._stations, self._own.namespace, self._concurrency())
+        self._janitor = Janitor(self._stations, self._groups(), self._own.namespace, self._concurrency())
         self._renewer = Renewer(self._stations, self._threaded._link.run, self._on_lost_in_thread)
         self._renewer.start()
         self._begin(self._settler.run())
         self._begin(self._janitor.run())
-        self._fetching = self._begin(self._fetcher.run())
+        self._fetching = self._begin(self._fetch())
         queues = ",".join(station.name for station in self._stations)
         event(_LOG, logging.INFO, "worker.started", queues=queues, id=self._own._link.consumer, pid=os.getpid())
+
+    async def _fetch(self) -> None:
+        await self._janitor.make_groups()
+        await self._fetcher.run()
+
+    def _groups(self) -> list[AsyncGroup]:
+        """Give all groups that the app has handlers for, also those that this worker does not serve."""
+        twins = [registered.queue._twin(self._own) for registered in self._definitions.handlers.values()]
+        return [twin for twin in twins if isinstance(twin, AsyncGroup)]
 
     async def _reach_embedded(self) -> None:
         """Start the embedded server. One that cannot be started is a mistake; one that is away may come back."""

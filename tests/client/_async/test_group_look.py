@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from duly import AsyncDuly, AsyncGroup, AsyncTopic, GroupInfo, Keep, LeaseLost, Message, Send
+from duly import AsyncDuly, AsyncGroup, AsyncTopic, GroupInfo, Keep, LeaseLost, Message, Send, UsageError
 from tests.client._async.given import (
     check_accounts,
     counted,
@@ -247,12 +247,93 @@ async def test_messages_of_a_group_are_listed_and_found(archive: AsyncGroup) -> 
     assert await archive.get("1-1") is None
 
 
-async def test_an_unread_entry_is_not_a_message_of_the_group_yet(archive: AsyncGroup) -> None:
+async def test_an_unread_entry_is_a_ready_message_of_the_group(archive: AsyncGroup, live: AsyncGroup) -> None:
+    await archive.create()
+    id_ = await archive.topic.publish({"n": 1}, key="k", headers={"trace": "t"})
+
+    message = await seen(archive, id_)
+
+    assert (message.id, message.queue, message.state) == (id_, archive.label, "ready")
+    assert (message.body, message.raw, message.key) == ({"n": 1}, b'{"n":1}', "k")
+    assert (message.headers, message.deliveries, message.attempt) == ({"trace": "t"}, 0, 1)
+    assert message.sent_at == (await archive.topic.read())[0].published_at
+    assert [event.what for event in message.timeline] == ["sent"]
+    assert await archive.list("ready") == [message]
+    assert await live.get(id_) is None  # that one does not exist
+    assert await live.list("ready") == []
+
+
+async def test_an_unread_entry_can_be_neither_cancelled_nor_rescheduled(archive: AsyncGroup) -> None:
     await archive.create()
     id_ = await archive.topic.publish("body")
 
-    assert await archive.get(id_) is None
-    assert await archive.list("ready") == []
+    assert await archive.cancel(id_) is False
+    assert await archive.reschedule(id_, delay=60) is False
+    assert await archive.promote(id_) is False
+
+    assert await take_bodies(archive) == ["body"]
+
+
+@pytest.mark.parametrize("by", [lambda message: message, lambda message: message.id], ids=["message", "id"])
+async def test_pages_of_what_is_ready_go_on_through_what_is_unread(archive: AsyncGroup, by: Any) -> None:
+    await archive.topic.publish_many(range(9))
+    for held in await take(archive, limit=4):
+        await (held.ack() if held.body == 0 else held.release())
+
+    found: list[Any] = []
+    page = await archive.list("ready", limit=2)
+    while page:
+        found += [message.body for message in page]
+        page = await archive.list("ready", limit=2, after=by(page[-1]))
+
+    assert found == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert [message.body for message in await archive.list("ready", limit=100)] == found
+    assert (await archive.stats()).ready == len(found)
+
+
+async def test_a_page_goes_on_behind_an_unread_entry_that_was_read_meanwhile(archive: AsyncGroup) -> None:
+    await archive.create()
+    await archive.topic.publish_many(range(6))
+    first = await archive.list("ready", limit=2)
+    await take(archive, limit=4)
+
+    rest = await archive.list("ready", limit=10, after=first[-1])
+
+    assert [message.body for message in (*first, *rest)] == [0, 1, 4, 5]
+    with pytest.raises(UsageError, match=f"no longer ready in group '{archive.label}'"):
+        await archive.list("ready", after=first[-1].id)
+
+
+async def test_what_a_group_has_is_not_ready_as_well_after_a_seek(archive: AsyncGroup) -> None:
+    await archive.topic.publish_many(["leased", "waiting", "dead", "released", "acked"])
+    leased, waiting, dead, released, acked = await take(archive)
+    await waiting.defer(60)
+    await dead.reject("no use")
+    await released.release()
+    await acked.ack()
+    await archive.topic.publish("unread")
+
+    await archive.seek("beginning")
+
+    assert [message.body for message in await archive.list("ready")] == ["released", "acked", "unread"]
+    states = [(await seen(archive, d.id)).state for d in (leased, waiting, dead, released, acked)]
+    assert states == ["leased", "delayed", "dead", "ready", "ready"]
+
+
+async def test_unread_entries_that_will_be_passed_over_are_not_ready(events: AsyncTopic) -> None:
+    group = events.group("eu", headers={"region": ["eu", "uk"], "kind": "order"})
+    await group.create()
+    regions = [("eu", "order"), ("us", "order"), ("uk", "order"), ("uk", "offer")]
+    ids = await events.publish_many(
+        [Send(n, headers={"region": region, "kind": kind}) for n, (region, kind) in enumerate(regions)]
+    )
+    await events.publish("none")
+
+    assert [message.id for message in await group.list("ready")] == [ids[0], ids[2]]
+    assert [await group.get(id_) is None for id_ in ids] == [False, True, False, True]
+    (only,) = await group.list("ready", limit=1, after=ids[0])
+    assert only.id == ids[2]
+    assert await group.list("ready", after=only) == []
 
 
 # Seek
@@ -391,6 +472,27 @@ async def test_a_group_that_was_paused_before_its_first_use_is_paused(archive: A
     await archive.resume()
 
     assert await take_bodies(archive) == ["body"]
+
+
+async def test_pause_makes_a_group_so_that_nothing_is_freed_meanwhile(app: AsyncDuly, queue_name: str) -> None:
+    events = app.topic(queue_name, keep=None)
+    slow, quick = events.group("slow"), events.group("quick")
+
+    await slow.pause()
+
+    await events.publish("body")
+    assert await take_bodies(quick) == ["body"]
+    await slow.resume()
+    assert await take_bodies(slow) == ["body"]
+
+
+async def test_a_group_that_was_only_paused_goes_with_its_topic(archive: AsyncGroup, place: Place) -> None:
+    await archive.pause()
+
+    await archive.topic.delete()
+
+    assert [key for key, ttl in place.keys(f"@{archive.topic.name}").items() if ttl < 0] == []
+    assert (await archive.stats()).paused is None
 
 
 async def test_an_entry_of_a_group_can_be_cancelled(archive: AsyncGroup, live: AsyncGroup) -> None:

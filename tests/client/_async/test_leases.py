@@ -112,6 +112,52 @@ async def test_a_reclaimed_message_is_logged_with_its_consumer_and_age(
     assert "ran out 2." in line
 
 
+@pytest.mark.parametrize(("count", "crash_limit"), [(6, 3), (6, 1), (5, 3)])
+async def test_many_messages_that_one_claim_takes_back_are_one_warning(
+    app: AsyncDuly, queue_name: str, clock: Place, caplog: pytest.LogCaptureFixture, count: int, crash_limit: int
+) -> None:
+    """000-15: and each has a line of its own for who looks closely."""
+    queue = app.queue(queue_name, crash_limit=crash_limit)
+    ids = await queue.send_many(range(count))
+    await take(queue, lease=10)
+    holder = queue._link.consumer
+    clock.advance(12)
+
+    with caplog.at_level(logging.DEBUG, "duly"):
+        await take(queue)
+
+    records = [record for record in caplog.records if "ran out" in record.getMessage()]
+    singles = [record for record in records if "the lease of message" in record.getMessage()]
+    assert [next(id_ for id_ in ids if id_ in record.getMessage()) for record in singles] == ids
+    assert all(f"held by {holder}: it is " in record.getMessage() for record in singles)
+    warnings = [record.getMessage() for record in records if record.levelno == logging.WARNING]
+    if count == 5:
+        assert warnings == [record.getMessage() for record in singles]
+        return
+    (line,) = warnings
+    assert line.startswith(f"the leases of message {ids[0]} and 5 others of queue '{queue_name}' ran out up to 2.")
+    fate = "they are dead" if crash_limit == 1 else "they are delivered again"
+    assert line.endswith(f"held by {holder}: {fate}")
+
+
+async def test_of_many_messages_taken_back_it_is_said_how_many_are_dead(
+    app: AsyncDuly, queue_name: str, clock: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = app.queue(queue_name, crash_limit=2)
+    await queue.send_many(range(2))
+    await take(queue, lease=10)
+    clock.advance(11)
+    await queue.send_many(range(5))
+    await take(queue, lease=10)
+    clock.advance(11)
+
+    with caplog.at_level(logging.WARNING, "duly"):
+        await take(queue)
+
+    (line,) = (text for record in caplog.records if "ran out" in (text := record.getMessage()) and "others" in text)
+    assert line.endswith("2 of them are dead, the others are delivered again")
+
+
 @pytest.mark.parametrize("verb", [*SETTLES, "extend"])
 async def test_a_stale_settle_is_refused_and_changes_nothing(queue: AsyncQueue, clock: Place, verb: str) -> None:
     """I5, 000-7 000-8 003-16."""

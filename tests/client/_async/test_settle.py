@@ -1,8 +1,10 @@
 """Settling: each way to end a delivery, and each of them twice."""
 
+from typing import Any
+
 import pytest
 
-from duly import AsyncDuly, AsyncQueue, Keep, LeaseLost
+from duly import AsyncDuly, AsyncQueue, AsyncTopic, Keep, LeaseLost, UsageError
 from tests.client._async.given import (
     SETTLES,
     check_accounts,
@@ -287,6 +289,24 @@ async def test_ack_many_returns_those_whose_lease_was_lost(queue: AsyncQueue, cl
     assert first.lost
     assert second.is_settled
     await new.ack()
+
+
+@pytest.mark.parametrize("given", [["id"], "id", [None], [["list"]], 5], ids=repr)
+async def test_ack_many_takes_deliveries_only(queue: AsyncQueue, events: AsyncTopic, given: Any) -> None:
+    for inbox in (queue, events.group("g")):
+        with pytest.raises(UsageError, match=f"(?s)^{inbox.title}: ack_many takes .*deliveries.*, not "):
+            await inbox.ack_many(given)
+
+
+async def test_ack_many_of_one_delivery_that_is_not_in_a_list_finishes_nothing(queue: AsyncQueue) -> None:
+    held = await given_leased(queue)
+
+    with pytest.raises(UsageError, match=r"list of deliveries.*d\.ack\(\)"):
+        await queue.ack_many(held)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=f"not '{held.id}'"):
+        await queue.ack_many([held, held.id])  # type: ignore[list-item]
+
+    assert (await seen(queue, held.id)).state == "leased"
 
 
 async def test_ack_many_again_is_a_success(queue: AsyncQueue) -> None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from duly import AsyncDuly, AsyncGroup, AsyncTopic, InvalidName, Repeat, Retry, Send, TooLarge, UsageError
+from duly import AsyncDuly, AsyncGroup, AsyncTopic, InvalidName, Keep, Repeat, Retry, Send, TooLarge, UsageError
 from tests.client._async.given import counted, given_read
 from tests.client.place import Place
 
@@ -41,7 +41,7 @@ PUBLISHES = [
     Case("dedup.*5", {"dedup": 5}),
     Case("dedup_for.*0", {"dedup": "d", "dedup_for": 0}),
     Case("dedup_for.*'5'", {"dedup": "d", "dedup_for": "5"}),
-    Case("dedup=", {"dedup_for": 5}),
+    Case("dedup_for needs dedup=: it is how long", {"dedup_for": 5}),
     Case("headers.*5", {"headers": 5}),
     Case("headers.*'n'.*5", {"headers": {"n": 5}}),
     Case("headers.*5.*'n'", {"headers": {5: "n"}}),
@@ -86,6 +86,17 @@ async def test_one_bad_entry_of_many_that_wait_stops_all_of_them(events: AsyncTo
     await check_unwritten(events, place)
 
 
+INSTEAD = {
+    "priority": "entries stay in the order",
+    "ttl": "entries go by the topic's keep=",
+    "id": "the server gives the ids; dedup=",
+    "retry": "it is an option of the topic",
+    "repeat": "publish again from a handler",
+    "replace": "an entry stays as it is",
+}
+"""What topics have in place of what only queues have."""
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -104,10 +115,151 @@ async def test_what_only_messages_of_a_queue_have_is_refused(
     (name,) = options.keys() - {"dedup"}
 
     for publish in (events.publish, lambda send: events.publish_many(["good", send])):
-        with pytest.raises(UsageError, match=f"{events.name}.*{name}=.*queue"):
+        with pytest.raises(UsageError, match=f"{events.name}.*{name}=.*queue.*has none: {INSTEAD[name]}"):
             await publish(Send("body", **options))
 
     await check_unwritten(events, place)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        *INSTEAD.items(),
+        ("lease", r"it is an option of the topic.*app.topic\(name, lease="),
+        ("header", "did you mean headers=?"),
+        ("colour", "there are delay, at, key, headers, dedup, dedup_for, durable$"),
+    ],
+)
+async def test_an_option_that_a_publish_does_not_have_is_named_with_what_there_is_instead(
+    events: AsyncTopic, place: Place, name: str, hint: str
+) -> None:
+    options: Any = {name: 5}
+
+    with pytest.raises(UsageError, match=f"^topic '{events.name}': publish has no option {name}=: {hint}"):
+        await events.publish("body", **options)
+    hint = "there are durable$" if name in ("header", "colour") else hint
+    with pytest.raises(UsageError, match=f"^topic '{events.name}': publish_many has no option {name}=: {hint}"):
+        await events.publish_many(["body"], **options)
+
+    await check_unwritten(events, place)
+
+
+@pytest.mark.parametrize("name", ["delay", "at", "key", "headers", "dedup", "dedup_for"])
+async def test_options_of_one_entry_are_given_to_it_and_not_to_publish_many(events: AsyncTopic, name: str) -> None:
+    options: Any = {name: 5}
+
+    with pytest.raises(UsageError, match=rf"publish_many has no option {name}=.*duly\.Send\(body, {name}=\.\.\.\)"):
+        await events.publish_many(["body"], **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("max_length", r"keep=duly\.Keep\(count="),
+        ("max_bytes", r"keep=duly\.Keep\(bytes="),
+        ("on_full", "never full"),
+        ("rate", "concurrency=, or .*queue that has rate="),
+        ("max_in_flight", "concurrency=, or .*queue that has max_in_flight="),
+        ("done", "keeps entries by keep="),
+        ("start", r"option of a group: events.group\(name, start="),
+        ("leese", "did you mean lease=?"),
+        ("colour", "there are type, keep, lease"),
+    ],
+)
+def test_an_option_that_a_topic_does_not_have_is_named_with_what_there_is_instead(
+    app: AsyncDuly, queue_name: str, name: str, hint: str
+) -> None:
+    options: Any = {name: 5}
+
+    with pytest.raises(UsageError, match=f"^topic '{queue_name}': a topic has no option {name}=: .*{hint}"):
+        app.topic(queue_name, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("lease", r"option of the topic.*app.topic\(name, lease="),
+        ("retry", r"option of the topic.*app.topic\(name, retry="),
+        ("rate", "concurrency="),
+        ("begin", "there are start, headers"),
+        ("header", "did you mean headers=?"),
+    ],
+)
+def test_an_option_that_a_group_does_not_have_is_named_with_what_there_is_instead(
+    events: AsyncTopic, name: str, hint: str
+) -> None:
+    options: Any = {name: 5}
+
+    with pytest.raises(UsageError, match=f"^group '{events.name}/g': a group has no option {name}=: .*{hint}"):
+        events.group("g", **options)
+    hint = "there are group, start, headers, concurrency" if name == "begin" else hint
+    with pytest.raises(UsageError, match=f"^group '{events.name}/g': a handler has no option {name}=: .*{hint}"):
+        events.handler(group="g", **options)
+
+
+@pytest.mark.parametrize(
+    ("misplaced", "options", "group"),
+    [
+        ((print,), {}, "..."),  # @events.handler
+        ((), {}, "..."),
+        ((), {"group": None}, "..."),
+        (("grp",), {}, "grp"),
+        (("grp",), {"concurrency": 3}, "grp"),
+    ],
+)
+def test_a_handler_without_its_group_is_told_how_to_name_it(
+    events: AsyncTopic, misplaced: Any, options: Any, group: str
+) -> None:
+    says = re.escape(f'@events.handler(group="{group}")')
+    with pytest.raises(UsageError, match=f"^topic '{events.name}': a handler is for one group: write {says}$"):
+        events.handler(*misplaced, **options)
+
+
+def test_a_queue_with_the_name_of_a_group_is_told_how_to_get_the_group(app: AsyncDuly) -> None:
+    with pytest.raises(InvalidName, match=r"'ev/g' is not a queue name.*app\.topic\('ev'\)\.group\('g'\)$"):
+        app.queue("ev/g")
+    with pytest.raises(InvalidName, match=r"digit$"):
+        app.queue("e v/g")
+
+
+async def test_a_topic_or_group_in_place_of_a_queue_is_told_what_to_do(app: AsyncDuly, events: AsyncTopic) -> None:
+    group = events.group("g")
+    held = await given_read(group)
+
+    for given in (events, group):
+        of: Any = given
+        shown = re.escape(repr(given))
+        with pytest.raises(
+            UsageError, match=f"queue must be a queue, not {shown}: have the handler of a queue publish"
+        ):
+            await app.schedule("nightly", of, "body", every=60)
+        with pytest.raises(UsageError, match=f"queue must be a queue, not {shown}: a group has one handler, @events"):
+            app.task(queue=of)(print)
+        with pytest.raises(UsageError, match=f"to must be a queue, not {shown}: without it.*publish the bodies"):
+            await group.redrive(to=of)
+        with pytest.raises(UsageError, match=f"send 1 .* not to {shown}: publish before the ack with dedup=d.id"):
+            await held.commit(send=[(of, "body")])
+
+    assert await counted(group) == {"sent": 1, "delivered": 1, "leased": 1}
+    await held.ack()
+
+
+@pytest.mark.parametrize("ahead", [61, 86400])
+async def test_a_time_that_has_not_come_is_no_place_to_begin(events: AsyncTopic, ahead: float) -> None:
+    future = datetime.now(UTC) + timedelta(seconds=ahead)
+
+    with pytest.raises(UsageError, match=f"(?s)^group '{events.name}/g': start=.* is in the future: use 'new'"):
+        events.group("g", start=future)
+    with pytest.raises(UsageError, match=f"(?s)^group '{events.name}/g': to=.* is in the future: use 'new'"):
+        await events.group("g").seek(future)
+    events.group("g", start=datetime.now(UTC) + timedelta(seconds=30))  # clocks differ
+
+
+async def test_what_read_begins_behind_may_be_none(events: AsyncTopic) -> None:
+    with pytest.raises(UsageError, match="after must be None, 'beginning', 'new', 'end', the id"):
+        await events.read(after="middle")
+    with pytest.raises(UsageError, match="to must be 'beginning', 'new', 'end', the id"):
+        await events.group("g").seek("middle")
 
 
 @pytest.mark.parametrize(
@@ -175,6 +327,12 @@ async def test_options_beside_a_send_are_refused(events: AsyncTopic, place: Plac
         ("delayed", {"after": 5}, "after.*5"),
         ("cancel", {"id": ""}, "id.*empty"),
         ("cancel", {"id": 5}, "id.*5"),
+        ("get", {"id": ""}, "id.*empty"),
+        ("explain", {"id": 5}, "id.*5"),
+        ("promote", {"id": ""}, "id.*empty"),
+        ("reschedule", {"id": "x"}, "delay= or at="),
+        ("reschedule", {"id": "x", "delay": -1}, "delay.*-1"),
+        ("reschedule", {"id": 5, "delay": 1}, "id.*5"),
     ],
 )
 async def test_a_bad_argument_of_a_topic_is_named_and_nothing_is_written(
@@ -271,6 +429,9 @@ def test_a_bad_option_of_a_group_is_named(events: AsyncTopic, options: dict[str,
     [
         ({"keep": 5}, "keep.*5"),
         ({"keep": True}, "keep.*True"),
+        ({"keep": Keep(count=0)}, "keep.*count=0.*keeps nothing.*keep=None"),
+        ({"keep": Keep(bytes=0, age=60)}, "keep.*bytes=0.*keeps nothing.*keep=None"),
+        ({"keep": Keep(age=timedelta(0))}, "keep.*age.*keeps nothing.*keep=None"),
         ({"lease": 0}, "lease.*0"),
         ({"max_runtime": 0}, "max_runtime.*0"),
         ({"retry": 5}, "retry.*5"),

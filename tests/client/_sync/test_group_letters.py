@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import duly
-from duly import Duly, Group, Keep, Message, Queue, Retry, UsageError, Where
+from duly import Duly, Group, Keep, Message, Queue, Retry, Topic, UsageError, Where
 from tests.client._sync.given import check_accounts, counted, given_read, seen, take, take_bodies, take_one
 from tests.client.place import Place
 
@@ -255,13 +255,54 @@ def test_each_state_of_an_entry_is_explained(app: Duly, queue_name: str) -> None
         dead.id: r"is dead since .* because: no use; redrive\(\)",
         parked: f"is behind message {leased.id} of key 'k', which is leased until",
         again.id: "is leased by",
-        behind.id: "is unknown: it was never published, or not since the group exists, or is finished",
-        "1-1": "is unknown",
+        behind.id: r"is not in the group any more.*finished or cancelled, or was passed over by its headers, by seek",
+        "1-1": "is unknown: it was never published, or is finished, cancelled, passed over .* trimmed from the topic",
+        "never-sent": "is unknown: it was never published, or is finished",
     }
     for id_, pattern in says.items():
         assert re.match(pattern, explained(group, id_)), explained(group, id_)
     again.release()
     assert re.match("is ready since .*, as the first", explained(group, ready.id))
+
+
+def test_an_unread_entry_without_the_headers_of_its_group_will_be_passed_over(events: Topic) -> None:
+    group = events.group("eu", headers={"region": ["eu", "uk"]})
+    group.create()
+    wanted = events.publish("a", headers={"region": "uk"})
+    other = events.publish("b", headers={"region": "us"})
+
+    assert re.search("is unread.*delivered as consumers ask", explained(group, wanted))
+    assert explained(group, other) == "is unread, and will be passed over: it has not the group's headers."
+
+
+def test_a_delayed_publish_is_explained_to_a_group(archive: Group, clock: Place) -> None:
+    id_ = archive.topic.publish("later", delay=60)
+    due = (archive.topic.delayed())[0].due_at
+    assert due is not None
+    moment = due.isoformat(timespec="milliseconds")
+
+    early = explained(archive, id_)
+    archive.create()
+
+    enters = f"waits in the topic: it enters the stream at {moment}, as an entry with an id of its own"
+    assert early == f"{enters}: the group gets it then, if it exists by then, or begins before it."
+    assert explained(archive, id_) == f"{enters}: the group gets it then, as all others."
+    clock.advance(61)
+    assert (explained(archive, id_)).startswith(f"was delayed until {moment}: it enters the stream with the next")
+    take_one(archive)
+    assert (explained(archive, id_)).startswith("is unknown: it was never published, or is finished")
+
+
+def test_a_group_that_does_not_exist_is_said_not_to(events: Topic) -> None:
+    id_ = events.publish("body")
+    nothing = explained(events.group("archiv"), id_)
+    events.group("live").create()
+    events.group("archive").create()
+
+    others = explained(events.group("archiv"), id_)
+
+    assert re.search(f"the group does not exist, topic '{events.name}' has no group[.]", nothing)
+    assert re.search(f"the group does not exist, topic '{events.name}' has 'archive', 'live'[.]", others)
 
 
 def test_what_happened_to_an_entry_is_in_its_timeline(archive: Group, clock: Place) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from duly import Duly, Group, GroupInfo, Keep, LeaseLost, Message, Send, Topic
+from duly import Duly, Group, GroupInfo, Keep, LeaseLost, Message, Send, Topic, UsageError
 from tests.client._sync.given import (
     check_accounts,
     counted,
@@ -244,12 +244,93 @@ def test_messages_of_a_group_are_listed_and_found(archive: Group) -> None:
     assert archive.get("1-1") is None
 
 
-def test_an_unread_entry_is_not_a_message_of_the_group_yet(archive: Group) -> None:
+def test_an_unread_entry_is_a_ready_message_of_the_group(archive: Group, live: Group) -> None:
+    archive.create()
+    id_ = archive.topic.publish({"n": 1}, key="k", headers={"trace": "t"})
+
+    message = seen(archive, id_)
+
+    assert (message.id, message.queue, message.state) == (id_, archive.label, "ready")
+    assert (message.body, message.raw, message.key) == ({"n": 1}, b'{"n":1}', "k")
+    assert (message.headers, message.deliveries, message.attempt) == ({"trace": "t"}, 0, 1)
+    assert message.sent_at == (archive.topic.read())[0].published_at
+    assert [event.what for event in message.timeline] == ["sent"]
+    assert archive.list("ready") == [message]
+    assert live.get(id_) is None  # that one does not exist
+    assert live.list("ready") == []
+
+
+def test_an_unread_entry_can_be_neither_cancelled_nor_rescheduled(archive: Group) -> None:
     archive.create()
     id_ = archive.topic.publish("body")
 
-    assert archive.get(id_) is None
-    assert archive.list("ready") == []
+    assert archive.cancel(id_) is False
+    assert archive.reschedule(id_, delay=60) is False
+    assert archive.promote(id_) is False
+
+    assert take_bodies(archive) == ["body"]
+
+
+@pytest.mark.parametrize("by", [lambda message: message, lambda message: message.id], ids=["message", "id"])
+def test_pages_of_what_is_ready_go_on_through_what_is_unread(archive: Group, by: Any) -> None:
+    archive.topic.publish_many(range(9))
+    for held in take(archive, limit=4):
+        (held.ack() if held.body == 0 else held.release())
+
+    found: list[Any] = []
+    page = archive.list("ready", limit=2)
+    while page:
+        found += [message.body for message in page]
+        page = archive.list("ready", limit=2, after=by(page[-1]))
+
+    assert found == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert [message.body for message in archive.list("ready", limit=100)] == found
+    assert (archive.stats()).ready == len(found)
+
+
+def test_a_page_goes_on_behind_an_unread_entry_that_was_read_meanwhile(archive: Group) -> None:
+    archive.create()
+    archive.topic.publish_many(range(6))
+    first = archive.list("ready", limit=2)
+    take(archive, limit=4)
+
+    rest = archive.list("ready", limit=10, after=first[-1])
+
+    assert [message.body for message in (*first, *rest)] == [0, 1, 4, 5]
+    with pytest.raises(UsageError, match=f"no longer ready in group '{archive.label}'"):
+        archive.list("ready", after=first[-1].id)
+
+
+def test_what_a_group_has_is_not_ready_as_well_after_a_seek(archive: Group) -> None:
+    archive.topic.publish_many(["leased", "waiting", "dead", "released", "acked"])
+    leased, waiting, dead, released, acked = take(archive)
+    waiting.defer(60)
+    dead.reject("no use")
+    released.release()
+    acked.ack()
+    archive.topic.publish("unread")
+
+    archive.seek("beginning")
+
+    assert [message.body for message in archive.list("ready")] == ["released", "acked", "unread"]
+    states = [(seen(archive, d.id)).state for d in (leased, waiting, dead, released, acked)]
+    assert states == ["leased", "delayed", "dead", "ready", "ready"]
+
+
+def test_unread_entries_that_will_be_passed_over_are_not_ready(events: Topic) -> None:
+    group = events.group("eu", headers={"region": ["eu", "uk"], "kind": "order"})
+    group.create()
+    regions = [("eu", "order"), ("us", "order"), ("uk", "order"), ("uk", "offer")]
+    ids = events.publish_many(
+        [Send(n, headers={"region": region, "kind": kind}) for n, (region, kind) in enumerate(regions)]
+    )
+    events.publish("none")
+
+    assert [message.id for message in group.list("ready")] == [ids[0], ids[2]]
+    assert [group.get(id_) is None for id_ in ids] == [False, True, False, True]
+    (only,) = group.list("ready", limit=1, after=ids[0])
+    assert only.id == ids[2]
+    assert group.list("ready", after=only) == []
 
 
 # Seek
@@ -388,6 +469,27 @@ def test_a_group_that_was_paused_before_its_first_use_is_paused(archive: Group) 
     archive.resume()
 
     assert take_bodies(archive) == ["body"]
+
+
+def test_pause_makes_a_group_so_that_nothing_is_freed_meanwhile(app: Duly, queue_name: str) -> None:
+    events = app.topic(queue_name, keep=None)
+    slow, quick = events.group("slow"), events.group("quick")
+
+    slow.pause()
+
+    events.publish("body")
+    assert take_bodies(quick) == ["body"]
+    slow.resume()
+    assert take_bodies(slow) == ["body"]
+
+
+def test_a_group_that_was_only_paused_goes_with_its_topic(archive: Group, place: Place) -> None:
+    archive.pause()
+
+    archive.topic.delete()
+
+    assert [key for key, ttl in place.keys(f"@{archive.topic.name}").items() if ttl < 0] == []
+    assert (archive.stats()).paused is None
 
 
 def test_an_entry_of_a_group_can_be_cancelled(archive: Group, live: Group) -> None:

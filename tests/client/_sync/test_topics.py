@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from duly import Duly, Entry, Group, Keep, NotDurable, Send, Topic, TopicOptions
-from tests.client._sync.given import SOON, InBackground, check_accounts, take, take_bodies, take_one, until
+from tests.client._sync.given import (
+    SOON,
+    InBackground,
+    check_accounts,
+    given_blocked,
+    take,
+    take_bodies,
+    take_one,
+    until,
+)
 from tests.client.place import Place
 
 ENTRY_ID = re.compile(r"\d{13}-\d+")
@@ -168,6 +177,71 @@ def test_a_delayed_publish_can_be_cancelled_until_it_enters(events: Topic, clock
 
     assert events.cancel(entered) is False
     assert events.cancel("unknown") is False
+
+
+def test_a_delayed_publish_can_be_looked_at_until_it_enters(events: Topic, clock: Place) -> None:
+    id_ = events.publish("later", delay=60, key="k", headers={"h": "1"})
+
+    message = events.get(id_)
+
+    assert message is not None
+    assert [message] == events.delayed()
+    assert (message.id, message.queue, message.state) == (id_, events.name, "delayed")
+    assert (message.body, message.key, message.headers) == ("later", "k", {"h": "1"})
+    clock.advance(61)
+    (entry,) = events.read()
+    assert events.get(id_) is None
+    assert events.get(entry.id) is None  # that is for read, and for groups
+
+
+def test_a_delayed_publish_can_be_rescheduled_and_promoted(events: Topic, clock: Place) -> None:
+    first, second, third = [events.publish(n, delay=1000, key="k") for n in (1, 2, 3)]
+
+    assert events.promote(second) is True
+    assert events.reschedule(third, delay=10) is True
+    assert events.reschedule(first, at=clock.now() + 20) is True
+
+    assert [entry.body for entry in events.read()] == [2]
+    clock.advance(12)
+    assert [entry.body for entry in events.read()] == [2, 3]
+    clock.advance(12)
+    assert [entry.body for entry in events.read()] == [2, 3, 1]
+    for id_ in (first, "unknown", (events.read())[0].id):
+        assert events.promote(id_) is False
+        assert events.reschedule(id_, delay=5) is False
+
+
+def test_who_waits_hears_of_a_publish_that_is_promoted(events: Topic, place: Place) -> None:
+    id_ = events.publish("soon", delay=1000)
+    (member,) = given_blocked(place, events.group("g"))
+
+    events.promote(id_)
+
+    assert [d.body for d in member.result()] == ["soon"]
+
+
+def test_what_a_topic_has_is_explained(events: Topic, clock: Place) -> None:
+    cancelled, delayed = [events.publish("later", delay=60) for _ in range(2)]
+    events.cancel(cancelled)
+    entry = events.publish("now")
+    due = (events.delayed())[0].due_at
+    assert due is not None
+    moment, head = due.isoformat(timespec="milliseconds"), f"of topic {events.name!r} "
+    without_group = events.explain(entry)
+    for name in ("live", "archive"):
+        events.group(name).create()
+
+    said = {id_: (events.explain(id_)).removeprefix(f"message {id_} {head}") for id_ in (cancelled, delayed, entry)}
+
+    assert said[delayed] == f"waits in the topic: it enters the stream at {moment}."
+    assert said[entry] == "is in the stream: the groups 'archive', 'live' tell by explain(id) what they did with it."
+    assert without_group == f"message {entry} {head}is in the stream: there is no group to read it."
+    assert said[cancelled].startswith(
+        "is unknown: it was never published with a delay, or was cancelled, or has entered"
+    )
+    assert "unknown: it was never published, or is trimmed, or freed" in events.explain("1-1")
+    clock.advance(61)
+    assert f"{head}was delayed until {moment}: it enters the stream with the next" in events.explain(delayed)
 
 
 def test_an_entry_of_the_stream_is_not_cancelled(events: Topic) -> None:

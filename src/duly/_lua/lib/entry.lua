@@ -1,11 +1,12 @@
 -- An entry of a stream and the record that a group keeps of it. An entry has its body in the field `body` (JSON) or
 -- `bytes`, and perhaps `key`, `sent` (microseconds, if it had waited) and `header:NAME`. What another program added
--- without a body is one: all of its fields.
+-- without a body is one: all of its fields but the headers, `key` and `sent` among them.
 
 -- @include lib/layout.lua
 
 local CONTENT_BYTES, CONTENT_JSON, CONTENT_FIELDS = 0, 1, 2
 local VERSION, LONGEST_KEY, LONGEST_TIME = 1, 1024, 16
+local HEADER, HEADER_NAME_AT = 'header:', 8
 
 -- UTF-8: bytes that are none are written out, as \xff. The first byte of a character is never one of those that follow,
 -- so all characters of a kind are found at once: anybody may have written a megabyte, and a step a byte takes seconds.
@@ -73,9 +74,30 @@ local function is_sound_key(key)
   return #key > 0 and #key <= LONGEST_KEY and not string.find(key, '%c')
 end
 
+local function is_header(field)
+  return string.sub(field, 1, HEADER_NAME_AT - 1) == HEADER
+end
+
+-- The name of the header that a field is, as a text; nil: it is none.
+local function header_of(field)
+  return is_header(field) and as_text(string.sub(field, HEADER_NAME_AT)) or nil
+end
+
+-- Of names and values in turn, those that are no headers.
+local function without_headers(fields)
+  local others = {}
+  for at = 1, #fields, 2 do
+    if not is_header(fields[at]) then
+      others[#others + 1] = fields[at]
+      others[#others + 1] = fields[at + 1]
+    end
+  end
+  return others
+end
+
 -- The record of an entry with more than a body, and its key, if it has one.
-local function record_of_fields(fields, sent, due)
-  local content, body, key, headers
+local function record_of_fields(fields, added, due)
+  local sent, content, body, key, headers = added
   for at = 1, #fields, 2 do
     local name, value = fields[at], fields[at + 1]
     if name == 'body' then
@@ -87,13 +109,16 @@ local function record_of_fields(fields, sent, due)
       key = text and is_sound_key(text) and text or nil
     elseif name == 'sent' then
       sent = #value <= LONGEST_TIME and string.find(value, '^%d+$') and tonumber(value) or sent
-    elseif string.sub(name, 1, 7) == 'header:' then
-      headers = headers or {}
-      headers[as_text(string.sub(name, 8))] = as_text(value)
+    else
+      local header = header_of(name)
+      if header then
+        headers = headers or {}
+        headers[header] = as_text(value)
+      end
     end
   end
   if not content then
-    content, body, key, headers = CONTENT_FIELDS, listed(fields), nil, nil
+    sent, content, body, key = added, CONTENT_FIELDS, listed(without_headers(fields)), nil
   end
   local flags = key and FLAG_KEY or 0
   local head = struct.pack('<ddBBB', sent, due, VERSION, flags, 0) .. (key and struct.pack('<Hc0', #key, key) or '')

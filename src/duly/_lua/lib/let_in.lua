@@ -3,7 +3,7 @@
 -- @include lib/clock.lua
 -- @include lib/record.lua
 
-local LET_IN_A_CALL, BYTES_LET_IN_A_CALL = 100, 4194304
+local LET_IN_A_CALL, BYTES_LET_IN_A_CALL = 1000, 4194304
 local MOST_LET_IN_TEXTS = 7000 -- more do not fit on the stack
 local TRY_AGAIN_US = 1000000 -- when the stream has refused one
 
@@ -66,10 +66,25 @@ local function fields_if_sound(record)
   return is_read and #fields <= MOST_LET_IN_TEXTS and fields or nil
 end
 
--- False: the stream takes none. It is of another type, say, or its ids are used up: that may be mended.
+-- False: the stream takes none. It is of another type, its ids are used up, or the server is full: that may be mended.
 local function enter(stream, fields)
   local added = redis.pcall('XADD', stream, '*', unpack(fields))
   return not (type(added) == 'table' and added.err)
+end
+
+-- Whoever reads entries asks for so many as fit, by the size of the largest.
+local function note_largest(meta, size)
+  if size > tonumber(redis.call('HGET', meta, 'largest') or 0) then
+    redis.call('HSET', meta, 'largest', size)
+  end
+end
+
+local function size_of_texts(texts)
+  local size = 0
+  for _, text in ipairs(texts) do
+    size = size + #text
+  end
+  return size
 end
 
 -- `topic` has msgs, waiting, meta. Returns the microseconds until the next one is due, 0 if there are more, nil if
@@ -84,7 +99,7 @@ local function let_in(topic, stream)
     return tonumber(head[2]) - now
   end
   local due = redis.call('ZRANGEBYSCORE', topic.waiting, '-inf', now, 'LIMIT', 0, LET_IN_A_CALL)
-  local seen, entered, size, is_refused = {}, {}, 0, false
+  local seen, entered, size, largest, is_refused = {}, {}, 0, 0, false
   for _, id in ipairs(due) do
     local record = size < BYTES_LET_IN_A_CALL and redis.call('HGET', topic.msgs, id)
     if size >= BYTES_LET_IN_A_CALL then
@@ -96,6 +111,7 @@ local function let_in(topic, stream)
       break
     elseif fields then
       size, entered[#entered + 1] = size + #record, id
+      largest = math.max(largest, size_of_texts(fields))
     else
       redis.call('HINCRBY', topic.meta, 'damaged', 1) -- what is left of it stays in msgs
     end
@@ -103,13 +119,14 @@ local function let_in(topic, stream)
   end
   if #seen > 0 then
     redis.call('ZREM', topic.waiting, unpack(seen))
+    remember(topic.meta, now)
   end
   if #entered > 0 then
     redis.call('HDEL', topic.msgs, unpack(entered))
     redis.call('HINCRBY', topic.meta, 'bytes', 0 - size)
     redis.call('HINCRBY', topic.meta, 'entered', #entered)
+    note_largest(topic.meta, largest)
   end
-  remember(topic.meta, now)
   if is_refused then
     return TRY_AGAIN_US
   end

@@ -10,6 +10,18 @@ local function ack_entries(group, ids)
   redis.call('XACK', STREAM, group, unpack(ids))
 end
 
+local function put_freeing_off()
+  -- nothing is freed here
+end
+
+local function free_for_others()
+  -- as above
+end
+
+local function free_at_last()
+  -- as above
+end
+
 local function remove_leased(leased, ids)
   ack_entries(group_of(leased), ids) -- first: it fails if somebody has overwritten the stream
   redis.call('ZREM', leased, unpack(ids))

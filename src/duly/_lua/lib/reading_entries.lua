@@ -1,16 +1,14 @@
 -- Part of claim, for groups: the way from the stream into the group's store, and into the hands of the caller.
 
+-- @include lib/position.lua
+
 -- Where a group begins that the stream does not know: where the caller says. One that somebody has removed does not
 -- begin behind entries that it never had: it goes on where it was, and in a stream that is new as well, with the first.
 local function beginning()
   if start ~= '$' or not known[1] then
-    return start
+    return within_stream(STREAM, start)
   end
-  local info, last = redis.pcall('XINFO', 'STREAM', STREAM), '0-0'
-  for at = 1, #info, 2 do
-    last = info[at] == 'last-generated-id' and info[at + 1] or last
-  end
-  return is_before(last, known[1]) and '0' or known[1]
+  return is_before(last_id(STREAM), known[1]) and '0' or known[1]
 end
 
 -- The next entries, read under the consumer's name.

@@ -1,17 +1,23 @@
 -- Part of claim, for groups: which of the entries that were read are handed out, in cases that are seldom.
 
--- Whether an entry has what the filter asks for.
+-- What the filter asks for: by header, the values of which one must be there.
+local wanted_values = {}
+for at = FIRST_FILTER, #ARGV, 2 do
+  wanted_values[ARGV[at]] = wanted_values[ARGV[at]] or {}
+  wanted_values[ARGV[at]][ARGV[at + 1]] = true
+end
+
+-- Whether an entry has what the filter asks for, in the headers that its record has: of a name twice, the last counts.
 local function is_match(entry)
   local found, fields = {}, entry[2]
-  for at = FIRST_FILTER, #ARGV, 2 do
-    local name = 'header:' .. ARGV[at]
-    found[name] = found[name] or false
-    for field = 1, #fields, 2 do
-      found[name] = found[name] or (fields[field] == name and fields[field + 1] == ARGV[at + 1])
+  for at = 1, #fields, 2 do
+    local name = header_of(fields[at])
+    if name and wanted_values[name] then
+      found[name] = wanted_values[name][as_text(fields[at + 1])]
     end
   end
-  for _, has_one in pairs(found) do
-    if not has_one then
+  for name in pairs(wanted_values) do
+    if not found[name] then
       return false
     end
   end

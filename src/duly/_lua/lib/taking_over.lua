@@ -1,5 +1,7 @@
 -- Part of claim, for groups: what consumers of other programs hold and are silent about.
 
+local TAKEN_OVER_A_CALL = 100
+
 -- Since when an entry is due: since it was published, so that it comes before what was published later, but after
 -- `last_due`, which the one before it has. Anybody may give an entry an id from the future: then it has a tick of its
 -- own, as an entry has that is read, and the clock goes on with it.
@@ -10,7 +12,6 @@ local function due_since(id, last_due)
     return due
   end
   now = now + 1
-  clock = now
   return now
 end
 
