@@ -294,7 +294,15 @@ class History:
         self._do(ops.resume(keys) if self.random.random() < 0.7 else ops.pause(keys, "me"))
 
     def leave(self) -> None:
-        self._do(topic_ops.leave_group(self._some_group(), self.random.choice(CONSUMERS)))
+        name = self.random.choice(GROUPS)
+        if not self._has_relics(name):
+            self._do(topic_ops.leave_group(self._groups[name], self.random.choice(CONSUMERS)))
+
+    def _has_relics(self, name: str) -> bool:
+        """Tell whether a server has pending what was trimmed, also after a claim: Redis 6, and nobody else."""
+        native = self.sight.native.get(name)
+        pending = {row.id for row in native.pending} if native else set()
+        return self._world.server.kind == "redis6" and not pending <= set(self.sight.entries)
 
     def delete(self) -> None:
         """Delete a group; or all of them, and the topic. What comes then has another time, as on any server."""
@@ -313,9 +321,8 @@ class History:
         state = self.random.choice(("ready", "delayed", "parked", "leased", "dead"))
         begin = self.random.choice(("-", "$", f"({self._some_entry()}", self._some_entry()))
         self._do(topic_ops.read(self._keys, begin, self.random.choice((1, 3, 100))))
-        # Redis 6 keeps pending what was trimmed: there, only a page of all ends alike.
-        page = 1000 if self._world.server.kind == "redis6" else 2
-        self._do(topic_ops.foreign_pending(keys, self.random.choice(("-", f"({self._some_entry()}")), page))
+        if not self._has_relics(name):
+            self._do(topic_ops.foreign_pending(keys, self.random.choice(("-", f"({self._some_entry()}")), 2))
         self._do(ops.pending(keys, 0, 10))
         self._do(ops.list_(keys, viewer, state, 2, None))
         self._do(ops.list_(self._keys, viewer, "delayed", 2, None))

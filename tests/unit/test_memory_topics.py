@@ -223,7 +223,9 @@ def test_headers_of_an_entry_without_a_body_are_headers(topic: Topic) -> None:
 
 
 def test_what_is_no_text_is_written_out(topic: Topic) -> None:
-    topic.run(topic_ops.publish(topic.keys, [Publication(("body", "1", "header:a", b"\xff", "key", b"\xfe"))], FOR_EVER))
+    topic.run(
+        topic_ops.publish(topic.keys, [Publication(("body", "1", "header:a", b"\xff", "key", b"\xfe"))], FOR_EVER)
+    )
 
     record = codec.read_record(topic.claim("archive", feed=("0", "a", "\\xff")).records[0])
 
@@ -320,6 +322,20 @@ def test_a_claim_frees_nothing_that_it_hands_out_again(freeing: Topic) -> None:
 
     assert freeing.bodies() == [b"1", b"2"]
     assert freeing.stats().groups[0].pending == 2
+
+
+def test_a_claim_frees_what_nobody_needs_every_half_lease(freeing: Topic) -> None:
+    freeing.publish("1")
+    freeing.claim("archive", feed=("$",))
+    freeing.claim("archive")
+    freeing.clock.set_us(NOW + 14 * SECOND)
+    freeing.claim("archive")
+    assert freeing.bodies() == [b"1"]
+    freeing.clock.set_us(NOW + 16 * SECOND)
+
+    freeing.claim("archive")
+
+    assert freeing.bodies() == []
 
 
 # --- names

@@ -274,7 +274,7 @@ def test_a_process_may_serve_some_groups_only(server: StartedServer, tmp_path: P
     ):
         topic.publish_many(range(10))
         wait_until(lambda: is_through(topic, 10, "live"))
-        assert [info.name for info in topic.groups()] == ["live"]
+        assert [(info.name, info.unread) for info in topic.groups()] == [("archive", 10), ("live", 0)]
         with WorkerProcess(url, tmp_path, source, "--queues", queue_name) as both:
             wait_until(lambda: is_through(topic, 10, *GROUPS))
             assert both.stop() == 0, both.log()

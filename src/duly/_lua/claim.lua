@@ -79,7 +79,7 @@ local on_dead, interval, in_flight = ARGV[12], tonumber(ARGV[13]), tonumber(ARGV
 -- @include lib/entry_ids.lua
 -- @include lib/large.lua
 local start, FIRST_FILTER = ARGV[15], 16
-local READ_A_CALL, ASKED_UNMEASURED = 1000, 10
+local READ_A_CALL, READ_AT_ONCE, ASKED_UNMEASURED = 1000, 100, 10
 local GROUP = group_of(LEASED)
 -- @end
 local keys = {

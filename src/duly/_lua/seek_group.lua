@@ -16,6 +16,7 @@ KEEPS    I1 I6
 ]]
 -- @include lib/call.lua
 -- @include lib/drain.lua
+-- @include lib/leased.lua
 -- @include lib/group.lua
 -- @include lib/position.lua
 -- @include lib/wake.lua
@@ -40,6 +41,8 @@ if is_known and only_makes then
 end
 if is_known then
   redis.call('XGROUP', 'SETID', STREAM, GROUP, to)
+  free_for_others() -- others may have waited only for what was passed over
+  free_at_last()
 end
 leave_token(WAKE)
 return answer(CALL, sequence, 1)

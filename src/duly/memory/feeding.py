@@ -17,6 +17,7 @@ from duly.memory.stream import Entry, Id, read_id, written_id
 from duly.memory.topic_state import GroupState
 
 READ_A_CALL: Final = 1000
+_READ_AT_ONCE: Final = 100
 _FIRST_FEED: Final = 13
 
 
@@ -119,7 +120,7 @@ class _GroupRound(Round):
 
     def _count_to_ask_for(self) -> int:
         """Tell how many entries to ask for: large ones are read few at a time, since nobody knows their size before."""
-        wanted, size = self._room.allowed - len(self.taken), self._largest
+        wanted, size = min(self._room.allowed - len(self.taken), _READ_AT_ONCE), self._largest
         if size <= LARGE:
             return wanted
         return min(wanted, max((BYTES_A_CALL - max(self._bytes, self._seen)) // size, 1))

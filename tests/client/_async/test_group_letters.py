@@ -296,11 +296,11 @@ async def test_a_delayed_publish_is_explained_to_a_group(archive: AsyncGroup, cl
 
 async def test_a_group_that_does_not_exist_is_said_not_to(events: AsyncTopic) -> None:
     id_ = await events.publish("body")
-    nothing = await explained(events.group("archiv"), id_)
+    nothing = await explained(events.group("gone"), id_)
     await events.group("live").create()
     await events.group("archive").create()
 
-    others = await explained(events.group("archiv"), id_)
+    others = await explained(events.group("gone"), id_)
 
     assert re.search(f"the group does not exist, topic '{events.name}' has no group[.]", nothing)
     assert re.search(f"the group does not exist, topic '{events.name}' has 'archive', 'live'[.]", others)

@@ -72,13 +72,6 @@ async def test_without_bounds_all_is_kept(app: AsyncDuly, queue_name: str, clock
     assert await length_of(events) == 1001
 
 
-async def test_a_bound_of_nothing_keeps_nothing(app: AsyncDuly, queue_name: str) -> None:
-    events = app.topic(queue_name, keep=Keep(count=0))
-    await events.publish("body")
-
-    assert await bodies_in(events) == []
-
-
 async def test_a_week_is_kept_if_nothing_is_said(events: AsyncTopic, clock: Place) -> None:
     await events.publish("old")
     clock.advance(6 * 86400)

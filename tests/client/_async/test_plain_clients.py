@@ -51,7 +51,7 @@ ODD: list[tuple[dict[bytes, bytes], Any]] = [
     ({b"": b""}, {"": ""}),
     ({b"a": b"\xff\x00"}, {"a": b"\xff\x00"}),
     ({b"key": b"k", b"x": b"1"}, {"key": "k", "x": "1"}),
-    ({b"header:a": b"b"}, {"header:a": "b"}),
+    ({b"header:a": b"b"}, {}),
     ({b"sent": b"yesterday"}, {"sent": "yesterday"}),
     ({"中".encode(): "文".encode()}, {"中": "文"}),
     ({b"big": b"x" * 100_000}, {"big": "x" * 100_000}),
@@ -82,6 +82,22 @@ async def test_odd_fields_are_delivered_and_settled(
     assert await archive.redrive() == 1
     assert await take_bodies(archive) == [body]
     await check_accounts(archive)
+
+
+async def test_headers_are_headers_also_beside_fields_that_are_not_ours(events: AsyncTopic, plain: Any) -> None:
+    plain.xadd(events.stream, {"order": "1", "key": "k", "sent": "5", "header:region": "eu"})
+    plain.xadd(events.stream, {"order": "2", "header:region": "us"})
+    group = events.group("g", headers={"region": "eu"})
+    await group.create()
+    body: Any = {"order": "1", "key": "k", "sent": "5"}
+
+    (ready,) = await group.list("ready")
+    (d,) = await take(group)
+    entry = (await events.read())[0]
+
+    for found in (ready, d, entry):
+        assert (found.body, found.headers, found.key) == (body, {"region": "eu"}, None)
+    assert (await group.stats()).filtered == 1
 
 
 async def test_another_program_may_give_a_key_and_headers(events: AsyncTopic, plain: Any) -> None:

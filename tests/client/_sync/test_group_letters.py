@@ -295,11 +295,11 @@ def test_a_delayed_publish_is_explained_to_a_group(archive: Group, clock: Place)
 
 def test_a_group_that_does_not_exist_is_said_not_to(events: Topic) -> None:
     id_ = events.publish("body")
-    nothing = explained(events.group("archiv"), id_)
+    nothing = explained(events.group("gone"), id_)
     events.group("live").create()
     events.group("archive").create()
 
-    others = explained(events.group("archiv"), id_)
+    others = explained(events.group("gone"), id_)
 
     assert re.search(f"the group does not exist, topic '{events.name}' has no group[.]", nothing)
     assert re.search(f"the group does not exist, topic '{events.name}' has 'archive', 'live'[.]", others)

@@ -328,6 +328,7 @@ def test_unread_entries_that_will_be_passed_over_are_not_ready(events: Topic) ->
 
     assert [message.id for message in group.list("ready")] == [ids[0], ids[2]]
     assert [group.get(id_) is None for id_ in ids] == [False, True, False, True]
+    assert [message.id for message in group.list("ready", limit=1)] == [ids[0]]
     (only,) = group.list("ready", limit=1, after=ids[0])
     assert only.id == ids[2]
     assert group.list("ready", after=only) == []

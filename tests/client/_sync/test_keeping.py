@@ -73,13 +73,6 @@ def test_without_bounds_all_is_kept(app: Duly, queue_name: str, clock: Place) ->
     assert length_of(events) == 1001
 
 
-def test_a_bound_of_nothing_keeps_nothing(app: Duly, queue_name: str) -> None:
-    events = app.topic(queue_name, keep=Keep(count=0))
-    events.publish("body")
-
-    assert bodies_in(events) == []
-
-
 def test_a_week_is_kept_if_nothing_is_said(events: Topic, clock: Place) -> None:
     events.publish("old")
     clock.advance(6 * 86400)

@@ -25,7 +25,7 @@ local function read_entries(count)
 end
 
 -- How many entries to ask for: large ones are read few at a time, since nobody knows their size before. What another
--- program added nobody has measured: there the average says what to expect.
+-- program added nobody has measured: there the average says what to expect, and many are never asked for at once.
 local largest = tonumber(redis.call('HGET', TOPIC_META, 'largest') or 0)
 local expected, seen = largest, 0 -- bytes of the entries that were looked at, of large ones
 local function expect_by_average()
@@ -34,7 +34,7 @@ local function expect_by_average()
 end
 
 local function entries_to_ask_for()
-  local wanted, size = allowed - #ids, math.max(largest, expected)
+  local wanted, size = math.min(allowed - #ids, READ_AT_ONCE), math.max(largest, expected)
   if size <= LARGE then
     return wanted
   end

@@ -83,7 +83,8 @@ local function retain(topic, stream, keep, server_us)
   if is_unbounded(keep) then
     return 0
   end
-  local is_by_age = keep.age >= 0 and server_us - (redis.call('HGET', topic.meta, 'trimmed_at') or 0) >= LOOKS_BY_AGE_US
+  local since = server_us - (redis.call('HGET', topic.meta, 'trimmed_at') or 0)
+  local is_by_age = keep.age >= 0 and (since >= LOOKS_BY_AGE_US or since < 0) -- before: a clock was put right
   local before = redis.call('XLEN', stream)
   if before == 0 or not (is_by_age or keep.bytes >= 0 or (keep.count >= 0 and before > keep.count)) then
     return 0
