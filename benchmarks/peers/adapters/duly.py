@@ -1,4 +1,4 @@
-"""Duly, under the rules of all. Options: `handler` async, sync or slow; `lease`; `queues`; `journal`; `group` (topic)."""
+"""Duly, under the rules of all. Options: `handler` async, sync or slow; `lease`; `queues`; `journal`; `group`."""
 
 import asyncio
 from collections.abc import Sequence
