@@ -105,7 +105,8 @@ class Group(Inbox):
             sleep(min(seconds, _LONGEST_BACKOFF))
             return False
         if woken:
-            pause = min(seconds, random.random() * min(_LONGEST_BACKOFF, 0.002 * 2.0 ** min(woken, 10)))  # noqa: S311
+            longest = min(_LONGEST_BACKOFF, 0.002 * 2.0 ** min(woken, 10))
+            pause = min(seconds, random.uniform(0.5, 1.0) * longest)  # noqa: S311
             sleep(pause)
             seconds -= pause
         return self._link.wait_for_entry(self._keys, claimed.position, seconds, exact=exact)

@@ -42,7 +42,7 @@ class Hearing:
                 self._in_vain //= 2  # not at once: where others were faster so far, they will be again
             else:
                 self._in_vain = min(self._in_vain + 1, _MOST_IN_VAIN)
-                self.rests_until = now + random.random() * _rest_after(self._in_vain)  # noqa: S311
+                self.rests_until = now + random.uniform(0.5, 1.0) * _rest_after(self._in_vain)  # noqa: S311
 
     @property
     def position(self) -> list[bytes]:
