@@ -21,7 +21,11 @@ REPLACED: Final[dict[Kind, dict[str, str]]] = {
     "queue": {},
     "topic": {"lib/wake.lua": "lib/bell.lua"},
     "group": {"lib/leased.lua": "lib/pending_leased.lua", "lib/wake.lua": "lib/bell.lua"},
-    "freeing": {"lib/leased.lua": "lib/freed_leased.lua", "lib/wake.lua": "lib/bell.lua"},
+    "freeing": {
+        "lib/leased.lua": "lib/pending_leased.lua",
+        "lib/acking.lua": "lib/acking_and_freeing.lua",
+        "lib/wake.lua": "lib/bell.lua",
+    },
 }
 """What a form of the scripts includes instead of what queues include."""
 

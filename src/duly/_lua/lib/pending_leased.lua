@@ -3,24 +3,7 @@
 -- delivery is in the group's own store, out of reach of those who trim the stream or claim idle entries.
 
 -- @include lib/leased_set.lua
--- @include lib/group.lua
-
--- Entries that this group is done with, or has in its own store.
-local function ack_entries(group, ids)
-  redis.call('XACK', STREAM, group, unpack(ids))
-end
-
-local function put_freeing_off()
-  -- nothing is freed here
-end
-
-local function free_for_others()
-  -- as above
-end
-
-local function free_at_last()
-  -- as above
-end
+-- @include lib/acking.lua
 
 local function remove_leased(leased, ids)
   ack_entries(group_of(leased), ids) -- first: it fails if somebody has overwritten the stream

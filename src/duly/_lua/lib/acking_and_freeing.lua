@@ -1,6 +1,5 @@
--- As lib/pending_leased.lua, where the topic keeps nothing: entries that every group has acked are removed.
+-- What lib/acking.lua is, where the topic keeps nothing: entries that every group has acked are removed.
 
--- @include lib/leased_set.lua
 -- @include lib/group.lua
 -- @include lib/free.lua
 
@@ -29,13 +28,5 @@ end
 local function free_at_last()
   if is_left_to_free then
     free_acked(STREAM)
-  end
-end
-
-local function remove_leased(leased, ids)
-  ack_entries(group_of(leased), ids) -- first: it fails if somebody has overwritten the stream
-  redis.call('ZREM', leased, unpack(ids))
-  if redis.call('ZCARD', leased) == 1 then
-    redis.call('ZREM', leased, PILLAR)
   end
 end
