@@ -5,6 +5,7 @@ from typing import Final
 
 _SHORTEST_PERIOD: Final = 0.25
 _LONGEST_PERIOD: Final = 5.0
+LONGEST_REST: Final = 0.05
 
 
 def looking_period(lease: float) -> float:
@@ -37,6 +38,15 @@ def backoff(tries: int, chance: Callable[[], float]) -> float:
 def room_backoff(tries: int, chance: Callable[[], float]) -> float:
     """Seconds before a blocked producer looks for room again."""
     return (0.5 + chance() / 2) * min(0.25, 0.002 * 2.0 ** min(tries, 10))
+
+
+def rest_after(in_vain: int, chance: Callable[[], float]) -> float:
+    """Seconds for which a member of a group that was woken so often for nothing hears no more.
+
+    All members hear of an entry, and one gets it: else ten idle ones would cost ten claims an entry, however fast
+    they come.
+    """
+    return (0.5 + chance() / 2) * min(LONGEST_REST, 0.001 * 2.0 ** min(in_vain, 10))
 
 
 def renew_at(renewed: float, lease: float) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from duly._core import ops, outgoing, publishing, replies, topic_ops
+from duly._core import ops, outgoing, patience, publishing, replies, topic_ops
 from duly._core.call import Call
 from duly._core.explanation import (
     explained,
@@ -34,8 +34,6 @@ Position = str | datetime
 
 Wanted = Mapping[str, str | Sequence[str]]
 """Headers that entries have to have, each with its value, or one of several."""
-
-_LONGEST_BACKOFF = 0.05
 
 
 class Group(Inbox):
@@ -102,11 +100,10 @@ class Group(Inbox):
     def _wait(self, claimed: replies.Claimed, seconds: float, *, exact: bool, woken: int) -> bool:
         """Wait for an entry, or a bell. All members hear them, so whoever found nothing steps back for a moment."""
         if claimed.position is None:  # there may be more at once: the claim was busy with something else
-            sleep(min(seconds, _LONGEST_BACKOFF))
+            sleep(min(seconds, patience.LONGEST_REST))
             return False
         if woken:
-            longest = min(_LONGEST_BACKOFF, 0.002 * 2.0 ** min(woken, 10))
-            pause = min(seconds, random.uniform(0.5, 1.0) * longest)  # noqa: S311
+            pause = min(seconds, patience.rest_after(woken, random.random))
             sleep(pause)
             seconds -= pause
         return self._link.wait_for_entry(self._keys, claimed.position, seconds, exact=exact)

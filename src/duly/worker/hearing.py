@@ -4,14 +4,13 @@ import random
 from collections.abc import Mapping
 from typing import Final
 
+from duly._core import patience
 from duly._core.keys import GroupKeys
 from duly._core.publishing import parsed_id
 from duly._core.replies import Claimed
 
 EntryId = tuple[int, int]
 
-_LONGEST_REST: Final = 0.05
-"""Seconds."""
 _MOST_IN_VAIN: Final = 8
 """Times that count: the rest is at its longest before."""
 
@@ -42,7 +41,7 @@ class Hearing:
                 self._in_vain //= 2  # not at once: where others were faster so far, they will be again
             else:
                 self._in_vain = min(self._in_vain + 1, _MOST_IN_VAIN)
-                self.rests_until = now + random.uniform(0.5, 1.0) * _rest_after(self._in_vain)  # noqa: S311
+                self.rests_until = now + patience.rest_after(self._in_vain, random.random)
 
     @property
     def position(self) -> list[bytes]:
@@ -57,7 +56,3 @@ class Hearing:
 def written_id(id_: EntryId) -> bytes:
     """Write an id as servers do."""
     return b"%d-%d" % id_
-
-
-def _rest_after(in_vain: int) -> float:
-    return min(_LONGEST_REST, 0.001 * 2.0**in_vain)
