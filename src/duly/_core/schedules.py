@@ -12,7 +12,6 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
-from cronsim import CronSim, CronSimError
 
 from duly._core import codec
 from duly._core.outgoing import Outgoing
@@ -92,6 +91,8 @@ class Calendar:
 
     def after(self, us: int) -> Iterator[int]:
         """Go through the slots after a point in time."""
+        from cronsim import CronSim  # here: most programs have no such schedule, and start sooner without it
+
         last = us
         for moment in CronSim(self._cron, moment_of(us).astimezone(self._zone)):
             slot = us_of(moment)
@@ -210,6 +211,8 @@ def _checked_interval(every: Any) -> int:
 
 
 def _calendar(cron: str, zone: tzinfo) -> Calendar:
+    from cronsim import CronSim, CronSimError
+
     advice = "give minute, hour, day of month, month and day of week, like '0 3 * * *'"
     if len(cron) > LONGEST_CRON:
         raise UsageError(f"a cron expression of {len(cron)} characters is too long: {advice}")

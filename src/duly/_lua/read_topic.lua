@@ -1,8 +1,8 @@
 --[[
 read_topic -- look at entries without a group.
 
-Publishes that waited for their time and are due enter the stream first. It may simply be done again, so it keeps no
-call record.
+Publishes that waited for their time and are due enter the stream first, unless the caller has no right to write: then
+they are left to others. It may simply be done again, so it keeps no call record.
 
 KEYS     stream    stream  the entries
          msgs      hash    id -> record, of publishes that wait for their time
@@ -18,7 +18,6 @@ RETURNS  { next, { position, bell }, id, fields, id, fields ... }
 KEEPS    I6: reading again gives the same
 ]]
 -- @include lib/clock.lua
--- @include lib/drain.lua
 -- @include lib/let_in.lua
 -- @include lib/bell.lua
 local STREAM, WAKE = KEYS[1], KEYS[3]
@@ -26,7 +25,7 @@ local topic = { msgs = KEYS[2], meta = KEYS[4], waiting = KEYS[5] }
 local BYTES_A_CALL, ASKED_AT_FIRST = 4194304, 10
 local from, limit = ARGV[1], tonumber(ARGV[2])
 
-let_a_full_server_drain(topic.msgs)
+redis.pcall('HDEL', topic.msgs, '') -- as lib/drain.lua, but a user who may only look is not sent away
 local next_us = let_in(topic, STREAM) or -1
 local last = redis.call('XREVRANGE', STREAM, '+', '-', 'COUNT', 1)[1]
 local reply = { next_us, {} }

@@ -61,7 +61,7 @@ class Duly:
     """A connection to one server. May be shared (by threads or by tasks); survives a fork; close it when done.
 
     Without an address: DULY_URL, else the embedded server in $DULY_HOME or ./.duly. A redis-py client of
-    your own tells the address and credentials; the connections are Duly's.
+    your own tells the address and credentials; the connections are Duly's. Another app tells its server, and no more.
     """
 
     def __init__(
@@ -384,7 +384,8 @@ class Duly:
         if self._address.kind == "memory":
             from duly._sync.memory import MemoryLink
 
-            return MemoryLink.named(self._address.place)
+            engine = self._address.options.get("engine")
+            return MemoryLink.named(self._address.place) if engine is None else MemoryLink(engine)
         return Link(self._address, patience=self._patience, allow_eviction=self._allow_eviction)
 
     def _run_for_renewer(self, call: Any) -> Any:
@@ -412,8 +413,12 @@ def _check_later(queue: str, options: Mapping[str, Any]) -> None:
 
 
 def _address(server: Any) -> Address:
-    if isinstance(server, Address):  # of another app
+    if isinstance(server, Address):
         return server
+    if isinstance(shared := getattr(server, "_address", None), Address):  # another app, of either colour
+        if shared.kind == "memory":  # a store without a name is not found by its address
+            return dataclasses.replace(shared, options={"engine": server._link.engine})
+        return shared
     if server is None or isinstance(server, str):
         return addresses.chosen(server, os.environ)
     return address_of_client(server)

@@ -39,6 +39,9 @@ T = TypeVar("T")
 
 _LOG: Final = logging.getLogger("duly")
 _REFUSED: Final = (AuthenticationError, AuthorizationError, NoPermissionError)
+_NO_RIGHT: Final = ("The user executing the script can't", "ACL failure in script")
+"""How servers say that a command inside a script was refused, which has no error of its own."""
+_ADVICE: Final = "The user of this connection lacks a right: `duly acl --role producer|consumer|observer|admin` prints those of a role"
 
 
 class Link:
@@ -161,7 +164,8 @@ class Link:
                 was_asked = True
                 answer = ask(slot)
             except _REFUSED as error:
-                raise ServerError(f"{self._shown} refused the connection or a command: {error}") from error
+                advice = f". {_ADVICE}" if isinstance(error, NoPermissionError) else ""
+                raise ServerError(f"{self._shown} refused the connection or a command: {error}{advice}") from error
             except UNREACHABLE as error:
                 slot.wire.close()
                 trouble: Exception = error
@@ -202,7 +206,8 @@ class Link:
         if trouble == "reconnect":
             slot.wire.close()
         elif trouble != "retry":
-            raise ServerError(f"{title} failed on {self._shown}: {error}") from error
+            advice = f" {_ADVICE}" if any(text in str(error) for text in _NO_RIGHT) else ""
+            raise ServerError(f"{title} failed on {self._shown}: {error}{advice}") from error
 
     def _note_down(self, trouble: Exception, *, gives_up: bool) -> None:
         if not self._is_down and not self.is_quiet:

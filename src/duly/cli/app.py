@@ -10,11 +10,14 @@ from typing import Annotated
 
 import typer
 
-from duly.cli import server
+from duly.cli import dead, looking, schedule, sending, server, steering, topic
+from duly.cli.audit import audit
 from duly.cli.demo import demo
+from duly.cli.session import command
+from duly.cli.stats import stats
 from duly.cli.worker import worker
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def _print_version(wanted: bool) -> None:
@@ -43,4 +46,24 @@ def root(version: Version = False) -> None:
 # Register commands here, one line each, in the order of `duly --help`.
 app.command()(demo)
 app.command()(worker)
+command(app)(sending.send)
+command(app)(sending.receive)
+command(app)(stats)
+command(app)(looking.queues)
+command(app, "list")(looking.list_)
+command(app)(looking.show)
+command(app)(looking.explain)
+command(app)(looking.pending)
+command(app)(looking.workers)
+command(app)(steering.cancel)
+command(app)(steering.promote)
+command(app)(steering.reschedule)
+app.add_typer(dead.app, name="dead")
+command(app)(steering.pause)
+command(app)(steering.resume)
+command(app)(steering.purge)
+command(app)(steering.delete)
+app.add_typer(schedule.app, name="schedule")
+app.add_typer(topic.app, name="topic")
+command(app)(audit)
 app.add_typer(server.app, name="server")

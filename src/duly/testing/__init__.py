@@ -1,10 +1,30 @@
 """Aids for tests that use Duly.
 
-`clock.advance(3600)` moves the time of all `memory://` apps of the process. `user_keys(app)` reads and writes
-the keys that commits of a `memory://` app change.
+`clock.advance(3600)` moves the time of all `memory://` apps of the process. `work_off(app)` runs the handlers of what
+is due, and `work_off(app, advance=3600)` those of the next hour. `user_keys(app)` reads and writes the keys that
+commits of a `memory://` app change, and `empty(app)` empties it. The fixtures of pytest are in `duly.testing.plugin`.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from duly.memory.clock import Clock, clock
+from duly.testing.emptying import empty
 from duly.testing.user_keys import UserKeys, user_keys
 
-__all__ = ["Clock", "UserKeys", "clock", "user_keys"]
+if TYPE_CHECKING:
+    from duly.testing.server import ServerApp
+    from duly.testing.shift import Handled
+    from duly.testing.working import awork_off, work_off
+
+__all__ = ["Clock", "Handled", "ServerApp", "UserKeys", "awork_off", "clock", "empty", "user_keys", "work_off"]
+
+_LATER = {"Handled": "shift", "ServerApp": "server", "awork_off": "working", "work_off": "working"}
+"""Imported when asked for: pytest loads this package in every run, also of those who test nothing of Duly."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return globals().setdefault(name, getattr(import_module(f"duly.testing.{_LATER[name]}"), name))

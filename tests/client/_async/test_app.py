@@ -279,6 +279,25 @@ async def test_another_database_is_another_place(server: ServerPlace, queue_name
         assert len(await take(third.queue(queue_name))) == 1
 
 
+async def test_another_app_tells_the_server(app: AsyncDuly, queue: AsyncQueue) -> None:
+    """Also that of a store without a name; the new app is another consumer, with definitions of its own."""
+    await queue.send("body")
+    app.on_start(lambda: None)
+
+    async with AsyncDuly(app) as same:
+        assert await take_bodies(same.queue(queue.name)) == ["body"]
+        assert not same._definitions.hooks.on_start
+        assert same._link.consumer != app._link.consumer
+    await queue.send("the first one is still open")
+
+
+async def test_another_app_keeps_its_namespace_to_itself(app: AsyncDuly, queue: AsyncQueue) -> None:
+    await queue.send("body")
+
+    async with AsyncDuly(app, namespace="b" + queue.name) as other:
+        assert await take_bodies(other.queue(queue.name)) == []
+
+
 async def test_two_apps_on_one_store_share_a_queue(app: AsyncDuly, other_app: AsyncDuly, queue_name: str) -> None:
     """003-2."""
     id_ = await app.queue(queue_name).send("body")

@@ -280,6 +280,25 @@ def test_another_database_is_another_place(server: ServerPlace, queue_name: str)
         assert len(take(third.queue(queue_name))) == 1
 
 
+def test_another_app_tells_the_server(app: Duly, queue: Queue) -> None:
+    """Also that of a store without a name; the new app is another consumer, with definitions of its own."""
+    queue.send("body")
+    app.on_start(lambda: None)
+
+    with Duly(app) as same:
+        assert take_bodies(same.queue(queue.name)) == ["body"]
+        assert not same._definitions.hooks.on_start
+        assert same._link.consumer != app._link.consumer
+    queue.send("the first one is still open")
+
+
+def test_another_app_keeps_its_namespace_to_itself(app: Duly, queue: Queue) -> None:
+    queue.send("body")
+
+    with Duly(app, namespace="b" + queue.name) as other:
+        assert take_bodies(other.queue(queue.name)) == []
+
+
 def test_two_apps_on_one_store_share_a_queue(app: Duly, other_app: Duly, queue_name: str) -> None:
     """003-2."""
     id_ = app.queue(queue_name).send("body")

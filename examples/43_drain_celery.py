@@ -1,0 +1,165 @@
+"""Move what waits in Celery's lists on Redis to tasks of Duly: arguments, ETA, expiry and priority included.
+
+Stop the Celery workers first: they hold messages in memory, all that have an ETA among them, and give them back when
+they stop in order. What a worker that was killed had is in the hash `unacked`, and is moved as well.
+Messages that cannot be moved stay where they are, for the old workers: those with a chain, a chord or callbacks, those
+that are no JSON, and tasks without a new name. Kill this program wherever you like and start it again: each message
+arrives once.
+"""
+
+import base64
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import redis
+
+import duly
+from duly.embedded import open_server
+
+DAY = 86400.0
+PRIORITY_STEPS = (0, 3, 6, 9)  # kombu has a list for each; it takes from that of 0 first
+
+
+def list_name(celery_queue: str, step: int) -> str:
+    return f"{celery_queue}\x06\x16{step}" if step else celery_queue
+
+
+def translate(envelope: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return the message as a task of Duly, or None if it is not one that Duly could do."""
+    headers, properties = envelope["headers"], envelope["properties"]
+    task = names.get(headers.get("task", ""))
+    if task is None or envelope["content-type"] != "application/json" or headers.get("compression"):
+        return None
+    body = envelope["body"]
+    if properties.get("body_encoding") == "base64":
+        body = base64.b64decode(body)
+    args, kwargs, embed = json.loads(body)
+    if any(embed.get(part) for part in ("callbacks", "errbacks", "chain", "chord")) or headers.get("group"):
+        return None
+    return {"task": task, "args": args, "kwargs": kwargs}
+
+
+def when(envelope: dict[str, Any], name: str) -> datetime | None:
+    """Read `eta` or `expires`. A time without a zone is UTC: that is what Celery writes with enable_utc."""
+    text = envelope["headers"].get(name)
+    if text is None:
+        return None
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def move(
+    envelope: dict[str, Any], names: Mapping[str, str], queue: duly.Queue, step: int, forget: Callable[[], object]
+) -> str:
+    """Send one message and forget the old one, in this order. Return what became of it."""
+    body = translate(envelope, names)
+    if body is None:
+        return "left alone"
+    eta, expires = when(envelope, "eta"), when(envelope, "expires")
+    begin = max(datetime.now(UTC), eta) if eta else datetime.now(UTC)
+    ttl = expires - begin if expires else None
+    if ttl is not None and ttl <= timedelta(0):  # Celery would not run it any more
+        forget()
+        return "expired"
+    # A crash between these two sends it again, and the dedup value stores it once. The delivery tag is the message's
+    # own, and it keeps it when Celery delivers it a second time; a retry of the task has another one.
+    tag = envelope["properties"]["delivery_tag"]
+    queue.send(body, at=eta, ttl=ttl, priority=9 - step, dedup=f"celery-{tag}", dedup_for=DAY)
+    forget()
+    return "moved"
+
+
+def drain(old: redis.Redis, celery_queue: str, queue: duly.Queue, names: Mapping[str, str]) -> Counter[str]:
+    """Move the waiting messages of a Celery queue. `names` maps names of Celery's tasks to those of Duly's."""
+    counted: Counter[str] = Counter()
+    for step in PRIORITY_STEPS:
+        key = list_name(celery_queue, step)
+        position = -1  # the oldest is at the right end; what is left alone stays there
+        while (raw := old.lindex(key, position)) is not None:
+            outcome = move(json.loads(raw), names, queue, step, lambda key=key, raw=raw: old.lrem(key, -1, raw))
+            counted[outcome] += 1
+            position -= outcome == "left alone"
+    return counted
+
+
+def drain_unacked(old: redis.Redis, celery_queue: str, queue: duly.Queue, names: Mapping[str, str]) -> Counter[str]:
+    """Move what workers had taken and not finished. Only when no Celery worker runs on this database any more."""
+    counted: Counter[str] = Counter()
+    for tag, raw in old.hgetall("unacked").items():
+        envelope, _, routing_key = json.loads(raw)
+        if routing_key != celery_queue:  # `unacked` is one for all queues of the database
+            continue
+
+        def forget(tag: bytes = tag) -> None:
+            with old.pipeline(transaction=True) as both:
+                both.zrem("unacked_index", tag).hdel("unacked", tag).execute()
+
+        priority = envelope["properties"].get("priority") or 0
+        step = max(step for step in PRIORITY_STEPS if step <= max(0, priority))
+        counted[move(envelope, names, queue, step, forget)] += 1
+    return counted
+
+
+def envelope_of(task: str, args: list[Any], tag: str, **headers: Any) -> str:
+    """Write a message as Celery 5 does, so that there is something to move."""
+    embed = {"callbacks": None, "errbacks": None, "chain": headers.pop("chain", None), "chord": None}
+    return json.dumps(
+        {
+            "body": base64.b64encode(json.dumps([args, {}, embed]).encode()).decode(),
+            "content-encoding": "utf-8",
+            "content-type": "application/json",
+            "headers": {"lang": "py", "task": task, "id": f"id-of-{tag}", "eta": None, "expires": None, **headers},
+            "properties": {
+                "correlation_id": f"id-of-{tag}",
+                "delivery_info": {"exchange": "", "routing_key": "celery"},
+                "priority": 0,
+                "body_encoding": "base64",
+                "delivery_tag": tag,
+            },
+        }
+    )
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        server = open_server(directory)  # a real server of its own, since there are no lists on memory://
+        old = redis.Redis(unix_socket_path=server.socket_path)
+        app = duly.Duly(old)  # the same server; it may be another one
+
+        @app.task(queue="orders")
+        def close(order: str) -> None:
+            """Close an order that was not paid."""
+
+        in_an_hour = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+        a_minute_ago = (datetime.now(UTC) - timedelta(minutes=1)).isoformat()
+        for message in (
+            envelope_of("shop.close", ["A"], "tag-a"),
+            envelope_of("shop.close", ["B"], "tag-b", eta=in_an_hour),
+            envelope_of("shop.close", ["C"], "tag-c", expires=a_minute_ago),
+            envelope_of("shop.close", ["D"], "tag-d", chain=[{"task": "shop.tell", "args": []}]),
+        ):
+            old.lpush("celery", message)
+        killed = [json.loads(envelope_of("shop.close", ["E"], "tag-e")), "", "celery"]
+        old.hset("unacked", "tag-e", json.dumps(killed))
+        old.zadd("unacked_index", {"tag-e": 1.0})
+
+        names = {"shop.close": "close"}
+        print("from the hash:", dict(drain_unacked(old, "celery", close.queue, names)))
+        print("from the list:", dict(drain(old, "celery", close.queue, names)))
+        for state in ("ready", "delayed"):
+            print(f"{state}:", [message.body["args"] for message in close.queue.list(state)])
+        assert [message.body["args"] for message in close.queue.list("ready")] == [["E"], ["A"]]
+        assert [message.body["args"] for message in close.queue.list("delayed")] == [["B"]]
+        assert old.llen("celery") == 1  # the one with a chain is for the old workers
+
+        app.close()
+        old.close()
+        server.release()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""`duly audit [--repair]`: proves the accounts of queues, and mends what somebody else broke."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from duly.cli import output
+from duly.cli.arguments import Inboxes
+from duly.cli.output import Align
+from duly.cli.session import Inbox, Session
+from duly.cli.stats import look_at_all
+from duly.message import Audit
+
+Repair = Annotated[bool, typer.Option("--repair", help="Mend what is found, without losing a body.")]
+
+_FAULTS_SHOWN = 20
+
+
+def audit(session: Session, queues: Inboxes = None, repair: Repair = False) -> None:
+    """Prove that what was sent is accounted for, and that each message is in exactly one place.
+
+    Exit status 1 when something is wrong, and with --repair when something still is.
+    """
+    sources = [session.inbox(name) for name in queues or look_at_all(session)]
+    found = [_audited(session, each, repair=repair) for each in sources]
+    session.show([_to_fields(each) for each in found], _text(found))
+    wrong = [each for each in found if not each.ok]
+    if repair:
+        wrong = [
+            each for each in (_audited(session, session.inbox(one.queue), repair=False) for one in wrong) if not each.ok
+        ]
+        for each in wrong:
+            session.note(f"{each.queue} is still not right: run it again when nobody works there")
+    if wrong:
+        raise typer.Exit(1)
+
+
+def _audited(session: Session, source: Inbox, *, repair: bool) -> Audit:
+    with session.progress(f"auditing {source.label}", None) as progress:
+        return source.audit(repair, on_progress=progress)
+
+
+def _to_fields(audit: Audit) -> dict[str, Any]:
+    return {**output.plain(audit), "ok": audit.ok, "difference": audit.difference}
+
+
+def _text(found: list[Audit]) -> RenderableType:
+    columns: dict[str, Align] = {
+        "QUEUE": "left", "CHECKED": "right", "LIVE": "right", "DEAD": "right", "DIFFERENCE": "right", "FAULTS": "right",
+        "VERDICT": "left",
+    }  # fmt: skip
+    rows = [
+        (
+            each.queue,
+            f"{each.checked:,}",
+            f"{each.stats.live:,}",
+            f"{each.stats.dead:,}",
+            f"{each.difference:,}",
+            f"{len(each.faults):,}",
+            Text("right", "green") if each.ok else Text("repaired" if each.repaired else "WRONG", "bold red"),
+        )
+        for each in found
+    ]
+    return Group(output.table(columns, rows, wide="QUEUE"), *(line for each in found for line in _faults(each)))
+
+
+def _faults(audit: Audit) -> list[RenderableType]:
+    lines: list[RenderableType] = []
+    for fault in audit.faults[:_FAULTS_SHOWN]:
+        lines.append(Text(output.visible(f"\n{audit.queue} {fault.id}: {fault.what}").replace("\\n", "\n", 1)))
+    if (more := len(audit.faults) - _FAULTS_SHOWN) > 0:
+        lines.append(Text(f"... and {more:,} more of {audit.queue}: --json shows all"))
+    return lines

@@ -1,0 +1,43 @@
+"""Names that the shell offers after TAB. Asks the server shortly, starts none, and offers nothing when it fails."""
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import typer
+
+import duly
+from duly._core import address
+from duly.embedded import control
+
+_PATIENCE: Final = 0.5
+
+
+def complete_queue(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Offer queues."""
+    return _offered(ctx, incomplete, lambda app: app.queues())
+
+
+def complete_topic(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Offer topics."""
+    return _offered(ctx, incomplete, lambda app: app.topics())
+
+
+def complete_inbox(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Offer queues, and groups of topics."""
+    return _offered(ctx, incomplete, lambda app: [*app.queues(), *_groups(app)])
+
+
+def _groups(app: duly.Duly) -> list[str]:
+    return [f"{topic}/{group.name}" for topic in app.topics() for group in app.topic(topic).groups()]
+
+
+def _offered(ctx: typer.Context, incomplete: str, names: Callable[[duly.Duly], Iterable[str]]) -> list[str]:
+    try:
+        chosen = address.chosen(ctx.params.get("url"), os.environ)
+        if chosen.kind == "embedded" and not control.status(chosen.place).is_running:
+            return []
+        with duly.Duly(chosen, namespace=ctx.params.get("namespace") or "duly", patience=_PATIENCE) as app:
+            return [name for name in names(app) if name.startswith(incomplete)]
+    except Exception:  # noqa: BLE001, a key press must not print a traceback
+        return []

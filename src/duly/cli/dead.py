@@ -1,0 +1,139 @@
+"""`duly dead ls|show|redrive|purge`: dead letters."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import RenderableType
+
+from duly.cli import looking, output, steering, values
+from duly.cli.arguments import Headers, Id, Inbox, Limit, Yes
+from duly.cli.output import Align, body_text, time_text
+from duly.cli.session import NotFound, Session, command
+from duly.message import Message
+from duly.selection import Where
+
+app = typer.Typer(no_args_is_help=True, help="Look at dead letters, and put them back to work.")
+
+WhereError = Annotated[
+    str | None, typer.Option("--error", metavar="TEXT", help="Whose last error has this text; * is anything.")
+]
+WhereReason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="That died for this reason.")]
+WhereKey = Annotated[str | None, typer.Option("--key", metavar="KEY", help="With this key; * is anything.")]
+Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="That died then or later.")]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="That died before.")]
+WhereIds = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="This one; repeatable.")]
+To = Annotated[str | None, typer.Option("--to", metavar="QUEUE", help="Into another queue.")]
+Rate = Annotated[str | None, typer.Option("--rate", metavar="RATE", help="Slowly, like 50/s.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; tell how many it would be.")]
+AtEnd = Annotated[bool, typer.Option("--at-end", help="Behind all that is due now, not to its own place.")]
+AtMost = Annotated[int | None, typer.Option("--limit", metavar="N", help="At most so many. Default: all.")]
+
+
+@command(app)
+def ls(
+    session: Session,
+    queue: Inbox,
+    limit: Limit = 50,
+    error: WhereError = None,
+    reason: WhereReason = None,
+    key: WhereKey = None,
+    since: Since = None,
+    until: Until = None,
+    header: Headers = None,
+) -> None:
+    """List dead letters, oldest first."""
+    letters = session.inbox(queue).find_dead(_where(error, reason, key, since, until, header, None), limit)
+    session.show(letters, _table(letters))
+    if len(letters) == limit and not session.as_json:
+        session.note("there may be more: choose with --error, --reason, --since, or raise --limit")
+
+
+def _where(
+    error: str | None,
+    reason: str | None,
+    key: str | None,
+    since: str | None,
+    until: str | None,
+    header: list[str] | None,
+    ids: list[str] | None,
+) -> Where | None:
+    given: dict[str, Any] = {
+        "error": error,
+        "reason": reason,
+        "key": key,
+        "since": values.optional_moment(since, "--since"),
+        "until": values.optional_moment(until, "--until"),
+        "headers": values.headers(header),
+        "ids": ids or None,
+    }
+    return Where(**given) if any(each is not None for each in given.values()) else None
+
+
+def _table(letters: list[Message]) -> RenderableType:
+    columns: dict[str, Align] = {
+        "ID": "left",
+        "DIED": "left",
+        "REASON": "left",
+        "KEY": "left",
+        "ERROR": "left",
+        "BODY": "left",
+    }
+    rows = [
+        (
+            each.id,
+            time_text(each.finished_at),
+            each.reason or "-",
+            each.key or "-",
+            each.errors[-1].error if each.errors else "-",
+            body_text(each.body),
+        )
+        for each in letters
+    ]
+    return output.table(columns, rows, wide="BODY")
+
+
+@command(app)
+def show(session: Session, queue: Inbox, id: Id) -> None:  # noqa: A002
+    """Show one dead letter, with its errors and timeline."""
+    looking.show(session, queue, id)
+
+
+@command(app)
+def redrive(
+    session: Session,
+    queue: Inbox,
+    limit: AtMost = None,
+    error: WhereError = None,
+    reason: WhereReason = None,
+    key: WhereKey = None,
+    since: Since = None,
+    until: Until = None,
+    header: Headers = None,
+    ids: WhereIds = None,
+    to: To = None,
+    rate: Rate = None,
+    dry_run: DryRun = False,
+    at_end: AtEnd = False,
+) -> None:
+    """Put dead letters back to work, oldest first, with their attempts anew.
+
+    Example: duly dead redrive payments --error Timeout --rate 50/s --dry-run
+    """
+    source = session.inbox(queue)
+    where = _where(error, reason, key, since, until, header, ids)
+    total = limit if where is not None else min(source.stats().dead, limit or 1 << 62)
+    with session.progress("redriving", total) as progress:
+        count = source.redrive(limit, where, to=to, rate=rate, dry_run=dry_run, at_end=at_end, on_progress=progress)
+    if ids and count < len(set(ids)):
+        raise NotFound(f"{count} of {len(set(ids))} redriven: the others are no dead letters of {queue}")
+    done = "would be redriven" if dry_run else "redriven"
+    place = f" from {queue} to {to}" if to else f" in {queue}"
+    session.show({"queue": queue, "to": to, "dry_run": dry_run, "redriven": count}, f"{count:,} {done}{place}")
+
+
+@command(app)
+def purge(session: Session, queue: Inbox, yes: Yes = False) -> None:
+    """End all dead letters of a queue. There is no way back."""
+    steering.purge_state(session, queue, "dead", yes=yes)

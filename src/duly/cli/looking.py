@@ -1,0 +1,177 @@
+"""`duly queues`, `list`, `show`, `explain`, `pending` and `workers`: looking changes nothing."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from duly.cli import output
+from duly.cli.arguments import Id, Inbox, Limit, State
+from duly.cli.output import Align, body_text, span, time_text
+from duly.cli.session import NotFound, Session
+from duly.message import Message, Pending, WorkerInfo
+
+StateOf = Annotated[State, typer.Argument(metavar="STATE", help="ready, delayed, leased, parked, dead or done.")]
+After = Annotated[str | None, typer.Option("--after", metavar="ID", help="Go on behind this message.")]
+Consumer = Annotated[str | None, typer.Option("--consumer", metavar="NAME", help="Only what this consumer holds.")]
+
+_WHEN: Final = {"leased": "DEADLINE", "dead": "DIED", "done": "FINISHED"}
+
+
+def queues(session: Session) -> None:
+    """Name the queues, and the topics with their groups."""
+    groups = [f"{topic}/{group.name}" for topic in session.app.topics() for group in session.app.topic(topic).groups()]
+    names = session.app.queues()
+    if session.as_json:
+        output.print_json({"queues": names, "groups": groups})
+        return
+    for name in [*names, *groups]:
+        typer.echo(name)
+
+
+def list_(session: Session, queue: Inbox, state: StateOf, limit: Limit = 50, after: After = None) -> None:
+    """List messages of a queue in one state, page by page."""
+    page = session.inbox(queue).list(state, limit=limit, after=after)
+    session.show(page, _page_table(state, page))
+    if len(page) == limit and not session.as_json:
+        session.note(f"there may be more: --after {page[-1].id}")
+
+
+def _page_table(state: str, page: list[Message]) -> RenderableType:
+    columns: dict[str, Align] = {"ID": "left", _WHEN.get(state, "DUE"): "left", "ATTEMPT": "right", "KEY": "left"}
+    columns |= {"REASON": "left"} if state == "dead" else {"HOLDER": "left"} if state == "leased" else {}
+    rows = [
+        (
+            each.id,
+            time_text(_when(each)),
+            each.attempt,
+            each.key or "-",
+            *({"dead": (each.reason,), "leased": (each.consumer,)}.get(state, ())),
+            body_text(each.body),
+        )
+        for each in page
+    ]
+    return output.table({**columns, "BODY": "left"}, rows, wide="BODY")
+
+
+def _when(message: Message) -> Any:
+    if message.state == "leased":
+        return message.deadline
+    return message.finished_at if message.state in ("dead", "done") else message.due_at
+
+
+def show(session: Session, queue: Inbox, id: Id) -> None:  # noqa: A002
+    """Show one message: state, body, counters, errors and timeline."""
+    message = session.inbox(queue).get(id)
+    if message is None:
+        raise NotFound(f"queue {queue!r} has no message {id!r}: it was never there, is finished, or was cancelled")
+    session.show(message, _message_text(message))
+
+
+def _message_text(message: Message) -> RenderableType:
+    rows: dict[str, object] = {
+        "id": message.id,
+        "queue": message.queue,
+        "state": message.state,
+        "reason": message.reason,
+        "key": message.key,
+        "priority": message.priority,
+        "headers": ", ".join(f"{name}={value}" for name, value in message.headers.items()) or None,
+        "sent": time_text(message.sent_at),
+        "due": time_text(message.due_at),
+        "holder": message.consumer,
+        "deadline": message.deadline and time_text(message.deadline),
+        "finished": message.finished_at and time_text(message.finished_at),
+        "attempt": message.attempt,
+        "counted": f"{message.deliveries} deliveries, {message.failures} failures, {message.crashes} crashes, "
+        f"{message.defers} defers, {message.releases} releases",
+        "cycles": message.cycles or None,
+        "redrives": message.redrives or None,
+        "result": None if message.result is None else body_text(message.result),
+        "body": _whole_body(message.body),
+    }
+    parts: list[RenderableType] = [output.fields({name: value for name, value in rows.items() if value is not None})]
+    if message.timeline:
+        parts += [Text("\ntimeline", "bold"), _timeline(message)]
+    for failure in message.errors[-1:]:
+        parts += [Text("\nlast error", "bold"), Text(_lines(failure.traceback or failure.error))]
+    return Group(*parts)
+
+
+def _whole_body(body: Any) -> str:
+    if isinstance(body, str):
+        return output.visible(body)
+    return body_text(body) if isinstance(body, bytes) else output.json_text(body)
+
+
+def _timeline(message: Message) -> RenderableType:
+    rows = [
+        (
+            time_text(each.at),
+            each.what,
+            "-" if each.took is None else span(each.took),
+            each.consumer or "-",
+            each.detail,
+        )
+        for each in message.timeline
+    ]
+    columns: dict[str, Align] = {"AT": "left", "WHAT": "left", "TOOK": "right", "CONSUMER": "left", "DETAIL": "left"}
+    return output.table(columns, rows, wide="DETAIL")
+
+
+def _lines(text: str) -> str:
+    """Keep the lines of a traceback, and make everything else in it visible."""
+    return "\n".join(output.visible(line) for line in text.splitlines())
+
+
+def explain(session: Session, queue: Inbox, id: Id) -> None:  # noqa: A002
+    """Say in one sentence why a message is not being delivered, and when it will be."""
+    source = session.inbox(queue)
+    sentence = source.explain(id)
+    session.show({"queue": queue, "id": id, "explanation": sentence}, Text(output.visible(sentence)))
+    if source.get(id) is None:
+        raise typer.Exit(1)
+
+
+def pending(session: Session, queue: Inbox, consumer: Consumer = None, limit: Limit = 50) -> None:
+    """Show who holds what: totals by consumer, and the leases by deadline."""
+    found = session.inbox(queue).pending(consumer=consumer, limit=limit)
+    session.show(found, pending_text(found))
+
+
+def pending_text(found: Pending) -> RenderableType:
+    """Lay out who holds what; also of a group's entries."""
+    holders = ", ".join(f"{name} {count:,}" for name, count in found.consumers.items()) or "nobody"
+    columns: dict[str, Align] = {"ID": "left", "LEFT": "right", "IDLE": "right", "ATTEMPT": "right", "CONSUMER": "left"}
+    rows = [(each.id, span(each.deadline_in), span(each.idle), each.attempt, each.consumer) for each in found.messages]
+    return Group(Text(f"{found.total:,} held: {output.visible(holders)}"), output.table(columns, rows, wide="CONSUMER"))
+
+
+def workers(session: Session) -> None:
+    """Show the workers that live, or were silent for a short time."""
+    found = session.app.workers()
+    session.show(found, _workers_table(found))
+
+
+def _workers_table(found: list[WorkerInfo]) -> RenderableType:
+    columns: dict[str, Align] = {
+        "HOST": "left", "PID": "right", "QUEUES": "left", "RUNNING": "right", "HANDLED": "right", "SINCE": "left",
+        "BEAT": "right", "VERSION": "left",
+    }  # fmt: skip
+    rows = [
+        (
+            each.host,
+            each.pid,
+            ", ".join(each.queues),
+            f"{each.in_flight}/{each.concurrency}",
+            f"{each.handled:,}",
+            time_text(each.started_at),
+            f"{span(each.last_beat)} ago",
+            each.version,
+        )
+        for each in found
+    ]
+    return output.table(columns, rows, wide="QUEUES")

@@ -1,0 +1,165 @@
+"""What the commands print: plain tables for people, JSON for programs. Nothing here asks the server."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import os
+import sys
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from duly.message import Entry, Message
+
+_WIDE: Final = 1000
+"""Columns of a pipe: nothing is cut off there."""
+_UNSHOWN: Final = ("Cc", "Cf", "Cs", "Zl", "Zp")
+"""Characters that would move the cursor, change colours or turn the direction of a line."""
+_BODY_SHOWN: Final = 200
+_ID_WIDTH: Final = 26
+"""A ULID is never cut: people copy it."""
+
+Align = Literal["left", "right"]
+
+
+def console(*, to_errors: bool = False) -> Console:
+    """Open standard output (or error) for tables: as wide as the terminal, and as they need in a pipe."""
+    stream = sys.stderr if to_errors else sys.stdout
+    is_free = not stream.isatty() and "COLUMNS" not in os.environ
+    return Console(file=stream, width=_WIDE if is_free else None, highlight=False, markup=False, emoji=False)
+
+
+def visible(text: object) -> str:
+    """Write a text from a queue so that a terminal shows it and obeys nothing in it."""
+    return "".join(_escaped(one) if unicodedata.category(one) in _UNSHOWN else one for one in str(text))
+
+
+def _escaped(character: str) -> str:
+    return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(character) or character.encode(
+        "unicode_escape", "backslashreplace"
+    ).decode()
+
+
+def body_text(body: Any) -> str:
+    """Write a body on one line, cut where it is long."""
+    if isinstance(body, bytes):
+        text = f"bytes, {len(body):,}: {body[:40].hex(' ')}"
+    elif isinstance(body, str):
+        text = body[: _BODY_SHOWN + 1]
+    else:
+        text = msgspec.json.encode(body)[: 4 * _BODY_SHOWN].decode(errors="replace")
+    return visible(text if len(text) <= _BODY_SHOWN else text[:_BODY_SHOWN] + "...")
+
+
+def span(seconds: float | None) -> str:
+    """Write a duration as people say it: 350ms, 12.3s, 5m 20s, 3h 12m, 2d 4h."""
+    if seconds is None:
+        return "-"
+    sign, left = ("-", -seconds) if seconds < 0 else ("", seconds)
+    if left < 1:
+        return f"{sign}{left * 1000:.0f}ms" if left else "0s"
+    if left < 59.95:
+        return f"{sign}{left:.1f}".removesuffix(".0") + "s"
+    whole = round(left)
+    for unit, size, smaller, part in (("m", 60, "s", 1), ("h", 3600, "m", 60), ("d", 86400, "h", 3600)):
+        if whole < size * (60 if unit != "h" else 24) or unit == "d":
+            rest = whole % size // part
+            return f"{sign}{whole // size}{unit}" + (f" {rest}{smaller}" if rest else "")
+    raise AssertionError
+
+
+def time_text(at: datetime | None) -> str:
+    """Write a time in the zone of the reader."""
+    return "-" if at is None else at.astimezone().isoformat(sep=" ", timespec="milliseconds")
+
+
+def size_text(count: float) -> str:
+    """Write a number of bytes."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"
+
+
+def table(columns: Mapping[str, Align], rows: Iterable[Sequence[object]], *, wide: str | None = None) -> Table:
+    """Lay out rows. When the terminal is narrow, the column `wide` is cut first, and ids and numbers never."""
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name, align in columns.items():
+        made.add_column(name, justify=align, no_wrap=True, overflow="ellipsis", min_width=_least_width(name, wide))
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else Text(visible(cell)) for cell in row))
+    return made
+
+
+def _least_width(name: str, wide: str | None) -> int | None:
+    return 8 if name == wide else _ID_WIDTH if name == "ID" else None
+
+
+def fields(rows: Mapping[str, object]) -> Table:
+    """Lay out names and values, one a line."""
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    made.add_column(no_wrap=True, style="bold")
+    made.add_column(overflow="fold")
+    for name, value in rows.items():
+        made.add_row(Text(name), value if isinstance(value, Text) else Text(visible(value)))
+    return made
+
+
+def print_json(value: Any, *, a_line: bool = False) -> None:
+    """Print a value as JSON: indented for a person at a terminal, else on one line."""
+    sys.stdout.write(json_text(value, indent=2 if sys.stdout.isatty() and not a_line else None) + "\n")
+    sys.stdout.flush()
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Write a value as JSON that standard output can carry. A terminal obeys nothing in it: it has escapes."""
+    text = json.dumps(plain(value), ensure_ascii=not speaks_unicode(), indent=indent)
+    return "".join(one if one == "\n" or one.isprintable() else _json_escaped(one) for one in text)
+
+
+def _json_escaped(character: str) -> str:
+    return json.dumps(character)[1:-1]
+
+
+def speaks_unicode() -> bool:
+    """Tell whether standard output can show more than ASCII."""
+    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+
+
+def plain(value: Any) -> Any:
+    """Turn what the library gives into what JSON has. Times are in UTC, durations in seconds."""
+    if isinstance(value, Message | Entry):
+        return _message_fields(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {each.name: plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
+    if isinstance(value, Mapping):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    return value
+
+
+def _message_fields(message: Message | Entry) -> dict[str, Any]:
+    """Show the body as it is; bytes, which JSON has not, as {"base64": ...}."""
+    left_out = ("raw", "cursor")
+    found = {
+        each.name: plain(getattr(message, each.name))
+        for each in dataclasses.fields(message)
+        if each.name not in left_out
+    }
+    if isinstance(message, Message):
+        found |= {"attempt": message.attempt, "deliveries": message.deliveries}
+    return found

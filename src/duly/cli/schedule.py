@@ -1,0 +1,109 @@
+"""`duly schedule ls|add|rm|pause|resume`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+import typer
+from rich.console import RenderableType
+
+from duly.cli import output, values
+from duly.cli.arguments import AsBytes, AsText, Body, Queue
+from duly.cli.output import Align, body_text, span, time_text
+from duly.cli.session import NotFound, Session, command, nearest
+from duly.errors import UsageError
+from duly.message import Schedule
+
+app = typer.Typer(no_args_is_help=True, help="Messages that are sent by the clock.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a schedule.", show_default=False)]
+Cron = Annotated[str | None, typer.Option("--cron", metavar="TEXT", help='When, like "0 3 * * *".')]
+Every = Annotated[str | None, typer.Option("--every", metavar="DURATION", help="At the multiples of this: 30s, 1h.")]
+Zone = Annotated[str, typer.Option("--tz", metavar="ZONE", help="The zone of --cron, like Asia/Shanghai.")]
+CatchUp = Annotated[
+    Literal["one", "skip", "all"],
+    typer.Option("--catch-up", help="For times when nobody was there: send for the last, for none, or for all."),
+]
+
+
+@command(app)
+def ls(session: Session) -> None:
+    """List the schedules."""
+    found = session.app.schedules()
+    session.show(found, _table(found))
+
+
+def _table(found: list[Schedule]) -> RenderableType:
+    columns: dict[str, Align] = {
+        "NAME": "left",
+        "QUEUE": "left",
+        "WHEN": "left",
+        "NEXT": "left",
+        "LAST": "left",
+        "BODY": "left",
+    }
+    rows = [
+        (
+            each.name,
+            each.queue,
+            f"{each.cron} {each.tz}" if each.cron else f"every {span(each.every)}",
+            "paused" if each.paused else time_text(each.next_at),
+            time_text(each.last_slot),
+            body_text(each.body),
+        )
+        for each in found
+    ]
+    return output.table(columns, rows, wide="BODY")
+
+
+@command(app)
+def add(
+    session: Session,
+    name: Name,
+    queue: Queue,
+    body: Body = None,
+    cron: Cron = None,
+    every: Every = None,
+    tz: Zone = "UTC",
+    catch_up: CatchUp = "one",
+    text: AsText = False,
+    as_bytes: AsBytes = False,
+) -> None:
+    """Store a schedule; the same name again replaces it.
+
+    Example: duly schedule add report jobs '{"report": "daily"}' --cron "0 3 * * *" --tz Asia/Shanghai
+    """
+    if (cron is None) == (every is None):
+        raise UsageError("a schedule needs one of --cron and --every")
+    given = values.body(body, as_text=text, as_bytes=as_bytes)
+    seconds = values.optional_duration(every, "--every")
+    session.app.schedule(name, queue, given, cron=cron, every=seconds, tz=tz, catch_up=catch_up)
+    stored = next((each for each in session.app.schedules() if each.name == name), None)
+    next_at = time_text(stored.next_at if stored else None)
+    session.show(stored, f"{name} feeds {queue}; next {next_at}")
+
+
+@command(app)
+def rm(session: Session, name: Name) -> None:
+    """Remove a schedule. What it has sent stays."""
+    _change(session, name, session.app.unschedule, "removed")
+
+
+@command(app)
+def pause(session: Session, name: Name) -> None:
+    """Send nothing until it is resumed, and never for the times between."""
+    _change(session, name, session.app.pause_schedule, "paused")
+
+
+@command(app)
+def resume(session: Session, name: Name) -> None:
+    """Send again, from now on."""
+    _change(session, name, session.app.resume_schedule, "resumed")
+
+
+def _change(session: Session, name: str, act: Callable[[str], bool], done: str) -> None:
+    if not act(name):
+        known = [each.name for each in session.app.schedules()]
+        raise NotFound(f"there is no schedule {name!r}.{nearest(name, known)} `duly schedule ls` names all")
+    session.show({"name": name, done: True}, f"{name} is {done}")

@@ -1,0 +1,183 @@
+"""What every command shares: the server it speaks to, how it prints, and how it finds what it is told by name."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+import duly
+from duly.cli import output
+from duly.errors import DulyError, UsageError
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url", metavar="URL", help="The server. Default: $DULY_URL, else the embedded one in $DULY_HOME or ./.duly."
+    ),
+]
+Namespace = Annotated[str, typer.Option("--namespace", metavar="NAME", help="The prefix of all keys.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+Inbox = duly.Queue | duly.Group
+_SHARED: Final = {"url": (Url, None), "namespace": (Namespace, "duly"), "as_json": (AsJson, False)}
+
+
+class NotFound(DulyError):
+    """What was named is not there."""
+
+
+class Session:
+    """One run of a command."""
+
+    def __init__(self, url: str | None, namespace: str, *, as_json: bool) -> None:
+        self.url = url
+        self.namespace = namespace
+        self.as_json = as_json
+
+    @cached_property
+    def app(self) -> duly.Duly:
+        """The server, connected to when it is needed."""
+        return duly.Duly(self.url, namespace=self.namespace)
+
+    @cached_property
+    def console(self) -> Console:
+        """Standard output."""
+        return output.console()
+
+    def close(self) -> None:
+        """Leave the server, if there was one."""
+        if "app" in self.__dict__:
+            self.app.close()
+
+    # Finding
+
+    def inbox(self, name: str) -> Inbox:
+        """Find a queue, or by events/archive a group of a topic, that exists."""
+        topic, is_group, group = name.partition("/")
+        if is_group:
+            return self.group(topic, group)
+        queue = self.app.queue(name)
+        if name not in (known := self.app.queues()):
+            raise self._no_queue(name, known)
+        return queue
+
+    def queue(self, name: str) -> duly.Queue:
+        """Find a queue that exists; groups have no such thing."""
+        if "/" in name:
+            raise UsageError(f"{name} is a group of a topic; this command is for queues")
+        found = self.inbox(name)
+        assert isinstance(found, duly.Queue)
+        return found
+
+    def topic(self, name: str) -> duly.Topic:
+        """Find a topic that exists."""
+        topic = self.app.topic(name)
+        if name not in (known := self.app.topics()):
+            raise NotFound(f"there is no topic {name!r}.{nearest(name, known)} `duly topic ls` names all")
+        return topic
+
+    def group(self, topic: str, name: str) -> duly.Group:
+        """Find a group that exists."""
+        found = self.topic(topic)
+        group = found.group(name)
+        if name not in (known := [each.name for each in found.groups()]):
+            raise NotFound(
+                f"topic {topic!r} has no group {name!r}.{nearest(name, known)} `duly topic groups {topic}` names all"
+            )
+        return group
+
+    def _no_queue(self, name: str, known: Iterable[str]) -> NotFound:
+        if name in self.app.topics():
+            return NotFound(
+                f"{name!r} is a topic: name one of its groups, like {name}/GROUP (`duly topic groups {name}`)"
+            )
+        return NotFound(f"there is no queue {name!r}.{nearest(name, known)} `duly queues` names all")
+
+    # Printing
+
+    def show(self, value: Any, text: Any = None) -> None:
+        """Print a value as JSON, or what a person reads instead of it."""
+        if self.as_json:
+            output.print_json(value)
+        else:
+            self.console.print(text if text is not None else output.visible(value))
+
+    def note(self, text: str) -> None:
+        """Say something that is not the result: to standard error."""
+        print(f"duly: {output.visible(text)}", file=sys.stderr)
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Ask before something is destroyed. Without a terminal to ask on, --yes must have said it."""
+        if yes:
+            return
+        if not sys.stdin.isatty():
+            raise UsageError(f"{question} Say so with --yes: there is no terminal to ask on")
+        typer.confirm(question, abort=True, err=True)
+
+    @contextmanager
+    def until_stopped(self) -> Iterator[None]:
+        """Go on until Ctrl-C or SIGTERM, both of which are the way to end it, and leave in order."""
+        signal.signal(signal.SIGTERM, _interrupt)
+        with suppress(KeyboardInterrupt):
+            yield
+
+    @contextmanager
+    def progress(self, title: str, total: int | None) -> Iterator[Callable[[int], None]]:
+        """Show how far long work is, on standard error, when somebody watches. Gives what `on_progress` takes."""
+        screen = output.console(to_errors=True)
+        if self.as_json or not screen.is_terminal:
+            yield lambda _done: None
+            return
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=screen, transient=True) as bar:
+            task = bar.add_task(title, total=total)
+            yield lambda done: bar.update(task, completed=done)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Ask for what was probably meant, if anything is near."""
+    near = difflib.get_close_matches(name, list(known), 3, 0.6)
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function of a session as a command, with the options that all commands share."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        shared = [
+            inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for each, (kind, default) in _SHARED.items()
+        ]
+
+        @functools.wraps(function)
+        def run(*, url: str | None, namespace: str, as_json: bool, **options: Any) -> None:
+            session = Session(url, namespace, as_json=as_json)
+            try:
+                function(session, **options)
+            finally:
+                session.close()
+
+        del run.__wrapped__  # whose signature would win
+        parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + shared
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        app.command(name)(run)
+        return function
+
+    return register

@@ -1,0 +1,196 @@
+"""`duly stats [--watch]`: all queues at a glance."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from duly.cli import output, values
+from duly.cli.arguments import Inboxes
+from duly.cli.output import Align, size_text, span
+from duly.cli.rates import Course, Rates, sparkline
+from duly.cli.session import Session
+from duly.errors import UsageError
+from duly.message import Stats
+
+_SHORTEST_INTERVAL: Final = 0.1
+_FRAME_LINES: Final = 5
+"""Lines of the live view that are not queues."""
+_BARS_FROM_WIDTH: Final = 100
+
+Watch = Annotated[bool, typer.Option("--watch", help="Go on until Ctrl-C, with rates. In a pipe: a line each time.")]
+Interval = Annotated[str, typer.Option("--interval", metavar="DURATION", help="How often --watch looks.")]
+
+Found = Mapping[str, Stats]
+
+
+def stats(session: Session, queues: Inboxes = None, watch: Watch = False, interval: Interval = "1s") -> None:
+    """Count what is where, in each queue and in each group of a topic."""
+    seconds = values.duration(interval, "--interval")
+    if seconds < _SHORTEST_INTERVAL:
+        raise UsageError(f"--interval: {interval!r} is too short, {span(_SHORTEST_INTERVAL)} is the least")
+    if not watch:
+        found = _look(session, queues)
+        session.show({"queues": _rows(found, None)}, _counts_table(found))
+        return
+    go_on = _print_on if session.as_json or not session.console.is_terminal else _watch
+    with session.until_stopped():
+        go_on(session, queues, seconds)
+
+
+def _look(session: Session, queues: list[str] | None) -> dict[str, Stats]:
+    return {name: session.inbox(name).stats() for name in queues} if queues else look_at_all(session)
+
+
+def look_at_all(session: Session) -> dict[str, Stats]:
+    """Look at every queue and every group."""
+    app = session.app
+    found = {name: app.queue(name).stats() for name in app.queues()}
+    for name in app.topics():
+        topic = app.topic(name)
+        found |= {f"{name}/{each.name}": topic.group(each.name).stats() for each in topic.groups()}
+    return found
+
+
+def _rows(found: Found, rates: Rates | None) -> list[dict[str, Any]]:
+    rows = [{"name": name, "live": stats.live, **output.plain(stats)} for name, stats in found.items()]
+    if rates is not None:
+        for row in rows:
+            course = rates.of(row["name"])
+            row |= {"sent_per_second": _latest(course.sent), "acked_per_second": _latest(course.acked)}
+    return rows
+
+
+def _latest(values_: Any) -> float:
+    return round(values_[-1], 1) if values_ else 0.0
+
+
+# Once
+
+_COUNTS: Final[dict[str, Align]] = {
+    "QUEUE": "left", "READY": "right", "DELAYED": "right", "LEASED": "right", "PARKED": "right", "DEAD": "right",
+    "OLDEST": "right",
+}  # fmt: skip
+
+
+def _counts(name: str, stats: Stats) -> list[object]:
+    dead = Text(f"{stats.dead:,}", "bold red" if stats.dead else "")
+    title = Text(output.visible(name)) + Text(" (paused)" if stats.paused else "", "yellow")
+    numbers = (f"{each:,}" for each in (stats.ready, stats.delayed, stats.leased, stats.parked))
+    return [title, *numbers, dead, span(stats.oldest_age)]
+
+
+def _counts_table(found: Found) -> RenderableType:
+    if not found:
+        return Text("no queue was used yet: `duly send orders hello` makes one")
+    columns: dict[str, Align] = {**_COUNTS, "SENT": "right", "ACKED": "right", "SIZE": "right"}
+    rows = [
+        [
+            *_counts(name, each),
+            f"{each.sent:,}",
+            f"{each.acked:,}",
+            size_text(each.bytes + each.dead_bytes + each.done_bytes),
+        ]
+        for name, each in found.items()
+    ]
+    return output.table(columns, rows, wide="QUEUE")
+
+
+# Again and again
+
+
+def _looks(session: Session, queues: list[str] | None, seconds: float) -> Iterator[tuple[Found, Rates]]:
+    rates = Rates()
+    due = time.monotonic()
+    while True:
+        found = _look(session, queues)
+        rates.add(found, time.monotonic())
+        yield found, rates
+        now = time.monotonic()
+        due = max(due + seconds, now)
+        time.sleep(due - now)
+
+
+def _print_on(session: Session, queues: list[str] | None, seconds: float) -> None:
+    for found, rates in _looks(session, queues, seconds):
+        now = datetime.now(UTC)
+        if session.as_json:
+            output.print_json({"at": now, "queues": _rows(found, rates)}, a_line=True)
+            continue
+        session.console.print(output.time_text(now))
+        session.console.print(live_table(found, rates, width=session.console.width, rows=len(found)))
+
+
+def _watch(session: Session, queues: list[str] | None, seconds: float) -> None:
+    console = session.console
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        for found, rates in _looks(session, queues, seconds):
+            working = sum(1 for _ in session.app.workers())
+            live.update(
+                live_view(
+                    found,
+                    rates,
+                    title=f"{session.app!r}".strip("<>").removeprefix("Duly on "),
+                    workers=working,
+                    at=datetime.now(UTC),
+                    size=(console.width, console.height),
+                ),
+                refresh=True,
+            )
+
+
+def live_view(
+    found: Found, rates: Rates, *, title: str, workers: int, at: datetime, size: tuple[int, int]
+) -> RenderableType:
+    """Draw one frame: a title, the queues that fit, and the sum."""
+    width, height = size
+    head = Text.assemble(
+        ("duly ", "bold"), output.visible(title), f"   {workers} worker(s)   ", output.time_text(at)[:19]
+    )
+    head.truncate(width, overflow="ellipsis")
+    body = live_table(found, rates, width=width, rows=max(1, height - _FRAME_LINES))
+    return Group(head, Text(""), body, Text("Ctrl-C leaves", "dim"))
+
+
+def live_table(found: Found, rates: Rates, *, width: int, rows: int) -> Table:
+    """Draw the queues, those with the most to do if not all fit, and the sum over all of them."""
+    has_bars = width >= _BARS_FROM_WIDTH
+    columns: dict[str, Align] = {**_COUNTS, "LATE": "right", "IN/S": "right", "OUT/S": "right"}
+    made = output.table(columns | ({"OUT": "left"} if has_bars else {}), (), wide="QUEUE")
+    shown = _that_fit(found, rates, rows)
+    for name in shown:
+        made.add_row(
+            *_live_row(_counts(name, found[name]), span(found[name].lateness), rates.of(name), has_bars=has_bars)
+        )
+    left_out = len(found) - len(shown)
+    sums = [
+        f"{sum(getattr(each, name) for each in found.values()):,}"
+        for name in ("ready", "delayed", "leased", "parked", "dead")
+    ]
+    oldest = max((each.oldest_age for each in found.values()), default=0.0)
+    latest = max((each.lateness for each in found.values()), default=0.0)
+    title = f"{len(found)} in all" + (f", {left_out} not shown" if left_out else "")
+    made.add_row(*_live_row([title, *sums, span(oldest)], span(latest), rates.total(), has_bars=has_bars), style="bold")
+    return made
+
+
+def _live_row(counts: list[object], late: str, course: Course, *, has_bars: bool) -> list[Any]:
+    cells = [*counts, late, f"{_latest(course.sent):,.0f}", f"{_latest(course.acked):,.0f}"]
+    if has_bars:
+        cells.append(Text(sparkline(course.acked, 20, is_unicode=output.speaks_unicode()), "green"))
+    return cells
+
+
+def _that_fit(found: Found, rates: Rates, rows: int) -> list[str]:
+    if len(found) <= rows:
+        return list(found)
+    busiest = sorted(found, key=lambda name: (-_latest(rates.of(name).acked), -found[name].live, name))
+    return sorted(busiest[:rows])

@@ -1,0 +1,89 @@
+"""`duly cancel`, `promote`, `reschedule`, `pause`, `resume`, `purge` and `delete`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Annotated
+
+import typer
+
+from duly.cli import values
+from duly.cli.arguments import At, Delay, Id, Ids, Inbox, State, Yes
+from duly.cli.session import NotFound, Session
+from duly.errors import UsageError
+
+OneState = Annotated[
+    State | None,
+    typer.Option(
+        "--state", metavar="STATE", help="Only ready, delayed, leased, parked, dead or done ones. Default: all."
+    ),
+]
+
+
+def cancel(session: Session, queue: Inbox, ids: Ids) -> None:
+    """End messages, in whatever state they are. Status 1 if one was unknown, finished or cancelled before."""
+    _for_each(session, ids, session.inbox(queue).cancel, "cancelled", "unknown, finished, or cancelled before")
+
+
+def promote(session: Session, queue: Inbox, ids: Ids) -> None:
+    """Make delayed messages due now. Status 1 if one does not wait."""
+    _for_each(session, ids, session.inbox(queue).promote, "promoted", "does not wait")
+
+
+def _for_each(session: Session, ids: Iterable[str], act: Callable[[str], bool], done: str, else_: str) -> None:
+    results = {id_: act(id_) for id_ in ids}
+    lines = (f"{id_}  {done if is_done else else_}" for id_, is_done in results.items())
+    session.show({"results": [{"id": id_, done: is_done} for id_, is_done in results.items()]}, "\n".join(lines))
+    if not all(results.values()):
+        raise typer.Exit(1)
+
+
+def reschedule(session: Session, queue: Inbox, id: Id, delay: Delay = None, at: At = None) -> None:  # noqa: A002
+    """Give a waiting message another due time."""
+    if (delay is None) == (at is None):
+        raise UsageError("reschedule needs one of --delay and --at")
+    source = session.inbox(queue)
+    due = {"delay": values.optional_duration(delay, "--delay"), "at": values.optional_moment(at, "--at")}
+    if not source.reschedule(id, **due):  # type: ignore[arg-type]
+        raise NotFound(f"message {id!r} of queue {queue!r} does not wait: it is unknown, held, dead or finished")
+    message = source.get(id)
+    session.show({"queue": queue, "id": id, "due_at": message and message.due_at}, source.explain(id))
+
+
+def pause(session: Session, queue: Inbox) -> None:
+    """Hand nothing out until `duly resume`. Sends go on."""
+    session.inbox(queue).pause()
+    session.show({"queue": queue, "paused": True}, f"{queue} is paused; `duly resume {queue}` lets it go on")
+
+
+def resume(session: Session, queue: Inbox) -> None:
+    """Hand out again."""
+    session.inbox(queue).resume()
+    session.show({"queue": queue, "paused": False}, f"{queue} goes on")
+
+
+def purge(session: Session, queue: Inbox, state: OneState = None, yes: Yes = False) -> None:
+    """End all messages of a queue, or those in one state. There is no way back."""
+    purge_state(session, queue, state, yes=yes)
+
+
+def purge_state(session: Session, queue: str, state: State | None, *, yes: bool) -> None:
+    """Ask, purge and tell; also for dead letters alone."""
+    source = session.inbox(queue)
+    stats = source.stats()
+    there = stats.live + stats.dead + stats.done if state is None else getattr(stats, state)
+    what = f"{there:,} {state or 'live, dead and finished'} message(s) of {queue}"
+    if there:
+        session.confirm(f"Purge {what} for ever?", yes=yes)
+    with session.progress("purging", there) as progress:
+        purged = source.purge(state, on_progress=progress)
+    session.show({"queue": queue, "state": state, "purged": purged}, f"{purged:,} purged from {queue}")
+
+
+def delete(session: Session, queue: Inbox, yes: Yes = False) -> None:
+    """Remove a queue with all that is in it and all that it counted."""
+    source = session.inbox(queue)
+    stats = source.stats()
+    session.confirm(f"Delete {queue} with {stats.live:,} live and {stats.dead:,} dead message(s) for ever?", yes=yes)
+    source.delete()
+    session.show({"queue": queue, "deleted": True}, f"{queue} is deleted")

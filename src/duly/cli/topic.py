@@ -1,0 +1,186 @@
+"""`duly topic ls|groups|pending|seek|publish|read|delete`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import RenderableType
+
+import duly
+from duly.cli import looking, output, values
+from duly.cli.arguments import AsBytes, AsText, At, Body, Dedup, DedupFor, Delay, Headers, Key, Limit, Topic, Yes
+from duly.cli.output import Align, body_text, size_text, time_text
+from duly.cli.session import Session, command
+from duly.errors import UsageError
+from duly.message import Entry, GroupInfo, TopicStats
+
+app = typer.Typer(no_args_is_help=True, help="Topics: each message is for every group.")
+
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="A group of the topic.", show_default=False)]
+Consumer = Annotated[str | None, typer.Option("--consumer", metavar="NAME", help="Only what this consumer holds.")]
+MinIdle = Annotated[str, typer.Option("--min-idle", metavar="DURATION", help="Only what is held for so long.")]
+Position = Annotated[
+    str,
+    typer.Argument(
+        metavar="POSITION",
+        help="beginning, end, an entry id (begins behind it), or a time like 2026-12-01T09:00+08:00.",
+        show_default=False,
+    ),
+]
+After = Annotated[str, typer.Option("--after", metavar="POSITION", help="beginning, new, an entry id, or a time.")]
+Wait = Annotated[str, typer.Option("--wait", metavar="DURATION", help="How long to wait for the first.")]
+Follow = Annotated[bool, typer.Option("--follow", help="Go on until Ctrl-C; with --json one object a line.")]
+
+_A_WAIT = 20.0
+
+
+@command(app)
+def ls(session: Session) -> None:
+    """List the topics."""
+    found = {name: session.app.topic(name).stats() for name in session.app.topics()}
+    rows = [{"name": name, **output.plain(stats)} for name, stats in found.items()]
+    session.show(rows, _topics_table(found))
+
+
+def _topics_table(found: dict[str, TopicStats]) -> RenderableType:
+    columns: dict[str, Align] = {
+        "TOPIC": "left", "ENTRIES": "right", "DELAYED": "right", "SIZE": "right", "PUBLISHED": "right",
+        "TRIMMED": "right", "GROUPS": "right", "LAST": "left",
+    }  # fmt: skip
+    rows = [
+        (
+            name,
+            f"{each.length:,}",
+            f"{each.delayed:,}",
+            size_text(each.bytes),
+            f"{each.published:,}",
+            f"{each.trimmed:,}",
+            each.groups,
+            each.last_id or "-",
+        )
+        for name, each in found.items()
+    ]
+    return output.table(columns, rows)
+
+
+@command(app)
+def groups(session: Session, topic: Topic) -> None:
+    """List the groups of a topic, with how far each one is."""
+    found = session.topic(topic).groups()
+    session.show(found, _groups_table(found))
+
+
+def _groups_table(found: list[GroupInfo]) -> RenderableType:
+    counted = ("unread", "pending", "delayed", "parked", "dead", "missed", "consumers")
+    columns: dict[str, Align] = {"GROUP": "left", **{name.upper(): "right" for name in counted}, "LAST": "left"}
+    rows = [(each.name, *(f"{getattr(each, name):,}" for name in counted), each.last_id) for each in found]
+    return output.table(columns, rows)
+
+
+@command(app)
+def pending(
+    session: Session,
+    topic: Topic,
+    group: Group,
+    consumer: Consumer = None,
+    min_idle: MinIdle = "0s",
+    limit: Limit = 50,
+) -> None:
+    """Show which entries the members of a group hold, like XPENDING."""
+    idle = values.duration(min_idle, "--min-idle")
+    found = session.group(topic, group).pending(consumer=consumer, min_idle=idle, limit=limit)
+    session.show(found, looking.pending_text(found))
+
+
+@command(app)
+def seek(session: Session, topic: Topic, group: Group, position: Position) -> None:
+    """Let a group read on from elsewhere. What it holds already stays with it."""
+    found = session.group(topic, group)
+    found.seek(_position(position, "POSITION"))
+    info = next(each for each in session.topic(topic).groups() if each.name == group)
+    session.show(info, f"{topic}/{group} reads on behind {info.last_id}; {info.unread:,} unread")
+
+
+def _position(text: str, option: str) -> Any:
+    """Read a word or an entry id as they are, and everything else as a time."""
+    if text in ("beginning", "new", "end") or (text.replace("-", "", 1).isdecimal() and "T" not in text):
+        return text
+    return values.moment(text, option)
+
+
+@command(app)
+def publish(
+    session: Session,
+    topic: Topic,
+    body: Body = None,
+    delay: Delay = None,
+    at: At = None,
+    key: Key = None,
+    header: Headers = None,
+    dedup: Dedup = None,
+    dedup_for: DedupFor = None,
+    text: AsText = False,
+    as_bytes: AsBytes = False,
+) -> None:
+    """Publish to every group of a topic."""
+    if text and as_bytes:
+        raise UsageError("--text and --bytes: a body is one or the other")
+    entry = session.app.topic(topic).publish(
+        values.body(body, as_text=text, as_bytes=as_bytes),
+        delay=values.optional_duration(delay, "--delay"),
+        at=values.optional_moment(at, "--at"),
+        key=key,
+        headers=values.headers(header),
+        dedup=dedup,
+        dedup_for=values.optional_duration(dedup_for, "--dedup-for"),
+    )
+    session.show({"topic": topic, "id": entry}, entry)
+
+
+@command(app)
+def read(
+    session: Session,
+    topic: Topic,
+    after: After = "beginning",
+    limit: Limit = 100,
+    wait: Wait = "0s",
+    follow: Follow = False,
+) -> None:
+    """Look at entries without a group; nobody's progress changes."""
+    found = session.topic(topic)
+    position = _position(after, "--after")
+    if not follow:
+        entries = found.read(position, limit, values.duration(wait, "--wait"))
+        session.show(entries, _entries_table(entries))
+        return
+    with session.until_stopped():
+        _read_on(session, found, position, limit)
+
+
+def _read_on(session: Session, topic: duly.Topic, position: Any, limit: int) -> None:
+    while True:
+        for entry in topic.read(position, limit, _A_WAIT):
+            position = entry.id
+            if session.as_json:
+                output.print_json(entry, a_line=True)
+            else:
+                session.console.print(f"{entry.id}  {body_text(entry.body)}", soft_wrap=True)
+
+
+def _entries_table(entries: list[Entry]) -> RenderableType:
+    columns: dict[str, Align] = {"ID": "left", "PUBLISHED": "left", "KEY": "left", "BODY": "left"}
+    rows = [(each.id, time_text(each.published_at), each.key or "-", body_text(each.body)) for each in entries]
+    return output.table(columns, rows, wide="BODY")
+
+
+@command(app)
+def delete(session: Session, topic: Topic, yes: Yes = False) -> None:
+    """Remove a topic with its entries, its groups and all that they hold."""
+    found = session.topic(topic)
+    stats = found.stats()
+    session.confirm(
+        f"Delete topic {topic} with {stats.length:,} entries and {stats.groups} group(s) for ever?", yes=yes
+    )
+    found.delete()
+    session.show({"topic": topic, "deleted": True}, f"{topic} is deleted")

@@ -1,0 +1,132 @@
+"""What people type, as values: durations, times, headers and bodies. Whatever cannot be read is a UsageError."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import msgspec
+
+from duly.errors import UsageError
+
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_DURATION: Final = re.compile(rf"(?:{_PART.pattern})+")
+_LOOKS_LIKE_JSON: Final = ("{", "[", '"')
+
+
+def duration(text: str, option: str) -> float:
+    """Read 500ms, 30s, 5m, 2h, 1d, 1h30m, or a number of seconds."""
+    written = text.strip().lower()
+    if _DURATION.fullmatch(written):
+        return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(written))
+    try:
+        seconds = float(written)
+    except ValueError:
+        seconds = math.nan
+    if not math.isfinite(seconds) or seconds < 0:
+        raise UsageError(f"{option}: {text!r} is no duration. Write 500ms, 30s, 5m, 2h, 1d, 1h30m, or seconds")
+    return seconds
+
+
+def optional_duration(text: str | None, option: str) -> float | None:
+    """Read a duration, or nothing."""
+    return None if text is None else duration(text, option)
+
+
+def moment(text: str, option: str) -> datetime | float:
+    """Read a time with its zone, like 2026-12-01T09:00+08:00, or seconds since the epoch."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        read = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise UsageError(
+            f"{option}: {text!r} is no time. Write it like 2026-12-01T09:00+08:00, or as seconds since the epoch"
+        ) from None
+    if read.tzinfo is None:
+        raise UsageError(f"{option}: {text!r} has no zone. Add it, like {text.strip()}+08:00, or Z for UTC")
+    return read
+
+
+def optional_moment(text: str | None, option: str) -> datetime | float | None:
+    """Read a time, or nothing."""
+    return None if text is None else moment(text, option)
+
+
+def headers(pairs: Iterable[str] | None) -> dict[str, str] | None:
+    """Read NAME=VALUE as often as it was given."""
+    found = {}
+    for pair in pairs or ():
+        name, is_pair, value = pair.partition("=")
+        if not is_pair or not name:
+            raise UsageError(f"--header: {pair!r} is no header. Write NAME=VALUE")
+        found[name] = value
+    return found or None
+
+
+def body(argument: str | None, *, as_text: bool = False, as_bytes: bool = False) -> Any:
+    """Read one body: what was typed, the file behind an @, or standard input for - or nothing at all.
+
+    It is JSON when it reads as JSON, and text otherwise; what only looks like JSON is refused, since it was
+    probably meant as such.
+    """
+    return _as_body(_content(argument), as_text=as_text, as_bytes=as_bytes)
+
+
+def bodies_by_line(argument: str | None, *, as_text: bool = False, as_bytes: bool = False) -> Iterator[Any]:
+    """Read a body from each line of a file or of standard input; empty lines are left out."""
+    if argument is not None and argument != "-" and not _names_a_file(argument):
+        raise UsageError("--lines reads a file (@file) or standard input (-), not the argument itself")
+    with _opened(argument) as source:
+        for number, line in enumerate(source, 1):
+            content = line.rstrip(b"\r\n")
+            if content:
+                yield _as_body(content, as_text=as_text, as_bytes=as_bytes, where=f"line {number}: ")
+
+
+def _content(argument: str | None) -> bytes:
+    if argument is not None and argument != "-" and not _names_a_file(argument):
+        typed = argument[1:] if argument.startswith("@@") else argument
+        return typed.encode(errors="surrogateescape")
+    with _opened(argument) as source:
+        return source.read()
+
+
+def _names_a_file(argument: str) -> bool:
+    return argument.startswith("@") and not argument.startswith("@@")
+
+
+def _opened(argument: str | None) -> BinaryIO:
+    if argument is not None and argument != "-":
+        try:
+            return Path(argument[1:]).open("rb")
+        except OSError as error:
+            raise UsageError(f"the body cannot be read from {argument[1:]}: {error.strerror}") from None
+    if argument is None and sys.stdin.isatty():
+        raise UsageError("there is no body: give it as an argument, as @file, or on standard input")
+    return open(sys.stdin.fileno(), "rb", closefd=False)
+
+
+def _as_body(content: bytes, *, as_text: bool, as_bytes: bool, where: str = "") -> Any:
+    if as_bytes:
+        return content
+    if not as_text:
+        try:
+            return msgspec.json.decode(content)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            if content.lstrip()[:1].decode("latin-1") in _LOOKS_LIKE_JSON:
+                raise UsageError(
+                    f"{where}the body looks like JSON but is not: {error}. --text sends it as it is"
+                ) from None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise UsageError(f"{where}the body is neither JSON nor UTF-8 text. --bytes sends it as it is") from None

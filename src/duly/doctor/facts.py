@@ -1,0 +1,138 @@
+"""What was learnt about a server: values, and what it would not tell. No opinion here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from duly._core.address import Kind
+
+PAUSE: Final = 0.05
+"""Seconds that the examination blocks on a key that nobody fills, to see whether the server lets it wait."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Something that the server did not tell."""
+
+    reason: str
+    right: str = ""
+    """The rule that would allow the question, like `+config|get`; empty: it is no matter of rights."""
+
+
+@dataclass(frozen=True)
+class Skew:
+    """How far the server's clock is ahead of ours, in seconds, give or take half a round trip."""
+
+    seconds: float
+    give_or_take: float
+
+
+@dataclass(frozen=True)
+class SlowCommand:
+    """A row of the slow log, of the last day."""
+
+    command: str
+    seconds: float
+    is_ours: bool
+    """Whether it names a key of the namespace."""
+
+
+@dataclass(frozen=True)
+class Stall:
+    """What the latency monitor noted under one name in the last day."""
+
+    event: str
+    longest: float
+
+
+@dataclass(frozen=True)
+class BigKey:
+    """A key of the namespace and the bytes that it takes."""
+
+    key: bytes
+    owner: str
+    tail: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Orphan:
+    """A key that belongs to nothing any more, or whose owner has lost the key that names it."""
+
+    key: bytes
+    reason: str
+    mend: str
+
+
+@dataclass(frozen=True)
+class QueueClock:
+    """A queue whose clock is ahead of the server's, in seconds."""
+
+    owner: str
+    ahead: float
+
+
+@dataclass(frozen=True)
+class SilentWorker:
+    """A worker on the list that has not shown that it lives for so many seconds; None: never."""
+
+    name: bytes
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Keyspace:
+    """The keys of the namespace, as far as they were looked at."""
+
+    looked_at: int = 0
+    is_complete: bool = True
+    big: tuple[BigKey, ...] = ()
+    orphans: tuple[Orphan, ...] = ()
+    unexpiring: tuple[tuple[bytes, int], ...] = ()
+    """Keys that should go by themselves and will not, with the milliseconds that they would have."""
+    clocks: tuple[QueueClock, ...] = ()
+    silent: tuple[SilentWorker, ...] = ()
+    untold: Missing | None = None
+    """Why the sizes of keys are not known."""
+
+
+@dataclass(frozen=True)
+class Rights:
+    """What the connected user may do: for each role of `duly acl`, what it lacks for it."""
+
+    lacking: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that an examination goes by."""
+
+    shown: str
+    kind: Kind
+    namespace: str
+    info: Mapping[str, str] | Missing
+    """The answer to INFO."""
+    settings: Mapping[str, str] | Missing
+    """Answers to CONFIG GET, by name; what the server does not know is absent."""
+    skew: Skew | Missing
+    pings: tuple[float, ...]
+    scripts: tuple[float, ...] | Missing
+    blocked: float | Missing
+    """Seconds that a wait of PAUSE took."""
+    slow: tuple[SlowCommand, ...] | Missing
+    stalls: tuple[Stall, ...] | Missing
+    keyspace: Keyspace | Missing
+    rights: Rights | Missing
+    user: str = "default"
+    place: str = ""
+    """The directory of an embedded server."""
+
+    def setting(self, name: str) -> str | Missing:
+        """Look up a setting; INFO has some of them where CONFIG is forbidden."""
+        if not isinstance(self.settings, Missing) and name in self.settings:
+            return self.settings[name]
+        if not isinstance(self.info, Missing) and (told := self.info.get(name.replace("-", "_"))) is not None:
+            return told
+        if isinstance(self.settings, Missing):
+            return self.settings
+        return Missing(f"the server has no setting {name}")

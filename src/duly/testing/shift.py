@@ -1,0 +1,216 @@
+"""A worker that does not wait: it takes what is due, one call of a handler after the other, when it is told to.
+
+Decoding, outcomes, retries, dead letters, hooks and renewal are those of `duly.worker`.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Self
+
+from duly._async.delivery import AsyncDelivery
+from duly._async.schedules import fire_due
+from duly._core.hooks import Hooks
+from duly._core.replies import Claimed
+from duly._core.reclaims import log_reclaimed
+from duly._core.schedules import moment_of
+from duly.errors import CodecError
+from duly.outcomes import Outcome
+from duly.worker.dispatcher import Dispatcher
+from duly.worker.janitor import Janitor
+from duly.worker.obituaries import Obituaries
+from duly.worker.renewer import Renewer
+from duly.worker.settler import Settler
+from duly.worker.station import AnyDelivery, Station
+from duly.worker.work import Conclusion, Group, Item
+from duly.worker.worker import Worker
+
+_LOOKS_AT_ONCE: Final = 1000
+"""Claims in a row that find nothing because they were busy: with what is past its ttl, say."""
+
+_LAST_WORDS: Final = 60.0
+"""Seconds that `on_dead` hooks have."""
+
+_FAILURES: Final = (Exception, SystemExit, asyncio.CancelledError)
+"""What counts as a failure of the handler, and no more."""
+
+
+@dataclass(frozen=True)
+class Handled:
+    """What became of one message."""
+
+    queue: str
+    """The name of its queue; `events/archive` of a group."""
+    id: str
+    body: Any
+    attempt: int
+    outcome: str
+    """"ack", "retry", "defer", "recycle", "release", "dead"; "lost" when somebody else has it by now."""
+    error: BaseException | None
+    """What the handler raised; None of an outcome, such as `duly.Defer`, and of a body that did not decode."""
+    at: datetime
+    """When it was handed out, by the clock of the server."""
+
+
+class Job:
+    """What one call of a handler is about."""
+
+    def __init__(self, station: Station, item: Item, deliveries: Sequence[AnyDelivery], at: datetime) -> None:
+        self.station = station
+        self.item = item
+        self.deliveries = deliveries
+        self.at = at
+
+    @property
+    def is_async(self) -> bool:
+        """Whether its handler is an `async def`."""
+        return isinstance(self.deliveries[0], AsyncDelivery)
+
+
+class Shift(Worker):
+    """Works in steps. All but `call` is for the event loop; `call` is for a thread without one."""
+
+    next_at: int | None = None
+    """When, in microseconds, the last look at all queues foresaw the next message. None: it foresaw none."""
+
+    def _start_parts(self) -> None:
+        own = self._definitions.hooks
+        hooks = Hooks()
+        hooks.before, hooks.after, hooks.on_error = own.before, own.after, [*own.on_error, self._note_error]
+        self._errors: dict[AnyDelivery, BaseException] = {}
+        self._dead: set[tuple[Station, str]] = set()
+        self._obituaries = Obituaries(self._definitions)
+        self._settler = Settler(on_progress=self._on_progress, on_dead=self._note_dead)
+        self._dispatchers = {station: Dispatcher(station, hooks, self._settler) for station in self._stations}
+        self._janitor = Janitor(self._stations, self._groups(), self._own.namespace, self._concurrency())
+        self._renewer = Renewer(self._stations, self._threaded._link.run, self._on_lost_in_thread)
+        self._renewer.start()
+        self._begin(self._settler.run())
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        await self._janitor.make_groups()
+        return self
+
+    # Steps
+
+    async def claim(self, limit: int) -> Job | None:
+        """Take what one call of a handler is given, from the queue whose turn it is. None: nothing is due."""
+        moments: list[int] = []
+        for station in list(self._stations):
+            self._stations.append(self._stations.pop(0))  # the others come first the next time
+            claimed = await self._claimed(station, limit)
+            if claimed.ids:
+                return self._job(station, claimed)
+            if claimed.next_in is not None:
+                moments.append(claimed.now + round(claimed.next_in * 1_000_000))
+        self.next_at = min(moments, default=None)
+        return None
+
+    def call(self, job: Job) -> Conclusion:
+        """Run a handler that is a `def`, here and now."""
+        return self._dispatchers[job.station]._threads._handle(job.item)
+
+    async def settle(self, job: Job, conclusion: Conclusion) -> list[Handled]:
+        """Tell the server how that ended."""
+        self._dispatchers[job.station]._work.settle(job.item, conclusion)
+        return await self._report(job)
+
+    async def run_async(self, job: Job) -> list[Handled]:
+        """Run a handler that is an `async def`, and tell the server how it ended."""
+        self._dispatchers[job.station]._slots.add([job.item])
+        return await self._report(job)
+
+    # What they are made of
+
+    async def _claimed(self, station: Station, limit: int) -> Claimed:
+        """Claim, again where there may be more at once: after schedules have sent, say."""
+        looks = 0
+        while True:
+            looks += 1
+            claimed = await self._claimed_once(station, min(limit, station.per_slot))
+            has_fired = await fire_due(
+                station.link, station.keys, claimed.now, claimed.schedules, station.queue._app._new_id
+            )
+            is_done = claimed.next_in != 0 and not has_fired
+            if claimed.ids or is_done or looks == _LOOKS_AT_ONCE:
+                return claimed
+
+    async def _claimed_once(self, station: Station, limit: int) -> Claimed:
+        call = station.queue._claim(limit=limit, lease=station.lease, then="leave", suspects="alone")
+        claimed: Claimed = await station.link.run_on(call)
+        if claimed.reclaimed:
+            log_reclaimed(station.name, claimed.reclaimed)
+            self._note_dead(station, [each.id for each in claimed.reclaimed if each.is_dead])
+        return claimed
+
+    def _job(self, station: Station, claimed: Claimed) -> Job:
+        deliveries = station.take(claimed)
+        if station.handler.batch is None:
+            (item,) = deliveries
+            return Job(station, item, deliveries, moment_of(claimed.now))
+        station.groups += 1
+        return Job(station, Group(deliveries), deliveries, moment_of(claimed.now))
+
+    async def _report(self, job: Job) -> list[Handled]:
+        """Wait until the server knows, and `on_dead` hooks do; then say what became of the messages."""
+        while job.station.busy:
+            self._progress.clear()
+            await self._progress.wait()
+        await self._obituaries.told(_LAST_WORDS)
+        return [self._handled(job, delivery) for delivery in job.deliveries]
+
+    def _handled(self, job: Job, delivery: AnyDelivery) -> Handled:
+        error = self._errors.pop(delivery, None)
+        if isinstance(error, BaseException) and not isinstance(error, _FAILURES):
+            raise error  # Ctrl-C, or a test that ends itself from within a handler
+        return Handled(
+            queue=job.station.name,
+            id=delivery.id,
+            body=_body_of(delivery),
+            attempt=delivery.attempt,
+            outcome=self._outcome_of(job.station, delivery),
+            error=None if isinstance(error, Outcome) else error,
+            at=job.at,
+        )
+
+    def _outcome_of(self, station: Station, delivery: AnyDelivery) -> str:
+        if (station, delivery.id) in self._dead:
+            self._dead.discard((station, delivery.id))
+            return "dead"
+        return "lost" if delivery.lost else str(delivery._settled)
+
+    def _note_error(self, delivery: AnyDelivery, error: BaseException) -> None:
+        self._errors[delivery] = error
+
+    def _note_dead(self, station: Station, ids: Sequence[str]) -> None:
+        self._dead.update((station, id_) for id_ in ids)
+        self._obituaries.announce(station, ids)
+
+    # Of the worker, without what fetches
+
+    def _on_progress(self) -> None:
+        self._progress.set()
+
+    def _on_lost(self, station: Station, lost: Sequence[AnyDelivery]) -> None:
+        station.held.difference_update(lost)
+        self._dispatchers[station].note_lost(lost)
+
+    def _fetch_no_more(self) -> None:
+        """Nothing is fetched but by `claim`."""
+
+    async def _end_parts(self, grace: float) -> None:  # noqa: ARG002 - nothing runs between two steps
+        self._renewer.stop()
+        await self._janitor.depart()
+        for part in self._parts:
+            part.cancel()
+        for dispatcher in self._dispatchers.values():
+            await dispatcher.aclose()
+
+
+def _body_of(delivery: AnyDelivery) -> Any:
+    try:
+        return delivery.body
+    except CodecError:
+        return delivery.raw
