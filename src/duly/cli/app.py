@@ -12,6 +12,7 @@ import typer
 
 from duly.cli import dead, looking, schedule, sending, server, steering, topic
 from duly.cli.audit import audit
+from duly.cli.bench import bench
 from duly.cli.demo import demo
 from duly.cli.session import command
 from duly.cli.stats import stats
@@ -66,4 +67,5 @@ command(app)(steering.delete)
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(topic.app, name="topic")
 command(app)(audit)
+command(app)(bench)
 app.add_typer(server.app, name="server")

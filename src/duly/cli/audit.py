@@ -65,13 +65,16 @@ def _text(found: list[Audit]) -> RenderableType:
         )
         for each in found
     ]
-    return Group(output.table(columns, rows, wide="QUEUE"), *(line for each in found for line in _faults(each)))
+    return Group(
+        output.Sheet(columns, rows, cut=["QUEUE"], spare=["CHECKED", "DEAD", "LIVE"]),
+        *(line for each in found for line in _faults(each)),
+    )
 
 
 def _faults(audit: Audit) -> list[RenderableType]:
-    lines: list[RenderableType] = []
-    for fault in audit.faults[:_FAULTS_SHOWN]:
-        lines.append(Text(output.visible(f"\n{audit.queue} {fault.id}: {fault.what}").replace("\\n", "\n", 1)))
+    lines: list[RenderableType] = [
+        Text(output.visible(f"{audit.queue} {fault.id}: {fault.what}")) for fault in audit.faults[:_FAULTS_SHOWN]
+    ]
     if (more := len(audit.faults) - _FAULTS_SHOWN) > 0:
         lines.append(Text(f"... and {more:,} more of {audit.queue}: --json shows all"))
     return lines

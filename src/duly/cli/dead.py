@@ -9,7 +9,7 @@ from rich.console import RenderableType
 
 from duly.cli import looking, output, steering, values
 from duly.cli.arguments import Headers, Id, Inbox, Limit, Yes
-from duly.cli.output import Align, body_text, time_text
+from duly.cli.output import Align, body_text, clock_text
 from duly.cli.session import NotFound, Session, command
 from duly.message import Message
 from duly.selection import Where
@@ -83,7 +83,7 @@ def _table(letters: list[Message]) -> RenderableType:
     rows = [
         (
             each.id,
-            time_text(each.finished_at),
+            clock_text(each.finished_at),
             each.reason or "-",
             each.key or "-",
             each.errors[-1].error if each.errors else "-",
@@ -91,7 +91,7 @@ def _table(letters: list[Message]) -> RenderableType:
         )
         for each in letters
     ]
-    return output.table(columns, rows, wide="BODY")
+    return output.Sheet(columns, rows, cut=["REASON", "KEY", "ERROR", "BODY"], spare=["KEY", "DIED", "REASON"])
 
 
 @command(app)

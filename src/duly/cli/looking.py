@@ -10,7 +10,7 @@ from rich.text import Text
 
 from duly.cli import output
 from duly.cli.arguments import Id, Inbox, Limit, State
-from duly.cli.output import Align, body_text, span, time_text
+from duly.cli.output import Align, body_text, clock_text, span, time_text
 from duly.cli.session import NotFound, Session
 from duly.message import Message, Pending, WorkerInfo
 
@@ -46,7 +46,7 @@ def _page_table(state: str, page: list[Message]) -> RenderableType:
     rows = [
         (
             each.id,
-            time_text(_when(each)),
+            clock_text(_when(each)),
             each.attempt,
             each.key or "-",
             *({"dead": (each.reason,), "leased": (each.consumer,)}.get(state, ())),
@@ -54,7 +54,9 @@ def _page_table(state: str, page: list[Message]) -> RenderableType:
         )
         for each in page
     ]
-    return output.table({**columns, "BODY": "left"}, rows, wide="BODY")
+    return output.Sheet(
+        {**columns, "BODY": "left"}, rows, cut=["KEY", "REASON", "HOLDER", "BODY"], spare=["ATTEMPT", "KEY", "HOLDER"]
+    )
 
 
 def _when(message: Message) -> Any:
@@ -110,7 +112,7 @@ def _whole_body(body: Any) -> str:
 def _timeline(message: Message) -> RenderableType:
     rows = [
         (
-            time_text(each.at),
+            clock_text(each.at),
             each.what,
             "-" if each.took is None else span(each.took),
             each.consumer or "-",
@@ -119,7 +121,7 @@ def _timeline(message: Message) -> RenderableType:
         for each in message.timeline
     ]
     columns: dict[str, Align] = {"AT": "left", "WHAT": "left", "TOOK": "right", "CONSUMER": "left", "DETAIL": "left"}
-    return output.table(columns, rows, wide="DETAIL")
+    return output.Sheet(columns, rows, cut=["CONSUMER", "DETAIL"], spare=["CONSUMER"])
 
 
 def _lines(text: str) -> str:
@@ -147,7 +149,10 @@ def pending_text(found: Pending) -> RenderableType:
     holders = ", ".join(f"{name} {count:,}" for name, count in found.consumers.items()) or "nobody"
     columns: dict[str, Align] = {"ID": "left", "LEFT": "right", "IDLE": "right", "ATTEMPT": "right", "CONSUMER": "left"}
     rows = [(each.id, span(each.deadline_in), span(each.idle), each.attempt, each.consumer) for each in found.messages]
-    return Group(Text(f"{found.total:,} held: {output.visible(holders)}"), output.table(columns, rows, wide="CONSUMER"))
+    return Group(
+        Text(f"{found.total:,} held: {output.visible(holders)}"),
+        output.Sheet(columns, rows, cut=["CONSUMER"], spare=["ATTEMPT", "IDLE"]),
+    )
 
 
 def workers(session: Session) -> None:
@@ -168,10 +173,10 @@ def _workers_table(found: list[WorkerInfo]) -> RenderableType:
             ", ".join(each.queues),
             f"{each.in_flight}/{each.concurrency}",
             f"{each.handled:,}",
-            time_text(each.started_at),
+            clock_text(each.started_at),
             f"{span(each.last_beat)} ago",
             each.version,
         )
         for each in found
     ]
-    return output.table(columns, rows, wide="QUEUES")
+    return output.Sheet(columns, rows, cut=["HOST", "QUEUES", "VERSION"], spare=["VERSION", "SINCE", "HANDLED"])

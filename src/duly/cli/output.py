@@ -8,12 +8,12 @@ import json
 import os
 import sys
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 import msgspec
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -24,8 +24,9 @@ _WIDE: Final = 1000
 _UNSHOWN: Final = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Characters that would move the cursor, change colours or turn the direction of a line."""
 _BODY_SHOWN: Final = 200
-_ID_WIDTH: Final = 26
-"""A ULID is never cut: people copy it."""
+_CUT_WIDTH: Final = 8
+"""What is left at least of a column that gives way."""
+_GAP: Final = 2
 
 Align = Literal["left", "right"]
 
@@ -81,6 +82,11 @@ def time_text(at: datetime | None) -> str:
     return "-" if at is None else at.astimezone().isoformat(sep=" ", timespec="milliseconds")
 
 
+def clock_text(at: datetime | None) -> str:
+    """Write a time in the zone of the reader, short, for a column."""
+    return "-" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
 def size_text(count: float) -> str:
     """Write a number of bytes."""
     for unit in ("B", "KiB", "MiB"):
@@ -90,18 +96,61 @@ def size_text(count: float) -> str:
     return f"{count:.1f} GiB"
 
 
-def table(columns: Mapping[str, Align], rows: Iterable[Sequence[object]], *, wide: str | None = None) -> Table:
-    """Lay out rows. When the terminal is narrow, the column `wide` is cut first, and ids and numbers never."""
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name, align in columns.items():
-        made.add_column(name, justify=align, no_wrap=True, overflow="ellipsis", min_width=_least_width(name, wide))
-    for row in rows:
-        made.add_row(*(cell if isinstance(cell, Text) else Text(visible(cell)) for cell in row))
-    return made
+class Sheet:
+    """Rows in columns, laid out for the terminal.
+
+    When it is narrow, the columns `cut` give way, then those of `spare` are left out, in this order; what remains,
+    like ids and numbers, is never cut. With `total`, the last row stands out.
+    """
+
+    def __init__(
+        self,
+        columns: Mapping[str, Align],
+        rows: Iterable[Sequence[object]],
+        *,
+        cut: Collection[str] = (),
+        spare: Sequence[str] = (),
+        total: bool = False,
+    ) -> None:
+        self._columns = columns
+        self._rows = [[cell if isinstance(cell, Text) else Text(visible(cell)) for cell in row] for row in rows]
+        self._cut = cut
+        self._spare = spare
+        self._total = total
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Lay out for the width that there is."""
+        made = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+        widths = self._widths(options.max_width)
+        for name, width in widths.items():
+            made.add_column(name, justify=self._columns[name], no_wrap=True, overflow="ellipsis", width=width)
+        kept = [at for at, name in enumerate(self._columns) if name in widths]
+        last = len(self._rows) - 1
+        for at, row in enumerate(self._rows):
+            made.add_row(*(row[each] for each in kept), style="bold" if self._total and at == last else None)
+        yield made
+
+    def _widths(self, most: int) -> dict[str, int]:
+        """Give each column what it needs, as far as there is room."""
+        widths = {
+            name: max([len(name), *(row[at].cell_len for row in self._rows)]) for at, name in enumerate(self._columns)
+        }
+        for left_out in (None, *self._spare):
+            widths.pop(left_out or "", None)
+            if _fitted(widths, self._cut, most):
+                break
+        return widths
 
 
-def _least_width(name: str, wide: str | None) -> int | None:
-    return 8 if name == wide else _ID_WIDTH if name == "ID" else None
+def _fitted(widths: dict[str, int], cut: Collection[str], most: int) -> bool:
+    """Take from the widest columns that may give way until all fit; False: they do not."""
+    room = most - _GAP * (len(widths) - 1)
+    while sum(widths.values()) > room:
+        giving = [name for name in widths if name in cut and widths[name] > _CUT_WIDTH]
+        if not giving:
+            return False
+        widths[max(giving, key=widths.__getitem__)] -= 1
+    return True
 
 
 def fields(rows: Mapping[str, object]) -> Table:
@@ -135,7 +184,7 @@ def speaks_unicode() -> bool:
     return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any) -> Any:  # noqa: PLR0911, one line a kind
     """Turn what the library gives into what JSON has. Times are in UTC, durations in seconds."""
     if isinstance(value, Message | Entry):
         return _message_fields(value)

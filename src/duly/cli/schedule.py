@@ -10,7 +10,7 @@ from rich.console import RenderableType
 
 from duly.cli import output, values
 from duly.cli.arguments import AsBytes, AsText, Body, Queue
-from duly.cli.output import Align, body_text, span, time_text
+from duly.cli.output import Align, body_text, clock_text, span, time_text
 from duly.cli.session import NotFound, Session, command, nearest
 from duly.errors import UsageError
 from duly.message import Schedule
@@ -48,13 +48,13 @@ def _table(found: list[Schedule]) -> RenderableType:
             each.name,
             each.queue,
             f"{each.cron} {each.tz}" if each.cron else f"every {span(each.every)}",
-            "paused" if each.paused else time_text(each.next_at),
-            time_text(each.last_slot),
+            "paused" if each.paused else clock_text(each.next_at),
+            clock_text(each.last_slot),
             body_text(each.body),
         )
         for each in found
     ]
-    return output.table(columns, rows, wide="BODY")
+    return output.Sheet(columns, rows, cut=["NAME", "QUEUE", "WHEN", "BODY"], spare=["LAST", "BODY"])
 
 
 @command(app)

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from duly.cli import output, values
@@ -25,6 +24,7 @@ _SHORTEST_INTERVAL: Final = 0.1
 _FRAME_LINES: Final = 5
 """Lines of the live view that are not queues."""
 _BARS_FROM_WIDTH: Final = 100
+_SPARE: Final = ("SIZE", "PARKED", "LATE", "LEASED", "OLDEST", "DELAYED", "SENT", "IN/S")
 
 Watch = Annotated[bool, typer.Option("--watch", help="Go on until Ctrl-C, with rates. In a pipe: a line each time.")]
 Interval = Annotated[str, typer.Option("--interval", metavar="DURATION", help="How often --watch looks.")]
@@ -101,7 +101,7 @@ def _counts_table(found: Found) -> RenderableType:
         ]
         for name, each in found.items()
     ]
-    return output.table(columns, rows, wide="QUEUE")
+    return output.Sheet(columns, rows, cut=["QUEUE"], spare=_SPARE)
 
 
 # Again and again
@@ -160,30 +160,28 @@ def live_view(
     return Group(head, Text(""), body, Text("Ctrl-C leaves", "dim"))
 
 
-def live_table(found: Found, rates: Rates, *, width: int, rows: int) -> Table:
+def live_table(found: Found, rates: Rates, *, width: int, rows: int) -> output.Sheet:
     """Draw the queues, those with the most to do if not all fit, and the sum over all of them."""
     has_bars = width >= _BARS_FROM_WIDTH
     columns: dict[str, Align] = {**_COUNTS, "LATE": "right", "IN/S": "right", "OUT/S": "right"}
-    made = output.table(columns | ({"OUT": "left"} if has_bars else {}), (), wide="QUEUE")
     shown = _that_fit(found, rates, rows)
-    for name in shown:
-        made.add_row(
-            *_live_row(_counts(name, found[name]), span(found[name].lateness), rates.of(name), has_bars=has_bars)
-        )
-    left_out = len(found) - len(shown)
-    sums = [
-        f"{sum(getattr(each, name) for each in found.values()):,}"
-        for name in ("ready", "delayed", "leased", "parked", "dead")
+    lines = [
+        _live_row(_counts(name, found[name]), found[name].lateness, rates.of(name), has_bars=has_bars) for name in shown
     ]
-    oldest = max((each.oldest_age for each in found.values()), default=0.0)
-    latest = max((each.lateness for each in found.values()), default=0.0)
+    late = max((each.lateness for each in found.values()), default=0.0)
+    lines.append(_live_row(_sums(found, len(found) - len(shown)), late, rates.total(), has_bars=has_bars))
+    return output.Sheet(columns | ({"OUT": "left"} if has_bars else {}), lines, cut=["QUEUE"], spare=_SPARE, total=True)
+
+
+def _sums(found: Found, left_out: int) -> list[object]:
+    states = ("ready", "delayed", "leased", "parked", "dead")
     title = f"{len(found)} in all" + (f", {left_out} not shown" if left_out else "")
-    made.add_row(*_live_row([title, *sums, span(oldest)], span(latest), rates.total(), has_bars=has_bars), style="bold")
-    return made
+    sums = (f"{sum(getattr(each, state) for each in found.values()):,}" for state in states)
+    return [title, *sums, span(max((each.oldest_age for each in found.values()), default=0.0))]
 
 
-def _live_row(counts: list[object], late: str, course: Course, *, has_bars: bool) -> list[Any]:
-    cells = [*counts, late, f"{_latest(course.sent):,.0f}", f"{_latest(course.acked):,.0f}"]
+def _live_row(counts: list[object], late: float, course: Course, *, has_bars: bool) -> list[object]:
+    cells = [*counts, span(late), f"{_latest(course.sent):,.0f}", f"{_latest(course.acked):,.0f}"]
     if has_bars:
         cells.append(Text(sparkline(course.acked, 20, is_unicode=output.speaks_unicode()), "green"))
     return cells

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 import duly
 from duly.cli import looking, output, values
 from duly.cli.arguments import AsBytes, AsText, At, Body, Dedup, DedupFor, Delay, Headers, Key, Limit, Topic, Yes
-from duly.cli.output import Align, body_text, size_text, time_text
+from duly.cli.output import Align, body_text, clock_text, size_text
 from duly.cli.session import Session, command
 from duly.errors import UsageError
 from duly.message import Entry, GroupInfo, TopicStats
@@ -61,7 +61,7 @@ def _topics_table(found: dict[str, TopicStats]) -> RenderableType:
         )
         for name, each in found.items()
     ]
-    return output.table(columns, rows)
+    return output.Sheet(columns, rows, cut=["TOPIC"], spare=["TRIMMED", "LAST", "PUBLISHED", "SIZE"])
 
 
 @command(app)
@@ -75,7 +75,7 @@ def _groups_table(found: list[GroupInfo]) -> RenderableType:
     counted = ("unread", "pending", "delayed", "parked", "dead", "missed", "consumers")
     columns: dict[str, Align] = {"GROUP": "left", **{name.upper(): "right" for name in counted}, "LAST": "left"}
     rows = [(each.name, *(f"{getattr(each, name):,}" for name in counted), each.last_id) for each in found]
-    return output.table(columns, rows)
+    return output.Sheet(columns, rows, cut=["GROUP"], spare=["PARKED", "MISSED", "LAST", "DELAYED"])
 
 
 @command(app)
@@ -170,8 +170,8 @@ def _read_on(session: Session, topic: duly.Topic, position: Any, limit: int) -> 
 
 def _entries_table(entries: list[Entry]) -> RenderableType:
     columns: dict[str, Align] = {"ID": "left", "PUBLISHED": "left", "KEY": "left", "BODY": "left"}
-    rows = [(each.id, time_text(each.published_at), each.key or "-", body_text(each.body)) for each in entries]
-    return output.table(columns, rows, wide="BODY")
+    rows = [(each.id, clock_text(each.published_at), each.key or "-", body_text(each.body)) for each in entries]
+    return output.Sheet(columns, rows, cut=["KEY", "BODY"], spare=["KEY", "PUBLISHED"])
 
 
 @command(app)

@@ -1,0 +1,81 @@
+"""`duly doctor`: prints what the examination of a server found."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from duly.cli.output import visible
+from duly.cli.session import Session
+from duly.doctor import Finding, Report, Verdict, examine
+
+Strict = Annotated[bool, typer.Option("--strict", help="Warnings count as failure, too.")]
+
+_COLOURS: Final[dict[Verdict, str]] = {"ok": "green", "warn": "yellow", "bad": "bold red", "unknown": "cyan"}
+
+
+def doctor(session: Session, strict: Strict = False) -> None:
+    """Examine the server and the keys: what is wrong, why it matters, and the command that mends it.
+
+    It changes nothing, and works where an app refuses to. Exit status 1 when
+    something was found that loses messages or keeps the server from working.
+    """
+    report = examine(session.app)
+    if session.as_json:
+        findings = [
+            {"name": each.name, "verdict": each.verdict, "found": each.found, "why": each.why, "mend": each.mend}
+            for each in report.findings
+        ]
+        session.show({"ok": report.ok, "server": report.server, "findings": findings})
+    else:
+        _print(session, report)
+    is_warned = any(each.verdict == "warn" for each in report.findings)
+    raise typer.Exit(0 if report.ok and not (strict and is_warned) else 1)
+
+
+def _print(session: Session, report: Report) -> None:
+    console = session.console
+    console.print(Text(visible(report.server), style="bold"))
+    rows = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    rows.add_column(no_wrap=True)
+    rows.add_column(no_wrap=True)
+    rows.add_column(overflow="fold")
+    for each in report.findings:
+        rows.add_row(Text(each.verdict, style=_COLOURS[each.verdict]), each.name, visible(each.found))
+    console.print(rows)
+    for each in report.findings:
+        if each.verdict in ("bad", "warn"):
+            _print_trouble(session, each)
+    untold = [each for each in report.findings if each.verdict == "unknown"]
+    if untold:
+        console.print()
+        console.print("unknown, and what would tell:")
+        for line in dict.fromkeys(line for each in untold for line in each.mend.splitlines()):
+            console.print(Padding(Text(visible(line)), (0, 0, 0, 4)))
+    console.print()
+    console.print(_closing(report))
+
+
+def _print_trouble(session: Session, finding: Finding) -> None:
+    """Say why, and show the commands as they are typed: no line of them is broken."""
+    console = session.console
+    console.print()
+    console.print(Text.assemble((finding.verdict, _COLOURS[finding.verdict]), f" {finding.name}"))
+    console.print(Padding(Text(visible(finding.why)), (0, 0, 0, 4)))
+    for line in finding.mend.splitlines():
+        style = "dim" if line.startswith("#") else "bold"
+        console.print(Text(f"    {visible(line)}", style=style), soft_wrap=True)
+
+
+def _closing(report: Report) -> Text:
+    counts = {verdict: sum(each.verdict == verdict for each in report.findings) for verdict in _COLOURS}
+    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    if not report.ok:
+        return Text(f"{told}: this needs mending before messages are safe here", style="bold red")
+    if counts["warn"] or counts["unknown"]:
+        return Text(f"{told}: nothing here loses messages today")
+    return Text(f"{told}: all is well", style="green")
