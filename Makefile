@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fix gen bench clean servers \
+.PHONY: help setup demo test check fix gen bench docs clean servers \
 	check-format check-lint check-types check-imports check-spelling check-generated check-lua
 
 help: ## Show this list
@@ -57,12 +57,16 @@ fix: setup gen ## Fix what can be fixed by a tool
 	$(BIN)/ruff check --fix --quiet .
 	$(BIN)/ruff format --quiet .
 
-gen: setup ## Write the sync client from the async one
+gen: setup ## Write the sync client from the async one, and the picture of the live view
 	$(BIN)/python tools/unasync.py
+	$(BIN)/python tools/picture.py
 
 bench: setup ## Run the benchmarks
 	$(BIN)/python -m benchmarks
 
+docs: setup ## Build the documentation as a site, in site/
+	$(BIN)/mkdocs build --strict --quiet
+
 clean: ## Remove all that these commands made
-	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv dist build site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -45,4 +45,5 @@ async def main() -> None:
     await app.aclose()
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,41 +1,58 @@
-"""Remind of a payment after 60, 120, 240 s ... until it is paid. An hour passes in no time: the clock is virtual."""
+"""Remind of a payment after 1, 3, 7, 15 minutes ... until it is paid. Hours pass in no time: the clock is virtual."""
 
 import duly
-from duly.testing import clock
+from duly.testing import Handled, clock, work_off
 
-app = duly.Duly("memory://")  # the clock of a real server cannot be moved
+MINUTE, HOUR = 60, 3600
+app = duly.Duly("memory://")  # the clock of a real server cannot be moved; a shop says duly.Duly()
 reminders = app.queue("example-reminders")
+sent: list[tuple[int, int]] = []
+
+# What its handler finishes comes back by itself, after twice as long each time, but within half an hour.
+UNTIL_PAID = duly.Repeat(first=MINUTE, factor=2, max=30 * MINUTE)
+THREE_TIMES = duly.Repeat(first=MINUTE, factor=2, times=3)
 
 
-def handle_what_is_due() -> list[str]:
-    """Do as a handler does: what it finishes comes back by itself."""
-    sent = []
-    for d in reminders.receive(wait=0):
-        with d:  # leaves: ack, and the next reminder is due after twice as long
-            sent.append(f"order {d.body['order']}: reminder {d.cycles + 1}")
-    return sent
+def await_payment(order: int, repeat: duly.Repeat = UNTIL_PAID) -> None:
+    reminders.send({"order": order}, repeat=repeat, id=f"remind-{order}")  # one message for all reminders
 
 
-# One message for each order; its id is the handle to stop it.
-twice_as_long = duly.Repeat(first=60, factor=2, max=1800)
-ids = {order: reminders.send({"order": order}, repeat=twice_as_long) for order in (1, 2)}
-gives_up = reminders.send({"order": 3}, repeat=duly.Repeat(first=60, factor=2, times=3))
+def paid(order: int) -> None:
+    reminders.cancel(f"remind-{order}")  # no more reminders, whatever the message is doing
 
-log: list[tuple[int, str]] = []
-for second in range(10, 3601, 10):
-    clock.advance(10)
-    log += [(second, text) for text in handle_what_is_due()]
-    if second == 300:
-        assert reminders.cancel(ids[1])  # order 1 is paid: no more reminders, whatever the message is doing
 
-for moment, text in log:
-    print(f"after {moment:4} s  {text}")
-assert [moment for moment, text in log if text.startswith("order 1")] == [60, 180]
-assert [moment for moment, text in log if text.startswith("order 2")] == [60, 180, 420, 900, 1860]
-assert [moment for moment, text in log if text.startswith("order 3")] == [60, 180, 420]
-assert reminders.get(gives_up) is None  # the third was the last
-assert reminders.audit()
+@reminders.handler
+def remind(body: dict[str, int], d: duly.Delivery) -> None:
+    sent.append((body["order"], d.cycles + 1))
 
-reminders.cancel(ids[2])
-clock.reset()
-app.close()
+
+def minutes(handled: list[Handled], start: float) -> list[tuple[int, int]]:
+    """Say which order was reminded in which minute."""
+    return [(each.body["order"], round((each.at.timestamp() - start) / MINUTE)) for each in handled]
+
+
+def main() -> None:
+    clock.freeze()
+    start = clock.now_us() / 1_000_000
+    for order in (1, 2):
+        await_payment(order)
+    await_payment(3, THREE_TIMES)
+
+    handled = work_off(app, advance=5 * MINUTE)
+    paid(1)
+    handled += work_off(app, advance=2 * HOUR)
+
+    found = minutes(handled, start)
+    for (order, minute), (_, number) in zip(found, sent, strict=True):
+        print(f"after {minute:3} min  order {order}: reminder {number}")
+    assert [minute for order, minute in found if order == 1] == [1, 3]
+    assert [minute for order, minute in found if order == 2] == [1, 3, 7, 15, 31, 61, 91, 121]
+    assert [minute for order, minute in found if order == 3] == [1, 3, 7]
+    assert reminders.get("remind-3") is None  # the third was the last
+    assert reminders.audit()
+
+
+if __name__ == "__main__":
+    main()
+    clock.reset()
+    app.close()

@@ -32,11 +32,15 @@ async def on_stock(change: dict[str, int], d: duly.AsyncDelivery) -> None:
     history.setdefault(where, []).append(change["left"])
 
 
-async def main() -> None:
+async def change_stock() -> None:
     for left in VALUES:
         for item in ITEMS:
             await unordered.send({"left": left}, headers={"item": item})
             await ordered.send({"left": left}, headers={"item": item}, key=item)
+
+
+async def main() -> None:
+    await change_stock()
 
     async with duly.Worker(app), duly.Worker(app), duly.Worker(app):  # three consumers, of 20 handlers each
         while (await unordered.stats()).live or (await ordered.stats()).live:  # noqa: ASYNC110 - until nothing is left
@@ -56,5 +60,6 @@ async def main() -> None:
     await app.aclose()
 
 
-logging.getLogger("duly.worker").setLevel(logging.ERROR)  # failures are what this is about
-asyncio.run(main())
+if __name__ == "__main__":
+    logging.getLogger("duly.worker").setLevel(logging.ERROR)  # failures are what this is about
+    asyncio.run(main())

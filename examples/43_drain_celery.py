@@ -3,8 +3,8 @@
 Stop the Celery workers first: they hold messages in memory, all that have an ETA among them, and give them back when
 they stop in order. What a worker that was killed had is in the hash `unacked`, and is moved as well.
 Messages that cannot be moved stay where they are, for the old workers: those with a chain, a chord or callbacks, those
-that are no JSON, and tasks without a new name. Kill this program wherever you like and start it again: each message
-arrives once.
+that are no plain JSON, and tasks without a new name.
+Kill this program wherever you like and start it again: each message arrives once.
 """
 
 import base64
@@ -36,7 +36,9 @@ def translate(envelope: dict[str, Any], names: Mapping[str, str]) -> dict[str, A
         return None
     body = envelope["body"]
     if properties.get("body_encoding") == "base64":
-        body = base64.b64decode(body)
+        body = base64.b64decode(body).decode()
+    if '"__type__"' in body:  # a datetime, UUID or Decimal in kombu's own notation: plain JSON would not be the same
+        return None
     args, kwargs, embed = json.loads(body)
     if any(embed.get(part) for part in ("callbacks", "errbacks", "chain", "chord")) or headers.get("group"):
         return None
@@ -73,11 +75,16 @@ def move(
     return "moved"
 
 
-def drain(old: redis.Redis, celery_queue: str, queue: duly.Queue, names: Mapping[str, str]) -> Counter[str]:
-    """Move the waiting messages of a Celery queue. `names` maps names of Celery's tasks to those of Duly's."""
+def drain(
+    old: redis.Redis, celery_queue: str, queue: duly.Queue, names: Mapping[str, str], *, prefix: str = ""
+) -> Counter[str]:
+    """Move the waiting messages of a Celery queue. Return what became of how many.
+
+    `names` maps names of Celery's tasks to those of Duly's; `prefix` is the `global_keyprefix`, if you have one.
+    """
     counted: Counter[str] = Counter()
     for step in PRIORITY_STEPS:
-        key = list_name(celery_queue, step)
+        key = list_name(f"{prefix}{celery_queue}", step)
         position = -1  # the oldest is at the right end; what is left alone stays there
         while (raw := old.lindex(key, position)) is not None:
             outcome = move(json.loads(raw), names, queue, step, lambda key=key, raw=raw: old.lrem(key, -1, raw))
@@ -86,17 +93,19 @@ def drain(old: redis.Redis, celery_queue: str, queue: duly.Queue, names: Mapping
     return counted
 
 
-def drain_unacked(old: redis.Redis, celery_queue: str, queue: duly.Queue, names: Mapping[str, str]) -> Counter[str]:
+def drain_unacked(
+    old: redis.Redis, celery_queue: str, queue: duly.Queue, names: Mapping[str, str], *, prefix: str = ""
+) -> Counter[str]:
     """Move what workers had taken and not finished. Only when no Celery worker runs on this database any more."""
     counted: Counter[str] = Counter()
-    for tag, raw in old.hgetall("unacked").items():
+    for tag, raw in old.hgetall(f"{prefix}unacked").items():
         envelope, _, routing_key = json.loads(raw)
         if routing_key != celery_queue:  # `unacked` is one for all queues of the database
             continue
 
         def forget(tag: bytes = tag) -> None:
             with old.pipeline(transaction=True) as both:
-                both.zrem("unacked_index", tag).hdel("unacked", tag).execute()
+                both.zrem(f"{prefix}unacked_index", tag).hdel(f"{prefix}unacked", tag).execute()
 
         priority = envelope["properties"].get("priority") or 0
         step = max(step for step in PRIORITY_STEPS if step <= max(0, priority))

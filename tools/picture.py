@@ -6,7 +6,9 @@ Run it after a change of the view: `python tools/picture.py`. With --check it fa
 import dataclasses
 import io
 import math
+import os
 import sys
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -49,6 +51,7 @@ _ZEROS: Final[dict[str, Any]] = {each.name: 0 for each in dataclasses.fields(Sta
 
 def main() -> None:
     """Write the picture, or check that it is what would be written."""
+    sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]  # the bars are not drawn for ASCII
     drawn = draw()
     if "--check" not in sys.argv:
         PICTURE.parent.mkdir(exist_ok=True)
@@ -58,7 +61,9 @@ def main() -> None:
 
 
 def draw() -> str:
-    """Draw one frame after a while of watching."""
+    """Draw one frame after a while of watching, the same on every machine."""
+    os.environ["TZ"] = "UTC"
+    time.tzset()
     rates = Rates()
     for second in range(LOOKS):
         rates.add(shop_at(second), float(second))
@@ -70,26 +75,21 @@ def draw() -> str:
 
 
 def shop_at(second: int) -> dict[str, Stats]:
-    """Make up a shop: steady orders, mails in waves, a few dead payments, a topic whose archive lags."""
-    wave = 900 + 700 * math.sin(second / 4)
-    mails = sum(int(900 + 700 * math.sin(each / 4)) for each in range(second))
+    """Make up a shop: orders by the hour, mails in waves, a few dead payments, a topic whose archive lags."""
     return {
-        "mails": _stats(
-            ready=int(wave), leased=100, sent=mails + int(wave), acked=mails, oldest_age=0.4, lateness=0.002
-        ),
-        "orders": _stats(
-            ready=12, delayed=4_310, leased=40, sent=1_250 * second + 4_400, acked=1_250 * second, oldest_age=0.009,
-            lateness=0.001,
-        ),
-        "payments": _stats(
-            ready=3, delayed=57, leased=8, parked=21, dead=2, sent=310 * second + 90, acked=310 * second,
-            oldest_age=0.012, lateness=0.001,
-        ),
-        "events/archive": _stats(
-            ready=8_120, leased=20, sent=420 * second + 8_140, acked=420 * second, oldest_age=19.3, lateness=0.4
-        ),
-        "events/totals": _stats(leased=6, sent=1_560 * second + 6, acked=1_560 * second, lateness=0.001),
-    }  # fmt: skip
+        "mails": _flow(second, 900, 700, 4.0, ready=480, leased=100, oldest_age=0.4, lateness=0.002),
+        "orders": _flow(second, 1250, 180, 7.0, ready=12, delayed=4310, leased=40, oldest_age=0.009, lateness=0.001),
+        "payments": _flow(second, 310, 90, 2.5, ready=3, delayed=57, leased=8, parked=21, dead=2, lateness=0.001),
+        "events/archive": _flow(second, 420, 10, 3.0, ready=8120, leased=20, oldest_age=19.3, lateness=0.4),
+        "events/totals": _flow(second, 1560, 230, 6.0, leased=6, lateness=0.001),
+    }
+
+
+def _flow(second: int, mean: int, swing: int, slowness: float, **counts: float) -> Stats:
+    """Let messages come and go in waves around a mean rate."""
+    acked = sum(int(mean + swing * math.sin(each / slowness)) for each in range(second))
+    live = sum(int(counts.get(state, 0)) for state in ("ready", "delayed", "leased", "parked"))
+    return _stats(sent=acked + live, acked=acked, **counts)
 
 
 def _stats(**counts: float) -> Stats:

@@ -23,14 +23,12 @@ def without_outer_links(markdown: str, page: str) -> str:
     lines, fence = [], ""
     for line in markdown.split("\n"):
         mark = FENCE.match(line)
-        if fence:
-            is_end = mark is not None and line.strip() == mark[1] and mark[1].startswith(fence)
-            fence = "" if is_end else fence
-        elif mark:
+        is_code = bool(fence or mark)
+        if mark and not fence:
             fence = mark[1]
-        else:
-            line = LINK.sub(lambda link: _shown(link, page), line)  # noqa: PLW2901
-        lines.append(line)
+        elif mark and line.strip() == mark[1] and mark[1].startswith(fence):
+            fence = ""
+        lines.append(line if is_code else LINK.sub(lambda link: _shown(link, page), line))
     return "\n".join(lines)
 
 

@@ -280,7 +280,19 @@ class AuditFault:
     """One thing that is wrong in a queue: somebody else changed its keys, or the server lost data."""
 
     id: str
+    """Of the message; or the name of a counter, key, schedule or dedup value that is wrong."""
     what: str
+    """Short and always the same, for programs."""
+    detail: str = field(default="", compare=False)
+    """Of a counter: what it says, and what is right."""
+    meaning: str = field(default="", compare=False)
+    """What it means for the message, in a sentence."""
+    mend: str = field(default="", compare=False)
+    """What a repair does about it, in a sentence."""
+
+    def __str__(self) -> str:
+        detail = f" ({self.detail})" if self.detail else ""
+        return f"{self.id}: {self.what}{detail}. {self.meaning} {self.mend}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -309,6 +321,32 @@ class Audit:
     def ok(self) -> bool:
         """Whether nothing was found and the accounts are right."""
         return not self.faults and self.difference == 0
+
+    @property
+    def explanation(self) -> tuple[str, ...]:
+        """All that was found in sentences, a line each; empty when all is right."""
+        lines = [str(fault) for fault in self.faults]
+        if self.difference:
+            lines.append(self._explained_difference())
+        return tuple(lines)
+
+    def _explained_difference(self) -> str:
+        s, count = self.stats, abs(self.difference)
+        gone = ("acked", "expired", "cancelled", "dropped", "purged", "moved", "trimmed", "dead")
+        parts = " + ".join(f"{name} {getattr(s, name):,}" for name in gone if getattr(s, name))
+        live = s.live - s.unread
+        came, accounted = s.sent + s.corrected, s.sent + s.corrected - self.difference
+        which = f"{count:,} {'more' if self.difference > 0 else 'fewer'} came in than can be accounted for"
+        return (
+            f"accounts: {which}. sent {s.sent:,} + corrected {s.corrected:,} is {came:,}, but "
+            f"{parts + ' + ' if parts else ''}live {live:,} is {accounted:,}. Messages were removed or added "
+            f"behind the queue's back, or a counter was changed. A repair counts the difference as corrected."
+        )
+
+    def __str__(self) -> str:
+        if self.ok:
+            return f"{self.queue}: the accounts are right, {self.checked:,} entries were looked at"
+        return "\n".join((f"{self.queue}: something is wrong", *self.explanation))
 
     def __bool__(self) -> bool:
         return self.ok

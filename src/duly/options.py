@@ -455,18 +455,43 @@ class Send:
     """A body with its options, for `send_many`, `publish_many` and `commit`. The options are those of `queue.send`."""
 
     body: Any
+    """What msgspec writes as JSON, a pydantic model, or bytes, which pass untouched."""
+
     delay: Seconds | None = None
+    """Due after so many seconds, ten years at the most; None: now, or as `at` says."""
+
     at: datetime | float | int | None = None
+    """Due at this time by the server's clock: an aware datetime, or epoch seconds."""
+
     key: str | None = None
+    """Messages of one key are handed out one at a time and in order."""
+
     priority: int = 0
+    """0 to 9, higher first."""
+
     dedup: str | None = None
+    """Within the window, a send of the same value stores nothing and returns the first id."""
+
     dedup_for: Seconds | None = None
+    """The window, in seconds; None: the queue's."""
+
     replace: bool = False
+    """With `dedup`: a message that still waits takes the new body and due time."""
+
     ttl: Seconds | None = None
+    """Dropped when nobody took it so many seconds after it was due; None: never."""
+
     headers: Mapping[str, str] | None = None
+    """Texts that go along, apart from the body."""
+
     retry: Retry | None = None
+    """Its own policy; None: the consumer's."""
+
     id: str | None = None
+    """An id of your own, stored once while it is in the queue; None: a ULID is made."""
+
     repeat: Repeat | None = None
+    """It comes back after each ack by this rule; None: an ack finishes it."""
 
 
 class SendOptions(TypedDict, total=False):

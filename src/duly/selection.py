@@ -93,6 +93,13 @@ def checked_function(given: object, name: str, wanted: str) -> Callable[[Message
     return given
 
 
+def checked_progress(given: Callable[[int], None] | None) -> Callable[[int], None] | None:
+    """Return what is told how far long work is, if anything."""
+    if given is not None:
+        checked_function(given, "on_progress", "a function of a number: how many are done so far")
+    return given
+
+
 def _where_of(given: Mapping[Any, Any]) -> Where:
     known = [field.name for field in fields(Where)]
     unknown = [name for name in given if name not in known]

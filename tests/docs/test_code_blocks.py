@@ -19,8 +19,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "README.md",
     ROOT / "README.zh-CN.md",
-    *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "docs/zh").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 MARKDOWN = [
@@ -148,7 +147,8 @@ def test_a_test_that_a_page_names_in_a_link_is_in_the_file() -> None:
 def test_both_languages_show_the_same_code() -> None:
     """Comments and texts are translated; what is called is the same."""
     pairs = [("README.md", "README.zh-CN.md")]
-    pairs += [(f"docs/{page.name}", f"docs/zh/{page.name}") for page in sorted((ROOT / "docs/zh").glob("*.md"))]
+    chinese_pages = [page.relative_to(ROOT / "docs/zh") for page in sorted((ROOT / "docs/zh").rglob("*.md"))]
+    pairs += [(f"docs/{page}", f"docs/zh/{page}") for page in chinese_pages]
     assert len(pairs) >= 3
     for english, chinese in pairs:
         ours, theirs = (

@@ -1,7 +1,7 @@
 """A group of a topic: an inbox that is fed by the topic's stream, with its own progress, retries and dead letters."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from duly._core.naming import about
 from duly._core.states import State
 from duly.message import Message, Pending, PendingMessage
 from duly.options import MAX_BATCH, Seconds, checked_count, checked_seconds
+from duly.selection import checked_progress
 
 if TYPE_CHECKING:
     from duly._async.topic import AsyncTopic
@@ -254,15 +255,19 @@ class AsyncGroup(AsyncInbox):
         await self.create()
         await super().pause()
 
-    async def purge(self, state: State | None = None) -> int:
+    async def purge(self, state: State | None = None, *, on_progress: Callable[[int], None] | None = None) -> int:
         """End all messages of a state, or all there are, and return how many. Holders find their lease lost.
 
-        Of what is ready, unread entries are passed over: the topic keeps them.
+        Of what is ready, unread entries are passed over: the topic keeps them. `on_progress` is called after that, and
+        after each thousand, with the number that ended so far.
         """
+        progress = checked_progress(on_progress)
         unread = (await self.stats()).unread if state in (None, "ready") else 0
         if unread:
             await self.seek("end")
-        return unread + await super().purge(state)
+            if progress is not None:
+                progress(unread)
+        return await self._purge(state, progress, unread)
 
     async def delete(self) -> None:
         """Remove the group with all that it holds and all that it counted. The topic keeps its entries."""

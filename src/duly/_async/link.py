@@ -41,7 +41,8 @@ _REFUSED: Final = (AuthenticationError, AuthorizationError, NoPermissionError)
 _NO_RIGHT: Final = ("The user executing the script can't", "ACL failure in script")
 """How servers say that a command inside a script was refused, which has no error of its own."""
 _ADVICE: Final = (
-    "The user of this connection lacks a right: `duly acl --role producer|consumer|observer|admin` prints those of a role"
+    "The user of this connection lacks a right. What a role needs is printed by "
+    "`duly acl --role producer|consumer|observer|admin`"
 )
 
 

@@ -73,7 +73,11 @@ class AsyncQueue(AsyncInbox):
         repeat: Repeat | None = None,
         durable: Durable = None,
     ) -> str:
-        """Store a message and return its id. A repeat after a lost reply stores it once."""
+        """Store a message and return its id. A repeat after a lost reply stores it once.
+
+        `duly.Send` says what the options mean. `durable` waits until the server has confirmed the message: "fsync",
+        "replica", or a number of replicas; it raises NotDurable when that cannot be had.
+        """
         options = (delay, at, key, dedup, dedup_for, ttl, headers, retry, id, repeat)
         if options == _NO_OPTIONS and replace is False and type(priority) is int and priority == 0:
             message = self._outgoing(body)

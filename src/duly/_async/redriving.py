@@ -61,7 +61,9 @@ async def find(queue: "AsyncInbox", matches: Matches, limit: int) -> list[Messag
     return found[:limit]
 
 
-async def redrive_oldest(queue: "AsyncInbox", limit: int | None, *, at_end: bool) -> int:
+async def redrive_oldest(
+    queue: "AsyncInbox", limit: int | None, *, at_end: bool, on_progress: Callable[[int], None] | None = None
+) -> int:
     """Redrive without a look at what it is: all that are dead now, or so many of them."""
     left = (await queue.stats()).dead
     wanted = left if limit is None else min(limit, left)
@@ -72,6 +74,8 @@ async def redrive_oldest(queue: "AsyncInbox", limit: int | None, *, at_end: bool
         if not redriven:
             break
         total += redriven
+        if on_progress is not None:
+            on_progress(total)
     return total
 
 
@@ -89,6 +93,7 @@ class AsyncRedrive:
         at_end: bool = False,
         edit: Callable[[Message], Any] | None = None,
         dry_run: bool = False,
+        on_progress: Callable[[int], None] | None = None,
     ) -> None:
         self._queue = queue
         self._matches = matches
@@ -97,6 +102,7 @@ class AsyncRedrive:
         self._at_end = at_end
         self._edit = edit
         self._dry_run = dry_run
+        self._on_progress = on_progress
         self._interval = interval_of(rate) / 1_000_000
         self._step = MAX_BATCH if rate is None else max(1, min(MAX_BATCH, int(_STEP / self._interval)))
         self._batch: list[tuple[str, int, bytes]] = []
@@ -162,7 +168,13 @@ class AsyncRedrive:
             return
         if self._dry_run:
             self._redriven += len(batch)
-            return
+        else:
+            await self._redrive(batch)
+            self._log_progress()
+        if self._on_progress is not None:
+            self._on_progress(self._redriven)
+
+    async def _redrive(self, batch: list[tuple[str, int, bytes]]) -> None:
         await self._keep_pace(len(batch))
         if self._to is None:
             call = ops.redrive(self._queue._keys, len(batch), batch, at_end=self._at_end)
@@ -170,7 +182,6 @@ class AsyncRedrive:
             self._redriven += redriven
         else:
             await self._move(self._to, batch)
-        self._log_progress()
 
     async def _move(self, to: "AsyncQueue", batch: list[tuple[str, int, bytes]]) -> None:
         outcome = await self._queue._link.run(ops.move(self._queue._keys, to._keys, to.options, batch))

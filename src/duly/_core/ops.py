@@ -398,10 +398,10 @@ def unregister(keys: ScheduleKeys, name: str, entry: bytes) -> Call[bool]:
 
 
 AUDITED: Final = (
-    "msgs", "leased", "leases", "counts", "why", "expires", "dead", "done", "dedup", "dedup_ends", "lanes", "parked",
-    *(f"waiting{digit}" for digit in EVERY_PRIORITY),
+    "meta", "msgs", "leased", "leases", "counts", "why", "expires", "dead", "done",
+    *(f"waiting{digit}" for digit in EVERY_PRIORITY), "lanes", "parked", "dedup", "dedup_ends", "schedules", "slots",
 )  # fmt: skip
-"""The keys that an audit goes through."""
+"""What an audit goes through when all `keys` can be read: whose turn it is in a lane when all have their places."""
 
 
 def _digits(messages: Sequence[Outgoing]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple
 
-from duly._core import codec, results
+from duly._core import codec, faults, results
 from duly._core.naming import title_of
 from duly.errors import CodecError, LeaseLost, LockBusy, LockLost, UsageError
 from duly.message import AuditFault, Event, Failure, Message, Pending, PendingMessage, Stats
@@ -550,8 +550,16 @@ class AuditStep(NamedTuple):
 def audit_step(reply: list[Any]) -> AuditStep:
     """Read a step of an audit."""
     cursor, checked, live, dead, done, *rest = reply
-    faults = [
-        AuditFault(id_.decode(errors="backslashreplace"), what.decode())
-        for id_, what in zip(rest[0::2], rest[1::2], strict=True)
-    ]
-    return AuditStep(cursor.decode(), checked, (live, dead, done), faults)
+    found = [faults.explained(_visible(id_), _visible(what)) for id_, what in zip(rest[0::2], rest[1::2], strict=True)]
+    return AuditStep(cursor.decode(), checked, (live, dead, done), found)
+
+
+def _visible(text: bytes) -> str:
+    return text.decode(errors="backslashreplace")
+
+
+NOTHING_COUNTED: Final = Stats(
+    ready=0, delayed=0, leased=0, parked=0, dead=0, done=0, oldest_age=0.0, lateness=0.0, next_due_in=None, paused=None,
+    **dict.fromkeys(_COUNTERS, 0),
+)  # fmt: skip
+"""What is known of a queue whose numbers cannot be read."""

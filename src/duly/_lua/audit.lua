@@ -15,28 +15,34 @@ KEYS     msgs        hash    id -> record
          dedup_ends  zset    dedup value -> end of its window
          lanes       hash    key -> the id that its lane belongs to
          parked      zset    what is due and behind its lane's id
+         schedules   hash    name -> schedule
+         slots       zset    name of a schedule -> when to look at it
+         awaited     zset    id -> until when somebody waits for its end
+         ends        stream  ends that were awaited
          wake        list    the wake token
-         meta        hash    clock, priorities
+         meta        hash    clock, priorities, slot, counters
          waiting*    zset    id -> due, every priority
 ARGV     digits      priorities of `waiting*`
          repair      1: mend what is found | 0: only look
-         source      the name of the key to look at; waiting0 ... waiting9
+         source      the name of the key to look at, waiting0 ... waiting9; keys: whether they can be read at all
          cursor      where the step before ended; 0 begins
 RETURNS  { cursor, checked, live_bytes, dead_bytes, done_bytes, id, fault ... }; cursor 0: the key is through
-KEEPS    I1 I2 I7 I9: a repair loses no body, and may be repeated.
+KEEPS    I1 I2 I3 I7 I9: a repair loses no body, hands nothing out early, and may be repeated.
 ]]
 -- @include lib/clock.lua
 -- @include lib/record.lua
 -- @include lib/lease.lua
 -- @include lib/leased.lua
--- @include lib/counts.lua
--- @include lib/why.lua
+-- @include lib/sound_rows.lua
 -- @include lib/waiting.lua
 -- @include lib/wake.lua
 -- @include lib/lanes.lua
 -- @include lib/bury.lua
+-- @include lib/windows.lua
+-- @include lib/drain.lua
 local digits, repair, source, cursor = ARGV[1], ARGV[2] == '1', ARGV[3], ARGV[4]
-local IDS_A_CALL = 50
+local IDS_A_CALL, LET_WAIT_A_LANE = 50, 100
+local ENDLESS_LEASE_US = 60000000 -- what is left of a lease that has no end: its holder may be at work
 local keys = {
   msgs = KEYS[1],
   leased = KEYS[2],
@@ -50,11 +56,15 @@ local keys = {
   dedup_ends = KEYS[10],
   lanes = KEYS[11],
   parked = KEYS[12],
-  wake = KEYS[13],
-  meta = KEYS[14],
-  waiting = waiting_by_priority(15, digits),
+  schedules = KEYS[13],
+  slots = KEYS[14],
+  awaited = KEYS[15],
+  ends = KEYS[16],
+  wake = KEYS[17],
+  meta = KEYS[18],
+  waiting = waiting_by_priority(19, digits),
 }
-local now = tick(redis.call('HGET', keys.meta, 'clock'))
+local now
 local reply = { '0', 0, 0, 0, 0 }
 
 local function fault(id, what, mend)
@@ -72,8 +82,14 @@ local function end_lease(id)
   -- @end
 end
 
+-- Its own place: a retry or a defer may have given it a later one, which must not be forgotten (I3).
+local function own_due(id, record)
+  local due = sound_counts(keys.counts, id)[DUE]
+  return due > 0 and due or due_of(record)
+end
+
 local function wait_again(id, record)
-  redis.call('ZADD', keys.waiting[priority_of(record)], due_of(record), id)
+  redis.call('ZADD', keys.waiting[priority_of(record)], own_due(id, record), id)
   local in_use = redis.call('HGET', keys.meta, 'priorities') or '0'
   redis.call('HSET', keys.meta, 'priorities', with_priority(in_use, priority_of(record)))
   if has(flags_of(record), FLAG_TTL) then
@@ -87,8 +103,9 @@ end
 local function places_of(id, record)
   local places = {}
   local function look(name, key, member)
-    if redis.call('ZSCORE', key, member or id) then
-      places[#places + 1] = { name = name, key = key, member = member or id }
+    local score = redis.call('ZSCORE', key, member or id)
+    if score then
+      places[#places + 1] = { name = name, key = key, member = member or id, score = tonumber(score) }
     end
   end
   local own = not flaw_of(record) and priority_of(record)
@@ -118,7 +135,21 @@ local function remove_rows(id)
 end
 
 local function bury_flawed(id, record, size)
-  bury(keys, id, record, size, flaw_of(record), counts_of(keys.counts, id), past_of(keys.why, id), now)
+  local counted, past = sound_counts(keys.counts, id), sound_past(keys.why, id)
+  bury(keys, id, record, size, flaw_of(record), counted, past, now)
+  remember(keys.meta, now)
+end
+
+-- Where a message was that is nowhere any more, if it is over, as its past tells, and since when.
+local function place_when_over(id)
+  local row = sound_why(keys.why, id)
+  local last = row and row[8][#row[8]]
+  if row and row[1] ~= '' then
+    return 'dead', last and last[1] or now
+  elseif last and last[2] == 'ack' then
+    return 'done', last[1]
+  end
+  return nil
 end
 
 local function check_nowhere(id, record)
@@ -129,8 +160,13 @@ local function check_nowhere(id, record)
     end)
   elseif record then
     fault(id, 'body without a place', function()
+      local place, at = place_when_over(id)
       end_lease(id)
-      wait_again(id, record)
+      if place then
+        redis.call('ZADD', keys[place], at, id)
+      else
+        wait_again(id, record)
+      end
     end)
   elseif source ~= 'msgs' then
     fault(id, 'row in ' .. source .. ' of no message', function()
@@ -140,8 +176,8 @@ local function check_nowhere(id, record)
 end
 
 local function is_lost_body(id)
-  local stored = redis.call('HGET', keys.why, id)
-  return stored and cmsgpack.unpack(stored)[1] == 'body lost'
+  local row = sound_why(keys.why, id)
+  return row and row[1] == 'body lost'
 end
 
 local function remove_from(place, id)
@@ -160,7 +196,7 @@ local function check_bodiless(id, place)
     end)
   elseif place.name == 'dead' and not is_lost_body(id) then
     fault(id, 'dead without a body', function()
-      keep_end(keys.why, id, 'body lost', read_counts(nil), past_of(keys.why, id), '')
+      keep_end(keys.why, id, 'body lost', read_counts(nil), sound_past(keys.why, id), '')
     end)
   elseif place.name ~= 'dead' then
     fault(id, 'place without a body', function()
@@ -171,24 +207,147 @@ local function check_bodiless(id, place)
   end
 end
 
+-- A lease repeats what a settle must know of the record: its lane is handed on by what the lease says.
+local function is_lease_of(text, record)
+  if not is_lease(text) then
+    return false
+  end
+  local lease = read_lease(text)
+  return lease.priority == priority_of(record) and lease.key == key_of(record)
+end
+
+-- False: it is not leased any more.
 local function check_lease(id, record)
-  fault(id, 'leased to nobody', function()
+  local text = redis.call('HGET', keys.leases, id)
+  if text and is_lease_of(text, record) then
+    return true
+  end
+  fault(id, text and 'a lease that cannot be read' or 'leased to nobody', function()
     remove_leased(keys.leased, { id })
+    redis.call('HDEL', keys.leases, id)
     wait_again(id, record)
+  end)
+  return false
+end
+
+-- Whether an id that should be in `expires` is there, at its time, and no other: whatever is there is dropped then.
+local function check_expiry(id, record, is_waiting)
+  local watched = redis.call('ZSCORE', keys.expires, id)
+  local has_ttl = has(flags_of(record), FLAG_TTL)
+  local function watch()
+    redis.call('ZADD', keys.expires, expiry_of(record), id)
+  end
+  local function stop_watching()
+    redis.call('ZREM', keys.expires, id)
+  end
+  if is_waiting and has_ttl and not watched then
+    fault(id, 'a ttl that nobody watches', watch)
+  elseif is_waiting and has_ttl and tonumber(watched) ~= expiry_of(record) then
+    fault(id, 'a ttl that is watched at a wrong time', watch)
+  elseif watched and not is_waiting then
+    fault(id, 'in expires, but not waiting', stop_watching)
+  elseif watched and not has_ttl then
+    fault(id, 'in expires, but without a ttl', stop_watching)
+  end
+end
+
+-- What is handed out next waits since it was let in; everything else for the time that was asked for. Without its row
+-- in `counts` nobody knows which time that is, while `why` says that there was one.
+local function check_time(id, record, place, owns_lane)
+  local due, own = due_of(record), own_due(id, record)
+  local is_let_in = owns_lane and place.score <= now and (place.score >= due or not (due >= 0 and due < NO_TIME))
+  local stored = redis.call('HGET', keys.counts, id)
+  local is_uncounted = not (stored and is_counts(stored)) and redis.call('HEXISTS', keys.why, id) == 1
+  local is_never = place.score >= NO_TIME and own < NO_TIME
+  if place.score == own or is_let_in or (is_uncounted and place.score >= due and not is_never) then
+    return
+  end
+  fault(id, 'waits for a wrong time', function()
+    redis.call('ZADD', place.key, own, id)
+    leave_token(keys.wake)
   end)
 end
 
--- Whether an id that should be in `expires` is there, and no other.
-local function check_expiry(id, record, is_waiting)
-  local is_watched = redis.call('ZSCORE', keys.expires, id)
-  if is_waiting and has(flags_of(record), FLAG_TTL) and not is_watched then
-    fault(id, 'a ttl that nobody watches', function()
-      redis.call('ZADD', keys.expires, expiry_of(record), id)
+-- Whether a lane may not be taken from an id: it is in work, or waited for.
+local function is_in_its_right(id)
+  local record = redis.call('HGET', keys.msgs, id)
+  local place = places_of(id, record)[1]
+  if not place or flaw_of(record) then
+    return false
+  end
+  return place.name == 'leased' or place.name == 'dead' or has_begun(sound_counts(keys.counts, id))
+end
+
+-- A message that is out, or comes back, has its lane, or another one of its key would overtake it (I7).
+local function check_own_lane(id, key, lane)
+  local owner = lane and string.sub(lane, 2)
+  if owner == id or (owner and is_in_its_right(owner)) then
+    return
+  end
+  fault(id, 'in work without its lane', function()
+    redis.call('HSET', keys.lanes, LANES_PILLAR_FIELD, LANES_PILLAR, key, SOMEBODY_BEHIND .. id)
+  end)
+end
+
+local function check_leased(id, record, place, key, lane)
+  if not check_lease(id, record) then
+    return
+  end
+  if place.score == math.huge then
+    fault(id, 'a lease without an end', function()
+      redis.call('ZADD', keys.leased, now + ENDLESS_LEASE_US, id)
     end)
-  elseif not is_waiting and is_watched then
-    fault(id, 'in expires, but not waiting', function()
-      redis.call('ZREM', keys.expires, id)
+  end
+  if key then
+    check_own_lane(id, key, lane)
+  end
+  check_expiry(id, record, false)
+end
+
+-- Of one that waits or is parked.
+local function check_unleased(id, record, place, key, lane)
+  if redis.call('HEXISTS', keys.leases, id) == 1 then
+    fault(id, 'a lease, but not leased', function()
+      end_lease(id)
     end)
+  end
+  if place.name == 'waiting' then
+    check_time(id, record, place, lane and string.sub(lane, 2) == id)
+    if key and has_begun(sound_counts(keys.counts, id)) then
+      check_own_lane(id, key, lane)
+    end
+  end
+  check_expiry(id, record, true)
+end
+
+local function check_live(id, record, place)
+  local key = key_of(record)
+  local lane = key and redis.call('HGET', keys.lanes, key)
+  if place.name == 'leased' then
+    check_leased(id, record, place, key, lane)
+  else
+    check_unleased(id, record, place, key, lane)
+  end
+end
+
+local function check_over(id, record, place)
+  if place.name == 'dead' and redis.call('HEXISTS', keys.why, id) == 0 then
+    fault(id, 'dead without a reason', function()
+      keep_end(keys.why, id, 'unknown', sound_counts(keys.counts, id), { errors = {}, timeline = {} }, '')
+    end)
+  end
+  if not (place.score >= 0 and place.score < NO_TIME) then
+    fault(id, 'over since no time', function()
+      redis.call('ZADD', place.key, now, id)
+    end)
+  end
+  if redis.call('HEXISTS', keys.leases, id) == 1 then
+    fault(id, 'a lease, but not leased', function()
+      end_lease(id)
+    end)
+  end
+  if not flaw_of(record) then
+    check_expiry(id, record, false)
   end
 end
 
@@ -208,28 +367,21 @@ local function check(id)
   if not record then
     return check_bodiless(id, place)
   end
-  local has_lease = redis.call('HEXISTS', keys.leases, id) == 1
-  if flaw_of(record) then
-    if place.name ~= 'dead' and place.name ~= 'done' then
-      fault(id, 'damaged', function()
-        remove_from(place, id)
-        redis.call('HDEL', keys.leases, id)
-        bury_flawed(id, record, #record)
-      end)
-    end
+  if place.name == 'dead' or place.name == 'done' then
+    check_over(id, record, place)
+  elseif flaw_of(record) then
+    fault(id, 'damaged', function()
+      remove_from(place, id)
+      redis.call('HDEL', keys.leases, id)
+      bury_flawed(id, record, #record)
+    end)
   elseif place.name == 'misplaced' then
     fault(id, 'waits under a wrong priority', function()
       redis.call('ZREM', place.key, id)
       wait_again(id, record)
     end)
-  elseif place.name == 'leased' and not has_lease then
-    check_lease(id, record)
-  elseif place.name ~= 'leased' and has_lease then
-    fault(id, 'a lease, but not leased', function()
-      end_lease(id)
-    end)
   else
-    check_expiry(id, record, place.name == 'waiting' or place.name == 'parked')
+    check_live(id, record, place)
   end
   if source == 'msgs' then
     local at = ({ dead = 4, done = 5 })[place.name] or 3
@@ -237,24 +389,103 @@ local function check(id)
   end
 end
 
--- A parked message must have somebody in front of it who knows that it is there.
-local function check_parked(member)
-  local id = string.find(member, '\0', 1, true) and id_of_parked(member)
-  local record = id and redis.call('HGET', keys.msgs, id)
-  local key = record and not flaw_of(record) and key_of(record)
-  if not key or parked_member(key, record, id) ~= member then
-    fault(id or member, 'parked where it does not belong', function()
-      redis.call('ZREM', keys.parked, member)
+-- Counts what went wrong anew. When it waits for a retry, its place says for how long.
+local function count_again(id, record)
+  local counted = recounted(sound_past(keys.why, id).timeline)
+  local waits_until = not flaw_of(record) and redis.call('ZSCORE', keys.waiting[priority_of(record)], id)
+  if waits_until and tonumber(waits_until) > due_of(record) then
+    counted[DUE] = tonumber(waits_until)
+  end
+  keep_counts(keys.counts, id, counted)
+end
+
+local function check_counts(id, stored)
+  local record = redis.call('HGET', keys.msgs, id)
+  local place = places_of(id, record)[1]
+  if place and (place.name == 'dead' or place.name == 'done') then
+    fault(id, 'counts of a message that is over', function()
+      redis.call('HDEL', keys.counts, id)
     end)
-    return id and check(id)
+  elseif not is_counts(stored) then
+    fault(id, 'counts that cannot be read', function()
+      count_again(id, record)
+    end)
   end
   check(id)
+end
+
+local function check_why(id, stored)
+  local record = redis.call('HGET', keys.msgs, id)
+  local place = places_of(id, record)[1]
+  local is_live = place and place.name ~= 'dead' and place.name ~= 'done'
+  if not is_why(stored) then
+    fault(id, 'a past that cannot be read', function()
+      redis.call('HDEL', keys.why, id)
+      if place and place.name == 'done' then
+        keep_end(keys.why, id, '', read_counts(nil), { errors = {}, timeline = {} }, '')
+      end
+    end)
+  elseif is_live and unpacked(stored)[1] ~= '' then
+    fault(id, 'alive, but with a reason to be dead', function()
+      keep_past(keys.why, id, sound_past(keys.why, id))
+    end)
+  end
+  if is_live and redis.call('HEXISTS', keys.counts, id) == 0 then
+    fault(id, 'troubled, but not counted', function()
+      count_again(id, record)
+    end)
+  end
+  check(id)
+end
+
+-- Whether `member` is what stands for this record in `parked`.
+local function is_parked_as(member, id, record)
+  local key = not flaw_of(record) and key_of(record)
+  return key and parked_member(key, record, id) == member
+end
+
+-- A lane of nobody begins anew: the first that are parked wait again, and a claim makes their order. It is given to
+-- none of them, for the one that it was handed on to may wait already.
+local function begin_lane(key)
+  free_lanes(keys.lanes, { key })
+  for _, member in ipairs(first_parked(keys.parked, key, LET_WAIT_A_LANE)) do
+    local id = id_of_parked(member)
+    local record = redis.call('HGET', keys.msgs, id)
+    if is_parked_as(member, id, record) then
+      redis.call('ZREM', keys.parked, member)
+      wait_again(id, record)
+    end
+  end
+end
+
+local function check_parked_elsewhere(id, member, record)
+  local is_lost = id and not record and #places_of(id, record) == 0
+  fault(id or member, is_lost and 'place without a body' or 'parked where it does not belong', function()
+    redis.call('ZREM', keys.parked, member)
+    if is_lost then
+      redis.call('HDEL', keys.leases, id)
+      bury_flawed(id, nil, 0)
+    end
+  end)
+  return id and not is_lost and check(id)
+end
+
+-- A parked message must have somebody in front of it who knows that it is there.
+local function check_parked(member)
+  if not redis.call('ZSCORE', keys.parked, member) then
+    return -- it was let in by what was mended before it
+  end
+  local id = string.find(member, '\0', 1, true) and id_of_parked(member)
+  local record = id and redis.call('HGET', keys.msgs, id)
+  if not is_parked_as(member, id, record) then
+    return check_parked_elsewhere(id, member, record)
+  end
+  check(id)
+  local key = key_of(record)
   local lane = redis.call('HGET', keys.lanes, key)
   if not lane or string.sub(lane, 2) == id then
     fault(id, 'parked behind nobody', function()
-      free_lanes(keys.lanes, { key })
-      redis.call('ZREM', keys.parked, member)
-      wait_again(id, record)
+      begin_lane(key)
     end)
   elseif string.sub(lane, 1, 1) ~= SOMEBODY_BEHIND then
     fault(id, 'parked behind one that does not know', function()
@@ -265,19 +496,30 @@ end
 
 -- A lane belongs to a message that is out, waits, or is dead and waited for.
 local function check_lane(key, stored)
-  local id = string.sub(stored, 2)
+  local id, mark = string.sub(stored, 2), string.sub(stored, 1, 1)
   local record = redis.call('HGET', keys.msgs, id)
   local place = places_of(id, record)[1]
   local is_its_key = record and not flaw_of(record) and key_of(record) == key
   reply[2] = reply[2] + 1
   if not is_its_key or not place or place.name == 'parked' or place.name == 'done' then
     fault(id, 'the lane ' .. key .. ' belongs to nobody', function()
-      if let_next_in(keys, key, now) then
-        remember(keys.meta, now)
-        leave_token(keys.wake)
-      end
+      begin_lane(key)
+    end)
+  elseif mark ~= NOBODY_BEHIND and mark ~= SOMEBODY_BEHIND then
+    fault(id, 'the lane ' .. key .. ' has no mark', function()
+      redis.call('HSET', keys.lanes, key, SOMEBODY_BEHIND .. id)
     end)
   end
+end
+
+-- How long a window lasts yet, as the message says that opened it; 0: nobody knows, or it is over.
+local function left_of_window(value, id)
+  local record = id and redis.call('HGET', keys.msgs, id)
+  local options = record and not flaw_of(record) and options_of(record)
+  if not options or options.dedup ~= value then
+    return 0
+  end
+  return math.max(sent_of(record) + options.dedup_for - now, 0)
 end
 
 local function check_dedup(value)
@@ -285,27 +527,59 @@ local function check_dedup(value)
   reply[2] = reply[2] + 1
   if not (id and ends) then
     fault(value, 'half a dedup window', function()
-      redis.call('HDEL', keys.dedup, value)
-      redis.call('ZREM', keys.dedup_ends, value)
+      local left = left_of_window(value, id)
+      if left > 0 then
+        open_window(keys, now, id, value, left)
+      else
+        redis.call('HDEL', keys.dedup, value)
+        redis.call('ZREM', keys.dedup_ends, value)
+      end
     end)
   end
 end
 
-local HASHES = { msgs = true, leases = true, counts = true, why = true, dedup = true, lanes = true }
-local priority = string.match(source, '^waiting(%d)$')
-local key = priority and keys.waiting[tonumber(priority)] or keys[source]
-local step = redis.call(HASHES[source] and 'HSCAN' or 'ZSCAN', key, cursor, 'COUNT', IDS_A_CALL)
-reply[1] = step[1]
-local is_dedup = source == 'dedup' or source == 'dedup_ends'
-for i = 1, #step[2], 2 do
-  if is_dedup then
-    check_dedup(step[2][i])
-  elseif source == 'parked' then
-    check_parked(step[2][i])
-  elseif source == 'lanes' and step[2][i] ~= LANES_PILLAR_FIELD then
-    check_lane(step[2][i], step[2][i + 1])
-  elseif step[2][i] ~= PILLAR and source ~= 'lanes' then
-    check(step[2][i])
+-- @include lib/audit_keys.lua
+
+local CHECKS = {
+  counts = check_counts,
+  why = check_why,
+  lanes = check_lane,
+  parked = check_parked,
+  dedup = check_dedup,
+  dedup_ends = check_dedup,
+  schedules = check_schedule,
+  slots = check_slot,
+}
+local HASHES = { msgs = true, leases = true, counts = true, why = true, dedup = true, lanes = true, schedules = true }
+local NO_IDS = { [PILLAR] = true, [LANES_PILLAR_FIELD] = true }
+
+local function check_step()
+  local priority = string.match(source, '^waiting(%d)$')
+  local key = priority and keys.waiting[tonumber(priority)] or keys[source]
+  local step = redis.call(HASHES[source] and 'HSCAN' or 'ZSCAN', key, cursor, 'COUNT', IDS_A_CALL)
+  local check_one = CHECKS[source] or check
+  reply[1] = step[1]
+  for i = 1, #step[2], 2 do
+    if not NO_IDS[step[2][i]] then
+      check_one(step[2][i], step[2][i + 1])
+    end
   end
+end
+
+if source == 'keys' then
+  check_readable()
+  return reply
+end
+if repair then
+  let_a_full_server_drain(keys.meta)
+end
+now = tick(redis.call('HGET', keys.meta, 'clock'))
+if source == 'meta' then
+  check_counters()
+  check_priorities()
+  check_pillars()
+  check_next_slot()
+else
+  check_step()
 end
 return reply

@@ -2,7 +2,7 @@
 """A group of a topic: an inbox that is fed by the topic's stream, with its own progress, retries and dead letters."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from duly._sync.inbox import Inbox, Page
 from duly._sync.wire import sleep
 from duly.message import Message, Pending, PendingMessage
 from duly.options import MAX_BATCH, Seconds, checked_count, checked_seconds
+from duly.selection import checked_progress
 
 if TYPE_CHECKING:
     from duly._sync.topic import Topic
@@ -251,15 +252,19 @@ class Group(Inbox):
         self.create()
         super().pause()
 
-    def purge(self, state: State | None = None) -> int:
+    def purge(self, state: State | None = None, *, on_progress: Callable[[int], None] | None = None) -> int:
         """End all messages of a state, or all there are, and return how many. Holders find their lease lost.
 
-        Of what is ready, unread entries are passed over: the topic keeps them.
+        Of what is ready, unread entries are passed over: the topic keeps them. `on_progress` is called after that, and
+        after each thousand, with the number that ended so far.
         """
+        progress = checked_progress(on_progress)
         unread = (self.stats()).unread if state in (None, "ready") else 0
         if unread:
             self.seek("end")
-        return unread + super().purge(state)
+            if progress is not None:
+                progress(unread)
+        return self._purge(state, progress, unread)
 
     def delete(self) -> None:
         """Remove the group with all that it holds and all that it counted. The topic keeps its entries."""

@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from duly._core import codec, ops, outgoing, patience, replies
 from duly._core.call import Call
@@ -18,11 +18,12 @@ from duly._core.keys import QueueKeys
 from duly._core.reclaims import log_reclaimed
 from duly._core.states import STATES, State
 from duly._sync import redriving
+from duly._sync.auditing import Auditor
 from duly._sync.delivery import Delivery
 from duly._sync.schedules import fire_due
 from duly._sync.wire import uninterrupted
 from duly.errors import UsageError
-from duly.message import Audit, AuditFault, Message, Pending, PendingMessage, Stats
+from duly.message import Audit, Message, Pending, PendingMessage, Stats
 from duly.options import (
     MAX_BATCH,
     Batch,
@@ -33,7 +34,7 @@ from duly.options import (
     checked_seconds,
     interval_of,
 )
-from duly.selection import Where, checked_function, selection_of
+from duly.selection import Where, checked_function, checked_progress, selection_of
 
 if TYPE_CHECKING:
     from duly._sync.app import Duly
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 # `list` is a method here, so these types have names.
 Page = list[Message]
-Faults = list[AuditFault]
 Rows = list[PendingMessage]
 Deliveries = list[Delivery]
 Positions = list[int]
@@ -70,7 +70,9 @@ class Inbox(ABC):
 
     def __init__(self, app: "Duly", name: str, keys: QueueKeys, options: QueueOptions) -> None:
         self.name = name
+        """The name it was made with; of a group, without its topic."""
         self.options = options
+        """How this process uses it."""
         self._app = app
         self._link: Link = app._link
         self._keys = keys
@@ -339,16 +341,21 @@ class Inbox(ABC):
         """Hand out again."""
         self._link.run(ops.resume(self._keys))
 
-    def purge(self, state: State | None = None) -> int:
-        """End all messages of a state, or all there are, and return how many. Holders find their lease lost."""
+    def purge(self, state: State | None = None, *, on_progress: Callable[[int], None] | None = None) -> int:
+        """End all messages of a state, or all there are, and return how many. Holders find their lease lost.
+
+        `on_progress` is called after each thousand with the number that ended so far.
+        """
+        return self._purge(state, checked_progress(on_progress))
+
+    def _purge(self, state: State | None, on_progress: Callable[[int], None] | None, done: int = 0) -> int:
         if state is not None:
             _check_state(state)
-        total = 0
         for each in _PURGED if state is None else (state,):
-            total += self._purge(each)
-        return total
+            done = self._purge_state(each, on_progress, done)
+        return done
 
-    def _purge(self, state: State) -> int:
+    def _purge_state(self, state: State, on_progress: Callable[[int], None] | None, done: int) -> int:
         # No more than there are now: what is sent meanwhile may stay, and so does what was parked behind them.
         total, most = 0, getattr(self.stats(), state)
         while total < most:
@@ -356,7 +363,9 @@ class Inbox(ABC):
             if not purged:
                 break
             total += purged
-        return total
+            if on_progress is not None:
+                on_progress(done + total)
+        return done + total
 
     def delete(self) -> None:
         """Remove the queue with all that is in it and all that it counted."""
@@ -371,13 +380,15 @@ class Inbox(ABC):
         dry_run: bool = False,
         at_end: bool = False,
         edit: Callable[[Message], Any] | None = None,
+        *,
+        on_progress: Callable[[int], None] | None = None,
     ) -> int:
         """Put dead letters back to work, oldest first, with their attempts anew, and return how many.
 
         `where` chooses among them; `rate` like "50/s" spreads them over time. Each goes to its own place, with
         `at_end` behind all that is due now, or into another queue, `to`. `edit` is given a `Message` and returns
-        another body, or `UNCHANGED`. A `dry_run` changes nothing and tells how many it would be. Interrupted, it
-        may simply be called again.
+        another body, or `UNCHANGED`. A `dry_run` changes nothing and tells how many it would be. `on_progress` is
+        called after each step with the number so far. Interrupted, it may simply be called again.
         """
         if limit is not None:
             checked_count(limit, "limit")
@@ -385,13 +396,22 @@ class Inbox(ABC):
         matches = selection_of(where)
         if edit is not None:
             checked_function(edit, "edit", "a function of a duly.Message that returns another body")
+        progress = checked_progress(on_progress)
         target = None if to is None else self._app._queue_given(to, "to", _NOT_TO_TOPICS)
         if target is not None and target.label == self.label:
             raise UsageError(f"to is {self.title} itself: without it, dead letters go back to where they were")
         if where is None and edit is None and target is None and rate is None and not dry_run:
-            return redriving.redrive_oldest(self, limit, at_end=at_end)
+            return redriving.redrive_oldest(self, limit, at_end=at_end, on_progress=progress)
         walk = redriving.Redrive(
-            self, matches, limit=limit, to=target, rate=rate, at_end=at_end, edit=edit, dry_run=dry_run
+            self,
+            matches,
+            limit=limit,
+            to=target,
+            rate=rate,
+            at_end=at_end,
+            edit=edit,
+            dry_run=dry_run,
+            on_progress=progress,
         )
         return walk.run()
 
@@ -401,45 +421,13 @@ class Inbox(ABC):
         """Look at the oldest dead letters that `where` means, as `redrive(where=...)` does."""
         return redriving.find(self, selection_of(where), limit)
 
-    def audit(self, repair: bool = False) -> Audit:
+    def audit(self, repair: bool = False, *, on_progress: Callable[[int], None] | None = None) -> Audit:
         """Prove the accounts: what was sent is accounted for, and each id is in exactly one place.
 
-        Online and in bounded steps. With `repair`, mends what it finds without losing a body; the audit
-        that comes back is the state before.
+        Online and in bounded steps. With `repair`, mends what it finds without losing a body; the audit that comes
+        back tells what was wrong. `on_progress` is called after each step with the number of ids looked at so far.
         """
-        found, checked, sizes, stats = self._audit_keys(repair=repair)
-        if repair and found:
-            _, _, sizes, stats = self._audit_keys(repair=False)
-        wrong = _wrong_sizes(stats, sizes)
-        faults = (*found, *(AuditFault(name, "counts wrong bytes") for name in wrong))
-        audit = Audit(self.label, stats, checked, faults, repaired=repair)
-        if repair and (audit.difference or wrong):
-            corrections = {**wrong, **({"corrected": -audit.difference} if audit.difference else {})}
-            self._link.run(ops.correct(self._keys, corrections))
-        return audit
-
-    def _audit_keys(self, *, repair: bool) -> tuple[Faults, int, tuple[int, int, int] | None, Stats]:
-        """Go through all keys, and look at the counters.
-
-        Sizes are None when the queue was in use meanwhile: then they prove nothing.
-        """
-        before = self.stats()
-        found: Faults = []
-        checked, sizes = 0, [0, 0, 0]
-        for source in ops.AUDITED:
-            cursor = "0"
-            while True:
-                step = self._link.run(ops.audit_step(self._keys, source, cursor, repair=repair))
-                found += step.faults
-                checked += step.checked
-                if source == "msgs":
-                    sizes = [have + more for have, more in zip(sizes, step.sizes, strict=True)]
-                cursor = step.cursor
-                if cursor == "0":
-                    break
-        after = self.stats()
-        is_quiet = not found and _movements(before) == _movements(after)
-        return found, checked, (sizes[0], sizes[1], sizes[2]) if is_quiet else None, after
+        return Auditor(self, repair=repair, on_progress=checked_progress(on_progress)).run()
 
     def _viewer(self) -> replies.Viewer:
         return replies.Viewer(self.label, self._decode_body)
@@ -448,20 +436,3 @@ class Inbox(ABC):
 def _check_state(state: object) -> None:
     if state not in STATES:
         raise UsageError(f"{state!r} is not a state: use one of {', '.join(STATES)}")
-
-
-def _movements(stats: Stats) -> tuple[int, ...]:
-    """Name what changes whenever a message comes, goes or changes its size."""
-    return (
-        stats.sent, stats.acked, stats.recycled, stats.replaced, stats.buried, stats.redriven, stats.cancelled,
-        stats.expired, stats.dropped, stats.purged, stats.moved, stats.trimmed, stats.done_trimmed,
-    )  # fmt: skip
-
-
-def _wrong_sizes(stats: Stats, sizes: tuple[int, int, int] | None) -> dict[str, int]:
-    """Name the counters of bytes that differ from what is stored, with the difference."""
-    if sizes is None:
-        return {}
-    real: dict[Literal["bytes", "dead_bytes", "done_bytes"], int]
-    real = {"bytes": sizes[0], "dead_bytes": sizes[1], "done_bytes": sizes[2]}
-    return {name: size - getattr(stats, name) for name, size in real.items() if size != getattr(stats, name)}

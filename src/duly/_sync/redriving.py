@@ -62,7 +62,9 @@ def find(queue: "Inbox", matches: Matches, limit: int) -> list[Message]:
     return found[:limit]
 
 
-def redrive_oldest(queue: "Inbox", limit: int | None, *, at_end: bool) -> int:
+def redrive_oldest(
+    queue: "Inbox", limit: int | None, *, at_end: bool, on_progress: Callable[[int], None] | None = None
+) -> int:
     """Redrive without a look at what it is: all that are dead now, or so many of them."""
     left = (queue.stats()).dead
     wanted = left if limit is None else min(limit, left)
@@ -73,6 +75,8 @@ def redrive_oldest(queue: "Inbox", limit: int | None, *, at_end: bool) -> int:
         if not redriven:
             break
         total += redriven
+        if on_progress is not None:
+            on_progress(total)
     return total
 
 
@@ -90,6 +94,7 @@ class Redrive:
         at_end: bool = False,
         edit: Callable[[Message], Any] | None = None,
         dry_run: bool = False,
+        on_progress: Callable[[int], None] | None = None,
     ) -> None:
         self._queue = queue
         self._matches = matches
@@ -98,6 +103,7 @@ class Redrive:
         self._at_end = at_end
         self._edit = edit
         self._dry_run = dry_run
+        self._on_progress = on_progress
         self._interval = interval_of(rate) / 1_000_000
         self._step = MAX_BATCH if rate is None else max(1, min(MAX_BATCH, int(_STEP / self._interval)))
         self._batch: list[tuple[str, int, bytes]] = []
@@ -163,7 +169,13 @@ class Redrive:
             return
         if self._dry_run:
             self._redriven += len(batch)
-            return
+        else:
+            self._redrive(batch)
+            self._log_progress()
+        if self._on_progress is not None:
+            self._on_progress(self._redriven)
+
+    def _redrive(self, batch: list[tuple[str, int, bytes]]) -> None:
         self._keep_pace(len(batch))
         if self._to is None:
             call = ops.redrive(self._queue._keys, len(batch), batch, at_end=self._at_end)
@@ -171,7 +183,6 @@ class Redrive:
             self._redriven += redriven
         else:
             self._move(self._to, batch)
-        self._log_progress()
 
     def _move(self, to: "Queue", batch: list[tuple[str, int, bytes]]) -> None:
         outcome = self._queue._link.run(ops.move(self._queue._keys, to._keys, to.options, batch))

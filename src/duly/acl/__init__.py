@@ -1,7 +1,7 @@
 """The rights that a user of the server needs for a role, and no others: read from the scripts themselves."""
 
-from duly.acl.rights import PASSWORD, rules, setuser
+from duly.acl.rights import PASSWORD, every_command, rules, setuser
 from duly.acl.roles import ROLES, Role
 from duly.acl.servers import Knowledge, ask, known_of
 
-__all__ = ["PASSWORD", "ROLES", "Knowledge", "Role", "ask", "known_of", "rules", "setuser"]
+__all__ = ["PASSWORD", "ROLES", "Knowledge", "Role", "ask", "every_command", "known_of", "rules", "setuser"]

@@ -28,6 +28,11 @@ def commands_of(role: Role) -> frozenset[str]:
     return frozenset(found)
 
 
+def every_command() -> frozenset[str]:
+    """Name all that rules may have to name: what a server is asked about."""
+    return commands_of(ROLES["admin"]) | own_commands_of(()) | set(FOR_FSYNC)
+
+
 def rules(
     role: str,
     server: str | Mapping[str, str] | Knowledge,
@@ -82,10 +87,16 @@ def _own(role: Role, keys: list[str], commands: list[str]) -> set[str]:
         raise UsageError(f"role {role.name}: only a commit changes keys of yours, and that is a consumer's")
     if not keys:
         raise UsageError("commands of your own need keys of your own: give a pattern like stock:*")
-    for name in commands:
-        if name.upper() not in EFFECTS:
-            raise UsageError(f"a commit cannot use {name.upper()}, only {', '.join(EFFECTS)}")
-    return {name.lower() for name in commands or EFFECTS}
+    return set(own_commands_of(commands))
+
+
+def own_commands_of(named: Iterable[str]) -> frozenset[str]:
+    """Name what commits may do to keys of the user: the commands that were named, else all that there are."""
+    names = [name.upper() for name in named]
+    for name in names:
+        if name not in EFFECTS:
+            raise UsageError(f"a commit cannot use {name}, only {', '.join(EFFECTS)}")
+    return frozenset(name.lower() for name in names or EFFECTS)
 
 
 def checked_pattern(pattern: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 from duly.errors import DulyError, UsageError
@@ -15,6 +16,7 @@ def main() -> None:
         if error.name not in ("typer", "rich"):
             raise
         sys.exit('duly: the command line needs its extra: pip install "duly[cli]"')
+    _prepare_output()
     try:
         app(prog_name="duly")
     except UsageError as error:
@@ -23,6 +25,18 @@ def main() -> None:
         _fail(error, 1)
 
 
+def _prepare_output() -> None:
+    """Have output that a terminal of another encoding lacks be escaped; an error would come after the deed."""
+    if sys.stdout is None:
+        print("duly: standard output is closed: redirect it, to /dev/null say", file=sys.stderr)
+        sys.exit(2)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 def _fail(error: DulyError, status: int) -> None:
-    print(f"duly: {error}", file=sys.stderr)
+    from duly.cli.output import visible
+
+    text = "\n".join(visible(line) for line in str(error).splitlines())
+    print(f"duly: {text}", file=sys.stderr)
     sys.exit(status)

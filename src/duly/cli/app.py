@@ -5,7 +5,6 @@ Commands only parse, call and print; what they do lives in other packages.
 
 from __future__ import annotations
 
-from importlib import metadata
 from typing import Annotated
 
 import typer
@@ -28,6 +27,8 @@ def _print_version(wanted: bool) -> None:
 
 
 def _find_version() -> str:
+    from importlib import metadata  # costs more than the rest of the start, and is seldom asked for
+
     try:
         return metadata.version("duly")
     except metadata.PackageNotFoundError:  # run from a source tree

@@ -22,7 +22,7 @@ Inbox = Annotated[
 Inboxes = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="QUEUE...",
+        metavar="QUEUE",
         help="Queues, or groups of topics as events/archive. Default: all.",
         autocompletion=complete_inbox,
         show_default=False,
@@ -35,11 +35,11 @@ Topic = Annotated[
     str, typer.Argument(metavar="TOPIC", help="A topic.", autocompletion=complete_topic, show_default=False)
 ]
 Id = Annotated[str, typer.Argument(metavar="ID", help="The id of a message.", show_default=False)]
-Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of messages.", show_default=False)]
+Ids = Annotated[list[str], typer.Argument(metavar="ID", help="Ids of messages.", show_default=False)]
 Body = Annotated[
     str | None,
     typer.Argument(
-        metavar="[BODY]",
+        metavar="BODY",
         help="JSON, or text. @file reads a file (@@ is an @), - standard input; so does no BODY in a pipe.",
         show_default=False,
     ),

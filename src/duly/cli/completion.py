@@ -28,6 +28,17 @@ def complete_inbox(ctx: typer.Context, incomplete: str) -> list[str]:
     return _offered(ctx, incomplete, lambda app: [*app.queues(), *_groups(app)])
 
 
+def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Offer groups of the topic that stands before."""
+    topic = ctx.params.get("topic") or ""
+    return _offered(ctx, incomplete, lambda app: [group.name for group in app.topic(topic).groups()])
+
+
+def complete_schedule(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Offer schedules."""
+    return _offered(ctx, incomplete, lambda app: [each.name for each in app.schedules()])
+
+
 def _groups(app: duly.Duly) -> list[str]:
     return [f"{topic}/{group.name}" for topic in app.topics() for group in app.topic(topic).groups()]
 

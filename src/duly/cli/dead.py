@@ -97,6 +97,9 @@ def _table(letters: list[Message]) -> RenderableType:
 @command(app)
 def show(session: Session, queue: Inbox, id: Id) -> None:  # noqa: A002
     """Show one dead letter, with its errors and timeline."""
+    message = session.inbox(queue).get(id)
+    if message is not None and message.state != "dead":
+        raise NotFound(f"message {id!r} of {queue} is no dead letter, it is {message.state}: `duly show` shows it")
     looking.show(session, queue, id)
 
 
@@ -126,9 +129,11 @@ def redrive(
     total = limit if where is not None else min(source.stats().dead, limit or 1 << 62)
     with session.progress("redriving", total) as progress:
         count = source.redrive(limit, where, to=to, rate=rate, dry_run=dry_run, at_end=at_end, on_progress=progress)
-    if ids and count < len(set(ids)):
-        raise NotFound(f"{count} of {len(set(ids))} redriven: the others are no dead letters of {queue}")
     done = "would be redriven" if dry_run else "redriven"
+    if ids and limit is None and count < len(set(ids)):
+        raise NotFound(
+            f"{count} of {len(set(ids))} {done}: the others are no dead letters of {queue}, or not among those chosen"
+        )
     place = f" from {queue} to {to}" if to else f" in {queue}"
     session.show({"queue": queue, "to": to, "dry_run": dry_run, "redriven": count}, f"{count:,} {done}{place}")
 

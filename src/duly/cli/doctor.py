@@ -55,7 +55,7 @@ def _print(session: Session, report: Report) -> None:
         console.print()
         console.print("unknown, and what would tell:")
         for line in dict.fromkeys(line for each in untold for line in each.mend.splitlines()):
-            console.print(Padding(Text(visible(line)), (0, 0, 0, 4)))
+            console.print(Padding(Text(visible(line)), (0, 0, 0, 4), expand=False))
     console.print()
     console.print(_closing(report))
 
@@ -65,7 +65,7 @@ def _print_trouble(session: Session, finding: Finding) -> None:
     console = session.console
     console.print()
     console.print(Text.assemble((finding.verdict, _COLOURS[finding.verdict]), f" {finding.name}"))
-    console.print(Padding(Text(visible(finding.why)), (0, 0, 0, 4)))
+    console.print(Padding(Text(visible(finding.why)), (0, 0, 0, 4), expand=False))
     for line in finding.mend.splitlines():
         style = "dim" if line.startswith("#") else "bold"
         console.print(Text(f"    {visible(line)}", style=style), soft_wrap=True)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from duly.cli import output
 from duly.cli.arguments import Id, Inbox, Limit, State
-from duly.cli.output import Align, body_text, clock_text, span, time_text
+from duly.cli.output import Align, body_text, clock_text, span, time_text, whole_body
 from duly.cli.session import NotFound, Session
 from duly.message import Message, Pending, WorkerInfo
 
@@ -93,7 +93,7 @@ def _message_text(message: Message) -> RenderableType:
         "cycles": message.cycles or None,
         "redrives": message.redrives or None,
         "result": None if message.result is None else body_text(message.result),
-        "body": _whole_body(message.body),
+        "body": whole_body(message.body),
     }
     parts: list[RenderableType] = [output.fields({name: value for name, value in rows.items() if value is not None})]
     if message.timeline:
@@ -101,12 +101,6 @@ def _message_text(message: Message) -> RenderableType:
     for failure in message.errors[-1:]:
         parts += [Text("\nlast error", "bold"), Text(_lines(failure.traceback or failure.error))]
     return Group(*parts)
-
-
-def _whole_body(body: Any) -> str:
-    if isinstance(body, str):
-        return output.visible(body)
-    return body_text(body) if isinstance(body, bytes) else output.json_text(body)
 
 
 def _timeline(message: Message) -> RenderableType:

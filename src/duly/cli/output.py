@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 import msgspec
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, OverflowMethod, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -58,6 +58,13 @@ def body_text(body: Any) -> str:
     else:
         text = msgspec.json.encode(body)[: 4 * _BODY_SHOWN].decode(errors="replace")
     return visible(text if len(text) <= _BODY_SHOWN else text[:_BODY_SHOWN] + "...")
+
+
+def whole_body(body: Any) -> str:
+    """Write a body on one line, all of it."""
+    if isinstance(body, bytes):
+        return f"bytes, {len(body):,}: {body.hex(' ')}"
+    return visible(body) if isinstance(body, str) else json_text(body)
 
 
 def span(seconds: float | None) -> str:
@@ -122,8 +129,9 @@ class Sheet:
         """Lay out for the width that there is."""
         made = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
         widths = self._widths(options.max_width)
+        overflow: OverflowMethod = "ellipsis" if console.encoding.startswith("utf") else "crop"
         for name, width in widths.items():
-            made.add_column(name, justify=self._columns[name], no_wrap=True, overflow="ellipsis", width=width)
+            made.add_column(name, justify=self._columns[name], no_wrap=True, overflow=overflow, width=width)
         kept = [at for at, name in enumerate(self._columns) if name in widths]
         last = len(self._rows) - 1
         for at, row in enumerate(self._rows):

@@ -10,6 +10,7 @@ from rich.console import RenderableType
 
 from duly.cli import output, values
 from duly.cli.arguments import AsBytes, AsText, Body, Queue
+from duly.cli.completion import complete_schedule
 from duly.cli.output import Align, body_text, clock_text, span, time_text
 from duly.cli.session import NotFound, Session, command, nearest
 from duly.errors import UsageError
@@ -17,7 +18,12 @@ from duly.message import Schedule
 
 app = typer.Typer(no_args_is_help=True, help="Messages that are sent by the clock.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a schedule.", show_default=False)]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="The name of a schedule.", autocompletion=complete_schedule, show_default=False
+    ),
+]
 Cron = Annotated[str | None, typer.Option("--cron", metavar="TEXT", help='When, like "0 3 * * *".')]
 Every = Annotated[str | None, typer.Option("--every", metavar="DURATION", help="At the multiples of this: 30s, 1h.")]
 Zone = Annotated[str, typer.Option("--tz", metavar="ZONE", help="The zone of --cron, like Asia/Shanghai.")]

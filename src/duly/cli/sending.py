@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Annotated, Any, Final
 
@@ -26,8 +27,8 @@ from duly.cli.arguments import (
     Lines,
     Queue,
 )
-from duly.cli.session import NotFound, Session
-from duly.errors import CodecError, UsageError
+from duly.cli.session import NotFound, Session, undisturbed
+from duly.errors import CodecError, LeaseLost, UsageError
 
 _A_BATCH: Final = 1000
 _A_WAIT: Final = 20.0
@@ -72,7 +73,6 @@ def send(
 
     Example: duly send orders '{"order": 17}' --delay 30m
     """
-    _check_forms(text=text, as_bytes=as_bytes)
     options: dict[str, Any] = {
         "delay": values.optional_duration(delay, "--delay"),
         "at": values.optional_moment(at, "--at"),
@@ -100,9 +100,14 @@ def send(
 def _send_lines(session: Session, queue: duly.Queue, messages: Iterable[duly.Send], durable: Any) -> None:
     ids: list[str] = []
     with session.progress("sending", None) as progress:
-        for batch in _batches(messages):
-            ids += queue.send_many(batch, durable=durable)
-            progress(len(ids))
+        try:
+            for batch in _batches(messages):
+                ids += queue.send_many(batch, durable=durable)
+                progress(len(ids))
+        except BaseException:
+            if ids:
+                session.note(f"{len(ids):,} were sent to {queue.name} before it failed: those of the first lines")
+            raise
     session.show({"queue": queue.name, "count": len(ids), "ids": ids}, f"{len(ids):,} sent to {queue.name}")
 
 
@@ -110,11 +115,6 @@ def _batches(messages: Iterable[duly.Send]) -> Iterator[list[duly.Send]]:
     rest = iter(messages)
     while batch := list(islice(rest, _A_BATCH)):
         yield batch
-
-
-def _check_forms(*, text: bool, as_bytes: bool) -> None:
-    if text and as_bytes:
-        raise UsageError("--text and --bytes: a body is one or the other")
 
 
 def _durable(level: str | None) -> Any:
@@ -135,11 +135,15 @@ def receive(
     """Take messages, print them, and ack each one after it was printed.
 
     Without a message there is no output. To look without taking, use `duly list`.
+
+    Example: duly receive orders --limit 10 --wait 5s
     """
     if release and follow:
         raise UsageError("--release and --follow: what is given back would come again at once, for ever")
-    source = _open(session, queue)
+    if raw and session.as_json:
+        raise UsageError("--raw and --json: bodies are printed as they are, or as JSON")
     seconds = values.duration(wait, "--wait")
+    source = _open(session, queue, may_come=follow or seconds > 0)
     if not follow:
         _hand_over(session, source, source.receive(limit, seconds), release=release, raw=raw, a_line=False)
         return
@@ -148,12 +152,12 @@ def receive(
             _hand_over(session, source, source.receive(limit, _A_WAIT), release=False, raw=raw, a_line=True)
 
 
-def _open(session: Session, name: str) -> duly.Queue | duly.Group:
-    """Find a queue that may come into being while it is waited for."""
+def _open(session: Session, name: str, *, may_come: bool) -> duly.Queue | duly.Group:
+    """Find a queue, which may come into being while it is waited for."""
     try:
         return session.inbox(name)
     except NotFound as error:
-        if "/" in name or name in session.app.topics():
+        if not may_come or "/" in name or name in session.app.topics():
             raise
         session.note(f"{error}. Waiting for it")
         return session.app.queue(name)
@@ -172,17 +176,20 @@ def _hand_over(
     try:
         _print(session, deliveries, raw=raw, a_line=a_line)
     except BaseException:
-        _release(deliveries)
+        with undisturbed():
+            _release(deliveries)
         raise
-    if release:
-        _release(deliveries)
-    elif lost := source.ack_many(deliveries):
-        session.note(f"the lease of {', '.join(each.id for each in lost)} was lost: will be delivered again")
+    with undisturbed():  # or a Ctrl-C between the two would leave them leased
+        if release:
+            _release(deliveries)
+        elif lost := source.ack_many(deliveries):
+            session.note(f"the lease of {', '.join(each.id for each in lost)} was lost: will be delivered again")
 
 
 def _release(deliveries: Iterable[duly.Delivery]) -> None:
     for delivery in deliveries:
-        delivery.release()
+        with suppress(LeaseLost):  # then it is back already
+            delivery.release()
 
 
 def _print(session: Session, deliveries: Iterable[duly.Delivery], *, raw: bool, a_line: bool) -> None:
@@ -190,7 +197,7 @@ def _print(session: Session, deliveries: Iterable[duly.Delivery], *, raw: bool, 
         sys.stdout.buffer.writelines(each.raw + b"\n" for each in deliveries)
     elif not session.as_json:
         for each in deliveries:
-            session.console.print(f"{each.id}  {output.body_text(_body(each))}", soft_wrap=True)
+            session.console.print(f"{each.id}  {output.whole_body(_body(each))}", soft_wrap=True)
     elif a_line:
         for each in deliveries:
             output.print_json(_to_fields(each), a_line=True)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from duly.cli import output
+from duly.cli.session import AsJson
 from duly.embedded import control
 from duly.embedded.home import Home, default_directory
 
 app = typer.Typer(no_args_is_help=True, help="Start, stop and look at the embedded server.")
 
 Directory = Annotated[
-    Path | None, typer.Option("--dir", help="The server's directory. Default: $DULY_HOME, else ./.duly.")
+    Path | None,
+    typer.Option("--dir", metavar="PATH", help="The server's directory. Default: $DULY_HOME, else ./.duly."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 @app.command()
@@ -49,7 +50,7 @@ def status(directory: Directory = None, as_json: AsJson = False) -> None:
 def _show(found: control.Status, as_json: bool) -> None:
     fields = _to_fields(found)
     if as_json:
-        typer.echo(json.dumps(fields))
+        output.print_json(fields)
         return
     for name, value in fields.items():
         if value is not None:
@@ -76,15 +77,7 @@ def _to_text(name: str, value: Any) -> str:
     if name == "users":
         return ", ".join(f"{user['pid']} ({user['command'][:60]})" for user in value) or "none"
     if name in ("memory", "data"):
-        return _to_size(value)
+        return output.size_text(value)
     if name == "kept":
         return "yes, runs on without users" if value else "no, stops with its last user"
     return str(value)
-
-
-def _to_size(count: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} GiB"

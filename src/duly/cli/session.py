@@ -30,6 +30,8 @@ Namespace = Annotated[str, typer.Option("--namespace", metavar="NAME", help="The
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 Inbox = duly.Queue | duly.Group
+_PATIENCE: Final = 5.0
+"""Seconds that a command tries to reach the server: somebody waits for it."""
 _SHARED: Final = {"url": (Url, None), "namespace": (Namespace, "duly"), "as_json": (AsJson, False)}
 
 
@@ -48,7 +50,7 @@ class Session:
     @cached_property
     def app(self) -> duly.Duly:
         """The server, connected to when it is needed."""
-        return duly.Duly(self.url, namespace=self.namespace)
+        return duly.Duly(self.url, namespace=self.namespace, patience=_PATIENCE)
 
     @cached_property
     def console(self) -> Console:
@@ -121,7 +123,7 @@ class Session:
         """Ask before something is destroyed. Without a terminal to ask on, --yes must have said it."""
         if yes:
             return
-        if not sys.stdin.isatty():
+        if sys.stdin is None or not sys.stdin.isatty():
             raise UsageError(f"{question} Say so with --yes: there is no terminal to ask on")
         typer.confirm(question, abort=True, err=True)
 
@@ -147,6 +149,21 @@ class Session:
 
 def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Have Ctrl-C and SIGTERM wait until this is done."""
+    came: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda number, _: came.append(number)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+    if came:
+        raise KeyboardInterrupt
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

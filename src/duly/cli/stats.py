@@ -170,7 +170,9 @@ def live_table(found: Found, rates: Rates, *, width: int, rows: int) -> output.S
     ]
     late = max((each.lateness for each in found.values()), default=0.0)
     lines.append(_live_row(_sums(found, len(found) - len(shown)), late, rates.total(), has_bars=has_bars))
-    return output.Sheet(columns | ({"OUT": "left"} if has_bars else {}), lines, cut=["QUEUE"], spare=_SPARE, total=True)
+    return output.Sheet(
+        columns | ({"TREND": "left"} if has_bars else {}), lines, cut=["QUEUE"], spare=_SPARE, total=True
+    )
 
 
 def _sums(found: Found, left_out: int) -> list[object]:

@@ -10,14 +10,17 @@ from rich.console import RenderableType
 import duly
 from duly.cli import looking, output, values
 from duly.cli.arguments import AsBytes, AsText, At, Body, Dedup, DedupFor, Delay, Headers, Key, Limit, Topic, Yes
+from duly.cli.completion import complete_group
 from duly.cli.output import Align, body_text, clock_text, size_text
 from duly.cli.session import Session, command
-from duly.errors import UsageError
 from duly.message import Entry, GroupInfo, TopicStats
 
 app = typer.Typer(no_args_is_help=True, help="Topics: each message is for every group.")
 
-Group = Annotated[str, typer.Argument(metavar="GROUP", help="A group of the topic.", show_default=False)]
+Group = Annotated[
+    str,
+    typer.Argument(metavar="GROUP", help="A group of the topic.", autocompletion=complete_group, show_default=False),
+]
 Consumer = Annotated[str | None, typer.Option("--consumer", metavar="NAME", help="Only what this consumer holds.")]
 MinIdle = Annotated[str, typer.Option("--min-idle", metavar="DURATION", help="Only what is held for so long.")]
 Position = Annotated[
@@ -103,8 +106,9 @@ def seek(session: Session, topic: Topic, group: Group, position: Position) -> No
 
 
 def _position(text: str, option: str) -> Any:
-    """Read a word or an entry id as they are, and everything else as a time."""
-    if text in ("beginning", "new", "end") or (text.replace("-", "", 1).isdecimal() and "T" not in text):
+    """Read a word or an entry id (with its dash) as they are, and everything else as a time."""
+    milliseconds, is_id, number = text.partition("-")
+    if text in ("beginning", "new", "end") or (is_id and milliseconds.isdecimal() and number.isdecimal()):
         return text
     return values.moment(text, option)
 
@@ -124,8 +128,6 @@ def publish(
     as_bytes: AsBytes = False,
 ) -> None:
     """Publish to every group of a topic."""
-    if text and as_bytes:
-        raise UsageError("--text and --bytes: a body is one or the other")
     entry = session.app.topic(topic).publish(
         values.body(body, as_text=text, as_bytes=as_bytes),
         delay=values.optional_duration(delay, "--delay"),

@@ -24,11 +24,12 @@ def duration(text: str, option: str) -> float:
     """Read 500ms, 30s, 5m, 2h, 1d, 1h30m, or a number of seconds."""
     written = text.strip().lower()
     if _DURATION.fullmatch(written):
-        return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(written))
-    try:
-        seconds = float(written)
-    except ValueError:
-        seconds = math.nan
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(written))
+    else:
+        try:
+            seconds = float(written)
+        except ValueError:
+            seconds = math.nan
     if not math.isfinite(seconds) or seconds < 0:
         raise UsageError(f"{option}: {text!r} is no duration. Write 500ms, 30s, 5m, 2h, 1d, 1h30m, or seconds")
     return seconds
@@ -78,11 +79,16 @@ def body(argument: str | None, *, as_text: bool = False, as_bytes: bool = False)
     It is JSON when it reads as JSON, and text otherwise; what only looks like JSON is refused, since it was
     probably meant as such.
     """
-    return _as_body(_content(argument), as_text=as_text, as_bytes=as_bytes)
+    _check_forms(as_text=as_text, as_bytes=as_bytes)
+    content = _content(argument)
+    if argument is None and not content and not (as_text or as_bytes):  # a script without input, and a body forgotten
+        raise UsageError("there is no body: standard input is empty. Give it as an argument; '' is an empty text")
+    return _as_body(content, as_text=as_text, as_bytes=as_bytes)
 
 
 def bodies_by_line(argument: str | None, *, as_text: bool = False, as_bytes: bool = False) -> Iterator[Any]:
     """Read a body from each line of a file or of standard input; empty lines are left out."""
+    _check_forms(as_text=as_text, as_bytes=as_bytes)
     if argument is not None and argument != "-" and not _names_a_file(argument):
         raise UsageError("--lines reads a file (@file) or standard input (-), not the argument itself")
     with _opened(argument) as source:
@@ -90,6 +96,11 @@ def bodies_by_line(argument: str | None, *, as_text: bool = False, as_bytes: boo
             content = line.rstrip(b"\r\n")
             if content:
                 yield _as_body(content, as_text=as_text, as_bytes=as_bytes, where=f"line {number}: ")
+
+
+def _check_forms(*, as_text: bool, as_bytes: bool) -> None:
+    if as_text and as_bytes:
+        raise UsageError("--text and --bytes: a body is one or the other")
 
 
 def _content(argument: str | None) -> bytes:
@@ -108,9 +119,12 @@ def _opened(argument: str | None) -> BinaryIO:
     if argument is not None and argument != "-":
         try:
             return Path(argument[1:]).open("rb")
-        except OSError as error:
-            raise UsageError(f"the body cannot be read from {argument[1:]}: {error.strerror}") from None
-    if argument is None and sys.stdin.isatty():
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise UsageError(
+                f"the body cannot be read from {argument[1:]!r}: {why}. @@ in front sends the text as it is"
+            ) from None
+    if sys.stdin is None or (argument is None and sys.stdin.isatty()):
         raise UsageError("there is no body: give it as an argument, as @file, or on standard input")
     return open(sys.stdin.fileno(), "rb", closefd=False)
 

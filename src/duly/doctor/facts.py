@@ -115,7 +115,7 @@ class Facts:
     settings: Mapping[str, str] | Missing
     """Answers to CONFIG GET, by name; what the server does not know is absent."""
     skew: Skew | Missing
-    pings: tuple[float, ...]
+    pings: tuple[float, ...] | Missing
     scripts: tuple[float, ...] | Missing
     blocked: float | Missing
     """Seconds that a wait of PAUSE took."""

@@ -16,7 +16,7 @@ class Finding:
     found: str
     why: str = ""
     mend: str = ""
-    """Lines: commands for the server; for a shell, when they begin with `duly`; for people, when they begin with `#`."""
+    """Lines: commands for the server; those that begin with `duly` are for a shell, those with `#` for people."""
 
     @property
     def commands(self) -> tuple[str, ...]:

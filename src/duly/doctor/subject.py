@@ -37,7 +37,8 @@ class Subject:
 def _way_to_know(facts: Facts, missing: Missing) -> str:
     if not missing.right:
         return "# the server does not offer it: see the settings that its provider shows"
-    return f"ACL SETUSER {quoted(facts.user.encode())} {missing.right}\n# as a user who may, or examine as one who has the right"
+    allow = f"ACL SETUSER {quoted(facts.user.encode())} {missing.right}"
+    return f"{allow}\n# as a user who may; or examine as one who has the right"
 
 
 def setting_mend(facts: Facts, *settings: tuple[str, str]) -> str:

@@ -10,6 +10,9 @@ from duly.memory.past import Past
 from duly.memory.state import PRIORITIES, QueueState
 
 _THROUGH: Final = b"0"
+_LET_WAIT_A_LANE: Final = 100
+_CANNOT_BREAK: Final = ("keys", "meta", "schedules", "slots")
+"""What nobody else can write to in memory."""
 
 _SOURCES: Final[dict[str, Callable[[QueueState], Iterable[bytes]]]] = {
     "msgs": lambda queue: _ids(queue, lambda each: each.record is not None),
@@ -42,6 +45,8 @@ def audit(queue: QueueState, args: list[bytes]) -> list[Any]:
     repair, source = args[1] == b"1", args[2].decode()
     if source in ("dedup", "dedup_ends"):
         return [_THROUGH, len(queue.dedup), 0, 0, 0]
+    if source in _CANNOT_BREAK:
+        return [_THROUGH, 0, 0, 0, 0]
     if source == "lanes":
         return [_THROUGH, len(queue.lanes.lanes), 0, 0, 0, *_lanes_of_nobody(queue, repair=repair)]
     checked, sizes, faults = 0, {"dead": 0, "done": 0, "live": 0}, []
@@ -63,29 +68,41 @@ def audit(queue: QueueState, args: list[bytes]) -> list[Any]:
 
 def _lanes_of_nobody(queue: QueueState, *, repair: bool) -> list[bytes]:
     """Find lanes that wait for a message which cannot end them."""
-    faults, now = [], queue.tick()
+    faults = []
     for key, lane in list(queue.lanes.lanes.items()):
         owner = queue.messages.get(lane.id)
         if owner is None or owner.key != key or owner.place in ("parked", "done"):
             faults += [lane.id, b"the lane " + key + b" belongs to nobody"]
-            if repair and queue.let_next_in(key, now):
-                queue.clock = now
-                queue.leave_token()
+            if repair:
+                _begin_lane(queue, key)
     return faults
+
+
+def _begin_lane(queue: QueueState, key: bytes) -> None:
+    """Let the first that are parked wait again: a claim makes their order."""
+    del queue.lanes.lanes[key]
+    for id_ in queue.lanes.first_parked(key, _LET_WAIT_A_LANE):
+        message = queue.messages[id_]
+        if message.flaw is None:
+            queue.wait(message, message.own_place)
+            queue.leave_token()
 
 
 def _found_nowhere(queue: QueueState, message: StoredMessage, source: str, *, repair: bool) -> list[bytes]:
     """Judge a message whose record does not say any more where it is parked."""
-    faults = [message.id, b"parked where it does not belong"] if source == "parked" else []
-    if message.record is None:
-        faults += [message.id, f"row in {source} of no message".encode()]
-        if repair:
-            queue.forget(message)
-    else:
-        faults += [message.id, b"damaged body without a place"]
+    if message.record is None and source == "parked":
         if repair:
             _mend(queue, message)
-    return faults
+        return [message.id, b"place without a body"]
+    if message.record is None:
+        if repair:
+            queue.set_counts(message, None)
+            message.why = None
+        return [message.id, f"row in {source} of no message".encode()]
+    faults = [message.id, b"parked where it does not belong"] if source == "parked" else []
+    if repair:
+        _mend(queue, message)
+    return [*faults, message.id, b"damaged body without a place"]
 
 
 def _fault_of(message: StoredMessage) -> bytes | None:
@@ -105,7 +122,9 @@ def _mend(queue: QueueState, message: StoredMessage) -> None:
         message.why = Past.of(message).of_the_ended(BODY_LOST, Counts())
     else:
         assert message.flaw is not None
-        queue.bury_flawed(message, message.flaw, message.size, queue.tick())
+        now = queue.tick()
+        queue.bury_flawed(message, message.flaw, message.size, now)
+        queue.clock = now
 
 
 def correct(queue: QueueState, args: list[bytes]) -> Kept:

@@ -1,13 +1,16 @@
 """A real Valkey for tests: started in a directory, emptied between tests, stopped at the end."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 import redis
 
 from duly._sync.app import Duly
 from duly.embedded import control, open_server
+
+_SETTINGS: Final = "appendfsync always\n"
+"""So that sends with durable="fsync" can be tested: less is not believed."""
 
 
 class TestServer:
@@ -17,6 +20,8 @@ class TestServer:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        directory.mkdir(mode=0o700)
+        (directory / "duly.conf").write_text(_SETTINGS)
         self._share = open_server(directory)
         self.url = f"embedded://{quote(str(directory))}"
 

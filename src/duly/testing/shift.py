@@ -12,8 +12,8 @@ from typing import Any, Final, Self
 from duly._async.delivery import AsyncDelivery
 from duly._async.schedules import fire_due
 from duly._core.hooks import Hooks
-from duly._core.replies import Claimed
 from duly._core.reclaims import log_reclaimed
+from duly._core.replies import Claimed
 from duly._core.schedules import moment_of
 from duly.errors import CodecError
 from duly.outcomes import Outcome

@@ -1,0 +1,58 @@
+"""Close an order that is not paid within 30 minutes. Half an hour passes in no time: the clock is virtual."""
+
+import duly
+from duly.testing import clock, work_off
+
+MINUTE = 60
+app = duly.Duly("memory://")  # the clock of a real server cannot be moved; a shop says duly.Duly()
+closing = app.queue("example-closing")
+orders: dict[int, str] = {}  # stands for your database
+
+
+def place(order: int) -> None:
+    orders[order] = "open"
+    closing.send(order, delay=30 * MINUTE, id=f"close-{order}")  # an id of our own: the handle to cancel it
+
+
+def pay(order: int) -> bool:
+    """Take the money, unless the order is closed."""
+    if orders[order] != "open":
+        return False
+    orders[order] = "paid"
+    closing.cancel(f"close-{order}")
+    return True
+
+
+@closing.handler
+def close(order: int) -> None:
+    # A payment in this very moment may have come before the message could be cancelled: the database decides. With a
+    # real one: UPDATE orders SET state = 'closed' WHERE id = ? AND state = 'open'
+    if orders[order] == "open":
+        orders[order] = "closed"
+
+
+def main() -> None:
+    for order in (1, 2, 3):
+        place(order)
+    print("00:00  three orders:", orders)
+
+    assert work_off(app, advance=10 * MINUTE) == []
+    assert pay(1)
+    print("10:00  order 1 is paid:", orders)
+
+    assert work_off(app, advance=19 * MINUTE) == []
+    assert pay(2)
+    print("29:00  order 2 is paid:", orders)
+
+    closed = work_off(app, advance=2 * MINUTE)
+    print("30:00  nobody paid for order", closed[0].body, "in time:", orders)
+    assert [(each.body, each.outcome) for each in closed] == [(3, "ack")]
+    assert not pay(3)  # too late
+    assert orders == {1: "paid", 2: "paid", 3: "closed"}
+    assert (closing.stats().cancelled, closing.stats().live) == (2, 0)
+
+
+if __name__ == "__main__":
+    main()
+    clock.reset()
+    app.close()

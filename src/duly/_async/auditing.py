@@ -1,0 +1,115 @@
+"""An audit: all keys of a queue or group in bounded steps, and what follows for its counters.
+
+Each step judges its ids at one moment, so an audit may go on while the queue is in use.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from duly._core import faults, ops, replies
+from duly.message import Audit, AuditFault, Stats
+
+if TYPE_CHECKING:
+    from duly._async.inbox import AsyncInbox
+
+Progress = Callable[[int], None]
+
+_MOST_ROUNDS: Final = 6
+"""What is mended may show something else: a message that has its place again, that its lane is missing. So a repair
+goes round until it finds nothing, or others do damage as fast as it mends."""
+
+
+class Round(NamedTuple):
+    """What one way through all keys has found."""
+
+    faults: list[AuditFault]
+    stats: Stats
+    sizes: tuple[int, int, int] | None
+    """Bytes of what is live, dead and done; None when the queue was in use meanwhile: then they prove nothing."""
+
+
+class AsyncAuditor:
+    """One audit."""
+
+    def __init__(self, queue: "AsyncInbox", *, repair: bool, on_progress: Progress | None) -> None:
+        self._queue = queue
+        self._repair = repair
+        self._on_progress = on_progress
+        self._checked = 0
+
+    async def run(self) -> Audit:
+        """Look at everything, and mend it if that was asked for."""
+        unreadable = await self._walk("keys")
+        if unreadable and not self._repair:
+            return self._audit(unreadable, replies.NOTHING_COUNTED)
+        last = await self._round()
+        found = [*unreadable, *last.faults]
+        rounds = 1
+        while self._repair and last.faults and rounds < _MOST_ROUNDS:
+            last = await self._round()
+            found += last.faults
+            rounds += 1
+        wrong = _wrong_sizes(last.stats, last.sizes)
+        audit = self._audit([*found, *(_explained(name, *both) for name, both in wrong.items())], last.stats)
+        if self._repair:
+            await self._correct(audit, wrong)
+        return audit
+
+    def _audit(self, found: list[AuditFault], stats: Stats) -> Audit:
+        every = tuple(faults.without_repeats(found))
+        return Audit(self._queue.label, stats, self._checked, every, repaired=self._repair)
+
+    async def _round(self) -> Round:
+        """Go through all keys, and look at the counters."""
+        before = await self._queue.stats()
+        found: list[AuditFault] = []
+        sizes = [0, 0, 0]
+        for source in ops.AUDITED:
+            found += await self._walk(source, sizes if source == "msgs" else None)
+        after = await self._queue.stats()
+        is_quiet = not found and _movements(before) == _movements(after)
+        return Round(found, after, (sizes[0], sizes[1], sizes[2]) if is_quiet else None)
+
+    async def _walk(self, source: str, sizes: list[int] | None = None) -> list[AuditFault]:
+        """Go through one key, and add the bytes of its messages to `sizes`."""
+        queue, cursor = self._queue, "0"
+        found: list[AuditFault] = []
+        while True:
+            step = await queue._link.run(ops.audit_step(queue._keys, source, cursor, repair=self._repair))
+            found += step.faults
+            self._checked += step.checked
+            if sizes is not None:
+                sizes[:] = [have + more for have, more in zip(sizes, step.sizes, strict=True)]
+            if self._on_progress is not None:
+                self._on_progress(self._checked)
+            cursor = step.cursor
+            if cursor == "0":
+                return found
+
+    async def _correct(self, audit: Audit, wrong: dict[str, tuple[int, int]]) -> None:
+        corrections = {name: real - said for name, (said, real) in wrong.items()}
+        if audit.difference:
+            corrections["corrected"] = -audit.difference
+        if corrections:
+            await self._queue._link.run(ops.correct(self._queue._keys, corrections))
+
+
+def _explained(name: str, said: int, real: int) -> AuditFault:
+    return faults.explained(name, faults.WRONG_BYTES, f"it says {said:,}, and {real:,} are stored")
+
+
+def _movements(stats: Stats) -> tuple[int, ...]:
+    """Name what changes whenever a message comes, goes or changes its size."""
+    return (
+        stats.sent, stats.acked, stats.recycled, stats.replaced, stats.buried, stats.redriven, stats.cancelled,
+        stats.expired, stats.dropped, stats.purged, stats.moved, stats.trimmed, stats.done_trimmed,
+    )  # fmt: skip
+
+
+def _wrong_sizes(stats: Stats, sizes: tuple[int, int, int] | None) -> dict[str, tuple[int, int]]:
+    """Name the counters of bytes that differ from what is stored, with both."""
+    if sizes is None:
+        return {}
+    real: dict[Literal["bytes", "dead_bytes", "done_bytes"], int]
+    real = {"bytes": sizes[0], "dead_bytes": sizes[1], "done_bytes": sizes[2]}
+    return {name: (getattr(stats, name), size) for name, size in real.items() if size != getattr(stats, name)}

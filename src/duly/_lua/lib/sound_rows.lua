@@ -1,0 +1,96 @@
+-- Rows of `leases`, `counts` and `why` that somebody else may have written: one that cannot be read would stop the
+-- script that reads it in the middle. Others trust what they read, for only an audit has the time to look.
+
+-- @include lib/lease.lua
+-- @include lib/counts.lua
+-- @include lib/why.lua
+
+local function is_whole(value)
+  return type(value) == 'number' and value >= 0 and value < math.huge and value == math.floor(value)
+end
+
+local function unpacked(stored)
+  local is_read, row = pcall(cmsgpack.unpack, stored)
+  return is_read and type(row) == 'table' and row or nil
+end
+
+local function are_whole(row, first, last)
+  for i = first, last do
+    if not is_whole(row[i]) then
+      return false
+    end
+  end
+  return true
+end
+
+local function is_counts(stored)
+  local row = unpacked(stored)
+  return row and are_whole(row, FAILURES, DUE) and is_whole(row[CYCLES] or 0) and is_whole(row[REDRIVES] or 0)
+end
+
+-- Whether `entries` is a list of rows with these types, one letter each: n for a number, s for a text.
+local function are_rows(entries, types)
+  if type(entries) ~= 'table' then
+    return false
+  end
+  for _, entry in pairs(entries) do
+    for i = 1, #types do
+      local wanted = string.sub(types, i, i) == 'n' and 'number' or 'string'
+      if type(entry) ~= 'table' or type(entry[i]) ~= wanted then
+        return false
+      end
+    end
+  end
+  return true
+end
+
+local function is_why(stored)
+  local row = unpacked(stored)
+  if not row or type(row[1]) ~= 'string' or not are_whole(row, 2, 5) then
+    return false
+  end
+  local are_numbers = is_whole(row[7] or 0) and is_whole(row[9] or 0) and is_whole(row[11] or 0)
+  return are_numbers and type(row[10] or '') == 'string' and are_rows(row[6], 'nnsss') and are_rows(row[8], 'nssns')
+end
+
+local function is_lease(text)
+  if #text < LEASE_HEAD_SIZE then
+    return false
+  end
+  local fence, _, flags, priority, at = struct.unpack(LEASE_FORMAT, text)
+  local has_room = #text >= at + 1 and #text >= at + 1 + struct.unpack('<H', text, at)
+  return is_finite(fence) and priority <= 9 and (has_room or not has(flags, FLAG_KEY))
+end
+
+-- As in `counts`; those of one without trouble when the row is missing or cannot be read.
+local function sound_counts(counts, id)
+  local stored = redis.call('HGET', counts, id)
+  return read_counts(stored and is_counts(stored) and stored)
+end
+
+-- The row of `why`, or nil.
+local function sound_why(why, id)
+  local stored = redis.call('HGET', why, id)
+  return stored and is_why(stored) and unpacked(stored) or nil
+end
+
+local function sound_past(why, id)
+  local row = sound_why(why, id)
+  return { errors = row and row[6] or {}, timeline = row and row[8] or {} }
+end
+
+local COUNTED_BY_EVENT = { retry = FAILURES, crash = CRASHES, defer = DEFERS, release = RELEASES }
+
+-- What went wrong with a message in this life, as its timeline tells: only the last events are kept there.
+local function recounted(timeline)
+  local counted = read_counts(nil)
+  for _, event in ipairs(timeline) do
+    local at = COUNTED_BY_EVENT[event[2]]
+    if at then
+      counted[at] = counted[at] + 1
+    elseif event[2] == 'redrive' then
+      counted = { 0, 0, 0, 0, 0, 0, counted[REDRIVES] + 1 }
+    end
+  end
+  return counted
+end

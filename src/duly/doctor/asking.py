@@ -1,0 +1,88 @@
+"""Questions to a server over a plain connection. A refusal is an answer, too: what may not be known is Missing."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from redis.exceptions import NoPermissionError, ResponseError
+
+from duly._core.address import Address
+from duly._core.call import Arg
+from duly._core.server import is_unknown_command
+from duly._sync.wire import Wire
+from duly.doctor.facts import Missing
+from duly.errors import ServerError
+
+_CONTAINERS: Final = ("ACL", "CLIENT", "CONFIG", "LATENCY", "MEMORY", "SLOWLOG", "XINFO")
+
+
+class Busy(ServerError):
+    """A script has been running for so long that the server answers nothing else."""
+
+
+class Asker:
+    """One connection to the server that is examined."""
+
+    def __init__(self, wire: Wire, namespace: str) -> None:
+        self._wire = wire
+        self._namespace = namespace
+
+    def ask(self, *command: Arg) -> Any:
+        """Ask. Missing: the server refused; everything else that goes wrong is raised."""
+        try:
+            return self._wire.ask(list(command))
+        except NoPermissionError as error:
+            return self._forbidden(command, str(error))
+        except ResponseError as error:
+            return self._refused(command, str(error))
+
+    def _forbidden(self, command: tuple[Arg, ...], text: str) -> Missing:
+        name = _name(command)
+        if "key" in text.lower() and "command" not in text.lower():
+            return Missing(
+                f"the user may not use the keys of the namespace with {_title(name)}", f"~{self._namespace}:{{*}}:*"
+            )
+        return Missing(f"the user may not run {_title(name)}", f"+{name}")
+
+    def _refused(self, command: tuple[Arg, ...], text: str) -> Missing:
+        name = _name(command)
+        if "NOPERM" in text:  # inside a script
+            return self._forbidden(command, text)
+        if text.startswith("BUSY"):
+            raise Busy(text)
+        if is_unknown_command(text):
+            return Missing(f"the server does not offer {_title(name)}")
+        return Missing(f"the server refuses {_title(name)}: {text}")
+
+
+def _name(command: tuple[Arg, ...]) -> str:
+    """Name a command as rules have it: config|get."""
+    words = [str(word) for word in command[:2]]
+    return "|".join(words[: 2 if words[0] in _CONTAINERS else 1]).lower()
+
+
+def _title(name: str) -> str:
+    return name.replace("|", " ").upper()
+
+
+@contextmanager
+def reached(address: Address) -> Iterator[Wire]:
+    """Connect to a server, whatever an app would think of it. An embedded one is started when it does not run."""
+    if address.kind != "embedded":
+        yield from _opened(Wire(address.kind, address.options))
+        return
+    from duly.embedded import open_server
+
+    server = open_server(address.place)
+    try:
+        yield from _opened(Wire(address.kind, {"path": str(server.socket_path)}))
+    finally:
+        server.release()
+
+
+def _opened(wire: Wire) -> Iterator[Wire]:
+    try:
+        wire.open()
+        yield wire
+    finally:
+        wire.close()

@@ -1,0 +1,219 @@
+"""A walk through the keys of a namespace: bounded, and nothing is changed.
+
+A queue has few keys, whatever it holds, so the walk is short unless there are very many queues.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from duly._core.keys import RegistryKeys, TopicKeys
+from duly.doctor.asking import Asker
+from duly.doctor.facts import BigKey, Keyspace, Missing, Orphan, QueueClock, SilentWorker
+from duly.doctor.families import Family, Owned, owned
+from duly.doctor.subject import quoted
+
+MOST_KEYS: Final = 50_000
+MOST_SECONDS: Final = 5.0
+"""For each of the two parts: finding the keys, and looking at them."""
+_PAGE: Final = 1000
+_SAMPLES: Final = 5
+_KEPT_MS: Final = {"call": 3_600_000, "awaited": 60_000, "ends": 60_000}
+"""Keys that go by themselves, and after how long at the most."""
+_NAMELESS: Final = frozenset({"wake", "dedup", "dedup_ends", "awaited", "ends"})
+"""Keys without which no message is lost, and which may outlive a queue for a while."""
+_FEW: Final = 1000
+"""Workers and records of calls that are looked at, at the most."""
+
+
+def workers_key(namespace: str, tail: str) -> bytes:
+    """Name a key of the registry of workers."""
+    return RegistryKeys(namespace).key(tail)
+
+
+@dataclass
+class _Walk:
+    """What was found so far."""
+
+    asker: Asker
+    namespace: str
+    ends_at: float
+    is_complete: bool = True
+    untold: Missing | None = None
+    big: list[BigKey] = field(default_factory=list)
+    orphans: list[Orphan] = field(default_factory=list)
+    unexpiring: list[tuple[bytes, int]] = field(default_factory=list)
+    clocks: list[QueueClock] = field(default_factory=list)
+
+    def within(self, things: Iterable[Any], most: int = MOST_KEYS) -> Iterator[Any]:
+        """Go through some as long as there is time."""
+        for count, thing in enumerate(things):
+            if count >= most or time.monotonic() > self.ends_at:
+                self.is_complete = False
+                return
+            yield thing
+
+
+def look(asker: Asker, namespace: str, server_us: int, *, most: int = MOST_KEYS) -> Keyspace | Missing:
+    """Find the keys of a namespace and look at them."""
+    found = _find(asker, namespace, most)
+    if isinstance(found, Missing):
+        return found
+    keys, is_complete = found
+    walk = _Walk(asker, namespace, time.monotonic() + MOST_SECONDS, is_complete)
+    by_owner: dict[tuple[Family, str], dict[str, bytes]] = defaultdict(dict)
+    for key in keys:
+        whose = owned(namespace, key)
+        if whose is not None and whose.family is not None and whose.is_known:
+            by_owner[whose.family, whose.owner][whose.tail] = key
+        elif whose is not None:
+            walk.orphans.append(_unknown(key, whose))
+    _look_for_names(walk, by_owner)
+    _look_at_groups(walk, by_owner)
+    _look_at_clocks(walk, by_owner, server_us)
+    _look_at_expiry(walk, by_owner)
+    _look_at_sizes(walk, by_owner)
+    silent = _silent(asker, namespace, server_us) if ("workers", "~workers") in by_owner else ()
+    return Keyspace(
+        looked_at=len(keys),
+        is_complete=walk.is_complete,
+        big=tuple(walk.big),
+        orphans=tuple(walk.orphans),
+        unexpiring=tuple(walk.unexpiring),
+        clocks=tuple(walk.clocks),
+        silent=silent,
+        untold=walk.untold,
+    )
+
+
+Owners = dict[tuple[Family, str], dict[str, bytes]]
+
+
+def _find(asker: Asker, namespace: str, most: int) -> tuple[list[bytes], bool] | Missing:
+    """Scan, so many keys and seconds at the most."""
+    keys: dict[bytes, None] = {}
+    ends_at, cursor = time.monotonic() + MOST_SECONDS, b"0"
+    while True:
+        page = asker.ask("SCAN", cursor, "MATCH", f"{namespace}:{{*", "COUNT", _PAGE)
+        if isinstance(page, Missing):
+            return page
+        cursor = page[0]
+        keys.update(dict.fromkeys(page[1]))
+        if cursor == b"0":
+            return sorted(keys)[:most], len(keys) <= most
+        if len(keys) > most or time.monotonic() > ends_at:
+            return sorted(keys)[:most], False
+
+
+def _unknown(key: bytes, whose: Owned) -> Orphan:
+    reason = "no kind of key has this name" if whose.family else "nothing has such a name"
+    return Orphan(key, reason, f"# unless a newer Duly or a program of yours keeps it:\nDEL {quoted(key)}")
+
+
+def _look_for_names(walk: _Walk, by_owner: Owners) -> None:
+    """Find queues that have lost `meta`, by which they are found."""
+    for (family, owner), keys in by_owner.items():
+        if family != "queue" or "meta" in keys or not walk.is_complete:
+            continue
+        kept = [tail for tail in keys if tail not in _NAMELESS and not tail.startswith("call:")]
+        if kept:
+            meta = keys[kept[0]].removesuffix(kept[0].encode()) + b"meta"
+            walk.orphans.append(
+                Orphan(
+                    keys[kept[0]],
+                    f"queue {owner!r} has lost its meta, and is not listed",
+                    f"HSETNX {quoted(meta)} clock 0\nduly audit {owner} --repair",
+                )
+            )
+        elif "wake" in keys:
+            walk.orphans.append(Orphan(keys["wake"], "a token of a queue that is gone", f"DEL {quoted(keys['wake'])}"))
+
+
+def _look_at_groups(walk: _Walk, by_owner: Owners) -> None:
+    """Find stores of groups that the stream does not know: nobody lists them, and nothing feeds them."""
+    by_topic: dict[str, list[tuple[str, dict[str, bytes]]]] = defaultdict(list)
+    for (family, owner), keys in by_owner.items():
+        if family == "group" and not all(tail.startswith("call:") or tail in _NAMELESS for tail in keys):
+            topic, _, group = owner.partition("/")
+            by_topic[topic].append((group, keys))
+    for topic, groups in walk.within(by_topic.items()):
+        stream = TopicKeys(walk.namespace, topic).stream
+        told = walk.asker.ask("XINFO", "GROUPS", stream)
+        is_there = not isinstance(told, Missing)
+        if not is_there and "no such key" not in told.reason:
+            walk.untold = walk.untold or told
+            continue
+        known = {dict(zip(row[0::2], row[1::2], strict=True))[b"name"] for row in told} if is_there else set()
+        for group, keys in groups:
+            if group.encode() not in known:
+                walk.orphans.append(_unfed(walk, stream, topic, group, keys, is_there=is_there))
+
+
+def _unfed(walk: _Walk, stream: bytes, topic: str, group: str, keys: dict[str, bytes], *, is_there: bool) -> Orphan:
+    """Have the stream know the group again, where it was: then it is fed, or can be deleted by its name."""
+    fed = walk.asker.ask("HGET", keys["meta"], "fed") if "meta" in keys else None
+    position = fed.decode() if isinstance(fed, bytes) else "0"
+    made = f"XGROUP CREATE {quoted(stream)} {quoted(group.encode())} {position} MKSTREAM"
+    key = keys.get("meta") or next(iter(keys.values()))
+    lost = "the stream does not know the group" if is_there else "the stream of its topic is gone"
+    return Orphan(
+        key, lost, f"{made}\n# if nobody needs the group any more, then also:\nduly delete {topic}/{group} --yes"
+    )
+
+
+def _look_at_clocks(walk: _Walk, by_owner: Owners, server_us: int) -> None:
+    for (family, owner), keys in walk.within(by_owner.items()):
+        if family in ("queue", "topic", "group") and "meta" in keys:
+            clock = walk.asker.ask("HGET", keys["meta"], "clock")
+            ahead = (_number(clock) - server_us) / 1_000_000
+            if ahead > 0:
+                walk.clocks.append(QueueClock(owner, ahead))
+
+
+def _look_at_expiry(walk: _Walk, by_owner: Owners) -> None:
+    passing = [
+        (key, _KEPT_MS[tail.partition(":")[0]])
+        for keys in by_owner.values()
+        for tail, key in keys.items()
+        if tail.partition(":")[0] in _KEPT_MS
+    ]
+    for key, kept in walk.within(passing, _FEW):
+        if walk.asker.ask("PTTL", key) == -1:
+            walk.unexpiring.append((key, kept))
+
+
+def _look_at_sizes(walk: _Walk, by_owner: Owners) -> None:
+    holding = [
+        (owner, tail, key)
+        for (family, owner), keys in by_owner.items()
+        for tail, key in keys.items()
+        if family in ("queue", "topic", "group") and not tail.startswith("call:") and tail not in ("wake", "ends")
+    ]
+    for owner, tail, key in walk.within(holding):
+        told = walk.asker.ask("MEMORY", "USAGE", key, "SAMPLES", _SAMPLES)
+        if isinstance(told, Missing):
+            walk.untold = told
+            return
+        if told is not None:
+            walk.big.append(BigKey(key, owner, tail, told))
+
+
+def _silent(asker: Asker, namespace: str, server_us: int) -> tuple[SilentWorker, ...]:
+    """List the workers that are known, with their silence. Who beats is not among them for long."""
+    beats = asker.ask("ZRANGE", workers_key(namespace, "beats"), 0, _FEW - 1, "WITHSCORES")
+    page = asker.ask("HSCAN", workers_key(namespace, "workers"), 0, "COUNT", _FEW)
+    if isinstance(beats, Missing) or isinstance(page, Missing):
+        return ()
+    last = {name: _number(score) for name, score in zip(beats[0::2], beats[1::2], strict=True)}
+    found = [SilentWorker(name, max((server_us - beat) / 1_000_000, 0)) for name, beat in last.items()]
+    rows = page[1][0::2] if len(last) < _FEW else []  # with more beats than were read, a row may have one of the others
+    return (*found, *(SilentWorker(name, None) for name in rows if name not in last))
+
+
+def _number(text: Any) -> float:
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        return 0.0

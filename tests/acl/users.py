@@ -1,0 +1,40 @@
+"""Users of a server, each with the rights of a role and a password that everybody knows."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Final
+
+import redis
+
+from duly.acl import PASSWORD, rules, setuser
+from duly.acl.servers import Knowledge, known_of
+from duly._core.address import Address
+
+SECRET: Final = "open-sesame"
+
+
+def known_by(client: "redis.Redis") -> Knowledge:
+    """Tell which server it is."""
+    return known_of({name: str(value) for name, value in client.info("server").items()})
+
+
+def give_rights(client: "redis.Redis", user: str, role: str, namespace: str = "duly", **options: Any) -> None:
+    """Create a user by the very line that people are given."""
+    line = setuser(user, rules(role, known_by(client), namespace, **options))
+    client.execute_command(*line.replace(f">{PASSWORD}", f">{SECRET}").split(" "))  # type: ignore[no-untyped-call]
+
+
+def open_namespaces(client: "redis.Redis", users: Iterable[str]) -> None:
+    """Let users into every namespace, for tests that have one of their own."""
+    for user in users:
+        client.execute_command("ACL", "SETUSER", user, "~*:{*}:*")  # type: ignore[no-untyped-call]
+
+
+def url_as(url: str, user: str) -> str:
+    """Write the address of a server for one of its users."""
+    return url.replace("://", f"://{user}:{SECRET}@", 1)
+
+
+def address_as(address: Address, user: str) -> Address:
+    """Name the same server for one of its users."""
+    return replace(address, options={**address.options, "username": user, "password": SECRET})

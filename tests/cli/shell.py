@@ -1,0 +1,87 @@
+"""The command line as a user has it: a process of its own for each command, on a server and in a namespace."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import duly
+
+DEADLINE = 30.0
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+
+class Shell:
+    """Runs `duly ...` in a directory. Everything but what a test says comes from here: no variable of the machine."""
+
+    def __init__(self, url: str, namespace: str, place: Path) -> None:
+        self.url = url
+        self.namespace = namespace
+        self.place = place
+
+    def environment(self, **more: str) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("DULY", "COLUMNS", "LINES"))}
+        return {**kept, "DULY_URL": self.url, "PYTHONUTF8": "1", "TERM": "xterm", **more}
+
+    def words(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "duly", *words, "--namespace", self.namespace]
+
+    def run(self, *words: str, stdin: str | bytes = b"", **variables: str) -> Done:
+        """Run a command to its end."""
+        given = stdin.encode() if isinstance(stdin, str) else stdin
+        done = subprocess.run(
+            self.words(*words),
+            input=given,
+            capture_output=True,
+            env=self.environment(**variables),
+            cwd=self.place,
+            timeout=DEADLINE,
+            check=False,
+        )
+        encoding = variables.get("PYTHONIOENCODING", "utf-8")
+        return Done(done.returncode, done.stdout.decode(encoding), done.stderr.decode(encoding))
+
+    def ok(self, *words: str, stdin: str | bytes = b"", **variables: str) -> Done:
+        """Run a command that succeeds, and says nothing to standard error."""
+        done = self.run(*words, stdin=stdin, **variables)
+        assert (done.status, done.err) == (0, ""), done
+        return done
+
+    def start(self, *words: str, stdout: int | IO[Any] = subprocess.PIPE, **variables: str) -> "subprocess.Popen[str]":
+        """Begin a command that goes on."""
+        return subprocess.Popen(
+            self.words(*words),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment(**variables),
+            cwd=self.place,
+        )
+
+
+def given_dead(queue: duly.Queue, body: Any, error: str = "boom", **options: Any) -> str:
+    """Send a message and fail it for good."""
+    id_ = queue.send(body, retry=duly.Retry(attempts=1), **options)
+    (delivery,) = queue.receive(1, 0)
+    delivery.retry(error=error)
+    return id_

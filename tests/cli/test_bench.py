@@ -1,0 +1,52 @@
+"""`duly bench`: it measures what it says, and leaves nothing behind."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import duly
+from duly import bench
+from tests.conftest import StartedServer
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "duly", "bench", *arguments], capture_output=True, text=True, timeout=110, check=False
+    )
+
+
+def test_it_answers_every_question_and_leaves_no_key(server: StartedServer, queue_name: str) -> None:
+    url = server("valkey").url
+
+    done = run("--url", url, "--namespace", queue_name, "--messages", "1500", "--json")
+
+    assert done.returncode == 0, done.stderr
+    found = {each["name"]: each["value"] for each in json.loads(done.stdout)["figures"]}
+    assert all(value > 0 for name, value in found.items() if "early" not in name), found
+    assert found["delayed messages that were early"] == 0
+    with duly.Duly(url, namespace=queue_name) as app:
+        assert app.queues() == []
+
+
+def test_a_queue_is_gone_also_when_a_question_fails(server: StartedServer, queue_name: str) -> None:
+    def stop(title: str, _done: int) -> None:
+        if title == "a worker":
+            raise KeyboardInterrupt
+
+    with duly.Duly(server("valkey").url, namespace=queue_name) as app:
+        with pytest.raises(KeyboardInterrupt):
+            bench.run(app, messages=200, on_progress=stop)
+        assert app.queues() == []
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--url", "memory://"), ("--messages", "0"), ("--body-bytes", "-1")], ids=" ".join
+)
+def test_what_cannot_be_measured_is_misuse(arguments: tuple[str, ...], tmp_path: object) -> None:
+    done = run(*arguments)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("duly: ")
+    assert not done.stdout

@@ -1,0 +1,82 @@
+"""`duly dead ls|show|redrive|purge`."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import duly
+from tests.cli.shell import Shell, given_dead
+
+
+@pytest.fixture
+def letters(app: duly.Duly) -> list[str]:
+    queue = app.queue("payments")
+    return [
+        given_dead(queue, {"n": 1}, "Timeout: bank", key="eu-1", headers={"shop": "a"}),
+        given_dead(queue, {"n": 2}, "ValueError: sum", key="us-1", headers={"shop": "b"}),
+        given_dead(queue, {"n": 3}, "Timeout: mail", key="eu-2", headers={"shop": "b"}),
+    ]
+
+
+def test_ls_lists_and_chooses(shell: Shell, app: duly.Duly, letters: list[str]) -> None:
+    everything = shell.ok("dead", "ls", "payments").lines
+    chosen = shell.ok(
+        *("dead", "ls", "payments", "--json", "--error", "Timeout", "--key", "eu-*", "--header", "shop=b"),
+        *("--since", "2020-01-01T00:00Z", "--until", (datetime.now(UTC) + timedelta(days=1)).isoformat()),
+    ).json
+    some = shell.run("dead", "ls", "payments", "--limit", "2", "--reason", "*")
+    none = shell.ok("dead", "ls", "payments", "--since", (datetime.now(UTC) + timedelta(days=1)).isoformat()).lines
+
+    assert [line.split()[0] for line in everything] == ["ID", *letters]
+    assert "ValueError: sum" in everything[2]
+    assert [each["id"] for each in chosen] == [letters[2]]
+    assert [line.split()[0] for line in some.lines] == ["ID", *letters[:2]]
+    assert "there may be more" in some.err
+    assert len(none) == 1
+
+
+def test_show_is_for_dead_letters(shell: Shell, app: duly.Duly, letters: list[str]) -> None:
+    live = app.queue("payments").send("live")
+
+    assert "Timeout: bank" in shell.ok("dead", "show", "payments", letters[0]).out
+    refused = shell.run("dead", "show", "payments", live)
+
+    assert refused.status == 1
+    assert f"message '{live}' of payments is no dead letter, it is ready: `duly show` shows it" in refused.err
+
+
+def test_redrive_puts_back_what_was_chosen(shell: Shell, app: duly.Duly, letters: list[str]) -> None:
+    queue = app.queue("payments")
+    redrive = ("dead", "redrive", "payments")
+
+    dry = shell.ok(*redrive, "--error", "Timeout", "--dry-run").out
+    one = shell.ok(*redrive, "--id", letters[1], "--json").json
+    elsewhere = shell.ok(*redrive, "--header", "shop=a", "--to", "slow", "--at-end", "--rate", "50/s").out
+    rest = shell.ok(*redrive, "--limit", "5", "--key", "eu-*", "--since", "1", "--until", "99999999999", "--reason", "*")
+
+    assert dry == "2 would be redriven in payments\n"
+    assert one == {"queue": "payments", "to": None, "dry_run": False, "redriven": 1}
+    assert elsewhere == "1 redriven from payments to slow\n"
+    assert rest.out == "1 redriven in payments\n"
+    assert app.queue("slow").stats().ready == 1
+    assert (queue.stats().ready, queue.stats().dead) == (2, 0)
+
+
+def test_an_id_that_is_no_dead_letter_is_told(shell: Shell, app: duly.Duly, letters: list[str]) -> None:
+    failed = shell.run("dead", "redrive", "payments", "--id", letters[0], "--id", "nothing")
+
+    assert failed.status == 1
+    assert "1 of 2 redriven: the others are no dead letters of payments" in failed.err
+    assert app.queue("payments").stats().dead == 2
+
+
+def test_purge_ends_dead_letters_alone(shell: Shell, app: duly.Duly, letters: list[str]) -> None:
+    app.queue("payments").send("live")
+
+    refused = shell.run("dead", "purge", "payments")
+    done = shell.ok("dead", "purge", "payments", "--yes", "--json").json
+
+    assert refused.status == 2
+    assert "Purge 3 dead message(s) of payments for ever?" in refused.err
+    assert done == {"queue": "payments", "state": "dead", "purged": 3}
+    assert app.queue("payments").stats().live == 1

@@ -1,0 +1,99 @@
+"""`duly queues`, `list`, `show`, `explain`, `pending` and `workers`: what they tell, and that they change nothing."""
+
+import re
+from datetime import datetime
+
+import duly
+from tests.cli.shell import Shell, given_dead
+
+
+def test_queues_names_queues_and_groups(shell: Shell, app: duly.Duly) -> None:
+    empty = shell.ok("queues")
+    app.queue("orders").send(1)
+    app.topic("events").group("archive").create()
+
+    assert empty.out == ""
+    assert shell.ok("queues").lines == ["orders", "events/archive"]
+    assert shell.ok("queues", "--json").json == {"queues": ["orders"], "groups": ["events/archive"]}
+
+
+def test_list_shows_a_state_page_by_page(shell: Shell, app: duly.Duly) -> None:
+    queue = app.queue("orders")
+    ids = queue.send_many([duly.Send({"n": n}, key=f"k{n}") for n in range(3)])
+    queue.send("later", delay=60)
+
+    first = shell.run("list", "orders", "ready", "--limit", "2")
+    rest = shell.ok("list", "orders", "ready", "--after", ids[1]).lines
+    delayed = shell.ok("list", "orders", "delayed", "--json").json
+
+    assert [line.split()[0] for line in first.out.splitlines()] == ["ID", *ids[:2]]
+    assert '{"n":1}' in first.out
+    assert first.err == f"duly: there may be more: --after {ids[1]}\n"
+    assert [line.split()[0] for line in rest] == ["ID", ids[2]]
+    (message,) = delayed
+    assert (message["state"], message["body"], message["queue"]) == ("delayed", "later", "orders")
+    assert datetime.fromisoformat(message["due_at"]) > datetime.fromisoformat(message["sent_at"])
+
+
+def test_list_tells_who_holds_and_why_it_died(shell: Shell, app: duly.Duly) -> None:
+    queue = app.queue("orders")
+    given_dead(queue, "dead", "out of paper")
+    queue.send("held")
+    (delivery,) = queue.receive(1, 0)
+    consumer = next(iter(queue.pending().consumers))
+
+    leased = shell.ok("list", "orders", "leased").lines
+    dead = shell.ok("list", "orders", "dead").lines
+    pending = shell.ok("pending", "orders").lines
+    others = shell.ok("pending", "orders", "--consumer", "nobody", "--limit", "5", "--json").json
+
+    assert leased[0].split() == ["ID", "DEADLINE", "ATTEMPT", "KEY", "HOLDER", "BODY"]
+    assert consumer in leased[1]
+    assert dead[0].split() == ["ID", "DIED", "ATTEMPT", "KEY", "REASON", "BODY"]
+    assert pending[0] == f"1 held: {consumer} 1"
+    assert pending[2].split()[0] == delivery.id
+    assert others["messages"] == []
+
+
+def test_show_tells_all_of_a_message(shell: Shell, app: duly.Duly) -> None:
+    id_ = given_dead(app.queue("orders"), {"order": 17}, "out of paper", headers={"trace": "abc"}, key="c-1")
+
+    shown = shell.ok("show", "orders", id_).out
+    fields = shell.ok("show", "orders", id_, "--json").json
+
+    for text in (id_, "dead", "c-1", "trace=abc", '{"order": 17}', "timeline", "claimed", "last error", "out of paper"):
+        assert text in shown
+    assert fields["state"] == "dead"
+    assert fields["body"] == {"order": 17}
+    assert fields["errors"][0]["error"] == "out of paper"
+    assert [event["what"] for event in fields["timeline"]][0] == "sent"
+    assert "raw" not in fields
+    assert fields["deliveries"] == 1
+
+
+def test_explain_says_why_and_fails_for_what_is_unknown(shell: Shell, app: duly.Duly) -> None:
+    id_ = app.queue("orders").send("later", delay=3600)
+
+    known = shell.ok("explain", "orders", id_)
+    unknown = shell.run("explain", "orders", "nothing", "--json")
+
+    assert re.search(r"delayed|due", known.out)
+    assert unknown.status == 1
+    assert unknown.json["id"] == "nothing"
+    assert "unknown" in unknown.json["explanation"]
+
+
+def test_groups_are_looked_at_like_queues(shell: Shell, app: duly.Duly) -> None:
+    app.topic("events").group("archive").create()
+    id_ = app.topic("events").publish({"n": 1})
+
+    listed = shell.ok("list", "events/archive", "ready", "--json").json
+    explained = shell.ok("explain", "events/archive", id_)
+
+    assert [each["id"] for each in listed] == [id_]
+    assert explained.out
+
+
+def test_workers_are_shown_while_they_beat(shell: Shell, app: duly.Duly) -> None:
+    assert shell.ok("workers").lines == ["HOST  PID  QUEUES  RUNNING  HANDLED  SINCE  BEAT  VERSION"]
+    assert shell.ok("workers", "--json").json == []

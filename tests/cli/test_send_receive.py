@@ -1,0 +1,241 @@
+"""`duly send` and `duly receive`: what is sent, what is printed, and that nothing is acked that was not."""
+
+import json
+import os
+import signal
+import subprocess
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import duly
+from tests.cli.shell import DEADLINE, Shell
+
+
+def only(queue: duly.Queue, state: str) -> duly.Message:
+    (message,) = queue.list(state)  # type: ignore[arg-type]
+    return message
+
+
+def test_every_option_of_a_message_arrives(shell: Shell, app: duly.Duly) -> None:
+    queue = app.queue("orders")
+
+    done = shell.ok(
+        *("send", "orders", '{"order": 17}', "--delay", "1h30m", "--key", "c-1", "--priority", "7", "--ttl", "10m"),
+        *("--header", "trace=a=b", "--header", "from=shop", "--id", "order-17"),
+    )
+
+    message = only(queue, "delayed")
+    assert done.out == "order-17\n"
+    assert message.id == "order-17"
+    assert message.body == {"order": 17}
+    assert (message.key, message.priority) == ("c-1", 7)
+    assert message.headers == {"trace": "a=b", "from": "shop"}
+    assert message.due_at is not None
+    assert message.sent_at is not None
+    assert message.due_at - message.sent_at == timedelta(hours=1, minutes=30)
+
+
+def test_a_time_and_a_dedup_value_are_taken(shell: Shell, app: duly.Duly) -> None:
+    at = datetime.now(UTC).replace(microsecond=0) + timedelta(days=2)
+    options = ("--at", at.isoformat(), "--dedup", "daily", "--dedup-for", "1d", "--json")
+
+    first = shell.ok("send", "reports", "first", *options).json
+    second = shell.ok("send", "reports", "second", *options, "--replace").json
+
+    message = only(app.queue("reports"), "delayed")
+    assert first == {"queue": "reports", "id": message.id}
+    assert second["id"] == message.id
+    assert message.body == "second"
+    assert message.due_at == at
+
+
+@pytest.mark.parametrize(
+    ("typed", "options", "body"),
+    [
+        ("hello", (), "hello"),
+        ("17", (), 17),
+        ("17", ("--text",), "17"),
+        ("null", (), None),
+        ("@@joe", (), "@joe"),
+        ('{"a":', ("--text",), '{"a":'),
+        ("raw", ("--bytes",), b"raw"),
+        ("@body.json", (), {"from": "file"}),
+        ("-", (), {"from": "stdin"}),
+        (None, (), {"from": "stdin"}),
+        ("", (), ""),
+    ],
+)
+def test_a_body_is_json_or_text_from_the_argument_a_file_or_standard_input(
+    shell: Shell, app: duly.Duly, typed: str | None, options: tuple[str, ...], body: object
+) -> None:
+    (shell.place / "body.json").write_text('{"from": "file"}')
+
+    given = () if typed is None else (typed,)
+    shell.ok("send", "q", *given, *options, stdin='{"from": "stdin"}')
+
+    (delivery,) = app.queue("q").receive(1, 0)
+    assert delivery.body == body
+    delivery.ack()
+
+
+def test_lines_are_messages_and_an_end_in_the_middle_tells_how_many_went(shell: Shell, app: duly.Duly) -> None:
+    queue = app.queue("q")
+    good = "".join(f'{{"n": {n}}}\r\n\n' for n in range(1500))
+    (shell.place / "bodies").write_text(good)
+
+    done = shell.ok("send", "q", "@bodies", "--lines", "--json").json
+    failed = shell.run("send", "q", "--lines", stdin=good + '{"n": \n')
+
+    assert (done["queue"], done["count"], len(set(done["ids"]))) == ("q", 1500, 1500)
+    assert failed.status == 2
+    assert "duly: line 3001: the body looks like JSON but is not" in failed.err
+    assert "1,000 were sent to q before it failed" in failed.err
+    assert queue.stats().sent == 2500
+    assert [each.body for each in queue.receive(2, 0)] == [{"n": 0}, {"n": 1}]
+
+
+def test_what_is_not_confirmed_as_durable_is_told_with_what_is_stored(shell: Shell, app: duly.Duly) -> None:
+    failed = shell.run("send", "q", "x", "--durable", "1")
+
+    assert failed.status == 1
+    assert "1 message(s) are stored in queue 'q' but not confirmed as durable" in failed.err
+    assert app.queue("q").stats().ready == 1
+
+
+def test_receive_prints_whole_bodies_and_acks_them(shell: Shell, app: duly.Duly) -> None:
+    queue = app.queue("q")
+    long = "long " * 200
+    ids = queue.send_many([long, {"list": ["x" * 300]}, b"\x00\xff" * 100])
+
+    done = shell.ok("receive", "q", "--limit", "10", COLUMNS="60")
+
+    assert done.lines == [
+        f"{ids[0]}  {long}",
+        f'{ids[1]}  {{"list": ["{"x" * 300}"]}}',
+        f"{ids[2]}  bytes, 200: {' '.join(['00 ff'] * 100)}",
+    ]
+    stats = queue.stats()
+    assert (stats.live, stats.acked) == (0, 3)
+
+
+def test_receive_as_json_has_what_a_consumer_sees(shell: Shell, app: duly.Duly) -> None:
+    queue = app.queue("q")
+    queue.send({"n": 1}, key="k", priority=3, headers={"a": "b"}, id="one")
+    queue.send(b"\xff\x00", id="two")
+
+    first, second = shell.ok("receive", "q", "--limit", "2", "--json").json
+    nothing = shell.ok("receive", "q", "--json", "--wait", "10ms")
+
+    assert datetime.fromisoformat(first.pop("sent_at")) <= datetime.fromisoformat(first.pop("due_at"))
+    assert first == {
+        "body": {"n": 1},
+        "id": "one",
+        "queue": "q",
+        "headers": {"a": "b"},
+        "key": "k",
+        "priority": 3,
+        "attempt": 1,
+        "deliveries": 1,
+    }
+    assert second["body"] == {"base64": "/wA="}
+    assert nothing.json == []
+
+
+def test_released_messages_keep_their_place_and_raw_bodies_are_as_stored(shell: Shell, app: duly.Duly) -> None:
+    queue = app.queue("q")
+    ids = queue.send_many([{"a": 1}, {"b": 2}])
+
+    looked = shell.ok("receive", "q", "--limit", "2", "--release")
+    taken = shell.ok("receive", "q", "--limit", "2", "--raw")
+
+    assert [line.split()[0] for line in looked.lines] == ids
+    assert [json.loads(line) for line in taken.lines] == [{"a": 1}, {"b": 2}]
+    assert queue.stats().released == 2
+
+
+def test_receive_waits_for_a_queue_that_is_not_there_yet_and_fails_without_a_wait(shell: Shell, app: duly.Duly) -> None:
+    app.queue("orders").send("other")
+
+    refused = shell.run("receive", "order")
+    waiting = shell.start("receive", "order", "--wait", "30s")
+    assert waiting.stderr is not None
+    said = waiting.stderr.readline()
+    app.queue("order").send("here")
+    out, _ = waiting.communicate(timeout=DEADLINE)
+
+    assert refused.status == 1
+    assert "there is no queue 'order'. Did you mean 'orders'?" in refused.err
+    assert "Waiting for it" in said
+    assert waiting.returncode == 0
+    assert out.endswith("  here\n")
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_follow_goes_on_until_it_is_stopped_and_leaves_nothing_leased(
+    shell: Shell, app: duly.Duly, how: signal.Signals
+) -> None:
+    queue = app.queue("q")
+    queue.send({"n": 1})
+
+    process = shell.start("receive", "q", "--follow", "--json")
+    assert process.stdout is not None
+    lines = [process.stdout.readline()]
+    queue.send({"n": 2})
+    lines.append(process.stdout.readline())
+    process.send_signal(how)
+    rest, err = process.communicate(timeout=DEADLINE)
+
+    assert [json.loads(line)["body"] for line in lines] == [{"n": 1}, {"n": 2}]
+    assert (process.returncode, rest, err) == (0, "", "")
+    stats = queue.stats()
+    assert (stats.live, stats.acked) == (0, 2)
+
+
+def test_what_a_closed_pipe_did_not_take_goes_back(shell: Shell, app: duly.Duly) -> None:
+    queue = app.queue("q")
+    queue.send_many(["a", "b"])
+
+    for options in ((), ("--json",), ("--raw",)):
+        reader, writer = os.pipe()
+        os.close(reader)
+        process = shell.start("receive", "q", "--limit", "2", *options, stdout=writer)
+        os.close(writer)
+        _, err = process.communicate(timeout=DEADLINE)
+        assert (process.returncode, err) == (1, "")
+
+    stats = queue.stats()
+    assert (stats.ready, stats.leased, stats.acked, stats.released) == (2, 0, 0, 6)
+
+
+def test_what_was_printed_by_a_command_that_was_killed_is_not_acked(shell: Shell, app: duly.Duly) -> None:
+    """Killed between printing and acking: the pipe is full, so that the command stands in the middle of printing."""
+    queue = app.queue("q")
+    queue.send_many(["x" * 50_000] * 4)
+    process = shell.start("receive", "q", "--limit", "4", "--raw")
+    assert process.stdout is not None
+    assert process.stdout.read(2) == '"x'
+
+    process.kill()
+    process.communicate(timeout=DEADLINE)
+
+    stats = queue.stats()
+    assert (stats.live, stats.leased, stats.acked) == (4, 4, 0)
+
+
+def test_nothing_is_received_into_a_closed_standard_output(shell: Shell, app: duly.Duly) -> None:
+    queue = app.queue("q")
+    queue.send("a")
+
+    process = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", *shell.words("receive", "q")],
+        env=shell.environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+
+    assert process.returncode == 2
+    assert process.stderr == "duly: standard output is closed: redirect it, to /dev/null say\n"
+    assert queue.stats().ready == 1

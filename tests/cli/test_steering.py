@@ -1,0 +1,86 @@
+"""`duly cancel`, `promote`, `reschedule`, `pause`, `resume`, `purge` and `delete`: what they change, and what not."""
+
+from datetime import UTC, datetime, timedelta
+
+import duly
+from tests.cli.shell import Shell, given_dead
+
+
+def test_cancel_and_promote_act_on_each_and_fail_if_one_was_left(shell: Shell, app: duly.Duly) -> None:
+    queue = app.queue("q")
+    ids = queue.send_many([duly.Send(n, delay=600) for n in range(3)])
+
+    promoted = shell.ok("promote", "q", ids[0], ids[1], "--json").json
+    again = shell.run("promote", "q", ids[0])
+    cancelled = shell.ok("cancel", "q", ids[0], ids[2]).lines
+    mixed = shell.run("cancel", "q", ids[0], ids[1], "--json")
+
+    assert promoted == {"results": [{"id": ids[0], "promoted": True}, {"id": ids[1], "promoted": True}]}
+    assert (again.status, again.out) == (1, f"{ids[0]}  does not wait\n")
+    assert cancelled == [f"{ids[0]}  cancelled", f"{ids[2]}  cancelled"]
+    assert mixed.status == 1
+    assert [each["cancelled"] for each in mixed.json["results"]] == [False, True]
+    assert queue.stats().live == 0
+
+
+def test_reschedule_gives_another_due_time(shell: Shell, app: duly.Duly) -> None:
+    queue = app.queue("q")
+    id_ = queue.send("x", delay=600)
+    at = datetime.now(UTC).replace(microsecond=0) + timedelta(days=3)
+
+    moved = shell.ok("reschedule", "q", id_, "--at", at.isoformat(), "--json").json
+    told = shell.ok("reschedule", "q", id_, "--delay", "2h").out
+    unknown = shell.run("reschedule", "q", "nothing", "--delay", "2h")
+
+    assert datetime.fromisoformat(moved["due_at"]) == at
+    assert id_ in told
+    assert unknown.status == 1
+    assert "'nothing' of queue 'q' does not wait" in unknown.err
+
+
+def test_pause_and_resume(shell: Shell, app: duly.Duly) -> None:
+    queue = app.queue("q")
+    queue.send("x")
+
+    paused = shell.ok("pause", "q").out
+    assert queue.receive(1, 0) == []
+    resumed = shell.ok("resume", "q", "--json").json
+
+    assert "`duly resume q` lets it go on" in paused
+    assert resumed == {"queue": "q", "paused": False}
+    assert queue.receive(1, 0) != []
+
+
+def test_purge_of_a_state_leaves_the_others_and_asks_without_yes(shell: Shell, app: duly.Duly) -> None:
+    queue = app.queue("q")
+    given_dead(queue, "dead")
+    queue.send_many(["a", "b"])
+    queue.send("later", delay=600)
+
+    refused = shell.run("purge", "q")
+    some = shell.ok("purge", "q", "--state", "delayed", "--yes", "--json").json
+    after = queue.stats()
+    rest = shell.ok("purge", "q", "--yes").out
+    nothing = shell.ok("purge", "q").out
+
+    assert refused.status == 2
+    assert refused.err.startswith("duly: Purge 4 live, dead and finished message(s) of q for ever? Say so with --yes")
+    assert some == {"queue": "q", "state": "delayed", "purged": 1}
+    assert (after.ready, after.delayed, after.dead) == (2, 0, 1)
+    assert rest == "3 purged from q\n"
+    assert nothing == "0 purged from q\n"
+
+
+def test_delete_removes_a_queue_and_a_group(shell: Shell, app: duly.Duly) -> None:
+    app.queue("q").send("x")
+    app.topic("events").group("archive").create()
+
+    refused = shell.run("delete", "q")
+    shell.ok("delete", "q", "--yes")
+    group = shell.ok("delete", "events/archive", "--yes", "--json").json
+
+    assert refused.status == 2
+    assert "Delete q with 1 live and 0 dead message(s) for ever?" in refused.err
+    assert app.queues() == []
+    assert group == {"queue": "events/archive", "deleted": True}
+    assert app.topic("events").groups() == []

@@ -1,0 +1,166 @@
+"""What the pages say of the command line is what it has: every command and option, and nothing else."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import typer.main
+
+import duly
+from duly.cli.app import app
+from tests.worker.rig import wait_until
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/cli.md"
+TUTORIAL = ROOT / "docs/tutorial.md"
+PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES.remove(ROOT / "docs/mission.md")  # which also lists what is still to come
+
+SHARED: Final = {"--url", "--namespace", "--json"}
+"""Described once, for all commands that have all three."""
+OPTION = re.compile(r"`(--[a-z][a-z-]*)")
+COMMAND_LINE = re.compile(r"^(?:\$ )?duly (.*)$|`duly ([^`]*)`", re.MULTILINE)
+SH_BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SHOP_BLOCK = re.compile(r"^```python\n(# shop\.py.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def leaves(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Walk through the commands that do something."""
+    for name, each in getattr(command, "commands", {}).items():
+        yield from leaves(each, f"{path} {name}")
+    if not hasattr(command, "commands"):
+        yield path, command
+
+
+ROOT_COMMAND: Final[Any] = typer.main.get_command(app)
+COMMANDS: Final[Mapping[str, Any]] = dict(leaves(ROOT_COMMAND, "duly"))
+
+
+def options_of(command: Any) -> set[str]:
+    names = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+    return {name for name in names if name.startswith("--")} - {"--help"}
+
+
+def sections(page: str) -> dict[str, str]:
+    """Cut the page at its headings `### duly ...`."""
+    found = re.split(r"^### (duly .*)$", page, flags=re.MULTILINE)
+    return {
+        title: re.split(r"^## ", text, flags=re.MULTILINE)[0]
+        for title, text in zip(found[1::2], found[2::2], strict=True)
+    }
+
+
+def test_every_command_has_a_section_and_no_other_has() -> None:
+    assert len(COMMANDS) > 30
+    assert set(sections(PAGE.read_text())) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_section_of_a_command_lists_its_options_and_no_others(name: str) -> None:
+    has = options_of(COMMANDS[name])
+    rows = [line for line in sections(PAGE.read_text())[name].splitlines() if line.startswith("| `--")]
+    listed = {option for row in rows for option in OPTION.findall(row.split("|")[1])}
+
+    assert listed == (has - SHARED if has >= SHARED else has)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_section_of_a_command_has_an_example(name: str) -> None:
+    assert f"```\n{name}" in sections(PAGE.read_text())[name]
+
+
+def test_the_options_of_all_commands_are_described_once() -> None:
+    shared = PAGE.read_text().partition("## Shared by all\n")[2].partition("\n## ")[0]
+
+    assert SHARED | options_of(ROOT_COMMAND) <= set(OPTION.findall(shared.replace("`duly --", "`--")))
+
+
+def problem_of(line: str) -> str | None:
+    """Tell what is wrong with a command line that a page shows, without what stands for itself in capitals."""
+    words = shlex.split(re.split(r"[|><;]| && | # |\s#", line)[0].replace("'", "").replace('"', ""))
+    command, rest = ROOT_COMMAND, list(words)
+    while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
+        if rest[0] not in command.commands:
+            return None if rest[0].isupper() else f"there is no command {rest[0]!r}"
+        command = command.commands[rest.pop(0)]
+    known = options_of(command) | {"--help"}
+    unknown = [word for word in rest if word.startswith("--") and word.partition("=")[0] not in known]
+    return f"{unknown[0]} is no option of it" if unknown else None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_command_lines_of_a_page_name_what_there_is(page: Path) -> None:
+    shown = [block or inline for block, inline in COMMAND_LINE.findall(page.read_text())]
+
+    assert [(line, problem) for line in shown if (problem := problem_of(line))] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "is_wrong"),
+    [
+        ("send orders '{\"a\": 1}' --delay 30s", False),
+        ("dead redrive payments --rate 50/s | cat --gone", False),
+        ("COMMAND --help", False),
+        ("sned orders", True),
+        ("send orders hello --dely 30s", True),
+        ("dead list payments", True),
+    ],
+)
+def test_a_false_command_line_is_found(line: str, is_wrong: bool) -> None:
+    assert (problem_of(line) is not None) is is_wrong
+
+
+def given_shop(folder: Path) -> dict[str, str]:
+    """Write the module of the tutorial, and return the environment of somebody who follows it."""
+    folder.joinpath("shop.py").write_text("\n".join(SHOP_BLOCK.findall(TUTORIAL.read_text())))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DULY_")}
+    path = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
+    return {**environment, "PATH": path, "PYTHONPATH": str(folder)}
+
+
+def run_block(block: str, folder: Path, environment: Mapping[str, str]) -> str:
+    done = subprocess.run(
+        ["bash", "-eu", "-c", block],
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, (block, done.stdout, done.stderr)
+    return done.stdout
+
+
+def test_the_shell_of_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
+    environment = given_shop(tmp_path)
+    blocks = SH_BLOCK.findall(TUTORIAL.read_text())
+    start = next(index for index, block in enumerate(blocks) if block.startswith("duly worker"))
+    log = tmp_path / "worker.log"
+
+    def has_printed(text: str) -> None:
+        wait_until(lambda: text in log.read_text())
+
+    with duly.Duly(f"embedded://{tmp_path}/.duly") as shop:  # holds the server between two commands
+        for block in blocks[:start]:
+            run_block(block, tmp_path, environment)
+        with (
+            log.open("wb") as output,
+            subprocess.Popen(
+                shlex.split(blocks[start]), cwd=tmp_path, env=environment, stdout=output, stderr=subprocess.STDOUT
+            ) as worker,
+        ):
+            try:
+                for block in blocks[start + 1 :]:
+                    run_block(block, tmp_path, environment)
+                    if "touch outage" in block:
+                        wait_until(lambda: shop.queue("mails").stats().dead == 1)
+                    if "schedule add" in block:
+                        has_printed("mail to boss")
+                for text in ("mail to ann", "mail to bob", "mail to cleo", "booked tea", "counted tea"):
+                    has_printed(text)
+            finally:
+                worker.terminate()
+        assert worker.returncode == 0
+        assert shop.queue("mails").audit().ok

@@ -1,0 +1,413 @@
+"""The drains of the migration pages move every message once, wherever they are killed."""
+
+import importlib.util
+import json
+import os
+import pickle
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import redis
+from redis.client import Pipeline
+
+import duly
+from duly.testing import clock
+from tests.conftest import StartedServer
+
+ROOT = Path(__file__).parents[2]
+
+
+def old_url(url: str) -> str:
+    """Give another database than that of Duly: the old system may well be on another server."""
+    return url.removesuffix("/0") + "/1"
+
+
+def load(example: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"example_{example}", ROOT / "examples" / f"{example}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+lists, delayqueue = load("40_drain_lists"), load("41_drain_delayqueue")
+redisson, celery = load("42_drain_redisson"), load("43_drain_celery")
+
+
+class Killed(BaseException):
+    """The end of the process, as far as a drain can tell."""
+
+
+class Fuse:
+    """Ends the process at the n-th call to the old server: before it is sent, or before its answer is read."""
+
+    def __init__(self, calls: int, *, is_sent: bool, end: Callable[[], None]) -> None:
+        self.calls = calls
+        self._is_sent = is_sent
+        self._end = end
+
+    def run(self, call: Callable[[], Any]) -> Any:
+        self.calls -= 1
+        if self.calls == 0 and not self._is_sent:
+            self._end()
+        answer = call()
+        if self.calls == 0:
+            self._end()
+        return answer
+
+
+class FusedPipeline(Pipeline):
+    fuse: Fuse
+
+    def execute(self, *args: Any, **options: Any) -> Any:
+        run = super().execute
+        return self.fuse.run(lambda: run(*args, **options))
+
+
+class FusedRedis(redis.Redis):
+    fuse: Fuse
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        run: Callable[..., Any] = super().execute_command
+        return self.fuse.run(lambda: run(*args, **options))
+
+    def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> Pipeline:
+        made = FusedPipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
+        made.fuse = self.fuse
+        return made
+
+
+def end_here() -> None:
+    raise Killed
+
+
+def kill_this_process() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fused(url: str, calls: int, *, is_sent: bool, end: Callable[[], None] = end_here) -> FusedRedis:
+    client = FusedRedis(connection_pool=redis.ConnectionPool.from_url(old_url(url)))
+    client.fuse = Fuse(calls, is_sent=is_sent, end=end)
+    return client
+
+
+def fill_lists(old: redis.Redis, name: str) -> list[object]:
+    for to in ("ann", "bob", "bob"):
+        old.lpush(name, json.dumps({"to": to}))
+    return [{"to": "ann"}, {"to": "bob"}, {"to": "bob"}]
+
+
+def fill_delayqueue(old: redis.Redis, name: str) -> list[object]:
+    for where, score in (("pending", time.time() + 3600), ("ready", None), ("retry", None), ("unack", time.time())):
+        old.set(f"dp:{name}:msg:id-{where}", where, ex=3600)
+        old.hset(f"dp:{name}:retry:cnt", f"id-{where}", "3")
+        if score is None:
+            old.lpush(f"dp:{name}:{where}", f"id-{where}")
+        else:
+            old.zadd(f"dp:{name}:{where}", {f"id-{where}": int(score)})
+    return ["pending", "ready", "retry", "unack"]
+
+
+def fill_redisson(old: redis.Redis, name: str) -> list[object]:
+    for value, delay in (("a", -5), ("b", 3600), ("b", 3600)):
+        redisson.offer(old, name, value, time.time() + delay)
+    return [b"a", b"b", b"b"]
+
+
+def fill_celery(old: redis.Redis, name: str) -> list[object]:
+    in_an_hour = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    old.lpush(f"{name}:orders", celery.envelope_of("shop.close", ["a"], "1"))
+    old.lpush(f"{name}:orders", celery.envelope_of("shop.close", ["b"], "2", eta=in_an_hour))
+    old.lpush(celery.list_name(f"{name}:orders", 9), celery.envelope_of("shop.close", ["c"], "3"))
+    taken = [json.loads(celery.envelope_of("shop.close", ["d"], "4")), "", "orders"]
+    old.hset(f"{name}:unacked", "4", json.dumps(taken))
+    old.zadd(f"{name}:unacked_index", {"4": time.time()})
+    return [{"task": "close", "args": [arg], "kwargs": {}} for arg in "abcd"]
+
+
+def drain_celery(old: redis.Redis, name: str, queue: duly.Queue) -> None:
+    for drain in (celery.drain_unacked, celery.drain):
+        drain(old, "orders", queue, {"shop.close": "close"}, prefix=f"{name}:")
+
+
+@dataclass(frozen=True)
+class Case:
+    """An old system: how it is filled, which returns the bodies that must arrive, and how it is drained."""
+
+    fill: Callable[[redis.Redis, str], list[object]]
+    drain: Callable[[redis.Redis, str, duly.Queue], object]
+
+
+CASES = {
+    "lists": Case(fill_lists, lists.drain),
+    "delayqueue": Case(fill_delayqueue, delayqueue.drain),
+    "redisson": Case(fill_redisson, redisson.drain),
+    "celery": Case(fill_celery, drain_celery),
+}
+
+
+@pytest.fixture
+def url(server: StartedServer) -> str:
+    return server("valkey").url
+
+
+@pytest.fixture
+def moved_clock() -> Iterator[None]:
+    yield
+    clock.reset()
+
+
+def consume(queue: duly.Queue) -> list[object]:
+    """Take and finish all that there is, whenever it is due."""
+    for message in queue.list("delayed", limit=1000):
+        queue.promote(message.id)
+    taken = []
+    while batch := queue.receive(limit=1000, wait=0):
+        taken += [d.body for d in batch]
+        queue.ack_many(batch)
+    return taken
+
+
+def count(bodies: list[object]) -> Counter[str]:
+    return Counter(map(repr, bodies))
+
+
+@pytest.mark.parametrize("consumers", ["idle", "quick"])
+@pytest.mark.parametrize("is_sent", [False, True], ids=["before a call", "after a call"])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_drain_that_is_killed_anywhere_and_run_again_moves_each_message_once(
+    case: Case, is_sent: bool, consumers: str, url: str, queue_name: str
+) -> None:
+    with redis.Redis.from_url(old_url(url)) as old, duly.Duly(url) as app:
+        kills = 0
+        while True:
+            name = f"{queue_name[-40:]}.{kills}"
+            queue = app.queue(name)
+            expected = case.fill(old, name)
+            client = fused(url, kills + 1, is_sent=is_sent)
+            try:
+                case.drain(client, name, queue)
+            except Killed:
+                kills += 1
+            else:
+                break
+            finally:
+                client.close()
+            arrived = consume(queue) if consumers == "quick" else []
+            case.drain(old, name, queue)
+
+            assert count(arrived + consume(queue)) == count(expected), f"killed at call {kills}"
+            assert list(old.scan_iter(f"*{name}*")) == []
+            queue.delete()
+
+    assert kills > len(expected)  # at least one kill for each message: the fuse was in the way of all of them
+
+
+def run_and_die(case: str, url: str, name: str) -> None:
+    """Be the process that is killed: between the send of the second message and its removal from the old system."""
+    queue = duly.Duly(url).queue(name)
+    client = fused(url, -1, is_sent=False, end=kill_this_process)
+    send = queue.send
+
+    def send_and_light(*args: Any, **options: Any) -> str:
+        sent = send(*args, **options)
+        if queue.stats().live == 2:
+            client.fuse.calls = 1
+        return sent
+
+    queue.send = send_and_light  # type: ignore[method-assign]
+    CASES[case].drain(client, name, queue)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_process_killed_between_send_and_removal_is_made_good_by_the_next(
+    case: str, url: str, queue_name: str
+) -> None:
+    name = queue_name[-40:]
+    with redis.Redis.from_url(old_url(url)) as old, duly.Duly(url) as app:
+        queue = app.queue(name)
+        expected = CASES[case].fill(old, name)
+        code = "import sys; from tests.docs import test_drains; test_drains.run_and_die(*sys.argv[1:])"
+        done = subprocess.run([sys.executable, "-c", code, case, url, name], cwd=ROOT, timeout=60, check=False)
+        assert done.returncode == -signal.SIGKILL
+        assert queue.stats().live == 2
+
+        CASES[case].drain(old, name, queue)
+
+        assert count(consume(queue)) == count(expected)
+        assert queue.stats().duplicates == 1
+
+
+def test_an_id_of_ones_own_is_not_enough_when_consumers_are_quick(url: str, queue_name: str) -> None:
+    """Why the drains use dedup: a finished id may be used again."""
+    with duly.Duly(url) as app:
+        queue = app.queue(queue_name)
+        queue.send("a", id="old-1")
+        assert consume(queue) == ["a"]
+        queue.send("a", id="old-1")
+
+        assert consume(queue) == ["a"]
+
+
+def test_drains_of_one_list_at_the_same_time_share_it(url: str, queue_name: str) -> None:
+    with redis.Redis.from_url(old_url(url)) as old, duly.Duly(url) as app:
+        queue = app.queue(queue_name)
+        old.lpush(queue_name, *range(200))
+
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(lambda _: lists.drain(old, queue_name, queue), range(4)))
+
+        assert sorted(map(int, map(str, consume(queue)))) == list(range(200))
+
+
+def test_a_take_whose_reply_was_lost_takes_nothing_more(url: str, queue_name: str) -> None:
+    with redis.Redis.from_url(old_url(url)) as old:
+        old.lpush(queue_name, "a", "b")
+        take = old.register_script(lists.TAKE)
+        keys = [queue_name, f"{queue_name}:moving"]
+
+        assert take(keys=keys, args=["one", "RPOP"]) == take(keys=keys, args=["one", "RPOP"]) == b"a"
+        assert old.lrange(queue_name, 0, -1) == [b"b"]
+        old.delete(*keys)
+
+
+@pytest.mark.parametrize(("push", "pop"), [("lpush", "RPOP"), ("rpush", "LPOP")])
+def test_a_list_keeps_its_order(push: str, pop: str, url: str, queue_name: str) -> None:
+    with redis.Redis.from_url(old_url(url)) as old, duly.Duly(url) as app:
+        queue = app.queue(queue_name)
+        for number in range(5):
+            getattr(old, push)(queue_name, number)
+
+        assert lists.drain(old, queue_name, queue, pop=pop) == 5
+        assert consume(queue) == [0, 1, 2, 3, 4]
+
+
+def test_delayqueue_keeps_due_times_and_the_deliveries_that_are_left(url: str, queue_name: str) -> None:
+    with redis.Redis.from_url(old_url(url)) as old, duly.Duly(url) as app:
+        queue = app.queue(queue_name)
+        fill_delayqueue(old, queue_name)
+        old.delete(f"dp:{queue_name}:msg:id-ready")
+
+        assert delayqueue.drain(old, queue_name, queue) == {"moved": 3, "expired": 1}
+        [later] = queue.list("delayed")
+        assert later.body == "pending"
+        assert later.due_at is not None
+        assert 3590 < later.due_at.timestamp() - time.time() <= 3600
+        for d in queue.receive(limit=10, wait=0):  # each has failed now, for the first time
+            d.retry(0)
+        taken = queue.receive(limit=10, wait=0)
+        for d in taken:
+            d.retry(0)
+        assert {d.body: d.attempt for d in taken} == {"retry": 2, "unack": 2}
+        for d in (third := queue.receive(limit=10, wait=0)):
+            d.retry(0)
+        assert {d.body for d in third} == {"retry", "unack"}
+        assert [message.body for message in queue.list("dead")] == ["unack"]  # three were left; of "retry", four
+
+
+def test_delayqueue_with_a_hash_tag(url: str, queue_name: str) -> None:
+    with redis.Redis.from_url(old_url(url)) as old, duly.Duly(url) as app:
+        queue = app.queue(queue_name)
+        prefix = f"{{dp:{queue_name}}}"
+        old.set(f"{prefix}:msg:1", "tagged")
+        old.lpush(f"{prefix}:ready", "1")
+
+        assert delayqueue.drain(old, queue_name, queue, prefix=prefix) == {"moved": 1}
+        assert consume(queue) == ["tagged"]
+
+
+def test_redisson_entries_of_old_and_new_versions_are_read() -> None:
+    assert redisson.unpack(b"\x08" + b"12345678" + struct.pack("<Q", 3) + b"tea") == (b"12345678", b"tea")
+    assert redisson.unpack(b"12345678" + struct.pack("<Q", 3) + b"tea") == (b"12345678", b"tea")
+    with pytest.raises(ValueError, match="not an entry of an RDelayedQueue"):
+        redisson.unpack(b"something else")
+
+
+def test_redisson_classes_are_taken_out_of_json() -> None:
+    written = {
+        "@class": "shop.Order",
+        "id": ["java.lang.Long", 17],
+        "tags": ["java.util.ArrayList", ["a", {"@class": "b"}]],
+    }
+
+    assert redisson.plain(written) == {"id": 17, "tags": ["a", {}]}
+
+
+def test_celery_messages_that_duly_cannot_do_stay_for_the_old_workers(url: str, queue_name: str) -> None:
+    strange = json.loads(celery.envelope_of("shop.close", [], "5"))
+    strange["content-type"] = "application/x-python-serialize"
+    stay = [
+        celery.envelope_of("shop.close", [], "1", chain=[{"task": "shop.tell"}]),
+        celery.envelope_of("shop.tell", [], "2"),
+        celery.envelope_of("shop.close", [], "3", group="g"),
+        celery.envelope_of("shop.close", [], "4", compression="gzip"),
+        json.dumps(strange),
+        celery.envelope_of("shop.close", [{"__type__": "datetime", "__value__": "2026-12-01T09:00:00"}], "7"),
+    ]
+    with redis.Redis.from_url(old_url(url)) as old, duly.Duly(url) as app:
+        queue = app.queue(queue_name)
+        for envelope in (stay[0], stay[1], celery.envelope_of("shop.close", ["a"], "6"), *stay[2:]):
+            old.lpush(queue_name, envelope)
+
+        assert celery.drain(old, queue_name, queue, {"shop.close": "close"}) == {"moved": 1, "left alone": 6}
+        assert [body["args"] for body in consume(queue) if isinstance(body, dict)] == [["a"]]
+        assert [raw.decode() for raw in reversed(old.lrange(queue_name, 0, -1))] == stay
+        old.delete(queue_name)
+
+
+@pytest.mark.usefixtures("moved_clock")
+def test_celery_expiry_and_priority_are_kept(url: str, queue_name: str) -> None:
+    soon = (datetime.now(UTC) + timedelta(minutes=10)).isoformat()
+    past = (datetime.now(UTC) - timedelta(minutes=10)).isoformat()
+    queue = duly.Duly("memory://").queue(queue_name)
+    with redis.Redis.from_url(old_url(url)) as old:
+        old.lpush(queue_name, celery.envelope_of("shop.close", ["gone"], "1", expires=past))
+        old.lpush(queue_name, celery.envelope_of("shop.close", ["first"], "2"))
+        old.lpush(celery.list_name(queue_name, 6), celery.envelope_of("shop.close", ["then"], "3", expires=soon))
+
+        assert celery.drain(old, queue_name, queue, {"shop.close": "close"}) == {"moved": 2, "expired": 1}
+
+    assert [(each.body["args"], each.priority) for each in queue.list("ready")] == [(["first"], 9), (["then"], 3)]
+    clock.advance(601)
+    assert [d.body["args"] for d in queue.receive(wait=0)] == [["first"]]
+    assert queue.stats().expired == 1
+
+
+def test_what_celery_workers_of_other_queues_hold_is_left_to_them(url: str, queue_name: str) -> None:
+    with redis.Redis.from_url(old_url(url)) as old, duly.Duly(url) as app:
+        queue = app.queue(queue_name)
+        prefix = f"{queue_name}:"
+        taken = [json.loads(celery.envelope_of("shop.close", ["a"], "1")), "", "others"]
+        old.hset(f"{prefix}unacked", "1", json.dumps(taken))
+
+        assert celery.drain_unacked(old, "orders", queue, {"shop.close": "close"}, prefix=prefix) == {}
+        assert old.hexists(f"{prefix}unacked", "1")
+        old.delete(f"{prefix}unacked")
+
+
+def test_no_drain_reads_a_pickle(url: str, queue_name: str) -> None:
+    """A pickle is a program: reading one of an old system would run whatever somebody has put there."""
+    for example in sorted((ROOT / "examples").glob("4[0-3]_*.py")):
+        assert "pickle" not in example.read_text()
+    with redis.Redis.from_url(old_url(url)) as old, duly.Duly(url) as app:
+        old.lpush(queue_name, pickle.dumps({"to": "ann"}))
+
+        with pytest.raises(UnicodeDecodeError):
+            lists.drain(old, queue_name, app.queue(queue_name))
+
+        assert list(old.hgetall(f"{queue_name}:moving").values()) == [pickle.dumps({"to": "ann"})]  # kept, for a look
+        old.delete(f"{queue_name}:moving")

@@ -1,0 +1,102 @@
+"""`duly doctor`, as it is printed and as it ends."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from duly.cli.doctor import doctor
+from duly.cli.session import command
+from tests.servers import Server
+
+pytestmark = pytest.mark.fault
+
+app = typer.Typer()
+command(app)(doctor)
+
+
+@pytest.fixture
+def careless() -> Iterator[Server]:
+    with Server("valkey", {"appendonly": "no", "timeout": "5"}) as server:
+        yield server
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner(env={"COLUMNS": "100"}).invoke(app, list(arguments), catch_exceptions=False)
+
+
+def test_trouble_is_told_with_its_reason_and_its_mend(careless: Server) -> None:
+    result = run("--url", careless.url)
+
+    assert result.exit_code == 1
+    lines = [re.sub(r" +", " ", line).strip() for line in result.stdout.splitlines()]
+    assert lines[0] == careless.url
+    assert "bad persistence none: a restart of the server empties it" in lines
+    assert "warn idle-timeout after 5 s" in lines
+    at = lines.index("bad persistence")
+    assert lines[at + 1].startswith("A message is as safe as the data of the server")
+    assert "CONFIG SET appendonly yes" in lines[at:]
+    assert lines[-1].endswith("this needs mending before messages are safe here")
+
+
+def test_programs_are_told_in_json(careless: Server) -> None:
+    result = run("--url", careless.url, "--json")
+
+    told = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert (told["ok"], told["server"]) == (False, careless.url)
+    (finding,) = [each for each in told["findings"] if each["name"] == "idle-timeout"]
+    assert finding == {
+        "name": "idle-timeout",
+        "verdict": "warn",
+        "found": "after 5 s",
+        "why": finding["why"],
+        "mend": finding["mend"],
+    }
+    assert finding["why"]
+    assert finding["mend"].startswith("CONFIG SET timeout 0\n")
+
+
+def test_warnings_fail_only_when_that_is_asked_for() -> None:
+    with Server("valkey", {"appendonly": "yes", "timeout": "5"}) as server:
+        plain, strict = run("--url", server.url), run("--url", server.url, "--strict")
+
+    assert (plain.exit_code, strict.exit_code) == (0, 1)
+    assert "nothing here loses messages today" in plain.stdout
+
+
+def test_an_embedded_server_is_started_and_examined(tmp_path: Path) -> None:
+    result = run("--url", f"embedded://{tmp_path}/d", "--json")
+
+    assert result.exit_code == 0, result.stdout
+    assert {each["verdict"] for each in json.loads(result.stdout)["findings"]} <= {"ok", "warn"}
+
+
+def test_a_server_that_is_away_is_no_traceback() -> None:
+    with Server("valkey") as server:
+        url = server.url
+
+    result = run("--url", url)
+
+    assert result.exit_code == 1
+    assert "cannot be reached" in result.stdout
+
+
+def test_an_in_process_store_is_well() -> None:
+    result = run("--url", "memory://")
+
+    assert result.exit_code == 0
+    assert "nothing to examine" in result.stdout
+
+
+def test_what_would_tell_the_unknown_is_said() -> None:
+    with Server("valkey", {"appendonly": "yes", "rename-command": 'CONFIG ""'}) as server:
+        result = run("--url", server.url)
+
+    assert result.exit_code == 0
+    assert "unknown, and what would tell:" in result.stdout
+    assert "the server does not offer it" in result.stdout

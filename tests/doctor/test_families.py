@@ -1,0 +1,69 @@
+"""Whose a key is: every key of every kind is known, and nothing else."""
+
+import pytest
+
+from duly import _lua
+from duly._core.keys import GroupKeys, LockKeys, OnceKeys, QueueKeys, RegistryKeys, ScheduleKeys, TopicKeys
+from duly.doctor.families import owned, tails_of
+
+TOPIC = TopicKeys("duly", "events")
+STORES = [
+    (QueueKeys("duly", "orders"), "queue", "orders"),
+    (TOPIC, "topic", "events"),
+    (GroupKeys(TOPIC, "archive", frees=False), "group", "events/archive"),
+    (RegistryKeys("duly"), "workers", "~workers"),
+    (ScheduleKeys("duly"), "schedules", "~schedules"),
+    (LockKeys("duly", "stock:{42}"), "lock", "~lock:stock:%7B42%7D"),
+    (OnceKeys("duly", "mail"), "once", "~once:mail"),
+]
+
+
+@pytest.mark.parametrize(("keys", "family", "owner"), STORES, ids=[family for _, family, _ in STORES])
+def test_a_key_of_a_kind_is_known_by_its_owner(keys: QueueKeys, family: str, owner: str) -> None:
+    for tail in tails_of(family):
+        found = owned("duly", keys.key(tail))
+
+        assert found is not None
+        assert (found.family, found.owner, found.tail, found.prefix) == (family, owner, tail, keys.prefix)
+        assert found.is_known
+    call = owned("duly", keys.call(b"00ff"))
+    assert call is not None
+    assert (call.family, call.is_known) == (family, True)
+
+
+@pytest.mark.parametrize("script", _lua.names())
+def test_every_key_of_every_script_is_known_somewhere(script: str) -> None:
+    """A new script with a new key must not make orphans of it."""
+    everywhere = {tail for _, family, _ in STORES for tail in tails_of(family)}
+
+    for kind in ("queue", "topic", "group", "freeing"):
+        keys = set(_lua.script(script, kind).keys) - {"call", "others*", "waiting*"}
+        assert keys <= everywhere
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b"duly:{orders}:bodies",
+        b"duly:{orders}:waiting10",
+        b"duly:{orders}:call:",
+        b"duly:{orders}:",
+        b"duly:{~workers}:meta",
+        b"duly:{~lock:a}:msgs",
+        b"duly:{~other}:wake",
+        b"duly:{@events}:group:archive",
+        b"duly:{@events}:group:archive:bodies",
+        b"duly:{}:meta",
+        b"duly:{\xff}:meta",
+    ],
+)
+def test_a_name_that_no_kind_of_key_has_is_not_known(key: bytes) -> None:
+    found = owned("duly", key)
+
+    assert found is not None
+    assert not found.is_known
+
+
+@pytest.mark.parametrize("key", [b"duly:orders", b"other:{orders}:meta", b"dulyx:{orders}:meta", b"duly:{orders"])
+def test_a_key_of_somebody_else_is_left_alone(key: bytes) -> None:
+    assert owned("duly", key) is None

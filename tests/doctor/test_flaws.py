@@ -1,0 +1,94 @@
+"""Which versions have which flaws, and which version mends them."""
+
+import pytest
+
+from duly.doctor.flaws import FLAWS, Product, flaws_of, mended_version, read_version
+
+OF_2025 = "CVE-2025-49844"
+
+
+@pytest.mark.parametrize(
+    ("product", "version", "cve", "has_it"),
+    [
+        ("Redis", "6.2.19", OF_2025, True),
+        ("Redis", "6.2.20", OF_2025, False),
+        ("Redis", "7.0.15", OF_2025, True),  # a line that was given up
+        ("Redis", "7.2.10", OF_2025, True),
+        ("Redis", "7.2.11", OF_2025, False),
+        ("Redis", "7.4.5", OF_2025, True),
+        ("Redis", "7.4.6", OF_2025, False),
+        ("Redis", "8.0.3", OF_2025, True),
+        ("Redis", "8.0.4", OF_2025, False),
+        ("Redis", "8.2.1", OF_2025, True),
+        ("Redis", "8.2.2", OF_2025, False),
+        ("Redis", "8.4.0", OF_2025, False),  # newer than the flaw
+        ("Valkey", "7.2.10", OF_2025, True),
+        ("Valkey", "7.2.11", OF_2025, False),
+        ("Valkey", "8.0.5", OF_2025, True),
+        ("Valkey", "8.0.6", OF_2025, False),
+        ("Valkey", "8.1.3", OF_2025, True),
+        ("Valkey", "8.1.4", OF_2025, False),
+        ("Valkey", "9.0.0", OF_2025, False),
+        ("Redis", "6.2.16", "CVE-2024-46981", True),
+        ("Redis", "6.2.17", "CVE-2024-46981", False),
+        ("Redis", "7.2.6", "CVE-2024-46981", True),
+        ("Redis", "7.4.2", "CVE-2024-46981", False),
+        ("Valkey", "8.0.1", "CVE-2024-46981", True),
+        ("Valkey", "7.2.8", "CVE-2024-46981", False),
+        ("Redis", "6.2.15", "CVE-2024-31449", True),
+        ("Redis", "7.2.6", "CVE-2024-31449", False),
+        ("Valkey", "8.0.0", "CVE-2024-31449", True),
+        ("Valkey", "7.2.7", "CVE-2024-31449", False),
+        ("Redis", "6.2.6", "CVE-2022-24735", True),
+        ("Redis", "6.2.7", "CVE-2022-24735", False),
+        ("Redis", "7.0.0", "CVE-2022-24735", False),
+        ("Valkey", "7.2.0", "CVE-2022-24735", False),
+        ("Redis", "6.2.20", "CVE-2026-23479", False),  # older than the flaw
+        ("Redis", "7.4.8", "CVE-2026-23479", True),
+        ("Redis", "8.0.6", "CVE-2026-23479", True),
+        ("Redis", "8.6.3", "CVE-2026-23479", False),
+        ("Valkey", "9.0.3", "CVE-2026-23479", True),
+        ("Valkey", "9.0.4", "CVE-2026-23479", False),
+        ("Valkey", "9.1.0", "CVE-2026-23479", False),
+    ],
+)
+def test_a_version_has_a_flaw_or_not(product: Product, version: str, cve: str, has_it: bool) -> None:
+    found = [cve for flaw in flaws_of(product, read_version(version)) for cve in flaw.cves]
+
+    assert (cve in found) == has_it
+
+
+@pytest.mark.parametrize(
+    ("product", "version", "mended"),
+    [
+        ("Redis", "6.2.6", "6.2.20"),
+        ("Redis", "7.0.15", "7.2.14"),
+        ("Redis", "7.4.0", "7.4.9"),
+        ("Redis", "8.0.4", "8.2.6"),
+        ("Valkey", "7.2.5", "7.2.13"),
+        ("Valkey", "8.1.0", "8.1.7"),
+    ],
+)
+def test_the_nearest_version_without_flaws_is_named(product: Product, version: str, mended: str) -> None:
+    assert flaws_of(product, read_version(version))
+    assert mended_version(product, read_version(version)) == mended
+    assert not flaws_of(product, read_version(mended))
+
+
+def test_the_flaws_that_scripts_can_reach_are_all_listed() -> None:
+    listed = {cve for flaw in FLAWS for cve in flaw.cves}
+
+    assert {
+        "CVE-2025-49844",
+        "CVE-2025-46817",
+        "CVE-2025-46818",
+        "CVE-2025-46819",
+        "CVE-2024-46981",
+        "CVE-2024-31449",
+        "CVE-2022-24735",
+    } <= listed
+
+
+@pytest.mark.parametrize(("text", "version"), [("7.0.15", (7, 0, 15)), ("8.2", (8, 2, 0)), ("", (0, 0, 0))])
+def test_a_version_is_read(text: str, version: tuple[int, int, int]) -> None:
+    assert read_version(text) == version

@@ -1,0 +1,167 @@
+"""Keys that belong to nothing: each kind is found by itself, and its mend loses no message."""
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+import duly
+from duly.doctor import Finding, examine
+from duly.doctor.asking import Asker, reached
+from duly.doctor.facts import Keyspace
+from duly.doctor.keyspace import look
+from tests.binaries import Kind
+from tests.doctor.mending import run
+from tests.servers import Server
+
+pytestmark = pytest.mark.fault
+
+Place = tuple[duly.Duly, redis.Redis, str]
+
+
+@pytest.fixture
+def place(kind: Kind) -> Iterator[Place]:
+    """Give an app on a server of its own, and a plain client."""
+    with Server(kind) as server, duly.Duly(server.url) as app, redis.Redis.from_url(server.url) as client:
+        yield app, client, server.url
+
+
+def found(place: Place, name: str = "orphans") -> Finding:
+    return examine(place[0]).finding(name)
+
+
+def check_mended(place: Place, finding: Finding) -> None:
+    run(finding, place[2])
+    assert found(place, finding.name).verdict == "ok"
+
+
+def test_what_a_busy_namespace_has_is_no_orphan(place: Place) -> None:
+    app = place[0]
+    queue = app.queue("orders", done=duly.Keep(count=10))
+    for number in range(9):
+        queue.send(number, key="k", priority=number, dedup=str(number), ttl=60)
+    queue.send("later", delay=60)
+    (first,) = queue.receive()
+    first.ack()
+    (second,) = queue.receive()
+    second.reject("no")
+    app.schedule("nightly", "orders", "x", every=3600)
+    events = app.topic("events")
+    events.publish("now")
+    events.publish("later", delay=60)
+    (entry,) = events.group("archive").receive()
+    entry.reject("no")
+    with app.lock("stock:{42}"):
+        finding = found(place)
+
+    assert finding.verdict == "ok", finding
+    assert found(place, "expiry").verdict == "ok"
+
+
+def test_a_name_that_no_kind_of_key_has(place: Place) -> None:
+    place[0].queue("orders").send("x")
+    place[1].set("duly:{orders}:of old \xff", "1")
+    place[1].set("duly:{~ghosts}:list", "1")
+    place[1].set("duly:mine", "1")
+    place[1].set("other:{orders}:x", "1")
+
+    finding = found(place)
+
+    assert finding.verdict == "warn"
+    assert len(finding.commands) == 2
+    check_mended(place, finding)
+    assert place[1].exists("duly:mine", "other:{orders}:x") == 2
+    assert place[0].queue("orders").stats().ready == 1
+
+
+def test_a_queue_that_has_lost_its_meta_is_found_again_with_its_messages(place: Place) -> None:
+    app, client, _ = place
+    queue = app.queue("orders")
+    queue.send_many(range(5))
+    client.delete("duly:{orders}:meta")
+    assert app.queues() == []
+
+    finding = found(place)
+
+    assert "has lost its meta" in finding.found
+    assert "duly audit orders --repair" in finding.mend
+    check_mended(place, finding)
+    assert app.queues() == ["orders"]
+    queue.audit(repair=True)
+    assert sorted(each.body for each in queue.receive(10, wait=0)) == [0, 1, 2, 3, 4]
+
+
+def test_the_token_of_a_queue_that_is_gone(place: Place) -> None:
+    place[1].rpush("duly:{gone}:wake", "1")
+
+    finding = found(place)
+
+    assert "a token of a queue that is gone" in finding.found
+    check_mended(place, finding)
+
+
+@pytest.mark.parametrize("lost", ["stream", "group"])
+def test_a_group_that_the_stream_does_not_know_is_known_again_where_it_was(place: Place, lost: str) -> None:
+    app, client, _ = place
+    events = app.topic("events")
+    events.publish("first")
+    group = events.group("archive")
+    (delivery,) = group.receive(wait=0)
+    delivery.retry(delay=0)
+    if lost == "stream":
+        client.delete(events.stream)
+    else:
+        client.xgroup_destroy(events.stream, "archive")
+
+    finding = found(place)
+
+    assert ("gone" if lost == "stream" else "does not know") in finding.found
+    assert "duly delete events/archive --yes" in finding.mend
+    check_mended(place, finding)
+    assert [each.name for each in events.groups()] == ["archive"]
+    (again,) = group.receive(wait=0)
+    assert again.body == "first"
+    again.ack()
+    assert group.receive(wait=0) == []  # it goes on where it was, not from the beginning
+
+
+def test_the_record_of_a_call_that_does_not_expire(place: Place) -> None:
+    app, client, _ = place
+    app.queue("orders").send("x")
+    (record,) = client.scan_iter("duly:{orders}:call:*")
+    client.persist(record)
+
+    finding = found(place, "expiry")
+
+    assert finding.verdict == "warn"
+    check_mended(place, finding)
+    assert 0 < client.pttl(record) <= 3_600_000
+
+
+def test_workers_that_died_long_ago(place: Place) -> None:
+    client = place[1]
+    seconds, micros = client.time()
+    now = seconds * 1_000_000 + micros
+    client.zadd("duly:{~workers}:beats", {"host:1:aa": now - 3 * 86_400_000_000, "host:2:bb": now})
+    client.hset("duly:{~workers}:workers", mapping={"host:1:aa": "{}", "host:2:bb": "{}", "host:3:cc": "{}"})
+
+    finding = found(place, "workers")
+
+    assert "host:1:aa, silent for 72 h" in finding.found
+    assert "host:3:cc, which never beat" in finding.found
+    assert "host:2:bb" not in finding.found
+    check_mended(place, finding)
+    assert client.hkeys("duly:{~workers}:workers") == [b"host:2:bb"]
+
+
+def test_the_walk_is_bounded_and_says_so(place: Place) -> None:
+    app, client, _ = place
+    for number in range(30):
+        app.queue(f"q{number}").send("x")
+    client.delete("duly:{q0}:meta")  # not judged in a part of the keys: its meta might be in the other
+
+    with reached(app._address) as wire:
+        keyspace = look(Asker(wire, "duly"), "duly", 0, most=10)
+
+    assert isinstance(keyspace, Keyspace)
+    assert (keyspace.looked_at, keyspace.is_complete, keyspace.orphans) == (10, False, ())

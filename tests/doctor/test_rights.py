@@ -1,0 +1,99 @@
+"""Users with few rights: what they can be is said, what they may not ask is unknown, with the rule that is missing."""
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+import duly
+from duly.acl import ROLES, rules
+from duly.doctor import Report, examine
+from tests.binaries import Kind
+from tests.doctor.mending import run
+from tests.servers import Server
+
+pytestmark = pytest.mark.fault
+
+
+@pytest.fixture
+def server(kind: Kind) -> Iterator[Server]:
+    with Server(kind, {"appendonly": "yes"}) as started:
+        yield started
+
+
+def given_user(server: Server, *given: str) -> str:
+    """Make a user, and give the address under which it connects."""
+    with redis.Redis.from_url(server.url) as client:
+        client.execute_command("ACL", "SETUSER", "app", "reset", "on", ">sesame", *given)
+    return server.url.replace("redis://", "redis://app:sesame@")
+
+
+def rules_of(role: str, server: Server) -> list[str]:
+    with redis.Redis.from_url(server.url) as client:
+        return rules(role, {name: str(value) for name, value in client.info("server").items()})
+
+
+def examined(url: str) -> Report:
+    with duly.Duly(url) as app:
+        return examine(app)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_user_of_a_role_can_be_that_role(server: Server, role: str) -> None:
+    finding = examined(given_user(server, *rules_of(role, server))).finding("rights")
+
+    if server.kind == "redis6":  # which has no way to ask
+        assert finding.verdict == "unknown"
+        return
+    assert finding.verdict == "ok", finding
+    roles = finding.found.removeprefix("user 'app' can be ").split(", ")
+    assert role in roles
+    assert ("admin" in roles) == (role == "admin")
+
+
+def test_what_a_consumer_may_not_ask_is_unknown_until_it_has_the_right_that_is_named(server: Server) -> None:
+    url = given_user(server, *rules_of("consumer", server))
+    report = examined(url)
+    unknown = {each.name: each for each in report.findings if each.verdict == "unknown"}
+    assert report.ok
+    assert unknown["fsync"].found == "the user may not run CONFIG GET"
+    assert unknown["fsync"].commands == ("ACL SETUSER app +config|get",)
+    assert {"slow-log", "stalls", "orphans"} <= set(unknown)
+
+    for _ in range(3):  # who may scan is then told what else is missing
+        for each in examined(url).findings:
+            if each.verdict == "unknown" and each.commands:
+                run(each, server.url)
+
+    left = {each.name for each in examined(url).findings if each.verdict == "unknown"}
+    assert left == ({"rights"} if server.kind == "redis6" else set())
+
+
+def test_a_user_who_may_ask_nothing_is_examined_all_the_same(server: Server) -> None:
+    report = examined(given_user(server, "+ping", "~duly:*"))
+
+    told = {each.name: each.verdict for each in report.findings}
+    assert {told[name] for name in told if name not in ("connection", "rights", "keepalive")} == {"unknown"}
+    assert report.finding("rights").verdict == "bad"
+    assert "+eval" in report.finding("rights").found
+
+
+def test_a_user_of_other_keys_lacks_the_keys(server: Server) -> None:
+    if server.kind == "redis6":
+        pytest.skip("Redis 6.2 has no way to ask what a user may do")
+
+    finding = examined(given_user(server, "+@all", "~other:*")).finding("rights")
+
+    assert finding.verdict == "bad"
+    assert "without ~duly:{*}:*" in finding.found
+    assert "duly acl --role" in finding.mend
+
+
+def test_a_command_that_is_missing_is_named(server: Server) -> None:
+    if server.kind == "redis6":
+        pytest.skip("Redis 6.2 has no way to ask what a user may do")
+
+    finding = examined(given_user(server, "+@all", "-zadd", "-hget", "~duly:*")).finding("rights")
+
+    assert finding.verdict == "bad"
+    assert "+hget" in finding.found
