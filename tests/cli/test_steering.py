@@ -11,12 +11,12 @@ def test_cancel_and_promote_act_on_each_and_fail_if_one_was_left(shell: Shell, a
     ids = queue.send_many([duly.Send(n, delay=600) for n in range(3)])
 
     promoted = shell.ok("promote", "q", ids[0], ids[1], "--json").json
-    again = shell.run("promote", "q", ids[0])
+    unknown = shell.run("promote", "q", "nothing")
     cancelled = shell.ok("cancel", "q", ids[0], ids[2]).lines
     mixed = shell.run("cancel", "q", ids[0], ids[1], "--json")
 
     assert promoted == {"results": [{"id": ids[0], "promoted": True}, {"id": ids[1], "promoted": True}]}
-    assert (again.status, again.out) == (1, f"{ids[0]}  does not wait\n")
+    assert (unknown.status, unknown.out) == (1, "nothing  does not wait\n")
     assert cancelled == [f"{ids[0]}  cancelled", f"{ids[2]}  cancelled"]
     assert mixed.status == 1
     assert [each["cancelled"] for each in mixed.json["results"]] == [False, True]

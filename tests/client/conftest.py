@@ -8,7 +8,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Final
+from typing import Final, NamedTuple
 
 import pytest
 
@@ -21,22 +21,39 @@ from tests.servers import Server
 
 OpenPlace = Callable[[Kind], ServerPlace]
 
-AS_USERS: Final[dict[str, tuple[Kind, tuple[str, ...]]]] = {
-    "as-producer": ("valkey", ("producer", "admin")),
-    "as-consumer": ("valkey", ("consumer", "admin")),
-    "as-observer": ("valkey", ("observer", "admin")),
-    "as-admin": ("valkey", ("admin",)),
-    "least-on-6": ("redis6", LEAST_FIRST),
-    "least-on-7": ("redis7", LEAST_FIRST),
+_UNSENT: Final = ("test_bad_input.py", "test_topic_input.py")
+"""What is refused before anything is sent needs no rights."""
+_WAITING: Final = ("test_results.py", "test_wake.py", "test_group_waking.py")
+"""What takes long, and is sent by others, too."""
+_REPAIR: Final = ("test_repair.py",)
+
+
+class Users(NamedTuple):
+    """Who sends the calls of a test, instead of the server's default user."""
+
+    kind: Kind
+    roles: tuple[str, ...]
+    """The first of them that has a call."""
+    left_out: tuple[str, ...] = _UNSENT
+
+
+AS_USERS: Final[dict[str, Users]] = {
+    "as-producer": Users("valkey", ("producer", "admin"), (*_UNSENT, *_REPAIR)),
+    "as-consumer": Users("valkey", ("consumer", "admin"), (*_UNSENT, *_REPAIR)),
+    "as-observer": Users("valkey", ("observer", "admin"), (*_UNSENT, *_REPAIR)),
+    "as-admin": Users("valkey", ("admin",)),
+    "least-on-6": Users("redis6", LEAST_FIRST, (*_UNSENT, *_WAITING)),
+    "least-on-7": Users("redis7", LEAST_FIRST, (*_UNSENT, *_WAITING)),
 }
-"""On which server, and who sends the calls of a test: the first of these roles that has them."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test once on each engine, and a sync one also as users with the rights of roles."""
     if "place" in metafunc.fixturenames:
-        users = AS_USERS if metafunc.definition.path.parent.name == "_sync" else {}
-        metafunc.parametrize("place", ["memory", *KINDS, *users], indirect=True)
+        path = metafunc.definition.path
+        users = [name for name, each in AS_USERS.items() if path.name not in each.left_out]
+        engines = ["memory", *KINDS, *(users if path.parent.name == "_sync" else ())]
+        metafunc.parametrize("place", engines, indirect=True)
 
 
 @pytest.fixture(scope="session")
@@ -65,11 +82,12 @@ def place(
     if request.param == "memory":
         found: Place = MemoryPlace(uuid.uuid4().hex)
     else:
-        kind, roles = AS_USERS.get(request.param, (request.param, ()))
+        users = AS_USERS.get(request.param)
+        kind: Kind = request.param if users is None else users.kind
         need(kind)
         found = server_place(kind)
-        if roles:
-            monkeypatch.setattr("duly._sync.app.Link", routing(roles))
+        if users is not None:
+            monkeypatch.setattr("duly._sync.app.Link", routing(users.roles))
     yield found
     found.reset()
 

@@ -10,11 +10,13 @@ from typing import Any, Final
 import pytest
 import redis
 
-from duly import Delivery, Duly, Keep
+from duly import Delivery, Duly, Keep, Send
 from duly._sync.inbox import Inbox
 from tests.binaries import KINDS
-from tests.client._sync.given import SOON, InBackground, take
-from tests.client.place import Place, ServerPlace
+from tests.client._sync.given import InBackground, take
+from tests.client.conftest import OpenPlace
+from tests.client.place import ServerPlace
+from tests.conftest import need
 
 LATER: Final = 600
 """Seconds that what was retried, or sent with a delay, waits."""
@@ -35,7 +37,7 @@ class Healthy:
     inbox: Inbox
     names: dict[str, str]
     """By id."""
-    client: "redis.Redis[bytes]"
+    client: redis.Redis
     prefix: str
     held: dict[str, Delivery]
 
@@ -53,19 +55,46 @@ class Healthy:
         members: list[bytes] = self.run("ZRANGE", "parked", 0, -1)
         return next(each for each in members if each.endswith(self.id(name).encode()))
 
-    def all_that_is_stored(self) -> dict[str, bytes | None]:
-        """Copy all keys but call records, which belong to connections; streams show their times of look-ups."""
-        names = sorted(key.decode().removeprefix(self.prefix) for key in self.client.scan_iter(f"{self.prefix}*"))
-        return {name: self.client.dump(self.prefix + name) for name in names if not name.startswith("call:")}
+    def all_that_is_stored(self) -> dict[str, Any]:
+        """Read all keys but call records, which belong to connections."""
+        keys = [key.decode() for key in self.client.scan_iter(f"{self.prefix}*")]
+        return {key: self._value(key) for key in sorted(keys) if ":call:" not in key}
+
+    def _value(self, key: str) -> Any:
+        looks: dict[bytes | str, Callable[[], Any]] = {
+            b"hash": lambda: self.client.hgetall(key),
+            b"zset": lambda: self.client.zrange(key, 0, -1, withscores=True),
+            b"list": lambda: self.client.lrange(key, 0, -1),
+            b"stream": lambda: self.client.xrange(key),
+            b"string": lambda: self.client.get(key),
+        }
+        return looks[self.client.type(key)]()
+
+
+@pytest.fixture(params=KINDS)
+def server(request: pytest.FixtureRequest, server_place: OpenPlace) -> Iterator[ServerPlace]:
+    """Run the test on each real server."""
+    need(request.param)
+    found = server_place(request.param)
+    if found._clock is None:
+        pytest.skip("no gcc for the clock shim: `make servers`")
+    yield found
+    found.reset()
 
 
 @pytest.fixture
-def stranger(server: ServerPlace) -> "Iterator[redis.Redis[bytes]]":
+def app(server: ServerPlace) -> Iterator[Duly]:
+    with Duly(server.url) as app:
+        yield app
+
+
+@pytest.fixture
+def stranger(server: ServerPlace) -> Iterator[redis.Redis]:
     with redis.Redis.from_url(server.url) as client:
         yield client
 
 
-def given_states(inbox: Inbox, ids: dict[str, str], held: list[Delivery]) -> dict[str, Delivery]:
+def given_states(ids: dict[str, str], held: list[Delivery]) -> dict[str, Delivery]:
     """Settle what was handed out, so that something is in every state."""
     out = {ids[delivery.id]: delivery for delivery in held}
     assert sorted(out) == sorted([*UNKEYED, "k1", "n1", "r1"])
@@ -78,27 +107,27 @@ def given_states(inbox: Inbox, ids: dict[str, str], held: list[Delivery]) -> dic
 
 
 @pytest.fixture
-def healthy(app: Duly, queue_name: str, stranger: "redis.Redis[bytes]") -> Healthy:
+def healthy(app: Duly, queue_name: str, stranger: redis.Redis) -> Healthy:
     queue = app.queue(queue_name, done=Keep(count=100), lease=LEASE)
     for key, names in LANES.items():
         for name in names:
             queue.send(name, id=name, key=key)
     for name in UNKEYED:
         queue.send(name, id=name)
-    names = {name: name for name in [*(name for lane in LANES.values() for name in lane), *UNKEYED, *PLAIN]}
-    held = given_states(queue, names, take(queue))
+    every = {name: name for name in [*(name for lane in LANES.values() for name in lane), *UNKEYED, *PLAIN]}
+    held = given_states(every, take(queue))
     queue.send("ready", id="ready")
     queue.send("delayed", id="delayed", delay=LATER)
     queue.send("urgent", id="urgent", priority=5)
     queue.send("mortal", id="mortal", ttl=10 * LATER)
     queue.send("single", id="single", dedup="once", dedup_for=10 * LATER)
-    return Healthy(queue, names, stranger, f"duly:{{{queue_name}}}:", held)
+    return Healthy(queue, every, stranger, f"duly:{{{queue_name}}}:", held)
 
 
 @pytest.fixture
-def healthy_group(app: Duly, queue_name: str, stranger: "redis.Redis[bytes]") -> Healthy:
-    topic = app.topic(queue_name)
-    group = topic.group("archive", lease=LEASE)
+def healthy_group(app: Duly, queue_name: str, stranger: redis.Redis) -> Healthy:
+    topic = app.topic(queue_name, lease=LEASE)
+    group = topic.group("archive")
     group.create()
     names = {}
     for key, lane in LANES.items():
@@ -106,7 +135,7 @@ def healthy_group(app: Duly, queue_name: str, stranger: "redis.Redis[bytes]") ->
             names[topic.publish(name, key=key)] = name
     for name in UNKEYED:
         names[topic.publish(name)] = name
-    held = given_states(group, names, take(group))
+    held = given_states(names, take(group))
     return Healthy(group, names, stranger, f"duly:{{@{queue_name}}}:group:archive:", held)
 
 
@@ -164,6 +193,7 @@ def _lease_of_another_key(h: Healthy) -> None:
     h.run("HSET", "leases", h.id("k1"), h.run("HGET", "leases", h.id("held")))
 
 
+NO_COUNTS: Final = b"\x97" + b"\0" * 7
 GONE: Final = "body without a place"
 TWICE: Final = "in two places: "
 
@@ -221,8 +251,8 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     # rows
     "counts are removed": (deleted("counts"), "troubled, but not counted"),
     "counts are nonsense": (written("counts", "r1", "\xff"), "counts that cannot be read"),
-    "counts of a dead letter": (written("counts", "dead", b"\x97" + b"\0" * 7), "counts of a message that is over"),
-    "counts of nobody": (lambda h: h.run("HSET", "counts", "ghost", b"\x97" + b"\0" * 7), "row in counts of no message"),
+    "counts of a dead letter": (written("counts", "dead", NO_COUNTS), "counts of a message that is over"),
+    "counts of nobody": (lambda h: h.run("HSET", "counts", "ghost", NO_COUNTS), "row in counts of no message"),
     "the past is removed": (deleted("why"), "dead without a reason"),
     "a past is nonsense": (written("why", "r1", "\xff"), "a past that cannot be read"),
     "the past of a dead letter is nonsense": (written("why", "dead", b"\xc1"), "a past that cannot be read"),
@@ -272,10 +302,22 @@ OF_QUEUES: Final[dict[str, tuple[Damage, str]]] = {
     "a dedup value of nobody": (lambda h: h.run("HSET", "dedup", "other", "ghost"), "half a dedup window"),
 }
 
-everywhere = pytest.mark.parametrize("place", KINDS, indirect=True)
-"""Nobody reaches into memory."""
 every_damage = pytest.mark.parametrize("name", [*DAMAGES, *OF_QUEUES])
 every_damage_of_groups = pytest.mark.parametrize("name", DAMAGES)
+
+
+SEVERAL: Final = (
+    "a parked one is removed",
+    "a dead letter is removed",
+    "leased and dead",
+    "a lease is one of another key",
+    "a lane without a mark",
+    "a retry is early",
+    "one that is out expires",
+    "leases without their pillar",
+    "priorities are nonsense",
+    "a slot of no schedule",
+)
 
 
 def drained(inbox: Inbox) -> list[str]:
@@ -294,7 +336,7 @@ def check_order(bodies: list[str]) -> None:
         assert first == sorted(first)
 
 
-def check_repair(h: Healthy, damage: Damage, wanted: str, clock: Place) -> None:
+def check_repair(h: Healthy, damage: Damage, wanted: str, server: ServerPlace) -> None:
     """Do damage, and see that it is found, explained and mended, and that every message is delivered in its turn."""
     assert (h.inbox.audit()).ok
     damage(h)
@@ -309,7 +351,7 @@ def check_repair(h: Healthy, damage: Damage, wanted: str, clock: Place) -> None:
         assert all(fault.meaning and fault.mend for fault in audit.faults)
     due = drained(h.inbox)
     early = NOT_BEFORE_TIME.intersection(due)
-    clock.advance(LATER + 1)
+    server.advance(LATER + 1)
     late = drained(h.inbox)
     assert early == set()
     check_order([*due, *late])
@@ -321,18 +363,234 @@ def check_repair(h: Healthy, damage: Damage, wanted: str, clock: Place) -> None:
 
 
 @every_damage
-@everywhere
-def test_a_queue_is_mended_and_loses_no_message(healthy: Healthy, clock: Place, name: str) -> None:
+def test_a_queue_is_mended_and_loses_no_message(healthy: Healthy, server: ServerPlace, name: str) -> None:
     """I1 I2 I3 I7."""
     damage, wanted = {**DAMAGES, **OF_QUEUES}[name]
 
-    check_repair(healthy, damage, wanted, clock)
+    check_repair(healthy, damage, wanted, server)
 
 
 @every_damage_of_groups
-@everywhere
-def test_a_group_is_mended_and_loses_no_message(healthy_group: Healthy, clock: Place, name: str) -> None:
+def test_a_group_is_mended_and_loses_no_message(healthy_group: Healthy, server: ServerPlace, name: str) -> None:
     """I1 I2 I3 I7."""
     damage, wanted = DAMAGES[name]
 
-    check_repair(healthy_group, damage, wanted, clock)
+    check_repair(healthy_group, damage, wanted, server)
+
+
+def test_a_repair_of_a_healthy_queue_changes_nothing(healthy: Healthy) -> None:
+    before = healthy.all_that_is_stored()
+
+    audit = healthy.inbox.audit(repair=True)
+
+    assert (audit.ok, audit.explanation, healthy.all_that_is_stored()) == (True, (), before)
+
+
+def test_a_repair_of_a_healthy_group_changes_nothing(healthy_group: Healthy) -> None:
+    before = healthy_group.all_that_is_stored()
+
+    audit = healthy_group.inbox.audit(repair=True)
+
+    assert (audit.ok, audit.explanation, healthy_group.all_that_is_stored()) == (True, (), before)
+
+
+def test_only_looking_changes_nothing(healthy: Healthy) -> None:
+    for name in SEVERAL:
+        DAMAGES[name][0](healthy)
+    before = healthy.all_that_is_stored()
+
+    found = healthy.inbox.audit()
+
+    assert {DAMAGES[name][1] for name in SEVERAL} <= {fault.what for fault in found.faults}
+    assert healthy.all_that_is_stored() == before
+
+
+def test_several_damages_at_once_are_mended_at_once(healthy: Healthy, server: ServerPlace) -> None:
+    """I1 I2 I3 I7."""
+
+    def damage(h: Healthy) -> None:
+        for name in SEVERAL:
+            DAMAGES[name][0](h)
+
+    check_repair(healthy, damage, GONE, server)
+
+
+# Bodies that somebody has taken away cannot come back, but their ids are known, and nothing else is lost.
+
+
+@pytest.mark.parametrize("garbage", [None, b"short", b"." * 40], ids=["removed", "cut off", "overwritten"])
+@pytest.mark.parametrize("name", ["ready", "urgent", "failed", "held", "k1", "k2", "r1", "n2", "dead", "single"])
+def test_a_body_that_is_gone_is_a_dead_letter_and_nothing_else_is_lost(
+    healthy: Healthy, server: ServerPlace, name: str, garbage: bytes | None
+) -> None:
+    """I1 I2 I7."""
+    if garbage is None:
+        healthy.run("HDEL", "msgs", name)
+    else:
+        healthy.run("HSET", "msgs", name, garbage)
+
+    found = healthy.inbox.audit()
+    healthy.inbox.audit(repair=True)
+
+    assert not found.ok
+    assert healthy.inbox.audit().explanation == ()
+    due = drained(healthy.inbox)
+    server.advance(LATER + 1)
+    late = drained(healthy.inbox)
+    check_order([*due, *late])
+    assert {*due, *late} == {*healthy.names} - {"dead", "done", "n1", name}
+    assert {message.id for message in healthy.inbox.list("dead")} == {"dead", name}
+    assert healthy.inbox.audit().explanation == ()
+
+
+def test_of_a_queue_without_bodies_every_id_is_a_dead_letter(healthy: Healthy) -> None:
+    """I2."""
+    healthy.run("DEL", "msgs")
+
+    healthy.inbox.audit(repair=True)
+
+    assert healthy.inbox.audit().explanation == ()
+    dead = healthy.inbox.list("dead", limit=100)
+    assert {message.id for message in dead} == {*healthy.names} - {"done", "n1"}
+    assert {message.reason for message in dead} == {"body lost"}
+
+
+# What a repair keeps
+
+
+def test_attempts_are_counted_again_from_the_timeline(healthy: Healthy, server: ServerPlace) -> None:
+    """I8."""
+    healthy.run("DEL", "counts")
+
+    healthy.inbox.audit(repair=True)
+
+    server.advance(LATER + 1)
+    deliveries = {delivery.id: delivery for delivery in take(healthy.inbox)}
+    assert [deliveries[name].attempt for name in ("failed", "r1", "ready")] == [2, 2, 1]
+
+
+def test_a_dedup_window_that_was_cut_in_half_counts_on(healthy: Healthy, app: Duly, server: ServerPlace) -> None:
+    healthy.run("DEL", "dedup_ends")
+
+    healthy.inbox.audit(repair=True)
+
+    queue = app.queue(healthy.inbox.name)
+    assert queue.send("again", dedup="once") == "single"
+    assert all(0 < server.keys(queue.name)[key] < 11 * LATER * 1000 for key in ("dedup", "dedup_ends"))
+
+
+def test_a_dead_letter_whose_place_was_lost_is_the_same_dead_letter(healthy: Healthy) -> None:
+    healthy.run("DEL", "dead")
+
+    healthy.inbox.audit(repair=True)
+
+    (letter,) = healthy.inbox.list("dead")
+    assert (letter.id, letter.reason, letter.body) == ("dead", "no use", "dead")
+
+
+def test_the_holder_of_a_message_may_finish_it_after_a_repair_of_its_lane(healthy: Healthy) -> None:
+    """I7."""
+    healthy.run("DEL", "lanes")
+
+    healthy.inbox.audit(repair=True)
+
+    assert {"k2", "k3"}.isdisjoint(drained(healthy.inbox))
+    healthy.held["k1"].ack()
+    assert drained(healthy.inbox) == ["k2", "k3"]
+
+
+@pytest.mark.parametrize("damage", [("DEL", "slots"), ("HDEL", "meta", "slot"), ("HSET", "meta", "slot", "9e15")])
+def test_a_schedule_that_was_forgotten_fires_again(
+    app: Duly, server: ServerPlace, queue_name: str, stranger: redis.Redis, damage: tuple[str, ...]
+) -> None:
+    queue = app.queue(queue_name)
+    app.schedule(queue_name, queue, "report", every=3600)
+    assert take(queue) == []
+    command, key, *rest = damage
+    stranger.execute_command(  # type: ignore[no-untyped-call]
+        command, f"duly:{{{queue_name}}}:{key}", *rest
+    )
+
+    found = queue.audit()
+    queue.audit(repair=True)
+
+    assert (found.ok, queue.audit().explanation) == (False, ())
+    server.advance(3601)
+    assert [delivery.body for delivery in take(queue)] == ["report"]
+
+
+def test_a_lane_that_waits_for_a_dead_letter_is_no_fault(app: Duly, queue_name: str) -> None:
+    """I7."""
+    queue = app.queue(queue_name, on_dead="block")
+    queue.send_many([Send(name, key="k") for name in ("a", "b")])
+    take(queue)[0].reject("no use")
+
+    assert queue.audit(repair=True).ok
+    assert take(queue) == []
+
+
+# In words
+
+
+def test_accounts_that_do_not_add_up_are_explained_with_their_numbers(healthy: Healthy) -> None:
+    healthy.run("HINCRBY", "meta", "sent", 1000)
+
+    (line,) = healthy.inbox.audit().explanation
+
+    assert line.startswith("accounts: 1,000 more came in than can be accounted for. sent 1,019 + corrected 0 is 1,019")
+    assert "acked 2 + dead 1 + live 16 is 19" in line
+
+
+def test_a_counter_that_is_wrong_is_named_with_both_values(healthy: Healthy) -> None:
+    real = healthy.inbox.stats().dead_bytes
+    healthy.run("HSET", "meta", "dead_bytes", 7)
+
+    (fault,) = healthy.inbox.audit().faults
+
+    assert (fault.id, fault.what) == ("dead_bytes", "counts wrong bytes")
+    assert fault.detail == f"it says 7, and {real} are stored"
+
+
+def test_an_audit_is_readable_as_text(healthy: Healthy) -> None:
+    right = str(healthy.inbox.audit())
+    healthy.run("ZREM", "leased", "held")
+    wrong = str(healthy.inbox.audit())
+
+    assert right.startswith(f"{healthy.inbox.label}: the accounts are right, ")
+    assert wrong.splitlines()[1] == (
+        "held: body without a place. The message is stored, but no consumer would ever find it. "
+        "It goes back to where it waits, at its own time; a dead or finished one back to its kind."
+    )
+
+
+# Online
+
+
+def test_a_repair_while_consumers_work_loses_nothing(server: ServerPlace, queue_name: str, app: Duly) -> None:
+    """I1 I2."""
+    queue, bodies = app.queue(queue_name), list(range(400))
+    queue.send_many([Send(body, key=f"k{body % 7}" if body % 2 else None) for body in bodies])
+    seen: set[int] = set()
+
+    def consume() -> None:
+        with Duly(server.url) as other:
+            mine = other.queue(queue_name)
+            while len(seen) < len(bodies):
+                deliveries = mine.receive(5, wait=0.1)
+                seen.update(delivery.body for delivery in deliveries)
+                mine.ack_many(deliveries)
+
+    consumers = [InBackground(consume) for _ in range(3)]
+    for number in range(1000):
+        if all(not consumer.is_running for consumer in consumers):
+            break
+        if number < 20:
+            server.corrupt(queue_name, "DEL", ("waiting0", "parked", "lanes", "leased", "leases")[number % 5])
+        queue.audit(repair=True)
+    for consumer in consumers:
+        consumer.result()
+    drained(queue)
+    queue.audit(repair=True)
+    assert seen == set(bodies)
+    assert queue.audit().explanation == ()
+    assert queue.stats().live == 0

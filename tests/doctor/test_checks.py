@@ -315,7 +315,13 @@ CASES: list[tuple[str, Facts, str, str, str]] = [
         "more than the 3 that were looked at",
         "duly topic groups t",
     ),
-    ("big-keys", keys(untold=Missing("no", "+memory|usage")), "unknown", "no", "ACL SETUSER app +memory|usage"),
+    (
+        "big-keys",
+        keys(untold={"big-keys": Missing("no", "+memory|usage")}),
+        "unknown",
+        "no",
+        "ACL SETUSER app +memory|usage",
+    ),
     ("big-keys", NO_SCAN, "unknown", "SCAN", "+scan"),
     ("orphans", HEALTHY, "ok", "none among 12 keys", ""),
     ("orphans", keys(is_complete=False), "ok", "there are more than the 3", ""),
@@ -329,6 +335,8 @@ CASES: list[tuple[str, Facts, str, str, str]] = [
         "duly:{a}:call:ff",
         "PEXPIRE duly:{a}:call:ff 3600000",
     ),
+    ("expiry", keys(untold={"expiry": Missing("no", "+pttl")}), "unknown", "no", "ACL SETUSER app +pttl"),
+    ("expiry", keys(untold={"big-keys": Missing("no", "+memory|usage")}), "ok", "all have theirs", ""),
     ("expiry", NO_SCAN, "unknown", "SCAN", "+scan"),
     ("workers", HEALTHY, "ok", "none is silent", ""),
     ("workers", keys(silent=(SilentWorker(b"h:1", 60.0),)), "ok", "none is silent", ""),
@@ -348,7 +356,8 @@ CASES: list[tuple[str, Facts, str, str, str]] = [
         "nearest is observer, without +info",
         "duly acl --role observer --user app",
     ),
-    ("rights", changed(rights=Missing("no")), "unknown", "no", "# the server does not offer it"),
+    ("rights", changed(rights=Missing("no", "+acl|getuser")), "unknown", "no", "ACL SETUSER app +acl|getuser"),
+    ("rights", changed(rights=Missing("cannot say")), "unknown", "cannot say", "duly acl --role consumer --user app"),
 ]
 
 

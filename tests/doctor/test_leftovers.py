@@ -77,7 +77,8 @@ def test_a_name_that_no_kind_of_key_has(place: Place) -> None:
 def test_a_queue_that_has_lost_its_meta_is_found_again_with_its_messages(place: Place) -> None:
     app, client, _ = place
     queue = app.queue("orders")
-    queue.send_many(range(5))
+    queue.send_many(range(4))
+    queue.send(4, priority=7)
     client.delete("duly:{orders}:meta")
     assert app.queues() == []
 

@@ -122,7 +122,8 @@ def test_memory_that_is_nearly_over_is_found_and_more_of_it_mends(kind: Kind) ->
 
 
 def test_a_replica_is_told_from_its_primary_and_a_primary_that_forgets_endangers_it(kind: Kind) -> None:
-    with Server(kind) as primary, Server(kind, {"replicaof": f"127.0.0.1 {primary.port}"}) as replica:
+    soon = {"repl-diskless-sync-delay": "0"}
+    with Server(kind, soon) as primary, Server(kind, {"replicaof": f"127.0.0.1 {primary.port}"}) as replica:
         _wait_for_replica(primary)
 
         of_replica, of_primary = examined(replica.url), examined(primary.url)
@@ -199,6 +200,8 @@ def test_a_script_that_is_stuck_is_found_and_can_be_ended() -> None:
 
         assert [(each.name, each.verdict) for each in report.findings] == [("connection", "bad")], report
         run(report.findings[0], server.url)
+        with pytest.raises(redis.ResponseError, match="killed"):
+            connection.read_response()
         assert examined(server.url).finding("connection").verdict == "ok"
         connection.disconnect()
 

@@ -376,6 +376,7 @@ def test_a_schedule_fires_at_its_slots() -> None:
     app = duly.Duly("memory://")
     reports = app.queue("reports")
     reports.handler(lambda body: None)
+    clock.freeze()
     app.schedule("report", reports, "report", every=600)
 
     handled = work_off(app, advance=3600)

@@ -530,6 +530,7 @@ local function check_dedup(value)
       local left = left_of_window(value, id)
       if left > 0 then
         open_window(keys, now, id, value, left)
+        redis.call('PEXPIRE', keys.dedup_ends, redis.call('PTTL', keys.dedup)) -- the key may be new
       else
         redis.call('HDEL', keys.dedup, value)
         redis.call('ZREM', keys.dedup_ends, value)

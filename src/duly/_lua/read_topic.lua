@@ -25,7 +25,9 @@ local topic = { msgs = KEYS[2], meta = KEYS[4], waiting = KEYS[5] }
 local BYTES_A_CALL, ASKED_AT_FIRST = 4194304, 10
 local from, limit = ARGV[1], tonumber(ARGV[2])
 
-redis.pcall('HDEL', topic.msgs, '') -- as lib/drain.lua, but a user who may only look is not sent away
+if redis.call('ZCARD', topic.waiting) > 0 then
+  redis.pcall('HDEL', topic.msgs, '') -- as lib/drain.lua, but a user who may only look is not sent away
+end
 local next_us = let_in(topic, STREAM) or -1
 local last = redis.call('XREVRANGE', STREAM, '+', '-', 'COUNT', 1)[1]
 local reply = { next_us, {} }

@@ -1,5 +1,6 @@
 """Names that the shell offers after TAB. Asks the server shortly, starts none, and offers nothing when it fails."""
 
+import logging
 import os
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -44,6 +45,7 @@ def _groups(app: duly.Duly) -> list[str]:
 
 
 def _offered(ctx: typer.Context, incomplete: str, names: Callable[[duly.Duly], Iterable[str]]) -> list[str]:
+    logging.disable()  # that a server does not answer is no news here
     try:
         chosen = address.chosen(ctx.params.get("url"), os.environ)
         if chosen.kind == "embedded" and not control.status(chosen.place).is_running:

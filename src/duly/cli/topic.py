@@ -110,7 +110,7 @@ def _position(text: str, option: str) -> Any:
     milliseconds, is_id, number = text.partition("-")
     if text in ("beginning", "new", "end") or (is_id and milliseconds.isdecimal() and number.isdecimal()):
         return text
-    return values.moment(text, option)
+    return values.aware_moment(text, option)
 
 
 @command(app)

@@ -6,7 +6,7 @@ import math
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -55,6 +55,17 @@ def moment(text: str, option: str) -> datetime | float:
     if read.tzinfo is None:
         raise UsageError(f"{option}: {text!r} has no zone. Add it, like {text.strip()}+08:00, or Z for UTC")
     return read
+
+
+def aware_moment(text: str, option: str) -> datetime:
+    """Read a time where the library takes no number."""
+    read = moment(text, option)
+    if isinstance(read, datetime):
+        return read
+    try:
+        return datetime.fromtimestamp(read, UTC)
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(f"{option}: {text!r} is no time that there is") from None
 
 
 def optional_moment(text: str | None, option: str) -> datetime | float | None:

@@ -81,4 +81,4 @@ def _of_all(asker: Asker, user: str, needs: Mapping[str, Any]) -> Rights | Missi
     rules = dict(zip(told[0::2], told[1::2], strict=True))
     if rules.get(b"commands") == b"+@all" and rules.get(b"keys") in ([b"*"], b"~*"):
         return Rights(dict.fromkeys(needs, ()))
-    return Missing("this server cannot say whether a command is allowed: use one of the users that `duly acl` makes")
+    return Missing("the server cannot say what a user may do without doing it")

@@ -1,9 +1,9 @@
 """The examination itself: reach the server, collect the facts, have every check look at them."""
 
-from typing import Any
-
 from redis.exceptions import RedisError
 
+from duly._async.app import AsyncDuly
+from duly._sync.app import Duly
 from duly.doctor import connecting
 from duly.doctor.asking import reached
 from duly.doctor.checks import CHECKS
@@ -12,8 +12,8 @@ from duly.doctor.report import Report
 from duly.errors import DulyError
 
 
-def examine(app: Any) -> Report:
-    """Examine the server and the namespace of a `Duly` (or `AsyncDuly`), also one that it would refuse.
+def examine(app: Duly | AsyncDuly) -> Report:
+    """Examine the server and the namespace of an app, also a server that it would refuse. Blocks, for either colour.
 
     Takes a moment: some hundred short questions and a bounded walk through the keys of the namespace. Changes
     nothing. A server that cannot be reached is one finding, not an error.

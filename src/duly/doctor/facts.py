@@ -92,8 +92,8 @@ class Keyspace:
     """Keys that should go by themselves and will not, with the milliseconds that they would have."""
     clocks: tuple[QueueClock, ...] = ()
     silent: tuple[SilentWorker, ...] = ()
-    untold: Missing | None = None
-    """Why the sizes of keys are not known."""
+    untold: Mapping[str, Missing] = field(default_factory=dict)
+    """By the name of a check: why it has not seen all that it goes by."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,10 @@ class Facts:
     user: str = "default"
     place: str = ""
     """The directory of an embedded server."""
+
+    def keys_for(self, check: str) -> Keyspace | Missing:
+        """Give a check what it goes by, or the reason why it cannot judge."""
+        return self.keyspace if isinstance(self.keyspace, Missing) else self.keyspace.untold.get(check, self.keyspace)
 
     def setting(self, name: str) -> str | Missing:
         """Look up a setting; INFO has some of them where CONFIG is forbidden."""

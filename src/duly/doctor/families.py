@@ -83,7 +83,7 @@ def _family(namespace: str, prefix: bytes, tag: bytes) -> tuple[Family | None, s
             return family, text  # type: ignore[return-value]
     if prefix.startswith(TopicKeys(namespace, "").prefix[: -len(b"}:")]):
         return "topic", text[1:]
-    is_name = text[:1].isalnum() and prefix == QueueKeys(namespace, text).prefix
+    is_name = text[:1].isascii() and text[:1].isalnum() and prefix == QueueKeys(namespace, text).prefix
     return ("queue" if is_name else None), text
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from duly._core.call import Arg
 from duly._core.keys import RegistryKeys, TopicKeys
 from duly.doctor.asking import Asker
 from duly.doctor.facts import BigKey, Keyspace, Missing, Orphan, QueueClock, SilentWorker
@@ -41,11 +42,19 @@ class _Walk:
     namespace: str
     ends_at: float
     is_complete: bool = True
-    untold: Missing | None = None
+    untold: dict[str, Missing] = field(default_factory=dict)
     big: list[BigKey] = field(default_factory=list)
     orphans: list[Orphan] = field(default_factory=list)
     unexpiring: list[tuple[bytes, int]] = field(default_factory=list)
     clocks: list[QueueClock] = field(default_factory=list)
+
+    def ask(self, check: str, *command: Arg) -> Any:
+        """Ask for a check, and note when it is not told. None stands for what was not told."""
+        told = self.asker.ask(*command)
+        if isinstance(told, Missing):
+            self.untold.setdefault(check, told)
+            return None
+        return told
 
     def within(self, things: Iterable[Any], most: int = MOST_KEYS) -> Iterator[Any]:
         """Go through some as long as there is time."""
@@ -75,7 +84,7 @@ def look(asker: Asker, namespace: str, server_us: int, *, most: int = MOST_KEYS)
     _look_at_clocks(walk, by_owner, server_us)
     _look_at_expiry(walk, by_owner)
     _look_at_sizes(walk, by_owner)
-    silent = _silent(asker, namespace, server_us) if ("workers", "~workers") in by_owner else ()
+    silent = _silent(walk, server_us) if ("workers", "~workers") in by_owner else ()
     return Keyspace(
         looked_at=len(keys),
         is_complete=walk.is_complete,
@@ -114,21 +123,25 @@ def _unknown(key: bytes, whose: Owned) -> Orphan:
 
 def _look_for_names(walk: _Walk, by_owner: Owners) -> None:
     """Find queues that have lost `meta`, by which they are found."""
-    for (family, owner), keys in by_owner.items():
-        if family != "queue" or "meta" in keys or not walk.is_complete:
+    nameless = [(owner, keys) for (family, owner), keys in by_owner.items() if family == "queue" and "meta" not in keys]
+    for owner, keys in walk.within(nameless if walk.is_complete else ()):
+        held = [tail for tail in keys if tail not in _NAMELESS and not tail.startswith("call:")]
+        tail = held[0] if held else "wake"
+        if tail not in keys:
             continue
-        kept = [tail for tail in keys if tail not in _NAMELESS and not tail.startswith("call:")]
-        if kept:
-            meta = keys[kept[0]].removesuffix(kept[0].encode()) + b"meta"
-            walk.orphans.append(
-                Orphan(
-                    keys[kept[0]],
-                    f"queue {owner!r} has lost its meta, and is not listed",
-                    f"HSETNX {quoted(meta)} clock 0\nduly audit {owner} --repair",
-                )
-            )
-        elif "wake" in keys:
-            walk.orphans.append(Orphan(keys["wake"], "a token of a queue that is gone", f"DEL {quoted(keys['wake'])}"))
+        key = keys[tail]
+        meta = key.removesuffix(tail.encode()) + b"meta"
+        if _is_there(walk, meta) or not _is_there(walk, key):  # the queue came, or went, during the scan
+            continue
+        if held:
+            mend = f"HSETNX {quoted(meta)} clock 0\nduly audit {owner} --repair"
+            walk.orphans.append(Orphan(key, f"queue {owner!r} has lost its meta, and is not listed", mend))
+        else:
+            walk.orphans.append(Orphan(key, "a token of a queue that is gone", f"DEL {quoted(key)}"))
+
+
+def _is_there(walk: _Walk, key: bytes) -> bool:
+    return walk.ask("orphans", "EXISTS", key) == 1
 
 
 def _look_at_groups(walk: _Walk, by_owner: Owners) -> None:
@@ -143,17 +156,17 @@ def _look_at_groups(walk: _Walk, by_owner: Owners) -> None:
         told = walk.asker.ask("XINFO", "GROUPS", stream)
         is_there = not isinstance(told, Missing)
         if not is_there and "no such key" not in told.reason:
-            walk.untold = walk.untold or told
+            walk.untold.setdefault("orphans", told)
             continue
         known = {dict(zip(row[0::2], row[1::2], strict=True))[b"name"] for row in told} if is_there else set()
         for group, keys in groups:
-            if group.encode() not in known:
+            if group.encode() not in known and any(_is_there(walk, key) for key in keys.values()):
                 walk.orphans.append(_unfed(walk, stream, topic, group, keys, is_there=is_there))
 
 
 def _unfed(walk: _Walk, stream: bytes, topic: str, group: str, keys: dict[str, bytes], *, is_there: bool) -> Orphan:
     """Have the stream know the group again, where it was: then it is fed, or can be deleted by its name."""
-    fed = walk.asker.ask("HGET", keys["meta"], "fed") if "meta" in keys else None
+    fed = walk.ask("orphans", "HGET", keys["meta"], "fed") if "meta" in keys else None
     position = fed.decode() if isinstance(fed, bytes) else "0"
     made = f"XGROUP CREATE {quoted(stream)} {quoted(group.encode())} {position} MKSTREAM"
     key = keys.get("meta") or next(iter(keys.values()))
@@ -166,7 +179,7 @@ def _unfed(walk: _Walk, stream: bytes, topic: str, group: str, keys: dict[str, b
 def _look_at_clocks(walk: _Walk, by_owner: Owners, server_us: int) -> None:
     for (family, owner), keys in walk.within(by_owner.items()):
         if family in ("queue", "topic", "group") and "meta" in keys:
-            clock = walk.asker.ask("HGET", keys["meta"], "clock")
+            clock = walk.ask("queue-clocks", "HGET", keys["meta"], "clock")
             ahead = (_number(clock) - server_us) / 1_000_000
             if ahead > 0:
                 walk.clocks.append(QueueClock(owner, ahead))
@@ -180,7 +193,7 @@ def _look_at_expiry(walk: _Walk, by_owner: Owners) -> None:
         if tail.partition(":")[0] in _KEPT_MS
     ]
     for key, kept in walk.within(passing, _FEW):
-        if walk.asker.ask("PTTL", key) == -1:
+        if walk.ask("expiry", "PTTL", key) == -1:
             walk.unexpiring.append((key, kept))
 
 
@@ -192,19 +205,18 @@ def _look_at_sizes(walk: _Walk, by_owner: Owners) -> None:
         if family in ("queue", "topic", "group") and not tail.startswith("call:") and tail not in ("wake", "ends")
     ]
     for owner, tail, key in walk.within(holding):
-        told = walk.asker.ask("MEMORY", "USAGE", key, "SAMPLES", _SAMPLES)
-        if isinstance(told, Missing):
-            walk.untold = told
+        told = walk.ask("big-keys", "MEMORY", "USAGE", key, "SAMPLES", _SAMPLES)
+        if "big-keys" in walk.untold:
             return
-        if told is not None:
+        if told is not None:  # it is gone meanwhile
             walk.big.append(BigKey(key, owner, tail, told))
 
 
-def _silent(asker: Asker, namespace: str, server_us: int) -> tuple[SilentWorker, ...]:
+def _silent(walk: _Walk, server_us: int) -> tuple[SilentWorker, ...]:
     """List the workers that are known, with their silence. Who beats is not among them for long."""
-    beats = asker.ask("ZRANGE", workers_key(namespace, "beats"), 0, _FEW - 1, "WITHSCORES")
-    page = asker.ask("HSCAN", workers_key(namespace, "workers"), 0, "COUNT", _FEW)
-    if isinstance(beats, Missing) or isinstance(page, Missing):
+    beats = walk.ask("workers", "ZRANGE", workers_key(walk.namespace, "beats"), 0, _FEW - 1, "WITHSCORES")
+    page = walk.ask("workers", "HSCAN", workers_key(walk.namespace, "workers"), 0, "COUNT", _FEW)
+    if "workers" in walk.untold:
         return ()
     last = {name: _number(score) for name, score in zip(beats[0::2], beats[1::2], strict=True)}
     found = [SilentWorker(name, max((server_us - beat) / 1_000_000, 0)) for name, beat in last.items()]

@@ -38,4 +38,7 @@ class Report:
 
     def finding(self, name: str) -> Finding:
         """Look a check up by its name."""
-        return next(each for each in self.findings if each.name == name)
+        for each in self.findings:
+            if each.name == name:
+                return each
+        raise KeyError(name)

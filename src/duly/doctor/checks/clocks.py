@@ -31,7 +31,7 @@ def clock(facts: Facts) -> Finding:
 
 def queue_clocks(facts: Facts) -> Finding:
     """Look whether the server's clock was set back under a queue."""
-    keyspace = facts.keyspace
+    keyspace = facts.keys_for(QUEUE_CLOCKS.name)
     if isinstance(keyspace, Missing):
         return QUEUE_CLOCKS.unknown(facts, keyspace)
     ahead = sorted((each for each in keyspace.clocks if each.ahead > STEP), key=lambda each: -each.ahead)

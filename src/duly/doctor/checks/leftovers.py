@@ -26,11 +26,9 @@ _SHOWN: Final = 20
 
 def big_keys(facts: Facts) -> Finding:
     """Look for keys that have grown too far."""
-    keyspace = facts.keyspace
+    keyspace = facts.keys_for(BIG_KEYS.name)
     if isinstance(keyspace, Missing):
         return BIG_KEYS.unknown(facts, keyspace)
-    if keyspace.untold is not None:
-        return BIG_KEYS.unknown(facts, keyspace.untold)
     big = sorted((each for each in keyspace.big if each.size >= BIG), key=lambda each: -each.size)
     if not big:
         return BIG_KEYS.ok(f"none of {size(BIG)} or more{_partly(keyspace)}")
@@ -42,7 +40,7 @@ def big_keys(facts: Facts) -> Finding:
 
 def orphans(facts: Facts) -> Finding:
     """Look for keys that belong to nothing."""
-    keyspace = facts.keyspace
+    keyspace = facts.keys_for(ORPHANS.name)
     if isinstance(keyspace, Missing):
         return ORPHANS.unknown(facts, keyspace)
     if not keyspace.orphans:
@@ -53,7 +51,7 @@ def orphans(facts: Facts) -> Finding:
 
 def expiry(facts: Facts) -> Finding:
     """Look for keys that should expire and will not."""
-    keyspace = facts.keyspace
+    keyspace = facts.keys_for(EXPIRY.name)
     if isinstance(keyspace, Missing):
         return EXPIRY.unknown(facts, keyspace)
     if not keyspace.unexpiring:
@@ -64,7 +62,7 @@ def expiry(facts: Facts) -> Finding:
 
 def workers(facts: Facts) -> Finding:
     """Look for workers that have been silent for long."""
-    keyspace = facts.keyspace
+    keyspace = facts.keys_for(WORKERS.name)
     if isinstance(keyspace, Missing):
         return WORKERS.unknown(facts, keyspace)
     silent = [each for each in keyspace.silent if each.seconds is None or each.seconds > SILENT]

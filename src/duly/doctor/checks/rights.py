@@ -16,7 +16,8 @@ def rights(facts: Facts) -> Finding:
     """Say which roles the user can play."""
     found = facts.rights
     if isinstance(found, Missing):
-        return RIGHTS.unknown(facts, found)
+        rules = f"# give it the rules of a role:\nduly acl --role consumer --user {quoted(facts.user.encode())}"
+        return RIGHTS.unknown(facts, found, "" if found.right else rules)
     able = [role for role, lacks in found.lacking.items() if not lacks]
     if able:
         return RIGHTS.ok(f"user {facts.user!r} can be {', '.join(able)}")

@@ -1,0 +1,46 @@
+"""The conformance suite as users: its calls are sent by the user of the role that has them, never by the default one."""
+
+import pytest
+import redis
+
+import duly
+from duly._sync.link import Link
+from duly.errors import ServerError
+from tests.acl.routed import LEAST_FIRST, create_users, routing, user_of
+from tests.binaries import KINDS
+from tests.conftest import StartedServer, need
+from tests.servers import Server
+
+
+@pytest.mark.fault
+def test_each_call_is_sent_by_the_least_of_the_roles_that_have_it(
+    queue_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need("valkey")
+    with Server("valkey") as own, redis.Redis.from_url(own.url) as client:
+        create_users(own.url)
+        monkeypatch.setattr("duly._sync.app.Link", routing(LEAST_FIRST))
+        with duly.Duly(own.url) as app:
+            seen = []
+            for act in (
+                lambda: app.queue(queue_name).stats(),
+                lambda: app.queue(queue_name).send("body"),
+                lambda: app.queue(queue_name).receive(),
+                lambda: app.queue(queue_name).pause(),
+            ):
+                act()
+                seen.append({row["user"] for row in client.client_list()} - {"default"})
+
+    observer, producer, consumer, admin = map(user_of, LEAST_FIRST)
+    assert seen == [{observer}, {observer, producer}, {observer, producer, consumer}, set(map(user_of, LEAST_FIRST))]
+    assert admin in seen[-1]
+
+
+def test_whoever_brings_a_user_along_keeps_it(server: StartedServer, queue_name: str) -> None:
+    from duly._core.address import parse
+
+    address = parse(server(KINDS[0]).url.replace("://", "://nobody:wrong@"))
+    link = routing(LEAST_FIRST)(address, patience=1, allow_eviction=False)
+
+    assert isinstance(link, Link)
+    link.close()

@@ -1,0 +1,136 @@
+"""What a person sees at a terminal: the live view, progress bars, questions, and that it fits."""
+
+import signal
+
+import pytest
+
+import duly
+from tests.cli.shell import Shell, given_dead
+from tests.cli.terminal import Terminal
+
+BARS = set("▁▂▃▄▅▆▇█")
+
+
+def rate(terminal: Terminal, name: str, column: str) -> float:
+    """Read a number of the live view, 0 before it is there."""
+    head = next((line for line in terminal.lines if line.startswith("QUEUE")), "")
+    row = next((line for line in terminal.lines if line.startswith(f"{name} ")), "")
+    names, cells = head.split(), row.split()
+    return float(cells[names.index(column)].replace(",", "")) if column in names and row else 0.0
+
+
+def work(queue: duly.Queue, count: int) -> None:
+    queue.send_many(range(count))
+    for _ in range(0, count, 100):
+        queue.ack_many(queue.receive(100, 0))
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_the_live_view_counts_and_leaves_the_screen_as_it_was(
+    shell: Shell, app: duly.Duly, how: signal.Signals
+) -> None:
+    queue = app.queue("orders")
+    queue.send_many(range(7))
+
+    with Terminal(shell, "stats", "--watch", "--interval", "100ms") as terminal:
+        terminal.wait_until(lambda: rate(terminal, "orders", "READY") == 7, "7 are ready")
+        queue.send_many(range(1000))
+        terminal.wait_until(lambda: rate(terminal, "orders", "READY") == 1007, "1,007 are ready")
+        widest = max(map(len, terminal.lines))
+        has_bars = bool(BARS & set(terminal.text))
+        if how == signal.SIGINT:
+            terminal.process.sendintr()
+        else:
+            terminal.process.kill(how)
+        status = terminal.wait_end()
+
+    assert status == 0
+    assert widest <= 80
+    assert not has_bars
+    assert terminal.raw.index(b"\x1b[?1049h") < terminal.raw.index(b"\x1b[?1049l")  # the other screen, and back
+    assert terminal.raw.rindex(b"\x1b[?25h") > terminal.raw.rindex(b"\x1b[?25l")  # with a cursor
+    assert b"Traceback" not in terminal.raw
+
+
+def test_a_wide_live_view_has_rates_and_bars(shell: Shell, app: duly.Duly) -> None:
+    queue = app.queue("orders")
+    queue.send("x")
+
+    with Terminal(shell, "stats", "--watch", "--interval", "200ms", columns=120, rows=30) as terminal:
+        terminal.wait_for("orders")
+        work(queue, 500)
+        terminal.wait_until(lambda: BARS & set(terminal.text), "there are bars")
+        terminal.wait_until(lambda: "OUT/S" in terminal.text, "there are rates")
+        terminal.process.sendintr()
+        status = terminal.wait_end()
+
+    assert status == 0
+    assert queue.stats().acked == 500
+
+
+def test_queues_that_do_not_fit_are_summed_up(shell: Shell, app: duly.Duly) -> None:
+    for number in range(30):
+        app.queue(f"queue-{number:02}").send_many(range(number + 1))
+
+    with Terminal(shell, "stats", "--watch", "--interval", "100ms") as terminal:
+        terminal.wait_for("in all")
+        shown = [line for line in terminal.lines if line.startswith("queue-")]
+        total = next(line for line in terminal.lines if "in all" in line)
+        terminal.process.sendintr()
+        terminal.wait_end()
+
+    assert 10 <= len(shown) < 24
+    assert shown[-1].startswith("queue-29 ")
+    assert f"30 in all, {30 - len(shown)} not shown" in total
+    assert " 465 " in total
+
+
+def test_a_server_that_goes_ends_the_view_in_order(shell: Shell) -> None:
+    with Terminal(shell, "stats", "--watch", "--url", "redis://127.0.0.1:1/0") as terminal:
+        status = terminal.wait_end()
+
+    assert status == 1
+    assert "Check that the server runs" in terminal.raw.decode()
+    assert b"Traceback" not in terminal.raw
+
+
+def test_purge_asks_at_a_terminal_and_no_keeps_everything(shell: Shell, app: duly.Duly) -> None:
+    queue = app.queue("orders")
+    queue.send_many(range(3))
+
+    with Terminal(shell, "purge", "orders") as terminal:
+        terminal.wait_for("Purge 3 live, dead and finished message(s) of orders for ever? [y/N]:")
+        terminal.process.sendline("n")
+        assert terminal.wait_end() == 1
+    assert queue.stats().ready == 3
+
+    with Terminal(shell, "purge", "orders") as terminal:
+        terminal.wait_for("[y/N]:")
+        terminal.process.sendline("y")
+        assert terminal.wait_end() == 0
+    assert queue.stats().ready == 0
+    assert "3 purged from orders" in terminal.text
+
+
+@pytest.mark.parametrize("words", ["purge orders --yes", "dead redrive orders", "audit orders"])
+def test_long_work_shows_how_far_it_is(shell: Shell, app: duly.Duly, words: str) -> None:
+    queue = app.queue("orders")
+    given_dead(queue, "dead")
+    queue.send_many(range(5000))
+
+    with Terminal(shell, *words.split()) as terminal:
+        status = terminal.wait_end()
+
+    title = {"purge": "purging", "dead": "redriving", "audit": "auditing orders"}[words.split()[0]]
+    assert status == 0
+    assert title in terminal.raw.decode()
+    assert title not in terminal.text  # and is gone when it is done
+    assert max(map(len, terminal.lines)) <= 80
+
+
+def test_send_without_a_body_at_a_terminal_says_how(shell: Shell) -> None:
+    with Terminal(shell, "send", "orders") as terminal:
+        status = terminal.wait_end()
+
+    assert status == 2
+    assert "there is no body: give it as an argument, as @file, or on standard input" in " ".join(terminal.lines)

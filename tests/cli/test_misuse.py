@@ -1,0 +1,168 @@
+"""Every misuse ends with status 2 and a sentence that helps, every failure with 1; never with a traceback."""
+
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import duly
+from duly.cli import main
+from tests.cli.shell import Shell
+
+MISUSES = [
+    ("send bad/name x", "'bad/name' is not a queue name"),
+    ("send q", "there is no body"),
+    ("send q x --delay soon", "--delay: 'soon' is no duration. Write 500ms, 30s"),
+    ("send q x --at tomorrow", "--at: 'tomorrow' is no time. Write it like 2026-12-01T09:00+08:00"),
+    ("send q x --at 2026-12-01T09:00", "has no zone"),
+    ("send q x --delay 1s --at 1796000000", "exclude each other"),
+    ("send q x --ttl never", "--ttl: 'never' is no duration"),
+    ("send q x --dedup v --dedup-for long", "--dedup-for: 'long' is no duration"),
+    ("send q x --replace", "replace"),
+    ("send q x --header plain", "--header: 'plain' is no header. Write NAME=VALUE"),
+    ("send q x --priority 10", "priority must be from 0 to 9, not 10"),
+    ("send q x --priority high", "--priority"),
+    ("send q x --durable soon", "durable must be"),
+    ("send q x --text --bytes", "--text and --bytes: a body is one or the other"),
+    ("send q @missing", "the body cannot be read from 'missing'"),
+    ("send q x --lines", "--lines reads a file (@file) or standard input (-)"),
+    ("send q - --lines --id one", "--lines sends many messages: --id and --dedup are for one"),
+    ("send q x --namespace no/name", "'no/name' is not a namespace"),
+    ("receive q --release --follow", "--release and --follow"),
+    ("receive q --raw --json", "--raw and --json"),
+    ("receive q --wait long", "--wait: 'long' is no duration"),
+    ("list q readi", "is not one of 'ready', 'delayed', 'leased', 'parked', 'dead', 'done'"),
+    ("list known ready --limit 0", "limit must be from 1 to 1000, not 0"),
+    ("list known ready --limit 1001", "limit must be from 1 to 1000, not 1001"),
+    ("stats --watch --interval 1ms", "--interval: '1ms' is too short, 100ms is the least"),
+    ("reschedule known id", "reschedule needs one of --delay and --at"),
+    ("reschedule known id --delay 1s --at 1", "reschedule needs one of --delay and --at"),
+    ("purge known", "Say so with --yes: there is no terminal to ask on"),
+    ("purge known --state gone", "is not one of 'ready'"),
+    ("dead ls known --since yesterday", "--since: 'yesterday' is no time"),
+    ("dead redrive known --until later", "--until: 'later' is no time"),
+    ("dead redrive known --rate fast", "rate"),
+    ("dead redrive known --limit 0", "limit"),
+    ("schedule add s q x", "a schedule needs one of --cron and --every"),
+    ("schedule add s q x --cron often", "cron"),
+    ("schedule add s q x --every 1m --tz Asia/Shanghai", "is for cron="),
+    ("schedule add s q x --cron @daily --tz Mars/Olympus", "Mars/Olympus"),
+    ("schedule add s q x --every 1m --text --bytes", "one or the other"),
+    ("topic publish t x --text --bytes", "one or the other"),
+    ("topic seek talk team nowhere", "POSITION: 'nowhere' is no time"),
+    ("topic read talk --after nan", "--after: 'nan' is no time that there is"),
+    ("stats --url http://localhost", "http:// is not known: use one of redis"),
+    ("stats --url redis://localhost:port", "cannot be read"),
+    ("sned q x", "No such command 'sned'"),
+    ("dead list q", "No such command 'list'"),
+    ("send q x --dealy 3s", "No such option"),
+    ("send", "Missing argument"),
+]
+
+FAILURES = [
+    ("stats ordres", "there is no queue 'ordres'. Did you mean 'orders'? `duly queues` names all"),
+    ("list ordres ready", "Did you mean 'orders'?"),
+    ("pause zzz", "there is no queue 'zzz'. `duly queues` names all"),
+    ("delete ordres --yes", "Did you mean 'orders'?"),
+    ("audit ordres", "Did you mean 'orders'?"),
+    ("stats talk", "'talk' is a topic: name one of its groups, like talk/GROUP (`duly topic groups talk`)"),
+    ("receive talk --wait 1s", "'talk' is a topic"),
+    ("receive talk/taem --wait 1s", "topic 'talk' has no group 'taem'. Did you mean 'team'? `duly topic groups talk`"),
+    ("topic read tlak", "there is no topic 'tlak'. Did you mean 'talk'? `duly topic ls` names all"),
+    ("topic seek talk taem end", "Did you mean 'team'?"),
+    ("schedule rm reprot", "there is no schedule 'reprot'. Did you mean 'report'? `duly schedule ls` names all"),
+    ("schedule pause reprot", "Did you mean 'report'?"),
+    ("show orders nothing", "queue 'orders' has no message 'nothing'"),
+    ("dead show orders nothing", "queue 'orders' has no message 'nothing'"),
+    ("reschedule orders nothing --delay 1s", "message 'nothing' of queue 'orders' does not wait"),
+    ("dead redrive orders --id nothing", "0 of 1 redriven"),
+]
+
+
+@pytest.fixture
+def known(app: duly.Duly) -> duly.Duly:
+    app.queue("orders").send(1)
+    app.queue("known").send(1)
+    app.topic("talk").group("team").create()
+    app.schedule("report", "orders", 1, every=3600)
+    return app
+
+
+def call(
+    shell: Shell, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, str, str]:
+    """Run a command in this process: for a table of dozens, where starting Python would be most of the time."""
+    words = line.split()
+    more = [] if "--namespace" in words else ["--namespace", shell.namespace]
+    monkeypatch.chdir(shell.place)
+    monkeypatch.setenv("DULY_URL", shell.url)
+    monkeypatch.setenv("COLUMNS", "200")
+    with Path("/dev/null").open() as nothing:
+        monkeypatch.setattr("sys.stdin", nothing)
+        monkeypatch.setattr(sys, "argv", ["duly", *words, *more])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    out, err = capsys.readouterr()
+    status = ended.value.code
+    assert isinstance(status, int)
+    return status, out, err
+
+
+def test_each_misuse_is_told_with_what_to_do(
+    shell: Shell, known: duly.Duly, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for line, words in MISUSES:
+        status, out, err = call(shell, line, monkeypatch, capsys)
+        assert (status, out) == (2, ""), line
+        assert words in err, line
+    assert known.queues() == ["known", "orders"]
+    assert [each.name for each in known.schedules()] == ["report"]
+
+
+def test_each_failure_names_what_is_missing_and_what_is_near(
+    shell: Shell, known: duly.Duly, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for line, words in FAILURES:
+        status, out, err = call(shell, line, monkeypatch, capsys)
+        assert (status, out) == (1, ""), line
+        assert words in err, line
+
+
+def test_a_server_that_is_not_there_is_told_at_once_and_given_up_soon(shell: Shell) -> None:
+    began = time.monotonic()
+    done = shell.run("stats", "--url", "redis://:s3cr3t@127.0.0.1:1/0")
+    took = time.monotonic() - began
+
+    assert done.status == 1
+    assert "redis://127.0.0.1:1/0 does not answer, trying again for up to 5 s" in done.err
+    assert "Check that the server runs and can be reached" in done.err
+    assert "Traceback" not in done.err
+    assert "s3cr3t" not in done.err
+    assert took < 20
+
+
+def test_a_password_is_never_shown(shell: Shell) -> None:
+    address = shell.url.removeprefix("redis://")
+
+    for url in (f"redis://:s3cr3t@{address}", f"redis://joe:s3cr3t@{address}?x=1", "redis://:s3cr3t@[::1/0"):
+        done = shell.run("stats", "--url", url, "--json")
+        assert done.status in (1, 2)
+        assert done.err.startswith("duly: ")
+        assert "s3cr3t" not in done.out + done.err
+        assert "Traceback" not in done.err
+
+
+def test_what_speaks_another_language_is_no_server(shell: Shell) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        process = shell.start("stats", "--url", f"redis://127.0.0.1:{listener.getsockname()[1]}/0")
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            listener.close()
+            _, err = process.communicate(timeout=30)
+
+    assert process.returncode == 1
+    assert "Traceback" not in err
+    assert "duly: " in err

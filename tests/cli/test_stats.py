@@ -1,0 +1,63 @@
+"""`duly stats` without a terminal: once, and again and again into a pipe."""
+
+import json
+import signal
+
+import duly
+from tests.cli.shell import DEADLINE, Shell, given_dead
+
+
+def test_the_table_counts_each_queue_and_group(shell: Shell, app: duly.Duly) -> None:
+    nothing = shell.ok("stats").out
+    given_dead(app.queue("orders"), "dead")
+    app.queue("orders").send_many(range(1200))
+    app.queue("quiet").pause()
+    app.topic("events").group("archive").create()
+
+    head, *rows = shell.ok("stats").lines
+    counted = shell.ok("stats", "orders", "--json").json["queues"]
+
+    assert nothing == "no queue was used yet: `duly send orders hello` makes one\n"
+    assert head.split()[:7] == ["QUEUE", "READY", "DELAYED", "LEASED", "PARKED", "DEAD", "OLDEST"]
+    assert rows[0].split()[:6] == ["orders", "1,200", "0", "0", "0", "1"]
+    assert [row.split()[0] for row in rows] == ["orders", "quiet", "events/archive"]
+    assert "quiet (paused)" in rows[1]
+    (orders,) = counted
+    assert (orders["name"], orders["live"], orders["dead"], orders["sent"]) == ("orders", 1200, 1, 1201)
+
+
+def test_watching_into_a_pipe_prints_a_look_each_time_with_rates(shell: Shell, app: duly.Duly) -> None:
+    queue = app.queue("orders")
+    queue.send("x")
+
+    process = shell.start("stats", "--watch", "--interval", "100ms", "--json")
+    assert process.stdout is not None
+    looks = [json.loads(process.stdout.readline())]
+    queue.send_many(range(50))
+    while looks[-1]["queues"][0]["sent"] < 51:
+        looks.append(json.loads(process.stdout.readline()))
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=DEADLINE)
+
+    assert process.returncode == 0
+    assert looks[0]["queues"][0]["sent_per_second"] == 0
+    assert looks[-1]["queues"][0]["sent_per_second"] > 0
+    assert looks[-1]["at"].endswith("+00:00")
+
+
+def test_a_watched_table_into_a_pipe_ends_with_its_reader(shell: Shell, app: duly.Duly) -> None:
+    app.queue("orders").send("x")
+
+    process = shell.start("stats", "orders", "--watch", "--interval", "100ms")
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(4)]
+    process.stdout.close()
+    assert process.stderr is not None
+    err = process.stderr.read()
+    process.wait(timeout=DEADLINE)
+    process.stderr.close()
+
+    assert {"LATE", "IN/S", "OUT/S"} <= set(lines[1].split())
+    assert lines[2].split()[0] == "orders"
+    assert lines[3].startswith("1 in all")
+    assert err == ""

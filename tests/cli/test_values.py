@@ -1,0 +1,163 @@
+"""What people type, as values; and that nothing they type ends in anything but a value or a UsageError."""
+
+import math
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duly.cli import values
+from duly.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("500ms", 0.5),
+        ("30s", 30),
+        ("5m", 300),
+        ("2h", 7200),
+        ("1d", 86400),
+        ("1w", 604800),
+        ("1h30m", 5400),
+        ("1.5h", 5400),
+        (" 2H ", 7200),
+        ("0", 0),
+        ("12.5", 12.5),
+        ("1e3", 1000),
+    ],
+)
+def test_durations_are_read(text: str, seconds: float) -> None:
+    assert values.duration(text, "--delay") == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-5", "-5s", "5x", "5 minutes", "nan", "inf", "1e999", "9" * 400 + "d"])
+def test_what_is_no_duration_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--delay: '.*' is no duration\. Write 500ms, 30s, 5m, 2h, 1d, 1h30m"):
+        values.duration(text, "--delay")
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2026-12-01T09:00+08:00", datetime(2026, 12, 1, 9, tzinfo=timezone(timedelta(hours=8)))),
+        ("2026-12-01 09:00:00.5Z", datetime(2026, 12, 1, 9, 0, 0, 500000, tzinfo=UTC)),
+        ("1796000000", 1796000000.0),
+        ("1796000000.25", 1796000000.25),
+    ],
+)
+def test_times_are_read(text: str, moment: datetime | float) -> None:
+    assert values.moment(text, "--at") == moment
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("2026-12-01T09:00", "has no zone. Add it, like 2026-12-01T09:00+08:00, or Z for UTC"),
+        ("2026-12-01", "has no zone"),
+        ("tomorrow", "is no time. Write it like 2026-12-01T09:00+08:00"),
+        ("", "is no time"),
+        ("2026-13-01T09:00Z", "is no time"),
+    ],
+)
+def test_what_is_no_time_is_refused(text: str, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        values.moment(text, "--at")
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["nan", "1e300", "-1e300", "inf"])
+def test_a_number_that_is_no_time_is_refused_where_a_time_is_needed(text: str) -> None:
+    with pytest.raises(UsageError, match="is no time that there is"):
+        values.aware_moment(text, "POSITION")
+
+
+def test_headers_are_pairs_and_the_value_may_have_anything() -> None:
+    assert values.headers(None) is None
+    assert values.headers(["a=b=c", "empty=", "name=x y"]) == {"a": "b=c", "empty": "", "name": "x y"}
+
+
+@pytest.mark.parametrize("pair", ["plain", "=value", ""])
+def test_what_is_no_header_is_refused(pair: str) -> None:
+    with pytest.raises(UsageError, match="is no header. Write NAME=VALUE"):
+        values.headers([pair])
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ('{"a":', "looks like JSON but is not"),
+        ("[1,", "--text sends it as it is"),
+        ('"open', "looks like JSON"),
+        ("@missing", "the body cannot be read from 'missing': No such file or directory"),
+        ("@.", "Is a directory"),
+        ("@a\0b", "the body cannot be read"),
+        ("\udcff", "neither JSON nor UTF-8 text. --bytes sends it as it is"),
+    ],
+)
+def test_a_body_that_cannot_be_meant_so_is_refused(typed: str, words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        values.body(typed)
+    assert words in str(caught.value)
+
+
+def test_a_file_of_bytes_is_passed_untouched_by_line_and_whole(tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    file.write_bytes(b"\xff\n\n17\r\nx")
+
+    assert values.body(f"@{file}", as_bytes=True) == b"\xff\n\n17\r\nx"
+    assert list(values.bodies_by_line(f"@{file}", as_bytes=True)) == [b"\xff", b"17", b"x"]
+    with pytest.raises(UsageError, match="^line 1: the body is neither JSON"):
+        list(values.bodies_by_line(f"@{file}"))
+
+
+def test_text_and_bytes_exclude_each_other() -> None:
+    with pytest.raises(UsageError, match="one or the other"):
+        values.body("x", as_text=True, as_bytes=True)
+    with pytest.raises(UsageError, match="one or the other"):
+        list(values.bodies_by_line("-", as_text=True, as_bytes=True))
+
+
+def test_no_body_at_all_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with (tmp_path / "empty").open("w+") as empty:
+        for stdin in (None, empty):
+            monkeypatch.setattr("sys.stdin", stdin)
+            with pytest.raises(UsageError, match="there is no body"):
+                values.body(None)
+        assert values.body(None, as_text=True) == ""
+
+
+@given(st.text())
+def test_nothing_typed_as_a_duration_a_time_or_a_header_crashes(text: str) -> None:
+    for read in (values.duration, values.moment, values.aware_moment):
+        try:
+            value = read(text, "--option")
+        except UsageError as error:
+            assert str(error).startswith("--option: ")  # noqa: PT017
+        else:
+            assert isinstance(value, datetime | float)
+    try:
+        found = values.headers([text])
+    except UsageError:
+        pass
+    else:
+        assert found
+
+
+@given(st.text().filter(lambda text: not text.startswith("@") and text != "-"))
+def test_every_typed_text_is_a_body_or_refused_and_as_text_is_itself(text: str) -> None:
+    try:
+        values.body(text)
+    except UsageError:
+        pass
+    if not any("\ud800" <= one <= "\udfff" for one in text):
+        assert values.body(text, as_text=True) == text
+
+
+@given(st.from_regex(r"\A(\d{1,6}(\.\d{1,3})?(ms|s|m|h|d|w)){1,4}\Z"))
+def test_every_sum_of_parts_is_a_finite_duration(text: str) -> None:
+    seconds = values.duration(text, "--delay")
+    assert seconds >= 0
+    assert math.isfinite(seconds)

@@ -1,0 +1,118 @@
+"""Long work tells how far it is: purge, redrive and audit."""
+
+from typing import Any
+
+import pytest
+
+from duly import AsyncDuly, AsyncGroup, AsyncQueue, Keep, Send, UsageError
+from duly._async.inbox import AsyncInbox
+from duly.options import MAX_BATCH
+from tests.client._async.given import check_accounts, take
+
+MANY = 2 * MAX_BATCH + 5
+STEPS = [MAX_BATCH, 2 * MAX_BATCH, MANY]
+
+
+class Stopped(Exception):
+    """What a caller raises who has seen enough."""
+
+
+def stop(_: int) -> None:
+    raise Stopped
+
+
+async def given_many_dead(queue: AsyncQueue) -> None:
+    await queue.send_many(range(MANY))
+    while deliveries := await take(queue, limit=MAX_BATCH):
+        for delivery in deliveries:
+            await delivery.reject("no use")
+
+
+async def begin(inbox: AsyncInbox, verb: str, on_progress: Any) -> Any:
+    """Begin long work."""
+    return await getattr(inbox, verb)(on_progress=on_progress)
+
+
+async def test_purge_tells_how_many_ended_so_far(queue: AsyncQueue) -> None:
+    await queue.send_many(range(MANY))
+    told: list[int] = []
+
+    assert await queue.purge(on_progress=told.append) == MANY
+
+    assert told == STEPS
+
+
+async def test_purge_counts_on_through_all_states(app: AsyncDuly, queue_name: str) -> None:
+    queue = app.queue(queue_name, done=Keep(count=10))
+    await queue.send_many(["ready", Send("delayed", delay=60)])
+    told: list[int] = []
+
+    assert await queue.purge(on_progress=told.append) == 2
+    assert told == [1, 2]
+
+
+async def test_purge_of_a_group_counts_what_is_unread_first(archive: AsyncGroup) -> None:
+    await archive.create()
+    await archive.topic.publish_many(["a", "b", "c"])
+    (held,) = await take(archive, limit=1)
+    told: list[int] = []
+
+    assert await archive.purge(on_progress=told.append) == 3
+
+    assert told == [2, 3]
+    assert held.body == "a"
+
+
+@pytest.mark.parametrize("options", [{}, {"where": {"reason": "no use"}}, {"dry_run": True}], ids=["all", "some", "dry"])
+async def test_redrive_tells_how_many_went_so_far(queue: AsyncQueue, options: dict[str, Any]) -> None:
+    await given_many_dead(queue)
+    told: list[int] = []
+
+    assert await queue.redrive(**options, on_progress=told.append) == MANY
+
+    assert told == STEPS
+
+
+async def test_an_audit_tells_how_many_ids_it_has_looked_at(queue: AsyncQueue) -> None:
+    await queue.send_many(range(300))
+    told: list[int] = []
+
+    audit = await queue.audit(on_progress=told.append)
+
+    assert told == sorted(told)
+    assert told[-1] == audit.checked >= 600
+
+
+@pytest.mark.parametrize("verb", ["purge", "redrive", "audit"])
+async def test_an_error_in_it_stops_the_work_and_nothing_is_lost(queue: AsyncQueue, verb: str) -> None:
+    """I1."""
+    await given_many_dead(queue)
+
+    with pytest.raises(Stopped):
+        await begin(queue, verb, stop)
+
+    stats = await queue.stats()
+    assert stats.dead == (MANY if verb == "audit" else MANY - MAX_BATCH)
+    assert stats.dead + stats.ready + stats.purged == MANY
+    await check_accounts(queue)
+
+
+@pytest.mark.parametrize("verb", ["purge", "redrive", "audit"])
+@pytest.mark.parametrize("given", [7, "print", int, True], ids=["number", "text", "class", "truth"])
+async def test_what_is_no_function_is_refused_before_anything_changes(queue: AsyncQueue, verb: str, given: Any) -> None:
+    await queue.send("body")
+    (delivery,) = await take(queue)
+    await delivery.reject("no use")
+
+    with pytest.raises(UsageError, match="on_progress"):
+        await begin(queue, verb, given)
+
+    assert (await queue.stats()).dead == 1
+
+
+async def test_a_coroutine_function_is_refused(queue: AsyncQueue) -> None:
+    """It would never be awaited. In sync code, too."""
+    import asyncio
+
+    with pytest.raises(UsageError, match="plain function"):
+        await queue.purge(on_progress=asyncio.sleep)  # type: ignore[arg-type]

@@ -1,0 +1,203 @@
+"""What is in the wheel and in the source distribution, and what an installation does."""
+
+import json
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.place import ROOT, Place
+
+pytestmark = pytest.mark.slow
+
+SOURCES = ROOT / "src/duly"
+
+IMPORTED = """
+import json, sys
+import duly
+found = {name.partition(".")[0] for name, module in sys.modules.items()
+         if "site-packages" in (getattr(module, "__file__", None) or "")}
+print(json.dumps(sorted(found)))
+"""
+
+FIRST_MESSAGE = """
+import duly
+
+with duly.Duly({url}) as app:
+    orders = app.queue("orders")
+    orders.send({{"order": 1}}, delay=0.1)
+    [d] = orders.receive(wait=20)
+    d.ack()
+    print(d.body, orders.stats().acked)
+"""
+
+USER = """
+import duly
+
+app = duly.Duly("memory://")
+orders = app.queue("orders", lease=10)
+reveal_type(orders.send({"order": 1}, delay=30))
+reveal_type(orders.receive())
+
+@orders.handler
+def on_order(order: dict[str, int], d: duly.Delivery) -> None:
+    d.retry(delay=5)
+
+orders.send("body", delay="30 s")
+"""
+
+
+def names_in(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def sources() -> set[str]:
+    """Name all files of the package: code, scripts, py.typed."""
+    files = (path for path in SOURCES.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(SOURCES.parent).as_posix() for path in files}
+
+
+def test_the_wheel_has_every_file_of_the_package_and_no_other(wheel: Path) -> None:
+    names = names_in(wheel)
+
+    packaged = {name for name in names if not re.match(r"duly-[^/]+\.dist-info/", name)}
+    assert packaged == sources()
+    assert "duly/py.typed" in packaged
+    assert sum(name.endswith(".lua") for name in packaged) == len(list(SOURCES.rglob("*.lua"))) > 40
+
+
+def test_the_wheel_names_its_license_command_and_plugin(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        [entry_points] = [name for name in archive.namelist() if name.endswith("entry_points.txt")]
+        text = archive.read(entry_points).decode()
+        assert any(name.endswith("licenses/LICENSE") for name in archive.namelist())
+
+    assert "[console_scripts]\nduly = duly.cli:main" in text
+    assert "[pytest11]\nduly = duly.testing.plugin" in text
+
+
+def test_the_source_distribution_has_what_is_needed_to_work_on_it(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+
+    wanted = {"pyproject.toml", "README.md", "LICENSE", "Makefile", "tests/conftest.py", "tools/unasync.py"}
+    assert wanted <= names
+    assert {f"src/{name}" for name in sources()} <= names
+    assert [name for name in names if "__pycache__" in name or name.startswith((".venv", ".git/"))] == []
+
+
+def test_the_source_distribution_builds_the_same_wheel_again(sdist: Path, wheel: Path, tmp_path: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    [source] = tmp_path.iterdir()
+
+    built = subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path / "again"), str(source)],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+
+    assert built.returncode == 0, built.stdout + built.stderr
+    [again] = (tmp_path / "again").glob("*.whl")
+    assert names_in(again) == names_in(wheel)
+
+
+def test_an_import_without_extras_imports_redis_and_msgspec_and_nothing_else(plain: Place) -> None:
+    done = plain.run("python", "-W", "error", "-c", IMPORTED)
+
+    assert done.returncode == 0, done.stderr
+    assert set(json.loads(done.stdout)) <= {"duly", "redis", "hiredis", "msgspec"}
+
+
+def test_an_import_imports_neither_the_worker_nor_what_schedules_need(plain: Place) -> None:
+    code = "import duly, sys; print([name for name in ('duly.worker', 'duly.cli', 'cronsim') if name in sys.modules])"
+
+    assert plain.run("python", "-c", code).stdout == "[]\n"
+
+
+def test_messages_are_sent_and_received_in_memory(plain: Place) -> None:
+    done = plain.run("python", "-W", "error", "-c", FIRST_MESSAGE.format(url='"memory://"'))
+
+    assert (done.stdout, done.stderr) == ("{'order': 1} 1\n", "")
+
+
+def test_a_cron_schedule_needs_no_extra(plain: Place) -> None:
+    code = """
+import duly
+from duly.testing import clock, work_off
+
+app = duly.Duly("memory://")
+reports = app.queue("reports")
+reports.handler(lambda body: print(body))
+app.schedule("report", reports, "report", cron="0 3 * * *")
+assert len(work_off(app, advance=24 * 3600)) == 1
+"""
+
+    done = plain.run("python", "-W", "error", "-c", code)
+
+    assert (done.stdout, done.stderr) == ("report\n", "")
+
+
+def test_the_command_without_its_extra_says_what_to_install(plain: Place) -> None:
+    done = plain.run("duly", "demo")
+
+    assert done.returncode == 1
+    assert done.stderr == 'duly: the command line needs its extra: pip install "duly[cli]"\n'
+
+
+def test_an_app_without_a_server_says_what_to_install(plain: Place) -> None:
+    done = plain.run("python", "-c", "import duly; duly.Duly().queue('orders').send(1)")
+
+    assert done.returncode == 1
+    assert 'pip install "duly[embedded]"' in done.stderr
+    assert "DULY_URL=redis://" in done.stderr
+
+
+def test_a_type_checker_sees_the_types(plain: Place, tmp_path: Path) -> None:
+    user = tmp_path / "shop.py"
+    user.write_text(USER)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--config-file", "", "--python-executable", plain.python, user.name],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+
+    assert 'shop.py:6: note: Revealed type is "str"' in done.stdout, done.stdout
+    assert "duly._sync.delivery.Delivery" in done.stdout
+    assert re.findall(r"shop\.py:(\d+): error: .*\[([\w-]+)\]", done.stdout) == [("13", "arg-type")]
+
+
+def test_the_first_delayed_message_needs_nothing_but_the_extras(full: Place, tmp_path: Path) -> None:
+    script = tmp_path / "first.py"
+    script.write_text(FIRST_MESSAGE.format(url=""))
+
+    done = full.run("python", "-W", "error", str(script), DULY_HOME=str(tmp_path / "home"))
+
+    assert (done.stdout, done.stderr) == ("{'order': 1} 1\n", "")
+
+
+def test_the_command_runs_with_its_extra(full: Place) -> None:
+    done = full.run("duly", "--help")
+
+    assert done.returncode == 0, done.stderr
+    assert "worker" in done.stdout
+
+
+def test_nothing_is_left_running_after_the_first_message(full: Place, tmp_path: Path) -> None:
+    home = str(tmp_path / "home")
+    full.run("python", "-c", FIRST_MESSAGE.format(url=""), DULY_HOME=home)
+
+    code = f"from duly.embedded import control; control.stop({home!r}); print(control.status({home!r}).is_running)"
+
+    assert full.run("python", "-c", code).stdout == "False\n"
