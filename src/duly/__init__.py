@@ -3,7 +3,6 @@
 `duly.Duly()` opens a server, `app.queue(name)` names a queue, `app.topic(name)` a topic; see the README for the rest.
 """
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from duly._async.app import AsyncDuly
@@ -61,10 +60,7 @@ from duly.selection import Where
 if TYPE_CHECKING:
     from duly.worker import Worker, WorkerOptions
 
-try:
-    __version__ = version("duly")
-except PackageNotFoundError:  # a source tree that was never installed
-    __version__ = "0.0.0"
+    __version__: str
 
 __all__ = [
     "UNCHANGED",
@@ -132,9 +128,20 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the worker when it is asked for: programs that only send do without it."""
+    """Find what most programs do without when it is asked for: the worker, and the version."""
+    if name == "__version__":
+        return globals().setdefault(name, _find_version())
     if name not in ("Worker", "WorkerOptions"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from duly import worker
 
     return globals().setdefault(name, getattr(worker, name))
+
+
+def _find_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("duly")
+    except PackageNotFoundError:  # a source tree that was never installed
+        return "0.0.0"

@@ -48,5 +48,3 @@ def plain(new_user: NewUser) -> "Iterator[Callable[[str], redis.Redis]]":
     yield connect
     for client in made:
         client.close()
-
-

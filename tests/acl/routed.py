@@ -92,9 +92,7 @@ class RoutedLink:
     def _for_call(self, call: Call[Any]) -> Link:
         name, kind = call.script.name, call.keys.kind
         is_repair = name == "audit" and call.args[call.script.argv.index("repair")] == 1
-        role = next(
-            each for each in self._roles if each.runs(name, kind) and not (is_repair and name in each.looks)
-        )
+        role = next(each for each in self._roles if each.runs(name, kind) and not (is_repair and name in each.looks))
         if name == "read_topic" and name in role.looks:
             self._links["admin"].run(call)  # for one who only looks, somebody else lets in what is due
         return self._links[role.name]

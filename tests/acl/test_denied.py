@@ -1,4 +1,4 @@
-"""What users with a role cannot do, and what nobody can keep them from: rights are of commands and keys, not of calls."""
+"""What users with a role cannot do, and what nobody can keep them from: rights are of commands and keys."""
 
 from collections.abc import Callable
 
@@ -133,7 +133,9 @@ def test_a_producer_cannot_join_a_group(new_user: NewUser, queue_name: str) -> N
             app.topic(queue_name).group("archive").receive(wait=0)
 
 
-def test_a_producer_is_not_kept_from_reading_what_others_sent(plain: Connect, new_user: NewUser, queue_name: str) -> None:
+def test_a_producer_is_not_kept_from_reading_what_others_sent(
+    plain: Connect, new_user: NewUser, queue_name: str
+) -> None:
     """Its scripts read records, so it may read them itself; only another namespace is a wall."""
     with duly.Duly(new_user("admin")) as other:
         id_ = other.queue(queue_name).send("secret")
@@ -141,7 +143,21 @@ def test_a_producer_is_not_kept_from_reading_what_others_sent(plain: Connect, ne
     assert b"secret" in (plain("producer").hget(f"duly:{{{queue_name}}}:msgs", id_) or b"")
 
 
+def test_a_producer_is_not_kept_from_taking_messages_of_a_queue(new_user: NewUser, queue_name: str) -> None:
+    """What it takes to send and cancel is enough to claim and ack."""
+    with duly.Duly(new_user("producer")) as app:
+        queue = app.queue(queue_name)
+        queue.send("body")
+
+        (delivery,) = queue.receive()
+        delivery.ack()
+
+
 def test_a_namespace_is_a_wall(new_user: NewUser, queue_name: str) -> None:
-    with duly.Duly(new_user("admin", namespace="shop")) as elsewhere:
-        with pytest.raises(ServerError, match="duly acl --role"):
-            elsewhere.queue(queue_name).send("body")
+    url = new_user("admin", namespace="shop")
+    with duly.Duly(url, namespace="shop") as shop:
+        shop.queue(queue_name).send("body")
+        shop.queue(queue_name).delete()
+
+    with duly.Duly(url) as elsewhere, pytest.raises(ServerError, match="duly acl --role"):
+        elsewhere.queue(queue_name).send("body")

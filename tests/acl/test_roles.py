@@ -15,7 +15,18 @@ from duly.acl.roles import ADMIN, CONSUMER, FOR_FSYNC, KINDS_OF, OBSERVER, PRODU
 SOURCE = Path(duly.__file__).parent
 ARGUMENTS = {"BLOCK", "COUNT", "ID", "MATCH", "STREAMS"}
 """Words of commands that are no commands."""
-NEVER = ("keys", "flushall", "flushdb", "config|set", "config", "client", "shutdown", "debug", "monitor", "script|flush")
+NEVER = (
+    "keys",
+    "flushall",
+    "flushdb",
+    "config|set",
+    "config",
+    "client",
+    "shutdown",
+    "debug",
+    "monitor",
+    "script|flush",
+)
 every_role = pytest.mark.parametrize("role", ROLES.values(), ids=lambda role: role.name)
 
 

@@ -121,7 +121,8 @@ def effective(root: "redis.Redis", listed: str) -> set[str]:
 def test_a_user_has_the_commands_of_its_role_and_no_others(role: str, new_user: NewUser, root: "redis.Redis") -> None:
     user = new_user(role).partition("://")[2].partition(":")[0]
 
-    listed = next(line for line in root.acl_list() if line.split()[1] == user)
+    lines = [line.decode() if isinstance(line, bytes) else line for line in root.acl_list()]
+    listed = next(line for line in lines if line.split()[1] == user)
 
     assert [word for word in listed.split() if word[0] in "~%&"] == ["~duly:{*}:*"]
     assert effective(root, listed) == {rule[1:] for rule in rules(role, known_by(root)) if rule.startswith("+")}

@@ -46,7 +46,7 @@ MODULE = """
 ORDERS = ["works", "fails", "fails once", "rejected", "commits", "careful", "slow"]
 
 
-def refusals(root: "redis.Redis", url: str) -> list[dict[str, object]]:
+def refusals(root: "redis.Redis", url: str) -> list[object]:
     """Find what the server has refused to a user."""
     user = url.partition("://")[2].partition(":")[0]
     return [entry for entry in root.acl_log() if entry["username"] == user]
@@ -56,22 +56,25 @@ def test_handlers_retries_commits_locks_schedules_and_topics_work_with_a_consume
     new_user: NewUser, root: "redis.Redis", queue_name: str, tmp_path: Path
 ) -> None:
     url = new_user("consumer", own_keys=[f"{queue_name}:*"], own_commands=["INCR"])
-    with duly.Duly(new_user("producer")) as producer, duly.Duly(new_user("observer")) as observer:
-        with WorkerProcess(url, tmp_path, MODULE.format(name=queue_name)) as worker:
-            worker.wait_for_start()
-            orders, events = producer.queue(queue_name, done=duly.Keep(count=10)), producer.topic(queue_name, keep=None)
-            ids = orders.send_many(ORDERS)
-            events.publish_many(["works", "fails once"])
-            events.publish("delayed", delay=0.1)
+    with (
+        duly.Duly(new_user("producer")) as producer,
+        duly.Duly(new_user("observer")) as observer,
+        WorkerProcess(url, tmp_path, MODULE.format(name=queue_name)) as worker,
+    ):
+        worker.wait_for_start()
+        orders, events = producer.queue(queue_name, done=duly.Keep(count=10)), producer.topic(queue_name, keep=None)
+        ids = orders.send_many(ORDERS)
+        events.publish_many(["works", "fails once"])
+        events.publish("delayed", delay=0.1)
 
-            assert orders.result(ids[0], wait=30) == {"did": "works"}
-            watched = observer.queue(queue_name)
-            wait_until(lambda: (found := watched.stats()).done == 5 and found.dead == 2)
-            wait_until(lambda: {note["body"] for note in worker.notes("mail")} == {"committed", "tick"})
-            wait_until(lambda: len(worker.notes("event")) == 4)
-            assert [each.queues for each in observer.workers() if queue_name in json.dumps(each.queues)]
-            assert worker.stop() == 0, worker.log()
-            log = worker.log()
+        assert orders.result(ids[0], wait=30) == {"did": "works"}
+        watched = observer.queue(queue_name)
+        wait_until(lambda: (found := watched.stats()).done == 5 and found.dead == 2)
+        wait_until(lambda: {note["body"] for note in worker.notes("mail")} == {"committed", "tick"})
+        wait_until(lambda: len(worker.notes("event")) == 4)
+        assert any(queue_name in json.dumps(each.queues) for each in observer.workers())
+        assert worker.stop() == 0, worker.log()
+        log = worker.log()
 
     assert [note["body"] for note in worker.notes("order")].count("slow") == 1
     assert [note["first"] for note in worker.notes("once")] == [True]

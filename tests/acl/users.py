@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import redis
 
+from duly._core.address import Address
 from duly.acl import PASSWORD, rules, setuser
 from duly.acl.servers import Knowledge, known_of
-from duly._core.address import Address
 
 SECRET: Final = "open-sesame"
 

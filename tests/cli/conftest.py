@@ -1,14 +1,18 @@
 """A shell for each test: one server for all, a namespace of its own, so that tests do not meet."""
 
+import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import duly
-from tests.cli.shell import Shell
+from duly.cli import main
+from tests.cli.shell import Done, Shell
 from tests.conftest import StartedServer
+
+Call = Callable[..., Done]
 
 
 @pytest.fixture
@@ -21,3 +25,23 @@ def app(shell: Shell) -> Iterator[duly.Duly]:
     """Give the library's view of what the commands see."""
     with duly.Duly(shell.url, namespace=shell.namespace) as app:
         yield app
+
+
+@pytest.fixture
+def call(shell: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run a command in this process: for tables of dozens, where starting Python would be most of the time."""
+
+    def run(*words: str, columns: int = 200) -> Done:
+        more = () if "--namespace" in words else ("--namespace", shell.namespace)
+        with Path("/dev/null").open() as nothing:
+            monkeypatch.chdir(shell.place)
+            monkeypatch.setenv("DULY_URL", shell.url)
+            monkeypatch.setenv("COLUMNS", str(columns))
+            monkeypatch.setattr("sys.stdin", nothing)
+            monkeypatch.setattr(sys, "argv", ["duly", *words, *more])
+            with pytest.raises(SystemExit) as ended:
+                main()
+        assert isinstance(ended.value.code, int)
+        return Done(ended.value.code, *capsys.readouterr())
+
+    return run

@@ -52,7 +52,9 @@ def test_redrive_puts_back_what_was_chosen(shell: Shell, app: duly.Duly, letters
     dry = shell.ok(*redrive, "--error", "Timeout", "--dry-run").out
     one = shell.ok(*redrive, "--id", letters[1], "--json").json
     elsewhere = shell.ok(*redrive, "--header", "shop=a", "--to", "slow", "--at-end", "--rate", "50/s").out
-    rest = shell.ok(*redrive, "--limit", "5", "--key", "eu-*", "--since", "1", "--until", "99999999999", "--reason", "*")
+    rest = shell.ok(
+        *redrive, "--limit", "5", "--key", "eu-*", "--since", "1", "--until", "99999999999", "--reason", "*"
+    )
 
     assert dry == "2 would be redriven in payments\n"
     assert one == {"queue": "payments", "to": None, "dry_run": False, "redriven": 1}

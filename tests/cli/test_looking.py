@@ -66,7 +66,7 @@ def test_show_tells_all_of_a_message(shell: Shell, app: duly.Duly) -> None:
     assert fields["state"] == "dead"
     assert fields["body"] == {"order": 17}
     assert fields["errors"][0]["error"] == "out of paper"
-    assert [event["what"] for event in fields["timeline"]][0] == "sent"
+    assert fields["timeline"][0]["what"] == "sent"
     assert "raw" not in fields
     assert fields["deliveries"] == 1
 

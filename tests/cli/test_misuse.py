@@ -1,14 +1,12 @@
 """Every misuse ends with status 2 and a sentence that helps, every failure with 1; never with a traceback."""
 
 import socket
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
 import duly
-from duly.cli import main
+from tests.cli.conftest import Call
 from tests.cli.shell import Shell
 
 MISUSES = [
@@ -90,44 +88,20 @@ def known(app: duly.Duly) -> duly.Duly:
     return app
 
 
-def call(
-    shell: Shell, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> tuple[int, str, str]:
-    """Run a command in this process: for a table of dozens, where starting Python would be most of the time."""
-    words = line.split()
-    more = [] if "--namespace" in words else ["--namespace", shell.namespace]
-    monkeypatch.chdir(shell.place)
-    monkeypatch.setenv("DULY_URL", shell.url)
-    monkeypatch.setenv("COLUMNS", "200")
-    with Path("/dev/null").open() as nothing:
-        monkeypatch.setattr("sys.stdin", nothing)
-        monkeypatch.setattr(sys, "argv", ["duly", *words, *more])
-        with pytest.raises(SystemExit) as ended:
-            main()
-    out, err = capsys.readouterr()
-    status = ended.value.code
-    assert isinstance(status, int)
-    return status, out, err
-
-
-def test_each_misuse_is_told_with_what_to_do(
-    shell: Shell, known: duly.Duly, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_misuse_is_told_with_what_to_do(call: Call, known: duly.Duly) -> None:
     for line, words in MISUSES:
-        status, out, err = call(shell, line, monkeypatch, capsys)
-        assert (status, out) == (2, ""), line
-        assert words in err, line
+        done = call(*line.split())
+        assert (done.status, done.out) == (2, ""), line
+        assert words in done.err, line
     assert known.queues() == ["known", "orders"]
     assert [each.name for each in known.schedules()] == ["report"]
 
 
-def test_each_failure_names_what_is_missing_and_what_is_near(
-    shell: Shell, known: duly.Duly, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_failure_names_what_is_missing_and_what_is_near(call: Call, known: duly.Duly) -> None:
     for line, words in FAILURES:
-        status, out, err = call(shell, line, monkeypatch, capsys)
-        assert (status, out) == (1, ""), line
-        assert words in err, line
+        done = call(*line.split())
+        assert (done.status, done.out) == (1, ""), line
+        assert words in done.err, line
 
 
 def test_a_server_that_is_not_there_is_told_at_once_and_given_up_soon(shell: Shell) -> None:

@@ -75,9 +75,7 @@ def server_place() -> Iterator[OpenPlace]:
 
 
 @pytest.fixture
-def place(
-    request: pytest.FixtureRequest, server_place: OpenPlace, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest, server_place: OpenPlace, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     """Give the engine that a test runs on."""
     if request.param == "memory":
         found: Place = MemoryPlace(uuid.uuid4().hex)

@@ -9,6 +9,7 @@ import pytest
 
 from duly._core import faults
 from duly._core.faults import FAULTS, fault_of
+from duly.message import AuditFault
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
 SCRIPTS = ("audit.lua", "lib/audit_keys.lua")
@@ -96,5 +97,5 @@ def test_a_text_that_is_no_fault_is_refused() -> None:
 def test_an_explained_fault_equals_the_bare_one_and_reads_as_a_sentence() -> None:
     fault = faults.explained("bytes", faults.WRONG_BYTES, "it says 1, and 2 are stored")
 
-    assert fault == faults.AuditFault("bytes", faults.WRONG_BYTES)
+    assert fault == AuditFault("bytes", faults.WRONG_BYTES)
     assert str(fault).startswith("bytes: counts wrong bytes (it says 1, and 2 are stored). Bounds by bytes would be")

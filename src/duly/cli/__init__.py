@@ -35,8 +35,7 @@ def _prepare_output() -> None:
 
 
 def _fail(error: DulyError, status: int) -> None:
-    from duly.cli.output import visible
+    from duly.cli.output import visible_lines
 
-    text = "\n".join(visible(line) for line in str(error).splitlines())
-    print(f"duly: {text}", file=sys.stderr)
+    print(f"duly: {visible_lines(str(error))}", file=sys.stderr)
     sys.exit(status)

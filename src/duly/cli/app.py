@@ -9,10 +9,13 @@ from typing import Annotated
 
 import typer
 
+import duly
 from duly.cli import dead, looking, schedule, sending, server, steering, topic
+from duly.cli.acl import acl
 from duly.cli.audit import audit
 from duly.cli.bench import bench
 from duly.cli.demo import demo
+from duly.cli.doctor import doctor
 from duly.cli.session import command
 from duly.cli.stats import stats
 from duly.cli.worker import worker
@@ -22,17 +25,8 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"duly {_find_version()}")
+        typer.echo(f"duly {duly.__version__}")
         raise typer.Exit
-
-
-def _find_version() -> str:
-    from importlib import metadata  # costs more than the rest of the start, and is seldom asked for
-
-    try:
-        return metadata.version("duly")
-    except metadata.PackageNotFoundError:  # run from a source tree
-        return "(not installed)"
 
 
 Version = Annotated[
@@ -68,5 +62,7 @@ command(app)(steering.delete)
 app.add_typer(schedule.app, name="schedule")
 app.add_typer(topic.app, name="topic")
 command(app)(audit)
+command(app)(doctor)
+command(app)(acl)
 command(app)(bench)
 app.add_typer(server.app, name="server")

@@ -55,7 +55,10 @@ def _page_table(state: str, page: list[Message]) -> RenderableType:
         for each in page
     ]
     return output.Sheet(
-        {**columns, "BODY": "left"}, rows, cut=["KEY", "REASON", "HOLDER", "BODY"], spare=["ATTEMPT", "KEY", "HOLDER"]
+        {**columns, "BODY": "left"},
+        rows,
+        cut=["KEY", "REASON", "HOLDER", "BODY"],
+        spare=["ATTEMPT", "KEY", "HOLDER", "REASON"],
     )
 
 
@@ -99,7 +102,7 @@ def _message_text(message: Message) -> RenderableType:
     if message.timeline:
         parts += [Text("\ntimeline", "bold"), _timeline(message)]
     for failure in message.errors[-1:]:
-        parts += [Text("\nlast error", "bold"), Text(_lines(failure.traceback or failure.error))]
+        parts += [Text("\nlast error", "bold"), Text(output.visible_lines(failure.traceback or failure.error))]
     return Group(*parts)
 
 
@@ -116,11 +119,6 @@ def _timeline(message: Message) -> RenderableType:
     ]
     columns: dict[str, Align] = {"AT": "left", "WHAT": "left", "TOOK": "right", "CONSUMER": "left", "DETAIL": "left"}
     return output.Sheet(columns, rows, cut=["CONSUMER", "DETAIL"], spare=["CONSUMER"])
-
-
-def _lines(text: str) -> str:
-    """Keep the lines of a traceback, and make everything else in it visible."""
-    return "\n".join(output.visible(line) for line in text.splitlines())
 
 
 def explain(session: Session, queue: Inbox, id: Id) -> None:  # noqa: A002

@@ -43,6 +43,11 @@ def visible(text: object) -> str:
     return "".join(_escaped(one) if unicodedata.category(one) in _UNSHOWN else one for one in str(text))
 
 
+def visible_lines(text: str) -> str:
+    """Keep the lines of a text, and make everything else in it visible."""
+    return "\n".join(visible(line) for line in text.splitlines())
+
+
 def _escaped(character: str) -> str:
     return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(character) or character.encode(
         "unicode_escape", "backslashreplace"
@@ -106,8 +111,8 @@ def size_text(count: float) -> str:
 class Sheet:
     """Rows in columns, laid out for the terminal.
 
-    When it is narrow, the columns `cut` give way, then those of `spare` are left out, in this order; what remains,
-    like ids and numbers, is never cut. With `total`, the last row stands out.
+    When it is narrow, the columns `cut` give way, then those of `spare` are left out, in this order, then others from
+    the right; what remains, like ids and numbers, is never cut. With `total`, the last row stands out.
     """
 
     def __init__(
@@ -143,7 +148,7 @@ class Sheet:
         widths = {
             name: max([len(name), *(row[at].cell_len for row in self._rows)]) for at, name in enumerate(self._columns)
         }
-        for left_out in (None, *self._spare):
+        for left_out in (None, *self._spare, *reversed([*self._columns][1:])):
             widths.pop(left_out or "", None)
             if _fitted(widths, self._cut, most):
                 break

@@ -197,7 +197,7 @@ def _print(session: Session, deliveries: Iterable[duly.Delivery], *, raw: bool, 
         sys.stdout.buffer.writelines(each.raw + b"\n" for each in deliveries)
     elif not session.as_json:
         for each in deliveries:
-            session.console.print(f"{each.id}  {output.whole_body(_body(each))}", soft_wrap=True)
+            session.console.print(f"{output.visible(each.id)}  {output.whole_body(_body(each))}", soft_wrap=True)
     elif a_line:
         for each in deliveries:
             output.print_json(_to_fields(each), a_line=True)

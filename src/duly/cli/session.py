@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Annotated, Any, Final
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import duly
@@ -108,12 +108,12 @@ class Session:
 
     # Printing
 
-    def show(self, value: Any, text: Any = None) -> None:
+    def show(self, value: Any, text: RenderableType) -> None:
         """Print a value as JSON, or what a person reads instead of it."""
         if self.as_json:
             output.print_json(value)
         else:
-            self.console.print(text if text is not None else output.visible(value))
+            self.console.print(output.visible_lines(text) if isinstance(text, str) else text)
 
     def note(self, text: str) -> None:
         """Say something that is not the result: to standard error."""

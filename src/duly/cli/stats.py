@@ -131,7 +131,8 @@ def _print_on(session: Session, queues: list[str] | None, seconds: float) -> Non
 
 def _watch(session: Session, queues: list[str] | None, seconds: float) -> None:
     console = session.console
-    with Live(console=console, screen=True, auto_refresh=False) as live:
+    # Standard output stays itself, which knows its encoding: nothing but the view is printed.
+    with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False) as live:
         for found, rates in _looks(session, queues, seconds):
             working = sum(1 for _ in session.app.workers())
             live.update(
@@ -156,8 +157,10 @@ def live_view(
         ("duly ", "bold"), output.visible(title), f"   {workers} worker(s)   ", output.time_text(at)[:19]
     )
     head.truncate(width, overflow="ellipsis")
-    body = live_table(found, rates, width=width, rows=max(1, height - _FRAME_LINES))
-    return Group(head, Text(""), body, Text("Ctrl-C leaves", "dim"))
+    rows = max(1, height - _FRAME_LINES)
+    left_out = f"{len(found) - rows:,} more are not shown, and summed up. " if len(found) > rows else ""
+    body = live_table(found, rates, width=width, rows=rows)
+    return Group(head, Text(""), body, Text(f"{left_out}Ctrl-C leaves", "dim"))
 
 
 def live_table(found: Found, rates: Rates, *, width: int, rows: int) -> output.Sheet:
@@ -169,17 +172,16 @@ def live_table(found: Found, rates: Rates, *, width: int, rows: int) -> output.S
         _live_row(_counts(name, found[name]), found[name].lateness, rates.of(name), has_bars=has_bars) for name in shown
     ]
     late = max((each.lateness for each in found.values()), default=0.0)
-    lines.append(_live_row(_sums(found, len(found) - len(shown)), late, rates.total(), has_bars=has_bars))
+    lines.append(_live_row(_sums(found), late, rates.total(), has_bars=has_bars))
     return output.Sheet(
         columns | ({"TREND": "left"} if has_bars else {}), lines, cut=["QUEUE"], spare=_SPARE, total=True
     )
 
 
-def _sums(found: Found, left_out: int) -> list[object]:
+def _sums(found: Found) -> list[object]:
     states = ("ready", "delayed", "leased", "parked", "dead")
-    title = f"{len(found)} in all" + (f", {left_out} not shown" if left_out else "")
     sums = (f"{sum(getattr(each, state) for each in found.values()):,}" for state in states)
-    return [title, *sums, span(max((each.oldest_age for each in found.values()), default=0.0))]
+    return [f"{len(found):,} in all", *sums, span(max((each.oldest_age for each in found.values()), default=0.0))]
 
 
 def _live_row(counts: list[object], late: float, course: Course, *, has_bars: bool) -> list[object]:

@@ -141,38 +141,46 @@ def _look_for_names(walk: _Walk, by_owner: Owners) -> None:
 
 
 def _is_there(walk: _Walk, key: bytes) -> bool:
-    return walk.ask("orphans", "EXISTS", key) == 1
+    return bool(walk.ask("orphans", "EXISTS", key) == 1)
 
 
 def _look_at_groups(walk: _Walk, by_owner: Owners) -> None:
     """Find stores of groups that the stream does not know: nobody lists them, and nothing feeds them."""
-    by_topic: dict[str, list[tuple[str, dict[str, bytes]]]] = defaultdict(list)
-    for (family, owner), keys in by_owner.items():
-        if family == "group" and not all(tail.startswith("call:") or tail in _NAMELESS for tail in keys):
-            topic, _, group = owner.partition("/")
-            by_topic[topic].append((group, keys))
-    for topic, groups in walk.within(by_topic.items()):
+    groups = [(owner, keys) for (family, owner), keys in by_owner.items() if family == "group"]
+    for owner, keys in walk.within(groups):
+        held = [key for tail, key in keys.items() if tail not in _NAMELESS and not tail.startswith("call:")]
+        topic, _, group = owner.partition("/")
         stream = TopicKeys(walk.namespace, topic).stream
-        told = walk.asker.ask("XINFO", "GROUPS", stream)
-        is_there = not isinstance(told, Missing)
-        if not is_there and "no such key" not in told.reason:
-            walk.untold.setdefault("orphans", told)
+        if not any(_is_there(walk, key) for key in held):
             continue
-        known = {dict(zip(row[0::2], row[1::2], strict=True))[b"name"] for row in told} if is_there else set()
-        for group, keys in groups:
-            if group.encode() not in known and any(_is_there(walk, key) for key in keys.values()):
-                walk.orphans.append(_unfed(walk, stream, topic, group, keys, is_there=is_there))
+        known = _groups_of(walk, stream)
+        if "orphans" in walk.untold:
+            return
+        is_fed = known is not None and group.encode() in known
+        if is_fed or not any(_is_there(walk, key) for key in held):  # it may have come or gone since the scan
+            continue
+        lost = "the stream of its topic is gone" if known is None else "the stream does not know the group"
+        walk.orphans.append(Orphan(held[0], lost, _fed_again(walk, stream, owner, keys.get("meta"))))
 
 
-def _unfed(walk: _Walk, stream: bytes, topic: str, group: str, keys: dict[str, bytes], *, is_there: bool) -> Orphan:
+def _groups_of(walk: _Walk, stream: bytes) -> set[bytes] | None:
+    """Name the native groups of a stream; None: there is no stream, or it is not told."""
+    told = walk.asker.ask("XINFO", "GROUPS", stream)
+    if isinstance(told, Missing):
+        if "no such key" not in told.reason:
+            walk.untold.setdefault("orphans", told)
+        return None
+    return {dict(zip(row[0::2], row[1::2], strict=True))[b"name"] for row in told}
+
+
+def _fed_again(walk: _Walk, stream: bytes, owner: str, meta: bytes | None) -> str:
     """Have the stream know the group again, where it was: then it is fed, or can be deleted by its name."""
-    fed = walk.ask("orphans", "HGET", keys["meta"], "fed") if "meta" in keys else None
+    fed = None if meta is None else walk.ask("orphans", "HGET", meta, "fed")
     position = fed.decode() if isinstance(fed, bytes) else "0"
-    made = f"XGROUP CREATE {quoted(stream)} {quoted(group.encode())} {position} MKSTREAM"
-    key = keys.get("meta") or next(iter(keys.values()))
-    lost = "the stream does not know the group" if is_there else "the stream of its topic is gone"
-    return Orphan(
-        key, lost, f"{made}\n# if nobody needs the group any more, then also:\nduly delete {topic}/{group} --yes"
+    group = owner.partition("/")[2]
+    return (
+        f"XGROUP CREATE {quoted(stream)} {quoted(group.encode())} {position} MKSTREAM\n"
+        f"# if nobody needs the group any more, then also:\nduly delete {owner} --yes"
     )
 
 

@@ -6,11 +6,18 @@ import pytest
 
 from duly import AsyncDuly, AsyncGroup, AsyncQueue, Keep, Send, UsageError
 from duly._async.inbox import AsyncInbox
-from duly.options import MAX_BATCH
 from tests.client._async.given import check_accounts, take
 
-MANY = 2 * MAX_BATCH + 5
-STEPS = [MAX_BATCH, 2 * MAX_BATCH, MANY]
+STEP = 10
+MANY = 2 * STEP + 5
+STEPS = [STEP, 2 * STEP, MANY]
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have long work go in steps of ten instead of a thousand."""
+    monkeypatch.setattr("duly._async.inbox.MAX_BATCH", STEP)
+    monkeypatch.setattr("duly._async.redriving.MAX_BATCH", STEP)
 
 
 class Stopped(Exception):
@@ -23,7 +30,7 @@ def stop(_: int) -> None:
 
 async def given_many_dead(queue: AsyncQueue) -> None:
     await queue.send_many(range(MANY))
-    while deliveries := await take(queue, limit=MAX_BATCH):
+    while deliveries := await take(queue, limit=STEP):
         for delivery in deliveries:
             await delivery.reject("no use")
 
@@ -63,7 +70,9 @@ async def test_purge_of_a_group_counts_what_is_unread_first(archive: AsyncGroup)
     assert held.body == "a"
 
 
-@pytest.mark.parametrize("options", [{}, {"where": {"reason": "no use"}}, {"dry_run": True}], ids=["all", "some", "dry"])
+@pytest.mark.parametrize(
+    "options", [{}, {"where": {"reason": "no use"}}, {"dry_run": True}], ids=["all", "some", "dry"]
+)
 async def test_redrive_tells_how_many_went_so_far(queue: AsyncQueue, options: dict[str, Any]) -> None:
     await given_many_dead(queue)
     told: list[int] = []
@@ -92,7 +101,7 @@ async def test_an_error_in_it_stops_the_work_and_nothing_is_lost(queue: AsyncQue
         await begin(queue, verb, stop)
 
     stats = await queue.stats()
-    assert stats.dead == (MANY if verb == "audit" else MANY - MAX_BATCH)
+    assert stats.dead == (MANY if verb == "audit" else MANY - STEP)
     assert stats.dead + stats.ready + stats.purged == MANY
     await check_accounts(queue)
 
@@ -101,7 +110,7 @@ async def test_an_error_in_it_stops_the_work_and_nothing_is_lost(queue: AsyncQue
 @pytest.mark.parametrize("given", [7, "print", int, True], ids=["number", "text", "class", "truth"])
 async def test_what_is_no_function_is_refused_before_anything_changes(queue: AsyncQueue, verb: str, given: Any) -> None:
     await queue.send("body")
-    (delivery,) = await take(queue)
+    (delivery,) = await take(queue, limit=1)
     await delivery.reject("no use")
 
     with pytest.raises(UsageError, match="on_progress"):

@@ -1,0 +1,43 @@
+"""What each command says of itself."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.commands import ALL
+from tests.cli.conftest import Call
+from tests.cli.shell import Shell
+
+
+@pytest.mark.parametrize("words", list(ALL), ids="-".join)
+def test_every_command_says_what_it_does_and_takes_the_shared_options(words: tuple[str, ...]) -> None:
+    command = ALL[words]
+    options = {name for each in command.params for name in each.opts}
+    text = command.help or ""
+
+    assert text[0].isupper()
+    assert text.splitlines()[0].endswith(".")
+    for each in command.params:
+        assert (getattr(each, "help", None) or "-.")[-1] in '.")', (words, each.name)
+    if words[0] != "worker":
+        assert "--json" in options
+    if words[0] not in ("worker", "demo", "server", "bench", "doctor", "acl"):
+        assert {"--url", "--namespace", "--json"} <= options
+
+
+def test_the_version_is_told(shell: Shell) -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "duly", "--version"], env=shell.environment(), capture_output=True, text=True, check=True
+    )
+
+    assert re.fullmatch(r"duly \d+\.\d+\.\d+\n", shown.stdout)
+
+
+def test_help_is_not_cut_in_a_narrow_terminal(call: Call) -> None:
+    done = call("send", "--help", columns=80)
+
+    assert done.status == 0
+    assert "…" not in done.out
+    assert "duly send orders '{\"order\": 17}' --delay 30m" in done.out
