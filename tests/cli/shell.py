@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import duly
+from tests.cli.preloaded import Preloaded
 
 DEADLINE = 30.0
 
@@ -33,7 +34,8 @@ class Done:
 class Shell:
     """Runs `duly ...` in a directory. Everything but what a test says comes from here: no variable of the machine."""
 
-    def __init__(self, url: str, namespace: str, place: Path) -> None:
+    def __init__(self, preloaded: Preloaded, url: str, namespace: str, place: Path) -> None:
+        self.preloaded = preloaded
         self.url = url
         self.namespace = namespace
         self.place = place
@@ -47,18 +49,21 @@ class Shell:
 
     def run(self, *words: str, stdin: str | bytes = b"", **variables: str) -> Done:
         """Run a command to its end."""
+        return self.run_bare(*words, "--namespace", self.namespace, stdin=stdin, **variables)
+
+    def run_bare(self, *words: str, stdin: str | bytes = b"", **variables: str) -> Done:
+        """Run just these words."""
         given = stdin.encode() if isinstance(stdin, str) else stdin
-        done = subprocess.run(
-            self.words(*words),
-            input=given,
-            capture_output=True,
-            env=self.environment(**variables),
-            cwd=self.place,
-            timeout=DEADLINE,
-            check=False,
-        )
-        encoding = variables.get("PYTHONIOENCODING", "utf-8")
-        return Done(done.returncode, done.stdout.decode(encoding), done.stderr.decode(encoding))
+        status, out, err = self.preloaded.run([*words], self.environment(**variables), self.place, given)
+        return Done(status, out.decode(), err.decode())
+
+    def run_in_ascii(self, *words: str) -> Done:
+        """Run a command of a Python that knows no other encoding."""
+        plain = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+        process = self.start(*words, COLUMNS="60", **plain)
+        out, err = process.communicate(timeout=DEADLINE)
+        assert (out + err).isascii()
+        return Done(process.returncode, out, err)
 
     def ok(self, *words: str, stdin: str | bytes = b"", **variables: str) -> Done:
         """Run a command that succeeds, and says nothing to standard error."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-import pexpect
+import pexpect  # type: ignore[import-untyped]
 import pyte
 
 from tests.cli.shell import DEADLINE, Shell

@@ -1,31 +1,19 @@
 """Shell completion, as bash asks for it."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import duly
-from tests.cli.shell import DEADLINE, Shell
+from tests.cli.shell import Shell
 
 
 def offered(shell: Shell, line: str, **variables: str) -> list[str]:
     """Press TAB behind a line, and give what bash would offer."""
-    words = line.split(" ")
-    done = subprocess.run(
-        [sys.executable, "-m", "duly"],
-        env=shell.environment(
-            _DULY_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1), **variables
-        ),
-        cwd=shell.place,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=True,
-    )
-    assert done.stderr == ""
-    return done.stdout.split()
+    at = str(line.count(" "))
+    done = shell.run_bare(_DULY_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=at, **variables)
+    assert (done.status, done.err) == (0, "")
+    return done.out.split()
 
 
 def test_commands_options_and_words_are_offered(shell: Shell) -> None:
@@ -59,13 +47,7 @@ def test_without_a_server_nothing_is_offered_and_none_is_started(shell: Shell, u
 
 
 def test_the_script_for_the_shell_is_shown(shell: Shell) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "duly", "--show-completion", "bash"],
-        env=shell.environment(_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1"),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=True,
-    )
+    done = shell.run_bare("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
 
-    assert "_DULY_COMPLETE=complete_bash" in done.stdout
+    assert done.status == 0
+    assert "_DULY_COMPLETE=complete_bash" in done.out

@@ -1,4 +1,4 @@
-"""Each command and each option is used in a test of this folder, or in those of the server and the worker."""
+"""Each command and each option is used in a test: of this folder, or of the folder of what the command runs."""
 
 from pathlib import Path
 
@@ -6,13 +6,14 @@ import pytest
 
 from tests.cli.commands import ALL, ROOT
 
+FOLDERS = ("cli", "embedded", "worker", "doctor", "acl")
 OF_TYPER = {"--install-completion", "--help"}
 
 
 @pytest.fixture(scope="module")
 def sources() -> str:
     here = Path(__file__).resolve()
-    folders = (here.parent, here.parent.parent / "embedded", here.parent.parent / "worker")
+    folders = (here.parent.parent / name for name in FOLDERS)
     return "\n".join(file.read_text() for folder in folders for file in folder.glob("*.py") if file != here)
 
 

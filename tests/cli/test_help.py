@@ -1,8 +1,6 @@
 """What each command says of itself."""
 
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -28,11 +26,7 @@ def test_every_command_says_what_it_does_and_takes_the_shared_options(words: tup
 
 
 def test_the_version_is_told(shell: Shell) -> None:
-    shown = subprocess.run(
-        [sys.executable, "-m", "duly", "--version"], env=shell.environment(), capture_output=True, text=True, check=True
-    )
-
-    assert re.fullmatch(r"duly \d+\.\d+\.\d+\n", shown.stdout)
+    assert re.fullmatch(r"duly \d+\.\d+\.\d+\n", shell.run_bare("--version").out)
 
 
 def test_help_is_not_cut_in_a_narrow_terminal(call: Call) -> None:

@@ -165,11 +165,9 @@ def test_errors_let_no_control_character_through(call: Call, nasty: dict[str, st
 
 
 def test_an_ascii_terminal_gets_ascii_and_json_stays_json(shell: Shell, nasty: dict[str, str]) -> None:
-    plain = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-
-    table = shell.run("list", "orders", "ready", "--limit", "9", COLUMNS="60", **plain)
-    fields = shell.run("list", "orders", "ready", "--json", **plain)
-    taken = shell.run("receive", "orders", "--limit", "9", **plain)
+    table = shell.run_in_ascii("list", "orders", "ready", "--limit", "9")
+    fields = shell.run_in_ascii("list", "orders", "ready", "--json")
+    taken = shell.run_in_ascii("receive", "orders", "--limit", "9")
 
     assert (table.status, fields.status, taken.status) == (0, 0, 0), (table, fields, taken)
     assert max(map(len, table.lines)) <= 60 + len("\\xe9\\u6f22")

@@ -25,7 +25,6 @@ _UNSENT: Final = ("test_bad_input.py", "test_topic_input.py")
 """What is refused before anything is sent needs no rights."""
 _WAITING: Final = ("test_results.py", "test_wake.py", "test_group_waking.py")
 """What takes long, and is sent by others, too."""
-_REPAIR: Final = ("test_repair.py",)
 
 
 class Users(NamedTuple):
@@ -38,9 +37,9 @@ class Users(NamedTuple):
 
 
 AS_USERS: Final[dict[str, Users]] = {
-    "as-producer": Users("valkey", ("producer", "admin"), (*_UNSENT, *_REPAIR)),
-    "as-consumer": Users("valkey", ("consumer", "admin"), (*_UNSENT, *_REPAIR)),
-    "as-observer": Users("valkey", ("observer", "admin"), (*_UNSENT, *_REPAIR)),
+    "as-producer": Users("valkey", ("producer", "admin")),
+    "as-consumer": Users("valkey", ("consumer", "admin")),
+    "as-observer": Users("valkey", ("observer", "admin")),
     "as-admin": Users("valkey", ("admin",)),
     "least-on-6": Users("redis6", LEAST_FIRST, (*_UNSENT, *_WAITING)),
     "least-on-7": Users("redis7", LEAST_FIRST, (*_UNSENT, *_WAITING)),

@@ -245,7 +245,7 @@ FAULTS: Final = (
         "The slot is removed.",
     ),
 )
-"""All of them, as the scripts name them and, last in each group, what the client finds itself."""
+"""All of them, as the scripts name them; the client itself finds `WRONG_BYTES`."""
 
 
 @cache

@@ -12,7 +12,6 @@ from duly.cli import output
 from duly.cli.arguments import Inboxes
 from duly.cli.output import Align
 from duly.cli.session import Inbox, Session
-from duly.cli.stats import look_at_all
 from duly.message import Audit
 
 Repair = Annotated[bool, typer.Option("--repair", help="Mend what is found, without losing a body.")]
@@ -25,8 +24,7 @@ def audit(session: Session, queues: Inboxes = None, repair: Repair = False) -> N
 
     Exit status 1 when something is wrong, and with --repair when something still is.
     """
-    sources = [session.inbox(name) for name in queues or look_at_all(session)]
-    found = [_audited(session, each, repair=repair) for each in sources]
+    found = [_audited(session, each, repair=repair) for each in session.inboxes(queues)]
     session.show([_to_fields(each) for each in found], _text(found))
     wrong = [each for each in found if not each.ok]
     if repair:
@@ -45,7 +43,7 @@ def _audited(session: Session, source: Inbox, *, repair: bool) -> Audit:
 
 
 def _to_fields(audit: Audit) -> dict[str, Any]:
-    return {**output.plain(audit), "ok": audit.ok, "difference": audit.difference}
+    return {**output.plain(audit), "ok": audit.ok, "difference": audit.difference, "explanation": audit.explanation}
 
 
 def _text(found: list[Audit]) -> RenderableType:
@@ -72,9 +70,10 @@ def _text(found: list[Audit]) -> RenderableType:
 
 
 def _faults(audit: Audit) -> list[RenderableType]:
+    """Write what was found in sentences, the first of many."""
     lines: list[RenderableType] = [
-        Text(output.visible(f"{audit.queue} {fault.id}: {fault.what}")) for fault in audit.faults[:_FAULTS_SHOWN]
+        Text(output.visible(f"{audit.queue} {sentence}")) for sentence in audit.explanation[:_FAULTS_SHOWN]
     ]
-    if (more := len(audit.faults) - _FAULTS_SHOWN) > 0:
+    if (more := len(audit.explanation) - _FAULTS_SHOWN) > 0:
         lines.append(Text(f"... and {more:,} more of {audit.queue}: --json shows all"))
     return lines

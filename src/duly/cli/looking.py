@@ -23,12 +23,12 @@ _WHEN: Final = {"leased": "DEADLINE", "dead": "DIED", "done": "FINISHED"}
 
 def queues(session: Session) -> None:
     """Name the queues, and the topics with their groups."""
-    groups = [f"{topic}/{group.name}" for topic in session.app.topics() for group in session.app.topic(topic).groups()]
-    names = session.app.queues()
+    names = [each.label for each in session.inboxes()]
     if session.as_json:
-        output.print_json({"queues": names, "groups": groups})
+        groups = [name for name in names if "/" in name]
+        output.print_json({"queues": names[: len(names) - len(groups)], "groups": groups})
         return
-    for name in [*names, *groups]:
+    for name in names:
         typer.echo(name)
 
 

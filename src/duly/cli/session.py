@@ -74,13 +74,13 @@ class Session:
             raise self._no_queue(name, known)
         return queue
 
-    def queue(self, name: str) -> duly.Queue:
-        """Find a queue that exists; groups have no such thing."""
-        if "/" in name:
-            raise UsageError(f"{name} is a group of a topic; this command is for queues")
-        found = self.inbox(name)
-        assert isinstance(found, duly.Queue)
-        return found
+    def inboxes(self, names: Iterable[str] | None = None) -> list[Inbox]:
+        """Find the queues and groups that are named, or all there are."""
+        if names:
+            return [self.inbox(name) for name in names]
+        topics = [self.app.topic(name) for name in self.app.topics()]
+        groups = [topic.group(each.name) for topic in topics for each in topic.groups()]
+        return [*(self.app.queue(name) for name in self.app.queues()), *groups]
 
     def topic(self, name: str) -> duly.Topic:
         """Find a topic that exists."""
@@ -108,12 +108,13 @@ class Session:
 
     # Printing
 
-    def show(self, value: Any, text: RenderableType) -> None:
+    def show(self, value: Any, text: RenderableType | None = None) -> None:
         """Print a value as JSON, or what a person reads instead of it."""
         if self.as_json:
             output.print_json(value)
         else:
-            self.console.print(output.visible_lines(text) if isinstance(text, str) else text)
+            shown = str(value) if text is None else text
+            self.console.print(output.visible_lines(shown) if isinstance(shown, str) else shown)
 
     def note(self, text: str) -> None:
         """Say something that is not the result: to standard error."""

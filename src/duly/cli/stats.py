@@ -47,17 +47,7 @@ def stats(session: Session, queues: Inboxes = None, watch: Watch = False, interv
 
 
 def _look(session: Session, queues: list[str] | None) -> dict[str, Stats]:
-    return {name: session.inbox(name).stats() for name in queues} if queues else look_at_all(session)
-
-
-def look_at_all(session: Session) -> dict[str, Stats]:
-    """Look at every queue and every group."""
-    app = session.app
-    found = {name: app.queue(name).stats() for name in app.queues()}
-    for name in app.topics():
-        topic = app.topic(name)
-        found |= {f"{name}/{each.name}": topic.group(each.name).stats() for each in topic.groups()}
-    return found
+    return {each.label: each.stats() for each in session.inboxes(queues)}
 
 
 def _rows(found: Found, rates: Rates | None) -> list[dict[str, Any]]:
