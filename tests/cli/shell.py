@@ -59,8 +59,9 @@ class Shell:
 
     def run_in_ascii(self, *words: str) -> Done:
         """Run a command of a Python that knows no other encoding."""
-        plain = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-        process = self.start(*words, COLUMNS="60", **plain)
+        process = self.start(
+            *words, COLUMNS="60", LC_ALL="C", PYTHONIOENCODING="ascii", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0"
+        )
         out, err = process.communicate(timeout=DEADLINE)
         assert (out + err).isascii()
         return Done(process.returncode, out, err)
