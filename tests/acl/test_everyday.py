@@ -1,9 +1,12 @@
 """A day of each role on every server, with the real clients and no more rights than the role has."""
 
+import struct
+
 import pytest
 import redis
 
 import duly
+from duly._core.keys import ScheduleKeys
 from duly.errors import ServerError, UsageError
 from tests.acl.conftest import NewUser
 from tests.acl.test_worker import refusals
@@ -148,3 +151,17 @@ def test_the_password_of_the_line_is_the_one_that_opens(server: StartedServer, k
     with redis.Redis.from_url(url.replace(SECRET, "PASSWORD")) as client, pytest.raises(redis.AuthenticationError):
         client.ping()
     assert server(kind).url.partition("://")[2] in url
+
+
+def test_an_observer_lists_schedules_although_an_old_entry_leads_nowhere(
+    new_user: NewUser, root: "redis.Redis", queue_name: str
+) -> None:
+    registry = ScheduleKeys(queue_name).key("schedules")
+    root.hset(registry, "gone", struct.pack("<d", 0) + b"gone")
+    with duly.Duly(new_user("observer", namespace=queue_name), namespace=queue_name) as observer:
+        assert observer.schedules() == []
+    assert root.hexists(registry, "gone")
+
+    with duly.Duly(new_user("admin", namespace=queue_name), namespace=queue_name) as admin:
+        assert admin.schedules() == []
+    assert not root.hexists(registry, "gone")

@@ -4,12 +4,14 @@ As a script it imports once, and forks for each line of a request. Each command 
 variables, directory and standard streams, and ends as Python ends.
 """
 
+import io
 import json
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +57,11 @@ def become(request: dict[str, Any]) -> None:
 
 
 def serve() -> None:
-    import duly.cli.app  # noqa: F401, loaded before the forks
     from duly.cli import main
 
+    sys.argv = ["duly", "--version"]
+    with suppress(SystemExit), redirect_stdout(io.StringIO()):
+        main()  # imports all that it ever needs, before the forks
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:

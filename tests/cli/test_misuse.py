@@ -72,6 +72,7 @@ FAILURES = [
     ("topic seek talk taem end", "Did you mean 'team'?"),
     ("schedule rm reprot", "there is no schedule 'reprot'. Did you mean 'report'? `duly schedule ls` names all"),
     ("schedule pause reprot", "Did you mean 'report'?"),
+    ("list orders ready --after nothing", "message 'nothing' is not ready in orders any more: begin anew without it"),
     ("show orders nothing", "queue 'orders' has no message 'nothing'"),
     ("dead show orders nothing", "queue 'orders' has no message 'nothing'"),
     ("reschedule orders nothing --delay 1s", "message 'nothing' of queue 'orders' does not wait"),

@@ -1,12 +1,13 @@
 """Schedules: declared through the app, fired by whoever consumes the queue that they feed. There is no scheduler."""
 
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from duly._core import ops, schedules
 from duly._core.keys import QueueKeys, ScheduleKeys
-from duly.errors import CodecError, DulyError
+from duly.errors import CodecError, DulyError, ServerError
 from duly.message import Schedule
 
 _LOG: Final = logging.getLogger("duly")
@@ -121,7 +122,8 @@ class AsyncSchedules:
         for name, entry in abandoned.items():
             known = schedules.read_entry(entry)
             if known is not None and now - known.noted_at > schedules.ABANDONED:
-                await self._link.run(ops.unregister(self._registry, name, entry))
+                with contextlib.suppress(ServerError):  # who may only look leaves it to others
+                    await self._link.run(ops.unregister(self._registry, name, entry))
 
     async def _where(self, name: str) -> tuple[bytes | None, schedules.Entry | None]:
         """Ask the registry where a schedule is."""

@@ -33,8 +33,14 @@ def queues(session: Session) -> None:
 
 
 def list_(session: Session, queue: Inbox, state: StateOf, limit: Limit = 50, after: After = None) -> None:
-    """List messages of a queue in one state, page by page."""
-    page = session.inbox(queue).list(state, limit=limit, after=after)
+    """List messages of a queue in one state, page by page.
+
+    Example: duly list orders delayed --limit 20
+    """
+    source = session.inbox(queue)
+    if after is not None and ((before := source.get(after)) is None or before.state != state):
+        raise NotFound(f"--after: message {after!r} is not {state} in {queue} any more: begin anew without it")
+    page = source.list(state, limit=limit, after=after)
     session.show(page, _page_table(state, page))
     if len(page) == limit and not session.as_json:
         session.note(f"there may be more: --after {page[-1].id}")

@@ -33,7 +33,10 @@ Found = Mapping[str, Stats]
 
 
 def stats(session: Session, queues: Inboxes = None, watch: Watch = False, interval: Interval = "1s") -> None:
-    """Count what is where, in each queue and in each group of a topic."""
+    """Count what is where, in each queue and in each group of a topic.
+
+    Example: duly stats --watch
+    """
     seconds = values.duration(interval, "--interval")
     if seconds < _SHORTEST_INTERVAL:
         raise UsageError(f"--interval: {interval!r} is too short, {span(_SHORTEST_INTERVAL)} is the least")

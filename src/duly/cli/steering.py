@@ -39,7 +39,10 @@ def _for_each(session: Session, ids: Iterable[str], act: Callable[[str], bool], 
 
 
 def reschedule(session: Session, queue: Inbox, id: Id, delay: Delay = None, at: At = None) -> None:  # noqa: A002
-    """Give a waiting message another due time."""
+    """Give a waiting message another due time.
+
+    Example: duly reschedule orders 01J8ZQ5X3V0M4T7R2K9C6D1B8F --delay 2h
+    """
     if (delay is None) == (at is None):
         raise UsageError("reschedule needs one of --delay and --at")
     source = session.inbox(queue)

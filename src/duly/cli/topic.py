@@ -98,7 +98,10 @@ def pending(
 
 @command(app)
 def seek(session: Session, topic: Topic, group: Group, position: Position) -> None:
-    """Let a group read on from elsewhere. What it holds already stays with it."""
+    """Let a group read on from elsewhere. What it holds already stays with it.
+
+    Example: duly topic seek events archive 2026-12-01T09:00+08:00
+    """
     found = session.group(topic, group)
     found.seek(_position(position, "POSITION"))
     info = next(each for each in session.topic(topic).groups() if each.name == group)
@@ -127,7 +130,10 @@ def publish(
     text: AsText = False,
     as_bytes: AsBytes = False,
 ) -> None:
-    """Publish to every group of a topic."""
+    """Publish to every group of a topic.
+
+    Example: duly topic publish events '{"paid": 17}' --header kind=paid
+    """
     entry = session.app.topic(topic).publish(
         values.body(body, as_text=text, as_bytes=as_bytes),
         delay=values.optional_duration(delay, "--delay"),
