@@ -25,6 +25,16 @@ def test_every_command_says_what_it_does_and_takes_the_shared_options(words: tup
         assert {"--url", "--namespace", "--json"} <= options
 
 
+@pytest.mark.parametrize("words", [words for words, command in ALL.items() if "Example:" in command.help], ids="-".join)
+def test_examples_are_of_their_command_and_on_one_line(words: tuple[str, ...]) -> None:
+    (example,) = [line for line in ALL[words].help.splitlines() if line.startswith("Example:")]
+
+    assert example.startswith(f"Example: duly {' '.join(words)} ")
+    assert len(example) <= 78
+    for option in re.findall(r"(--[a-z-]+)", example):
+        assert option in {name for each in ALL[words].params for name in each.opts}
+
+
 def test_the_version_is_told(shell: Shell) -> None:
     assert re.fullmatch(r"duly \d+\.\d+\.\d+\n", shell.run_bare("--version").out)
 

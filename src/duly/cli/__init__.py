@@ -16,22 +16,14 @@ def main() -> None:
         if error.name not in ("typer", "rich"):
             raise
         sys.exit('duly: the command line needs its extra: pip install "duly[cli]"')
-    _prepare_output()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what a terminal of another encoding lacks is escaped
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app(prog_name="duly")
     except UsageError as error:
         _fail(error, 2)
     except DulyError as error:
         _fail(error, 1)
-
-
-def _prepare_output() -> None:
-    """Have output that a terminal of another encoding lacks be escaped; an error would come after the deed."""
-    if sys.stdout is None:
-        print("duly: standard output is closed: redirect it, to /dev/null say", file=sys.stderr)
-        sys.exit(2)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _fail(error: DulyError, status: int) -> None:

@@ -28,7 +28,7 @@ To = Annotated[str | None, typer.Option("--to", metavar="QUEUE", help="Into anot
 Rate = Annotated[str | None, typer.Option("--rate", metavar="RATE", help="Slowly, like 50/s.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; tell how many it would be.")]
 AtEnd = Annotated[bool, typer.Option("--at-end", help="Behind all that is due now, not to its own place.")]
-AtMost = Annotated[int | None, typer.Option("--limit", metavar="N", help="At most so many. Default: all.")]
+Most = Annotated[int | None, typer.Option("--limit", metavar="N", help="At most so many. Default: all.")]
 
 
 @command(app)
@@ -107,7 +107,7 @@ def show(session: Session, queue: Inbox, id: Id) -> None:  # noqa: A002
 def redrive(
     session: Session,
     queue: Inbox,
-    limit: AtMost = None,
+    limit: Most = None,
     error: WhereError = None,
     reason: WhereReason = None,
     key: WhereKey = None,

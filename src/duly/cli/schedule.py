@@ -78,13 +78,13 @@ def add(
 ) -> None:
     """Store a schedule; the same name again replaces it.
 
-    Example: duly schedule add report jobs '{"report": "daily"}' --cron "0 3 * * *" --tz Asia/Shanghai
+    Example: duly schedule add report jobs daily --cron "0 3 * * *"
     """
     if (cron is None) == (every is None):
         raise UsageError("a schedule needs one of --cron and --every")
     given = values.body(body, as_text=text, as_bytes=as_bytes)
     seconds = values.optional_duration(every, "--every")
-    session.app.schedule(name, queue, given, cron=cron, every=seconds, tz=tz, catch_up=catch_up)
+    session.lasting_app.schedule(name, queue, given, cron=cron, every=seconds, tz=tz, catch_up=catch_up)
     stored = next((each for each in session.app.schedules() if each.name == name), None)
     next_at = time_text(stored.next_at if stored else None)
     session.show(stored, f"{name} feeds {queue}; next {next_at}")

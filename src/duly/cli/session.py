@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +18,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import duly
+from duly._core import address
 from duly.cli import output
 from duly.errors import DulyError, UsageError
 
@@ -43,6 +45,8 @@ class Session:
     """One run of a command."""
 
     def __init__(self, url: str | None, namespace: str, *, as_json: bool) -> None:
+        if sys.stdout is None:  # or what was taken from a queue would be printed to nobody
+            raise UsageError("standard output is closed: redirect it, to /dev/null say")
         self.url = url
         self.namespace = namespace
         self.as_json = as_json
@@ -51,6 +55,13 @@ class Session:
     def app(self) -> duly.Duly:
         """The server, connected to when it is needed."""
         return duly.Duly(self.url, namespace=self.namespace, patience=_PATIENCE)
+
+    @property
+    def lasting_app(self) -> duly.Duly:
+        """The server, for what stores something: not one that ends with this command."""
+        if address.chosen(self.url, os.environ).kind == "memory":
+            raise UsageError("memory:// is inside of one process, and a command is alone in its own: give a server")
+        return self.app
 
     @cached_property
     def console(self) -> Console:
