@@ -58,7 +58,7 @@ def test_json_has_the_parts(tmp_path: Path) -> None:
         ((), "--role"),
         (("--role", "producer", "--own-keys", "a", "--server", "7.0"), "only a commit"),
         (("--role", "producer", "--server", "seven"), "no version of a server"),
-        (("--role", "producer", "--url", "memory://"), "has no users"),
+        (("--role", "producer", "--url", "memory://"), "memory:// lives inside of one process"),
     ],
 )
 def test_misuse_says_what_is_wrong(arguments: tuple[str, ...], why: str, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import duly
 from tests.cli.conftest import Call
 from tests.cli.shell import Shell
 
+MEMORY = "memory:// lives inside of one process, and is gone with this command: give a --url, or leave it out"
+
 MISUSES = [
     ("send bad/name x", "'bad/name' is not a queue name"),
     ("send q", "there is no body"),
@@ -51,9 +53,11 @@ MISUSES = [
     ("topic publish t x --text --bytes", "one or the other"),
     ("topic seek talk team nowhere", "POSITION: 'nowhere' is no time"),
     ("topic read talk --after nan", "--after: 'nan' is no time that there is"),
-    ("send q x --url memory://", "memory:// is inside of one process"),
-    ("topic publish t x --url memory://", "memory:// is inside of one process"),
-    ("schedule add s q x --every 1m --url memory://", "memory:// is inside of one process"),
+    ("send q x --url memory://", MEMORY),
+    ("stats --url memory://", MEMORY),
+    ("topic publish t x --url memory://", MEMORY),
+    ("schedule add s q x --every 1m --url memory://", MEMORY),
+    ("bench --url memory://", MEMORY),
     ("stats --url http://localhost", "http:// is not known: use one of redis"),
     ("stats --url redis://localhost:port", "cannot be read"),
     ("sned q x", "No such command 'sned'"),

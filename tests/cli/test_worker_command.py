@@ -11,9 +11,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+import redis
 
 import duly
 from tests.conftest import StartedServer
+from tests.servers import Server
 
 DEADLINE = 30.0
 
@@ -296,3 +298,38 @@ class TestServing:
             events = [json.loads(line)["event"] for line in command.log.splitlines()]
             assert (events[0], events[-1]) == ("worker.serving", "supervisor.stopped")
             assert events.count("worker.stopped") == 2
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("processes", [[], ["--processes", "2"]], ids=["one", "supervised"])
+def test_a_server_that_refuses_the_user_from_the_beginning_ends_it(tmp_path: Path, processes: list[str]) -> None:
+    with Server("valkey", {"requirepass": "right"}) as own:
+        url = own.url.replace("://", "://:wr0ng@")
+        with running(tmp_path, url, "orders", "shop.jobs:app", *processes) as command:
+            status = command.process.wait(timeout=DEADLINE)
+            shown = command.log
+
+    assert status == 1
+    said = [line for line in shown.splitlines() if line.startswith("duly: ")]
+    assert said
+    assert all(line.endswith("Check user and password in the URL, redis://USER:PASSWORD@host") for line in said)
+    assert 1 <= shown.count("claim.failed") <= 2
+    assert "Traceback" not in shown
+    assert "wr0ng" not in shown
+
+
+@pytest.mark.fault
+def test_a_user_who_loses_a_right_later_is_waited_for(tmp_path: Path) -> None:
+    with Server("valkey") as own, redis.Redis.from_url(own.url) as admin:
+        admin.execute_command("ACL", "SETUSER", "joe", "on", "nopass", "~*", "&*", "+@all")
+        with running(tmp_path, own.url.replace("://", "://joe:x@"), "orders", "shop.jobs:app") as command:
+            command.wait_log("worker.started")
+            command.wait_until(lambda: admin.info("clients")["blocked_clients"] == 1, "it waits for messages")
+            admin.execute_command("ACL", "SETUSER", "joe", "-evalsha")
+            with duly.Duly(own.url) as app:
+                app.queue("orders").send("first")
+                command.wait_log("claim.failed")
+                admin.execute_command("ACL", "SETUSER", "joe", "+evalsha")
+                command.wait_until(lambda: command.noted == ["first"], "the message is handled")
+
+            assert command.stop() == 0

@@ -60,6 +60,25 @@ def test_every_public_name_is_on_a_reference_page(site: Path) -> None:
     assert [name for name in names if f'id="{name}"' not in shown] == []
 
 
+def private_members(html: str) -> list[str]:
+    """Find headings of what begins with an underscore: it may change without a word."""
+    return re.findall(r'\bid="(duly\.[\w.]*?\b_\w+)"', html)
+
+
+def test_a_reference_page_shows_no_private_member(site: Path) -> None:
+    found = {
+        page.name: names for page in (site / "reference").glob("*.html") if (names := private_members(page.read_text()))
+    }
+
+    assert found == {}
+
+
+def test_a_private_member_is_found() -> None:
+    html = '<h3 id="duly.Queue.send"></h3><h3 id="duly.Queue._claim"></h3><h3 id="duly.Queue.__repr__"></h3>'
+
+    assert private_members(html) == ["duly.Queue._claim", "duly.Queue.__repr__"]
+
+
 def test_every_public_name_is_in_the_table_of_the_reference() -> None:
     table = (DOCS / "reference/index.md").read_text()
     errors = {name for name in duly.__all__ if is_error(getattr(duly, name))}

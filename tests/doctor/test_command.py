@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from duly.cli.doctor import doctor
 from duly.cli.session import command
+from duly.errors import UsageError
 from tests.servers import Server
 
 pytestmark = pytest.mark.fault
@@ -86,11 +87,9 @@ def test_a_server_that_is_away_is_no_traceback() -> None:
     assert "cannot be reached" in result.stdout
 
 
-def test_an_in_process_store_is_well() -> None:
-    result = run("--url", "memory://")
-
-    assert result.exit_code == 0
-    assert "nothing to examine" in result.stdout
+def test_an_in_process_store_is_no_server() -> None:
+    with pytest.raises(UsageError, match="memory:// lives inside of one process"):
+        run("--url", "memory://")
 
 
 def test_what_would_tell_the_unknown_is_said() -> None:

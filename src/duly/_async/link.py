@@ -38,8 +38,7 @@ T = TypeVar("T")
 
 _LOG: Final = logging.getLogger("duly")
 _REFUSED: Final = (AuthenticationError, AuthorizationError, NoPermissionError)
-_NO_RIGHT: Final = ("The user executing the script can't", "ACL failure in script")
-"""How servers say that a command inside a script was refused, which has no error of its own."""
+_WHO_ARE_YOU: Final = "Check user and password in the URL, redis://USER:PASSWORD@host"
 _ADVICE: Final = (
     "The user of this connection lacks a right. What a role needs is printed by "
     "`duly acl --role producer|consumer|observer|admin`"
@@ -51,7 +50,9 @@ class AsyncLink:
 
     def __init__(self, address: Address, *, patience: float, allow_eviction: bool) -> None:
         self._shown = address.shown
-        self._patience = patience
+        self._is_tls = address.kind == "tls"
+        self.patience = patience
+        """Seconds that a call is tried while the server is away. May be changed: what goes on for long needs more."""
         self.connections = AsyncConnections(address, allow_eviction=allow_eviction)
         self.waiter = AsyncWaiter(self.connections, self._carry)
         self._is_down = False
@@ -123,11 +124,11 @@ class AsyncLink:
 
     async def queues(self, namespace: str) -> list[str]:
         """Find the queues that were ever used."""
-        return await self._names("queues", queue_pattern(namespace), lambda key: queue_of_key(namespace, key))
+        return await self._names("listing the queues", queue_pattern(namespace), lambda key: queue_of_key(namespace, key))
 
     async def topics(self, namespace: str) -> list[str]:
         """Find the topics that have entries or groups."""
-        return await self._names("topics", topic_pattern(namespace), lambda key: topic_of_key(namespace, key))
+        return await self._names("listing the topics", topic_pattern(namespace), lambda key: topic_of_key(namespace, key))
 
     async def _names(self, title: str, pattern: str, name_of: Callable[[bytes], str | None]) -> list[str]:
         """Look through all keys. They are few: none belongs to a single message."""
@@ -186,8 +187,9 @@ class AsyncLink:
                 was_asked = True
                 answer = await ask(slot)
             except _REFUSED as error:
-                advice = f". {_ADVICE}" if isinstance(error, NoPermissionError) else ""
-                raise ServerError(f"{self._shown} refused the connection or a command: {error}{advice}") from error
+                advice = _ADVICE if isinstance(error, NoPermissionError) else _WHO_ARE_YOU
+                refused = str(error).rstrip(".")
+                raise ServerError(f"{self._shown} refused the connection or a command: {refused}. {advice}") from error
             except UNREACHABLE as error:
                 await slot.wire.close()
                 trouble: Exception = error
@@ -199,7 +201,7 @@ class AsyncLink:
                     self._note_up()
                 return answer
             now = time.monotonic()
-            give_up_at = give_up_at or now + self._patience
+            give_up_at = give_up_at or now + self.patience
             if tries:  # a single cut is no outage: an idle connection was closed, say
                 self._note_down(trouble, gives_up=gives_up)
             if gives_up and now >= give_up_at:
@@ -228,13 +230,13 @@ class AsyncLink:
         if trouble == "reconnect":
             await slot.wire.close()
         elif trouble != "retry":
-            advice = f" {_ADVICE}" if any(text in str(error) for text in _NO_RIGHT) else ""
+            advice = f" {_ADVICE}" if replies.lacks_right_in_script(error) else ""
             raise ServerError(f"{title} failed on {self._shown}: {error}{advice}") from error
 
     def _note_down(self, trouble: Exception, *, gives_up: bool) -> None:
         if not self._is_down and not self.is_quiet:
             self._is_down = True
-            until = f"for up to {self._patience:g} s" if gives_up else "until it does"
+            until = f"for up to {self.patience:g} s" if gives_up else "until it does"
             _LOG.warning("%s does not answer, trying again %s: %s", self._shown, until, _described(trouble))
 
     def _note_up(self) -> None:
@@ -248,9 +250,10 @@ class AsyncLink:
             advice = ". Publish again with the same dedup= if the entry must not be stored twice"
         elif was_asked and title.startswith("send"):
             advice = ". Send again with the same id= or dedup= if the message must not be stored twice"
+        tls = ", and that it speaks TLS on this port (redis:// is without)" if self._is_tls and not was_asked else ""
         return Unavailable(
-            f"{self._shown} did not answer within {self._patience:g} s ({_described(trouble)}): {outcome}. "
-            f"Check that the server runs and can be reached{advice}"
+            f"{self._shown} did not answer within {self.patience:g} s ({_described(trouble)}): {outcome}. "
+            f"Check that the server runs and can be reached{tls}{advice}"
         )
 
 

@@ -52,6 +52,9 @@ _TROUBLES_BY_TEXT: Final[tuple[tuple[str, Trouble], ...]] = (
     ("max number of clients", "reconnect"),
 )
 
+_DENIALS: Final = ("AuthenticationError", "AuthorizationError", "NoPermissionError")
+_NO_RIGHT: Final = ("The user executing the script can't", "ACL failure in script")
+
 
 def trouble_of(error: Exception) -> Trouble:
     """Classify an error reply of the server."""
@@ -63,6 +66,16 @@ def trouble_of(error: Exception) -> Trouble:
         if code in text:
             return trouble
     return "refused"
+
+
+def is_denied(error: BaseException | None) -> bool:
+    """Say whether the server refused the user of the connection, by password or by rights."""
+    return type(error).__name__ in _DENIALS or lacks_right_in_script(error)
+
+
+def lacks_right_in_script(error: BaseException | None) -> bool:
+    """Say whether a command inside a script was refused to the user, which has no class of its own."""
+    return any(text in str(error) for text in _NO_RIGHT)
 
 
 def moment(us: float) -> datetime:

@@ -18,6 +18,8 @@ StateOf = Annotated[State, typer.Argument(metavar="STATE", help="ready, delayed,
 After = Annotated[str | None, typer.Option("--after", metavar="ID", help="Go on behind this message.")]
 Consumer = Annotated[str | None, typer.Option("--consumer", metavar="NAME", help="Only what this consumer holds.")]
 
+_OVER: Final = ("dead", "done")
+"""States in which no attempt is to come."""
 _WHEN: Final = {"leased": "DEADLINE", "dead": "DIED", "done": "FINISHED"}
 
 
@@ -47,13 +49,14 @@ def list_(session: Session, queue: Inbox, state: StateOf, limit: Limit = 50, aft
 
 
 def _page_table(state: str, page: list[Message]) -> RenderableType:
-    columns: dict[str, Align] = {"ID": "left", _WHEN.get(state, "DUE"): "left", "ATTEMPT": "right", "KEY": "left"}
+    tries = "FAILURES" if state in _OVER else "ATTEMPT"
+    columns: dict[str, Align] = {"ID": "left", _WHEN.get(state, "DUE"): "left", tries: "right", "KEY": "left"}
     columns |= {"REASON": "left"} if state == "dead" else {"HOLDER": "left"} if state == "leased" else {}
     rows = [
         (
             each.id,
             clock_text(_when(each)),
-            each.attempt,
+            each.failures if state in _OVER else each.attempt,
             each.key or "-",
             *({"dead": (each.reason,), "leased": (each.consumer,)}.get(state, ())),
             body_text(each.body),
@@ -64,14 +67,14 @@ def _page_table(state: str, page: list[Message]) -> RenderableType:
         {**columns, "BODY": "left"},
         rows,
         cut=["KEY", "REASON", "HOLDER", "BODY"],
-        spare=["ATTEMPT", "KEY", "HOLDER", "REASON"],
+        spare=[tries, "KEY", "HOLDER", "REASON"],
     )
 
 
 def _when(message: Message) -> Any:
     if message.state == "leased":
         return message.deadline
-    return message.finished_at if message.state in ("dead", "done") else message.due_at
+    return message.finished_at if message.state in _OVER else message.due_at
 
 
 def show(session: Session, queue: Inbox, id: Id) -> None:  # noqa: A002
@@ -96,7 +99,7 @@ def _message_text(message: Message) -> RenderableType:
         "holder": message.consumer,
         "deadline": message.deadline and time_text(message.deadline),
         "finished": message.finished_at and time_text(message.finished_at),
-        "attempt": message.attempt,
+        "attempt": None if message.state in _OVER else message.attempt,
         "counted": f"{message.deliveries} deliveries, {message.failures} failures, {message.crashes} crashes, "
         f"{message.defers} defers, {message.releases} releases",
         "cycles": message.cycles or None,
@@ -156,7 +159,7 @@ def pending_text(found: Pending) -> RenderableType:
 def workers(session: Session) -> None:
     """Show the workers that live, or were silent for a short time."""
     found = session.app.workers()
-    session.show(found, _workers_table(found))
+    session.show(found, _workers_table(found) if found else f"no worker on {session.server}")
 
 
 def _workers_table(found: list[WorkerInfo]) -> RenderableType:

@@ -85,7 +85,7 @@ def send(
         "headers": values.headers(header),
         "id": own_id,
     }
-    target = session.lasting_app.queue(queue)
+    target = session.app.queue(queue)
     if lines:
         if own_id is not None or dedup is not None:
             raise UsageError("--lines sends many messages: --id and --dedup are for one")

@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import duly
 from duly._core import address
+from duly._core.address import Address
 from duly.cli import output
 from duly.errors import DulyError, UsageError
 
@@ -34,6 +35,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs."
 Inbox = duly.Queue | duly.Group
 _PATIENCE: Final = 5.0
 """Seconds that a command tries to reach the server: somebody waits for it."""
+_LONG_PATIENCE: Final = 600.0
+"""The same for a command that goes on and on, once it has begun."""
 _SHARED: Final = {"url": (Url, None), "namespace": (Namespace, "duly"), "as_json": (AsJson, False)}
 
 
@@ -54,14 +57,27 @@ class Session:
     @cached_property
     def app(self) -> duly.Duly:
         """The server, connected to when it is needed."""
-        return duly.Duly(self.url, namespace=self.namespace, patience=_PATIENCE)
+        server = self._address
+        if server.kind == "memory":
+            raise UsageError(
+                "memory:// lives inside of one process, and is gone with this command: give a --url, or leave it out "
+                "for the embedded server"
+            )
+        app = duly.Duly(self.url, namespace=self.namespace, patience=_PATIENCE)
+        is_by_default = self.url is None and not os.environ.get("DULY_URL")
+        if is_by_default and not os.path.lexists(server.place):
+            app.queues()  # starts it: what is said next is true then
+            self.note(f"new embedded server in {server.place} (no --url, no DULY_URL)")
+        return app
 
     @property
-    def lasting_app(self) -> duly.Duly:
-        """The server, for what stores something: not one that ends with this command."""
-        if address.chosen(self.url, os.environ).kind == "memory":
-            raise UsageError("memory:// is inside of one process, and a command is alone in its own: give a server")
-        return self.app
+    def server(self) -> str:
+        """The server's address for people, without user and password."""
+        return self._address.shown
+
+    @cached_property
+    def _address(self) -> Address:
+        return address.chosen(self.url, os.environ)
 
     @cached_property
     def console(self) -> Console:
@@ -141,8 +157,12 @@ class Session:
 
     @contextmanager
     def until_stopped(self) -> Iterator[None]:
-        """Go on until Ctrl-C or SIGTERM, both of which are the way to end it, and leave in order."""
+        """Go on until Ctrl-C or SIGTERM, both of which are the way to end it, and leave in order.
+
+        A restart of the server is outlasted; the library says on standard error that it is away, and that it is back.
+        """
         signal.signal(signal.SIGTERM, _interrupt)
+        self.app._link.patience = _LONG_PATIENCE
         with suppress(KeyboardInterrupt):
             yield
 
@@ -165,10 +185,16 @@ def _interrupt(*_: object) -> None:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Have Ctrl-C and SIGTERM wait until this is done."""
+    """Have Ctrl-C and SIGTERM wait until this is done. A second one does not wait: the server may be away."""
     came: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        came.append(number)
+        if len(came) > 1:
+            raise KeyboardInterrupt
+
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda number, _: came.append(number)) for number in numbers]
+    before = [signal.signal(number, note) for number in numbers]
     try:
         yield
     finally:

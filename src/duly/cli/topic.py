@@ -134,7 +134,7 @@ def publish(
 
     Example: duly topic publish events '{"paid": 17}' --header kind=paid
     """
-    entry = session.lasting_app.topic(topic).publish(
+    entry = session.app.topic(topic).publish(
         values.body(body, as_text=text, as_bytes=as_bytes),
         delay=values.optional_duration(delay, "--delay"),
         at=values.optional_moment(at, "--at"),

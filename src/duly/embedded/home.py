@@ -104,7 +104,15 @@ class Home:
 
     def make(self) -> None:
         """Create the directory for its owner alone. One that exists keeps its mode: the files in it are private."""
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self.directory.mkdir(mode=0o700, parents=True)
+        except FileExistsError:
+            if not self.directory.is_dir():
+                raise
+            return
+        ignored = self.directory / ".gitignore"  # messages are nothing to commit
+        ignored.touch(mode=0o600)
+        ignored.write_text("*\n")
 
     def read_state(self) -> State:
         """Return what the keeper wrote; "stopped" when there is nothing readable."""

@@ -43,7 +43,7 @@ def open_server(directory: str | os.PathLike[str]) -> EmbeddedServer:
         home.halt_flag.unlink(missing_ok=True)
         server.ensure_running()
     except OSError as error:
-        raise Unavailable(_explain(home, f"the directory cannot be used: {error}")) from error
+        raise Unavailable(_explain_unusable(home, error)) from error
     return server
 
 
@@ -83,7 +83,7 @@ class EmbeddedServer:
                 self._socket = self._wait_for_server()
             except OSError as error:
                 self.release()
-                raise Unavailable(_explain(self._home, f"the directory cannot be used: {error}")) from error
+                raise Unavailable(_explain_unusable(self._home, error)) from error
             except Unavailable:
                 self.release()
                 raise
@@ -184,6 +184,11 @@ def _read_tail(log: Path) -> str:
 
 def _explain(home: Home, reason: str) -> str:
     return f"embedded server in {home.directory}: {reason}"
+
+
+def _explain_unusable(home: Home, error: OSError) -> str:
+    advice = "Set DULY_HOME to a directory that can be written, or DULY_URL to a server"
+    return _explain(home, f"the directory cannot be used: {error}. {advice}")
 
 
 def _forget_holds_after_fork() -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 
+from duly._core.replies import is_denied
 from duly.errors import DulyError, UsageError
 from duly.worker import lifeline, logs, run
 from duly.worker.assignment import Assignment
 from duly.worker.loading import load_app, warn_of_memory
+from duly.worker.processes import MISUSE, REFUSED
 from duly.worker.running import leave
 
 
 def main(text: str) -> int:
-    """Serve until told to stop: 0 all finished, 1 something was cut off, 2 misuse."""
+    """Serve until told to stop: 0 all finished, 1 something was cut off, 2 misuse, 3 refused by the server."""
     try:
         lifeline.accept_signals()
         return _try_to_serve(text)
@@ -27,7 +29,14 @@ def _try_to_serve(text: str) -> int:
         return 0 if _serve(Assignment.from_json(text)) else 1
     except DulyError as error:
         print(f"duly: {error}", file=sys.stderr)  # noqa: T201 - what the command `duly` does, too
-        return 2 if isinstance(error, UsageError) else 1
+        return _status_of(error)
+
+
+def _status_of(error: DulyError) -> int:
+    """Tell the parent, too, whether another child would fare better."""
+    if isinstance(error, UsageError):
+        return MISUSE
+    return REFUSED if is_denied(error.__cause__) else 1
 
 
 def _serve(assignment: Assignment) -> bool:

@@ -11,7 +11,7 @@ from duly._async.schedules import fire_due
 from duly._core import ops, patience
 from duly._core.ops import Suspects
 from duly._core.reclaims import log_reclaimed
-from duly._core.replies import Claimed
+from duly._core.replies import Claimed, is_denied
 from duly.errors import DulyError, Unavailable
 from duly.worker.dispatcher import Dispatcher
 from duly.worker.isolation import Isolation
@@ -33,6 +33,13 @@ _REFUSED_PAUSE: Final = 5.0
 """Seconds before the next claim of a queue whose claim the server refused."""
 
 
+class Refused(Exception):  # noqa: N818, it is no error of ours
+    """The server denied all that was asked of it, from the beginning."""
+
+    def __init__(self, error: DulyError) -> None:
+        self.error = error
+
+
 class Fetcher:
     """One claim at a time, over all queues. A full worker asks for nothing, and watches nothing."""
 
@@ -52,6 +59,8 @@ class Fetcher:
         self._watch = Watch(self._stations, self.look)
         self._fails = 0
         """Claims in a row that did not reach the server."""
+        self._refused: set[Station] | None = set()
+        """Queues whose claims the server has refused so far; None: one was allowed."""
         self._is_stopping = False
         self._has_changed = False
         self._rest: asyncio.Future[None] | None = None
@@ -68,7 +77,7 @@ class Fetcher:
         self.look()
 
     async def run(self) -> None:
-        """Work until stopped."""
+        """Work until stopped. Raises Refused when the server denies every queue from the beginning."""
         while not self._is_stopping:
             self._note_woken()
             choice = self._choice(time.monotonic())
@@ -146,7 +155,9 @@ class Fetcher:
         except DulyError as error:
             event(_LOG, logging.ERROR, "claim.failed", queue=station.name, error=str(error))
             self._put_off(station, _REFUSED_PAUSE)
+            self._note_refused(station, error)
             return
+        self._refused = None
         now = station.polled_at = time.monotonic()
         self._fails = 0
         station.pace.learn(station.handled, asked_at, now)
@@ -166,6 +177,13 @@ class Fetcher:
             event(_LOG, logging.ERROR, "claim.failed", queue=station.name, error=str(error))
         self._put_off(station, patience.backoff(self._fails, random.random))
         self._fails += 1
+
+    def _note_refused(self, station: Station, error: DulyError) -> None:
+        """Give up when nothing was ever allowed: a wrong password, say. What has worked may work again."""
+        if self._refused is not None and is_denied(error.__cause__):
+            self._refused.add(station)
+            if len(self._refused) == len(self._stations):
+                raise Refused(error)
 
     def _put_off(self, station: Station, seconds: float) -> None:
         """Ask again after a claim that failed. A group would hear at once of what it could not claim."""

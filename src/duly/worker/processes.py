@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MISUSE: Final = 2
 """The exit status of a child that would fail the same way again."""
+REFUSED: Final = 3
+"""The exit status of a child whose user the server refused from the beginning."""
 
 _SERVING: Final = 10.0
 """Seconds after which a child that lives is taken for one that serves."""
@@ -134,7 +136,7 @@ class Supervisor:
             place.start_at = time.monotonic()
             self._log(logging.INFO, "process.ended", **said)
         elif self._is_hopeless(status):
-            self._was_misused = True
+            self._was_misused |= status == MISUSE
             self._log(logging.ERROR, "process.ended", **said, reason="it cannot be run like this; stopping")
             self._stop_all(signal.SIGTERM, self._patience)
         else:
@@ -142,7 +144,7 @@ class Supervisor:
 
     def _is_hopeless(self, status: int) -> bool:
         """Whether another child would end the same way. Not while others serve: the code was changed under them."""
-        return status == MISUSE and not any(child.lived >= _SERVING for child in self._children())
+        return status in (MISUSE, REFUSED) and not any(child.lived >= _SERVING for child in self._children())
 
     def _kill_overdue(self) -> None:
         for child in self._children():

@@ -18,7 +18,7 @@ from duly.options import Seconds
 from duly.worker import signals
 from duly.worker.apps import own_apps
 from duly.worker.dispatcher import Dispatcher
-from duly.worker.fetcher import Fetcher
+from duly.worker.fetcher import Fetcher, Refused
 from duly.worker.janitor import Janitor
 from duly.worker.logs import event
 from duly.worker.obituaries import Obituaries
@@ -76,14 +76,21 @@ class Worker:
         """Empty: it has not begun."""
         self._starting: asyncio.Task[Any] | None = None
         """Who runs the hooks at the start."""
+        self.refusal: DulyError | None = None
+        """Why it stopped by itself: the server refused its user from the beginning."""
         self.was_cut_off = False
         """Whether handlers were cut off, or messages could not be given back."""
 
     async def run(self) -> bool:
-        """Work until a signal or `stop` ends it. True: nothing was cut off."""
+        """Work until a signal or `stop` ends it. True: nothing was cut off.
+
+        Raises ServerError when the server refuses the user from the beginning. Later refusals are waited out.
+        """
         with signals.handled(self._on_signal):
             async with self:
                 await self._is_stopping.wait()
+        if self.refusal is not None:
+            raise self.refusal
         return not self.was_cut_off
 
     def stop(self) -> None:
@@ -165,7 +172,11 @@ class Worker:
 
     async def _fetch(self) -> None:
         await self._janitor.make_groups()
-        await self._fetcher.run()
+        try:
+            await self._fetcher.run()
+        except Refused as refused:
+            self.refusal = refused.error
+            self.stop()
 
     def _groups(self) -> list[AsyncGroup]:
         """Give all groups that the app has handlers for, also those that this worker does not serve."""
@@ -174,8 +185,12 @@ class Worker:
 
     async def _reach_embedded(self) -> None:
         """Start the embedded server. One that cannot be started is a mistake; one that is away may come back."""
-        if self._app._address.kind == "embedded":
+        address = self._app._address
+        if address.kind == "embedded":
+            is_new = not os.path.lexists(address.place)
             await self._own._link.connections.ensure_server()
+            if is_new:
+                event(_LOG, logging.WARNING, "worker.new_server", directory=address.place)
 
     def _station(self, registered: Registered, weight: int) -> Station:
         defined, handler = registered
@@ -315,8 +330,9 @@ class Worker:
         try:
             async with asyncio.timeout(_LAST_WORDS):
                 await self._settler.flushed()
-                await self._fetcher.aclose()
-                await self._janitor.depart()
+                if self.refusal is None:
+                    await self._fetcher.aclose()
+                    await self._janitor.depart()
         except (TimeoutError, DulyError) as error:
             self.was_cut_off = self.was_cut_off or any(station.held for station in self._stations)
             event(_LOG, logging.WARNING, "worker.left_in_silence", error=str(error) or "the server does not answer")
