@@ -7,7 +7,7 @@ import duly
 from duly.acl import ROLES, Knowledge, ask, every_command, known_of, rules, setuser
 from duly.errors import UsageError
 from tests.acl.conftest import NewUser
-from tests.acl.users import known_by
+from tests.acl.users import SECRET, give_rights, known_by, url_as
 from tests.binaries import Kind
 from tests.conftest import StartedServer
 
@@ -18,15 +18,18 @@ every_role = pytest.mark.parametrize("role", ROLES)
 def test_all_commands_are_taken_away_before_some_are_given(role: str) -> None:
     found = rules(role, "7.0", "shop")
 
-    assert found[:4] == ["resetkeys", "~shop:{*}:*", "resetchannels", "-@all"]
-    assert all(rule.startswith("+") and "@" not in rule for rule in found[4:])
-    assert found[4:] == sorted(set(found[4:]))
+    assert found[:5] == ["resetkeys", "~shop:{*}:*", "resetchannels", "clearselectors", "-@all"]
+    assert all(rule.startswith("+") and "@" not in rule for rule in found[5:])
+    assert found[5:] == sorted(set(found[5:]))
+    assert set(found) - set(rules(role, "6.2", "shop")) == {"clearselectors"}  # older servers have none to clear
 
 
 def test_the_line_has_a_place_for_the_password_and_makes_up_none() -> None:
     line = setuser("duly-producer", rules("producer", "7.0"))
 
-    assert line.startswith("ACL SETUSER duly-producer on >PASSWORD resetkeys ~duly:{*}:* resetchannels -@all +")
+    assert line.startswith(
+        "ACL SETUSER duly-producer on >PASSWORD resetkeys ~duly:{*}:* resetchannels clearselectors -@all +"
+    )
 
 
 @pytest.mark.parametrize(
@@ -59,11 +62,22 @@ def test_keys_of_the_user_are_opened_for_those_who_commit() -> None:
     assert set(one) - set(plain) == {"~stock:*", "+decrby"}
 
 
+@pytest.mark.parametrize("pattern", ["stock:*", "d", "duly:stock:*", "duly2", "shop:{orders}:*"])
+def test_keys_of_the_user_may_look_like_those_of_duly(pattern: str) -> None:
+    assert f"~{pattern}" in rules("consumer", "7.0", own_keys=[pattern])
+
+
 @pytest.mark.parametrize(
     ("role", "options", "why"),
     [
         ("producer", {"own_keys": ["stock:*"]}, "only a commit"),
         ("consumer", {"own_keys": ["*"]}, "would open all keys"),
+        ("consumer", {"own_keys": ["?*"]}, "would open all keys"),
+        ("consumer", {"own_keys": ["[^x]*"]}, "would open all keys"),
+        ("consumer", {"own_keys": [""]}, "would open all keys"),
+        ("consumer", {"own_keys": ["d*"]}, "would open keys of Duly"),
+        ("consumer", {"own_keys": ["duly:{orders}:msgs"]}, "would open keys of Duly"),
+        ("consumer", {"own_keys": ["shop*"], "namespace": "shop"}, "would open keys of Duly"),
         ("consumer", {"own_keys": ["a +@all"]}, "no pattern"),
         ("consumer", {"own_commands": ["INCR"]}, "need keys of your own"),
         ("consumer", {"own_keys": ["a"], "own_commands": ["FLUSHALL"]}, "cannot use FLUSHALL"),
@@ -126,6 +140,27 @@ def test_a_user_has_the_commands_of_its_role_and_no_others(role: str, new_user: 
 
     assert [word for word in listed.split() if word[0] in "~%&"] == ["~duly:{*}:*"]
     assert effective(root, listed) == {rule[1:] for rule in rules(role, known_by(root)) if rule.startswith("+")}
+
+
+@pytest.mark.parametrize("kind", ["valkey", "redis7"], indirect=True)
+def test_a_user_who_had_more_is_left_with_the_rights_of_its_role(
+    root: "redis.Redis", server: StartedServer, kind: Kind, queue_name: str
+) -> None:
+    more = ("on", "nopass", "~*", "&*", "+@all", "(+@all ~*)")
+    root.execute_command("ACL", "SETUSER", queue_name, *more)  # type: ignore[no-untyped-call]
+    give_rights(root, queue_name, "observer")
+
+    with redis.Redis.from_url(url_as(server(kind).url, queue_name)) as client:
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            client.dbsize()
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            client.get("others")
+    with (
+        redis.Redis.from_url(url_as(server(kind).url, queue_name).replace(SECRET, "any")) as stranger,
+        pytest.raises(redis.exceptions.AuthenticationError),
+    ):
+        stranger.info()
+    root.acl_deluser(queue_name)
 
 
 def test_info_tells_redis_from_valkey() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -67,6 +68,8 @@ def test_the_demonstration_keeps_every_promise_and_leaves_nothing_behind(place: 
     assert "was killed with -9 while it held" in done.stdout
     assert "orders-2 was killed while it held the message, and its lease ran out" in done.stdout
     assert "verdict: kept" in done.stdout
+    times = [float(found) for found in re.findall(r"^ *([0-9.]+) s  ", done.stdout, re.MULTILINE)]
+    assert times == sorted(times)  # its clock begins with the first message, once
     assert processes_that_name(place) == []
     assert list(place.iterdir()) == []
 

@@ -119,10 +119,24 @@ def test_a_server_that_is_not_there_is_told_at_once_and_given_up_soon(shell: She
 
     assert done.status == 1
     assert "redis://127.0.0.1:1/0 does not answer, trying again for up to 5 s" in done.err
-    assert "Check that the server runs and can be reached" in done.err
+    assert "listing the topics was not carried out. Check that the server runs and can be reached\n" in done.err
     assert "Traceback" not in done.err
     assert "s3cr3t" not in done.err
     assert took < 20
+
+
+def test_a_port_without_tls_is_asked_about(shell: Shell) -> None:
+    done = shell.run("queues", "--url", "rediss://127.0.0.1:1/0")
+
+    assert done.status == 1
+    assert done.err.endswith("can be reached, and that it speaks TLS on this port (redis:// is without)\n")
+
+
+def test_a_wrong_password_is_told_with_where_it_belongs(shell: Shell) -> None:
+    done = shell.run("stats", "--url", shell.url.replace("://", "://joe:wr0ng@"))
+
+    assert done.status == 1
+    assert done.err.endswith("Check user and password in the URL, redis://USER:PASSWORD@host\n")
 
 
 def test_a_password_is_never_shown(shell: Shell) -> None:
@@ -148,3 +162,23 @@ def test_what_speaks_another_language_is_no_server(shell: Shell) -> None:
     assert process.returncode == 1
     assert "Traceback" not in err
     assert "duly: " in err
+
+
+def test_a_new_embedded_server_is_named_once_and_kept_out_of_git(shell: Shell) -> None:
+    first = shell.run("send", "orders", "hello", "--json", DULY_URL="")
+    again = shell.run("stats", "--json", DULY_URL="")
+
+    home = shell.place / ".duly"
+    assert (first.status, first.err) == (0, f"duly: new embedded server in {home} (no --url, no DULY_URL)\n")
+    assert first.json["queue"] == "orders"
+    assert (again.status, again.err) == (0, "")
+    assert (home / ".gitignore").read_text() == "*\n"
+
+
+def test_a_directory_that_cannot_be_made_is_told_with_what_to_set(shell: Shell) -> None:
+    (shell.place / "file").touch()
+
+    done = shell.run("queues", DULY_URL="", DULY_HOME="file/home")
+
+    assert done.status == 1
+    assert done.err.endswith("Set DULY_HOME to a directory that can be written, or DULY_URL to a server\n")

@@ -5,11 +5,24 @@ import os
 import signal
 import subprocess
 from datetime import UTC, datetime, timedelta
+from typing import IO
 
 import pytest
+import redis
 
 import duly
 from tests.cli.shell import DEADLINE, Shell
+from tests.servers import Server
+
+
+def read_until(stream: IO[str], text: str) -> None:
+    """Read lines until one has the text in it. A command that ends before fails."""
+    lines = []
+    for line in stream:
+        if text in line:
+            return
+        lines.append(line)
+    pytest.fail(f"it ended without {text!r}: {lines}")
 
 
 def only(queue: duly.Queue, state: str) -> duly.Message:
@@ -95,6 +108,23 @@ def test_lines_are_messages_and_an_end_in_the_middle_tells_how_many_went(shell: 
     assert [each.body for each in queue.receive(2, 0)] == [{"n": 0}, {"n": 1}]
 
 
+def test_lines_that_come_slowly_are_sent_as_they_come(shell: Shell, app: duly.Duly) -> None:
+    queue = app.queue("q")
+    words = shell.words("send", "q", "--lines")
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=shell.environment(), cwd=shell.place, text=True
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write("first\nre")
+        process.stdin.flush()
+        (first,) = queue.receive(1, DEADLINE)
+        out, _ = process.communicate("st\nlast", timeout=DEADLINE)
+
+    assert first.body == "first"
+    assert [each.body for each in queue.list("ready")] == ["rest", "last"]
+    assert (process.returncode, out) == (0, "3 sent to q\n")
+
+
 def test_what_is_not_confirmed_as_durable_is_told_with_what_is_stored(shell: Shell, app: duly.Duly) -> None:
     failed = shell.run("send", "q", "x", "--durable", "1")
 
@@ -169,6 +199,105 @@ def test_receive_waits_for_a_queue_that_is_not_there_yet_and_fails_without_a_wai
     assert "Waiting for it" in said
     assert waiting.returncode == 0
     assert out.endswith("  here\n")
+
+
+def test_a_new_queue_with_a_name_like_another_is_asked_about_once(shell: Shell, app: duly.Duly) -> None:
+    shell.ok("send", "mails", "first of all")
+
+    slips = [shell.run("send", "mials", "x"), shell.run("send", "mailss", "-", "--lines", stdin="a\nb\n")]
+
+    assert [(each.status, each.err) for each in slips] == [
+        (0, "duly: queue 'mials' is new. Did you mean 'mails'?\n"),
+        (0, "duly: queue 'mailss' is new. Did you mean 'mails' or 'mials'?\n"),
+    ]
+    shell.ok("send", "mials", "so it was meant")
+    shell.ok("send", "invoices", "nothing is near")
+    assert app.queue("mials").stats().ready == 2
+
+
+def test_who_may_only_send_is_asked_nothing_and_sends(shell: Shell, app: duly.Duly) -> None:
+    rules = shell.ok("acl", "--role", "producer", "--json").json["rules"]
+    app.queue("mails").send("other")
+    user = f"joe-{shell.namespace}"
+    with redis.Redis.from_url(shell.url) as admin:
+        admin.execute_command("ACL", "SETUSER", user, "on", ">x", *rules)
+        try:
+            shell.ok("send", "mials", "x", "--url", shell.url.replace("://", f"://{user}:x@"))
+        finally:
+            admin.execute_command("ACL", "DELUSER", user)
+
+    assert app.queue("mials").stats().ready == 1
+
+
+def test_a_paused_queue_is_named_with_who_paused_it(shell: Shell, app: duly.Duly) -> None:
+    queue = app.queue("orders")
+    queue.send("x")
+    queue.pause()
+
+    done = shell.run("receive", "orders")
+
+    assert (done.status, done.out) == (0, "")
+    assert done.err == f"duly: orders is paused by {queue.stats().paused}: `duly resume orders`\n"
+    queue.resume()
+    shell.ok("receive", "orders")
+    shell.ok("receive", "orders")
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    ("words", "before", "after"),
+    [
+        (("receive", "orders", "--follow"), "first", "second"),
+        (("topic", "read", "events", "--follow"), "first", "second"),
+        (("stats", "--watch"), "orders", "orders"),
+    ],
+    ids=["receive", "topic read", "stats"],
+)
+def test_what_goes_on_outlasts_a_restart_of_the_server(
+    shell: Shell, words: tuple[str, ...], before: str, after: str
+) -> None:
+    with Server("valkey", {"appendonly": "yes", "appendfsync": "always"}) as own:
+
+        def put(body: str) -> None:
+            with duly.Duly(own.url, namespace=shell.namespace) as app:
+                app.queue("orders").send(body)
+                app.topic("events").publish(body)
+
+        put("first")
+        process = shell.start(*words, DULY_URL=own.url)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        read_until(process.stdout, before)
+        own.kill9()
+        read_until(process.stderr, f"{own.url} does not answer, trying again for up to 600 s")
+        own.start()
+        read_until(process.stderr, f"{own.url} answers again")
+        put("second")
+        read_until(process.stdout, after)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=DEADLINE)
+
+    assert (process.returncode, err) == (0, "")
+
+
+@pytest.mark.fault
+def test_who_stops_it_while_the_server_is_away_does_not_wait(shell: Shell) -> None:
+    with Server("valkey") as own:
+        with duly.Duly(own.url, namespace=shell.namespace) as app:
+            app.queue("orders").send("first")
+        process = shell.start("receive", "orders", "--follow", DULY_URL=own.url)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        read_until(process.stdout, "first")
+        own.kill9()
+        read_until(process.stderr, "does not answer")
+
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=DEADLINE)
+
+    assert process.returncode in (0, 1)  # 1: the ack was under way, and nobody knows
+    assert process.returncode == 0 or "ack on queue 'orders' " in err
+    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])

@@ -109,16 +109,16 @@ def test_a_file_of_bytes_is_passed_untouched_by_line_and_whole(tmp_path: Path) -
     file.write_bytes(b"\xff\n\n17\r\nx")
 
     assert values.body(f"@{file}", as_bytes=True) == b"\xff\n\n17\r\nx"
-    assert list(values.bodies_by_line(f"@{file}", as_bytes=True)) == [b"\xff", b"17", b"x"]
+    assert list(values.bodies_by_line(f"@{file}", 1, as_bytes=True)) == [[b"\xff"], [b"17"], [b"x"]]
     with pytest.raises(UsageError, match=r"^line 1: the body is neither JSON"):
-        list(values.bodies_by_line(f"@{file}"))
+        list(values.bodies_by_line(f"@{file}", 10))
 
 
 def test_text_and_bytes_exclude_each_other() -> None:
     with pytest.raises(UsageError, match="one or the other"):
         values.body("x", as_text=True, as_bytes=True)
     with pytest.raises(UsageError, match="one or the other"):
-        list(values.bodies_by_line("-", as_text=True, as_bytes=True))
+        list(values.bodies_by_line("-", 10, as_text=True, as_bytes=True))
 
 
 def test_no_body_at_all_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

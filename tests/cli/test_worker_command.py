@@ -153,8 +153,11 @@ def test_help_has_an_example_and_every_option(tmp_path: Path) -> None:
         (["shop.jobs:app", "--queues", "nope"], "no handler for queue nope"),
         (["shop.jobs:app", "--queues", "a:0"], "the weight of queue 'a' must be from 1 to 1000"),
         (["shop.jobs:app", "--queues", "a,a"], "named twice"),
-        (["shop.jobs:app", "--grace", "-1"], "grace must be"),
-        (["shop.jobs:app", "--grace", "nan"], "grace must be"),
+        (["shop.jobs:app", "--grace", "-1"], "--grace: '-1' is no duration"),
+        (["shop.jobs:app", "--grace", "soon"], "--grace: 'soon' is no duration. Write 500ms, 30s"),
+        (["shop.jobs:app", "--url", "redis://x"], "the server is the app's: set DULY_URL, or give duly.Duly(...)"),
+        (["shpo:app"], "Start it in the directory of shpo.py, or set PYTHONPATH"),
+        (["shpo.jobs:app"], "Start it in the directory that has shpo in it, or set PYTHONPATH"),
         (["shop.jobs:app", "--concurrency", "0"], "concurrency must be"),
         (["shop.jobs:app", "--processes", "0"], "--processes must be from 1"),
         (["shop.jobs:app", "--log-level", "loud"], "log level must be one of"),
@@ -226,7 +229,7 @@ class TestServing:
     def test_a_second_signal_ends_it_at_once(
         self, tmp_path: Path, url: str, queue: "duly.Queue", processes: list[str]
     ) -> None:
-        with running(tmp_path, url, queue.name, "shop.jobs:app", "--grace", "600", *processes) as command:
+        with running(tmp_path, url, queue.name, "shop.jobs:app", "--grace", "10m", *processes) as command:
             queue.send("long")
             command.wait_until(lambda: len(command.noted) == 1, "the handler runs")
             command.process.send_signal(signal.SIGTERM)

@@ -52,6 +52,7 @@ HEALTHY = Facts(
     stalls=(),
     keyspace=Keyspace(looked_at=12),
     rights=Rights({"producer": (), "consumer": ("+claim",)}),
+    absent=frozenset(),
     user="app",
 )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import redis
 import typer
 from typer.testing import CliRunner, Result
 
@@ -68,6 +69,15 @@ def test_warnings_fail_only_when_that_is_asked_for() -> None:
 
     assert (plain.exit_code, strict.exit_code) == (0, 1)
     assert "nothing here loses messages today" in plain.stdout
+
+
+def test_it_is_not_said_that_nothing_is_lost_where_that_is_not_known() -> None:
+    with Server("valkey", {"appendonly": "no"}) as server, redis.Redis.from_url(server.url) as client:
+        client.execute_command("ACL", "SETUSER", "app", "on", ">sesame", "~*", "+@all", "-info", "-config")  # type: ignore[no-untyped-call]
+        result = run("--url", server.url.replace("redis://", "redis://app:sesame@"))
+
+    assert "nothing here loses messages" not in result.stdout
+    assert "whether messages are safe here is not known: see eviction, persistence" in result.stdout
 
 
 def test_an_embedded_server_is_started_and_examined(tmp_path: Path) -> None:

@@ -55,6 +55,12 @@ def test_every_key_of_every_script_is_known_somewhere(script: str) -> None:
         b"duly:{@events}:group:archive:bodies",
         b"duly:{}:meta",
         b"duly:{\xff}:meta",
+        b"duly:{q;touch x;}:msgs",
+        b"duly:{q\nFLUSHALL\n#}:msgs",
+        b"duly:{" + b"q" * 129 + b"}:msgs",
+        b"duly:{@t;touch x;}:stream",
+        b"duly:{@}:stream",
+        b"duly:{@t}:group:g$(touch x):meta",
     ],
 )
 def test_a_name_that_no_kind_of_key_has_is_not_known(key: bytes) -> None:

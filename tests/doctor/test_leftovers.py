@@ -1,6 +1,9 @@
 """Keys that belong to nothing: each kind is found by itself, and its mend loses no message."""
 
+import re
+import shlex
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -74,6 +77,42 @@ def test_a_name_that_no_kind_of_key_has(place: Place) -> None:
     assert place[0].queue("orders").stats().ready == 1
 
 
+PLANTED = (
+    "duly:{q;touch x;}:msgs",
+    "duly:{q$(touch x)}:msgs",
+    "duly:{q\nFLUSHALL\n#}:msgs",
+    "duly:{@t;touch x;}:meta",
+    "duly:{@t}:group:g`touch x`:meta",
+)
+
+
+def test_names_that_somebody_planted_are_in_no_command_but_quoted(place: Place) -> None:
+    app, client, _ = place
+    app.queue("orders").send("x")
+    for key in PLANTED:
+        client.hset(key, "a", "b")
+
+    finding = found(place)
+
+    assert [line for line in finding.mend.splitlines() if line.startswith("duly ")] == []
+    assert all(line.startswith(('DEL "duly:{', "DEL duly:{")) for line in finding.commands), finding.commands
+    check_mended(place, finding)
+    assert client.exists(*PLANTED) == 0
+    assert app.queue("orders").stats().ready == 1
+
+
+def test_a_position_that_somebody_planted_is_in_no_command(place: Place) -> None:
+    app, client, _ = place
+    app.topic("events").group("archive").create()
+    client.hset("duly:{@events}:group:archive:meta", "fed", "0\nFLUSHALL")
+    client.xgroup_destroy("duly:{@events}:stream", "archive")
+
+    finding = found(place)
+
+    assert finding.verdict == "warn"
+    assert "FLUSHALL" not in finding.mend
+
+
 def test_a_queue_that_has_lost_its_meta_is_found_again_with_its_messages(place: Place) -> None:
     app, client, _ = place
     queue = app.queue("orders")
@@ -124,6 +163,78 @@ def test_a_group_that_the_stream_does_not_know_is_known_again_where_it_was(place
     assert again.body == "first"
     again.ack()
     assert group.receive(wait=0) == []  # it goes on where it was, not from the beginning
+
+
+@pytest.mark.parametrize(("position", "arrives"), [("$", ["new"]), ("0", ["old", "new"])], ids=["end", "beginning"])
+def test_where_a_group_was_that_was_never_fed_is_for_people_to_say(
+    place: Place, position: str, arrives: list[str]
+) -> None:
+    app, client, _ = place
+    events = app.topic("events")
+    events.publish("old")
+    group = events.group("archive", start="new")
+    group.create()
+    group.pause()
+    client.xgroup_destroy(events.stream, "archive")
+
+    finding = found(place)
+
+    assert "does not know" in finding.found
+    assert "is not known" in finding.mend
+    assert finding.commands == ()  # none that a program could run by itself
+    (choice,) = re.findall(rf"^# (XGROUP CREATE .* {re.escape(position)} MKSTREAM)$", finding.mend, re.MULTILINE)
+    client.execute_command(*shlex.split(choice))  # type: ignore[no-untyped-call]
+    events.publish("new")
+    group.resume()
+    assert [each.body for each in group.receive(10, wait=0)] == arrives
+    assert found(place).verdict == "ok"
+
+
+def test_a_group_that_goes_and_comes_during_a_look_is_no_orphan(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, _, _ = place
+    group = app.topic("events").group("archive")
+    group.create()
+    group.pause()
+    ask = Asker.ask
+
+    def ask_meanwhile(asker: Asker, *command: Any) -> Any:
+        if command[0] not in ("XINFO", "EVAL"):
+            return ask(asker, *command)
+        group.delete()
+        told = ask(asker, *command)
+        group.create()
+        group.pause()
+        return told
+
+    monkeypatch.setattr(Asker, "ask", ask_meanwhile)
+    with reached(app._address) as wire:
+        keyspace = look(Asker(wire, "duly"), "duly", 0)
+
+    assert isinstance(keyspace, Keyspace)
+    assert keyspace.orphans == ()
+
+
+def test_a_queue_that_goes_and_comes_during_a_look_is_no_orphan(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, client, _ = place
+    app.queue("orders").send("x")
+    client.delete("duly:{orders}:meta")
+    ask, looks = Asker.ask, []
+
+    def ask_meanwhile(asker: Asker, *command: Any) -> Any:
+        if command[0] != "EXISTS" or looks:
+            return ask(asker, *command)
+        looks.append(command)
+        app.queue("orders").delete()
+        told = ask(asker, *command)
+        app.queue("orders").send("x")
+        return told
+
+    monkeypatch.setattr(Asker, "ask", ask_meanwhile)
+    with reached(app._address) as wire:
+        keyspace = look(Asker(wire, "duly"), "duly", 0)
+
+    assert isinstance(keyspace, Keyspace)
+    assert keyspace.orphans == ()
 
 
 def test_the_record_of_a_call_that_does_not_expire(place: Place) -> None:

@@ -86,6 +86,17 @@ def test_a_user_who_may_ask_nothing_is_examined_all_the_same(server: Server) -> 
 
 
 @pytest.mark.parametrize("kind", ASKED, indirect=True)
+def test_who_may_not_ask_for_commands_is_told_by_trying(kind: Kind) -> None:
+    with Server(kind, {"appendonly": "yes", "rename-command": 'ZADD ""'}) as hiding, Server(kind) as whole:
+        wanted = [rule for rule in rules_of("consumer", hiding) if rule != "+zadd"]
+        hidden = examined(given_user(hiding, *wanted)).finding("commands")
+        there = examined(given_user(whole, *rules_of("consumer", whole))).finding("commands")
+
+    assert (hidden.verdict, "ZADD" in hidden.found) == ("bad", True), hidden
+    assert there.verdict == "ok", there
+
+
+@pytest.mark.parametrize("kind", ASKED, indirect=True)
 def test_a_user_of_other_keys_lacks_the_keys(server: Server) -> None:
     finding = examined(given_user(server, "+@all", "~other:*")).finding("rights")
 

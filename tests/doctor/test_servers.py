@@ -260,6 +260,42 @@ def test_a_server_of_a_provider_that_hides_its_settings_is_unknown_in_them(kind:
     assert report.finding("eviction").verdict == "ok"  # INFO says it as well
 
 
+@pytest.mark.parametrize("hidden", ["HSET", "EVALSHA", "EVAL", "TIME", "DEL", "INFO"])
+def test_a_server_that_hides_a_command_which_scripts_use_is_bad(hidden: str) -> None:
+    with Server("redis7", {**SAFE, "rename-command": f'{hidden} ""'}) as server:
+        report = examined(server.url)
+
+    finding = report.finding("commands")
+    assert (finding.verdict, report.ok) == ("bad", False), report
+    assert hidden in finding.found
+    assert "rename-command" in finding.mend
+
+
+def test_every_server_is_asked_for_its_commands(kind: Kind) -> None:
+    with Server(kind, {**SAFE, "rename-command": 'ZADD ""\nrename-command XGROUP ""'}) as server:
+        finding = examined(server.url).finding("commands")
+
+    assert finding.verdict == "bad"
+    assert "XGROUP, ZADD" in finding.found
+
+
+def test_a_command_that_is_only_for_looking_is_a_warning() -> None:
+    with Server("valkey", {**SAFE, "rename-command": 'SCAN ""'}) as server:
+        finding = examined(server.url).finding("commands")
+
+    assert finding.verdict == "warn"
+    assert "observer, admin" in finding.found
+
+
+@pytest.mark.parametrize(("appendonly", "verdict"), [("yes", "ok"), ("no", "bad")])
+def test_persistence_is_known_from_the_settings_where_info_is_hidden(kind: Kind, appendonly: str, verdict: str) -> None:
+    with Server(kind, {"appendonly": appendonly, "rename-command": 'INFO ""'}) as server:
+        report = examined(server.url)
+
+    assert report.finding("persistence").verdict == verdict
+    assert report.finding("fsync").verdict == "ok"
+
+
 def test_big_keys_are_found(valkey: Server) -> None:
     with duly.Duly(valkey.url) as app, redis.Redis.from_url(valkey.url) as client:
         app.queue("orders").send("x")

@@ -275,7 +275,10 @@ def test_a_server_that_stops_starting_is_given_up_with_its_reason(
 def test_a_directory_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
-    with pytest.raises(Unavailable, match="cannot be used"):
+    with pytest.raises(
+        Unavailable,
+        match=r"cannot be used: .*\. Set DULY_HOME to a directory that can be written, or DULY_URL to a server$",
+    ):
         open_server(tmp_path / "file" / "d")
 
 

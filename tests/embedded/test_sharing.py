@@ -173,3 +173,4 @@ def test_everything_is_private_to_the_user(home: Home, new_owner: NewOwner) -> N
 
     assert stat.S_IMODE(home.directory.stat().st_mode) == 0o700
     assert {name: oct(mode) for name, mode in modes.items() if mode & 0o077} == {}
+    assert (home.directory / ".gitignore").read_text() == "*\n"

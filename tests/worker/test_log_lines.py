@@ -5,7 +5,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +55,26 @@ def only(caplog: pytest.LogCaptureFixture, prefix: str) -> tuple[str, dict[str, 
     return line
 
 
+def place_of(function: Callable[..., Any], line: int = 1) -> str:
+    """Tell where the nth line of a function stands."""
+    return f"test_log_lines.py:{function.__code__.co_firstlineno + line}"
+
+
+async def test_the_place_of_a_failure_is_the_users_line_not_that_of_a_library(
+    memory_bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    def act(body: Any, d: Any) -> None:
+        json.loads(body)
+
+    memory_bench.define(act, retry=Retry(first=60, jitter=0))
+    await memory_bench.queue.send("no json")
+
+    async with memory_bench.worker():
+        await memory_bench.comes_to(sent=1, delivered=1, retried=1, delayed=1)
+
+    assert only(caplog, "message.retry")[1]["at"] == place_of(act)
+
+
 async def test_the_life_of_a_worker(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     bench.define(lambda body, d: None)
 
@@ -100,8 +120,12 @@ async def test_a_retry_is_one_line(bench: Bench, caplog: pytest.LogCaptureFixtur
             "attempt": 1,
             "delay": 60,
             "error": "ValueError: broken",
+            "at": place_of(act),
         },
     )
+    level, fields = only(caplog, "handler.")
+    assert (level, fields["id"]) == ("DEBUG", id_)
+    assert 'raise ValueError("broken")' in caplog.text  # the traceback
 
 
 @pytest.mark.parametrize(
@@ -125,8 +149,10 @@ async def test_a_death_is_one_line(
     if error is None:
         error = fields["error"]
         assert error
+    place = {"at": place_of(act)} if dying == "fails" else {}
     assert fields == {
         "event": "message.dead", "queue": bench.queue_name, "id": id_, "attempt": 1, "reason": reason, "error": error,
+        **place,
     }  # fmt: skip
 
 
@@ -252,7 +278,8 @@ async def test_an_error_after_the_handler_has_settled_is_one_line(
         await getattr(d, verb)(*args)
         raise ValueError("too late")
 
-    bench.define(act_async if bench.is_async else act)
+    handler = act_async if bench.is_async else act
+    bench.define(handler)
     id_ = await bench.queue.send("body")
 
     async with bench.worker():
@@ -266,6 +293,7 @@ async def test_an_error_after_the_handler_has_settled_is_one_line(
             "id": id_,
             "settled": verb,
             "error": "ValueError: too late",
+            "at": place_of(handler, 2),
         },
     )
 
@@ -428,5 +456,6 @@ async def test_lines_are_text_too(memory_bench: Bench, caplog: pytest.LogCapture
     (record,) = [record for record in caplog.records if "message.retry" in record.getMessage()]
     assert record.getMessage() == (
         f"message.retry queue={memory_bench.queue_name} id={id_} attempt=1 delay=60.0 "
-        'error="ValueError: two\\nlines and \\"quotes\\""'
+        'error="ValueError: two\\nlines and \\"quotes\\"" '
+        f"at={place_of(act)}"
     )

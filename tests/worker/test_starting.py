@@ -78,3 +78,11 @@ def test_a_bad_address_in_the_environment_is_named(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("DULY_URL", "localhost:6379")
     with pytest.raises(UsageError, match="DULY_URL"):
         duly.Duly()
+
+
+async def test_a_new_embedded_server_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        async with duly.Worker(_app(f"embedded://{tmp_path}/home")):
+            pass
+
+    assert caplog.text.count(f"worker.new_server directory={tmp_path}/home") == 1

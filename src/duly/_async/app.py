@@ -119,7 +119,9 @@ class AsyncDuly:
     ) -> AsyncQueue:
         """Name a queue and say how this process uses it. It is created by its first use.
 
-        `duly.QueueOptions` says what each option means. They are this process's view, not stored.
+        `duly.QueueOptions` says what each option means. They are this process's view, not stored. Unless said
+        otherwise, `retry` is `Retry()`, five attempts after 1, 2, 4 and 8 s, `dead` is
+        `Keep(count=10_000, age=30 * 86400)`, and `max_message_bytes` is that of the app.
         """
         checked_name(name)
         _check_later(name, later)
@@ -169,7 +171,9 @@ class AsyncDuly:
     ) -> AsyncTopic:
         """Name a topic and say how this process uses it and its groups. It is created by its first use.
 
-        `duly.TopicOptions` says what each option means. They are this process's view, not stored.
+        `duly.TopicOptions` says what each option means. They are this process's view, not stored. Unless said
+        otherwise, `keep` is `Keep(age=7 * 86400)`, a week, `retry` is `Retry()`, `dead` is
+        `Keep(count=10_000, age=30 * 86400)` for each group, and `max_message_bytes` is that of the app.
         """
         checked_name(name, "topic")
         known = [each.name for each in dataclasses.fields(TopicOptions)]

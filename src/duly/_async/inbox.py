@@ -201,8 +201,12 @@ class AsyncInbox(ABC):
 
     def _deliveries(self, claimed: replies.Claimed, lease: float, *, renew: bool) -> list[AsyncDelivery]:
         fence = claimed.fence
-        rows = zip(claimed.ids, claimed.records, claimed.counts, strict=True)
-        deliveries = [AsyncDelivery(self, id_.decode(), fence, record, counts) for id_, record, counts in rows]
+        try:
+            rows = zip(claimed.ids, claimed.records, claimed.counts, strict=True)
+            deliveries = [AsyncDelivery(self, id_.decode(), fence, record, counts) for id_, record, counts in rows]
+        except UnicodeDecodeError:  # somebody else put an id among them: the others are not to suffer for it
+            rows = zip(claimed.ids, claimed.records, claimed.counts, strict=True)
+            deliveries = [AsyncDelivery(self, codec.visible(id_), fence, *row) for id_, *row in rows]
         if renew:
             cap = self.options.max_runtime
             longest = None if cap is None else checked_positive_seconds(cap, "max_runtime")

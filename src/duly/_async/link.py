@@ -124,11 +124,15 @@ class AsyncLink:
 
     async def queues(self, namespace: str) -> list[str]:
         """Find the queues that were ever used."""
-        return await self._names("listing the queues", queue_pattern(namespace), lambda key: queue_of_key(namespace, key))
+        return await self._names(
+            "listing the queues", queue_pattern(namespace), lambda key: queue_of_key(namespace, key)
+        )
 
     async def topics(self, namespace: str) -> list[str]:
         """Find the topics that have entries or groups."""
-        return await self._names("listing the topics", topic_pattern(namespace), lambda key: topic_of_key(namespace, key))
+        return await self._names(
+            "listing the topics", topic_pattern(namespace), lambda key: topic_of_key(namespace, key)
+        )
 
     async def _names(self, title: str, pattern: str, name_of: Callable[[bytes], str | None]) -> list[str]:
         """Look through all keys. They are few: none belongs to a single message."""
@@ -179,7 +183,7 @@ class AsyncLink:
     async def _ask_again_and_again(
         self, slot: AsyncSlot, title: str, ask: Callable[[AsyncSlot], Awaitable[T]], *, gives_up: bool
     ) -> T:
-        give_up_at, tries, was_asked = 0.0, 0, False
+        failing_since, tries, was_asked = 0.0, 0, False
         while True:
             try:
                 if not slot.wire.is_open:
@@ -201,10 +205,10 @@ class AsyncLink:
                     self._note_up()
                 return answer
             now = time.monotonic()
-            give_up_at = give_up_at or now + self.patience
+            failing_since = failing_since or now
             if tries:  # a single cut is no outage: an idle connection was closed, say
                 self._note_down(trouble, gives_up=gives_up)
-            if gives_up and now >= give_up_at:
+            if gives_up and now >= failing_since + self.patience:
                 raise self._unavailable(title, trouble, was_asked=was_asked) from trouble
             await sleep(patience.backoff(tries, random.random))
             tries += 1

@@ -300,6 +300,11 @@ def fields_read(fields: Sequence[bytes]) -> dict[str, str | bytes]:
     }
 
 
+def visible(text: bytes) -> str:
+    """Read an id or a name that others may have written: bytes that are no UTF-8 are written out, as \\xff."""
+    return text.decode("utf-8", "backslashreplace")
+
+
 def _text_or_bytes(value: bytes) -> str | bytes:
     try:
         return value.decode()
@@ -468,14 +473,20 @@ def read_counts(stored: bytes) -> Counts:
 
 
 def read_why(stored: bytes) -> Why | None:
-    """Read a row of `why`."""
-    return _decode_why(stored) if stored else None
+    """Read a row of `why`. One that others have written may be none."""
+    try:
+        return _decode_why(stored) if stored else None
+    except msgspec.DecodeError:
+        return None
 
 
 def read_lease(stored: bytes) -> Lease | None:
-    """Read a row of `leases`."""
+    """Read a row of `leases`. One that others have written may be none."""
     if not stored:
         return None
-    fence, size, flags, priority = _LEASE.unpack_from(stored)
-    key, at = _read_text(stored, _LEASE.size) if flags & FLAG_KEY else (None, _LEASE.size)
-    return Lease(int(fence), size, flags, priority, stored[at:].decode().rstrip(), key)
+    try:
+        fence, size, flags, priority = _LEASE.unpack_from(stored)
+        key, at = _read_text(stored, _LEASE.size) if flags & FLAG_KEY else (None, _LEASE.size)
+        return Lease(int(fence), size, flags, priority, visible(stored[at:]).rstrip(), key)
+    except (struct.error, ValueError, OverflowError):
+        return None

@@ -55,6 +55,11 @@ FAULTS: Final = (
         "It becomes a dead letter with the reason damaged; what is left of it is kept.",
     ),
     Fault(
+        "an id that is not text",
+        "Clients know ids as text: nobody could settle the message, or ask for it.",
+        "It becomes a dead letter with the reason damaged; its body is kept.",
+    ),
+    Fault(
         "in two places: * and *",
         "The message would be handed out twice, or after it has ended.",
         "The first of the two places is kept.",
@@ -195,6 +200,11 @@ FAULTS: Final = (
         "The field is removed; a counter begins anew, and the difference is counted as corrected.",
     ),
     Fault(
+        "a field of meta that is missing",
+        "Claims do not know that there are large messages, or some with a key: they would take too much at once.",
+        "The field is set again.",
+    ),
+    Fault(
         "a counter below zero",
         "The number is not true; messages are not affected.",
         "The counter begins anew, and the difference is counted as corrected.",
@@ -206,7 +216,7 @@ FAULTS: Final = (
     ),
     Fault(
         "a priority that no claim looks at",
-        "The messages that wait under this priority would never be handed out.",
+        "Messages of this priority would never be handed out: those that wait, and those that come back.",
         "Claims look at it again.",
     ),
     Fault(

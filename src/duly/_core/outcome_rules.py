@@ -7,7 +7,9 @@ by the policy; and so does a defer, by how often there was one before.
 import inspect
 import logging
 import math
+import sysconfig
 import traceback as tracebacks
+from pathlib import Path, PurePath
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple
 
@@ -26,6 +28,9 @@ _LOG: Final = logging.getLogger("duly")
 _MAX_ERROR: Final = 1_000
 _MAX_TRACEBACK: Final = 10_000
 _WORKER: Final = "duly.worker."
+_DULY: Final = str(Path(__file__).parents[1])
+_INSTALLED: Final = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+"""How the names of files begin that are Python's own, or of a library."""
 
 
 class DeferPolicy(NamedTuple):
@@ -176,6 +181,21 @@ def _users_part(trace: TracebackType | None) -> TracebackType | None:
     while found is not None and found.tb_frame.f_globals.get("__name__", "").startswith(_WORKER):
         found = found.tb_next
     return found or trace
+
+
+def place_of(error: BaseException | str | None) -> dict[str, Any]:
+    """Tell as {"at": "shop.py:12"} where in the user's own code an error came up: not in a library that it called."""
+    trace = error.__traceback__ if isinstance(error, BaseException) else None
+    own = installed = ""
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        place = f"{PurePath(file).name}:{trace.tb_lineno}"
+        if not file.startswith((_DULY, *_INSTALLED)):
+            own = place
+        elif not file.startswith(_DULY):
+            installed = installed or place  # the handler, where it was installed itself
+        trace = trace.tb_next
+    return {"at": own or installed} if own or installed else {}
 
 
 def storable(text: str) -> str:

@@ -104,7 +104,7 @@ def sent(ids: Sequence[str]) -> Callable[[int | list[Any]], SendOutcome]:
             if outcome == FULL:
                 full.append(position - 1)
             else:
-                stored[position - 1] = known.decode()
+                stored[position - 1] = codec.visible(known)
         return SendOutcome(stored, full)
 
     return decode
@@ -181,14 +181,18 @@ def claimed(reply: list[Any]) -> Claimed:
     reclaimed = []
     if taken_back:
         rows = zip(taken_back[0::4], taken_back[1::4], taken_back[2::4], taken_back[3::4], strict=True)
-        reclaimed = [Reclaimed(i.decode(), c.decode(), late / 1_000_000, bool(dead)) for i, c, late, dead in rows]
+        reclaimed = [_reclaimed(*row) for row in rows]
     next_in = None if next_us < 0 else next_us / 1_000_000
     counts = counts or [b""] * len(ids)
-    schedules = [(name.decode(), row) for name, row in zip(slots[0::2], slots[1::2], strict=True)] if slots else ()
+    schedules = [(codec.visible(n), row) for n, row in zip(slots[0::2], slots[1::2], strict=True)] if slots else ()
     return Claimed(
         state == PAUSED, state == PASSED_OVER, now, next_in, fence, ids, records, counts, reclaimed, state == LIMITED,
         schedules, _position(state, rest[0]) if rest else None,
     )  # fmt: skip
+
+
+def _reclaimed(id_: bytes, consumer: bytes, overdue: int, is_dead: int) -> Reclaimed:
+    return Reclaimed(codec.visible(id_), codec.visible(consumer), overdue / 1_000_000, bool(is_dead))
 
 
 def _position(state: int, found: list[bytes]) -> tuple[bytes, ...] | None:
@@ -296,7 +300,7 @@ class Moved(NamedTuple):
 def moved(reply: list[Any]) -> Moved:
     """Read the answer to move."""
     count, is_full, *known = reply
-    return Moved(count, bool(is_full), [id_.decode() for id_ in known])
+    return Moved(count, bool(is_full), [codec.visible(id_) for id_ in known])
 
 
 class Viewer:
@@ -329,7 +333,7 @@ class Viewer:
                 state = "ready" if score <= now else "delayed"
             message = self._view(id_.encode(), state, score, record, counts, why, lease)
             owner_place, owner_score = front[0].decode(), front[1]
-            around = (owner.decode() or None, ahead, paused.decode() or None, tat, leased, owner_place, owner_score)
+            around = (codec.visible(owner) or None, ahead, codec.visible(paused) or None, tat, leased, owner_place, owner_score)
             return Sight(message, now, *around)
 
         return decode
@@ -379,7 +383,7 @@ class Viewer:
         due = None if stored is None else counted.due or stored.due
         events = reasons.timeline if reasons else []
         return Message(
-            id=id_.decode(),
+            id=codec.visible(id_),
             queue=self._queue,
             state=state,  # type: ignore[arg-type]
             body=body,
@@ -461,7 +465,7 @@ def stats(reply: list[Any]) -> Stats:
         oldest_age=0.0 if oldest < 0 else max(now - oldest, 0) / 1_000_000,
         lateness=max(lateness, 0) / 1_000_000,
         next_due_in=None if next_due < 0 else (next_due - now) / 1_000_000,
-        paused=paused.decode() or None,
+        paused=codec.visible(paused) or None,
         **counted,
     )
 
@@ -489,7 +493,7 @@ def pending_rows(reply: list[Any]) -> list[PendingMessage]:
         lease, counted = codec.read_lease(stored), codec.read_counts(counts)
         rows.append(
             PendingMessage(
-                id=id_.decode(),
+                id=codec.visible(id_),
                 consumer=lease.consumer if lease else "",
                 fence=lease.fence if lease else 0,
                 deadline=moment(deadline),
@@ -528,7 +532,7 @@ class LockState(NamedTuple):
 def lock_state(reply: list[Any]) -> LockState:
     """Read the answer to lock."""
     fence, left, by = reply
-    return LockState(fence, left / 1_000_000, by.decode())
+    return LockState(fence, left / 1_000_000, codec.visible(by))
 
 
 def lock_busy(name: str, state: LockState) -> LockBusy:
@@ -563,12 +567,9 @@ class AuditStep(NamedTuple):
 def audit_step(reply: list[Any]) -> AuditStep:
     """Read a step of an audit."""
     cursor, checked, live, dead, done, *rest = reply
-    found = [faults.explained(_visible(id_), _visible(what)) for id_, what in zip(rest[0::2], rest[1::2], strict=True)]
+    rows = zip(rest[0::2], rest[1::2], strict=True)
+    found = [faults.explained(codec.visible(id_), codec.visible(what)) for id_, what in rows]
     return AuditStep(cursor.decode(), checked, (live, dead, done), found)
-
-
-def _visible(text: bytes) -> str:
-    return text.decode(errors="backslashreplace")
 
 
 NOTHING_COUNTED: Final = Stats(

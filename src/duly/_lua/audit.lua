@@ -42,6 +42,7 @@ KEEPS    I1 I2 I3 I7 I9: a repair loses no body, hands nothing out early, and ma
 -- @include lib/drain.lua
 local digits, repair, source, cursor = ARGV[1], ARGV[2] == '1', ARGV[3], ARGV[4]
 local IDS_A_CALL, LET_WAIT_A_LANE = 50, 100
+local LONGEST_LEASE_US = 315360000000000 -- ten years: no client asks for more
 local ENDLESS_LEASE_US = 60000000 -- what is left of a lease that has no end: its holder may be at work
 local keys = {
   msgs = KEYS[1],
@@ -75,6 +76,8 @@ local function fault(id, what, mend)
   end
 end
 
+-- @include lib/audit_keys.lua
+
 local function end_lease(id)
   redis.call('HDEL', keys.leases, id)
   -- @only group
@@ -98,8 +101,20 @@ local function wait_again(id, record)
   leave_token(keys.wake)
 end
 
--- The places of an id, in the order in which one is kept when there are several: a lease that is out,
--- the priority that the record names, its lane, other priorities, dead, done.
+-- Where a message belongs that is over, as its past tells, and since when; nil: it lives, as far as anybody knows.
+local function place_when_over(id)
+  local row = sound_why(keys.why, id)
+  local last = row and row[8][#row[8]]
+  if row and row[1] ~= '' then
+    return 'dead', last and last[1] or now
+  elseif last and last[2] == 'ack' then
+    return 'done', last[1]
+  end
+  return nil
+end
+
+-- The places of an id, in the order in which one is kept when there are several: where it ended, if its past says so;
+-- a lease that is out, the priority that the record names, its lane, other priorities, dead, done.
 local function places_of(id, record)
   local places = {}
   local function look(name, key, member)
@@ -124,6 +139,13 @@ local function places_of(id, record)
   end
   look('dead', keys.dead)
   look('done', keys.done)
+  local over = #places > 1 and place_when_over(id)
+  for at, place in ipairs(places) do
+    if place.name == over then
+      table.insert(places, 1, table.remove(places, at))
+      break
+    end
+  end
   return places
 end
 
@@ -136,20 +158,27 @@ end
 
 local function bury_flawed(id, record, size)
   local counted, past = sound_counts(keys.counts, id), sound_past(keys.why, id)
-  bury(keys, id, record, size, flaw_of(record), counted, past, now)
+  bury(keys, id, record, size, flaw_of(record) or 'damaged', counted, past, now)
   remember(keys.meta, now)
 end
 
--- Where a message was that is nowhere any more, if it is over, as its past tells, and since when.
-local function place_when_over(id)
-  local row = sound_why(keys.why, id)
-  local last = row and row[8][#row[8]]
-  if row and row[1] ~= '' then
-    return 'dead', last and last[1] or now
-  elseif last and last[2] == 'ack' then
-    return 'done', last[1]
+local function remove_from(place, id)
+  if place.name == 'leased' then
+    remove_leased(place.key, { id })
+  else
+    redis.call('ZREM', place.key, place.member)
   end
-  return nil
+end
+
+-- Of a sound message that is not over; `place` is nil when it has none.
+local function check_foreign_id(id, record, place)
+  fault(id, 'an id that is not text', function()
+    if place then
+      remove_from(place, id)
+    end
+    end_lease(id)
+    bury_flawed(id, record, #record)
+  end)
 end
 
 local function check_nowhere(id, record)
@@ -158,6 +187,8 @@ local function check_nowhere(id, record)
       end_lease(id)
       bury_flawed(id, record, #record)
     end)
+  elseif record and not is_text(id) and not place_when_over(id) then
+    check_foreign_id(id, record)
   elseif record then
     fault(id, 'body without a place', function()
       local place, at = place_when_over(id)
@@ -178,14 +209,6 @@ end
 local function is_lost_body(id)
   local row = sound_why(keys.why, id)
   return row and row[1] == 'body lost'
-end
-
-local function remove_from(place, id)
-  if place.name == 'leased' then
-    remove_leased(place.key, { id })
-  else
-    redis.call('ZREM', place.key, place.member)
-  end
 end
 
 local function check_bodiless(id, place)
@@ -251,13 +274,20 @@ local function check_expiry(id, record, is_waiting)
   end
 end
 
--- What is handed out next waits since it was let in; everything else for the time that was asked for. Without its row
--- in `counts` nobody knows which time that is, while `why` says that there was one.
+-- Whether `counts` knows less of an id than its timeline tells: then it does not know the time of a retry either.
+local function knows_too_little(id, stored)
+  local timeline = sound_past(keys.why, id).timeline
+  return #timeline > 0 and tells_less(read_counts(stored), recounted(timeline))
+end
+
+-- What is handed out next waits since it was let in; everything else for the time that was asked for. Without a true
+-- row in `counts` nobody knows which time that is, while `why` says that there was one.
 local function check_time(id, record, place, owns_lane)
   local due, own = due_of(record), own_due(id, record)
   local is_let_in = owns_lane and place.score <= now and (place.score >= due or not (due >= 0 and due < NO_TIME))
   local stored = redis.call('HGET', keys.counts, id)
-  local is_uncounted = not (stored and is_counts(stored)) and redis.call('HEXISTS', keys.why, id) == 1
+  local is_known = stored and is_counts(stored) and not knows_too_little(id, stored)
+  local is_uncounted = not is_known and redis.call('HEXISTS', keys.why, id) == 1
   local is_never = place.score >= NO_TIME and own < NO_TIME
   if place.score == own or is_let_in or (is_uncounted and place.score >= due and not is_never) then
     return
@@ -293,7 +323,7 @@ local function check_leased(id, record, place, key, lane)
   if not check_lease(id, record) then
     return
   end
-  if place.score == math.huge then
+  if place.score > now + LONGEST_LEASE_US then
     fault(id, 'a lease without an end', function()
       redis.call('ZADD', keys.leased, now + ENDLESS_LEASE_US, id)
     end)
@@ -375,6 +405,8 @@ local function check(id)
       redis.call('HDEL', keys.leases, id)
       bury_flawed(id, record, #record)
     end)
+  elseif not is_text(id) then
+    check_foreign_id(id, record, place)
   elseif place.name == 'misplaced' then
     fault(id, 'waits under a wrong priority', function()
       redis.call('ZREM', place.key, id)
@@ -385,16 +417,18 @@ local function check(id)
   end
   if source == 'msgs' then
     local at = ({ dead = 4, done = 5 })[place.name] or 3
+    check_hints(record, at == 3)
     reply[at] = reply[at] + #record
   end
 end
 
 -- Counts what went wrong anew. When it waits for a retry, its place says for how long.
 local function count_again(id, record)
-  local counted = recounted(sound_past(keys.why, id).timeline)
-  local waits_until = not flaw_of(record) and redis.call('ZSCORE', keys.waiting[priority_of(record)], id)
-  if waits_until and tonumber(waits_until) > due_of(record) then
-    counted[DUE] = tonumber(waits_until)
+  local counted = with_more(sound_counts(keys.counts, id), recounted(sound_past(keys.why, id).timeline))
+  local place = not flaw_of(record) and redis.call('ZSCORE', keys.waiting[priority_of(record)], id)
+  local waits_until = math.ceil(tonumber(place or 0))
+  if place and waits_until > due_of(record) and waits_until < NO_TIME then
+    counted[DUE] = waits_until
   end
   keep_counts(keys.counts, id, counted)
 end
@@ -408,6 +442,10 @@ local function check_counts(id, stored)
     end)
   elseif not is_counts(stored) then
     fault(id, 'counts that cannot be read', function()
+      count_again(id, record)
+    end)
+  elseif record and place and knows_too_little(id, stored) then
+    fault(id, 'troubled, but not counted', function()
       count_again(id, record)
     end)
   end
@@ -538,8 +576,6 @@ local function check_dedup(value)
     end)
   end
 end
-
--- @include lib/audit_keys.lua
 
 local CHECKS = {
   counts = check_counts,

@@ -240,8 +240,8 @@ class Delivery(Delivered):
     def lock(self, name: str, ttl: Seconds = 30.0, on_busy: OnBusy = _WHEN_BUSY) -> Lock:
         """Take a lock for a block: `with d.lock("stock:42", ttl=30):`. It ends by itself after `ttl` seconds.
 
-        When somebody else has it, the message is deferred, by default for 2 s; or LockBusy is raised
-        ("raise"); or it is waited for (`duly.Wait(5)`).
+        When somebody else has it, the message is deferred, by default for 2 s (`duly.Defer(2)`); or LockBusy is
+        raised ("raise"); or it is waited for (`duly.Wait(5)`).
         """
         queue = self._queue
         holder = f", message {self.id} of {self._queue.title}"

@@ -160,7 +160,7 @@ class Link:
                 connections.give(slot)
 
     def _ask_again_and_again(self, slot: Slot, title: str, ask: Callable[[Slot], T], *, gives_up: bool) -> T:
-        give_up_at, tries, was_asked = 0.0, 0, False
+        failing_since, tries, was_asked = 0.0, 0, False
         while True:
             try:
                 if not slot.wire.is_open:
@@ -182,10 +182,10 @@ class Link:
                     self._note_up()
                 return answer
             now = time.monotonic()
-            give_up_at = give_up_at or now + self.patience
+            failing_since = failing_since or now
             if tries:  # a single cut is no outage: an idle connection was closed, say
                 self._note_down(trouble, gives_up=gives_up)
-            if gives_up and now >= give_up_at:
+            if gives_up and now >= failing_since + self.patience:
                 raise self._unavailable(title, trouble, was_asked=was_asked) from trouble
             sleep(patience.backoff(tries, random.random))
             tries += 1

@@ -17,6 +17,9 @@ PASSWORD: Final = "PASSWORD"  # noqa: S105, a word that stands for one
 _WRITTEN: Final = re.compile(r"[^\s'\"\\]+")
 """What stands in a line of redis-cli as it is."""
 
+_WILD: Final = re.compile(r"[*?\[]")
+"""Where a pattern begins to match more than itself."""
+
 
 def commands_of(role: Role) -> frozenset[str]:
     """Name every command that a role needs: of its scripts, and of the client."""
@@ -53,7 +56,7 @@ def rules(
         fsync: also what durable="fsync" needs, which is CONFIG GET.
     """
     whose, known = _role(role), known_of(server)
-    keys = [checked_pattern(pattern) for pattern in own_keys]
+    keys = [checked_pattern(pattern, namespace) for pattern in own_keys]
     wanted = set(commands_of(whose)) | _own(whose, keys, list(own_commands))
     if fsync:
         if "wait" not in whose.sends:
@@ -63,9 +66,8 @@ def rules(
     if missing := set(unknown) - OPTIONAL:
         raise UsageError(f"{known.title} does not know {', '.join(sorted(missing))}: Duly does not run there")
     patterns = [f"~{checked_name(namespace, 'namespace')}:{{*}}:*", *(f"~{pattern}" for pattern in keys)]
-    return [
-        "resetkeys", *patterns, "resetchannels", "-@all", *(f"+{name}" for name in sorted(wanted - set(unknown))),
-    ]  # fmt: skip
+    reset = ["resetchannels", *(["clearselectors"] if known.has_selectors else []), "-@all"]
+    return ["resetkeys", *patterns, *reset, *(f"+{name}" for name in sorted(wanted - set(unknown)))]
 
 
 def setuser(user: str, given: Iterable[str]) -> str:
@@ -99,10 +101,13 @@ def own_commands_of(named: Iterable[str]) -> frozenset[str]:
     return frozenset(name.lower() for name in names or EFFECTS)
 
 
-def checked_pattern(pattern: str) -> str:
-    """Return a pattern of keys that can stand in a rule."""
-    if pattern.strip("*") == "":
+def checked_pattern(pattern: str, namespace: str) -> str:
+    """Return a pattern of keys that can stand in a rule, and matches none of Duly."""
+    begin, duly = _WILD.split(pattern, maxsplit=1)[0], f"{namespace}:{{"
+    if not begin:
         raise UsageError(f"{pattern!r} would open all keys of the server: name yours, like stock:*")
+    if begin.startswith(duly) or (begin != pattern and duly.startswith(begin)):
+        raise UsageError(f"{pattern!r} would open keys of Duly itself: name yours, like stock:*")
     return _as_it_is(pattern, "pattern of keys")
 
 

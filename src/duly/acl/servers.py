@@ -16,6 +16,9 @@ _SINCE: Final = {"waitaof": (7, 2)}
 _HAVE_SUBCOMMANDS: Final = (7, 0)
 """Before this, servers know no subcommands, and take a rule for any."""
 
+_HAVE_SELECTORS: Final = (7, 0)
+"""From this on a user may have rights beside its own rules, which these do not take away."""
+
 _VERSION: Final = re.compile(r"(?:(redis|valkey)[- ])?(\d+)\.(\d+)(?:\.\d+)*", re.IGNORECASE)
 
 
@@ -31,6 +34,11 @@ class Knowledge:
     def title(self) -> str:
         """The server, for people."""
         return f"{self.name} {self.version[0]}.{self.version[1]}"
+
+    @property
+    def has_selectors(self) -> bool:
+        """Whether users may have selectors."""
+        return self.version >= _HAVE_SELECTORS
 
     def knows(self, command: str) -> bool:
         """Tell whether a rule may name a command."""

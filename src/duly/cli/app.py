@@ -18,7 +18,7 @@ from duly.cli.demo import demo
 from duly.cli.doctor import doctor
 from duly.cli.session import command
 from duly.cli.stats import stats
-from duly.cli.worker import worker
+from duly.cli.worker import OnServerOfApp, worker
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -41,7 +41,7 @@ def root(version: Version = False) -> None:
 
 # Register commands here, one line each, in the order of `duly --help`.
 app.command()(demo)
-app.command()(worker)
+app.command(cls=OnServerOfApp)(worker)
 command(app)(sending.send)
 command(app)(sending.receive)
 command(app)(stats)

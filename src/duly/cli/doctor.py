@@ -18,6 +18,10 @@ Strict = Annotated[bool, typer.Option("--strict", help="Warnings count as failur
 _COLOURS: Final[dict[Verdict, str]] = {"ok": "green", "warn": "yellow", "bad": "bold red", "unknown": "cyan"}
 
 
+_VITAL: Final = ("eviction", "persistence")
+"""Checks without which nobody knows whether messages are lost."""
+
+
 def doctor(session: Session, strict: Strict = False) -> None:
     """Examine the server and the keys: what is wrong, why it matters, and the command that mends it.
 
@@ -76,6 +80,9 @@ def _closing(report: Report) -> Text:
     told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
     if not report.ok:
         return Text(f"{told}: this needs mending before messages are safe here", style="bold red")
+    untold = [each.name for each in report.findings if each.verdict == "unknown" and each.name in _VITAL]
+    if untold:
+        return Text(f"{told}: whether messages are safe here is not known: see {', '.join(untold)}", style="yellow")
     if counts["warn"] or counts["unknown"]:
         return Text(f"{told}: nothing here loses messages today")
     return Text(f"{told}: all is well", style="green")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
-from itertools import islice
 from typing import Annotated, Any, Final
 
 import typer
@@ -27,8 +26,8 @@ from duly.cli.arguments import (
     Lines,
     Queue,
 )
-from duly.cli.session import NotFound, Session, undisturbed
-from duly.errors import CodecError, LeaseLost, UsageError
+from duly.cli.session import NotFound, Session, nearest
+from duly.errors import CodecError, LeaseLost, ServerError, UsageError
 
 _A_BATCH: Final = 1000
 _A_WAIT: Final = 20.0
@@ -89,19 +88,31 @@ def send(
     if lines:
         if own_id is not None or dedup is not None:
             raise UsageError("--lines sends many messages: --id and --dedup are for one")
-        bodies = values.bodies_by_line(body, as_text=text, as_bytes=as_bytes)
-        _send_lines(session, target, (duly.Send(each, **options) for each in bodies), _durable(durable))
+        batches = values.bodies_by_line(body, _A_BATCH, as_text=text, as_bytes=as_bytes)
+        messages = ([duly.Send(each, **options) for each in batch] for batch in batches)
+        _send_lines(session, target, messages, _durable(durable))
         return
     given = values.body(body, as_text=text, as_bytes=as_bytes)
     sent = target.send(given, durable=_durable(durable), **options)
     session.show({"queue": queue, "id": sent}, sent)
+    _note_new(session, target, 1)
 
 
-def _send_lines(session: Session, queue: duly.Queue, messages: Iterable[duly.Send], durable: Any) -> None:
+def _note_new(session: Session, queue: duly.Queue, count: int) -> None:
+    """Ask about a queue that nothing else was ever sent to, if one of a name like it is there: a slip, maybe."""
+    with suppress(ServerError):  # a producer may lack the right to look
+        if queue.stats().sent > count:
+            return
+        others = [name for name in session.app.queues() if name != queue.name]
+        if question := nearest(queue.name, others):
+            session.note(f"queue {queue.name!r} is new.{question}")
+
+
+def _send_lines(session: Session, queue: duly.Queue, batches: Iterable[list[duly.Send]], durable: Any) -> None:
     ids: list[str] = []
     with session.progress("sending", None) as progress:
         try:
-            for batch in _batches(messages):
+            for batch in batches:
                 ids += queue.send_many(batch, durable=durable)
                 progress(len(ids))
         except BaseException:
@@ -109,12 +120,8 @@ def _send_lines(session: Session, queue: duly.Queue, messages: Iterable[duly.Sen
                 session.note(f"{len(ids):,} were sent to {queue.name} before it failed: those of the first lines")
             raise
     session.show({"queue": queue.name, "count": len(ids), "ids": ids}, f"{len(ids):,} sent to {queue.name}")
-
-
-def _batches(messages: Iterable[duly.Send]) -> Iterator[list[duly.Send]]:
-    rest = iter(messages)
-    while batch := list(islice(rest, _A_BATCH)):
-        yield batch
+    if ids:
+        _note_new(session, queue, len(ids))
 
 
 def _durable(level: str | None) -> Any:
@@ -145,8 +152,12 @@ def receive(
     seconds = values.duration(wait, "--wait")
     source = _open(session, queue, may_come=follow or seconds > 0)
     if not follow:
-        _hand_over(session, source, source.receive(limit, seconds), release=release, raw=raw, a_line=False)
+        deliveries = source.receive(limit, seconds)
+        _hand_over(session, source, deliveries, release=release, raw=raw, a_line=False)
+        if not deliveries:
+            _note_paused(session, source)
         return
+    _note_paused(session, source)
     with session.until_stopped():
         while True:
             _hand_over(session, source, source.receive(limit, _A_WAIT), release=False, raw=raw, a_line=True)
@@ -163,6 +174,12 @@ def _open(session: Session, name: str, *, may_come: bool) -> duly.Queue | duly.G
         return session.app.queue(name)
 
 
+def _note_paused(session: Session, source: duly.Queue | duly.Group) -> None:
+    with suppress(ServerError):  # a consumer may lack the right to look
+        if paused := source.stats().paused:
+            session.note(f"{source.label} is paused by {paused}: `duly resume {source.label}`")
+
+
 def _hand_over(
     session: Session,
     source: duly.Queue | duly.Group,
@@ -176,10 +193,10 @@ def _hand_over(
     try:
         _print(session, deliveries, raw=raw, a_line=a_line)
     except BaseException:
-        with undisturbed():
+        with session.undisturbed():
             _release(deliveries)
         raise
-    with undisturbed():  # or a Ctrl-C between the two would leave them leased
+    with session.undisturbed():  # or a Ctrl-C between the two would leave them leased
         if release:
             _release(deliveries)
         elif lost := source.ack_many(deliveries):

@@ -37,6 +37,7 @@ _PATIENCE: Final = 5.0
 """Seconds that a command tries to reach the server: somebody waits for it."""
 _LONG_PATIENCE: Final = 600.0
 """The same for a command that goes on and on, once it has begun."""
+_STOPS: Final = (signal.SIGINT, signal.SIGTERM)
 _SHARED: Final = {"url": (Url, None), "namespace": (Namespace, "duly"), "as_json": (AsJson, False)}
 
 
@@ -161,10 +162,34 @@ class Session:
 
         A restart of the server is outlasted; the library says on standard error that it is away, and that it is back.
         """
-        signal.signal(signal.SIGTERM, _interrupt)
+
+        def leave(*_: object) -> None:
+            self.app._link.patience = _PATIENCE  # or the way out could take as long
+            raise KeyboardInterrupt
+
+        for number in _STOPS:
+            signal.signal(number, leave)
         self.app._link.patience = _LONG_PATIENCE
         with suppress(KeyboardInterrupt):
             yield
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Have Ctrl-C and SIGTERM wait until this is done; not for long, where the server is away."""
+        came: list[int] = []
+
+        def note(number: int, _: object) -> None:
+            came.append(number)
+            self.app._link.patience = _PATIENCE
+
+        before = [signal.signal(number, note) for number in _STOPS]
+        try:
+            yield
+        finally:
+            for number, handler in zip(_STOPS, before, strict=True):
+                signal.signal(number, handler)
+        if came:
+            raise KeyboardInterrupt
 
     @contextmanager
     def progress(self, title: str, total: int | None) -> Iterator[Callable[[int], None]]:
@@ -177,31 +202,6 @@ class Session:
         with Progress(*columns, console=screen, transient=True) as bar:
             task = bar.add_task(title, total=total)
             yield lambda done: bar.update(task, completed=done)
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Have Ctrl-C and SIGTERM wait until this is done. A second one does not wait: the server may be away."""
-    came: list[int] = []
-
-    def note(number: int, _: object) -> None:
-        came.append(number)
-        if len(came) > 1:
-            raise KeyboardInterrupt
-
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, note) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-    if came:
-        raise KeyboardInterrupt
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -7,8 +7,10 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from io import BufferedReader
+from itertools import count
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -17,6 +19,7 @@ from duly.errors import UsageError
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _DURATION: Final = re.compile(rf"(?:{_PART.pattern})+")
+_CHUNK: Final = 1 << 20
 _LOOKS_LIKE_JSON: Final = ("{", "[", '"')
 
 
@@ -97,16 +100,38 @@ def body(argument: str | None, *, as_text: bool = False, as_bytes: bool = False)
     return _as_body(content, as_text=as_text, as_bytes=as_bytes)
 
 
-def bodies_by_line(argument: str | None, *, as_text: bool = False, as_bytes: bool = False) -> Iterator[Any]:
-    """Read a body from each line of a file or of standard input; empty lines are left out."""
+def bodies_by_line(
+    argument: str | None, most: int, *, as_text: bool = False, as_bytes: bool = False
+) -> Iterator[list[Any]]:
+    """Read a body from each line of a file or of standard input; empty lines are left out.
+
+    Gives what is there, `most` at a time: what comes slowly through a pipe does not wait for the rest.
+    """
     _check_forms(as_text=as_text, as_bytes=as_bytes)
     if argument is not None and argument != "-" and not _names_a_file(argument):
         raise UsageError("--lines reads a file (@file) or standard input (-), not the argument itself")
     with _opened(argument) as source:
-        for number, line in enumerate(source, 1):
-            content = line.rstrip(b"\r\n")
-            if content:
-                yield _as_body(content, as_text=as_text, as_bytes=as_bytes, where=f"line {number}: ")
+        for lines in _lines_there(source):
+            for first in range(0, len(lines), most):
+                yield [
+                    _as_body(content, as_text=as_text, as_bytes=as_bytes, where=f"line {number}: ")
+                    for number, content in lines[first : first + most]
+                ]
+
+
+def _lines_there(source: BufferedReader) -> Iterator[list[tuple[int, bytes]]]:
+    """Number the lines that can be read at once, and wait only while there is none. Empty ones only count."""
+    numbers = count(1)
+    rest = b""
+    while chunk := source.read1(_CHUNK):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield _numbered(lines, numbers)
+    yield _numbered([rest], numbers)
+
+
+def _numbered(lines: list[bytes], numbers: Iterator[int]) -> list[tuple[int, bytes]]:
+    found = ((next(numbers), line.rstrip(b"\r\n")) for line in lines)
+    return [(number, content) for number, content in found if content]
 
 
 def _check_forms(*, as_text: bool, as_bytes: bool) -> None:
@@ -126,7 +151,7 @@ def _names_a_file(argument: str) -> bool:
     return argument.startswith("@") and not argument.startswith("@@")
 
 
-def _opened(argument: str | None) -> BinaryIO:
+def _opened(argument: str | None) -> BufferedReader:
     if argument is not None and argument != "-":
         try:
             return Path(argument[1:]).open("rb")

@@ -7,7 +7,10 @@ import os
 from typing import Annotated, Any, cast
 
 import typer
+from typer.core import TyperCommand
 
+from duly.cli import values
+from duly.errors import UsageError
 from duly.options import checked_count
 from duly.worker import logs, run
 from duly.worker.assignment import Assignment
@@ -51,7 +54,7 @@ Queues = Annotated[
     ),
 ]
 Grace = Annotated[
-    float, typer.Option("--grace", metavar="SECONDS", help="How long running handlers may go on after a stop.")
+    str, typer.Option("--grace", metavar="DURATION", help="How long running handlers may go on after a stop.")
 ]
 Reload = Annotated[
     bool, typer.Option("--reload", help="For development: start again when a .py file below this directory changes.")
@@ -64,12 +67,22 @@ LogFormat = Annotated[
 ]
 
 
+class OnServerOfApp(TyperCommand):
+    """A command that has no --url, unlike the others, and says why."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse, unless there is one."""
+        if any(each.partition("=")[0] == "--url" for each in args):
+            raise UsageError("the server is the app's: set DULY_URL, or give duly.Duly(...) an address")
+        return super().parse_args(ctx, args)
+
+
 def worker(
     target: Target,
     processes: Processes = None,
     concurrency: Concurrency = None,
     queues: Queues = None,
-    grace: Grace = DEFAULT_GRACE,
+    grace: Grace = f"{DEFAULT_GRACE:g}s",
     reload: Reload = False,
     log_level: LogLevel = "info",
     log_format: LogFormat = "text",
@@ -85,7 +98,7 @@ def worker(
     Exit status 0: nothing was cut off. 1: something was, or a process was
     lost at the stop. 2: the worker cannot be run like this.
     """
-    options = WorkerOptions(queues, concurrency, grace)
+    options = WorkerOptions(queues, concurrency, values.duration(grace, "--grace"))
     if processes is not None:
         checked_count(processes, "--processes", most=MOST_PROCESSES)
     assignment = Assignment(target, options, cast("logs.LogFormat", log_format), log_level)

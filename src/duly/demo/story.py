@@ -92,11 +92,12 @@ class _Story:
         self._news: list[str] = []
         self._problems: list[str] = []
         self._held: list[duly.PendingMessage] = []
-        self._began = time.monotonic()
+        self._began: float | None = None
 
     @property
     def _elapsed(self) -> float:
-        return time.monotonic() - self._began
+        """Seconds since the first message: how long the processes take to start says nothing."""
+        return 0.0 if self._began is None else time.monotonic() - self._began
 
     def run(self) -> Outcome:
         """Play the three acts: all at work, one killed, all finished."""
@@ -121,7 +122,8 @@ class _Story:
         self._parts.append(Part(role, name, self._plan))
 
     def _wait_for_the_first_message(self) -> None:
-        while self._elapsed < _PATIENCE and not self._show()[ORDERS].sent:
+        give_up_at = time.monotonic() + _PATIENCE
+        while time.monotonic() < give_up_at and not self._show()[ORDERS].sent:
             time.sleep(0.05)
         self._began = time.monotonic()
 

@@ -1,11 +1,11 @@
-"""What the connected user may do, found out without doing it."""
+"""What the server can do and the connected user may do, found out without doing it."""
 
 import json
 from collections.abc import Mapping
 from typing import Any, Final
 
 from duly.acl.rights import commands_of
-from duly.acl.roles import OPTIONAL, ROLES
+from duly.acl.roles import OPTIONAL, ROLES, Role
 from duly.doctor.asking import Asker
 from duly.doctor.facts import Missing, Rights
 
@@ -22,15 +22,36 @@ _SAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Where the key is not the first argument, or not the only one that may be a key."""
 _KEYLESS: Final = frozenset({"info", "scan", "select", "time", "wait", "waitaof"})
+_IF_ASKED_FOR: Final = frozenset({"client|setname", "select"})
+"""What a client sends only when an address has a name or a database: then it could not be examined without."""
 _TRY: Final = """
-local denied = {}
+if not redis.acl_check_cmd then return redis.error_reply('ERR nothing can be tried') end
+local denied, unknown = {}, {}
 for _, sample in ipairs(cjson.decode(ARGV[1])) do
   local is_known, may = pcall(redis.acl_check_cmd, unpack(sample[2]))
-  if is_known and not may then denied[#denied + 1] = sample[1] end
+  local found = is_known and denied or unknown
+  if not (is_known and may) then found[#found + 1] = sample[1] end
 end
-return denied
+return {denied, unknown}
 """
-"""Asks the server what it would say; a command that it does not know is no matter of rights."""
+"""Asks the server what it would say. A command that it does not know is no matter of rights."""
+
+
+def needed_by(role: Role) -> frozenset[str]:
+    """Name the commands without which a role does not work, as the server lists them: XGROUP, whatever part of it."""
+    return frozenset(name.partition("|")[0].upper() for name in commands_of(role) - OPTIONAL - _IF_ASKED_FOR)
+
+
+def find_absent(asker: Asker, namespace: str) -> frozenset[str] | Missing:
+    """Find out which of the commands that Duly uses the server does not have. Who may not ask for them tries them."""
+    names = sorted(frozenset().union(*map(needed_by, ROLES.values())))
+    told = asker.ask("COMMAND", "INFO", *names)
+    if not isinstance(told, Missing):
+        return frozenset(name for name, row in zip(names, told, strict=True) if not row)
+    tried = _tried(asker, namespace, sorted(frozenset().union(*map(commands_of, ROLES.values()))))
+    if isinstance(tried, Missing):
+        return told
+    return frozenset(name.partition("|")[0].upper() for name in tried[1]) & frozenset(names)
 
 
 def find_rights(asker: Asker, namespace: str, user: str, version: tuple[int, int, int]) -> Rights | Missing:
@@ -40,17 +61,21 @@ def find_rights(asker: Asker, namespace: str, user: str, version: tuple[int, int
         return Rights(dict.fromkeys(needs, ("+eval",)))
     if version < (7, 0, 0):
         return _of_all(asker, user, needs)
-    denied = _denied(asker, namespace, sorted(set().union(*needs.values())))
-    if isinstance(denied, Missing):
-        return denied
-    return Rights({name: _lacking(namespace, wanted, denied) for name, wanted in needs.items()})
+    tried = _tried(asker, namespace, sorted(set().union(*needs.values())))
+    if isinstance(tried, Missing):
+        return tried
+    return Rights({name: _lacking(namespace, wanted, tried[0]) for name, wanted in needs.items()})
 
 
-def _denied(asker: Asker, namespace: str, commands: list[str]) -> frozenset[str] | Missing:
+def _tried(asker: Asker, namespace: str, commands: list[str]) -> tuple[frozenset[str], frozenset[str]] | Missing:
+    """Name the commands that the user may not run, and those that the server does not know."""
     key = f"{namespace}:{{~doctor}}:right"
     samples = [(name, [key if word == _KEY else word for word in _sample(name)]) for name in commands]
     told = asker.ask("EVAL", _TRY, 0, json.dumps(samples))
-    return told if isinstance(told, Missing) else frozenset(name.decode() for name in told)
+    if isinstance(told, Missing):
+        return told
+    denied, unknown = (frozenset(name.decode() for name in names) for names in told)
+    return denied, unknown
 
 
 def _sample(command: str) -> tuple[str, ...]:

@@ -10,10 +10,11 @@ from duly._core.address import Address
 from duly._core.call import Arg
 from duly._core.server import is_unknown_command
 from duly._sync.wire import Wire
+from duly.doctor.bounded import BoundedWire
 from duly.doctor.facts import Missing
 from duly.errors import ServerError
 
-_CONTAINERS: Final = ("ACL", "CLIENT", "CONFIG", "LATENCY", "MEMORY", "SLOWLOG", "XINFO")
+_CONTAINERS: Final = ("ACL", "CLIENT", "COMMAND", "CONFIG", "LATENCY", "MEMORY", "SLOWLOG", "XINFO")
 
 
 class Busy(ServerError):
@@ -69,13 +70,13 @@ def _title(name: str) -> str:
 def reached(address: Address) -> Iterator[Wire]:
     """Connect to a server, whatever an app would think of it. An embedded one is started when it does not run."""
     if address.kind != "embedded":
-        yield from _opened(Wire(address.kind, address.options))
+        yield from _opened(BoundedWire(address.kind, address.options))
         return
     from duly.embedded import open_server
 
     server = open_server(address.place)
     try:
-        yield from _opened(Wire(address.kind, {"path": str(server.socket_path)}))
+        yield from _opened(BoundedWire(address.kind, {"path": str(server.socket_path)}))
     finally:
         server.release()
 

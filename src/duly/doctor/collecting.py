@@ -9,14 +9,14 @@ from duly._core.call import Arg
 from duly._core.server import read_info
 from duly._sync.wire import Wire
 from duly.doctor import keyspace
-from duly.doctor.acting import find_rights
+from duly.doctor.acting import find_absent, find_rights
 from duly.doctor.asking import Asker
 from duly.doctor.facts import PAUSE, Facts, Missing, Skew, SlowCommand, Stall
 from duly.doctor.flaws import read_version
 
 SETTINGS: Final = (
-    "maxmemory-policy", "maxmemory", "appendfsync", "save", "no-appendfsync-on-rewrite", "stop-writes-on-bgsave-error",
-    "min-replicas-to-write", "min-replicas-max-lag", "timeout", "tcp-keepalive", "maxclients", "lua-time-limit",
+    "maxmemory-policy", "maxmemory", "appendonly", "appendfsync", "save", "no-appendfsync-on-rewrite",
+    "stop-writes-on-bgsave-error", "min-replicas-to-write", "min-replicas-max-lag", "timeout", "tcp-keepalive", "maxclients", "lua-time-limit",
     "busy-reply-threshold", "slowlog-log-slower-than", "latency-monitor-threshold", "zset-max-listpack-value",
     "hash-max-listpack-value", "zset-max-listpack-entries", "hash-max-listpack-entries", "zset-max-ziplist-value",
     "hash-max-ziplist-value", "zset-max-ziplist-entries", "hash-max-ziplist-entries",
@@ -53,6 +53,7 @@ def collect(wire: Wire, address: Address, namespace: str) -> Facts:
         stalls=_stalls(asker, server_us),
         keyspace=keyspace.look(asker, namespace, server_us),
         rights=find_rights(asker, namespace, user, version),
+        absent=find_absent(asker, namespace),
         user=user,
         place=address.place,
     )

@@ -7,6 +7,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from duly._core.address import Address
 from duly.doctor.asking import Busy
+from duly.doctor.bounded import LONGEST, Unfinished
 from duly.doctor.report import Finding
 from duly.doctor.subject import Subject
 
@@ -14,6 +15,9 @@ CONNECTION: Final = Subject("connection", "Without the server nothing is sent an
 STORE: Final = Subject(
     "connection", "What is in the memory of a process ends with it: for tests, and for trying things out."
 )
+
+_CUT_SHORT: Final = ("SSL", "closed", "reset")
+"""Words of errors that say that somebody is there who speaks otherwise."""
 
 
 def reachable(address: Address) -> Finding:
@@ -51,11 +55,25 @@ def _away(address: Address, error: Exception) -> Finding:
         return CONNECTION.bad(
             str(error), "duly server status\n# server.log in its directory says why it does not start"
         )
+    if isinstance(error, Unfinished):
+        return CONNECTION.bad(
+            f"{address.shown} begins to answer and does not end within {LONGEST:g} s",
+            "# is it a server of another kind, or something between that holds answers back?",
+        )
     if isinstance(error, RedisTimeoutError):
         return CONNECTION.bad(
             f"{address.shown} does not answer within 5 s",
-            "# is it another address, a firewall, or a server that hangs?",
+            f"# is it another address, a firewall, or a server that hangs?{_other_scheme(address)}",
         )
+    is_there = any(word in str(error) for word in _CUT_SHORT)
     return CONNECTION.bad(
-        f"{address.shown} cannot be reached: {error}", "# start the server, or mend the address (--url, DULY_URL)"
+        f"{address.shown} cannot be reached: {error}",
+        f"# start the server, or mend the address (--url, DULY_URL){_other_scheme(address) if is_there else ''}",
     )
+
+
+def _other_scheme(address: Address) -> str:
+    """Say what a server does that speaks TLS, or does not: it hangs up, or waits for what never comes."""
+    if address.kind == "tls":
+        return "\n# if the server does not speak TLS, the address begins with redis://"
+    return "\n# if the server speaks TLS, the address begins with rediss://" if address.kind == "tcp" else ""

@@ -123,6 +123,8 @@ class Facts:
     stalls: tuple[Stall, ...] | Missing
     keyspace: Keyspace | Missing
     rights: Rights | Missing
+    absent: frozenset[str] | Missing
+    """Commands that Duly uses and the server does not have, whoever asks."""
     user: str = "default"
     place: str = ""
     """The directory of an embedded server."""

@@ -1,4 +1,8 @@
-"""Whose a key is, and whether any script of ours has a key of that name. Pure: reads names only."""
+"""Whose a key is, and whether any script of ours has a key of that name. Pure: reads names only.
+
+Who may write to the server may give keys any name. A name that Duly would not take for a queue, topic or group has no
+family: so it is in no command that somebody is told to type.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -7,7 +11,8 @@ from functools import cache
 from typing import Final, Literal
 
 from duly import _lua
-from duly._core.keys import EVERY_PRIORITY, LockKeys, OnceKeys, QueueKeys, RegistryKeys, ScheduleKeys, TopicKeys
+from duly._core.keys import EVERY_PRIORITY, LockKeys, OnceKeys, RegistryKeys, ScheduleKeys, TopicKeys
+from duly.options import is_name
 
 Family = Literal["queue", "topic", "group", "workers", "schedules", "lock", "once"]
 
@@ -82,14 +87,12 @@ def _family(namespace: str, prefix: bytes, tag: bytes) -> tuple[Family | None, s
         if prefix.startswith(empty.prefix[: -len(b"}:")]):
             return family, text  # type: ignore[return-value]
     if prefix.startswith(TopicKeys(namespace, "").prefix[: -len(b"}:")]):
-        return "topic", text[1:]
-    is_name = text[:1].isascii() and text[:1].isalnum() and prefix == QueueKeys(namespace, text).prefix
-    return ("queue" if is_name else None), text
+        return ("topic" if is_name(text[1:]) else None), text[1:]
+    return ("queue" if is_name(text) else None), text
 
 
 def _of_group(topic: str, prefix: bytes, tail: bytes) -> Owned:
     for pattern in _IN_GROUP:
-        if found := pattern.fullmatch(tail):
-            name = found.group(1).decode(errors="replace")
+        if (found := pattern.fullmatch(tail)) and is_name(name := found.group(1).decode(errors="replace")):
             return Owned("group", f"{topic}/{name}", prefix + f"group:{name}:".encode(), found.group(2).decode())
     return Owned(None, topic, prefix, tail.decode(errors="replace"))

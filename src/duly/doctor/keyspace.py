@@ -3,6 +3,7 @@
 A queue has few keys, whatever it holds, so the walk is short unless there are very many queues.
 """
 
+import re
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -14,7 +15,7 @@ from duly._core.keys import RegistryKeys, TopicKeys
 from duly.doctor.asking import Asker
 from duly.doctor.facts import BigKey, Keyspace, Missing, Orphan, QueueClock, SilentWorker
 from duly.doctor.families import Family, Owned, owned
-from duly.doctor.subject import quoted
+from duly.doctor.subject import in_shell, quoted
 
 MOST_KEYS: Final = 50_000
 MOST_SECONDS: Final = 5.0
@@ -25,6 +26,18 @@ _KEPT_MS: Final = {"call": 3_600_000, "awaited": 60_000, "ends": 60_000}
 """Keys that go by themselves, and after how long at the most."""
 _NAMELESS: Final = frozenset({"wake", "dedup", "dedup_ends", "awaited", "ends"})
 """Keys without which no message is lost, and which may outlive a queue for a while."""
+_CUT_OFF: Final = """
+if redis.call('EXISTS', unpack(KEYS, 2)) == 0 then return 0 end
+local groups = redis.pcall('XINFO', 'GROUPS', KEYS[1])
+for _, row in ipairs(groups.err and {} or groups) do
+  for field = 1, #row, 2 do
+    if row[field] == 'name' and row[field + 1] == ARGV[1] then return 0 end
+  end
+end
+return 1
+"""
+"""Whether there is a store of a group that the stream does not know."""
+_ENTRY: Final = re.compile(rb"\d{1,20}-\d{1,20}")
 _FEW: Final = 1000
 """Workers and records of calls that are looked at, at the most."""
 
@@ -131,10 +144,10 @@ def _look_for_names(walk: _Walk, by_owner: Owners) -> None:
             continue
         key = keys[tail]
         meta = key.removesuffix(tail.encode()) + b"meta"
-        if _is_there(walk, meta) or not _is_there(walk, key):  # the queue came, or went, during the scan
+        if walk.ask("orphans", "EXISTS", meta, meta, key) != 1:  # 1 is the key alone; else it came or went meanwhile
             continue
         if held:
-            mend = f"HSETNX {quoted(meta)} clock 0\nduly audit {owner} --repair"
+            mend = f"HSETNX {quoted(meta)} clock 0\nduly audit {in_shell(owner)} --repair"
             walk.orphans.append(Orphan(key, f"queue {owner!r} has lost its meta, and is not listed", mend))
         else:
             walk.orphans.append(Orphan(key, "a token of a queue that is gone", f"DEL {quoted(key)}"))
@@ -157,10 +170,16 @@ def _look_at_groups(walk: _Walk, by_owner: Owners) -> None:
         if "orphans" in walk.untold:
             return
         is_fed = known is not None and group.encode() in known
-        if is_fed or not any(_is_there(walk, key) for key in held):  # it may have come or gone since the scan
+        if is_fed or not _is_cut_off(walk, stream, group, held):
             continue
         lost = "the stream of its topic is gone" if known is None else "the stream does not know the group"
         walk.orphans.append(Orphan(held[0], lost, _fed_again(walk, stream, owner, keys.get("meta"))))
+
+
+def _is_cut_off(walk: _Walk, stream: bytes, group: str, held: list[bytes]) -> bool:
+    """Look at store and stream in one moment: the group may go and come again between two looks."""
+    told = walk.asker.ask("EVAL", _CUT_OFF, len(held) + 1, stream, *held, group)
+    return isinstance(told, Missing) or told == 1  # who may not run scripts goes by what was seen before
 
 
 def _groups_of(walk: _Walk, stream: bytes) -> set[bytes] | None:
@@ -174,13 +193,23 @@ def _groups_of(walk: _Walk, stream: bytes) -> set[bytes] | None:
 
 
 def _fed_again(walk: _Walk, stream: bytes, owner: str, meta: bytes | None) -> str:
-    """Have the stream know the group again, where it was: then it is fed, or can be deleted by its name."""
+    """Have the stream know the group again, where it was: then it is fed, or can be deleted by its name.
+
+    Of a group that was never fed nobody knows where it was, and a place that is wrong skips entries or brings them all
+    again: so that is for people to say.
+    """
     fed = None if meta is None else walk.ask("orphans", "HGET", meta, "fed")
-    position = fed.decode() if isinstance(fed, bytes) else "0"
-    group = owner.partition("/")[2]
+    create = f"XGROUP CREATE {quoted(stream)} {quoted(owner.partition('/')[2].encode())}"
+    delete = f"duly delete {in_shell(owner)} --yes"
+    if isinstance(fed, bytes) and _ENTRY.fullmatch(fed):
+        position = fed.decode()
+        return f"{create} {position} MKSTREAM\n# if nobody needs the group any more, then also:\n{delete}"
     return (
-        f"XGROUP CREATE {quoted(stream)} {quoted(group.encode())} {position} MKSTREAM\n"
-        f"# if nobody needs the group any more, then also:\nduly delete {owner} --yes"
+        f"# where {owner} was in its stream is not known; say where it begins. With what comes from now on:\n"
+        f"# {create} $ MKSTREAM\n"
+        f"# or with all that the stream still has, also what it had before:\n"
+        f"# {create} 0 MKSTREAM\n"
+        f"# if nobody needs the group any more, one of them, and then: {delete}"
     )
 
 

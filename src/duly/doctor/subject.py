@@ -1,6 +1,7 @@
 """What a check is about: its name, why it matters, and the forms that its findings have."""
 
 import re
+import shlex
 from dataclasses import dataclass
 from typing import Final
 
@@ -54,6 +55,11 @@ def quoted(text: bytes) -> str:
         return text.decode()
     inner = "".join(chr(c) if 32 <= c < 127 and c not in b'"\\' else f"\\x{c:02x}" for c in text)
     return f'"{inner}"'
+
+
+def in_shell(text: str) -> str:
+    """Write an argument as a shell reads it."""
+    return shlex.quote(text)
 
 
 def number(text: str) -> float:

@@ -33,7 +33,7 @@ _REFUSED_PAUSE: Final = 5.0
 """Seconds before the next claim of a queue whose claim the server refused."""
 
 
-class Refused(Exception):  # noqa: N818, it is no error of ours
+class Refused(Exception):
     """The server denied all that was asked of it, from the beginning."""
 
     def __init__(self, error: DulyError) -> None:

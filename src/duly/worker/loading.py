@@ -84,6 +84,9 @@ def _tell_missing(module_name: str, missing: str | None, target: str) -> str:
     package, _, last = module_name.rpartition(".")
     if package and ":" not in target and missing == module_name:
         text += f" Did you mean {package}:{last}?"
+    elif missing is not None and "." not in missing:
+        where = f"of {missing}.py" if missing == module_name else f"that has {missing} in it"
+        text += f" Start it in the directory {where}, or set PYTHONPATH."
     return text
 
 

@@ -19,6 +19,7 @@ from duly._core.outcome_rules import (
     after_failure_at_any_rate,
     described,
     is_failure,
+    place_of,
     storable,
 )
 from duly.errors import DulyError, Unavailable
@@ -29,6 +30,7 @@ from duly.worker.station import AnyDelivery, Station
 _LOG: Final = logging.getLogger("duly.worker")
 
 Row = tuple[Any, ...]
+Errors = dict[AnyDelivery, BaseException]
 
 
 class Settler:
@@ -64,7 +66,7 @@ class Settler:
             if is_failure(verdict):
                 event(
                     _LOG, logging.WARNING, "handler.failed_after_settle", queue=station.name, id=delivery.id,
-                    settled=delivery._settled, error=described(verdict.error)[0],
+                    settled=delivery._settled, error=described(verdict.error)[0], **place_of(verdict.error),
                 )  # fmt: skip
         if _is_dead_by_hand(delivery):
             self._on_dead(station, [delivery.id])
@@ -91,20 +93,24 @@ class Settler:
             batch = acks[first : first + MAX_BATCH]
             await self._tell(station, "ack", batch, ops.ack(station.keys, station.options, batch))
         rows: defaultdict[str, list[Row]] = defaultdict(list)
+        errors: Errors = {}
         while station.verdicts:
-            verb, row = _row_at_any_rate(station, *station.verdicts.popleft())
+            delivery, verdict = station.verdicts.popleft()
+            verb, row = _row_at_any_rate(station, delivery, verdict)
             rows[verb].append(row)
+            if isinstance(verdict.error, BaseException) and is_failure(verdict):
+                errors[delivery] = verdict.error
         for verb, those in rows.items():
             for first in range(0, len(those), MAX_BATCH):
-                await self._settle_rows(station, verb, those[first : first + MAX_BATCH])
+                await self._settle_rows(station, verb, those[first : first + MAX_BATCH], errors)
 
-    async def _settle_rows(self, station: Station, verb: str, rows: list[Row]) -> None:
+    async def _settle_rows(self, station: Station, verb: str, rows: list[Row], errors: Errors) -> None:
         noted = _NOTED.get(verb, verb)
         settled = await self._tell(station, noted, [row[0] for row in rows], _CALLS[verb](station, rows))
         told = set(settled)
         for row in rows:
             if row[0] in told:
-                _report(station, verb, row)
+                _report(station, verb, row, errors.get(row[0]))
         if verb in _DEADLY and settled:
             self._on_dead(station, [delivery.id for delivery in settled])
 
@@ -203,14 +209,17 @@ _NOTED: Final = {"repeat": "ack"}
 """What a delivery remembers, where that is another word."""
 
 
-def _report(station: Station, verb: str, row: Row) -> None:
-    """Log one line for a message that did not simply end."""
+def _report(station: Station, verb: str, row: Row, error: BaseException | None) -> None:
+    """Log one line for a message that did not simply end, and where its handler failed."""
     delivery, *rest = row
     known = {"queue": station.name, "id": delivery.id, "attempt": delivery.attempt}
+    if error is not None:
+        event(_LOG, logging.DEBUG, "handler.failed", **known, exc_info=error)
+    place = place_of(error)
     if verb == "retry":
-        event(_LOG, logging.WARNING, "message.retry", **known, delay=round(rest[0], 3), error=rest[1])
+        event(_LOG, logging.WARNING, "message.retry", **known, delay=round(rest[0], 3), error=rest[1], **place)
     elif verb in _DEADLY:
-        event(_LOG, logging.WARNING, "message.dead", **known, reason=rest[0], error=rest[1])
+        event(_LOG, logging.WARNING, "message.dead", **known, reason=rest[0], error=rest[1], **place)
     elif verb == "release":
         event(_LOG, logging.INFO, "message.release", **known)
     elif verb == "repeat":

@@ -187,7 +187,7 @@ class Worker:
         """Start the embedded server. One that cannot be started is a mistake; one that is away may come back."""
         address = self._app._address
         if address.kind == "embedded":
-            is_new = not os.path.lexists(address.place)
+            is_new = not _is_there(address.place)
             await self._own._link.connections.ensure_server()
             if is_new:
                 event(_LOG, logging.WARNING, "worker.new_server", directory=address.place)
@@ -382,6 +382,10 @@ def _chosen(definitions: Definitions, options: WorkerOptions) -> list[tuple[Regi
 def _meant_by(name: str, known: Collection[str]) -> list[str]:
     """Tell which queues and groups a name means: the one that is called so, or else all groups of a topic."""
     return [name] if name in known else [label for label in known if label.startswith(f"{name}/")]
+
+
+def _is_there(directory: str) -> bool:
+    return os.path.lexists(directory)
 
 
 async def _run_hooks(hooks: Sequence[Callable[..., Any]]) -> None:

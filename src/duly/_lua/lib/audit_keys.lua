@@ -1,6 +1,7 @@
 -- Part of audit: what is wrong with a key as a whole, or with a field of `meta`.
 
 -- @include lib/types.lua
+-- @include lib/large.lua
 -- @include lib/schedule.lua
 
 local COUNTERS = {
@@ -77,11 +78,12 @@ local function check_counters()
   end
 end
 
+-- 0 is always named: it is what most messages have, and the entries of a topic.
 local function check_priorities()
   local in_use, right, hidden = redis.call('HGET', keys.meta, 'priorities') or '0', '', {}
   for priority = 9, 0, -1 do
     local is_named = string.find(in_use, tostring(priority), 1, true)
-    local is_used = redis.call('EXISTS', keys.waiting[priority]) == 1
+    local is_used = priority == 0 or redis.call('EXISTS', keys.waiting[priority]) == 1
     right = right .. ((is_named or is_used) and tostring(priority) or '')
     if is_used and not is_named then
       hidden[#hidden + 1] = 'waiting' .. priority
@@ -96,6 +98,32 @@ local function check_priorities()
   end
   if #hidden == 0 and in_use ~= right then
     fault('priorities', 'priorities out of order', name_all)
+  end
+end
+
+-- What `meta` must say of a message that has a body: of its priority also when it is over, for it may come back.
+local function check_hints(record, is_live)
+  if flaw_of(record) then
+    return
+  end
+  local in_use, large, keyed = unpack(redis.call('HMGET', keys.meta, 'priorities', 'large', 'keyed'))
+  local priority = priority_of(record)
+  in_use = in_use or '0'
+  if not string.find(in_use, tostring(priority), 1, true) then
+    fault('waiting' .. priority, 'a priority that no claim looks at', function()
+      redis.call('HSET', keys.meta, 'priorities', with_priority(in_use, priority))
+      leave_token(keys.wake)
+    end)
+  end
+  if is_live and #record > LARGE and not large then
+    fault('large', 'a field of meta that is missing', function()
+      redis.call('HSET', keys.meta, 'large', 1)
+    end)
+  end
+  if is_live and has(flags_of(record), FLAG_KEY) and not keyed then
+    fault('keyed', 'a field of meta that is missing', function()
+      redis.call('HSET', keys.meta, 'keyed', 1)
+    end)
   end
 end
 

@@ -4,6 +4,12 @@
 -- @include lib/lease.lua
 -- @include lib/counts.lua
 -- @include lib/why.lua
+-- @include lib/entry.lua
+
+-- Clients read texts as UTF-8.
+local function is_text(value)
+  return type(value) == 'string' and as_text(value) == value
+end
 
 local function is_whole(value)
   return type(value) == 'number' and value >= 0 and value < math.huge and value == math.floor(value)
@@ -35,8 +41,8 @@ local function are_rows(entries, types)
   end
   for _, entry in pairs(entries) do
     for i = 1, #types do
-      local wanted = string.sub(types, i, i) == 'n' and 'number' or 'string'
-      if type(entry) ~= 'table' or type(entry[i]) ~= wanted then
+      local value, wanted = type(entry) == 'table' and entry[i], string.sub(types, i, i)
+      if not (wanted == 'n' and type(value) == 'number' or wanted == 's' and is_text(value)) then
         return false
       end
     end
@@ -46,11 +52,11 @@ end
 
 local function is_why(stored)
   local row = unpacked(stored)
-  if not row or type(row[1]) ~= 'string' or not are_whole(row, 2, 5) then
+  if not row or not is_text(row[1]) or not are_whole(row, 2, 5) then
     return false
   end
   local are_numbers = is_whole(row[7] or 0) and is_whole(row[9] or 0) and is_whole(row[11] or 0)
-  return are_numbers and type(row[10] or '') == 'string' and are_rows(row[6], 'nnsss') and are_rows(row[8], 'nssns')
+  return are_numbers and is_text(row[10] or '') and are_rows(row[6], 'nnsss') and are_rows(row[8], 'nssns')
 end
 
 local function is_lease(text)
@@ -91,6 +97,24 @@ local function recounted(timeline)
     elseif event[2] == 'redrive' then
       counted = { 0, 0, 0, 0, 0, 0, counted[REDRIVES] + 1 }
     end
+  end
+  return counted
+end
+
+-- Whether one row of `counts` tells of less trouble than another.
+local function tells_less(counted, other)
+  for i = FAILURES, RELEASES do
+    if counted[i] < other[i] then
+      return true
+    end
+  end
+  return false
+end
+
+-- A row of `counts` with what another one knows more of.
+local function with_more(counted, other)
+  for i = FAILURES, REDRIVES do
+    counted[i] = math.max(counted[i], other[i])
   end
   return counted
 end

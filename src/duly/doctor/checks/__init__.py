@@ -3,7 +3,18 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from duly.doctor.checks import clocks, connections, disk, leftovers, memory, replication, rights, speed, versions
+from duly.doctor.checks import (
+    clocks,
+    commands,
+    connections,
+    disk,
+    leftovers,
+    memory,
+    replication,
+    rights,
+    speed,
+    versions,
+)
 from duly.doctor.facts import Facts
 from duly.doctor.report import Finding
 
@@ -12,6 +23,7 @@ Check = Callable[[Facts], Finding]
 CHECKS: Final[Mapping[str, Check]] = {
     "version": versions.version,
     "known-flaws": versions.known_flaws,
+    "commands": commands.commands,
     "role": replication.role,
     "cluster": replication.cluster,
     "eviction": memory.eviction,

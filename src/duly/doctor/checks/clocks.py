@@ -4,7 +4,7 @@ from typing import Final
 
 from duly.doctor.facts import Facts, Missing
 from duly.doctor.report import Finding
-from duly.doctor.subject import Subject, listed
+from duly.doctor.subject import Subject, in_shell, listed
 
 CLOCK: Final = Subject("clock", "Due times are the server's: at= means what its clock says, not yours.")
 QUEUE_CLOCKS: Final = Subject(
@@ -42,5 +42,5 @@ def queue_clocks(facts: Facts) -> Finding:
     return tell(
         f"ahead of the server's clock: {named}",
         "# it ends by itself when the server's clock has caught up; until then what cannot wait is made due by\n"
-        f"duly promote {ahead[0].owner} ID",
+        f"duly promote {in_shell(ahead[0].owner)} ID",
     )

@@ -25,11 +25,12 @@ DELAYED: Final = 100
 
 def persistence(facts: Facts) -> Finding:
     """Look whether there is an append-only file."""
-    info = facts.info
-    if isinstance(info, Missing):
-        return PERSISTENCE.unknown(facts, info)
-    if has_file(info):
+    is_written = _is_written(facts)
+    if isinstance(is_written, Missing):
+        return PERSISTENCE.unknown(facts, is_written)
+    if is_written:
         return PERSISTENCE.ok("append-only file")
+    info = {} if isinstance(facts.info, Missing) else facts.info
     mend = setting_mend(facts, ("appendonly", "yes"))
     saves = facts.setting("save")
     if not isinstance(saves, Missing) and not saves:
@@ -43,10 +44,10 @@ def persistence(facts: Facts) -> Finding:
 
 def fsync(facts: Facts) -> Finding:
     """Look when the file is synced."""
-    info, policy = facts.info, facts.setting("appendfsync")
-    if isinstance(info, Missing):
-        return FSYNC.unknown(facts, info)
-    if not has_file(info):
+    is_written, policy = _is_written(facts), facts.setting("appendfsync")
+    if isinstance(is_written, Missing):
+        return FSYNC.unknown(facts, is_written)
+    if not is_written:
         return FSYNC.ok("there is no append-only file to sync: see persistence")
     if isinstance(policy, Missing):
         return FSYNC.unknown(facts, policy)
@@ -87,6 +88,14 @@ def _failed_snapshot(facts: Facts, room: str) -> Finding:
     return LAST_WRITES.bad(
         "the last snapshot failed, and the server refuses writes while that is so", f"{room}\nBGSAVE"
     )
+
+
+def _is_written(facts: Facts) -> bool | Missing:
+    """Tell whether an append-only file is written. The setting says it where INFO is hidden."""
+    if not isinstance(facts.info, Missing):
+        return has_file(facts.info)
+    setting = facts.setting("appendonly")
+    return facts.info if isinstance(setting, Missing) else setting == "yes"
 
 
 def has_file(info: Mapping[str, str]) -> bool:

@@ -5,7 +5,7 @@ from typing import Final
 from duly.doctor.facts import BigKey, Facts, Keyspace, Missing, SilentWorker
 from duly.doctor.keyspace import workers_key
 from duly.doctor.report import Finding
-from duly.doctor.subject import Subject, listed, quoted, size
+from duly.doctor.subject import Subject, in_shell, listed, quoted, size
 
 BIG_KEYS: Final = Subject(
     "big-keys", "What grows without a bound fills the server in the end; a big key is slow to copy and to free."
@@ -87,13 +87,12 @@ def _partly(keyspace: Keyspace) -> str:
 
 def _smaller(each: BigKey) -> str:
     """Say what makes a key smaller without losing what somebody wants."""
+    owner = in_shell(each.owner)
     if each.tail == "stream":
         return (
             f"# bound the topic, app.topic({each.owner!r}, keep=duly.Keep(bytes=...)), and delete idle groups:\n"
-            f"duly topic groups {each.owner}"
+            f"duly topic groups {owner}"
         )
     if each.tail in ("dead", "why"):
-        return (
-            f"# redrive or purge the dead letters, and bound them with dead=duly.Keep(...):\nduly dead ls {each.owner}"
-        )
-    return f"# more consumers, or bounds (max_length, max_bytes, ttl, dead=Keep, done=Keep):\nduly stats {each.owner}"
+        return f"# redrive or purge the dead letters, and bound them with dead=duly.Keep(...):\nduly dead ls {owner}"
+    return f"# more consumers, or bounds (max_length, max_bytes, ttl, dead=Keep, done=Keep):\nduly stats {owner}"

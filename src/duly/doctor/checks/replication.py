@@ -7,7 +7,7 @@ from typing import Final
 from duly.doctor.checks.disk import has_file, replicas_of
 from duly.doctor.facts import Facts, Missing
 from duly.doctor.report import Finding
-from duly.doctor.subject import Subject, number, setting_mend
+from duly.doctor.subject import Subject, in_shell, number, setting_mend
 
 ROLE: Final = Subject("role", "A replica takes no writes: an app refuses it.")
 CLUSTER: Final = Subject(
@@ -31,7 +31,9 @@ def role(facts: Facts) -> Finding:
     if info.get("role", "master") == "master":
         return ROLE.ok("primary")
     primary = f"{info.get('master_host')}:{info.get('master_port')}"
-    return ROLE.bad(f"replica of {primary}", f"# connect to the primary:\nduly doctor --url redis://{primary}")
+    return ROLE.bad(
+        f"replica of {primary}", f"# connect to the primary:\nduly doctor --url {in_shell(f'redis://{primary}')}"
+    )
 
 
 def cluster(facts: Facts) -> Finding:

@@ -4,7 +4,7 @@ from typing import Final
 
 from duly.doctor.facts import Facts, Missing
 from duly.doctor.report import Finding
-from duly.doctor.subject import Subject, listed, quoted
+from duly.doctor.subject import Subject, in_shell, listed
 
 RIGHTS: Final = Subject(
     "rights",
@@ -16,7 +16,7 @@ def rights(facts: Facts) -> Finding:
     """Say which roles the user can play."""
     found = facts.rights
     if isinstance(found, Missing):
-        rules = f"# give it the rules of a role:\nduly acl --role consumer --user {quoted(facts.user.encode())}"
+        rules = f"# give it the rules of a role:\nduly acl --role consumer --user {in_shell(facts.user)}"
         return RIGHTS.unknown(facts, found, "" if found.right else rules)
     able = [role for role, lacks in found.lacking.items() if not lacks]
     if able:
@@ -24,5 +24,5 @@ def rights(facts: Facts) -> Finding:
     role, lacks = min(found.lacking.items(), key=lambda each: len(each[1]))
     return RIGHTS.bad(
         f"user {facts.user!r} can play no role; nearest is {role}, without {listed(list(lacks))}",
-        f"duly acl --role {role} --user {quoted(facts.user.encode())}",
+        f"duly acl --role {role} --user {in_shell(facts.user)}",
     )

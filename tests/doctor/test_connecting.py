@@ -1,0 +1,111 @@
+"""Servers that answer late, in drops, or in another language: one finding, soon, with what to look at."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+import duly
+from duly._sync import wire
+from duly.doctor import Finding, bounded, examine
+from duly.doctor.connecting import unreachable
+
+Talk = Callable[[socket.socket, threading.Event], None]
+
+
+@contextmanager
+def answering(talk: Talk) -> Iterator[int]:
+    """Give the port of a server that talks so to whoever connects."""
+    is_over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            try:
+                connection, _ = listening.accept()
+                with connection:
+                    talk(connection, is_over)
+            except OSError:  # the other side has hung up
+                return
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listening.getsockname()[1]
+        is_over.set()
+        thread.join()
+
+
+def drip(connection: socket.socket, is_over: threading.Event) -> None:
+    connection.recv(1000)
+    while not is_over.wait(0.05):
+        connection.sendall(b"+")
+
+
+def say_nothing(_: socket.socket, is_over: threading.Event) -> None:
+    is_over.wait(60)
+
+
+def hang_up(connection: socket.socket, _: threading.Event) -> None:
+    connection.recv(1000)
+
+
+def speak_http(connection: socket.socket, _: threading.Event) -> None:
+    connection.recv(1000)
+    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+def only_finding(url: str) -> Finding:
+    with duly.Duly(url) as app:
+        (finding,) = examine(app).findings
+    assert (finding.name, finding.verdict) == ("connection", "bad")
+    return finding
+
+
+def test_a_server_that_answers_in_drops_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "LONGEST", 0.5)
+    began = time.monotonic()
+
+    with answering(drip) as port:
+        finding = only_finding(f"redis://127.0.0.1:{port}/0")
+
+    assert "does not end" in finding.found
+    assert time.monotonic() - began < 5
+
+
+def test_a_server_that_says_nothing_may_speak_tls() -> None:
+    with duly.Duly("redis://127.0.0.1:1/0") as app:
+        finding = unreachable(app._address, RedisTimeoutError("Timeout reading from socket"))
+
+    assert "does not answer" in finding.found
+    assert "rediss://" in finding.mend
+
+
+def test_a_server_that_does_not_speak_tls_needs_another_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "REPLY_TIMEOUT", 0.3)  # what a handshake may take, too
+
+    with answering(say_nothing) as port:
+        finding = only_finding(f"rediss://127.0.0.1:{port}/0")
+
+    assert "redis://" in finding.mend
+
+
+@pytest.mark.parametrize(
+    ("scheme", "talk", "hint"),
+    [("redis", hang_up, "rediss://"), ("rediss", hang_up, "redis://"), ("rediss", speak_http, "redis://")],
+    ids=["hangs-up", "hangs-up-on-tls", "http-on-tls"],
+)
+def test_a_server_that_hangs_up_or_speaks_otherwise_may_differ_in_tls(scheme: str, talk: Talk, hint: str) -> None:
+    with answering(talk) as port:
+        finding = only_finding(f"{scheme}://127.0.0.1:{port}/0")
+
+    assert hint in finding.mend
+
+
+def test_a_server_that_is_not_there_has_nothing_to_do_with_tls() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    assert "rediss" not in only_finding(f"redis://127.0.0.1:{port}/0").mend
