@@ -36,23 +36,33 @@ def drain(
     pop: str = "RPOP",
     decode: Callable[[bytes], Any] = json.loads,
 ) -> int:
-    """Move all entries of a list, in the order in which `pop` would have taken them. Return how many were moved."""
+    """Move all entries of a list, in the order in which `pop` would have taken them. Return how many were moved.
+
+    An entry that cannot be decoded is kept under `NAME:moving`, and named in an error at the end.
+    """
     holding = f"{name}:moving"
     take = old.register_script(TAKE)
+    unread: list[str] = []
 
-    def move(entry_id: str, entry: bytes) -> None:
+    def move(entry_id: str, entry: bytes) -> int:
+        try:
+            body = decode(entry)
+        except (LookupError, TypeError, ValueError) as problem:
+            unread.append(f"{entry[:40]!r}, {problem!r}")
+            return 0
         # First sent, then forgotten. A crash in between sends it again, and the dedup value stores it once: also if
         # the first copy has been handled and acked meanwhile, which an `id=` alone would not notice.
-        queue.send(decode(entry), dedup=f"drain-{entry_id}", dedup_for=DAY)
+        queue.send(body, dedup=f"drain-{entry_id}", dedup_for=DAY)
         old.hdel(holding, entry_id)
+        return 1
 
     moved = 0
     for left_behind, entry in old.hgetall(holding).items():  # by a run that was killed
-        move(left_behind.decode(), entry)
-        moved += 1
+        moved += move(left_behind.decode(), entry)
     while (entry := take(keys=[name, holding], args=[entry_id := uuid.uuid4().hex, pop])) is not None:
-        move(entry_id, entry)
-        moved += 1
+        moved += move(entry_id, entry)
+    if unread:
+        raise ValueError(f"{len(unread)} entries cannot be decoded, and are kept in {holding}: {'; '.join(unread)}")
     return moved
 
 

@@ -62,6 +62,7 @@ def drain(
 ) -> Counter[str]:
     """Move all messages of the Go queue `name`. Return how many were moved, and how many had lost their payload.
 
+    A message whose payload cannot be decoded stays where it is, and is named in what is returned.
     `prefix` is "dp:NAME" unless given; with UseHashTagKey() or on a cluster it is "{dp:NAME}".
     """
     prefix = f"dp:{name}" if prefix is None else prefix
@@ -71,9 +72,14 @@ def drain(
         if payload is None:  # the payload has a TTL of its own, and has gone: there is nothing left to move
             counted["expired"] += 1
         else:
+            try:
+                body = decode(payload)
+            except (LookupError, TypeError, ValueError) as problem:
+                counted[f"cannot be decoded: {message.id} {payload[:40]!r}, {problem!r}"] += 1
+                continue
             # First sent, then forgotten: a crash in between sends it again, and the dedup value stores it once.
             queue.send(
-                decode(payload),
+                body,
                 at=message.due,
                 retry=duly.Retry(attempts=message.deliveries),
                 dedup=f"delayqueue-{message.id}",

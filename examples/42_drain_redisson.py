@@ -30,7 +30,8 @@ def unpack(entry: bytes) -> tuple[bytes, bytes]:
     for start in (1, 0):
         id_, size = entry[start : start + ID_BYTES], entry[start + ID_BYTES : start + ID_BYTES + 8]
         value = entry[start + ID_BYTES + 8 :]
-        if len(value) == int.from_bytes(size, "little") and (start == 0 or entry[0] == ID_BYTES):
+        is_whole = len(size) == 8 and len(value) == int.from_bytes(size, "little")
+        if is_whole and (start == 0 or entry[0] == ID_BYTES):
             return id_, value
     raise ValueError(f"not an entry of an RDelayedQueue: {entry!r}")
 
@@ -39,19 +40,27 @@ def drain(old: redis.Redis, name: str, queue: duly.Queue, *, decode: Callable[[b
     """Move all entries of the RDelayedQueue on top of the queue `name`. Return how many were moved.
 
     `decode` reads what the codec of Java wrote. Without one the bytes are passed on as they are.
+    An entry that cannot be read stays where it is, and is named in an error at the end.
     """
     tagged = name if "{" in name else "{" + name + "}"
     timeouts, entries = f"redisson_delay_queue_timeout:{tagged}", f"redisson_delay_queue:{tagged}"
-    moved = 0
+    moved, unread = 0, []
     for entry, due_ms in old.zrange(timeouts, 0, -1, withscores=True):
-        id_, value = unpack(entry)
+        try:
+            id_, value = unpack(entry)
+            body = decode(value)
+        except (LookupError, TypeError, ValueError) as problem:
+            unread.append(f"{entry[:40]!r}, {problem!r}")
+            continue
         # First sent, then forgotten: a crash in between sends it again, and the dedup value stores it once.
-        queue.send(decode(value), at=due_ms / 1000, dedup=f"redisson-{id_.hex()}", dedup_for=DAY)
+        queue.send(body, at=due_ms / 1000, dedup=f"redisson-{id_.hex()}", dedup_for=DAY)
         with old.pipeline(transaction=True) as step:
             step.zrem(timeouts, entry)
             step.lrem(entries, 1, entry)
             step.execute()
         moved += 1
+    if unread:
+        raise ValueError(f"{len(unread)} entries cannot be read, and stay in {timeouts}: {'; '.join(unread)}")
     return moved
 
 

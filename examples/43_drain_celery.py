@@ -3,7 +3,7 @@
 Stop the Celery workers first: they hold messages in memory, all that have an ETA among them, and give them back when
 they stop in order. What a worker that was killed had is in the hash `unacked`, and is moved as well.
 Messages that cannot be moved stay where they are, for the old workers: those with a chain, a chord or callbacks, those
-that are no plain JSON, and tasks without a new name.
+that are no plain JSON, and tasks without a new name. So do those that cannot be read: what is returned names each.
 Kill this program wherever you like and start it again: each message arrives once.
 """
 
@@ -21,6 +21,7 @@ import duly
 from duly.embedded import open_server
 
 DAY = 86400.0
+BROKEN = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)  # of a message; no server raises these
 PRIORITY_STEPS = (0, 3, 6, 9)  # kombu has a list for each; it takes from that of 0 first
 
 
@@ -75,6 +76,14 @@ def move(
     return "moved"
 
 
+def named_if_unreadable(raw: bytes, move_it: Callable[[], str]) -> str:
+    """Move one message, and go on when it cannot be read: what somebody broke must not hold up the others."""
+    try:
+        return move_it()
+    except BROKEN as problem:
+        return f"cannot be read: {raw[:40]!r}, {problem!r}"
+
+
 def drain(
     old: redis.Redis, celery_queue: str, queue: duly.Queue, names: Mapping[str, str], *, prefix: str = ""
 ) -> Counter[str]:
@@ -87,9 +96,13 @@ def drain(
         key = list_name(f"{prefix}{celery_queue}", step)
         position = -1  # the oldest is at the right end; what is left alone stays there
         while (raw := old.lindex(key, position)) is not None:
-            outcome = move(json.loads(raw), names, queue, step, lambda key=key, raw=raw: old.lrem(key, -1, raw))
+
+            def move_it(key: str = key, raw: bytes = raw, step: int = step) -> str:
+                return move(json.loads(raw), names, queue, step, lambda: old.lrem(key, -1, raw))
+
+            outcome = named_if_unreadable(raw, move_it)
             counted[outcome] += 1
-            position -= outcome == "left alone"
+            position -= outcome not in ("moved", "expired")
     return counted
 
 
@@ -99,17 +112,22 @@ def drain_unacked(
     """Move what workers had taken and not finished. Only when no Celery worker runs on this database any more."""
     counted: Counter[str] = Counter()
     for tag, raw in old.hgetall(f"{prefix}unacked").items():
-        envelope, _, routing_key = json.loads(raw)
-        if routing_key != celery_queue:  # `unacked` is one for all queues of the database
-            continue
 
-        def forget(tag: bytes = tag) -> None:
-            with old.pipeline(transaction=True) as both:
-                both.zrem(f"{prefix}unacked_index", tag).hdel(f"{prefix}unacked", tag).execute()
+        def move_it(tag: bytes = tag, raw: bytes = raw) -> str:
+            envelope, _, routing_key = json.loads(raw)
+            if routing_key != celery_queue:  # `unacked` is one for all queues of the database
+                return "of another queue"
 
-        priority = envelope["properties"].get("priority") or 0
-        step = max(step for step in PRIORITY_STEPS if step <= max(0, priority))
-        counted[move(envelope, names, queue, step, forget)] += 1
+            def forget() -> None:
+                with old.pipeline(transaction=True) as both:
+                    both.zrem(f"{prefix}unacked_index", tag).hdel(f"{prefix}unacked", tag).execute()
+
+            priority = envelope["properties"].get("priority") or 0
+            step = max(step for step in PRIORITY_STEPS if step <= max(0, priority))
+            return move(envelope, names, queue, step, forget)
+
+        counted[named_if_unreadable(raw, move_it)] += 1
+    del counted["of another queue"]
     return counted
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import duly
 from duly import bench
+from duly.bench import questions
 from tests.conftest import StartedServer
 
 
@@ -39,6 +40,15 @@ def test_a_queue_is_gone_also_when_a_question_fails(server: StartedServer, queue
         with pytest.raises(KeyboardInterrupt):
             bench.run(app, messages=200, on_progress=stop)
         assert app.queues() == []
+
+
+def test_a_question_without_an_answer_is_an_error(
+    server: StartedServer, queue_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with duly.Duly(server("valkey").url, namespace=queue_name) as app:
+        monkeypatch.setattr(duly.Queue, "receive", lambda *_: [])
+        with pytest.raises(duly.DulyError, match="0 of 200 delayed messages came"):
+            questions.delays(questions.Load(app, app.queue("bench"), 1, "."))
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,14 @@ def test_redrive_puts_back_what_was_chosen(shell: Shell, app: duly.Duly, letters
     assert (queue.stats().ready, queue.stats().dead) == (2, 0)
 
 
+def test_a_new_queue_with_a_name_like_another_is_asked_about(shell: Shell, app: duly.Duly, letters: list[str]) -> None:
+    slip = shell.run("dead", "redrive", "payments", "--id", letters[0], "--to", "payment")
+    shell.ok("dead", "redrive", "payments", "--to", "payment")
+
+    assert slip.err == "duly: queue 'payment' is new. Did you mean 'payments'?\n"
+    assert app.queue("payment").stats().ready == 3
+
+
 def test_an_id_that_is_no_dead_letter_is_told(shell: Shell, app: duly.Duly, letters: list[str]) -> None:
     failed = shell.run("dead", "redrive", "payments", "--id", letters[0], "--id", "nothing")
 

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 import duly
-from tests.cli.shell import Shell, given_dead
+from tests.cli.shell import DEADLINE, Shell, given_dead
 from tests.cli.terminal import Terminal
 
 BARS = set("▁▂▃▄▅▆▇█")
@@ -132,3 +132,19 @@ def test_send_without_a_body_at_a_terminal_says_how(shell: Shell) -> None:
 
     assert status == 2
     assert "there is no body: give it as an argument, as @file, or on standard input" in " ".join(terminal.lines)
+
+
+def test_a_pipe_with_colours_is_no_terminal(shell: Shell, app: duly.Duly) -> None:
+    queue = app.queue("orders")
+    queue.send_many(range(5000))
+
+    with shell.start("stats", "--watch", "--interval", "100ms", FORCE_COLOR="1") as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(4)]
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=DEADLINE)
+    purged = shell.run("purge", "orders", "--yes", FORCE_COLOR="1")
+
+    assert "\x1b[?1049h" not in "".join(lines)
+    assert any("orders" in line for line in lines)
+    assert (purged.status, purged.err) == (0, "")

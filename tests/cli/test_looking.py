@@ -35,6 +35,21 @@ def test_list_shows_a_state_page_by_page(shell: Shell, app: duly.Duly) -> None:
     assert datetime.fromisoformat(message["due_at"]) > datetime.fromisoformat(message["sent_at"])
 
 
+def test_pages_of_large_messages_are_put_together(shell: Shell, app: duly.Duly) -> None:
+    """The server gives at most 4 MiB at once."""
+    queue, topic = app.queue("orders"), app.topic("events")
+    for _ in range(7):
+        queue.send("x" * 1_000_000)
+        topic.publish("x" * 1_000_000)
+
+    for words in (("list", "orders", "ready"), ("topic", "read", "events")):
+        everything = shell.ok(*words).lines
+        some = shell.run(*words, "--limit", "6")
+        assert len(everything) == 1 + 7
+        assert len(some.lines) == 1 + 6
+        assert some.err == f"duly: there may be more: --after {some.lines[-1].split()[0]}\n"
+
+
 def test_list_tells_who_holds_and_why_it_died(shell: Shell, app: duly.Duly) -> None:
     queue = app.queue("orders")
     given_dead(queue, "dead", "out of paper")

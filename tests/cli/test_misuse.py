@@ -17,7 +17,8 @@ MISUSES = [
     ("send q x --delay soon", "--delay: 'soon' is no duration. Write 500ms, 30s"),
     ("send q x --at tomorrow", "--at: 'tomorrow' is no time. Write it like 2026-12-01T09:00+08:00"),
     ("send q x --at 2026-12-01T09:00", "has no zone"),
-    ("send q x --delay 1s --at 1796000000", "exclude each other"),
+    ("send q x --at 9999-12-31T00:00Z", "duly: --at: '9999-12-31T00:00Z' is more than ten years ahead"),
+    ("send q x --delay 1s --at 1796000000", "--delay and --at exclude each other: give one"),
     ("send q x --ttl never", "--ttl: 'never' is no duration"),
     ("send q x --dedup v --dedup-for long", "--dedup-for: 'long' is no duration"),
     ("send q x --replace", "replace"),
@@ -27,6 +28,8 @@ MISUSES = [
     ("send q x --durable soon", "durable must be"),
     ("send q x --text --bytes", "--text and --bytes: a body is one or the other"),
     ("send q @missing", "the body cannot be read from 'missing'"),
+    ("send q @/proc/self/mem", "the body cannot be read from '/proc/self/mem': Input/output error"),
+    ("send q @/proc/self/mem --lines", "the body cannot be read from '/proc/self/mem': Input/output error"),
     ("send q x --lines", "--lines reads a file (@file) or standard input (-)"),
     ("send q - --lines --id one", "--lines sends many messages: --id and --dedup are for one"),
     ("send q x --namespace no/name", "'no/name' is not a namespace"),
@@ -74,6 +77,10 @@ FAILURES = [
     ("audit ordres", "Did you mean 'orders'?"),
     ("stats talk", "'talk' is a topic: name one of its groups, like talk/GROUP (`duly topic groups talk`)"),
     ("receive talk --wait 1s", "'talk' is a topic"),
+    ("send talk x", "'talk' is a topic, no queue: `duly topic publish talk`"),
+    ("send talk --lines @/dev/null", "'talk' is a topic, no queue"),
+    ("dead redrive orders --to talk", "'talk' is a topic, no queue"),
+    ("schedule add s talk x --every 1m", "'talk' is a topic, no queue"),
     ("receive talk/taem --wait 1s", "topic 'talk' has no group 'taem'. Did you mean 'team'? `duly topic groups talk`"),
     ("topic read tlak", "there is no topic 'tlak'. Did you mean 'talk'? `duly topic ls` names all"),
     ("topic seek talk taem end", "Did you mean 'team'?"),
@@ -110,6 +117,7 @@ def test_each_failure_names_what_is_missing_and_what_is_near(call: Call, known: 
         done = call(*line.split())
         assert (done.status, done.out) == (1, ""), line
         assert words in done.err, line
+    assert known.queues() == ["known", "orders"]
 
 
 def test_a_server_that_is_not_there_is_told_at_once_and_given_up_soon(shell: Shell) -> None:

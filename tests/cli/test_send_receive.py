@@ -149,6 +149,34 @@ def test_receive_prints_whole_bodies_and_acks_them(shell: Shell, app: duly.Duly)
     assert (stats.live, stats.acked) == (0, 3)
 
 
+@pytest.mark.parametrize("columns", ["0", "20", "-5", "wide"])
+def test_no_width_of_a_terminal_breaks_or_hides_what_is_printed(shell: Shell, app: duly.Duly, columns: str) -> None:
+    queue = app.queue("q")
+    body = "a body that is longer than a line"
+
+    sent = shell.ok("send", "q", body, COLUMNS=columns)
+    explained = shell.ok("explain", "q", sent.out.strip(), COLUMNS=columns)
+    listed = shell.ok("stats", COLUMNS=columns)
+    received = shell.ok("receive", "q", COLUMNS=columns)
+
+    assert len(sent.lines) == len(explained.lines) == 1
+    assert len(listed.lines) == 2
+    assert received.out == f"{sent.out.strip()}  {body}\n"
+    assert queue.stats().acked == 1
+
+
+def test_a_body_that_is_nested_too_deep_is_printed_as_it_was_sent(shell: Shell, app: duly.Duly) -> None:
+    body = "[" * 900 + "]" * 900
+    id_ = shell.ok("send", "q", body).out.strip()
+
+    assert shell.ok("list", "q", "ready").status == 0
+    assert shell.ok("show", "q", id_, "--json").json["body"] == body
+    assert "[" * 50 in shell.ok("show", "q", id_).out
+    assert shell.ok("receive", "q", "--release", "--json").json[0]["body"] == body
+    assert shell.ok("receive", "q").out == f"{id_}  {body}\n"
+    assert app.queue("q").stats().acked == 1
+
+
 def test_receive_as_json_has_what_a_consumer_sees(shell: Shell, app: duly.Duly) -> None:
     queue = app.queue("q")
     queue.send({"n": 1}, key="k", priority=3, headers={"a": "b"}, id="one")

@@ -2,7 +2,10 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 import duly
+from tests.cli.conftest import Call
 from tests.cli.shell import Shell, given_dead
 
 
@@ -69,6 +72,38 @@ def test_purge_of_a_state_leaves_the_others_and_asks_without_yes(shell: Shell, a
     assert (after.ready, after.delayed, after.dead) == (2, 0, 1)
     assert rest == "3 purged from q\n"
     assert nothing == "0 purged from q\n"
+
+
+def test_what_arrives_after_nothing_was_counted_is_not_purged(
+    call: Call, app: duly.Duly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = app.queue("q")
+    queue.cancel(queue.send("gone"))
+    count = duly.Queue.stats
+
+    def count_and_send(self: duly.Queue) -> duly.Stats:
+        counted = count(self)
+        queue.send("arrives now")
+        return counted
+
+    monkeypatch.setattr(duly.Queue, "stats", count_and_send)
+    for words in (
+        ("purge", "q", "--state", "delayed"),
+        ("purge", "q", "--state", "leased", "--yes"),
+        ("dead", "purge", "q"),
+    ):
+        assert call(*words).out == "0 purged from q\n"
+
+    assert len(queue.list("ready")) == 3
+
+
+def test_a_wrong_id_is_told_before_the_first_is_cancelled(shell: Shell, app: duly.Duly) -> None:
+    id_ = app.queue("q").send("x")
+
+    refused = shell.run("cancel", "q", id_, "")
+
+    assert (refused.status, refused.err) == (2, "duly: id must not be empty\n")
+    assert app.queue("q").stats().ready == 1
 
 
 def test_delete_removes_a_queue_and_a_group(shell: Shell, app: duly.Duly) -> None:

@@ -58,7 +58,7 @@ def test_read_pages_by_position_and_follows(shell: Shell, app: duly.Duly) -> Non
     topic = app.topic("events")
     ids = [topic.publish({"n": n}) for n in range(3)]
 
-    page = shell.ok("topic", "read", "events", "--after", ids[0], "--limit", "1").lines
+    some = shell.run("topic", "read", "events", "--after", ids[0], "--limit", "1")
     new = shell.ok("topic", "read", "events", "--after", "new", "--wait", "10ms", "--json").json
     process = shell.start("topic", "read", "events", "--follow", "--json", "--after", ids[1])
     assert process.stdout is not None
@@ -68,8 +68,9 @@ def test_read_pages_by_position_and_follows(shell: Shell, app: duly.Duly) -> Non
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=DEADLINE)
 
-    assert page[1].split()[0] == ids[1]
-    assert len(page) == 2
+    assert some.lines[1].split()[0] == ids[1]
+    assert len(some.lines) == 2
+    assert some.err == f"duly: there may be more: --after {ids[1]}\n"
     assert new == []
     assert [json.loads(line)["body"] for line in lines] == [{"n": 2}, {"n": 3}]
     assert (process.returncode, err) == (0, "")

@@ -57,7 +57,7 @@ def test_times_are_read(text: str, moment: datetime | float) -> None:
     ("text", "words"),
     [
         ("2026-12-01T09:00", "has no zone. Add it, like 2026-12-01T09:00+08:00, or Z for UTC"),
-        ("2026-12-01", "has no zone"),
+        ("2026-12-01", "has no zone. Add it, like 2026-12-01T00:00+08:00, or Z for UTC"),
         ("tomorrow", "is no time. Write it like 2026-12-01T09:00+08:00"),
         ("", "is no time"),
         ("2026-13-01T09:00Z", "is no time"),

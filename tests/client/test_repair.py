@@ -189,10 +189,22 @@ def _out_and_parked(h: Healthy) -> None:
     h.run("ZADD", "leased", 9e15, h.id("k2"))
 
 
+def _leased_and_uncounted(h: Healthy) -> None:
+    h.run("ZADD", "leased", 1, h.id("failed"))
+    h.run("HDEL", "counts", h.id("failed"))
+
+
+def _counts_lost_and_a_fraction(h: Healthy) -> None:
+    h.run("DEL", "counts")
+    h.run("ZINCRBY", "waiting0", 0.25, h.id("failed"))
+
+
 def _lease_of_another_key(h: Healthy) -> None:
     h.run("HSET", "leases", h.id("k1"), h.run("HGET", "leases", h.id("held")))
 
 
+NOT_TEXT: Final = b"\x9b\xa0\0\0\0\0\x90\0\x91\x95\1\xa5retry\xa1\xff\0\xa0\0\xa0\0"
+"""A row of `why` whose consumer is no UTF-8."""
 NO_COUNTS: Final = b"\x97" + b"\0" * 7
 GONE: Final = "body without a place"
 TWICE: Final = "in two places: "
@@ -211,12 +223,16 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     "leased and waiting": (added("waiting0", 1, "held"), TWICE + "leased and waiting"),
     "leased and dead": (added("dead", 1, "held"), TWICE + "leased and dead"),
     "leased and done": (added("done", 1, "held"), TWICE + "leased and done"),
-    "leased and parked": (_out_and_parked, TWICE + "leased and parked"),
+    "parked and leased": (_out_and_parked, TWICE + "parked and leased"),
+    "waiting and leased": (added("leased", 1, "failed"), TWICE + "waiting and leased"),
+    "waiting and leased, and not counted": (_leased_and_uncounted, TWICE + "waiting and leased"),
     "waiting and parked": (_parked_and_waiting, TWICE + "waiting and parked"),
     "waiting and dead": (added("dead", 1, "failed"), TWICE + "waiting and dead"),
     "waiting and done": (added("done", 1, "failed"), TWICE + "waiting and done"),
     "under two priorities": (added("waiting7", 1, "failed"), TWICE + "waiting and misplaced"),
     "dead and done": (added("done", 1, "dead"), TWICE + "dead and done"),
+    "dead and waiting": (added("waiting0", 1, "dead"), TWICE + "dead and waiting"),
+    "dead and leased": (added("leased", "+inf", "dead"), TWICE + "dead and leased"),
     "parked twice": (_parked_twice, "parked where it does not belong"),
     # leases
     "a lease is removed": (removed("HDEL", "leases", "held"), "leased to nobody"),
@@ -224,6 +240,7 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     "a lease is cut off": (written("leases", "held", "short"), "a lease that cannot be read"),
     "a lease is one of another key": (_lease_of_another_key, "a lease that cannot be read"),
     "a lease never ends": (added("leased", "+inf", "held"), "a lease without an end"),
+    "a lease ends in two centuries": (added("leased", 9e15, "held"), "a lease without an end"),
     "a lease of one that waits": (written("leases", "failed", "." * 70), "a lease, but not leased"),
     "a lease of one that is dead": (written("leases", "dead", "." * 70), "a lease, but not leased"),
     "a lease of nobody": (lambda h: h.run("HSET", "leases", "ghost", "x"), "row in leases of no message"),
@@ -251,9 +268,13 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     # rows
     "counts are removed": (deleted("counts"), "troubled, but not counted"),
     "counts are nonsense": (written("counts", "r1", "\xff"), "counts that cannot be read"),
+    "counts are nothing": (written("counts", "failed", NO_COUNTS), "troubled, but not counted"),
+    "counts of the head of a lane are nothing": (written("counts", "r1", NO_COUNTS), "troubled, but not counted"),
+    "counts are removed and a retry has a fraction": (_counts_lost_and_a_fraction, "troubled, but not counted"),
     "counts of a dead letter": (written("counts", "dead", NO_COUNTS), "counts of a message that is over"),
     "counts of nobody": (lambda h: h.run("HSET", "counts", "ghost", NO_COUNTS), "row in counts of no message"),
     "the past is removed": (deleted("why"), "dead without a reason"),
+    "a past is not text": (written("why", "failed", NOT_TEXT), "a past that cannot be read"),
     "a past is nonsense": (written("why", "r1", "\xff"), "a past that cannot be read"),
     "the past of a dead letter is nonsense": (written("why", "dead", b"\xc1"), "a past that cannot be read"),
     "the past of nobody": (lambda h: h.run("HSET", "why", "ghost", "x"), "row in why of no message"),
@@ -287,6 +308,10 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
 """By name: what somebody does, and what an audit says to it. Neither takes a body away."""
 
 OF_QUEUES: Final[dict[str, tuple[Damage, str]]] = {
+    "done and waiting": (added("waiting0", 1, "done"), TWICE + "done and waiting"),
+    "done and leased": (added("leased", 1, "done"), TWICE + "done and leased"),
+    "done and dead": (added("dead", 1, "done"), TWICE + "done and dead"),
+    "keys are not known": (lambda h: h.run("HDEL", "meta", "keyed"), "a field of meta that is missing"),
     "a finished one is removed": (removed("ZREM", "done", "done"), GONE),
     "all finished ones are removed": (deleted("done"), GONE),
     "an urgent one is removed": (removed("ZREM", "waiting5", "urgent"), GONE),
@@ -455,6 +480,57 @@ def test_of_a_queue_without_bodies_every_id_is_a_dead_letter(healthy: Healthy) -
     assert {message.reason for message in dead} == {"body lost"}
 
 
+def body_lost(name: str) -> Damage:
+    return lambda h: h.run("HDEL", "msgs", h.id(name))
+
+
+@pytest.mark.parametrize("name", ["held", "failed", "dead", "k1", "k2", "k3", "r1", "r2", "n2", "n3"])
+def test_a_body_of_a_group_comes_from_the_stream_again(healthy_group: Healthy, server: ServerPlace, name: str) -> None:
+    """I1 I2 I3 I7."""
+    check_repair(healthy_group, body_lost(name), "a body that only the stream has", server)
+
+
+def test_all_bodies_of_a_group_come_from_the_stream_again(healthy_group: Healthy, server: ServerPlace) -> None:
+    """I1 I2 I3 I7."""
+    check_repair(healthy_group, deleted("msgs"), "a body that only the stream has", server)
+
+
+def test_a_body_that_the_stream_has_no_more_is_lost(healthy_group: Healthy) -> None:
+    topic = healthy_group.prefix.partition("group:")[0]
+    body_lost("held")(healthy_group)
+    healthy_group.client.xdel(f"{topic}stream", healthy_group.id("held"))
+
+    healthy_group.inbox.audit(repair=True)
+
+    assert healthy_group.inbox.audit().explanation == ()
+    assert {letter.reason for letter in healthy_group.inbox.list("dead")} == {"no use", "body lost"}
+
+
+def test_an_entry_that_the_group_has_finished_does_not_come_again(healthy_group: Healthy) -> None:
+    healthy_group.run("ZADD", "waiting0", 1, healthy_group.id("done"))
+
+    healthy_group.inbox.audit(repair=True)
+
+    assert healthy_group.inbox.audit().explanation == ()
+    assert "done" not in drained(healthy_group.inbox)
+
+
+@pytest.mark.parametrize("key", ["waiting0", "waiting5", "leased", "dead", "parked"])
+def test_an_entry_that_was_not_read_yet_comes_in_its_turn(app: Duly, healthy_group: Healthy, key: str) -> None:
+    """I1 I2."""
+    later = app.topic(healthy_group.inbox.label.split("/")[0]).publish("later")
+    member = f"k\0{9:065d}{later}" if key == "parked" else later
+    healthy_group.run("ZADD", key, 1, member)
+
+    found = healthy_group.inbox.audit()
+    healthy_group.inbox.audit(repair=True)
+
+    assert (later, "place of an entry that was not read yet") in [(fault.id, fault.what) for fault in found.faults]
+    assert healthy_group.inbox.audit().explanation == ()
+    assert drained(healthy_group.inbox).count("later") == 1
+    assert [letter.body for letter in healthy_group.inbox.list("dead")] == ["dead"]
+
+
 # What a repair keeps
 
 
@@ -527,6 +603,131 @@ def test_a_lane_that_waits_for_a_dead_letter_is_no_fault(app: Duly, queue_name: 
 
     assert queue.audit(repair=True).ok
     assert take(queue) == []
+
+
+# What comes back
+
+
+def _crash(_: Delivery, server: ServerPlace) -> None:
+    server.advance(LEASE + 1)
+
+
+RETURNS: Final[dict[str, Callable[[Delivery, ServerPlace], Any]]] = {
+    "crash": _crash,
+    "retry": lambda delivery, _: delivery.retry(0),
+    "release": lambda delivery, _: delivery.release(),
+    "redrive": lambda delivery, _: delivery.reject("no use"),
+}
+
+
+@pytest.mark.parametrize(
+    "damage", [("DEL", "meta"), ("HDEL", "meta", "priorities"), ("HSET", "meta", "priorities", "x")]
+)
+@pytest.mark.parametrize("priority", [0, 5])
+@pytest.mark.parametrize("verb", RETURNS)
+def test_what_comes_back_after_a_repair_is_delivered(
+    app: Duly,
+    server: ServerPlace,
+    stranger: redis.Redis,
+    queue_name: str,
+    verb: str,
+    priority: int,
+    damage: tuple[str, ...],
+) -> None:
+    """I2."""
+    queue = app.queue(queue_name, lease=LEASE)
+    queue.send("body", priority=priority)
+    (delivery,) = take(queue)
+    if verb == "redrive":
+        RETURNS[verb](delivery, server)
+    command, key, *rest = damage
+    stranger.execute_command(  # type: ignore[no-untyped-call]
+        command, f"duly:{{{queue_name}}}:{key}", *rest
+    )
+
+    queue.audit(repair=True)
+
+    assert queue.audit().explanation == ()
+    if verb == "redrive":
+        queue.redrive()
+    else:
+        RETURNS[verb](delivery, server)
+    assert drained(queue) == ["body"]
+
+
+def test_claims_know_of_large_messages_after_a_repair(app: Duly, stranger: redis.Redis, queue_name: str) -> None:
+    queue = app.queue(queue_name)
+    queue.send_many(["." * 500_000] * 12)
+    stranger.delete(f"duly:{{{queue_name}}}:meta")
+
+    found = queue.audit(repair=True)
+
+    assert any("large: a field of meta that is missing" in line for line in found.explanation)
+    assert queue.audit().explanation == ()
+    assert 0 < len(take(queue)) < 12
+
+
+# Ids that nobody can name
+
+
+@pytest.fixture
+def foreign(app: Duly, queue_name: str, stranger: redis.Redis) -> Healthy:
+    """Give a queue that somebody has stored a message in, under an id that is no text."""
+    queue = app.queue(queue_name)
+    queue.send("body", id="ours")
+    h = Healthy(queue, {"ours": "body"}, stranger, f"duly:{{{queue_name}}}:", {})
+    h.run("HSET", "msgs", b"\xff", h.run("HGET", "msgs", "ours"))
+    return h
+
+
+@pytest.mark.parametrize("where", [None, "waiting0", "leased"])
+def test_a_message_with_an_id_that_is_not_text_becomes_a_dead_letter(foreign: Healthy, where: str | None) -> None:
+    if where is not None:
+        foreign.run("ZADD", where, 1, b"\xff")
+
+    found = foreign.inbox.audit()
+    foreign.inbox.audit(repair=True)
+
+    assert ("\\xff", "an id that is not text") in [(fault.id, fault.what) for fault in found.faults]
+    assert foreign.inbox.audit().explanation == ()
+    assert [message.id for message in foreign.inbox.list("dead")] == ["\\xff"]
+    assert drained(foreign.inbox) == ["body"]
+
+
+def test_an_id_that_is_not_text_takes_no_others_with_it(foreign: Healthy) -> None:
+    foreign.run("ZADD", "waiting0", 1, b"\xff")
+
+    deliveries = take(foreign.inbox)
+
+    assert [delivery.id for delivery in deliveries] == ["\\xff", "ours"]
+    assert {row.id for row in foreign.inbox.pending().messages} == {"\\xff", "ours"}
+    assert {message.id for message in foreign.inbox.list("leased")} == {"\\xff", "ours"}
+    assert [delivery.id for delivery in foreign.inbox.ack_many(deliveries)] == ["\\xff"]
+
+
+def test_a_dead_letter_with_an_id_that_is_not_text_can_be_redriven_and_purged(foreign: Healthy) -> None:
+    foreign.inbox.audit(repair=True)
+
+    assert foreign.inbox.redrive() == 1
+    foreign.inbox.audit(repair=True)
+
+    assert foreign.inbox.purge("dead") == 1
+    assert foreign.inbox.audit().explanation == ()
+
+
+@pytest.mark.parametrize("lease", [b"\xff" * 70, b"short"], ids=["not text", "cut off"])
+def test_a_lease_that_cannot_be_read_can_be_looked_at(healthy: Healthy, lease: bytes) -> None:
+    healthy.run("HSET", "leases", "held", lease)
+
+    assert {row.id for row in healthy.inbox.pending().messages} == {"held", "k1"}
+    assert {message.id for message in healthy.inbox.list("leased")} == {"held", "k1"}
+
+
+def test_a_queue_that_was_paused_by_somebody_unreadable_can_be_looked_at(healthy: Healthy) -> None:
+    healthy.run("HSET", "meta", "paused", b"\xff")
+
+    assert healthy.inbox.stats().paused == "\\xff"
+    assert healthy.inbox.audit().ok
 
 
 # In words

@@ -73,7 +73,7 @@ def test_warnings_fail_only_when_that_is_asked_for() -> None:
 
 def test_it_is_not_said_that_nothing_is_lost_where_that_is_not_known() -> None:
     with Server("valkey", {"appendonly": "no"}) as server, redis.Redis.from_url(server.url) as client:
-        client.execute_command("ACL", "SETUSER", "app", "on", ">sesame", "~*", "+@all", "-info", "-config")  # type: ignore[no-untyped-call]
+        client.execute_command("ACL", "SETUSER", "app", "on", ">sesame", "~*", "+@all", "-info", "-config")
         result = run("--url", server.url.replace("redis://", "redis://app:sesame@"))
 
     assert "nothing here loses messages" not in result.stdout

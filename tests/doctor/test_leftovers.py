@@ -218,7 +218,8 @@ def test_a_queue_that_goes_and_comes_during_a_look_is_no_orphan(place: Place, mo
     app, client, _ = place
     app.queue("orders").send("x")
     client.delete("duly:{orders}:meta")
-    ask, looks = Asker.ask, []
+    ask = Asker.ask
+    looks: list[tuple[Any, ...]] = []
 
     def ask_meanwhile(asker: Asker, *command: Any) -> Any:
         if command[0] != "EXISTS" or looks:
@@ -264,6 +265,50 @@ def test_workers_that_died_long_ago(place: Place) -> None:
     assert "host:2:bb" not in finding.found
     check_mended(place, finding)
     assert client.hkeys("duly:{~workers}:workers") == [b"host:2:bb"]
+
+
+def test_a_worker_that_comes_or_goes_during_a_look_is_not_silent(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, client, _ = place
+    beats, rows = "duly:{~workers}:beats", "duly:{~workers}:workers"
+    seconds, _ = client.time()
+    client.zadd(beats, {"host:1:aa": seconds * 1_000_000})
+    client.hset(rows, "host:1:aa", "{}")
+    ask = Asker.ask
+
+    def ask_meanwhile(asker: Asker, *command: Any) -> Any:
+        if command[0] == "HSCAN":
+            client.zadd(beats, {"host:2:bb": seconds * 1_000_000, "host:3:cc": seconds * 1_000_000})
+            client.hset(rows, mapping={"host:2:bb": "{}", "host:3:cc": "{}"})
+        told = ask(asker, *command)
+        if command[0] == "HSCAN":
+            client.zrem(beats, "host:3:cc")
+            client.hdel(rows, "host:3:cc")
+        return told
+
+    monkeypatch.setattr(Asker, "ask", ask_meanwhile)
+    with reached(app._address) as wire:
+        keyspace = look(Asker(wire, "duly"), "duly", seconds * 1_000_000)
+
+    assert isinstance(keyspace, Keyspace)
+    assert [each.name for each in keyspace.silent] == [b"host:1:aa"]
+
+
+def test_a_group_whose_topic_is_made_anew_a_moment_later_is_no_orphan(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, client, _ = place
+    events = app.topic("events")
+    group = events.group("archive")
+    group.create()
+    group.pause()
+    client.delete(events.stream)
+    monkeypatch.setattr("duly.doctor.keyspace.time.sleep", lambda _: group.create())
+
+    with reached(app._address) as wire:
+        keyspace = look(Asker(wire, "duly"), "duly", 0)
+
+    assert isinstance(keyspace, Keyspace)
+    assert keyspace.orphans == ()
 
 
 def test_the_walk_is_bounded_and_says_so(place: Place) -> None:

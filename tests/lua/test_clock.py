@@ -84,7 +84,7 @@ def test_never_early_to_the_microsecond(queue: Queue, clock: ServerClock) -> Non
     dues = {f"a{number}": NOW + number for number in range(1, 50)}
     clock.freeze(NOW - SECOND)  # each arrival takes a tick of the queue's clock, which is over long before NOW
     queue.send_all([queue.outgoing(id_, at=due / SECOND)._replace(when=f"={due}") for id_, due in dues.items()])
-    claimed_at = {}
+    claimed_at: dict[str, int] = {}
     for now in range(NOW, NOW + 60):
         clock.freeze(now)
         claimed_at |= dict.fromkeys(ids_of(queue.claim()), now)

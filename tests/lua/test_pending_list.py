@@ -121,6 +121,7 @@ def test_an_audit_that_mends_leaves_it_right(group: Group, damage: str) -> None:
         run("DEL", key("leased"))
     if damage == "no body":
         run("HDEL", key("msgs"), id_)
+        group.topic.run("XDEL", id_)
     if damage == "cut off":
         run("HSET", key("msgs"), id_, "short")
     for source in ops.AUDITED:
@@ -128,6 +129,17 @@ def test_an_audit_that_mends_leaves_it_right(group: Group, damage: str) -> None:
     assert _agrees(group)
     assert group.dump().leased == {}
     assert len(group.dump().places(id_)) == 1
+
+
+def test_an_audit_that_reads_a_body_from_the_stream_again_leaves_the_lease_there(group: Group) -> None:
+    (id_,) = group.topic.publish(b"a")
+    (settle,) = group.take()
+    before = group.pending()
+    group.wire.run("HDEL", group.keys.key("msgs"), id_)
+    for source in ops.AUDITED:
+        group.call(ops.audit_step(group.keys, source, "0", repair=True))
+    assert (_agrees(group), group.pending(), group.dump().places(id_)) == (True, before, ["leased"])
+    assert group.call(ops.ack(group.keys, group.options, [settle])) == []
 
 
 def test_a_deleted_group_leaves_nothing(group: Group) -> None:

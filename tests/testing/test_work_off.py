@@ -1,20 +1,24 @@
 """`work_off` runs handlers in a test as a worker would, one after another, and says what became of each message."""
 
 import asyncio
+import inspect
 import sqlite3
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import duly
-from duly.testing import Clock, Handled, awork_off, clock, empty, work_off
+from duly.testing import Clock, Handled, awork_off, clock, empty, user_keys, work_off
 
 WorkOff = Callable[..., Awaitable[list[Handled]]]
 MINUTE = 60
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -81,6 +85,36 @@ def test_what_handlers_send_is_handled_too(
 
     assert len(works_off(app)) == 4
     assert sent == ["mail of 1", "mail of 2"]
+
+
+@pytest.mark.parametrize(
+    ("settle", "outcome"),
+    [
+        pytest.param(lambda d: d.ack(), "ack", id="ack"),
+        pytest.param(lambda d: d.retry(delay=60), "retry", id="retry"),
+        pytest.param(lambda d: d.defer(60), "defer", id="defer"),
+        pytest.param(lambda d: d.recycle(60), "recycle", id="recycle"),
+        pytest.param(lambda d: d.reject("no"), "dead", id="reject"),
+        pytest.param(lambda d: d.commit(), "commit", id="commit"),
+    ],
+)
+def test_what_a_handler_settles_itself_is_its_outcome(
+    app: duly.Duly, queue_name: str, settle: Callable[[duly.Delivery], Any], outcome: str
+) -> None:
+    def on_order(body: str, d: duly.Delivery) -> None:
+        settle(d)
+
+    orders = app.queue(queue_name, retry=duly.Retry(attempts=3, first=60))
+    orders.handler(on_order)
+    orders.send("body")
+
+    [handled] = work_off(app)
+
+    assert handled.outcome == outcome
+    assert f'"{outcome}"' in inspect.getsource(Handled)
+    for page in ("docs/testing.md", "docs/zh/testing.md"):
+        row = next(line for line in (ROOT / page).read_text().splitlines() if line.startswith("| `outcome` |"))
+        assert f'`"{outcome}"`' in row
 
 
 @pytest.mark.parametrize(
@@ -444,6 +478,49 @@ def test_an_app_that_was_emptied_has_its_handlers_and_nothing_else() -> None:
     assert work_off(app, advance=600) == []
     asyncio.run(fill())
     assert sorted(each.body for each in work_off(app)) == ["a", "c", "event"]
+
+
+def test_locks_effects_workers_and_keys_of_the_user_are_emptied_too() -> None:
+    def stamp(body: str, d: duly.Delivery) -> None:
+        seen.append(duly.once(d, "stamp", ttl=3600))
+        d.commit(redis=[("INCR", "stamped")])
+
+    seen: list[bool] = []
+    with duly.Duly("memory://") as app, duly.Duly(app, namespace="other") as other:
+        app.queue("orders").handler(stamp)
+        held, kept = app.lock("stock", ttl=3600), other.lock("stock", ttl=3600)
+        for _ in range(2):
+            app.queue("orders").send("x")
+            work_off(app)
+            assert user_keys(app).get("stamped") == b"1"
+            held.__enter__()  # a test that fails in the middle frees nothing
+
+            empty(app)
+
+            assert user_keys(app).get("stamped") is None
+            assert app.workers() == []
+        assert seen == [True, True]
+        with kept:
+            empty(app)
+            with pytest.raises(duly.LockBusy), other.lock("stock"):
+                pass
+
+
+def test_who_waits_for_a_lock_that_is_emptied_has_it() -> None:
+    with duly.Duly("memory://") as app, ThreadPoolExecutor(1) as pool:
+        app.lock("stock", ttl=3600).__enter__()
+
+        def wait() -> str:
+            with app.lock("stock", on_busy=duly.Wait(60)):
+                return "had it"
+
+        waiting = pool.submit(wait)
+        engine: Any = app._link
+        while not any(queue.waiters for queue in engine.engine._queues.values()):
+            assert not waiting.done()
+        empty(app)
+
+        assert waiting.result(30) == "had it"
 
 
 def test_a_server_is_not_emptied(duly_server: duly.Duly) -> None:

@@ -301,7 +301,7 @@ def fields_read(fields: Sequence[bytes]) -> dict[str, str | bytes]:
 
 
 def visible(text: bytes) -> str:
-    """Read an id or a name that others may have written: bytes that are no UTF-8 are written out, as \\xff."""
+    """Read an id or a name that others may have written: bytes that are no UTF-8 are written out."""
     return text.decode("utf-8", "backslashreplace")
 
 

@@ -40,6 +40,16 @@ FAULTS: Final = (
         "It becomes a dead letter with the reason body lost, so that its id is known.",
     ),
     Fault(
+        "a body that only the stream has",
+        "The group has lost what was published: consumers would find the id, and nothing to work on.",
+        "It is read from the topic's stream again; the message stays where it is.",
+    ),
+    Fault(
+        "place of an entry that was not read yet",
+        "The entry is still to come: its place stands for nothing, and would make a dead letter of it.",
+        "The place is removed; the entry comes in its turn.",
+    ),
+    Fault(
         "dead without a body",
         "The dead letter cannot be redriven: what was sent is gone.",
         "It stays a dead letter, with the reason body lost.",

@@ -333,8 +333,8 @@ class Viewer:
                 state = "ready" if score <= now else "delayed"
             message = self._view(id_.encode(), state, score, record, counts, why, lease)
             owner_place, owner_score = front[0].decode(), front[1]
-            around = (codec.visible(owner) or None, ahead, codec.visible(paused) or None, tat, leased, owner_place, owner_score)
-            return Sight(message, now, *around)
+            paused_by, owner_id = codec.visible(paused) or None, codec.visible(owner) or None
+            return Sight(message, now, owner_id, ahead, paused_by, tat, leased, owner_place, owner_score)
 
         return decode
 

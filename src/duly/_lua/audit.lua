@@ -114,7 +114,7 @@ local function place_when_over(id)
 end
 
 -- The places of an id, in the order in which one is kept when there are several: where it ended, if its past says so;
--- a lease that is out, the priority that the record names, its lane, other priorities, dead, done.
+-- a lease that is out, the priority that the record names, its lane, other priorities, a lease of nobody, dead, done.
 local function places_of(id, record)
   local places = {}
   local function look(name, key, member)
@@ -124,7 +124,10 @@ local function places_of(id, record)
     end
   end
   local own = not flaw_of(record) and priority_of(record)
-  look('leased', keys.leased)
+  local is_held = redis.call('HEXISTS', keys.leases, id) == 1
+  if is_held then
+    look('leased', keys.leased)
+  end
   if own then
     look('waiting', keys.waiting[own])
     local key = key_of(record)
@@ -136,6 +139,9 @@ local function places_of(id, record)
     if priority ~= own then
       look('misplaced', key)
     end
+  end
+  if not is_held then
+    look('leased', keys.leased)
   end
   look('dead', keys.dead)
   look('done', keys.done)
@@ -211,7 +217,32 @@ local function is_lost_body(id)
   return row and row[1] == 'body lost'
 end
 
+-- @only group
+-- @include lib/audit_entries.lua
+-- False: it is as with any message that has lost its body.
+local function check_entry(id, place)
+  local record = not is_lost_body(id) and record_in_stream(id, place)
+  if is_unread(id) then
+    fault(id, 'place of an entry that was not read yet', function()
+      remove_from(place, id)
+      remove_rows(id)
+    end)
+    return true
+  elseif record then
+    fault(id, 'a body that only the stream has', function()
+      redis.call('HSET', keys.msgs, id, record)
+    end)
+  end
+  return record
+end
+-- @end
+
 local function check_bodiless(id, place)
+  -- @only group
+  if check_entry(id, place) then
+    return
+  end
+  -- @end
   if place.name == 'done' then
     fault(id, 'finished without a body', function()
       redis.call('ZREM', place.key, id)
@@ -498,6 +529,11 @@ end
 
 local function check_parked_elsewhere(id, member, record)
   local is_lost = id and not record and #places_of(id, record) == 0
+  -- @only group
+  if is_lost and check_entry(id, { name = 'parked', key = keys.parked, member = member }) then
+    return false
+  end
+  -- @end
   fault(id or member, is_lost and 'place without a body' or 'parked where it does not belong', function()
     redis.call('ZREM', keys.parked, member)
     if is_lost then

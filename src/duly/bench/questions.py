@@ -20,6 +20,8 @@ _WAKES: Final = 200
 _DELAYED: Final = 200
 _DELAYED_OVER: Final = 2.0
 _DEADLINE: Final = 60.0
+_SLOWEST: Final = 1000
+"""Messages a second below which a rate is given up on."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ def worker(load: Load) -> list[Figure]:
 
 async def _work_off(load: Load) -> float:
     app = Duly(load.app, namespace=load.app.namespace)  # of its own: a handler stays with its app
+    deadline = _DEADLINE + load.messages / _SLOWEST
     done = asyncio.Event()
     handled = 0
 
@@ -93,9 +96,9 @@ async def _work_off(load: Load) -> float:
     began = time.monotonic()
     async with Worker(app, WorkerOptions()):
         try:
-            await asyncio.wait_for(done.wait(), _DEADLINE)
+            await asyncio.wait_for(done.wait(), deadline)
         except TimeoutError:
-            raise DulyError(f"{handled:,} of {load.messages:,} messages were handled in {_DEADLINE:g} s") from None
+            raise DulyError(f"{handled:,} of {load.messages:,} messages were handled in {deadline:g} s") from None
     seconds = time.monotonic() - began
     app.close()
     return seconds
@@ -120,7 +123,8 @@ def wake_ups(load: Load) -> list[Figure]:
         time.sleep(0.002)  # let the consumer fall asleep again
         sent.append(time.monotonic())
         load.queue.send(load.body)
-        is_there.acquire(timeout=_DEADLINE)
+        if not is_there.acquire(timeout=_DEADLINE):
+            raise DulyError(f"a message did not reach the consumer that waits for it in {_DEADLINE:g} s")
     consumer.join(_DEADLINE)
     return _waits("send to waiting consumer", [there - here for here, there in zip(sent, arrived, strict=True)])
 
@@ -133,6 +137,8 @@ def delays(load: Load) -> list[Figure]:
     while len(late) < _DELAYED and (taken := load.queue.receive(10, 5)):
         late += map(_lateness, taken)
         load.queue.ack_many(taken)
+    if len(late) < _DELAYED:
+        raise DulyError(f"{len(late)} of {_DELAYED} delayed messages came, and no more within 5 s")
     early = sum(1 for each in late if each < 0)
     return [*_waits("delayed message is late by", late), Figure("delayed messages that were early", early, "")]
 

@@ -2,28 +2,55 @@
 
 from __future__ import annotations
 
-import io
+import os
 import sys
 
 from duly.errors import DulyError, UsageError
 
+_STOPPED = (130, 143)
+"""How a command ends after Ctrl-C, and after SIGTERM."""
+
 
 def main() -> None:
-    """Run the command line: exit status 0 done, 1 failed, 2 misuse."""
+    """Run the command line: exit status 0 done, 1 failed, 2 misuse, 130 or 143 stopped."""
+    try:
+        _run()
+    except KeyboardInterrupt:  # before the first command began: there is nothing to clean up
+        sys.exit(130)
+
+
+def _run() -> None:
+    _forget_sizes_that_are_none()
     try:
         from duly.cli.app import app  # here, because typer is an extra
     except ImportError as error:
         if error.name not in ("typer", "rich"):
             raise
         sys.exit('duly: the command line needs its extra: pip install "duly[cli]"')
-    if isinstance(sys.stdout, io.TextIOWrapper):  # what a terminal of another encoding lacks is escaped
-        sys.stdout.reconfigure(errors="backslashreplace")
+    from duly.cli import standard_output
+
+    standard_output.install(is_plain=sys.argv[1:2] == ["worker"])  # whose handlers may print
     try:
         app(prog_name="duly")
+    except SystemExit as end:
+        if end.code in _STOPPED:
+            standard_output.abandon()
+        raise
     except UsageError as error:
         _fail(error, 2)
+    except standard_output.Unwritable as error:
+        standard_output.abandon()
+        _fail(error, 1)
     except DulyError as error:
         _fail(error, 1)
+
+
+def _forget_sizes_that_are_none() -> None:
+    """Leave out a width like 0, which would be believed: nothing fits into it, so nothing would be printed."""
+    for name in ("COLUMNS", "LINES"):
+        size = os.environ.get(name, "1")
+        if not (size.isascii() and size.isdecimal() and int(size)):
+            del os.environ[name]
 
 
 def _fail(error: DulyError, status: int) -> None:

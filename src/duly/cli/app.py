@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import duly
-from duly.cli import dead, looking, schedule, sending, server, steering, topic
+from duly.cli import dead, looking, receiving, schedule, sending, server, steering, topic
 from duly.cli.acl import acl
 from duly.cli.audit import audit
 from duly.cli.bench import bench
@@ -43,7 +43,7 @@ def root(version: Version = False) -> None:
 app.command()(demo)
 app.command(cls=OnServerOfApp)(worker)
 command(app)(sending.send)
-command(app)(sending.receive)
+command(app)(receiving.receive)
 command(app)(stats)
 command(app)(looking.queues)
 command(app, "list")(looking.list_)

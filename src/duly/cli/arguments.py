@@ -56,4 +56,5 @@ Headers = Annotated[list[str] | None, typer.Option("--header", metavar="NAME=VAL
 Dedup = Annotated[str | None, typer.Option("--dedup", metavar="VALUE", help="Store one of this value in the window.")]
 DedupFor = Annotated[str | None, typer.Option("--dedup-for", metavar="DURATION", help="The window. Default: 5m.")]
 Limit = Annotated[int, typer.Option("--limit", metavar="N", help="At most so many, 1 to 1000.")]
+Most = Annotated[int, typer.Option("--limit", metavar="N", help="At most so many.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]

@@ -25,14 +25,13 @@ def audit(session: Session, queues: Inboxes = None, repair: Repair = False) -> N
     Exit status 1 when something is wrong, and with --repair when something still is.
     """
     found = [_audited(session, each, repair=repair) for each in session.inboxes(queues)]
-    session.show([_to_fields(each) for each in found], _text(found))
-    wrong = [each for each in found if not each.ok]
+    wrong = {each.queue for each in found if not each.ok}
     if repair:
-        wrong = [
-            each for each in (_audited(session, session.inbox(one.queue), repair=False) for one in wrong) if not each.ok
-        ]
-        for each in wrong:
-            session.note(f"{each.queue} is still not right: run it again when nobody works there")
+        wrong = {name for name in wrong if not _audited(session, session.inbox(name), repair=False).ok}
+    session.show([_to_fields(each) for each in found], _text(found, wrong))
+    if repair:
+        for name in sorted(wrong):
+            session.note(f"{name} is still not right: run it again when nobody works there")
     if wrong:
         raise typer.Exit(1)
 
@@ -46,7 +45,15 @@ def _to_fields(audit: Audit) -> dict[str, Any]:
     return {**output.plain(audit), "ok": audit.ok, "difference": audit.difference, "explanation": audit.explanation}
 
 
-def _text(found: list[Audit]) -> RenderableType:
+def _verdict(audit: Audit, wrong: set[str]) -> Text:
+    if audit.ok:
+        return Text("right", "green")
+    if audit.queue not in wrong:
+        return Text("repaired", "bold yellow")
+    return Text("STILL WRONG" if audit.repaired else "WRONG", "bold red")
+
+
+def _text(found: list[Audit], wrong: set[str]) -> RenderableType:
     columns: dict[str, Align] = {
         "QUEUE": "left", "CHECKED": "right", "LIVE": "right", "DEAD": "right", "DIFFERENCE": "right", "FAULTS": "right",
         "VERDICT": "left",
@@ -59,7 +66,7 @@ def _text(found: list[Audit]) -> RenderableType:
             f"{each.stats.dead:,}",
             f"{each.difference:,}",
             f"{len(each.faults):,}",
-            Text("right", "green") if each.ok else Text("repaired" if each.repaired else "WRONG", "bold red"),
+            _verdict(each, wrong),
         )
         for each in found
     ]

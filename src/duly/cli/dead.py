@@ -8,7 +8,7 @@ import typer
 from rich.console import RenderableType
 
 from duly.cli import looking, output, steering, values
-from duly.cli.arguments import Headers, Id, Inbox, Limit, Yes
+from duly.cli.arguments import Headers, Id, Inbox, Most, Yes
 from duly.cli.output import Align, body_text, clock_text
 from duly.cli.session import NotFound, Session, command
 from duly.message import Message
@@ -28,14 +28,14 @@ To = Annotated[str | None, typer.Option("--to", metavar="QUEUE", help="Into anot
 Rate = Annotated[str | None, typer.Option("--rate", metavar="RATE", help="Slowly, like 50/s.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; tell how many it would be.")]
 AtEnd = Annotated[bool, typer.Option("--at-end", help="Behind all that is due now, not to its own place.")]
-Most = Annotated[int | None, typer.Option("--limit", metavar="N", help="At most so many. Default: all.")]
+MostOrAll = Annotated[int | None, typer.Option("--limit", metavar="N", help="At most so many. Default: all.")]
 
 
 @command(app)
 def ls(
     session: Session,
     queue: Inbox,
-    limit: Limit = 50,
+    limit: Most = 50,
     error: WhereError = None,
     reason: WhereReason = None,
     key: WhereKey = None,
@@ -43,7 +43,7 @@ def ls(
     until: Until = None,
     header: Headers = None,
 ) -> None:
-    """List dead letters, oldest first."""
+    """List dead letters, oldest first, with the first 200 characters of each body; --json has all of it."""
     letters = session.inbox(queue).find_dead(_where(error, reason, key, since, until, header, None), limit)
     session.show(letters, _table(letters))
     if len(letters) == limit and not session.as_json:
@@ -87,7 +87,7 @@ def _table(letters: list[Message]) -> RenderableType:
             each.reason or "-",
             each.key or "-",
             each.errors[-1].error if each.errors else "-",
-            body_text(each.body),
+            body_text(output.body_of(each)),
         )
         for each in letters
     ]
@@ -96,7 +96,7 @@ def _table(letters: list[Message]) -> RenderableType:
 
 @command(app)
 def show(session: Session, queue: Inbox, id: Id) -> None:  # noqa: A002
-    """Show one dead letter, with its errors and timeline."""
+    """Show one dead letter, with its errors and timeline. Status 1 if it is not dead."""
     message = session.inbox(queue).get(id)
     if message is not None and message.state != "dead":
         raise NotFound(f"message {id!r} of {queue} is no dead letter, it is {message.state}: `duly show` shows it")
@@ -107,7 +107,7 @@ def show(session: Session, queue: Inbox, id: Id) -> None:  # noqa: A002
 def redrive(
     session: Session,
     queue: Inbox,
-    limit: Most = None,
+    limit: MostOrAll = None,
     error: WhereError = None,
     reason: WhereReason = None,
     key: WhereKey = None,
@@ -126,6 +126,8 @@ def redrive(
     """
     source = session.inbox(queue)
     where = _where(error, reason, key, since, until, header, ids)
+    if to is not None:
+        session.target(to)
     total = limit if where is not None else min(source.stats().dead, limit or 1 << 62)
     with session.progress("redriving", total) as progress:
         count = source.redrive(limit, where, to=to, rate=rate, dry_run=dry_run, at_end=at_end, on_progress=progress)

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from duly.cli import output
 from duly.demo.story import Outcome, server_for, tell
 from duly.demo.table import Lines, LiveTable, View
 
@@ -55,7 +56,7 @@ def _choose_view(as_json: bool) -> View:
     console = Console()
     if as_json:
         return Lines(lambda _: None)
-    return LiveTable(console) if console.is_terminal else Lines(typer.echo)
+    return LiveTable(console) if output.is_watched(console) else Lines(typer.echo)
 
 
 def _to_fields(outcome: Outcome) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from duly.cli import output
-from duly.cli.arguments import Id, Inbox, Limit, State
+from duly.cli.arguments import Id, Inbox, Limit, Most, State
 from duly.cli.output import Align, body_text, clock_text, span, time_text, whole_body
+from duly.cli.session import Inbox as AnInbox
 from duly.cli.session import NotFound, Session
 from duly.message import Message, Pending, WorkerInfo
 
@@ -24,28 +25,36 @@ _WHEN: Final = {"leased": "DEADLINE", "dead": "DIED", "done": "FINISHED"}
 
 
 def queues(session: Session) -> None:
-    """Name the queues, and the topics with their groups."""
+    """Name the queues, and the groups of topics. `duly topic ls` also names topics without groups."""
     names = [each.label for each in session.inboxes()]
     if session.as_json:
         groups = [name for name in names if "/" in name]
         output.print_json({"queues": names[: len(names) - len(groups)], "groups": groups})
         return
     for name in names:
-        typer.echo(name)
+        output.print_text(name)
 
 
 def list_(session: Session, queue: Inbox, state: StateOf, limit: Limit = 50, after: After = None) -> None:
-    """List messages of a queue in one state, page by page.
+    """List messages of a queue in one state, with the first 200 characters of each body; --json has all of it.
 
     Example: duly list orders delayed --limit 20
     """
     source = session.inbox(queue)
     if after is not None and ((before := source.get(after)) is None or before.state != state):
         raise NotFound(f"--after: message {after!r} is not {state} in {queue} any more: begin anew without it")
-    page = source.list(state, limit=limit, after=after)
-    session.show(page, _page_table(state, page))
-    if len(page) == limit and not session.as_json:
-        session.note(f"there may be more: --after {page[-1].id}")
+    found = _listed(source, state, limit, after)
+    session.show(found, _page_table(state, found))
+    if len(found) == limit and not session.as_json:
+        session.note(f"there may be more: --after {found[-1].id}")
+
+
+def _listed(source: AnInbox, state: State, limit: int, after: str | None) -> list[Message]:
+    """Look at page after page: those of large messages are shorter than asked for, and only an empty one is the end."""
+    found = source.list(state, limit=limit, after=after)
+    while 0 < len(found) < limit and (page := source.list(state, limit=limit - len(found), after=found[-1])):
+        found += page
+    return found
 
 
 def _page_table(state: str, page: list[Message]) -> RenderableType:
@@ -59,7 +68,7 @@ def _page_table(state: str, page: list[Message]) -> RenderableType:
             each.failures if state in _OVER else each.attempt,
             each.key or "-",
             *({"dead": (each.reason,), "leased": (each.consumer,)}.get(state, ())),
-            body_text(each.body),
+            body_text(output.body_of(each)),
         )
         for each in page
     ]
@@ -105,7 +114,7 @@ def _message_text(message: Message) -> RenderableType:
         "cycles": message.cycles or None,
         "redrives": message.redrives or None,
         "result": None if message.result is None else body_text(message.result),
-        "body": whole_body(message.body),
+        "body": whole_body(output.body_of(message)),
     }
     parts: list[RenderableType] = [output.fields({name: value for name, value in rows.items() if value is not None})]
     if message.timeline:
@@ -134,12 +143,12 @@ def explain(session: Session, queue: Inbox, id: Id) -> None:  # noqa: A002
     """Say in one sentence why a message is not being delivered, and when it will be."""
     source = session.inbox(queue)
     sentence = source.explain(id)
-    session.show({"queue": queue, "id": id, "explanation": sentence}, Text(output.visible(sentence)))
+    session.show({"queue": queue, "id": id, "explanation": sentence}, output.visible(sentence))
     if source.get(id) is None:
         raise typer.Exit(1)
 
 
-def pending(session: Session, queue: Inbox, consumer: Consumer = None, limit: Limit = 50) -> None:
+def pending(session: Session, queue: Inbox, consumer: Consumer = None, limit: Most = 50) -> None:
     """Show who holds what: totals by consumer, and the leases by deadline."""
     found = session.inbox(queue).pending(consumer=consumer, limit=limit)
     session.show(found, pending_text(found))

@@ -17,6 +17,8 @@ from rich.console import Console, ConsoleOptions, OverflowMethod, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from duly import Delivery
+from duly.errors import CodecError
 from duly.message import Entry, Message
 
 _WIDE: Final = 1000
@@ -24,6 +26,8 @@ _WIDE: Final = 1000
 _UNSHOWN: Final = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Characters that would move the cursor, change colours or turn the direction of a line."""
 _BODY_SHOWN: Final = 200
+_DEEPEST: Final = 200
+"""Lists in lists that are written as such."""
 _CUT_WIDTH: Final = 8
 """What is left at least of a column that gives way."""
 _GAP: Final = 2
@@ -36,6 +40,17 @@ def console(*, to_errors: bool = False) -> Console:
     stream = sys.stderr if to_errors else sys.stdout
     is_free = not stream.isatty() and "COLUMNS" not in os.environ
     return Console(file=stream, width=_WIDE if is_free else None, highlight=False, markup=False, emoji=False)
+
+
+def is_watched(screen: Console) -> bool:
+    """Tell whether somebody looks at it: a terminal, not a pipe that was told to have colours."""
+    return screen.file.isatty() and screen.is_terminal
+
+
+def print_text(text: str) -> None:
+    """Print lines as they are, and at once: ids and bodies, which no layout may break or leave out."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def visible(text: object) -> str:
@@ -52,6 +67,31 @@ def _escaped(character: str) -> str:
     return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(character) or character.encode(
         "unicode_escape", "backslashreplace"
     ).decode()
+
+
+def body_of(message: Message | Entry | Delivery) -> Any:
+    """Give the body: as it was sent where it does not decode, and as one text where it is nested too deep to show."""
+    try:
+        body = message.body
+    except CodecError:
+        return message.raw
+    return (message.raw or b"").decode(errors="replace") if _is_deep(body) else body
+
+
+def _is_deep(body: Any) -> bool:
+    """Go down by levels, not by calls: those are what a deep body has too many of."""
+    level = [body]
+    for _ in range(_DEEPEST):
+        level = [part for each in level for part in _parts(each)]
+        if not level:
+            return False
+    return True
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
 
 
 def body_text(body: Any) -> str:
@@ -77,7 +117,7 @@ def span(seconds: float | None) -> str:
     if seconds is None:
         return "-"
     sign, left = ("-", -seconds) if seconds < 0 else ("", seconds)
-    if left < 1:
+    if left < 0.9995:
         return f"{sign}{left * 1000:.0f}ms" if left else "0s"
     if left < 59.95:
         return f"{sign}{left:.1f}".removesuffix(".0") + "s"
@@ -216,12 +256,12 @@ def plain(value: Any) -> Any:  # noqa: PLR0911, one line a kind
 
 def _message_fields(message: Message | Entry) -> dict[str, Any]:
     """Show the body as it is; bytes, which JSON has not, as {"base64": ...}."""
-    left_out = ("raw", "cursor")
+    left_out = ("raw", "cursor", "body")
     found = {
         each.name: plain(getattr(message, each.name))
         for each in dataclasses.fields(message)
         if each.name not in left_out
-    }
+    } | {"body": plain(body_of(message))}
     if isinstance(message, Message):
         found |= {"attempt": message.attempt, "deliveries": message.deliveries}
     return found

@@ -84,7 +84,7 @@ def add(
         raise UsageError("a schedule needs one of --cron and --every")
     given = values.body(body, as_text=text, as_bytes=as_bytes)
     seconds = values.optional_duration(every, "--every")
-    session.app.schedule(name, queue, given, cron=cron, every=seconds, tz=tz, catch_up=catch_up)
+    session.app.schedule(name, session.target(queue).name, given, cron=cron, every=seconds, tz=tz, catch_up=catch_up)
     stored = next((each for each in session.app.schedules() if each.name == name), None)
     next_at = time_text(stored.next_at if stored else None)
     session.show(stored, f"{name} feeds {queue}; next {next_at}")

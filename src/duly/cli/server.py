@@ -54,7 +54,7 @@ def _show(found: control.Status, as_json: bool) -> None:
         return
     for name, value in fields.items():
         if value is not None:
-            typer.echo(f"{name:<10}  {_to_text(name, value)}")
+            output.print_text(f"{name:<10}  {_to_text(name, value)}")
 
 
 def _to_fields(found: control.Status) -> dict[str, Any]:

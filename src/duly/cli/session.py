@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Annotated, Any, Final
 
@@ -20,8 +20,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 import duly
 from duly._core import address
 from duly._core.address import Address
-from duly.cli import output
-from duly.errors import DulyError, UsageError
+from duly.cli import output, standard_output
+from duly.errors import DulyError, ServerError, Unavailable, UsageError
 
 Url = Annotated[
     str | None,
@@ -38,6 +38,7 @@ _PATIENCE: Final = 5.0
 _LONG_PATIENCE: Final = 600.0
 """The same for a command that goes on and on, once it has begun."""
 _STOPS: Final = (signal.SIGINT, signal.SIGTERM)
+_TERMINATED: Final = 128 + signal.SIGTERM
 _SHARED: Final = {"url": (Url, None), "namespace": (Namespace, "duly"), "as_json": (AsJson, False)}
 
 
@@ -127,6 +128,27 @@ class Session:
             )
         return group
 
+    def target(self, name: str) -> duly.Queue:
+        """Open a queue to send to, which may be new. A topic is refused: no group would ever see the message."""
+        queue = self.app.queue(name)
+        try:
+            if not queue.stats().sent:
+                self._check_new(name)
+        except Unavailable:
+            raise
+        except ServerError:  # a producer may lack the right to look
+            pass
+        return queue
+
+    def _check_new(self, name: str) -> None:
+        """Ask about a queue that is not there yet, if one of a name like it is: a slip, maybe."""
+        if name in (known := self.app.queues()):
+            return
+        if name in self.app.topics():
+            raise NotFound(f"{name!r} is a topic, no queue: `duly topic publish {name}`")
+        if question := nearest(name, known):
+            self.note(f"queue {name!r} is new.{question}")
+
     def _no_queue(self, name: str, known: Iterable[str]) -> NotFound:
         if name in self.app.topics():
             return NotFound(
@@ -142,7 +164,18 @@ class Session:
             output.print_json(value)
         else:
             shown = str(value) if text is None else text
-            self.console.print(output.visible_lines(shown) if isinstance(shown, str) else shown)
+            if isinstance(shown, str):
+                output.print_text(output.visible_lines(shown))
+            else:
+                self.console.print(shown)
+
+    def show_stored(self, value: Any, text: str, told: str) -> None:
+        """Print what a send gave back. Where that fails it is told elsewhere, so that nobody sends again."""
+        try:
+            self.show(value, output.visible(text))
+        except (OSError, standard_output.Unwritable):
+            self.note(f"{told}, though it could not be printed")
+            raise
 
     def note(self, text: str) -> None:
         """Say something that is not the result: to standard error."""
@@ -170,8 +203,10 @@ class Session:
         for number in _STOPS:
             signal.signal(number, leave)
         self.app._link.patience = _LONG_PATIENCE
-        with suppress(KeyboardInterrupt):
+        try:
             yield
+        except KeyboardInterrupt:
+            standard_output.abandon()
 
     @contextmanager
     def undisturbed(self) -> Iterator[None]:
@@ -189,19 +224,24 @@ class Session:
             for number, handler in zip(_STOPS, before, strict=True):
                 signal.signal(number, handler)
         if came:
-            raise KeyboardInterrupt
+            signal.raise_signal(came[0])
 
     @contextmanager
     def progress(self, title: str, total: int | None) -> Iterator[Callable[[int], None]]:
         """Show how far long work is, on standard error, when somebody watches. Gives what `on_progress` takes."""
         screen = output.console(to_errors=True)
-        if self.as_json or not screen.is_terminal:
+        if self.as_json or not output.is_watched(screen):
             yield lambda _done: None
             return
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=screen, transient=True) as bar:
             task = bar.add_task(title, total=total)
             yield lambda done: bar.update(task, completed=done)
+
+
+def _leave(*_: object) -> None:
+    """End in order, as after Ctrl-C: what is held goes back, what was made for the run is removed."""
+    sys.exit(_TERMINATED)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -223,10 +263,12 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[...
         @functools.wraps(function)
         def run(*, url: str | None, namespace: str, as_json: bool, **options: Any) -> None:
             session = Session(url, namespace, as_json=as_json)
+            before = signal.signal(signal.SIGTERM, _leave)
             try:
                 function(session, **options)
             finally:
                 session.close()
+                signal.signal(signal.SIGTERM, before)
 
         del run.__wrapped__  # whose signature would win
         parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + shared

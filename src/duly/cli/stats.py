@@ -45,7 +45,7 @@ def stats(session: Session, queues: Inboxes = None, watch: Watch = False, interv
         session.show({"queues": _rows(found, None)}, _counts_table(found))
         return
     session.inboxes(queues)  # a wrong name, or a server that is not there, is told at once
-    go_on = _print_on if session.as_json or not session.console.is_terminal else _watch
+    go_on = _watch if output.is_watched(session.console) and not session.as_json else _print_on
     with session.until_stopped():
         go_on(session, queues, seconds)
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from duly._core.outgoing import checked_text
 from duly.cli import values
 from duly.cli.arguments import At, Delay, Id, Ids, Inbox, State, Yes
 from duly.cli.session import NotFound, Session
@@ -31,6 +32,8 @@ def promote(session: Session, queue: Inbox, ids: Ids) -> None:
 
 
 def _for_each(session: Session, ids: Iterable[str], act: Callable[[str], bool], done: str, else_: str) -> None:
+    for id_ in ids:
+        checked_text(id_, "id")  # all before the first is changed
     results = {id_: act(id_) for id_ in ids}
     lines = (f"{id_}  {done if is_done else else_}" for id_, is_done in results.items())
     session.show({"results": [{"id": id_, done: is_done} for id_, is_done in results.items()]}, "\n".join(lines))
@@ -45,9 +48,9 @@ def reschedule(session: Session, queue: Inbox, id: Id, delay: Delay = None, at: 
     """
     if (delay is None) == (at is None):
         raise UsageError("reschedule needs one of --delay and --at")
+    due = values.due(delay, at)
     source = session.inbox(queue)
-    due = {"delay": values.optional_duration(delay, "--delay"), "at": values.optional_moment(at, "--at")}
-    if not source.reschedule(id, **due):  # type: ignore[arg-type]
+    if not source.reschedule(id, **due):
         raise NotFound(f"message {id!r} of queue {queue!r} does not wait: it is unknown, held, dead or finished")
     message = source.get(id)
     session.show({"queue": queue, "id": id, "due_at": message and message.due_at}, source.explain(id))
@@ -76,10 +79,11 @@ def purge_state(session: Session, queue: str, state: State | None, *, yes: bool)
     stats = source.stats()
     there = stats.live + stats.dead + stats.done if state is None else getattr(stats, state)
     what = f"{there:,} {state or 'live, dead and finished'} message(s) of {queue}"
-    if there:
+    purged = 0
+    if there:  # or what arrives just now would be ended, and nobody was asked about it
         session.confirm(f"Purge {what} for ever?", yes=yes)
-    with session.progress("purging", there) as progress:
-        purged = source.purge(state, on_progress=progress)
+        with session.progress("purging", there) as progress:
+            purged = source.purge(state, on_progress=progress)
     session.show({"queue": queue, "state": state, "purged": purged}, f"{purged:,} purged from {queue}")
 
 

@@ -9,10 +9,10 @@ from rich.console import RenderableType
 
 import duly
 from duly.cli import looking, output, values
-from duly.cli.arguments import AsBytes, AsText, At, Body, Dedup, DedupFor, Delay, Headers, Key, Limit, Topic, Yes
+from duly.cli.arguments import AsBytes, AsText, At, Body, Dedup, DedupFor, Delay, Headers, Key, Limit, Most, Topic, Yes
 from duly.cli.completion import complete_group
 from duly.cli.output import Align, body_text, clock_text, size_text
-from duly.cli.session import Session, command
+from duly.cli.session import NotFound, Session, command
 from duly.message import Entry, GroupInfo, TopicStats
 
 app = typer.Typer(no_args_is_help=True, help="Topics: each message is for every group.")
@@ -88,7 +88,7 @@ def pending(
     group: Group,
     consumer: Consumer = None,
     min_idle: MinIdle = "0s",
-    limit: Limit = 50,
+    limit: Most = 50,
 ) -> None:
     """Show which entries the members of a group hold, like XPENDING."""
     idle = values.duration(min_idle, "--min-idle")
@@ -104,7 +104,9 @@ def seek(session: Session, topic: Topic, group: Group, position: Position) -> No
     """
     found = session.group(topic, group)
     found.seek(_position(position, "POSITION"))
-    info = next(each for each in session.topic(topic).groups() if each.name == group)
+    info = next((each for each in session.topic(topic).groups() if each.name == group), None)
+    if info is None:
+        raise NotFound(f"group {group!r} of topic {topic!r} was deleted meanwhile")
     session.show(info, f"{topic}/{group} reads on behind {info.last_id}; {info.unread:,} unread")
 
 
@@ -136,14 +138,13 @@ def publish(
     """
     entry = session.app.topic(topic).publish(
         values.body(body, as_text=text, as_bytes=as_bytes),
-        delay=values.optional_duration(delay, "--delay"),
-        at=values.optional_moment(at, "--at"),
+        **values.due(delay, at),
         key=key,
         headers=values.headers(header),
         dedup=dedup,
         dedup_for=values.optional_duration(dedup_for, "--dedup-for"),
     )
-    session.show({"topic": topic, "id": entry}, entry)
+    session.show_stored({"topic": topic, "id": entry}, entry, f"{entry} is published to {topic}")
 
 
 @command(app)
@@ -155,15 +156,28 @@ def read(
     wait: Wait = "0s",
     follow: Follow = False,
 ) -> None:
-    """Look at entries without a group; nobody's progress changes."""
+    """Look at entries without a group; nobody's progress changes.
+
+    Shows the first 200 characters of each body; --json has all of it.
+    """
     found = session.topic(topic)
     position = _position(after, "--after")
     if not follow:
-        entries = found.read(position, limit, values.duration(wait, "--wait"))
+        entries = _read(found, position, limit, values.duration(wait, "--wait"))
         session.show(entries, _entries_table(entries))
+        if len(entries) == limit and not session.as_json:
+            session.note(f"there may be more: --after {entries[-1].id}")
         return
     with session.until_stopped():
         _read_on(session, found, position, limit)
+
+
+def _read(topic: duly.Topic, position: Any, limit: int, wait: float) -> list[Entry]:
+    """Read page after page: those of large entries are shorter than asked for, and only an empty one is the end."""
+    found = topic.read(position, limit, wait)
+    while 0 < len(found) < limit and (page := topic.read(found[-1].id, limit - len(found))):
+        found += page
+    return found
 
 
 def _read_on(session: Session, topic: duly.Topic, position: Any, limit: int) -> None:
@@ -173,12 +187,14 @@ def _read_on(session: Session, topic: duly.Topic, position: Any, limit: int) -> 
             if session.as_json:
                 output.print_json(entry, a_line=True)
             else:
-                session.console.print(f"{entry.id}  {body_text(entry.body)}", soft_wrap=True)
+                output.print_text(f"{entry.id}  {body_text(output.body_of(entry))}")
 
 
 def _entries_table(entries: list[Entry]) -> RenderableType:
     columns: dict[str, Align] = {"ID": "left", "PUBLISHED": "left", "KEY": "left", "BODY": "left"}
-    rows = [(each.id, clock_text(each.published_at), each.key or "-", body_text(each.body)) for each in entries]
+    rows = [
+        (each.id, clock_text(each.published_at), each.key or "-", body_text(output.body_of(each))) for each in entries
+    ]
     return output.Sheet(columns, rows, cut=["KEY", "BODY"], spare=["KEY", "PUBLISHED"])
 
 

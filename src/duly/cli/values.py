@@ -5,22 +5,26 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from io import BufferedReader
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from duly.errors import UsageError
+from duly.options import MAX_DELAY
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _DURATION: Final = re.compile(rf"(?:{_PART.pattern})+")
 _CHUNK: Final = 1 << 20
 _LOOKS_LIKE_JSON: Final = ("{", "[", '"')
+
+_Read = TypeVar("_Read")
 
 
 def duration(text: str, option: str) -> float:
@@ -56,7 +60,8 @@ def moment(text: str, option: str) -> datetime | float:
             f"{option}: {text!r} is no time. Write it like 2026-12-01T09:00+08:00, or as seconds since the epoch"
         ) from None
     if read.tzinfo is None:
-        raise UsageError(f"{option}: {text!r} has no zone. Add it, like {text.strip()}+08:00, or Z for UTC")
+        whole = text.strip() if ":" in text else f"{read.date()}T{read:%H:%M}"  # a zone alone behind a date is no time
+        raise UsageError(f"{option}: {text!r} has no zone. Add it, like {whole}+08:00, or Z for UTC")
     return read
 
 
@@ -74,6 +79,16 @@ def aware_moment(text: str, option: str) -> datetime:
 def optional_moment(text: str | None, option: str) -> datetime | float | None:
     """Read a time, or nothing."""
     return None if text is None else moment(text, option)
+
+
+def due(delay: str | None, at: str | None) -> dict[str, Any]:
+    """Read --delay and --at, of which there may be one, as the library takes them."""
+    if delay is not None and at is not None:
+        raise UsageError("--delay and --at exclude each other: give one")
+    read = optional_moment(at, "--at")
+    if isinstance(read, datetime) and read.timestamp() - time.time() > MAX_DELAY:
+        raise UsageError(f"--at: {at!r} is more than ten years ahead")
+    return {"delay": optional_duration(delay, "--delay"), "at": read}
 
 
 def headers(pairs: Iterable[str] | None) -> dict[str, str] | None:
@@ -111,7 +126,7 @@ def bodies_by_line(
     if argument is not None and argument != "-" and not _names_a_file(argument):
         raise UsageError("--lines reads a file (@file) or standard input (-), not the argument itself")
     with _opened(argument) as source:
-        for lines in _lines_there(source):
+        for lines in _lines_there(source, argument):
             for first in range(0, len(lines), most):
                 yield [
                     _as_body(content, as_text=as_text, as_bytes=as_bytes, where=f"line {number}: ")
@@ -119,11 +134,11 @@ def bodies_by_line(
                 ]
 
 
-def _lines_there(source: BufferedReader) -> Iterator[list[tuple[int, bytes]]]:
+def _lines_there(source: BufferedReader, argument: str | None) -> Iterator[list[tuple[int, bytes]]]:
     """Number the lines that can be read at once, and wait only while there is none. Empty ones only count."""
     numbers = count(1)
     rest = b""
-    while chunk := source.read1(_CHUNK):
+    while chunk := _read(lambda: source.read1(_CHUNK), argument):
         *lines, rest = (rest + chunk).split(b"\n")
         yield _numbered(lines, numbers)
     yield _numbered([rest], numbers)
@@ -144,7 +159,18 @@ def _content(argument: str | None) -> bytes:
         typed = argument[1:] if argument.startswith("@@") else argument
         return typed.encode(errors="surrogateescape")
     with _opened(argument) as source:
-        return source.read()
+        return _read(source.read, argument)
+
+
+def _read(read: Callable[[], _Read], argument: str | None) -> _Read:
+    """Open, or read: what could be opened may be nothing to read from."""
+    try:
+        return read()
+    except (OSError, ValueError) as error:
+        where = "standard input" if argument is None or argument == "-" else repr(argument[1:])
+        why = error.strerror if isinstance(error, OSError) else error
+        as_text = "" if where == "standard input" else ". @@ in front sends the text as it is"
+        raise UsageError(f"the body cannot be read from {where}: {why}{as_text}") from None
 
 
 def _names_a_file(argument: str) -> bool:
@@ -153,13 +179,7 @@ def _names_a_file(argument: str) -> bool:
 
 def _opened(argument: str | None) -> BufferedReader:
     if argument is not None and argument != "-":
-        try:
-            return Path(argument[1:]).open("rb")
-        except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
-            raise UsageError(
-                f"the body cannot be read from {argument[1:]!r}: {why}. @@ in front sends the text as it is"
-            ) from None
+        return _read(lambda: Path(argument[1:]).open("rb"), argument)
     if sys.stdin is None or (argument is None and sys.stdin.isatty()):
         raise UsageError("there is no body: give it as an argument, as @file, or on standard input")
     return open(sys.stdin.fileno(), "rb", closefd=False)

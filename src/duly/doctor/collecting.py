@@ -16,10 +16,10 @@ from duly.doctor.flaws import read_version
 
 SETTINGS: Final = (
     "maxmemory-policy", "maxmemory", "appendonly", "appendfsync", "save", "no-appendfsync-on-rewrite",
-    "stop-writes-on-bgsave-error", "min-replicas-to-write", "min-replicas-max-lag", "timeout", "tcp-keepalive", "maxclients", "lua-time-limit",
-    "busy-reply-threshold", "slowlog-log-slower-than", "latency-monitor-threshold", "zset-max-listpack-value",
-    "hash-max-listpack-value", "zset-max-listpack-entries", "hash-max-listpack-entries", "zset-max-ziplist-value",
-    "hash-max-ziplist-value", "zset-max-ziplist-entries", "hash-max-ziplist-entries",
+    "stop-writes-on-bgsave-error", "min-replicas-to-write", "min-replicas-max-lag", "timeout", "tcp-keepalive",
+    "maxclients", "lua-time-limit", "busy-reply-threshold", "slowlog-log-slower-than", "latency-monitor-threshold",
+    "zset-max-listpack-value", "hash-max-listpack-value", "zset-max-listpack-entries", "hash-max-listpack-entries",
+    "zset-max-ziplist-value", "hash-max-ziplist-value", "zset-max-ziplist-entries", "hash-max-ziplist-entries",
 )  # fmt: skip
 """By name, one at a time: `CONFIG GET *` would show passwords, and old servers take one name only."""
 

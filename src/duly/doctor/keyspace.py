@@ -37,6 +37,8 @@ end
 return 1
 """
 """Whether there is a store of a group that the stream does not know."""
+_MOMENT: Final = 0.2
+"""Seconds until a group that seems lost is looked at again: one whose topic is just made anew is whole by then."""
 _ENTRY: Final = re.compile(rb"\d{1,20}-\d{1,20}")
 _FEW: Final = 1000
 """Workers and records of calls that are looked at, at the most."""
@@ -157,8 +159,32 @@ def _is_there(walk: _Walk, key: bytes) -> bool:
     return bool(walk.ask("orphans", "EXISTS", key) == 1)
 
 
+@dataclass(frozen=True)
+class _Suspect:
+    """A group that its stream does not seem to know."""
+
+    owner: str
+    stream: bytes
+    held: list[bytes]
+    meta: bytes | None
+    reason: str
+
+    @property
+    def group(self) -> str:
+        return self.owner.partition("/")[2]
+
+
 def _look_at_groups(walk: _Walk, by_owner: Owners) -> None:
     """Find stores of groups that the stream does not know: nobody lists them, and nothing feeds them."""
+    suspects = list(_suspects(walk, by_owner))
+    if suspects:
+        time.sleep(_MOMENT)
+    for each in walk.within(suspects):
+        if _is_cut_off(walk, each):
+            walk.orphans.append(Orphan(each.held[0], each.reason, _fed_again(walk, each)))
+
+
+def _suspects(walk: _Walk, by_owner: Owners) -> Iterator[_Suspect]:
     groups = [(owner, keys) for (family, owner), keys in by_owner.items() if family == "group"]
     for owner, keys in walk.within(groups):
         held = [key for tail, key in keys.items() if tail not in _NAMELESS and not tail.startswith("call:")]
@@ -170,15 +196,14 @@ def _look_at_groups(walk: _Walk, by_owner: Owners) -> None:
         if "orphans" in walk.untold:
             return
         is_fed = known is not None and group.encode() in known
-        if is_fed or not _is_cut_off(walk, stream, group, held):
-            continue
-        lost = "the stream of its topic is gone" if known is None else "the stream does not know the group"
-        walk.orphans.append(Orphan(held[0], lost, _fed_again(walk, stream, owner, keys.get("meta"))))
+        if not is_fed:
+            lost = "the stream of its topic is gone" if known is None else "the stream does not know the group"
+            yield _Suspect(owner, stream, held, keys.get("meta"), lost)
 
 
-def _is_cut_off(walk: _Walk, stream: bytes, group: str, held: list[bytes]) -> bool:
-    """Look at store and stream in one moment: the group may go and come again between two looks."""
-    told = walk.asker.ask("EVAL", _CUT_OFF, len(held) + 1, stream, *held, group)
+def _is_cut_off(walk: _Walk, suspect: _Suspect) -> bool:
+    """Look at store and stream at once: the group may go and come again between two looks."""
+    told = walk.asker.ask("EVAL", _CUT_OFF, len(suspect.held) + 1, suspect.stream, *suspect.held, suspect.group)
     return isinstance(told, Missing) or told == 1  # who may not run scripts goes by what was seen before
 
 
@@ -192,20 +217,20 @@ def _groups_of(walk: _Walk, stream: bytes) -> set[bytes] | None:
     return {dict(zip(row[0::2], row[1::2], strict=True))[b"name"] for row in told}
 
 
-def _fed_again(walk: _Walk, stream: bytes, owner: str, meta: bytes | None) -> str:
+def _fed_again(walk: _Walk, suspect: _Suspect) -> str:
     """Have the stream know the group again, where it was: then it is fed, or can be deleted by its name.
 
     Of a group that was never fed nobody knows where it was, and a place that is wrong skips entries or brings them all
     again: so that is for people to say.
     """
-    fed = None if meta is None else walk.ask("orphans", "HGET", meta, "fed")
-    create = f"XGROUP CREATE {quoted(stream)} {quoted(owner.partition('/')[2].encode())}"
-    delete = f"duly delete {in_shell(owner)} --yes"
+    fed = None if suspect.meta is None else walk.ask("orphans", "HGET", suspect.meta, "fed")
+    create = f"XGROUP CREATE {quoted(suspect.stream)} {quoted(suspect.group.encode())}"
+    delete = f"duly delete {in_shell(suspect.owner)} --yes"
     if isinstance(fed, bytes) and _ENTRY.fullmatch(fed):
         position = fed.decode()
         return f"{create} {position} MKSTREAM\n# if nobody needs the group any more, then also:\n{delete}"
     return (
-        f"# where {owner} was in its stream is not known; say where it begins. With what comes from now on:\n"
+        f"# where {suspect.owner} was in its stream is not known; say where it begins. With what comes from now on:\n"
         f"# {create} $ MKSTREAM\n"
         f"# or with all that the stream still has, also what it had before:\n"
         f"# {create} 0 MKSTREAM\n"
@@ -258,7 +283,14 @@ def _silent(walk: _Walk, server_us: int) -> tuple[SilentWorker, ...]:
     last = {name: _number(score) for name, score in zip(beats[0::2], beats[1::2], strict=True)}
     found = [SilentWorker(name, max((server_us - beat) / 1_000_000, 0)) for name, beat in last.items()]
     rows = page[1][0::2] if len(last) < _FEW else []  # with more beats than were read, a row may have one of the others
-    return (*found, *(SilentWorker(name, None) for name in rows if name not in last))
+    return (*found, *(SilentWorker(name, None) for name in rows if name not in last and _never_beat(walk, name)))
+
+
+def _never_beat(walk: _Walk, worker: bytes) -> bool:
+    """Look again: it may have come, or gone, since the beats were read. Both add and remove beat and row at once."""
+    if walk.ask("workers", "ZSCORE", workers_key(walk.namespace, "beats"), worker) is not None:
+        return False
+    return bool(walk.ask("workers", "HEXISTS", workers_key(walk.namespace, "workers"), worker) == 1)
 
 
 def _number(text: Any) -> float:

@@ -253,6 +253,22 @@ class Engine:
         with self._lock:
             self._queue(keys).state.damage(id_.encode(), record)
 
+    def forget_all_but_queues(self, namespace: str) -> None:
+        """Free the locks of a namespace, forget its effects and workers, and remove all keys of the user."""
+        head = f"{namespace}:{{".encode()
+        with self._lock:
+            found = [queue for prefix, queue in self._queues.items() if prefix.startswith(head)]
+            for state in [queue.state for queue in found]:
+                if isinstance(state, locks.Lock):
+                    state.free()
+                elif isinstance(state, once.Once):
+                    state.allow()
+            self._registries = {prefix: row for prefix, row in self._registries.items() if not prefix.startswith(head)}
+            self._user_keys.clear()
+            waiters = self._waiters_to_call(found)
+        for waiter in waiters:
+            waiter()
+
     def renew_after_fork(self) -> None:
         """Begin anew in a child process: who held the lock or waited for a token is not there."""
         self._lock = threading.Lock()

@@ -21,6 +21,11 @@ class Lock(QueueState):
         """Say that somebody else must look: one who waited leaves."""
         self.leave_token()
 
+    def free(self) -> None:
+        """Have nobody hold it, and wake one who waits for it."""
+        self.token, self.until_us, self.by = None, 0, b""
+        self.leave_token()
+
     def has(self, token: bytes) -> bool:
         """Tell whether somebody with this token has it now."""
         return self.token == token and self.until_us > self.server_us
@@ -43,8 +48,7 @@ def unlock(lock: Lock, args: list[bytes]) -> Kept | int:
     """Free a lock that the caller has, and wake one who waits for it."""
     if not lock.has(args[0]):
         return 0
-    lock.token, lock.until_us, lock.by = None, 0, b""
-    lock.leave_token()
+    lock.free()
     return Kept(1)
 
 

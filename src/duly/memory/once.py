@@ -27,6 +27,10 @@ class Once(QueueState):
         self.noted: _Noted | None = None
         self.until_us = 0
 
+    def allow(self) -> None:
+        """Know nobody any more: the effect may happen."""
+        self.noted, self.until_us = None, 0
+
 
 def once(effect: Once, args: list[bytes]) -> Kept:
     """Tell whether a delivery may cause the effect, and note that it may."""

@@ -44,6 +44,10 @@ class UserKeys:
             return None
         return value
 
+    def clear(self) -> None:
+        """Remove all."""
+        self._values.clear()
+
     def run(self, effect: Effect, now: int) -> None:
         """Carry one command out."""
         value = self.find(effect.key, now)

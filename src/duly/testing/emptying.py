@@ -6,7 +6,10 @@ from duly.errors import UsageError
 
 
 def empty(app: Duly | AsyncDuly) -> None:
-    """Remove all queues, topics and schedules of an app on `memory://`. Its handlers stay."""
+    """Remove all queues, topics and schedules of an app on `memory://`, and free its locks. Its handlers stay.
+
+    What `once` and the list of workers know is forgotten, too, and the keys of the user in its store are removed.
+    """
     if app._address.kind != "memory":
         raise UsageError(f"empty is for memory://, not for {app!r}: what is on a server may be somebody's")
     with Duly(app, namespace=app.namespace) as same:
@@ -16,3 +19,4 @@ def empty(app: Duly | AsyncDuly) -> None:
             same.topic(topic).delete()
         for queue in same.queues():
             same.queue(queue).delete()
+        same._link.engine.forget_all_but_queues(app.namespace)

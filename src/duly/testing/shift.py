@@ -46,7 +46,7 @@ class Handled:
     body: Any
     attempt: int
     outcome: str
-    """"ack", "retry", "defer", "recycle", "release", "dead"; "lost" when somebody else has it by now."""
+    """"ack", "commit", "retry", "defer", "recycle", "release", "dead"; "lost" when somebody else has it by now."""
     error: BaseException | None
     """What the handler raised; None of an outcome, such as `duly.Defer`, and of a body that did not decode."""
     at: datetime

@@ -23,9 +23,10 @@ def commands(facts: Facts) -> Finding:
     if not absent:
         return COMMANDS.ok("all that scripts use are there")
     unable = [name for name, role in ROLES.items() if needed_by(role) & absent]
+    hidden = listed([f"rename-command {name}" for name in sorted(absent)])
     tell = COMMANDS.bad if any(name in unable for name in _WORK) else COMMANDS.warn
     return tell(
         f"the server does not have {listed(sorted(absent))}, needed by {', '.join(unable)}",
-        "# take these lines out of the server's configuration file, and start it again; where a provider hides the\n"
-        f"# commands, use another server: {listed([f'rename-command {name}' for name in sorted(absent)])}",
+        f"# take {hidden} out of the server's configuration file, and start it again;\n"
+        "# where a provider hides commands, use another server",
     )

@@ -1,0 +1,50 @@
+-- Part of audit, for groups: a body that is gone from the group's store may still be in the stream.
+
+-- @include lib/entry.lua
+-- @include lib/entry_ids.lua
+-- @include lib/groups_of_stream.lua
+
+-- Whether the group has not had an entry yet: what there is of it, somebody else has written. Where it was moved back,
+-- it has had more than the stream says.
+local function is_unread(id)
+  local group, fed = find_group(STREAM, group_of(keys.leased)), redis.call('HGET', keys.meta, 'fed')
+  if not is_entry_id(id) or not (group or fed) then
+    return false
+  end
+  return not (group and not is_before(group.last, id)) and not (fed and not is_before(fed, id))
+end
+
+-- Since when what has lost its body is due. Where nobody knows, since it was published: it did not come before that.
+local function due_without_body(id, place)
+  if place.name == 'parked' then
+    local digits_at = string.find(place.member, '\0', 1, true) + 2
+    return tonumber(string.sub(place.member, digits_at, digits_at + DUE_DIGITS - 1)) or 0
+  elseif place.name == 'misplaced' and sound_counts(keys.counts, id)[DUE] == 0 then
+    return math.min(place.score, now)
+  end
+  return math.min(sent_by(id), now)
+end
+
+-- Whether the group still has something to do with an entry. Nothing says so of one that it has acked.
+local function is_at_work(id, place, record, key)
+  if place.name == 'parked' then
+    return key and parked_member(key, record, id) == place.member
+  end
+  for _, rows in ipairs({ keys.leases, keys.counts, keys.why }) do
+    if redis.call('HEXISTS', rows, id) == 1 then
+      return true
+    end
+  end
+  local lane = key and redis.call('HGET', keys.lanes, key)
+  return lane and string.sub(lane, 2) == id
+end
+
+-- The record of a message that has lost it, from the stream; nil: it is not there, or it is not this group's any more.
+local function record_in_stream(id, place)
+  local entries = is_entry_id(id) and redis.pcall('XRANGE', STREAM, id, id) or {}
+  if entries.err or not entries[1] then
+    return nil
+  end
+  local record, key = record_of(id, entries[1][2], due_without_body(id, place))
+  return is_at_work(id, place, record, key) and record or nil
+end
