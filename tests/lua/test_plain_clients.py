@@ -455,3 +455,15 @@ def test_a_stream_of_another_type_is_refused_and_what_is_held_stays(any_topic: T
     any_topic.wire.run("SET", any_topic.keys.stream, "mine")
     assert group.call(ops.delete(group.keys)) > 0
     assert any_topic.wire.run("GET", any_topic.keys.stream) == b"mine"
+
+
+def test_a_large_entry_that_is_taken_over_is_known_to_be_large(topic: Topic, clock: ServerClock) -> None:
+    group = topic.group()
+    group.claim()  # makes the group
+    topic.run("XADD", "*", "body", b'"' + b"x" * 10_000 + b'"')
+    _read_plain(group)
+    clock.freeze(NOW + 5 * MINUTE)
+
+    assert len(ids_of(group.claim())) == 1
+
+    assert group.dump().meta["large"] == "1"

@@ -109,23 +109,27 @@ def wake_ups(load: Load) -> list[Figure]:
     arrived: list[float] = []
     sent: list[float] = []
     is_there = threading.Semaphore(0)
+    is_over = threading.Event()
 
     def consume() -> None:
-        while len(arrived) < _WAKES:
-            for delivery in load.queue.receive(1, 5):
+        while not is_over.is_set():
+            for delivery in load.queue.receive(1, 1):
                 arrived.append(time.monotonic())
                 delivery.ack()
                 is_there.release()
 
     consumer = threading.Thread(target=consume, daemon=True)
     consumer.start()
-    for _ in range(_WAKES):
-        time.sleep(0.002)  # let the consumer fall asleep again
-        sent.append(time.monotonic())
-        load.queue.send(load.body)
-        if not is_there.acquire(timeout=_DEADLINE):
-            raise DulyError(f"a message did not reach the consumer that waits for it in {_DEADLINE:g} s")
-    consumer.join(_DEADLINE)
+    try:
+        for _ in range(_WAKES):
+            time.sleep(0.002)  # let the consumer fall asleep again
+            sent.append(time.monotonic())
+            load.queue.send(load.body)
+            if not is_there.acquire(timeout=_DEADLINE):
+                raise DulyError(f"a message did not reach the consumer that waits for it in {_DEADLINE:g} s")
+    finally:
+        is_over.set()
+        consumer.join(_DEADLINE)  # or it would go on in a queue that is deleted
     return _waits("send to waiting consumer", [there - here for here, there in zip(sent, arrived, strict=True)])
 
 

@@ -34,6 +34,9 @@ local function take_over(id, holder, overdue, deliveries, last_due)
   redis.call('HINCRBY', META, 'sent', 1)
   redis.call('HINCRBY', META, 'crashed', deliveries)
   redis.call('HINCRBY', META, 'bytes', #record)
+  if #record > LARGE then
+    redis.call('HSET', META, 'large', 1)
+  end
   if is_dead then
     bury(keys, id, record, #record, 'poison', counts, past, now, key)
     buried = buried + 1
