@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from types import FrameType
 from typing import Annotated, Any, Final
 
 import typer
@@ -239,9 +240,27 @@ class Session:
             yield lambda done: bar.update(task, completed=done)
 
 
-def _leave(*_: object) -> None:
-    """End in order, as after Ctrl-C: what is held goes back, what was made for the run is removed."""
-    sys.exit(_TERMINATED)
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Have SIGTERM do what Ctrl-C does: what is held goes back, what was made for the run is removed."""
+    came: list[int] = []
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        as_ctrl_c = signal.getsignal(signal.SIGINT)  # an event loop has its own
+        if not callable(as_ctrl_c):  # ignored, as in the background of a script
+            raise KeyboardInterrupt
+        as_ctrl_c(signal.SIGINT, frame)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    except (KeyboardInterrupt, typer.Abort):
+        if came:
+            sys.exit(_TERMINATED)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -263,12 +282,11 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[...
         @functools.wraps(function)
         def run(*, url: str | None, namespace: str, as_json: bool, **options: Any) -> None:
             session = Session(url, namespace, as_json=as_json)
-            before = signal.signal(signal.SIGTERM, _leave)
-            try:
-                function(session, **options)
-            finally:
-                session.close()
-                signal.signal(signal.SIGTERM, before)
+            with _ended_in_order():
+                try:
+                    function(session, **options)
+                finally:
+                    session.close()
 
         del run.__wrapped__  # whose signature would win
         parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + shared

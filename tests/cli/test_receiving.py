@@ -1,14 +1,13 @@
-"""`duly send` and `duly receive`: what is sent, what is printed, and that nothing is acked that was not."""
+"""`duly receive`: what is printed, and that nothing is acked that was not."""
 
 import json
 import os
 import signal
 import subprocess
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import IO
 
 import pytest
-import redis
 
 import duly
 from tests.cli.shell import DEADLINE, Shell
@@ -23,114 +22,6 @@ def read_until(stream: IO[str], text: str) -> None:
             return
         lines.append(line)
     pytest.fail(f"it ended without {text!r}: {lines}")
-
-
-def only(queue: duly.Queue, state: str) -> duly.Message:
-    (message,) = queue.list(state)  # type: ignore[arg-type]
-    return message
-
-
-def test_every_option_of_a_message_arrives(shell: Shell, app: duly.Duly) -> None:
-    queue = app.queue("orders")
-
-    done = shell.ok(
-        *("send", "orders", '{"order": 17}', "--delay", "1h30m", "--key", "c-1", "--priority", "7", "--ttl", "10m"),
-        *("--header", "trace=a=b", "--header", "from=shop", "--id", "order-17"),
-    )
-
-    message = only(queue, "delayed")
-    assert done.out == "order-17\n"
-    assert message.id == "order-17"
-    assert message.body == {"order": 17}
-    assert (message.key, message.priority) == ("c-1", 7)
-    assert message.headers == {"trace": "a=b", "from": "shop"}
-    assert message.due_at is not None
-    assert message.sent_at is not None
-    assert message.due_at - message.sent_at == timedelta(hours=1, minutes=30)
-
-
-def test_a_time_and_a_dedup_value_are_taken(shell: Shell, app: duly.Duly) -> None:
-    at = datetime.now(UTC).replace(microsecond=0) + timedelta(days=2)
-    options = ("--at", at.isoformat(), "--dedup", "daily", "--dedup-for", "1d", "--json")
-
-    first = shell.ok("send", "reports", "first", *options).json
-    second = shell.ok("send", "reports", "second", *options, "--replace").json
-
-    message = only(app.queue("reports"), "delayed")
-    assert first == {"queue": "reports", "id": message.id}
-    assert second["id"] == message.id
-    assert message.body == "second"
-    assert message.due_at == at
-
-
-@pytest.mark.parametrize(
-    ("typed", "options", "body"),
-    [
-        ("hello", (), "hello"),
-        ("17", (), 17),
-        ("17", ("--text",), "17"),
-        ("null", (), None),
-        ("@@joe", (), "@joe"),
-        ('{"a":', ("--text",), '{"a":'),
-        ("raw", ("--bytes",), b"raw"),
-        ("@body.json", (), {"from": "file"}),
-        ("-", (), {"from": "stdin"}),
-        (None, (), {"from": "stdin"}),
-        ("", (), ""),
-    ],
-)
-def test_a_body_is_json_or_text_from_the_argument_a_file_or_standard_input(
-    shell: Shell, app: duly.Duly, typed: str | None, options: tuple[str, ...], body: object
-) -> None:
-    (shell.place / "body.json").write_text('{"from": "file"}')
-
-    given = () if typed is None else (typed,)
-    shell.ok("send", "q", *given, *options, stdin='{"from": "stdin"}')
-
-    (delivery,) = app.queue("q").receive(1, 0)
-    assert delivery.body == body
-    delivery.ack()
-
-
-def test_lines_are_messages_and_an_end_in_the_middle_tells_how_many_went(shell: Shell, app: duly.Duly) -> None:
-    queue = app.queue("q")
-    good = "".join(f'{{"n": {n}}}\r\n\n' for n in range(1500))
-    (shell.place / "bodies").write_text(good)
-
-    done = shell.ok("send", "q", "@bodies", "--lines", "--json").json
-    failed = shell.run("send", "q", "--lines", stdin=good + '{"n": \n')
-
-    assert (done["queue"], done["count"], len(set(done["ids"]))) == ("q", 1500, 1500)
-    assert failed.status == 2
-    assert "duly: line 3001: the body looks like JSON but is not" in failed.err
-    assert "1,000 were sent to q before it failed" in failed.err
-    assert queue.stats().sent == 2500
-    assert [each.body for each in queue.receive(2, 0)] == [{"n": 0}, {"n": 1}]
-
-
-def test_lines_that_come_slowly_are_sent_as_they_come(shell: Shell, app: duly.Duly) -> None:
-    queue = app.queue("q")
-    words = shell.words("send", "q", "--lines")
-    with subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=shell.environment(), cwd=shell.place, text=True
-    ) as process:
-        assert process.stdin is not None
-        process.stdin.write("first\nre")
-        process.stdin.flush()
-        (first,) = queue.receive(1, DEADLINE)
-        out, _ = process.communicate("st\nlast", timeout=DEADLINE)
-
-    assert first.body == "first"
-    assert [each.body for each in queue.list("ready")] == ["rest", "last"]
-    assert (process.returncode, out) == (0, "3 sent to q\n")
-
-
-def test_what_is_not_confirmed_as_durable_is_told_with_what_is_stored(shell: Shell, app: duly.Duly) -> None:
-    failed = shell.run("send", "q", "x", "--durable", "1")
-
-    assert failed.status == 1
-    assert "1 message(s) are stored in queue 'q' but not confirmed as durable" in failed.err
-    assert app.queue("q").stats().ready == 1
 
 
 def test_receive_prints_whole_bodies_and_acks_them(shell: Shell, app: duly.Duly) -> None:
@@ -227,34 +118,6 @@ def test_receive_waits_for_a_queue_that_is_not_there_yet_and_fails_without_a_wai
     assert "Waiting for it" in said
     assert waiting.returncode == 0
     assert out.endswith("  here\n")
-
-
-def test_a_new_queue_with_a_name_like_another_is_asked_about_once(shell: Shell, app: duly.Duly) -> None:
-    shell.ok("send", "mails", "first of all")
-
-    slips = [shell.run("send", "mials", "x"), shell.run("send", "mailss", "-", "--lines", stdin="a\nb\n")]
-
-    assert [(each.status, each.err) for each in slips] == [
-        (0, "duly: queue 'mials' is new. Did you mean 'mails'?\n"),
-        (0, "duly: queue 'mailss' is new. Did you mean 'mails' or 'mials'?\n"),
-    ]
-    shell.ok("send", "mials", "so it was meant")
-    shell.ok("send", "invoices", "nothing is near")
-    assert app.queue("mials").stats().ready == 2
-
-
-def test_who_may_only_send_is_asked_nothing_and_sends(shell: Shell, app: duly.Duly) -> None:
-    rules = shell.ok("acl", "--role", "producer", "--json").json["rules"]
-    app.queue("mails").send("other")
-    user = f"joe-{shell.namespace}"
-    with redis.Redis.from_url(shell.url) as admin:
-        admin.execute_command("ACL", "SETUSER", user, "on", ">x", *rules)
-        try:
-            shell.ok("send", "mials", "x", "--url", shell.url.replace("://", f"://{user}:x@"))
-        finally:
-            admin.execute_command("ACL", "DELUSER", user)
-
-    assert app.queue("mials").stats().ready == 1
 
 
 def test_a_paused_queue_is_named_with_who_paused_it(shell: Shell, app: duly.Duly) -> None:
