@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from duly.cli.doctor import doctor
-from duly.cli.session import command
+from duly.cli.command import command
 from duly.errors import UsageError
 from tests.servers import Server
 

@@ -14,9 +14,9 @@ from duly.cli import dead, looking, receiving, schedule, sending, server, steeri
 from duly.cli.acl import acl
 from duly.cli.audit import audit
 from duly.cli.bench import bench
+from duly.cli.command import command
 from duly.cli.demo import demo
 from duly.cli.doctor import doctor
-from duly.cli.session import command
 from duly.cli.stats import stats
 from duly.cli.worker import OnServerOfApp, worker
 

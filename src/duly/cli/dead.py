@@ -9,8 +9,9 @@ from rich.console import RenderableType
 
 from duly.cli import looking, output, steering, values
 from duly.cli.arguments import Headers, Id, Inbox, Most, Yes
+from duly.cli.command import command
 from duly.cli.output import Align, body_text, clock_text
-from duly.cli.session import NotFound, Session, command
+from duly.cli.session import NotFound, Session
 from duly.message import Message
 from duly.selection import Where
 

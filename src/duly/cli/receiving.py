@@ -14,6 +14,7 @@ from duly.cli import output, values
 from duly.cli.arguments import Inbox, Limit
 from duly.cli.session import NotFound, Session
 from duly.cli.standard_output import writing
+from duly.cli.stopping import undisturbed, until_stopped
 from duly.errors import LeaseLost, ServerError, UsageError
 
 _A_WAIT: Final = 20.0
@@ -54,7 +55,7 @@ def receive(
             _note_paused(session, source)
         return
     _note_paused(session, source)
-    with session.until_stopped():
+    with until_stopped(session.app):
         while True:
             _hand_over(session, source, source.receive(limit, _A_WAIT), release=False, raw=raw, a_line=True)
 
@@ -91,7 +92,7 @@ def _hand_over(
         for count in _print(session, deliveries, raw=raw, a_line=a_line):
             printed = count
     finally:
-        with session.undisturbed():  # or a Ctrl-C between the two would leave them leased
+        with undisturbed(session.app):  # or a Ctrl-C between the two would leave them leased
             _settle(session, source, deliveries[:printed], release=release)
             _release(deliveries[printed:])
 

@@ -10,9 +10,10 @@ from rich.console import RenderableType
 
 from duly.cli import output, values
 from duly.cli.arguments import AsBytes, AsText, Body, Queue
+from duly.cli.command import command
 from duly.cli.completion import complete_schedule
 from duly.cli.output import Align, body_text, clock_text, span, time_text
-from duly.cli.session import NotFound, Session, command, nearest
+from duly.cli.session import NotFound, Session, nearest
 from duly.errors import UsageError
 from duly.message import Schedule
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from duly.cli import output
-from duly.cli.session import AsJson
+from duly.cli.command import AsJson
 from duly.embedded import control
 from duly.embedded.home import Home, default_directory
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import functools
-import inspect
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from types import FrameType
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import typer
 from rich.console import Console, RenderableType
@@ -24,23 +20,9 @@ from duly._core.address import Address
 from duly.cli import output, standard_output
 from duly.errors import DulyError, ServerError, Unavailable, UsageError
 
-Url = Annotated[
-    str | None,
-    typer.Option(
-        "--url", metavar="URL", help="The server. Default: $DULY_URL, else the embedded one in $DULY_HOME or ./.duly."
-    ),
-]
-Namespace = Annotated[str, typer.Option("--namespace", metavar="NAME", help="The prefix of all keys.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-
 Inbox = duly.Queue | duly.Group
-_PATIENCE: Final = 5.0
+PATIENCE: Final = 5.0
 """Seconds that a command tries to reach the server: somebody waits for it."""
-_LONG_PATIENCE: Final = 600.0
-"""The same for a command that goes on and on, once it has begun."""
-_STOPS: Final = (signal.SIGINT, signal.SIGTERM)
-_TERMINATED: Final = 128 + signal.SIGTERM
-_SHARED: Final = {"url": (Url, None), "namespace": (Namespace, "duly"), "as_json": (AsJson, False)}
 
 
 class NotFound(DulyError):
@@ -66,7 +48,7 @@ class Session:
                 "memory:// lives inside of one process, and is gone with this command: give a --url, or leave it out "
                 "for the embedded server"
             )
-        app = duly.Duly(self.url, namespace=self.namespace, patience=_PATIENCE)
+        app = duly.Duly(self.url, namespace=self.namespace, patience=PATIENCE)
         is_by_default = self.url is None and not os.environ.get("DULY_URL")
         if is_by_default and not os.path.lexists(server.place):
             app.queues()  # starts it: what is said next is true then
@@ -191,43 +173,6 @@ class Session:
         typer.confirm(question, abort=True, err=True)
 
     @contextmanager
-    def until_stopped(self) -> Iterator[None]:
-        """Go on until Ctrl-C or SIGTERM, both of which are the way to end it, and leave in order.
-
-        A restart of the server is outlasted; the library says on standard error that it is away, and that it is back.
-        """
-
-        def leave(*_: object) -> None:
-            self.app._link.patience = _PATIENCE  # or the way out could take as long
-            raise KeyboardInterrupt
-
-        for number in _STOPS:
-            signal.signal(number, leave)
-        self.app._link.patience = _LONG_PATIENCE
-        try:
-            yield
-        except KeyboardInterrupt:
-            standard_output.abandon()
-
-    @contextmanager
-    def undisturbed(self) -> Iterator[None]:
-        """Have Ctrl-C and SIGTERM wait until this is done; not for long, where the server is away."""
-        came: list[int] = []
-
-        def note(number: int, _: object) -> None:
-            came.append(number)
-            self.app._link.patience = _PATIENCE
-
-        before = [signal.signal(number, note) for number in _STOPS]
-        try:
-            yield
-        finally:
-            for number, handler in zip(_STOPS, before, strict=True):
-                signal.signal(number, handler)
-        if came:
-            signal.raise_signal(came[0])
-
-    @contextmanager
     def progress(self, title: str, total: int | None) -> Iterator[Callable[[int], None]]:
         """Show how far long work is, on standard error, when somebody watches. Gives what `on_progress` takes."""
         screen = output.console(to_errors=True)
@@ -240,59 +185,7 @@ class Session:
             yield lambda done: bar.update(task, completed=done)
 
 
-@contextmanager
-def _ended_in_order() -> Iterator[None]:
-    """Have SIGTERM do what Ctrl-C does: what is held goes back, what was made for the run is removed."""
-    came: list[int] = []
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-        as_ctrl_c = signal.getsignal(signal.SIGINT)  # an event loop has its own
-        if not callable(as_ctrl_c):  # ignored, as in the background of a script
-            raise KeyboardInterrupt
-        as_ctrl_c(signal.SIGINT, frame)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    except (KeyboardInterrupt, typer.Abort):
-        if came:
-            sys.exit(_TERMINATED)
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def nearest(name: str, known: Iterable[str]) -> str:
     """Ask for what was probably meant, if anything is near."""
     near = difflib.get_close_matches(name, list(known), 3, 0.6)
     return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-
-
-def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a function of a session as a command, with the options that all commands share."""
-
-    def register(function: Callable[..., None]) -> Callable[..., None]:
-        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-        shared = [
-            inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-            for each, (kind, default) in _SHARED.items()
-        ]
-
-        @functools.wraps(function)
-        def run(*, url: str | None, namespace: str, as_json: bool, **options: Any) -> None:
-            session = Session(url, namespace, as_json=as_json)
-            with _ended_in_order():
-                try:
-                    function(session, **options)
-                finally:
-                    session.close()
-
-        del run.__wrapped__  # whose signature would win
-        parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + shared
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {each.name: each.annotation for each in parameters}
-        app.command(name)(run)
-        return function
-
-    return register

@@ -17,6 +17,7 @@ from duly.cli.arguments import Inboxes
 from duly.cli.output import Align, size_text, span
 from duly.cli.rates import Course, Rates, sparkline
 from duly.cli.session import Session
+from duly.cli.stopping import until_stopped
 from duly.errors import UsageError
 from duly.message import Stats
 
@@ -46,7 +47,7 @@ def stats(session: Session, queues: Inboxes = None, watch: Watch = False, interv
         return
     session.inboxes(queues)  # a wrong name, or a server that is not there, is told at once
     go_on = _watch if output.is_watched(session.console) and not session.as_json else _print_on
-    with session.until_stopped():
+    with until_stopped(session.app):
         go_on(session, queues, seconds)
 
 

@@ -10,9 +10,11 @@ from rich.console import RenderableType
 import duly
 from duly.cli import looking, output, values
 from duly.cli.arguments import AsBytes, AsText, At, Body, Dedup, DedupFor, Delay, Headers, Key, Limit, Most, Topic, Yes
+from duly.cli.command import command
 from duly.cli.completion import complete_group
 from duly.cli.output import Align, body_text, clock_text, size_text
-from duly.cli.session import NotFound, Session, command
+from duly.cli.session import NotFound, Session
+from duly.cli.stopping import until_stopped
 from duly.message import Entry, GroupInfo, TopicStats
 
 app = typer.Typer(no_args_is_help=True, help="Topics: each message is for every group.")
@@ -168,7 +170,7 @@ def read(
         if len(entries) == limit and not session.as_json:
             session.note(f"there may be more: --after {entries[-1].id}")
         return
-    with session.until_stopped():
+    with until_stopped(session.app):
         _read_on(session, found, position, limit)
 
 

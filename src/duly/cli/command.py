@@ -1,0 +1,53 @@
+"""What makes a function of a session a command: the options that all commands share, and its end in order."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+import typer
+
+from duly.cli.session import Session
+from duly.cli.stopping import ended_in_order
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url", metavar="URL", help="The server. Default: $DULY_URL, else the embedded one in $DULY_HOME or ./.duly."
+    ),
+]
+Namespace = Annotated[str, typer.Option("--namespace", metavar="NAME", help="The prefix of all keys.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+_SHARED: Final = {"url": (Url, None), "namespace": (Namespace, "duly"), "as_json": (AsJson, False)}
+
+
+def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function of a session as a command, with the options that all commands share."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        shared = [
+            inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for each, (kind, default) in _SHARED.items()
+        ]
+
+        @functools.wraps(function)
+        def run(*, url: str | None, namespace: str, as_json: bool, **options: Any) -> None:
+            session = Session(url, namespace, as_json=as_json)
+            with ended_in_order():
+                try:
+                    function(session, **options)
+                finally:
+                    session.close()
+
+        del run.__wrapped__  # whose signature would win
+        parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + shared
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        app.command(name)(run)
+        return function
+
+    return register
