@@ -10,8 +10,8 @@ import redis
 import typer
 from typer.testing import CliRunner, Result
 
-from duly.cli.doctor import doctor
 from duly.cli.command import command
+from duly.cli.doctor import doctor
 from duly.errors import UsageError
 from tests.servers import Server
 
