@@ -463,6 +463,37 @@ async def test_a_queue_that_cannot_be_tidied_does_not_keep_others_from_it(
 # Real processes
 
 
+SIGNAL_DURING_A_FORK = """
+import asyncio, os, signal
+
+os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))  # before the hook of the worker
+from duly.worker.signals import handled
+
+async def main():
+    told = []
+    with handled(told.append):
+        child = os.fork()
+        if child == 0:
+            os._exit(0)  # not reached: the signal is for the child
+        _, status = os.waitpid(child, 0)
+        await asyncio.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.sleep(0.2)
+    print(-os.waitstatus_to_exitcode(status), *told)
+
+asyncio.run(main())
+"""
+
+
+def test_a_signal_that_comes_while_a_process_is_forked_is_for_that_process() -> None:
+    """Under load a pool ends its processes before they have begun: this stopped the worker."""
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNAL_DURING_A_FORK], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (done.stdout, done.stderr) == (f"{signal.SIGTERM:d} SIGINT\n", "")
+
+
 @pytest.mark.fault
 @pytest.mark.slow
 def test_a_pool_of_processes_in_a_handler_does_not_stop_the_worker(

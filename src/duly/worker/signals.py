@@ -13,6 +13,8 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 # Signals are the process's: several workers of one event loop are all told.
 _listeners: Final[list[Callable[[str], None]]] = []
 _before: Final[dict[signal.Signals, Any]] = {}
+_forking: Final = threading.local()
+"""What this thread let through before it forked."""
 
 
 @contextmanager
@@ -56,12 +58,25 @@ def _tell_all(name: str) -> None:
         listener(name)
 
 
+def _hold_back() -> None:
+    """Have a signal for a new process wait until that process has forgotten us, however soon it comes."""
+    if _listeners:
+        _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+
+
+def _let_through() -> None:
+    mask = _forking.__dict__.pop("mask", None)
+    if mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 def _forget_after_fork() -> None:
     """Let a signal end a process that a handler starts: as it is, it would be written into our event loop."""
     if _listeners:
         _listeners.clear()
         signal.set_wakeup_fd(-1)
         _restore()
+    _let_through()
 
 
-os.register_at_fork(after_in_child=_forget_after_fork)
+os.register_at_fork(before=_hold_back, after_in_parent=_let_through, after_in_child=_forget_after_fork)
