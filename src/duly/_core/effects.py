@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
+from duly._core.keys import head_of
 from duly.errors import UsageError
 from duly.options import MAX_BATCH
 
@@ -147,7 +148,7 @@ def checked_effects(effects: Iterable[Any] | None, namespaces: Iterable[str]) ->
     effects = () if effects is None else effects
     if isinstance(effects, str | bytes | bytearray) or not isinstance(effects, Iterable):
         raise UsageError(f'redis= takes a list of commands like ("INCR", "orders:done"), not {shown(effects)}')
-    own = tuple(f"{namespace}:{{".encode() for namespace in set(namespaces))
+    own = tuple(map(head_of, set(namespaces)))
     found = [_checked(position, effect, own) for position, effect in enumerate(effects, 1)]
     if len(found) > MAX_BATCH:
         raise UsageError(f"a commit takes at most {MAX_BATCH} effects, not {len(found)}")

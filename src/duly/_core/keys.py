@@ -16,6 +16,7 @@ _REGISTRY: Final = "~workers"
 """No queue has this name: theirs begin with a letter or digit."""
 
 _SCHEDULES: Final = "~schedules"
+_PROBE: Final = "~doctor"
 
 
 class QueueKeys:
@@ -83,6 +84,15 @@ class RegistryKeys(QueueKeys):
     def title(self) -> str:
         """Whose keys these are, for people."""
         return "the registry of workers"
+
+
+class ProbeKeys(QueueKeys):
+    """Keys that an examination of the server names and never fills."""
+
+    __slots__ = ()
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__(namespace, _PROBE)
 
 
 class ScheduleKeys(QueueKeys):
@@ -187,6 +197,16 @@ class GroupKeys(QueueKeys):
 def _escaped(text: str) -> str:
     """Let no brace end the hash tag."""
     return text.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
+
+
+def head_of(namespace: str) -> bytes:
+    """Name what all keys of a namespace begin with, and no others."""
+    return f"{namespace}:{{".encode()
+
+
+def pattern_of(namespace: str) -> str:
+    """Match all keys of a namespace."""
+    return f"{namespace}:{{*}}:*"
 
 
 def queue_pattern(namespace: str) -> str:

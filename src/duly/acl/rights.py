@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from duly._core.effects import COMMANDS as EFFECTS
+from duly._core.keys import head_of, pattern_of
 from duly.acl.commands import READS, commands_of_script, runs_commands_of_the_user
 from duly.acl.roles import FOR_FSYNC, OPTIONAL, ROLES, Role
 from duly.acl.servers import Knowledge, known_of
@@ -65,7 +66,7 @@ def rules(
     unknown = sorted(command for command in wanted if not known.knows(command))
     if missing := set(unknown) - OPTIONAL:
         raise UsageError(f"{known.title} does not know {', '.join(sorted(missing))}: Duly does not run there")
-    patterns = [f"~{checked_name(namespace, 'namespace')}:{{*}}:*", *(f"~{pattern}" for pattern in keys)]
+    patterns = [f"~{pattern_of(checked_name(namespace, 'namespace'))}", *(f"~{pattern}" for pattern in keys)]
     reset = ["resetchannels", *(["clearselectors"] if known.has_selectors else []), "-@all"]
     return ["resetkeys", *patterns, *reset, *(f"+{name}" for name in sorted(wanted - set(unknown)))]
 
@@ -103,7 +104,7 @@ def own_commands_of(named: Iterable[str]) -> frozenset[str]:
 
 def checked_pattern(pattern: str, namespace: str) -> str:
     """Return a pattern of keys that can stand in a rule, and matches none of Duly."""
-    begin, duly = _WILD.split(pattern, maxsplit=1)[0], f"{namespace}:{{"
+    begin, duly = _WILD.split(pattern, maxsplit=1)[0], head_of(namespace).decode()
     if not begin:
         raise UsageError(f"{pattern!r} would open all keys of the server: name yours, like stock:*")
     if begin.startswith(duly) or (begin != pattern and duly.startswith(begin)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 from collections import Counter
@@ -46,7 +45,7 @@ def demo(
     with server_for(url, directory) as address:
         outcome = tell(address, seconds, _choose_view(as_json), histories)
     if as_json:
-        typer.echo(json.dumps(_to_fields(outcome)))
+        output.print_json(_to_fields(outcome), a_line=True)
     else:
         _print(outcome)
     raise typer.Exit(0 if outcome.ok else 1)

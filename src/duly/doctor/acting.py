@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from duly._core.keys import ProbeKeys
 from duly.acl.rights import commands_of
 from duly.acl.roles import OPTIONAL, ROLES, Role
 from duly.doctor.asking import Asker
@@ -69,7 +70,7 @@ def find_rights(asker: Asker, namespace: str, user: str, version: tuple[int, int
 
 def _tried(asker: Asker, namespace: str, commands: list[str]) -> tuple[frozenset[str], frozenset[str]] | Missing:
     """Name the commands that the user may not run, and those that the server does not know."""
-    key = f"{namespace}:{{~doctor}}:right"
+    key = ProbeKeys(namespace).key("right").decode()
     samples = [(name, [key if word == _KEY else word for word in _sample(name)]) for name in commands]
     told = asker.ask("EVAL", _TRY, 0, json.dumps(samples))
     if isinstance(told, Missing):

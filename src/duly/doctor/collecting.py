@@ -6,6 +6,7 @@ from typing import Final
 from duly import _lua
 from duly._core.address import Address
 from duly._core.call import Arg
+from duly._core.keys import ProbeKeys, head_of
 from duly._core.server import read_info
 from duly._sync.wire import Wire
 from duly.doctor import keyspace
@@ -112,7 +113,7 @@ def _round_trips(asker: Asker, times: int, *command: Arg) -> tuple[float, ...] |
 
 def _blocked(asker: Asker, namespace: str) -> float | Missing:
     before = time.perf_counter()
-    told = asker.ask("BLPOP", f"{namespace}:{{~doctor}}:wake", str(PAUSE))
+    told = asker.ask("BLPOP", ProbeKeys(namespace).key("wake"), str(PAUSE))
     return told if isinstance(told, Missing) else time.perf_counter() - before
 
 
@@ -121,7 +122,7 @@ def _slow(asker: Asker, namespace: str, server_us: int) -> tuple[SlowCommand, ..
     if isinstance(rows, Missing):
         return rows
     recent = [row for row in rows if row[1] > server_us / 1_000_000 - _DAY]
-    head = f"{namespace}:{{".encode()
+    head = head_of(namespace)
     return tuple(
         SlowCommand(_said(row[3]), row[2] / 1_000_000, any(word.startswith(head) for word in row[3])) for row in recent
     )

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Final, Literal
 
 from duly import _lua
-from duly._core.keys import EVERY_PRIORITY, LockKeys, OnceKeys, RegistryKeys, ScheduleKeys, TopicKeys
+from duly._core.keys import EVERY_PRIORITY, LockKeys, OnceKeys, RegistryKeys, ScheduleKeys, TopicKeys, head_of
 from duly.options import is_name
 
 Family = Literal["queue", "topic", "group", "workers", "schedules", "lock", "once"]
@@ -66,7 +66,7 @@ def _given(scripts: Iterable[str]) -> frozenset[str]:
 
 def owned(namespace: str, key: bytes) -> Owned | None:
     """Tell whose a key is; None: it is not of this namespace."""
-    head = f"{namespace}:{{".encode()
+    head = head_of(namespace)
     end = key.find(b"}:", len(head))
     if not key.startswith(head) or end < 0:
         return None

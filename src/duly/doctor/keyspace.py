@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from duly._core.call import Arg
-from duly._core.keys import RegistryKeys, TopicKeys
+from duly._core.keys import RegistryKeys, TopicKeys, pattern_of
 from duly.doctor.asking import Asker
 from duly.doctor.facts import BigKey, Keyspace, Missing, Orphan, QueueClock, SilentWorker
 from duly.doctor.families import Family, Owned, owned
@@ -120,7 +120,7 @@ def _find(asker: Asker, namespace: str, most: int) -> tuple[list[bytes], bool] |
     keys: dict[bytes, None] = {}
     ends_at, cursor = time.monotonic() + MOST_SECONDS, b"0"
     while True:
-        page = asker.ask("SCAN", cursor, "MATCH", f"{namespace}:{{*", "COUNT", _PAGE)
+        page = asker.ask("SCAN", cursor, "MATCH", pattern_of(namespace), "COUNT", _PAGE)
         if isinstance(page, Missing):
             return page
         cursor = page[0]

@@ -18,6 +18,7 @@ from duly._core.keys import (
     OnceKeys,
     QueueKeys,
     TopicKeys,
+    head_of,
     queue_of_key,
     queue_pattern,
     topic_of_key,
@@ -255,7 +256,7 @@ class Engine:
 
     def forget_all_but_queues(self, namespace: str) -> None:
         """Free the locks of a namespace, forget its effects and workers, and remove all keys of the user."""
-        head = f"{namespace}:{{".encode()
+        head = head_of(namespace)
         with self._lock:
             found = [queue for prefix, queue in self._queues.items() if prefix.startswith(head)]
             for state in [queue.state for queue in found]:
