@@ -68,6 +68,11 @@ class Wire:
         (answer,) = self.post([command])
         return _unless_refused(answer)
 
+    def cpu_seconds(self) -> float:
+        """Tell how much time of a processor the server has used."""
+        told = dict(line.split(b":", 1) for line in self.run("INFO", "cpu").splitlines() if b":" in line)
+        return float(told[b"used_cpu_user"]) + float(told[b"used_cpu_sys"])
+
     def spelled(self, call: Call[Any], stream: bytes, sequence: int) -> list[Any]:
         """Spell a call out as EVALSHA; the server knows the script from then on."""
         return call.command(b"EVALSHA", self._sha_of(call.script.name, call.script.text), stream, sequence)

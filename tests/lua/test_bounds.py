@@ -3,7 +3,6 @@
 No limit here is a tight one: the machine may be busy. What grows with the queue would take seconds.
 """
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,14 +16,15 @@ from tests.lua.harness import NOW, SECOND, Queue
 pytestmark = pytest.mark.slow
 
 MANY = 200_000
-SANE = 1.0  # seconds for a script; they take milliseconds
+SANE = 1.0  # seconds of the server's processor for a script; they take milliseconds
 
 
 @contextmanager
-def sane_time() -> Iterator[None]:
-    began = time.monotonic()
+def sane_time(queue: Queue) -> Iterator[None]:
+    """Fail if the server works for long in here. A machine that has no time for it does not count."""
+    used = queue.wire.cpu_seconds()
     yield
-    assert time.monotonic() - began < SANE
+    assert queue.wire.cpu_seconds() - used < SANE
 
 
 def _send_many(queue: Queue, count: int, batch: int = 1000, **options: object) -> None:
@@ -42,16 +42,16 @@ def _stored(queue: Queue) -> int:
 def test_of_200_000_due_in_the_same_millisecond_a_claim_takes_its_thousand(queue: Queue, clock: ServerClock) -> None:
     _send_many(queue, MANY, at=NOW / SECOND + 60)
     clock.freeze(NOW + 60 * SECOND)
-    with sane_time():
+    with sane_time(queue):
         claimed = queue.claim(limit=1000)
     assert [id_.decode() for id_ in claimed.ids] == [f"m{n:06d}" for n in range(1000)]
     assert claimed.next_in == 0
     settles = [ops.Settle(id_.decode(), claimed.fence, 0) for id_ in claimed.ids]
-    with sane_time():
+    with sane_time(queue):
         assert queue.call(ops.ack(queue.keys, queue.options, settles)) == []
-    with sane_time():
+    with sane_time(queue):
         queue.send("one more")
-    with sane_time():
+    with sane_time(queue):
         queue.call(ops.stats(queue.keys))
     queue.call(ops.delete(queue.keys))
 
@@ -69,7 +69,7 @@ def test_a_thousand_are_settled_in_one_call(queue: Queue, verb: str) -> None:
         "reject": ops.reject(queue.keys, queue.options, [(settle, "bad", "", "") for settle in settles]),
         "extend": ops.extend(queue.keys, [(settle, 60) for settle in settles]),
     }[verb]
-    with sane_time():
+    with sane_time(queue):
         assert queue.call(call) == []
 
 
@@ -88,7 +88,7 @@ def test_10_000_leases_that_ran_out_are_taken_back_in_steps(queue: Queue, clock:
     clock.freeze(NOW + 60 * SECOND)
     reclaimed = 0
     for _ in range(100):
-        with sane_time():
+        with sane_time(queue):
             claimed = queue.claim(limit=1, lease=1000)
         assert 0 < len(claimed.reclaimed) <= 100
         assert claimed.next_in == 0
@@ -102,7 +102,7 @@ def test_10_000_messages_past_their_ttl_go_in_steps(queue: Queue, clock: ServerC
     clock.freeze(NOW + 60 * SECOND)
     steps = 0
     while _stored(queue):
-        with sane_time():
+        with sane_time(queue):
             claimed = queue.claim(limit=1)
         assert not claimed.ids
         assert (claimed.next_in == 0) == (_stored(queue) > 0)
@@ -116,7 +116,7 @@ def test_10_000_messages_past_their_ttl_are_tidied_away_in_steps(queue: Queue, c
     clock.freeze(NOW + 60 * SECOND)
     steps, is_more = 0, True
     while is_more:
-        with sane_time():
+        with sane_time(queue):
             is_more = queue.tidy()
         steps += 1
     assert steps == 101  # the last one finds nothing
@@ -132,10 +132,10 @@ def test_a_claim_past_5_000_suspects_takes_no_longer_than_any_other(queue: Queue
     while queue.claim(limit=1000, suspects="none").reclaimed:
         pass
     queue.send("free", priority=1)
-    with sane_time():
+    with sane_time(queue):
         claimed = queue.claim(limit=1000, suspects="none")
     assert (claimed.ids, claimed.passed_over) == ([b"free"], True)
-    with sane_time():
+    with sane_time(queue):
         assert queue.claim(limit=1000, suspects="alone").ids == [b"m000000"]
 
 
@@ -158,7 +158,7 @@ def test_a_bound_on_dead_letters_that_was_made_smaller_is_reached_in_steps(queue
     smaller.sequence = queue.sequence
     left = 3000
     while left > 10:
-        with sane_time():
+        with sane_time(queue):
             smaller.bury(f"x{left}")
         dead = len(smaller.dump().dead)
         assert left - 101 <= dead < left
@@ -171,7 +171,7 @@ def test_a_queue_whose_bound_was_made_smaller_is_emptied_in_steps(queue: Queue) 
     smaller.sequence = queue.sequence
     steps = 0
     while steps == 0 or _stored(queue) > 10:
-        with sane_time():
+        with sane_time(queue):
             assert len(smaller.send(f"x{steps}", on_refusal="drop")) == 1
         steps += 1
     assert 5 <= steps <= 60
@@ -185,7 +185,7 @@ def test_purge_and_redrive_are_bounded(queue: Queue, verb: str) -> None:
     queue.bury(*(f"d{n}" for n in range(1000)))
     queue.bury(*(f"e{n}" for n in range(1000)))
     calls = {"purge": ops.purge(queue.keys, "dead", 600), "redrive": ops.redrive(queue.keys, 600)}
-    with sane_time():
+    with sane_time(queue):
         assert queue.call(calls[verb]) == [600, 1400]
 
 
@@ -193,7 +193,7 @@ def test_an_audit_of_a_large_queue_goes_in_steps(queue: Queue) -> None:
     _send_many(queue, 20_000)
     cursor, checked, steps = "0", 0, 0
     while steps == 0 or cursor != "0":
-        with sane_time():
+        with sane_time(queue):
             step = ops.audit_step(queue.keys, "msgs", cursor, repair=False)
             found = step.decode(queue.call(step))
         assert found.checked < 2000
