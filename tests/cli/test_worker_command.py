@@ -322,6 +322,24 @@ def test_a_server_that_refuses_the_user_from_the_beginning_ends_it(tmp_path: Pat
 
 
 @pytest.mark.fault
+@pytest.mark.parametrize("processes", [[], ["--processes", "2"]], ids=["one", "supervised"])
+def test_a_server_that_may_evict_messages_ends_it(tmp_path: Path, processes: list[str]) -> None:
+    settings = {"maxmemory": "100mb", "maxmemory-policy": "allkeys-lru"}
+    with (
+        Server("valkey", settings) as own,
+        running(tmp_path, own.url, "orders", "shop.jobs:app", *processes) as command,
+    ):
+        status = command.process.wait(timeout=DEADLINE)
+        shown = command.log
+
+    assert status == 1
+    said = [line for line in shown.splitlines() if line.startswith("duly: ")]
+    assert said
+    assert all("CONFIG SET maxmemory-policy noeviction" in line for line in said)
+    assert "Traceback" not in shown
+
+
+@pytest.mark.fault
 def test_a_user_who_loses_a_right_later_is_waited_for(tmp_path: Path) -> None:
     with Server("valkey") as own, redis.Redis.from_url(own.url) as admin:
         admin.execute_command("ACL", "SETUSER", "joe", "on", "nopass", "~*", "&*", "+@all")

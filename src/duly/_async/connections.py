@@ -108,10 +108,18 @@ class AsyncConnections:
         slot.wire = self._new_wire()
         await slot.wire.open()
         if not self.is_checked:
-            info = read_info(await slot.wire.ask([b"INFO"]))
-            check_server(info, self.address.shown, allow_eviction=self._allow_eviction)
-            self.is_checked = True
+            await self._check_server(slot.wire)
         return slot.wire
+
+    async def _check_server(self, wire: AsyncWire) -> None:
+        """Look whether the server is fit. A connection to one that is not must not serve the next call, either."""
+        try:
+            info = read_info(await wire.ask([b"INFO"]))
+            check_server(info, self.address.shown, allow_eviction=self._allow_eviction)
+        except BaseException:
+            await wire.close()
+            raise
+        self.is_checked = True
 
     async def take_waiting(self) -> AsyncWire:
         """Take a connection to block on, with its client id known."""

@@ -77,10 +77,18 @@ class Connections:
         slot.wire = self._new_wire()
         slot.wire.open()
         if not self.is_checked:
-            info = read_info(slot.wire.ask([b"INFO"]))
-            check_server(info, self.address.shown, allow_eviction=self._allow_eviction)
-            self.is_checked = True
+            self._check_server(slot.wire)
         return slot.wire
+
+    def _check_server(self, wire: Wire) -> None:
+        """Look whether the server is fit. A connection to one that is not must not serve the next call, either."""
+        try:
+            info = read_info(wire.ask([b"INFO"]))
+            check_server(info, self.address.shown, allow_eviction=self._allow_eviction)
+        except BaseException:
+            wire.close()
+            raise
+        self.is_checked = True
 
     def take_waiting(self) -> Wire:
         """Take a connection to block on, with its client id known."""

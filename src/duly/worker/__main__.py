@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from duly._core.replies import is_denied
 from duly.errors import DulyError, UsageError
 from duly.worker import lifeline, logs, run
 from duly.worker.assignment import Assignment
 from duly.worker.loading import load_app, warn_of_memory
 from duly.worker.processes import MISUSE, REFUSED
+from duly.worker.refusals import is_refusal
 from duly.worker.running import leave
 
 
@@ -36,7 +36,7 @@ def _status_of(error: DulyError) -> int:
     """Tell the parent, too, whether another child would fare better."""
     if isinstance(error, UsageError):
         return MISUSE
-    return REFUSED if is_denied(error.__cause__) else 1
+    return REFUSED if is_refusal(error) else 1
 
 
 def _serve(assignment: Assignment) -> bool:

@@ -11,11 +11,12 @@ from duly._async.schedules import fire_due
 from duly._core import ops, patience
 from duly._core.ops import Suspects
 from duly._core.reclaims import log_reclaimed
-from duly._core.replies import Claimed, is_denied
+from duly._core.replies import Claimed
 from duly.errors import DulyError, Unavailable
 from duly.worker.dispatcher import Dispatcher
 from duly.worker.isolation import Isolation
 from duly.worker.logs import event
+from duly.worker.refusals import is_refusal
 from duly.worker.shares import Shares
 from duly.worker.station import AnyDelivery, Station
 from duly.worker.watch import Watch
@@ -34,7 +35,7 @@ _REFUSED_PAUSE: Final = 5.0
 
 
 class Refused(Exception):
-    """The server denied all that was asked of it, from the beginning."""
+    """Nothing that was asked of the server could be done, from the beginning."""
 
     def __init__(self, error: DulyError) -> None:
         self.error = error
@@ -179,8 +180,8 @@ class Fetcher:
         self._fails += 1
 
     def _note_refused(self, station: Station, error: DulyError) -> None:
-        """Give up when nothing was ever allowed: a wrong password, say. What has worked may work again."""
-        if self._refused is not None and is_denied(error.__cause__):
+        """Give up when nothing ever worked: a wrong password, a server that evicts. What has worked may work again."""
+        if self._refused is not None and is_refusal(error):
             self._refused.add(station)
             if len(self._refused) == len(self._stations):
                 raise Refused(error)

@@ -247,8 +247,11 @@ async def test_a_server_that_may_evict_is_refused(kind: Kind, policy: str) -> No
     """On servers of its own: memory:// evicts nothing."""
     with Server(kind, {"maxmemory": "100mb", "maxmemory-policy": policy}) as own:
         async with AsyncDuly(own.url) as app:
-            with pytest.raises(UnsafeServer, match=f"{policy}.*noeviction.*allow_eviction"):
-                await app.queue("q").send("body")
+            for _ in range(3):  # it goes on refusing
+                with pytest.raises(UnsafeServer, match=f"{policy}.*noeviction.*allow_eviction"):
+                    await app.queue("q").send("body")
+            with pytest.raises(UnsafeServer):
+                await app.queue("q").receive(wait=1)
         async with AsyncDuly(own.url, allow_eviction=True) as app:
             await app.queue("q").send("body")
             assert await take_bodies(app.queue("q")) == ["body"]
@@ -258,8 +261,9 @@ async def test_a_replica_is_refused(kind: Kind) -> None:
     """On servers of its own: memory:// has no replicas."""
     with Server(kind) as primary, Server(kind, {"replicaof": f"127.0.0.1 {primary.port}"}) as replica:
         async with AsyncDuly(replica.url) as app:
-            with pytest.raises(ServerError, match=f"replica of 127.0.0.1:{primary.port}"):
-                await app.queue("q").send("body")
+            for _ in range(3):
+                with pytest.raises(ServerError, match=f"replica of 127.0.0.1:{primary.port}"):
+                    await app.queue("q").send("body")
 
 
 async def test_a_unix_socket_will_do(kind: Kind) -> None:

@@ -248,8 +248,11 @@ def test_a_server_that_may_evict_is_refused(kind: Kind, policy: str) -> None:
     """On servers of its own: memory:// evicts nothing."""
     with Server(kind, {"maxmemory": "100mb", "maxmemory-policy": policy}) as own:
         with Duly(own.url) as app:
-            with pytest.raises(UnsafeServer, match=f"{policy}.*noeviction.*allow_eviction"):
-                app.queue("q").send("body")
+            for _ in range(3):  # it goes on refusing
+                with pytest.raises(UnsafeServer, match=f"{policy}.*noeviction.*allow_eviction"):
+                    app.queue("q").send("body")
+            with pytest.raises(UnsafeServer):
+                app.queue("q").receive(wait=1)
         with Duly(own.url, allow_eviction=True) as app:
             app.queue("q").send("body")
             assert take_bodies(app.queue("q")) == ["body"]
@@ -259,8 +262,9 @@ def test_a_replica_is_refused(kind: Kind) -> None:
     """On servers of its own: memory:// has no replicas."""
     with Server(kind) as primary, Server(kind, {"replicaof": f"127.0.0.1 {primary.port}"}) as replica:
         with Duly(replica.url) as app:
-            with pytest.raises(ServerError, match=f"replica of 127.0.0.1:{primary.port}"):
-                app.queue("q").send("body")
+            for _ in range(3):
+                with pytest.raises(ServerError, match=f"replica of 127.0.0.1:{primary.port}"):
+                    app.queue("q").send("body")
 
 
 def test_a_unix_socket_will_do(kind: Kind) -> None:
