@@ -397,7 +397,7 @@ def test_a_record_damaged_while_leased_ends_and_is_audited(
             return queue.stats().dead == 3
 
         wait_until(is_over)
-        assert {message.reason for message in queue.list("dead")} <= {"damaged", "no good", "failed 2 times"}
+        assert {message.reason for message in queue.list("dead")} <= {"damaged", "no good", "failed at attempt 2 of 2"}
         queue.audit(repair=True)
         assert_accounts(queue, dead=3, ready=0, leased=0, acked=1, cancelled=1)
 

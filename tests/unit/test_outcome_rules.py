@@ -131,9 +131,9 @@ def test_outcomes_that_cannot_be_assigned_are_retries(value: Any) -> None:
         (2, None, ("retry", 20.0)),
         (2, 5.0, ("retry", 5.0)),
         (2, 0.0, ("retry", 0.0)),
-        (3, None, ("dead", "failed 3 times")),
-        (3, 5.0, ("dead", "failed 3 times")),
-        (4, None, ("dead", "failed 4 times")),
+        (3, None, ("dead", "failed at attempt 3 of 3")),
+        (3, 5.0, ("dead", "failed at attempt 3 of 3")),
+        (4, None, ("dead", "failed at attempt 4 of 3")),
     ],
 )
 def test_the_policy_decides_what_follows_a_failure(attempt: int, delay: float | None, decision: Any) -> None:
@@ -157,7 +157,7 @@ def test_a_policy_that_fails_is_replaced(caplog: pytest.LogCaptureFixture) -> No
     assert 0.9 <= delay <= 1.1
     assert "'orders'" in caplog.text
     assert after_failure_at_any_rate("orders", policy, 1, 7.0) == ("retry", 7.0)
-    assert after_failure_at_any_rate("orders", policy, 5) == ("dead", "failed 5 times")
+    assert after_failure_at_any_rate("orders", policy, 5) == ("dead", "failed at attempt 5 of 5")
 
 
 # Defers

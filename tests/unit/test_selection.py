@@ -32,7 +32,7 @@ LETTER = Message(
     crashes=0,
     defers=0,
     releases=0,
-    reason="failed 2 times",
+    reason="failed at attempt 2 of 2",
     finished_at=DIED,
     errors=(failure("KeyError: 'x'"), failure("TimeoutError: the bank\nsaid [nothing] (yet)")),
 )
@@ -49,7 +49,7 @@ BARE = replace(LETTER, headers={}, key=None, errors=(), reason="poison")
         {"error": "*bank*(yet)"},
         {"error": "*"},
         {"reason": "failed"},
-        {"reason": "failed * times"},
+        {"reason": "failed at *"},
         {"since": DIED},
         {"since": DIED.timestamp()},
         {"since": DIED.astimezone(timezone(timedelta(hours=8)))},

@@ -423,7 +423,7 @@ def failing(bench: Bench) -> dict[str, Any]:
         raise ValueError("broken")
 
     bench.define(act, retry=Retry(attempts=2, first=0))
-    return {"reason": "failed 2 times", "failures": 2}
+    return {"reason": "failed at attempt 2 of 2", "failures": 2}
 
 
 def not_decoding(bench: Bench) -> dict[str, Any]:

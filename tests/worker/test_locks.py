@@ -113,7 +113,7 @@ async def test_a_handler_may_raise_and_its_message_is_retried(bench: Bench) -> N
         await bench.comes_to(sent=1, delivered=2, retried=1, buried=1, dead=1)
 
     message = await bench.seen(id_)
-    assert message.reason == "failed 2 times"
+    assert message.reason == "failed at attempt 2 of 2"
     assert message.errors[-1].error.startswith(f"LockBusy: lock '{bench.queue_name}:stuck' is held by ")
     assert handler.done == []
 

@@ -301,7 +301,7 @@ async def test_the_last_attempt_makes_it_dead_with_all_errors(bench: Bench) -> N
 
     message = await bench.seen(id_)
     assert attempts == [1, 2, 3]
-    assert message.reason == "failed 3 times"
+    assert message.reason == "failed at attempt 3 of 3"
     assert (message.state, message.failures, message.body) == ("dead", 3, "body")
     assert [(each.attempt, each.error) for each in message.errors] == [
         (number, f"ValueError: number {number}") for number in (1, 2, 3)

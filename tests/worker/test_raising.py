@@ -118,7 +118,7 @@ def test_whatever_is_raised_is_retried_by_policy_and_then_dead(
         letters = {ids[each.id]: each for each in queue.list("dead", limit=100)}
         assert set(letters) == set(NAMES)
         for name, letter in letters.items():
-            assert (letter.reason, letter.failures, letter.crashes) == ("failed 2 times", 2, 0)
+            assert (letter.reason, letter.failures, letter.crashes) == ("failed at attempt 2 of 2", 2, 0)
             assert [error.attempt for error in letter.errors] == [1, 2]
             # A coroutine that raises StopIteration raises RuntimeError, says Python.
             expected = "RuntimeError" if name == "StopIteration" and manner != "def" else name
@@ -190,7 +190,7 @@ async def on_order(body, d):
         assert queue.stats().live == 0, worker.log()
         assert Counter(ids_of(worker.notes("begin"))) == {id_: 2 if n in (1, 3) else 1 for n, id_ in enumerate(ids)}
         assert {letter.id: letter.reason for letter in queue.list("dead")} == dict.fromkeys(
-            (ids[1], ids[3]), "failed 2 times"
+            (ids[1], ids[3]), "failed at attempt 2 of 2"
         )
         assert_accounts(queue, sent=6, acked=4, dead=2, crashed=0, released=0)
 

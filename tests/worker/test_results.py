@@ -82,7 +82,7 @@ async def test_the_last_failure_wakes_with_the_error(bench: Bench) -> None:
     id_ = await bench.queue.send("body")
 
     async with bench.worker():
-        with pytest.raises(HandlerFailed, match=r"failed 2 times, last error: ValueError: boom"):
+        with pytest.raises(HandlerFailed, match=r"failed at attempt 2 of 2, last error: ValueError: boom"):
             await bench.queue.result(id_, wait=60)
 
 

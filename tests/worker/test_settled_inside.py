@@ -99,7 +99,7 @@ async def test_retry_in_the_handler_goes_by_the_policy_and_keeps_the_error(bench
         await bench.queue.promote(id_)
         await bench.comes_to(sent=1, delivered=2, retried=1, buried=1, dead=1)
 
-    assert (await bench.seen(id_)).reason == "failed 2 times"
+    assert (await bench.seen(id_)).reason == "failed at attempt 2 of 2"
 
 
 async def test_release_in_the_handler_gives_the_message_back_at_once(bench: Bench) -> None:

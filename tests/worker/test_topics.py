@@ -157,7 +157,7 @@ async def test_an_error_is_a_failure_and_is_kept_with_its_traceback(stage: Stage
         await stage.comes_to(sent=1, delivered=3, retried=2, buried=1, dead=1)
 
     message = await stage.seen(id_)
-    assert (message.reason, message.body) == ("failed 3 times", "body")
+    assert (message.reason, message.body) == ("failed at attempt 3 of 3", "body")
     assert [failure.error for failure in message.errors] == [f"ValueError: number {n}" for n in (1, 2, 3)]
     assert all("act_that_breaks" in failure.traceback for failure in message.errors)
 

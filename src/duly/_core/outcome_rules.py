@@ -136,7 +136,7 @@ def after_failure(policy: Retry, attempt: int, delay: float | None = None) -> Af
     `delay` overrules the policy's. Raises UsageError when a policy of the user's own fails.
     """
     if policy.is_last(attempt):
-        return "dead", f"failed {attempt} times" if attempt > 1 else "failed"
+        return "dead", f"failed at attempt {attempt} of {policy.attempts}" if attempt > 1 else "failed"
     return "retry", policy.delay_after(attempt) if delay is None else delay
 
 

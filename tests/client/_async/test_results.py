@@ -207,7 +207,7 @@ async def _fail(queue: AsyncQueue, delivery: AsyncDelivery) -> None:
 
 @pytest.mark.parametrize(
     ("end", "text"),
-    [(_cancel, "is unknown"), (_reject, "is dead: no use"), (_fail, "failed 5 times, last error: boom")],
+    [(_cancel, "is unknown"), (_reject, "is dead: no use"), (_fail, "failed at attempt 5 of 5, last error: boom")],
     ids=["cancel", "reject", "last failure"],
 )
 async def test_an_end_without_a_result_wakes(

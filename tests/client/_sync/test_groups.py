@@ -250,7 +250,7 @@ def test_a_failure_comes_back_by_the_topics_policy_until_it_is_dead(app: Duly, q
     held.retry(error="the last")
 
     message = seen(group, held.id)
-    assert (message.state, message.reason, message.failures) == ("dead", "failed 3 times", 3)
+    assert (message.state, message.reason, message.failures) == ("dead", "failed at attempt 3 of 3", 3)
     assert [failure.error for failure in message.errors] == ["ValueError: boom 1", "ValueError: boom 2", "the last"]
     check_accounts(group)
 

@@ -203,7 +203,7 @@ def _fail(queue: Queue, delivery: Delivery) -> None:
 
 @pytest.mark.parametrize(
     ("end", "text"),
-    [(_cancel, "is unknown"), (_reject, "is dead: no use"), (_fail, "failed 5 times, last error: boom")],
+    [(_cancel, "is unknown"), (_reject, "is dead: no use"), (_fail, "failed at attempt 5 of 5, last error: boom")],
     ids=["cancel", "reject", "last failure"],
 )
 def test_an_end_without_a_result_wakes(
