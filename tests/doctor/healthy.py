@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from duly.doctor.facts import Facts, Keyspace, Rights, Skew
+from duly.doctor.facts import Facts, Keyspace, Layout, Rights, Skew
 
 INFO = {
     "redis_version": "7.4.9",
@@ -20,6 +20,13 @@ INFO = {
     "aof_delayed_fsync": "0",
     "connected_slaves": "0",
     "connected_clients": "10",
+    "number_of_cached_scripts": "60",
+    "used_memory_scripts_eval": str(200 << 10),
+    "used_memory_vm_eval": str(300 << 10),
+    "number_of_functions": "0",
+    "evicted_scripts": "0",
+    "cmdstat_evalsha": "calls=100000,usec=5000000,usec_per_call=50.00,rejected_calls=0,failed_calls=60",
+    "errorstat_NOSCRIPT": "count=60",
 }
 SETTINGS = {
     "maxmemory-policy": "noeviction",
@@ -50,7 +57,7 @@ HEALTHY = Facts(
     blocked=0.06,
     slow=(),
     stalls=(),
-    keyspace=Keyspace(looked_at=12),
+    keyspace=Keyspace(looked_at=12, layout=Layout(owners=2)),
     rights=Rights({"producer": (), "consumer": ("+claim",)}),
     absent=frozenset(),
     user="app",

@@ -10,6 +10,7 @@ from duly.doctor.facts import (
     BigKey,
     Facts,
     Keyspace,
+    Layout,
     Missing,
     Orphan,
     QueueClock,
@@ -32,6 +33,12 @@ def keys(**found: object) -> Facts:
     return changed(keyspace=Keyspace(looked_at=3, **found))  # type: ignore[arg-type]
 
 
+def node(**told: str) -> Facts:
+    """Describe a node of a cluster that is up and has all slots, unless something else is told."""
+    up = {"cluster_state": "ok", "cluster_slots_assigned": "16384", "cluster_size": "1"}
+    return changed(info={"cluster_enabled": "1"}, cluster=up | told)
+
+
 CASES: list[tuple[str, Facts, str, str, str]] = [
     # check, facts, verdict, a part of what is found, a part of what mends it
     ("version", HEALTHY, "ok", "Redis 7.4.9", ""),
@@ -40,7 +47,7 @@ CASES: list[tuple[str, Facts, str, str, str]] = [
     ("version", changed(info={"valkey_version": "7.0.0"}), "bad", "7.2 is needed", "Valkey 7.2 or later"),
     ("version", NO_INFO, "unknown", "may not run INFO", "ACL SETUSER app +info"),
     ("known-flaws", HEALTHY, "ok", "none known", ""),
-    ("known-flaws", changed(info={"redis_version": "7.4.5"}), "warn", "CVE-2025-49844", "Redis 7.4.9"),
+    ("known-flaws", changed(info={"redis_version": "7.4.5"}), "warn", "CVE-2025-49844", "Redis 7.4.9 or later"),
     ("known-flaws", NO_INFO, "unknown", "INFO", "+info"),
     ("commands", HEALTHY, "ok", "all", ""),
     ("commands", changed(absent=frozenset({"HSET"})), "bad", "HSET, needed by producer, consumer, admin", "HSET"),
@@ -64,8 +71,23 @@ CASES: list[tuple[str, Facts, str, str, str]] = [
     ),
     ("role", NO_INFO, "unknown", "INFO", "+info"),
     ("cluster", HEALTHY, "ok", "off", ""),
-    ("cluster", changed(info={"cluster_enabled": "1"}), "bad", "cluster-enabled yes", "cluster-enabled no"),
+    ("cluster", node(), "warn", "all slots on this node: each queue, topic and lock works", "cluster-enabled no"),
+    ("cluster", node(cluster_size="3"), "bad", "one of 3 nodes", "cluster-enabled no"),
+    ("cluster", node(cluster_state="fail"), "bad", "not up", "cluster-enabled no"),
+    ("cluster", node(cluster_slots_assigned="8192"), "bad", "8192 of 16384 slots are served", "cluster-enabled no"),
+    (
+        "cluster",
+        changed(info={"cluster_enabled": "1"}, cluster=Missing("no", "+cluster|info")),
+        "bad",
+        "is not told",
+        "cluster-enabled no",
+    ),
     ("cluster", NO_INFO, "unknown", "INFO", "+info"),
+    ("slots", HEALTHY, "ok", "each of 2 queues, topics, locks and the like has its keys in one slot", ""),
+    ("slots", changed(keyspace=Keyspace()), "ok", "no keys yet", ""),
+    ("slots", keys(layout=Layout(owners=9), is_complete=False), "ok", "there are more than the 3", ""),
+    ("slots", keys(layout=Layout(owners=2, split=("orders",))), "warn", "keys in several slots: orders", "# keep"),
+    ("slots", NO_SCAN, "unknown", "SCAN", "ACL SETUSER app +scan"),
     ("eviction", HEALTHY, "ok", "noeviction", ""),
     (
         "eviction",
@@ -274,6 +296,45 @@ CASES: list[tuple[str, Facts, str, str, str]] = [
         "CONFIG SET lua-time-limit 5000",
     ),
     ("script-limit", NO_CONFIG, "unknown", "CONFIG GET", "+config|get"),
+    ("script-cache", HEALTHY, "ok", "60 scripts in 500 KiB", ""),
+    (
+        "script-cache",
+        changed(info={"number_of_functions": "3"}),
+        "ok",
+        "60 scripts in 500 KiB, and 3 functions of others",
+        "",
+    ),
+    ("script-cache", changed(info={"number_of_cached_scripts": "999"}), "ok", "999 scripts", ""),
+    ("script-cache", changed(info={"number_of_cached_scripts": "1000"}), "warn", "1000 scripts", "SCRIPT FLUSH ASYNC"),
+    ("script-cache", changed(info={"used_memory_vm_eval": str(40 * MEBI)}), "warn", "in 40 MiB", "SCRIPT FLUSH ASYNC"),
+    (
+        "script-cache",  # as Redis 6.2 says it
+        changed(
+            info={"used_memory_scripts_eval": "", "used_memory_vm_eval": ""}
+            | {"used_memory_scripts": str(2 * MEBI), "used_memory_lua": str(MEBI)}
+        ),
+        "ok",
+        "in 3 MiB",
+        "",
+    ),
+    ("script-cache", changed(info={"evicted_scripts": "499"}), "ok", "60 scripts", ""),
+    ("script-cache", changed(info={"evicted_scripts": "500"}), "warn", "500 were evicted", "CONFIG RESETSTAT"),
+    (
+        "script-cache",
+        changed(info={"errorstat_NOSCRIPT": "count=1000"}),
+        "warn",
+        "1% of 100000 calls found their script forgotten",
+        "CONFIG RESETSTAT",
+    ),
+    ("script-cache", changed(info={"errorstat_NOSCRIPT": "count=999"}), "ok", "60 scripts", ""),
+    (
+        "script-cache",
+        changed(info={"errorstat_NOSCRIPT": "count=1000", "cmdstat_evalsha": "calls=1000000"}),
+        "ok",
+        "60 scripts",
+        "",
+    ),
+    ("script-cache", NO_INFO, "unknown", "INFO", "+info"),
     ("compact-forms", HEALTHY, "ok", "within", ""),
     (
         "compact-forms",
@@ -339,7 +400,7 @@ CASES: list[tuple[str, Facts, str, str, str]] = [
     ("orphans", keys(is_complete=False), "ok", "there are more than the 3", ""),
     ("orphans", keys(orphans=(Orphan(b"duly:{a}:x y", "odd", "DEL k"),)), "warn", '"duly:{a}:x y" (odd)', "DEL k"),
     ("orphans", NO_SCAN, "unknown", "SCAN", "+scan"),
-    ("expiry", HEALTHY, "ok", "all have theirs", ""),
+    ("expiry", HEALTHY, "ok", "as it should be", ""),
     (
         "expiry",
         keys(unexpiring=((b"duly:{a}:call:ff", 3_600_000),)),
@@ -347,8 +408,15 @@ CASES: list[tuple[str, Facts, str, str, str]] = [
         "duly:{a}:call:ff",
         "PEXPIRE duly:{a}:call:ff 3600000",
     ),
+    (
+        "expiry",
+        keys(vanishing=(b"duly:{a}:msgs", b"duly:{b c}:meta")),
+        "bad",
+        'duly:{a}:msgs, "duly:{b c}:meta" will expire',
+        'PERSIST duly:{a}:msgs\nPERSIST "duly:{b c}:meta"',
+    ),
     ("expiry", keys(untold={"expiry": Missing("no", "+pttl")}), "unknown", "no", "ACL SETUSER app +pttl"),
-    ("expiry", keys(untold={"big-keys": Missing("no", "+memory|usage")}), "ok", "all have theirs", ""),
+    ("expiry", keys(untold={"big-keys": Missing("no", "+memory|usage")}), "ok", "as it should be", ""),
     ("expiry", NO_SCAN, "unknown", "SCAN", "+scan"),
     ("workers", HEALTHY, "ok", "none is silent", ""),
     ("workers", keys(silent=(SilentWorker(b"h:1", 60.0),)), "ok", "none is silent", ""),

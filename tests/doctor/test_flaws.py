@@ -2,7 +2,8 @@
 
 import pytest
 
-from duly.doctor.flaws import FLAWS, Product, flaws_of, mended_version, read_version
+from duly.doctor.flaws import FLAWS, flaws_of, mended_version
+from duly.doctor.product import Product, product_of, read_version
 
 OF_2025 = "CVE-2025-49844"
 
@@ -47,9 +48,26 @@ OF_2025 = "CVE-2025-49844"
         ("Redis", "7.4.8", "CVE-2026-23479", True),
         ("Redis", "8.0.6", "CVE-2026-23479", True),
         ("Redis", "8.6.3", "CVE-2026-23479", False),
+        ("Valkey", "8.0.8", "CVE-2026-23479", True),  # revoked
+        ("Valkey", "8.0.9", "CVE-2026-23479", False),
         ("Valkey", "9.0.3", "CVE-2026-23479", True),
         ("Valkey", "9.0.4", "CVE-2026-23479", False),
         ("Valkey", "9.1.0", "CVE-2026-23479", False),
+        ("Valkey", "8.1.5", "CVE-2025-67733", True),
+        ("Valkey", "8.1.6", "CVE-2025-67733", False),
+        ("Valkey", "9.0.2", "CVE-2025-67733", True),
+        ("Valkey", "9.0.3", "CVE-2025-67733", False),
+        ("Redis", "7.4.6", "CVE-2025-67733", False),  # of Valkey
+        ("Redis", "6.2.12", "CVE-2022-24834", True),
+        ("Redis", "6.2.13", "CVE-2022-24834", False),
+        ("Redis", "7.0.11", "CVE-2022-24834", True),
+        ("Redis", "7.0.12", "CVE-2022-24834", False),
+        ("Redis", "7.2.0", "CVE-2022-24834", False),
+        ("Valkey", "7.2.4", "CVE-2022-24834", False),
+        ("Redis", "6.2.6", "CVE-2022-24736", True),
+        ("Redis", "6.2.7", "CVE-2022-24736", False),
+        ("Redis", "6.2.5", "CVE-2021-32626", True),
+        ("Redis", "6.2.6", "CVE-2021-32626", False),
     ],
 )
 def test_a_version_has_a_flaw_or_not(product: Product, version: str, cve: str, has_it: bool) -> None:
@@ -66,7 +84,9 @@ def test_a_version_has_a_flaw_or_not(product: Product, version: str, cve: str, h
         ("Redis", "7.4.0", "7.4.9"),
         ("Redis", "8.0.4", "8.2.6"),
         ("Valkey", "7.2.5", "7.2.13"),
+        ("Valkey", "8.0.8", "8.0.9"),
         ("Valkey", "8.1.0", "8.1.7"),
+        ("Valkey", "9.0.0", "9.0.4"),
     ],
 )
 def test_the_nearest_version_without_flaws_is_named(product: Product, version: str, mended: str) -> None:
@@ -75,18 +95,34 @@ def test_the_nearest_version_without_flaws_is_named(product: Product, version: s
     assert not flaws_of(product, read_version(mended))
 
 
-def test_the_flaws_that_scripts_can_reach_are_all_listed() -> None:
-    listed = {cve for flaw in FLAWS for cve in flaw.cves}
+def test_no_flaw_is_listed_twice() -> None:
+    cves = [cve for flaw in FLAWS for cve in flaw.cves]
 
-    assert {
-        "CVE-2025-49844",
-        "CVE-2025-46817",
-        "CVE-2025-46818",
-        "CVE-2025-46819",
-        "CVE-2024-46981",
-        "CVE-2024-31449",
-        "CVE-2022-24735",
-    } <= listed
+    assert len(cves) == len(set(cves))
+
+
+@pytest.mark.parametrize("product", ["Redis", "Valkey"])
+def test_every_version_with_a_flaw_has_one_to_upgrade_to(product: Product) -> None:
+    lines = {line for flaw in FLAWS for line in flaw.mended.get(product, {})} | {(7, 0)}
+    for line in lines:
+        for patch in range(30):
+            if flaws_of(product, (*line, patch)):
+                mended = read_version(mended_version(product, (*line, patch)))
+                assert mended > (*line, patch)
+                assert not flaws_of(product, mended)
+
+
+@pytest.mark.parametrize(
+    ("info", "product"),
+    [
+        ({"redis_version": "7.4.9"}, ("Redis", "7.4.9")),
+        ({"redis_version": "7.2.4", "valkey_version": "9.1.2"}, ("Valkey", "9.1.2")),
+        ({}, ("Redis", "0")),
+    ],
+    ids=["redis", "valkey", "untold"],
+)
+def test_a_product_is_read(info: dict[str, str], product: tuple[Product, str]) -> None:
+    assert product_of(info) == product
 
 
 @pytest.mark.parametrize(("text", "version"), [("7.0.15", (7, 0, 15)), ("8.2", (8, 2, 0)), ("", (0, 0, 0))])

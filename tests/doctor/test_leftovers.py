@@ -251,6 +251,31 @@ def test_the_record_of_a_call_that_does_not_expire(place: Place) -> None:
     assert 0 < client.pttl(record) <= 3_600_000
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        "duly:{orders}:msgs",
+        "duly:{orders}:waiting0",
+        "duly:{@events}:stream",
+        "duly:{@events}:msgs",
+        "duly:{~schedules}:schedules",
+    ],
+)
+def test_messages_that_somebody_lets_expire(place: Place, key: str) -> None:
+    app, client, _ = place
+    app.queue("orders").send("x")
+    app.topic("events").publish("x")
+    app.topic("events").publish("later", delay=60)
+    app.schedule("nightly", "orders", "x", every=3600)
+    assert client.expire(key, 3000)
+
+    finding = found(place, "expiry")
+
+    assert (finding.verdict, key in finding.found) == ("bad", True)
+    check_mended(place, finding)
+    assert client.ttl(key) == -1
+
+
 def test_workers_that_died_long_ago(place: Place) -> None:
     client = place[1]
     seconds, micros = client.time()
@@ -302,7 +327,7 @@ def test_a_group_whose_topic_is_made_anew_a_moment_later_is_no_orphan(
     group.create()
     group.pause()
     client.delete(events.stream)
-    monkeypatch.setattr("duly.doctor.keyspace.time.sleep", lambda _: group.create())
+    monkeypatch.setattr("duly.doctor.keyspace.groups.time.sleep", lambda _: group.create())
 
     with reached(app._address) as wire:
         keyspace = look(Asker(wire, "duly"), "duly", 0)
@@ -322,3 +347,17 @@ def test_the_walk_is_bounded_and_says_so(place: Place) -> None:
 
     assert isinstance(keyspace, Keyspace)
     assert (keyspace.looked_at, keyspace.is_complete, keyspace.orphans) == (10, False, ())
+
+
+def test_a_walk_that_has_no_time_left_says_so(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, client, _ = place
+    app.queue("orders").send("x")
+    client.set("duly:{orders}:unknown", "1")  # its name alone tells, without a further question
+    monkeypatch.setattr("duly.doctor.keyspace.walking.MOST_SECONDS", -1.0)
+
+    with reached(app._address) as wire:
+        keyspace = look(Asker(wire, "duly"), "duly", 0)
+
+    assert isinstance(keyspace, Keyspace)
+    assert (keyspace.is_complete, keyspace.big, keyspace.clocks) == (False, (), ())
+    assert [each.key for each in keyspace.orphans] == [b"duly:{orders}:unknown"]

@@ -10,6 +10,7 @@ import duly
 from duly.doctor import Report, examine
 from tests.binaries import Kind
 from tests.clock import ServerClock
+from tests.doctor.meddling import meddler
 from tests.doctor.mending import run
 from tests.servers import Server
 
@@ -146,13 +147,6 @@ def _wait_for_replica(primary: Server) -> None:
             time.sleep(0.02)
 
 
-def test_a_node_of_a_cluster_is_not_supported(kind: Kind) -> None:
-    with Server(kind, {**SAFE, "cluster-enabled": "yes"}) as server:
-        report = examined(server.url)
-
-    assert report.finding("cluster").verdict == "bad"
-
-
 @pytest.mark.parametrize("given", ["", ":wrong@"], ids=["no-password", "wrong-password"])
 def test_a_password_that_is_refused_is_one_finding_without_the_password(kind: Kind, given: str) -> None:
     with Server(kind, {"requirepass": "sesame"}) as server:
@@ -221,6 +215,25 @@ def test_slow_scripts_and_stalls_are_found_and_forgotten(kind: Kind) -> None:
         assert "EVAL of a queue " in report.finding("slow-log").found, report
         assert report.finding("stalls").verdict == "warn"
         mended(server.url, "slow-log", "stalls")
+
+
+def test_a_wait_that_something_between_draws_out_is_found(valkey: Server) -> None:
+    assert examined(valkey.url).finding("blocking").verdict == "ok"
+    with meddler(valkey.port, b"$4\r\n0.05\r\n", b"$4\r\n1.50\r\n") as url:
+        finding = examined(url).finding("blocking")
+
+    assert finding.verdict == "warn", finding
+    assert "connect to the server itself" in finding.mend
+
+
+def test_a_wait_that_something_between_cuts_short_is_found(valkey: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("measuring", "checks.speed"):
+        monkeypatch.setattr(f"duly.doctor.{module}.PAUSE", 5.0)  # far from what a busy machine takes for an answer
+    with meddler(valkey.port, b"BLPOP", b"HMGET") as url:  # which has the same form, and answers at once
+        finding = examined(url).finding("blocking")
+
+    assert finding.verdict == "warn", finding
+    assert "connect to the server itself" in finding.mend
 
 
 def test_a_clock_that_differs_is_found(server_clock: ServerClock) -> None:

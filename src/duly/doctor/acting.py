@@ -9,6 +9,7 @@ from duly.acl.rights import commands_of
 from duly.acl.roles import OPTIONAL, ROLES, Role
 from duly.doctor.asking import Asker
 from duly.doctor.facts import Missing, Rights
+from duly.doctor.product import Version
 
 _KEY: Final = "{key}"
 _SAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -55,13 +56,13 @@ def find_absent(asker: Asker, namespace: str) -> frozenset[str] | Missing:
     return frozenset(name.partition("|")[0].upper() for name in tried[1]) & frozenset(names)
 
 
-def find_rights(asker: Asker, namespace: str, user: str, version: tuple[int, int, int]) -> Rights | Missing:
+def find_rights(asker: Asker, namespace: str, user: str, version: Version) -> Rights | Missing:
     """Find out what the user lacks for each role."""
     needs = {name: commands_of(role) - OPTIONAL for name, role in ROLES.items()}
     if isinstance(asker.ask("EVAL", "return 1", 0), Missing):
         return Rights(dict.fromkeys(needs, ("+eval",)))
     if version < (7, 0, 0):
-        return _of_all(asker, user, needs)
+        return _by_rules(asker, user, needs)
     tried = _tried(asker, namespace, sorted(set().union(*needs.values())))
     if isinstance(tried, Missing):
         return tried
@@ -83,23 +84,23 @@ def _sample(command: str) -> tuple[str, ...]:
     words = tuple(command.upper().split("|"))
     if command in _SAMPLES:
         return _SAMPLES[command]
-    return (*words, "0") if is_keyless(command) else (*words, _KEY, "1", "1")
+    return (*words, "0") if _is_keyless(command) else (*words, _KEY, "1", "1")
 
 
-def is_keyless(command: str) -> bool:
+def _is_keyless(command: str) -> bool:
     """Tell whether a command names no key."""
     return command in _KEYLESS or command.startswith("client|")
 
 
 def _lacking(namespace: str, wanted: frozenset[str], denied: frozenset[str]) -> tuple[str, ...]:
     """Say what rules are missing. When every command with a key is denied, it is the keys that are missing."""
-    lacks, keyed = wanted & denied, {name for name in wanted if not is_keyless(name)}
+    lacks, keyed = wanted & denied, {name for name in wanted if not _is_keyless(name)}
     if keyed <= lacks:
         return (f"~{namespace}:{{*}}:*", *(f"+{name}" for name in sorted(lacks - keyed)))
     return tuple(f"+{name}" for name in sorted(lacks))
 
 
-def _of_all(asker: Asker, user: str, needs: Mapping[str, Any]) -> Rights | Missing:
+def _by_rules(asker: Asker, user: str, needs: Mapping[str, Any]) -> Rights | Missing:
     """Ask an old server for the rules themselves: it cannot try a command. Only those that allow all are understood."""
     told = asker.ask("ACL", "GETUSER", user)
     if isinstance(told, Missing):

@@ -14,7 +14,7 @@ from duly.doctor.bounded import BoundedWire
 from duly.doctor.facts import Missing
 from duly.errors import ServerError
 
-_CONTAINERS: Final = ("ACL", "CLIENT", "COMMAND", "CONFIG", "LATENCY", "MEMORY", "SLOWLOG", "XINFO")
+_CONTAINERS: Final = ("ACL", "CLIENT", "CLUSTER", "COMMAND", "CONFIG", "LATENCY", "MEMORY", "SLOWLOG", "XINFO")
 
 
 class Busy(ServerError):

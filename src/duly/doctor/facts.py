@@ -81,6 +81,16 @@ class SilentWorker:
 
 
 @dataclass(frozen=True)
+class Layout:
+    """How the keys lie in the slots of a cluster, or would lie."""
+
+    owners: int = 0
+    """Queues, topics with their groups, locks and the like."""
+    split: tuple[str, ...] = ()
+    """Those whose keys are not all in one slot."""
+
+
+@dataclass(frozen=True)
 class Keyspace:
     """The keys of the namespace, as far as they were looked at."""
 
@@ -90,10 +100,18 @@ class Keyspace:
     orphans: tuple[Orphan, ...] = ()
     unexpiring: tuple[tuple[bytes, int], ...] = ()
     """Keys that should go by themselves and will not, with the milliseconds that they would have."""
+    vanishing: tuple[bytes, ...] = ()
+    """Keys that will go by themselves and should not."""
     clocks: tuple[QueueClock, ...] = ()
     silent: tuple[SilentWorker, ...] = ()
+    layout: Layout = Layout()
     untold: Mapping[str, Missing] = field(default_factory=dict)
     """By the name of a check: why it has not seen all that it goes by."""
+
+    @property
+    def if_partly(self) -> str:
+        """What a finding adds when not all keys were looked at."""
+        return "" if self.is_complete else f" (there are more than the {self.looked_at} that were looked at)"
 
 
 @dataclass(frozen=True)
@@ -111,7 +129,7 @@ class Facts:
     kind: Kind
     namespace: str
     info: Mapping[str, str] | Missing
-    """The answer to INFO."""
+    """The answers to INFO, and to INFO commandstats."""
     settings: Mapping[str, str] | Missing
     """Answers to CONFIG GET, by name; what the server does not know is absent."""
     skew: Skew | Missing
@@ -125,6 +143,8 @@ class Facts:
     rights: Rights | Missing
     absent: frozenset[str] | Missing
     """Commands that Duly uses and the server does not have, whoever asks."""
+    cluster: Mapping[str, str] | Missing = field(default_factory=dict)
+    """The answer to CLUSTER INFO; empty where the server is no node of one."""
     user: str = "default"
     place: str = ""
     """The directory of an embedded server."""

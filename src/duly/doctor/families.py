@@ -11,7 +11,16 @@ from functools import cache
 from typing import Final, Literal
 
 from duly import _lua
-from duly._core.keys import EVERY_PRIORITY, LockKeys, OnceKeys, RegistryKeys, ScheduleKeys, TopicKeys, head_of
+from duly._core.keys import (
+    EVERY_PRIORITY,
+    LockKeys,
+    OnceKeys,
+    QueueKeys,
+    RegistryKeys,
+    ScheduleKeys,
+    TopicKeys,
+    head_of,
+)
 from duly.options import is_name
 
 Family = Literal["queue", "topic", "group", "workers", "schedules", "lock", "once"]
@@ -83,12 +92,18 @@ def _family(namespace: str, prefix: bytes, tag: bytes) -> tuple[Family | None, s
         return "workers", text
     if prefix == ScheduleKeys(namespace).prefix:
         return "schedules", text
-    for family, empty in (("lock", LockKeys(namespace, "")), ("once", OnceKeys(namespace, ""))):
-        if prefix.startswith(empty.prefix[: -len(b"}:")]):
-            return family, text  # type: ignore[return-value]
-    if prefix.startswith(TopicKeys(namespace, "").prefix[: -len(b"}:")]):
+    if prefix.startswith(_open(LockKeys(namespace, ""))):
+        return "lock", text
+    if prefix.startswith(_open(OnceKeys(namespace, ""))):
+        return "once", text
+    if prefix.startswith(_open(TopicKeys(namespace, ""))):
         return ("topic" if is_name(text[1:]) else None), text[1:]
     return ("queue" if is_name(text) else None), text
+
+
+def _open(nameless: QueueKeys) -> bytes:
+    """Say how the keys of a kind begin, up to where the name would be."""
+    return nameless.prefix.removesuffix(b"}:")
 
 
 def _of_group(topic: str, prefix: bytes, tail: bytes) -> Owned:

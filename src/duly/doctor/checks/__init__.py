@@ -5,6 +5,7 @@ from typing import Final
 
 from duly.doctor.checks import (
     clocks,
+    clusters,
     commands,
     connections,
     disk,
@@ -12,6 +13,7 @@ from duly.doctor.checks import (
     memory,
     replication,
     rights,
+    scripts,
     speed,
     versions,
 )
@@ -25,7 +27,8 @@ CHECKS: Final[Mapping[str, Check]] = {
     "known-flaws": versions.known_flaws,
     "commands": commands.commands,
     "role": replication.role,
-    "cluster": replication.cluster,
+    "cluster": clusters.cluster,
+    "slots": clusters.slots,
     "eviction": memory.eviction,
     "memory": memory.headroom,
     "persistence": disk.persistence,
@@ -39,7 +42,8 @@ CHECKS: Final[Mapping[str, Check]] = {
     "blocking": speed.blocking,
     "slow-log": speed.slow_log,
     "stalls": speed.stalls,
-    "script-limit": speed.script_limit,
+    "script-limit": scripts.script_limit,
+    "script-cache": scripts.script_cache,
     "compact-forms": speed.compact_forms,
     "idle-timeout": connections.idle_timeout,
     "keepalive": connections.keepalive,

@@ -4,7 +4,8 @@ from typing import Final
 
 from duly.doctor.facts import Facts, Missing
 from duly.doctor.report import Finding
-from duly.doctor.subject import Subject, in_shell, listed
+from duly.doctor.subject import Subject
+from duly.doctor.wording import in_shell, listed
 
 CLOCK: Final = Subject("clock", "Due times are the server's: at= means what its clock says, not yours.")
 QUEUE_CLOCKS: Final = Subject(
@@ -12,6 +13,7 @@ QUEUE_CLOCKS: Final = Subject(
     "After the server's clock was set back, delays, back-offs and leases of a queue wait until it has caught up.",
 )
 
+# All in seconds.
 SKEW: Final = 1.0
 STEP: Final = 1.0
 LONG_STEP: Final = 3600.0

@@ -6,7 +6,8 @@ from duly.acl.roles import ROLES
 from duly.doctor.acting import needed_by
 from duly.doctor.facts import Facts, Missing
 from duly.doctor.report import Finding
-from duly.doctor.subject import Subject, listed
+from duly.doctor.subject import Subject
+from duly.doctor.wording import listed
 
 COMMANDS: Final = Subject(
     "commands", "A script that runs a command which the server does not have fails, and with it every call of its kind."

@@ -3,8 +3,9 @@
 from typing import Final
 
 from duly.doctor.facts import Facts, Missing
+from duly.doctor.reading import number
 from duly.doctor.report import Finding
-from duly.doctor.subject import Subject, number, setting_mend
+from duly.doctor.subject import Subject, setting_mend
 
 IDLE_TIMEOUT: Final = Subject(
     "idle-timeout",
@@ -18,9 +19,12 @@ CLIENTS: Final = Subject(
 )
 
 SHORTEST: Final = 60
+"""Seconds that an idle connection should be left alone, at the least."""
 ENOUGH: Final = 128
+"""Clients in all: four apps that are as busy as they can be."""
 NEAR: Final = 0.8
 FULL: Final = 0.95
+"""Shares of maxclients."""
 
 
 def idle_timeout(facts: Facts) -> Finding:

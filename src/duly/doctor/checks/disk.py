@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from duly.doctor.facts import Facts, Missing
+from duly.doctor.reading import number
 from duly.doctor.report import Finding
-from duly.doctor.subject import Subject, number, setting_mend
+from duly.doctor.subject import Subject, setting_mend
 
 PERSISTENCE: Final = Subject(
     "persistence",

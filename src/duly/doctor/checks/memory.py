@@ -3,8 +3,10 @@
 from typing import Final
 
 from duly.doctor.facts import Facts, Missing
+from duly.doctor.reading import number
 from duly.doctor.report import Finding
-from duly.doctor.subject import Subject, number, setting_mend, size
+from duly.doctor.subject import Subject, setting_mend
+from duly.doctor.wording import size
 
 EVICTION: Final = Subject(
     "eviction", "A server that evicts removes keys of a queue without a word when memory is short: messages are gone."
@@ -16,6 +18,7 @@ HEADROOM: Final = Subject(
 
 NEAR: Final = 0.75
 FULL: Final = 0.9
+"""Shares of maxmemory."""
 OF_MACHINE: Final = 0.75
 """How much of the machine the mend gives to the server; the rest is for the rewrite of the append-only file."""
 

@@ -6,13 +6,12 @@ from typing import Final
 
 from duly.doctor.checks.disk import has_file, replicas_of
 from duly.doctor.facts import Facts, Missing
+from duly.doctor.reading import fields, number
 from duly.doctor.report import Finding
-from duly.doctor.subject import Subject, in_shell, number, setting_mend
+from duly.doctor.subject import Subject, setting_mend
+from duly.doctor.wording import in_shell
 
 ROLE: Final = Subject("role", "A replica takes no writes: an app refuses it.")
-CLUSTER: Final = Subject(
-    "cluster", "This version speaks to one server: a node of a cluster has only some of the queues."
-)
 REPLICAS: Final = Subject(
     "replicas", "A primary that is cut off goes on answering, and what it answered is gone when a replica takes over."
 )
@@ -21,6 +20,7 @@ RESTART: Final = Subject(
 )
 
 LAG: Final = 10
+"""Seconds."""
 
 
 def role(facts: Facts) -> Finding:
@@ -34,16 +34,6 @@ def role(facts: Facts) -> Finding:
     return ROLE.bad(
         f"replica of {primary}", f"# connect to the primary:\nduly doctor --url {in_shell(f'redis://{primary}')}"
     )
-
-
-def cluster(facts: Facts) -> Finding:
-    """Look whether it is a node of a cluster."""
-    info = facts.info
-    if isinstance(info, Missing):
-        return CLUSTER.unknown(facts, info)
-    if info.get("cluster_enabled", "0") != "1":
-        return CLUSTER.ok("off")
-    return CLUSTER.bad("cluster-enabled yes", "# use a server of its own, with cluster-enabled no")
 
 
 def replicas(facts: Facts) -> Finding:
@@ -100,5 +90,4 @@ def restart(facts: Facts) -> Finding:
 
 def _behind(info: Mapping[str, str]) -> int:
     rows = [value for name, value in info.items() if re.fullmatch(r"slave\d+", name)]
-    fields = [dict(part.split("=", 1) for part in row.split(",") if "=" in part) for row in rows]
-    return sum(each.get("state") != "online" or number(each.get("lag", "0")) > LAG for each in fields)
+    return sum(each.get("state") != "online" or number(each.get("lag")) > LAG for each in map(fields, rows))

@@ -4,7 +4,8 @@ from typing import Final
 
 from duly.doctor.facts import Facts, Missing
 from duly.doctor.report import Finding
-from duly.doctor.subject import Subject, in_shell, listed
+from duly.doctor.subject import Subject
+from duly.doctor.wording import in_shell, listed
 
 RIGHTS: Final = Subject(
     "rights",

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from duly.doctor.facts import PAUSE, Facts, Missing
+from duly.doctor.reading import number
 from duly.doctor.report import Finding
-from duly.doctor.subject import Subject, listed, milliseconds, number, setting_mend
+from duly.doctor.subject import Subject, setting_mend
+from duly.doctor.wording import listed, milliseconds
 
 LATENCY: Final = Subject(
     "latency",
@@ -18,25 +20,21 @@ SLOW_LOG: Final = Subject(
     "slow-log", "The server does one thing at a time: while a command is slow, every queue stands still."
 )
 STALLS: Final = Subject("stalls", "What stops the server stops every queue: leases go on running out meanwhile.")
-SCRIPT_LIMIT: Final = Subject(
-    "script-limit",
-    "From this time on the server says that a script is stuck, and lets somebody end it with SCRIPT KILL.",
-)
 COMPACT_FORMS: Final = Subject(
     "compact-forms",
     "In its compact form a key is searched from the front; leases are kept out of it by members of 65 bytes.",
 )
 
+# All in seconds.
 SLOW_PING: Final = 0.005
 SLOW_TAIL: Final = 0.05
 STUCK: Final = 1.0
 LATE_WAKE: Final = 1.0
 SLOW_COMMAND: Final = 0.1
 LONG_STALL: Final = 0.5
-SHORTEST_LIMIT_MS: Final = 500
-LONGEST_LIMIT_MS: Final = 5000
-"""Above it, calls give the server up before it says that it is busy."""
+
 _FORMS: Final = (("zset", "value", 64), ("hash", "value", 64), ("zset", "entries", 512), ("hash", "entries", 1024))
+"""Kind of key, limit of what, and how far it may be raised."""
 
 
 def latency(facts: Facts) -> Finding:
@@ -105,25 +103,6 @@ def stalls(facts: Facts) -> Finding:
     return STALLS.warn(
         f"in the last day: {named}", "# LATENCY DOCTOR says what each of them is; then forget them:\nLATENCY RESET"
     )
-
-
-def script_limit(facts: Facts) -> Finding:
-    """Look when the server calls a script stuck."""
-    name = "busy-reply-threshold"
-    limit = facts.setting(name)
-    if isinstance(limit, Missing):
-        name = "lua-time-limit"  # of servers before 7.0
-        limit = facts.setting(name)
-    if isinstance(limit, Missing):
-        return SCRIPT_LIMIT.unknown(facts, limit)
-    found, mend = f"{name} {limit} ms", setting_mend(facts, (name, str(LONGEST_LIMIT_MS)))
-    if number(limit) <= 0:
-        return SCRIPT_LIMIT.warn(f"{name} {limit}: a script that is stuck cannot be ended", mend)
-    if number(limit) < SHORTEST_LIMIT_MS:
-        return SCRIPT_LIMIT.warn(f"{found}: calls are turned away while an honest script runs", mend)
-    if number(limit) > LONGEST_LIMIT_MS:
-        return SCRIPT_LIMIT.warn(f"{found}: calls give up before the server says what is wrong", mend)
-    return SCRIPT_LIMIT.ok(found)
 
 
 def compact_forms(facts: Facts) -> Finding:

@@ -3,7 +3,8 @@
 from typing import Final
 
 from duly.doctor.facts import Facts, Missing
-from duly.doctor.flaws import Product, flaws_of, mended_version, read_version
+from duly.doctor.flaws import flaws_of, mended_version
+from duly.doctor.product import Product, Version, product_of, read_version
 from duly.doctor.report import Finding
 from duly.doctor.subject import Subject
 
@@ -14,7 +15,7 @@ FLAWS: Final = Subject(
     "known-flaws",
     "Every client of a queue may run scripts and block, which is how these flaws of the server are reached.",
 )
-_OLDEST: Final[dict[Product, tuple[int, int, int]]] = {"Redis": (6, 2, 0), "Valkey": (7, 2, 0)}
+_OLDEST: Final[dict[Product, Version]] = {"Redis": (6, 2, 0), "Valkey": (7, 2, 0)}
 
 
 def version(facts: Facts) -> Finding:
@@ -22,7 +23,7 @@ def version(facts: Facts) -> Finding:
     info = facts.info
     if isinstance(info, Missing):
         return VERSION.unknown(facts, info)
-    product, text = _of(info)
+    product, text = product_of(info)
     oldest = _OLDEST[product]
     if read_version(text) >= oldest:
         return VERSION.ok(f"{product} {text}")
@@ -38,19 +39,13 @@ def known_flaws(facts: Facts) -> Finding:
     info = facts.info
     if isinstance(info, Missing):
         return FLAWS.unknown(facts, info)
-    product, text = _of(info)
+    product, text = product_of(info)
     found = flaws_of(product, read_version(text))
     if not found:
         return FLAWS.ok("none known of this version")
     named = "; ".join(f"{', '.join(flaw.cves)}: {flaw.what}" for flaw in found)
     return FLAWS.warn(
         f"{product} {text} has {named}",
-        f"# upgrade to {product} {mended_version(product, read_version(text))} or later. A distribution may have "
-        "mended it without another number: see its changelog",
+        f"# upgrade to {product} {mended_version(product, read_version(text))} or later, best the newest of its line. "
+        "A distribution may have mended it without another number: see its changelog",
     )
-
-
-def _of(info: object) -> tuple[Product, str]:
-    assert hasattr(info, "get")
-    valkey = info.get("valkey_version")
-    return ("Valkey", valkey) if valkey else ("Redis", info.get("redis_version", "0"))

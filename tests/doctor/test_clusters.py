@@ -1,0 +1,153 @@
+"""Clusters, and servers that may become one: what is said to work works, and what is said to fail fails."""
+
+import pytest
+import redis
+from redis.crc import key_slot
+
+import duly
+from duly.doctor import examine
+from duly.doctor.asking import Asker, reached
+from duly.doctor.facts import Missing
+from duly.doctor.keyspace.slots import layout, slots_of
+from duly.doctor.keyspace.walking import Walk, walk_through
+from duly.errors import ServerError
+from tests.binaries import Kind
+from tests.doctor.clusters import CONFIG, one_node, two_nodes
+from tests.servers import Server
+
+pytestmark = pytest.mark.fault
+
+
+def fill(app: duly.Duly) -> None:
+    """Use everything that has keys: two queues, a topic with a group, a schedule, a lock that is held."""
+    orders = app.queue("orders", done=duly.Keep(count=10))
+    orders.send("later", delay=60)
+    orders.send("x", key="k", priority=7, dedup="once")
+    app.queue("bills").send("x")
+    app.topic("events").publish("x")
+    app.topic("events").group("archive").receive(wait=0)
+    app.schedule("nightly", "orders", "x", every=3600)
+
+
+def walked(app: duly.Duly) -> Walk:
+    with reached(app._address) as wire:
+        walk = walk_through(Asker(wire, app.namespace), app.namespace, 1000)
+    assert not isinstance(walk, Missing)
+    return walk
+
+
+def name_in(slots: range) -> str:
+    """Find a name whose queue lies in one of these slots."""
+    return next(name for number in range(1000) if key_slot((name := f"q{number}").encode()) in slots)
+
+
+def test_on_a_server_of_its_own_every_queue_could_move_to_a_cluster_as_it_is(kind: Kind) -> None:
+    with Server(kind) as server, duly.Duly(server.url) as app:
+        empty = examine(app).finding("slots")
+        fill(app)
+        with app.lock("stock:{42}"):
+            report = examine(app)
+
+    assert (empty.verdict, empty.found) == ("ok", "no keys yet")
+    assert report.finding("cluster").found == "off"
+    assert report.finding("slots").verdict == "ok"
+    # two queues, the topic with its group, the list of schedules, the lock
+    assert report.finding("slots").found.startswith("each of 5 queues, topics, locks and the like")
+    assert "redrive(to=)" in report.finding("slots").why
+
+
+def test_the_slots_are_those_that_a_cluster_has_for_the_keys(kind: Kind) -> None:
+    with one_node(kind) as server, duly.Duly(server.url) as app, redis.Redis.from_url(server.url) as client:
+        fill(app)
+        walk = walked(app)
+
+        found = slots_of(walk.owners)
+
+        told = {
+            owner: {client.execute_command("CLUSTER", "KEYSLOT", tag)}
+            for owner, tag in {
+                "orders": "orders",
+                "bills": "bills",
+                "topic events": "@events",
+                "~schedules": "~schedules",
+            }.items()
+        }
+        assert found == told
+        assert sum(map(len, walk.owners.values())) == client.dbsize()
+
+
+def test_keys_without_their_tag_are_told_to_be_in_several_slots() -> None:
+    walk = Walk(None, "duly", 3, is_complete=True, ends_at=0.0)  # type: ignore[arg-type]
+    walk.owners["queue", "whole"] = {"meta": b"duly:{whole}:meta", "msgs": b"duly:{whole}:msgs"}
+    walk.owners["queue", "torn"] = {"meta": b"duly:torn:meta", "msgs": b"duly:torn:msgs"}
+    walk.owners["topic", "events"] = {"stream": b"duly:{@events}:stream"}
+    walk.owners["group", "events/archive"] = {"meta": b"duly:{archive}:meta"}
+
+    assert layout(walk).owners == 3
+    assert layout(walk).split == ("torn", "topic events")
+
+
+def test_a_node_with_all_slots_works_but_for_calls_over_several(kind: Kind) -> None:
+    with one_node(kind) as server, duly.Duly(server.url) as app:
+        fill(app)
+        report = examine(app)
+
+        assert report.ok
+        assert report.finding("cluster").verdict == "warn"
+        assert "commit() beyond its own queue and redrive(to=) are refused" in report.finding("cluster").found
+        assert "a worker of several queues is not woken" in report.finding("cluster").found
+        assert report.finding("slots").verdict == "ok"
+
+        orders = app.queue("orders")
+        (first,) = orders.receive(wait=0)
+        with pytest.raises(ServerError, match="slot"):
+            first.commit(send=[(app.queue("bills"), "x")])
+        with pytest.raises(ServerError, match="slot"):
+            first.commit(redis=[("INCR", "stock")])
+        first.commit(send=[(orders, "again")])
+        (second,) = orders.receive(wait=0)
+        second.reject("no")
+        with pytest.raises(ServerError, match="slot"):
+            orders.redrive(to="bills")
+        assert (orders.stats().dead, app.queue("bills").stats().ready) == (1, 1)  # it is where it was
+        assert orders.redrive() == 1
+        with redis.Redis.from_url(server.url) as client, pytest.raises(redis.ResponseError, match="slot"):
+            client.blpop(["duly:{orders}:wake", "duly:{bills}:wake"], timeout=1)  # as a worker of both waits
+        with app.lock("stock"):
+            assert sorted(app.queues()) == ["bills", "orders"]
+
+
+def test_one_of_two_nodes_has_its_own_queues_and_no_others(kind: Kind) -> None:
+    here, there = name_in(range(8192)), name_in(range(8192, 16_384))
+    with two_nodes(kind) as (first, second), duly.Duly(first.url) as app, duly.Duly(second.url) as other:
+        app.queue(here).send("x")
+        other.queue(there).send("x")
+        report = examine(app)
+
+        assert not report.ok
+        assert "one of 2 nodes" in report.finding("cluster").found
+        assert "cluster-enabled no" in report.finding("cluster").mend
+        assert report.finding("slots").found.startswith("each of 1 ")
+        with pytest.raises(ServerError):
+            app.queue(there).send("x")
+        assert (app.queues(), other.queues()) == ([here], [there])
+
+
+def test_a_node_without_slots_is_not_up(kind: Kind) -> None:
+    with Server(kind, CONFIG) as server, duly.Duly(server.url, patience=0.1) as app:
+        finding = examine(app).finding("cluster")
+
+        assert finding.verdict == "bad"
+        assert "not up: 0 of 16384 slots are served" in finding.found
+        with pytest.raises(ServerError):
+            app.queue("orders").send("x")
+
+
+def test_who_may_not_ask_about_the_cluster_is_told_that_it_is_one(kind: Kind) -> None:
+    with one_node(kind) as server, redis.Redis.from_url(server.url) as client:
+        client.execute_command("ACL", "SETUSER", "app", "on", ">sesame", "~*", "+@all", "-cluster")
+        with duly.Duly(server.url.replace("redis://", "redis://app:sesame@")) as app:
+            finding = examine(app).finding("cluster")
+
+    assert finding.verdict == "bad"
+    assert "how many nodes share the slots is not told" in finding.found
