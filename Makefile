@@ -27,7 +27,7 @@ servers: ## Install the servers that the tests run against
 # Three passes: what works most of the time, what mostly waits for processes and leases, and what measures.
 test: setup servers check ## Run all checks and all tests
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m 'not serial and not fault'
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m 'fault and not serial'
+	$(BIN)/python -m pytest -n 4 --dist worksteal -m 'fault and not serial'
 	$(BIN)/python -m pytest -m serial
 
 check: check-format check-lint check-types check-imports check-spelling check-generated check-lua ## Run all checks that run no code
