@@ -68,7 +68,10 @@ def kinds_of(path: Path) -> tuple[_lua.Kind, ...]:
     """Name the forms in which a script is used."""
     if path.stem == "wake":  # groups have no token to hand on
         return ("queue",)
-    return ("queue", "group", "freeing") if "lib/group.lua" not in path.read_text() else ("group", "freeing")
+    text = path.read_text()
+    if "lib/group.lua" in text:
+        return ("group", "freeing")
+    return ("queue", "topic", "group", "freeing") if "@only topic" in text else ("queue", "group", "freeing")
 
 
 def main() -> int:

@@ -277,7 +277,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class AuditFault:
-    """One thing that is wrong in a queue: somebody else changed its keys, or the server lost data."""
+    """One thing that is wrong in a queue, group or topic: somebody else changed its keys, or the server lost data."""
 
     id: str
     """Of the message; or the name of a counter, key, schedule or dedup value that is wrong."""
@@ -297,10 +297,10 @@ class AuditFault:
 
 @dataclass(frozen=True)
 class Audit:
-    """The accounts of a queue.
+    """The accounts of a queue or group, or of what waits to enter a topic.
 
     `sent + corrected = acked + expired + cancelled + dropped + purged + moved + trimmed + dead + live`,
-    and each id in exactly one place.
+    and each id in exactly one place. Of a topic, `sent` counts delayed publishes, and `entered` is in place of acked.
     """
 
     queue: str
@@ -309,12 +309,14 @@ class Audit:
     """Ids that were looked at, each as often as it was met."""
     faults: tuple[AuditFault, ...]
     repaired: bool
+    entered: int = 0
+    """Of a topic: delayed publishes that have entered the stream."""
 
     @property
     def difference(self) -> int:
         """What came in minus what can be accounted for: 0 when the accounts are right."""
         s = self.stats
-        gone = s.acked + s.expired + s.cancelled + s.dropped + s.purged + s.moved + s.trimmed
+        gone = s.acked + self.entered + s.expired + s.cancelled + s.dropped + s.purged + s.moved + s.trimmed
         return s.sent + s.corrected - gone - s.dead - (s.live - s.unread)
 
     @property
@@ -333,7 +335,8 @@ class Audit:
     def _explained_difference(self) -> str:
         s, count = self.stats, abs(self.difference)
         gone = ("acked", "expired", "cancelled", "dropped", "purged", "moved", "trimmed", "dead")
-        parts = " + ".join(f"{name} {getattr(s, name):,}" for name in gone if getattr(s, name))
+        counted = {"entered": self.entered, **{name: getattr(s, name) for name in gone}}
+        parts = " + ".join(f"{name} {number:,}" for name, number in counted.items() if number)
         live = s.live - s.unread
         came, accounted = s.sent + s.corrected, s.sent + s.corrected - self.difference
         which = f"{count:,} {'more' if self.difference > 0 else 'fewer'} came in than can be accounted for"

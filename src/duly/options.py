@@ -135,12 +135,22 @@ def _checked_choice(value: object, what: str, choices: tuple[str, ...]) -> None:
 class Retry:
     """When a failed message comes back, and how often.
 
-    `Retry()` waits 1, 2, 4, 8 s and gives up at the fifth failure. `factor < 1` decays.
+    `Retry()` waits 1, 2, 4, 8 s and gives up when the fifth attempt fails. `factor < 1` decays.
     `Retry(delays=[120, 600])` is an explicit list; `Retry(delay=f)` asks `f(attempt)` for seconds.
+    The attempt is failures and crashes plus one: a crash spends one, but only a failure finds that it was the last.
+
+    - `attempts`: The attempt at which a failure makes the message dead; 1 means never again. Default 5, or len(delays)
+      + 1.
+    - `first`: Seconds before the second attempt.
+    - `factor`: What each further delay is multiplied with.
+    - `max`: The longest delay, in seconds.
+    - `jitter`: Spread: a delay d becomes a random one within d * (1 ± jitter). 0 to 1. Not for `delays`.
+    - `delays`: Explicit delays; the last one repeats when `attempts` is larger.
+    - `delay`: Your own: the number of the attempt that failed (1, 2 ...) -> seconds. Not stored with a message.
     """
 
     attempts: int | None = None
-    """Deliveries that may fail before the message is dead; 1 means never again. Default 5, or len(delays) + 1."""
+    """The attempt at which a failure makes the message dead; 1 means never again. Default 5, or len(delays) + 1."""
 
     first: Seconds = 1.0
     """Seconds before the second attempt."""
@@ -213,6 +223,11 @@ class Repeat:
     """When a message comes back although all went well, and how often: a reminder, until it is cancelled.
 
     `Repeat(first=60, factor=2)` is due 60 s after it was sent, and 120, 240 s ... after each ack.
+
+    - `first`: Seconds until it is due for the first time, unless `delay` or `at` says otherwise.
+    - `factor`: What each further delay is multiplied with; less than 1 needs `times`.
+    - `times`: How often it is acked before it is finished; None: it goes on until it is cancelled.
+    - `max`: The longest delay, in seconds.
     """
 
     first: Seconds = 60.0
@@ -251,7 +266,11 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Batch:
-    """How a batch handler gets its messages: up to `max` of them, or what has come `wait` seconds after the first."""
+    """How a batch handler gets its messages: up to `max` of them, or what has come `wait` seconds after the first.
+
+    - `max`: Messages in one call, 1 to 1000.
+    - `wait`: Seconds that the first message waits for others.
+    """
 
     max: int = 100
     """Messages in one call, 1 to 1000."""
@@ -276,7 +295,12 @@ class Wait:
 
 @dataclass(frozen=True)
 class Keep:
-    """How much is kept of what is over: the oldest goes first, and what goes is counted as trimmed."""
+    """How much is kept of what is over: the oldest goes first, and what goes is counted as trimmed.
+
+    - `count`: Messages at the most; None: any number.
+    - `age`: Seconds at the most; None: for ever.
+    - `bytes`: Bytes of stored messages at the most; None: any number.
+    """
 
     count: int | None = None
     """Messages at the most; None: any number."""
@@ -321,7 +345,26 @@ def interval_of(rate: object) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class QueueOptions:
-    """One process's view of a queue. Not stored: processes that differ are no error."""
+    """One process's view of a queue. Not stored: processes that differ are no error.
+
+    - `type`: Bodies are checked against it when sent and decoded to it when received.
+    - `lease`: Seconds a silent consumer keeps a message.
+    - `max_runtime`: Renewal stops after this long; None: no cap.
+    - `retry`: When a message that failed comes back, and how often; for messages that carry no policy of their own.
+    - `crash_limit`: Leases lost before a message is dead, with the reason `poison`.
+    - `max_length`: Live messages at the most: ready, delayed, leased and parked; None: any number.
+    - `max_bytes`: Bytes of live messages at the most; None: any number.
+    - `on_full`: What a send does then: raise QueueFull, wait for room, or drop the waiting messages that were due
+      first; when all are leased, it raises all the same.
+    - `dedup_for`: Default window of `dedup=`, in seconds.
+    - `on_dead`: What a dead message does to those of its key: they "continue", or "block" until it is redriven or
+      purged.
+    - `rate`: Deliveries at the most, queue-wide, like "100/s" or "6000/m"; None: any number.
+    - `max_in_flight`: Deliveries out at once at the most, queue-wide; None: any number.
+    - `dead`: Dead letters kept.
+    - `done`: Finished messages kept, with what their handlers returned; None: none.
+    - `max_message_bytes`: The largest body, encoded, with its headers.
+    """
 
     type: Any = None
     """Bodies are checked against it when sent and decoded to it when received."""
@@ -333,25 +376,26 @@ class QueueOptions:
     """Renewal stops after this long; None: no cap."""
 
     retry: Retry = Retry()
-    """For messages that carry no policy of their own."""
+    """When a message that failed comes back, and how often; for messages that carry no policy of their own."""
 
     crash_limit: int = 3
-    """Leases lost before a message is dead."""
+    """Leases lost before a message is dead, with the reason `poison`."""
 
     max_length: int | None = None
-    """Live messages at the most."""
+    """Live messages at the most: ready, delayed, leased and parked; None: any number."""
 
     max_bytes: int | None = None
-    """Bytes of live messages at the most."""
+    """Bytes of live messages at the most; None: any number."""
 
     on_full: OnFull = "raise"
-    """What a send does then."""
+    """What a send does then: raise QueueFull, wait for room, or drop the waiting messages that were due first; when all
+    are leased, it raises all the same."""
 
     dedup_for: Seconds = 300.0
     """Default window of `dedup=`, in seconds."""
 
     on_dead: OnDead = "continue"
-    """What a dead message does to its lane: it goes on, or waits until the dead letter is redriven or purged."""
+    """What a dead message does to those of its key: they "continue", or "block" until it is redriven or purged."""
 
     rate: str | None = None
     """Deliveries at the most, queue-wide, like "100/s" or "6000/m"; None: any number."""
@@ -363,10 +407,10 @@ class QueueOptions:
     """Dead letters kept."""
 
     done: Keep | None = None
-    """Finished messages kept; None: none."""
+    """Finished messages kept, with what their handlers returned; None: none."""
 
     max_message_bytes: int = 1 << 20
-    """The largest body, encoded."""
+    """The largest body, encoded, with its headers."""
 
     def __post_init__(self) -> None:
         checked_positive_seconds(self.lease, "lease")
@@ -393,7 +437,21 @@ class QueueOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TopicOptions:
-    """One process's view of a topic and its groups. Not stored: processes that differ are no error."""
+    """One process's view of a topic and its groups. Not stored: processes that differ are no error.
+
+    - `type`: Bodies are checked against it when published and decoded to it when received.
+    - `keep`: Entries kept in the stream; None: each goes when every group has acked it, and none while there is no
+      group.
+    - `lease`: Seconds a silent consumer keeps a message.
+    - `max_runtime`: Renewal stops after this long; None: no cap.
+    - `retry`: When a message that failed comes back to its group.
+    - `crash_limit`: Leases lost before a message is dead in a group.
+    - `dead`: Dead letters that each group keeps.
+    - `on_dead`: What a dead message does to those of its key in its group: they "continue", or "block" until it is
+      redriven.
+    - `dedup_for`: Default window of `dedup=`, in seconds.
+    - `max_message_bytes`: The largest body, encoded, with its headers.
+    """
 
     type: Any = None
     """Bodies are checked against it when published and decoded to it when received."""
@@ -417,13 +475,13 @@ class TopicOptions:
     """Dead letters that each group keeps."""
 
     on_dead: OnDead = "continue"
-    """What a dead message does to its lane in its group."""
+    """What a dead message does to those of its key in its group: they "continue", or "block" until it is redriven."""
 
     dedup_for: Seconds = 300.0
     """Default window of `dedup=`, in seconds."""
 
     max_message_bytes: int = 1 << 20
-    """The largest body, encoded."""
+    """The largest body, encoded, with its headers."""
 
     def __post_init__(self) -> None:
         if self.keep is not None and not isinstance(self.keep, Keep):
@@ -452,7 +510,23 @@ class TopicOptions:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A body with its options, for `send_many`, `publish_many` and `commit`. The options are those of `queue.send`."""
+    """A body with its options, for `send_many`, `publish_many` and `commit`. The options are those of `queue.send`.
+
+    - `body`: What msgspec writes as JSON, a pydantic model, or bytes, which pass untouched.
+    - `delay`: Due after so many seconds, ten years at the most; None: now, or as `at` says.
+    - `at`: Due at this time by the server's clock: an aware datetime, or epoch seconds.
+    - `key`: Messages of one key are handed out one at a time and in order.
+    - `priority`: 0 to 9, higher first.
+    - `dedup`: Within the window, a send of the same value stores nothing and returns the first id.
+    - `dedup_for`: The window, in seconds; None: the queue's.
+    - `replace`: With `dedup`: a message that still waits takes the new body and due time.
+    - `ttl`: Of no use later than so many seconds after it was due: from then on it ends where it waits, also if it
+      waits for another attempt, and is counted as expired, not dead. Who holds it may finish it. None: always of use.
+    - `headers`: Texts that go along, apart from the body.
+    - `retry`: Its own policy; None: the consumer's.
+    - `id`: An id of your own, stored once while it is in the queue; None: a ULID is made.
+    - `repeat`: It comes back after each ack by this rule; None: an ack finishes it.
+    """
 
     body: Any
     """What msgspec writes as JSON, a pydantic model, or bytes, which pass untouched."""
@@ -479,7 +553,8 @@ class Send:
     """With `dedup`: a message that still waits takes the new body and due time."""
 
     ttl: Seconds | None = None
-    """Dropped when nobody took it so many seconds after it was due; None: never."""
+    """Of no use later than so many seconds after it was due: from then on it ends where it waits, also if it waits for
+    another attempt, and is counted as expired, not dead. Who holds it may finish it. None: always of use."""
 
     headers: Mapping[str, str] | None = None
     """Texts that go along, apart from the body."""

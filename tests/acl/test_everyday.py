@@ -58,6 +58,8 @@ def test_an_observer_sees_everything_and_is_refused_nothing(
             assert len(inbox.list("ready")) == 2
             assert inbox.stats().leased == 1
             assert inbox.audit().ok
+        assert events.audit().ok
+        assert events.dead() == []
         assert queue_name in app.queues()
         assert queue_name in app.topics()
         assert [each.name for each in events.groups()] == ["archive"]

@@ -1,34 +1,97 @@
-"""A user who lacks a right is told what prints it; one with a wrong password is not sent after rights."""
+"""A user who lacks a right is told who has it, and what prints it; one with a wrong password is not sent after it."""
+
+from collections.abc import Callable
 
 import pytest
 
 import duly
+from duly._core.call import Call
+from duly._core.rights import roles_of
+from duly.acl.roles import KINDS_OF, ROLES
 from duly.errors import ServerError
 from tests.acl.conftest import NewUser
+from tests.binaries import Kind
+from tests.conftest import StartedServer
 
-ADVICE = r"lacks a right\. What a role needs is printed by `duly acl --role producer\|consumer\|observer\|admin`"
+TITLES = {"queue": "queue 'q'", "topic": "topic 't'", "group": "group 't/g'", "freeing": "group 't/g'"}
 
 
-def test_a_command_inside_a_script_that_is_refused_says_which_rights_to_look_for(
-    new_user: NewUser, queue_name: str
+def advice(roles: str, first: str, user: str, call: str) -> str:
+    return (
+        f"The user {user!r} of this connection lacks a right: {call} is for {roles}. What to give it is printed by "
+        f"`duly acl --role {first} --user {user}`"
+    )
+
+
+def user_of(url: str) -> str:
+    return url.partition("://")[2].partition(":")[0]
+
+
+CALLS: dict[str, Callable[[duly.Duly, str], object]] = {
+    "send": lambda app, name: app.queue(name).send("body"),
+    "receive": lambda app, name: app.queue(name).receive(wait=0),
+    "stats": lambda app, name: app.queue(name).stats(),
+    "purge": lambda app, name: app.queue(name).purge(),
+    "redrive": lambda app, name: app.queue(name).redrive(),
+    "audit": lambda app, name: app.queue(name).audit(),
+}
+
+
+@pytest.mark.parametrize(
+    ("role", "call", "first", "roles"),
+    [
+        ("observer", "send", "producer", "the roles producer, consumer and admin"),
+        ("observer", "receive", "consumer", "the roles consumer and admin"),
+        ("consumer", "stats", "observer", "the roles observer and admin"),
+        ("consumer", "purge", "admin", "the role admin alone"),
+        ("consumer", "redrive", "admin", "the role admin alone"),
+        ("consumer", "audit", "observer", "the roles observer and admin"),
+    ],
+)
+def test_a_refusal_names_the_call_the_user_and_the_roles_that_have_it(
+    new_user: NewUser, queue_name: str, role: str, call: str, first: str, roles: str
 ) -> None:
-    with duly.Duly(new_user("observer")) as app, pytest.raises(ServerError, match=ADVICE) as refused:
-        app.queue(queue_name).send("body")
+    url = new_user(role)
 
-    assert f"send on queue {queue_name!r} failed" in str(refused.value)
+    with duly.Duly(url) as app, pytest.raises(ServerError) as refused:
+        CALLS[call](app, queue_name)
+
+    assert str(refused.value).startswith(f"{call} on queue {queue_name!r} failed on ")
+    assert f". {advice(roles, first, user_of(url), call)}" in str(refused.value)
 
 
-def test_a_command_of_the_client_that_is_refused_says_it_too(new_user: NewUser) -> None:
-    with duly.Duly(new_user("producer")) as app, pytest.raises(ServerError, match=ADVICE):
+def test_a_command_of_the_client_that_is_refused_is_named(new_user: NewUser) -> None:
+    url = new_user("producer")
+
+    with duly.Duly(url) as app, pytest.raises(ServerError, match="'scan' command") as refused:
         app.queues()
+
+    assert str(refused.value).startswith("listing the queues failed on ")
+    assert advice("the roles observer and admin", "observer", user_of(url), "listing") in str(refused.value)
 
 
 async def test_the_async_client_says_it_too(new_user: NewUser, queue_name: str) -> None:
-    async with duly.AsyncDuly(new_user("producer")) as app:
-        with pytest.raises(ServerError, match=ADVICE):
+    url = new_user("producer")
+    says = f"`duly acl --role observer --user {user_of(url)}`"
+
+    async with duly.AsyncDuly(url) as app:
+        with pytest.raises(ServerError, match=says):
             await app.queue(queue_name).stats()
-        with pytest.raises(ServerError, match=ADVICE):
+        with pytest.raises(ServerError, match=says):
             await app.queues()
+
+
+def test_who_has_the_role_in_another_namespace_is_told_of_namespaces(new_user: NewUser, queue_name: str) -> None:
+    with duly.Duly(new_user("producer"), namespace="other") as app, pytest.raises(ServerError, match="--namespace"):
+        app.queue(queue_name).send("body")
+
+
+def test_the_roles_that_are_named_are_those_that_have_the_call() -> None:
+    for script, kinds in KINDS_OF.items():
+        for kind in kinds:
+            title = Call.titled(script, TITLES[kind])
+            has = {role.name for role in ROLES.values() if role.runs(script, kind)}
+            assert set(roles_of(title)) == has, title
 
 
 def test_a_wrong_password_is_no_lack_of_rights(new_user: NewUser, queue_name: str) -> None:
@@ -38,3 +101,10 @@ def test_a_wrong_password_is_no_lack_of_rights(new_user: NewUser, queue_name: st
         app.queue(queue_name).send("body")
 
     assert "duly acl" not in str(refused.value)
+
+
+def test_what_the_server_says_of_a_password_ends_once(server: StartedServer, kind: Kind, queue_name: str) -> None:
+    url = server(kind).url.replace("://", "://:secret@")
+
+    with duly.Duly(url) as app, pytest.raises(ServerError, match=r"[^.?]\? Check user and password in the URL"):
+        app.queue(queue_name).send("body")

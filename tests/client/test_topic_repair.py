@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 import redis
 
-from duly import Audit, Duly, Group, Topic
+from duly import Audit, Duly, Group, Send, Topic
 from duly._core import codec
 from tests.binaries import KINDS
 from tests.client._sync.given import InBackground, take
@@ -533,22 +533,22 @@ def test_one_that_waits_again_wakes_those_who_wait_for_it(
         assert [delivery.body for delivery in blocked.result()] == ["due"]
 
 
-def test_one_that_entered_among_many_at_once_is_found(app: Duly, stranger: redis.Redis, queue_name: str) -> None:
+def test_one_that_entered_behind_many_others_is_found(
+    app: Duly, stranger: redis.Redis, server: ServerPlace, queue_name: str
+) -> None:
     topic = app.topic(queue_name)
     healthy = Healthy(topic, [topic.group("archive")], stranger)
-    ids = [topic.publish(number, delay=0.000001) for number in range(3)]
-    at = topic.read()[-1].published_at
-    healthy.ids = {"many": topic.publish("many", at=at.timestamp() + 3600)}
-    healthy.entered = healthy.record("many")
-    assert topic.promote(healthy.ids["many"])
-    promoted = healthy.record("many")
-    topic.publish_many(range(700))
-    healthy.run("HSET", "msgs", healthy.ids["many"], promoted)
+    topic.publish_many([Send(number, delay=5) for number in range(300)])
+    healthy.ids["entered"] = topic.publish("entered", delay=6)
+    healthy.entered = healthy.record("entered")
+    server.advance(10)
+    assert [len(topic.read(limit=1000)), topic.read(limit=1000)[-1].body] == [301, "entered"]
+    put_back(healthy)
 
-    assert [(fault.id, fault.what) for fault in topic.audit(repair=True).faults] == [(healthy.ids["many"], ENTERED)]
+    assert [(fault.id, fault.what) for fault in topic.audit(repair=True).faults] == [(healthy.ids["entered"], ENTERED)]
 
     assert topic.audit().ok
-    assert len(ids) + 1 + 700 == topic.stats().length
+    assert topic.stats().length == 301
 
 
 # In use

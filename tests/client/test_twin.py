@@ -1,8 +1,12 @@
 """The async twin of a sync app: where both colours meet."""
 
+from pathlib import Path
+
 import pytest
 
 from duly import AsyncDuly, Duly, UsageError
+
+ROOT = Path(__file__).parents[2]
 
 
 async def test_the_twin_shares_the_store_and_the_definitions(backend: str, queue_name: str) -> None:
@@ -18,6 +22,14 @@ async def test_the_twin_shares_the_store_and_the_definitions(backend: str, queue
         with pytest.raises(UsageError):
             await queue.aio.send("text")
         await app.aio.aclose()
+
+
+def test_the_names_of_both_colours_differ_as_the_pages_say() -> None:
+    sync, coloured = ({name for name in dir(kind) if not name.startswith("_")} for kind in (Duly, AsyncDuly))
+
+    assert sync ^ coloured == {"close", "aclose", "aio"}
+    for page in ("README.md", "docs/guide.md", "docs/reference/app.md"):
+        assert "aclose()" in (ROOT / page).read_text(), page
 
 
 def test_an_app_has_one_twin(backend: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -74,6 +75,49 @@ def test_status_of_nothing_creates_nothing(home: Home, duly: Command) -> None:
     assert result.returncode == 0
     assert "stopped" in result.stdout
     assert not home.directory.exists()
+
+
+@pytest.mark.parametrize("verb", ["start", "stop", "status"])
+def test_a_closed_output_is_told_before_anything_is_done(home: Home, verb: str) -> None:
+    command = [sys.executable, "-m", "duly.cli", "server", verb, "--dir", str(home.directory)]
+
+    result = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", *command], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert result.returncode == 2
+    assert result.stderr == "duly: standard output is closed: redirect it, to /dev/null say\n"
+    assert not home.directory.exists()
+
+
+def test_a_terminal_obeys_nothing_in_the_name_of_a_directory(tmp_path: Path) -> None:
+    result = run_python("-m", "duly.cli", "server", "status", "--dir", str(tmp_path / "d\x1b[2J"))
+
+    assert result.returncode == 0
+    assert "d\\x1b[2J" in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+def test_a_terminal_obeys_nothing_in_the_command_of_a_user(home: Home, duly: Command) -> None:
+    duly("start")
+    use = f"app = duly.Duly('embedded://{home.directory}'); app.queues(); print(flush=True); input()"
+    user = subprocess.Popen(
+        ["\x1b[2J", "-c", f"import duly; {use}"],
+        executable=sys.executable,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert user.stdout is not None
+    with user:
+        assert user.stdout.readline() == b"\n"
+        status = duly("status")
+        stopped = duly("stop", "--force")
+        user.kill()
+
+    for told in (status.stdout, stopped.stderr):
+        assert f"{user.pid} (\\x1b[2J -c import" in told
+        assert "\x1b" not in told
 
 
 def test_stop_leaves_a_server_that_is_used_and_says_by_whom(home: Home, duly: Command, new_owner: NewOwner) -> None:

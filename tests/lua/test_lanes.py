@@ -815,6 +815,40 @@ def test_an_audit_finds_what_is_parked_behind_nobody(queue: Queue) -> None:
     assert_nothing_left(queue)
 
 
+@pytest.mark.parametrize("source", ["lanes", "parked"])
+@pytest.mark.parametrize("keys", [1, 40])
+def test_a_repair_of_lanes_lets_few_wait_a_call(queue: Queue, keys: int, source: str) -> None:
+    """Whoever is served by the same server waits for a script: what is left is met again."""
+    count = 400 // keys
+    for key in range(keys):
+        queue.send(*(f"{key}-{n:04}" for n in range(count)), key=f"k{key}")
+    settles = take(queue, 100)
+    assert len(settles) == keys
+    while any(queue.dump().waiting.values()):
+        assert take(queue, 1000) == []
+    ack(queue, settles)
+    for key in range(keys):
+        stranger(queue, "HSET", "lanes", f"k{key}", "+nobody")
+    if source == "parked":
+        stranger(queue, "DEL", "lanes")
+    before, cursor = queue.wire.run("ZCARD", queue.keys.key("parked")), "0"
+    moved: list[int] = []
+    while not moved or cursor != "0":
+        call = ops.audit_step(queue.keys, source, cursor, repair=True)
+        cursor = call.decode(queue.call(call)).cursor
+        left = queue.wire.run("ZCARD", queue.keys.key("parked"))
+        moved.append(before - left)
+        before = left
+    assert 0 < max(moved) <= 200
+    for _ in range(6):
+        faults_of(queue, repair=True)
+    assert faults_of(queue) == []
+    finished = finished_in_order(queue, 100)
+    for key in range(keys):
+        of_key = [id_ for id_ in finished if id_.startswith(f"{key}-")]
+        assert of_key == [f"{key}-{n:04}" for n in range(1, count)]
+
+
 def test_an_audit_finds_a_lane_that_does_not_know_who_is_behind(queue: Queue) -> None:
     first = given_lane(queue, "a", "b")
     stranger(queue, "HSET", "lanes", "k", "-a")

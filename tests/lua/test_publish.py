@@ -214,7 +214,7 @@ def test_a_stream_that_takes_nothing_loses_nothing(topic: Topic, clock: ServerCl
         with pytest.raises(Refused, match="WRONGTYPE"):
             topic.publish(b"c")
     assert topic.wire.run("ZCARD", topic.keys.key("waiting0")) == 2
-    assert topic.wire.run("HEXISTS", topic.keys.key("meta"), "damaged") == 0
+    assert topic.wire.run("HEXISTS", topic.keys.key("meta"), "buried") == 0
     topic.run("DEL")
     assert _read_bodies(topic) == [b"body", b"body"]
 
@@ -256,7 +256,7 @@ def test_a_damaged_record_stops_nobody(topic: Topic, clock: ServerClock, damage:
     clock.freeze(NOW + 2 * SECOND)
     assert _read_bodies(topic) == [b"body"]
     assert topic.group().held_bodies() == [b"body"]
-    assert topic.stats().fields["damaged"] == "1"
+    assert topic.stats().fields["buried"] == "1"
     assert topic.wire.run("HKEYS", topic.keys.key("msgs")) == [b"bad"]  # what is left can be looked at
 
 
@@ -310,7 +310,7 @@ def test_a_full_server_refuses_publishes_and_nothing_else(
     assert topic.call(answered, stream=b"other", sequence=1) == ids
     assert _everything(topic) == before
     assert [fields[1] for _, fields in topic.read().entries] == [b"a", b"b", b"c", b"body"]
-    assert topic.stats().fields["damaged"] == "1"
+    assert topic.stats().fields["buried"] == "1"
 
 
 def test_a_full_server_drains(own_wire: Callable[..., tuple[Server, Wire]], queue_name: str) -> None:

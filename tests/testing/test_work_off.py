@@ -172,6 +172,78 @@ def test_the_error_of_a_handler_is_given_and_kept(app: duly.Duly, queue_name: st
     assert "in on_order" in (message.errors[-1].traceback or "")
 
 
+def fails(body: str, d: duly.Delivery) -> Any:
+    match body:
+        case "returns False":
+            return False
+        case "raises Reject":
+            raise duly.Reject("hopeless")
+        case "returns Reject":
+            return duly.Reject("hopeless")
+        case "raises RetryIn":
+            raise duly.RetryIn(60)
+        case "returns RetryIn":
+            return duly.RetryIn(60)
+        case "is deferred once more":
+            return duly.Defer(0, limit=1)
+        case "rejects by hand":
+            d.reject("hopeless")
+        case "retries by hand":
+            d.retry(60)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ("returns False", "HandlerFailed('the handler returned False')"),
+        ("raises Reject", "Reject('hopeless')"),
+        ("returns Reject", "Reject('hopeless')"),
+        ("raises RetryIn", "RetryIn('try again in 60 s')"),
+        ("returns RetryIn", "RetryIn('try again in 60 s')"),
+        ("is deferred once more", "HandlerFailed('it was deferred too often')"),
+        ("rejects by hand", "HandlerFailed('the handler settled the message itself, by d.retry() or d.reject()')"),
+        ("retries by hand", "HandlerFailed('the handler settled the message itself, by d.retry() or d.reject()')"),
+        (17, "CodecError('the body does not decode to str: Expected `str`, got `int`')"),
+    ],
+)
+def test_what_failed_has_an_error_however_it_failed(backend: str, queue_name: str, body: object, error: str) -> None:
+    with duly.Duly(backend) as app:
+        orders = app.queue(queue_name)
+        orders.handler(fails)
+        orders.send(body)
+
+        *before, handled = work_off(app)
+
+        assert handled.outcome in ("retry", "dead")
+        assert repr(handled.error) == error
+        assert [(each.outcome, each.error) for each in before] == [("defer", None)] * len(before)
+
+
+def test_an_unknown_task_has_an_error(app: duly.Duly, queue_name: str) -> None:
+    app.task(queue=queue_name, name="known")(lambda: None)
+    app.queue(queue_name).send({"task": "unknown"})
+
+    [handled] = work_off(app)
+
+    assert isinstance(handled.error, duly.CodecError)
+    assert "no task 'unknown' here, only 'known'" in str(handled.error)
+
+
+def test_in_a_batch_each_has_the_error_of_its_own(app: duly.Duly, queue_name: str) -> None:
+    orders = app.queue(queue_name)
+
+    @orders.handler(batch=duly.Batch(max=3))
+    def on_orders(bodies: list[int]) -> None:
+        raise ValueError("no stock")
+
+    orders.send_many([1, "two", 3])
+
+    errors = [type(each.error) for each in work_off(app)]
+
+    assert errors == [ValueError, duly.CodecError, ValueError]
+
+
 def test_a_body_that_does_not_decode_is_dead(app: duly.Duly, queue_name: str) -> None:
     orders = app.queue(queue_name)
 

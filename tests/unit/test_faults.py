@@ -11,8 +11,10 @@ from duly._core import faults
 from duly._core.faults import FAULTS, fault_of
 from duly.message import AuditFault
 
-PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
-SCRIPTS = ("audit.lua", "lib/audit_keys.lua")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "operations.md").read_text()
+CHINESE_PAGE = (DOCS / "zh/operations.md").read_text()
+SCRIPTS = ("audit.lua", *(f"lib/audit_{part}.lua" for part in ("keys", "meta", "hints", "schedules", "delayed")))
 _TOKEN = re.compile(r"'[^']*'|[^\s']+")
 
 
@@ -68,6 +70,7 @@ def test_a_fault_is_explained_in_sentences_and_on_the_page(fault: faults.Fault) 
     for text in (fault.meaning, fault.mend):
         assert re.fullmatch(r"[A-Z].*\.", text)
     assert f"| `{fault.what}` | {fault.meaning} | {fault.mend} |" in PAGE
+    assert f"| `{fault.what}` | " in CHINESE_PAGE
 
 
 def test_the_page_has_no_other_faults() -> None:

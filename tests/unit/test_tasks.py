@@ -415,7 +415,7 @@ async def test_an_async_task_is_still_its_function() -> None:
 def test_options_of_sends_are_known(app: Duly) -> None:
     task = app.task(noop)
 
-    with pytest.raises(UsageError, match="task 'noop': 'colour'"):
+    with pytest.raises(UsageError, match="task 'noop': a send has no option colour="):
         task.using(**typing.cast("Any", {"colour": "red"}))
 
 

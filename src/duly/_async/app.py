@@ -1,7 +1,6 @@
 """The app: where the server is, and the queues and topics on it."""
 
 import dataclasses
-import difflib
 import os
 import time
 import weakref
@@ -17,7 +16,7 @@ from duly._async.schedules import AsyncSchedules
 from duly._async.task import AsyncTask
 from duly._async.topic import AsyncTopic
 from duly._core import address as addresses
-from duly._core import ops, refused_options
+from duly._core import codec, ops, refused_options
 from duly._core import schedules as scheduling
 from duly._core.address import Address
 from duly._core.definitions import Definitions
@@ -49,6 +48,7 @@ from duly.outcomes import OnBusy
 # --- end
 _DEFAULTS: Final = QueueOptions()
 _TOPIC_DEFAULTS: Final = TopicOptions()
+_NOT_GIVEN: Final[Any] = object()
 _LATER: Final = {"shards": 1}
 """Options of queues that are not built yet, with the value that asks for nothing."""
 
@@ -197,7 +197,7 @@ class AsyncDuly:
         return AsyncTopic(self, name, options)
 
     async def topics(self) -> list[str]:
-        """Name the topics that have entries or groups."""
+        """Name the topics that were used: published to, also for later, or with a group."""
         found: list[str] = await self._link.topics(self.namespace)
         return found
 
@@ -220,7 +220,7 @@ class AsyncDuly:
         self,
         name: str,
         queue: str | AsyncQueue,
-        body: Any,
+        body: Any = _NOT_GIVEN,
         *,
         cron: str | None = None,
         every: Seconds | None = None,
@@ -232,14 +232,18 @@ class AsyncDuly:
         It is stored, and fired by whoever consumes the queue. The same again changes nothing (False), so that every
         process may say it when it starts; anything else under the name replaces it. Also False: somebody else removed
         or moved it at the same moment. `body` may be a `Send` with
-        key, priority, ttl, headers or retry. `catch_up` says what becomes of times when nobody was there: "one"
+        key, priority, ttl, headers or retry. A task is scheduled by its queue and the body of a call, `sweep.queue`
+        and `sweep.body(7)`. `catch_up` says what becomes of times when nobody was there: "one"
         sends for the last of them, "skip" only if it is at most 60 s ago, "all" for each.
         """
         checked_name(name, "schedule")
         with about("schedule", name):
+            _check_fed(queue, body)
             plan = scheduling.checked_plan(cron, every, tz, catch_up, time.time())
             fed = self._queue_given(queue, "queue", "have the handler of a queue publish, and schedule that queue")
             part = fed._outgoing(scheduling.as_send(body)).part
+            envelope = codec.read_envelope(codec.stamped(0, 0, part))
+            self._definitions.check_body(fed, envelope.content, envelope.body)
         return await self._schedules().put(name, fed._keys, plan.with_part(part))
 
     async def schedules(self) -> list[Schedule]:
@@ -456,12 +460,22 @@ def twin_of(app: Any) -> AsyncDuly:
 
 
 # --- end
+def _check_fed(queue: Any, body: Any) -> None:
+    """Say how it is done to whoever schedules a task, or says nothing of the message."""
+    definition = getattr(queue, "_definition", None)
+    if isinstance(definition, TaskDefinition):
+        raise UsageError(
+            f"a schedule feeds a queue, and {queue!r} is a task: give its queue and the body of a call, "
+            f"app.schedule(name, {definition.name}.queue, {definition.name}.body(...), cron=...)"
+        )
+    if body is _NOT_GIVEN:
+        raise UsageError("a schedule needs the body of its messages: app.schedule(name, queue, body, cron=...)")
+
+
 def _check_later(queue: str, options: Mapping[str, Any]) -> None:
-    if unknown := sorted(set(options) - set(_LATER)):
-        known = [each.name for each in dataclasses.fields(QueueOptions)]
-        near = difflib.get_close_matches(unknown[0], [*known, *_LATER], 1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise UsageError(f"queue {queue!r}: unknown option {', '.join(map(repr, unknown))}.{hint}")
+    known = [each.name for each in dataclasses.fields(QueueOptions)]
+    unknown = [name for name in options if name not in _LATER]
+    refused_options.refuse(f"queue {queue!r}", "a queue", unknown, known, refused_options.INSTEAD_OF_QUEUE)
     for option, value in options.items():
         if value != _LATER[option]:
             raise UsageError(f"queue {queue!r}: {option}={value!r} is not built yet")

@@ -1,4 +1,4 @@
-"""An audit: all keys of a queue or group in bounded steps, and what follows for its counters.
+"""An audit: all keys of a queue, group or topic in bounded steps, and what follows for its counters.
 
 Each step judges its ids at one moment, so an audit may go on while the queue is in use.
 """
@@ -7,10 +7,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from duly._core import faults, ops, replies
+from duly._core.keys import QueueKeys
+from duly._core.replies import Accounts
 from duly.message import Audit, AuditFault, Stats
 
 if TYPE_CHECKING:
-    from duly._async.inbox import AsyncInbox
+    from duly._async.link import AsyncLink
 
 Progress = Callable[[int], None]
 
@@ -23,16 +25,21 @@ class Round(NamedTuple):
     """What one way through all keys has found."""
 
     faults: list[AuditFault]
-    stats: Stats
+    accounts: Accounts
     sizes: tuple[int, int, int] | None
     """Bytes of what is live, dead and done; None when the queue was in use meanwhile: then they prove nothing."""
 
 
 class AsyncAuditor:
-    """One audit."""
+    """One audit, of what is stored under some keys and called by a name."""
 
-    def __init__(self, queue: "AsyncInbox", *, repair: bool, on_progress: Progress | None) -> None:
-        self._queue = queue
+    def __init__(
+        self, link: "AsyncLink", keys: QueueKeys, name: str, *, repair: bool, on_progress: Progress | None
+    ) -> None:
+        self._link = link
+        self._keys = keys
+        self._name = name
+        self._sources = ops.AUDITED_OF_TOPIC if keys.kind == "topic" else ops.AUDITED
         self._repair = repair
         self._on_progress = on_progress
         self._checked = 0
@@ -41,7 +48,7 @@ class AsyncAuditor:
         """Look at everything, and mend it if that was asked for."""
         unreadable = await self._walk("keys")
         if unreadable and not self._repair:
-            return self._audit(unreadable, replies.NOTHING_COUNTED)
+            return self._audit(unreadable, Accounts(replies.NOTHING_COUNTED))
         last = await self._round()
         found = [*unreadable, *last.faults]
         rounds = 1
@@ -49,33 +56,33 @@ class AsyncAuditor:
             last = await self._round()
             found += last.faults
             rounds += 1
-        wrong = _wrong_sizes(last.stats, last.sizes)
-        audit = self._audit([*found, *(_explained(name, *both) for name, both in wrong.items())], last.stats)
+        wrong = _wrong_sizes(last.accounts.stats, last.sizes)
+        audit = self._audit([*found, *(_explained(name, *both) for name, both in wrong.items())], last.accounts)
         if self._repair:
             await self._correct(audit, wrong)
         return audit
 
-    def _audit(self, found: list[AuditFault], stats: Stats) -> Audit:
+    def _audit(self, found: list[AuditFault], accounts: Accounts) -> Audit:
         every = tuple(faults.without_repeats(found))
-        return Audit(self._queue.label, stats, self._checked, every, repaired=self._repair)
+        return Audit(self._name, accounts.stats, self._checked, every, repaired=self._repair, entered=accounts.entered)
 
     async def _round(self) -> Round:
         """Go through all keys, and look at the counters."""
-        before = await self._queue.stats()
+        before = await self._link.run(ops.accounts(self._keys))
         found: list[AuditFault] = []
         sizes = [0, 0, 0]
-        for source in ops.AUDITED:
+        for source in self._sources:
             found += await self._walk(source, sizes if source == "msgs" else None)
-        after = await self._queue.stats()
+        after = await self._link.run(ops.accounts(self._keys))
         is_quiet = not found and _movements(before) == _movements(after)
         return Round(found, after, (sizes[0], sizes[1], sizes[2]) if is_quiet else None)
 
     async def _walk(self, source: str, sizes: list[int] | None = None) -> list[AuditFault]:
         """Go through one key, and add the bytes of its messages to `sizes`."""
-        queue, cursor = self._queue, "0"
+        cursor = "0"
         found: list[AuditFault] = []
         while True:
-            step = await queue._link.run(ops.audit_step(queue._keys, source, cursor, repair=self._repair))
+            step = await self._link.run(ops.audit_step(self._keys, source, cursor, repair=self._repair))
             found += step.faults
             self._checked += step.checked
             if sizes is not None:
@@ -91,18 +98,19 @@ class AsyncAuditor:
         if audit.difference:
             corrections["corrected"] = -audit.difference
         if corrections:
-            await self._queue._link.run(ops.correct(self._queue._keys, corrections))
+            await self._link.run(ops.correct(self._keys, corrections))
 
 
 def _explained(name: str, said: int, real: int) -> AuditFault:
     return faults.explained(name, faults.WRONG_BYTES, f"it says {said:,}, and {real:,} are stored")
 
 
-def _movements(stats: Stats) -> tuple[int, ...]:
+def _movements(accounts: Accounts) -> tuple[int, ...]:
     """Name what changes whenever a message comes, goes or changes its size."""
+    stats = accounts.stats
     return (
-        stats.sent, stats.acked, stats.recycled, stats.replaced, stats.buried, stats.redriven, stats.cancelled,
-        stats.expired, stats.dropped, stats.purged, stats.moved, stats.trimmed, stats.done_trimmed,
+        accounts.entered, stats.sent, stats.acked, stats.recycled, stats.replaced, stats.buried, stats.redriven,
+        stats.cancelled, stats.expired, stats.dropped, stats.purged, stats.moved, stats.trimmed, stats.done_trimmed,
     )  # fmt: skip
 
 

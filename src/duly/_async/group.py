@@ -262,7 +262,7 @@ class AsyncGroup(AsyncInbox):
         after each thousand, with the number that ended so far.
         """
         progress = checked_progress(on_progress)
-        unread = (await self.stats()).unread if state in (None, "ready") else 0
+        unread = (await self._stats_for("purge")).unread if state in (None, "ready") else 0
         if unread:
             await self.seek("end")
             if progress is not None:

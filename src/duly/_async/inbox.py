@@ -264,7 +264,11 @@ class AsyncInbox(ABC):
 
     async def stats(self) -> Stats:
         """Count what is where, at one moment."""
-        return await self._link.run(ops.stats(self._keys))
+        return await self._stats_for("stats")
+
+    async def _stats_for(self, asked: str) -> Stats:
+        """Count, for something that the user has called: it is named when that fails."""
+        return await self._link.run(ops.stats(self._keys).part_of(asked))
 
     async def get(self, id: str) -> Message | None:  # noqa: A002
         """Look at one message; None when it is unknown or finished."""
@@ -360,7 +364,7 @@ class AsyncInbox(ABC):
 
     async def _purge_state(self, state: State, on_progress: Callable[[int], None] | None, done: int) -> int:
         # No more than there are now: what is sent meanwhile may stay, and so does what was parked behind them.
-        total, most = 0, getattr(await self.stats(), state)
+        total, most = 0, getattr(await self._stats_for("purge"), state)
         while total < most:
             purged, _ = await self._link.run(ops.purge(self._keys, state, min(most - total, MAX_BATCH)))
             if not purged:
@@ -430,7 +434,8 @@ class AsyncInbox(ABC):
         Online and in bounded steps. With `repair`, mends what it finds without losing a body; the audit that comes
         back tells what was wrong. `on_progress` is called after each step with the number of ids looked at so far.
         """
-        return await AsyncAuditor(self, repair=repair, on_progress=checked_progress(on_progress)).run()
+        progress = checked_progress(on_progress)
+        return await AsyncAuditor(self._link, self._keys, self.label, repair=repair, on_progress=progress).run()
 
     def _viewer(self) -> replies.Viewer:
         return replies.Viewer(self.label, self._decode_body)

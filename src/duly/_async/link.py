@@ -19,7 +19,7 @@ from duly._async.durability import missing_for
 from duly._async.ends import AsyncEnds, AsyncEndWatch
 from duly._async.waiter import AsyncWaiter
 from duly._async.wire import UNREACHABLE, nothing_in_background, sleep, uninterrupted
-from duly._core import patience, replies
+from duly._core import patience, replies, rights
 from duly._core.address import Address
 from duly._core.call import Arg, Call
 from duly._core.keys import (
@@ -39,9 +39,9 @@ T = TypeVar("T")
 _LOG: Final = logging.getLogger("duly")
 _REFUSED: Final = (AuthenticationError, AuthorizationError, NoPermissionError)
 _WHO_ARE_YOU: Final = "Check user and password in the URL, redis://USER:PASSWORD@host"
-_ADVICE: Final = (
-    "The user of this connection lacks a right. What a role needs is printed by "
-    "`duly acl --role producer|consumer|observer|admin`"
+_FEWER_DATABASES: Final = (
+    "The server has no database of that number: it has 0 to 15 unless `databases` in its configuration says otherwise, "
+    "and one in cluster mode. Use another, redis://host:6379/0"
 )
 
 
@@ -50,6 +50,7 @@ class AsyncLink:
 
     def __init__(self, address: Address, *, patience: float, allow_eviction: bool) -> None:
         self._shown = address.shown
+        self._user = str(address.options.get("username") or "default")
         self._is_tls = address.kind == "tls"
         self.patience = patience
         """Seconds that a call is tried while the server is away. May be changed: what goes on for long needs more."""
@@ -129,7 +130,7 @@ class AsyncLink:
         )
 
     async def topics(self, namespace: str) -> list[str]:
-        """Find the topics that have entries or groups."""
+        """Find the topics that were used: published to, also for later, or with a group."""
         return await self._names(
             "listing the topics", topic_pattern(namespace), lambda key: topic_of_key(namespace, key)
         )
@@ -191,9 +192,7 @@ class AsyncLink:
                 was_asked = True
                 answer = await ask(slot)
             except _REFUSED as error:
-                advice = _ADVICE if isinstance(error, NoPermissionError) else _WHO_ARE_YOU
-                refused = str(error).rstrip(".")
-                raise ServerError(f"{self._shown} refused the connection or a command: {refused}. {advice}") from error
+                raise self._denied(title, error) from error
             except UNREACHABLE as error:
                 await slot.wire.close()
                 trouble: Exception = error
@@ -234,8 +233,18 @@ class AsyncLink:
         if trouble == "reconnect":
             await slot.wire.close()
         elif trouble != "retry":
-            advice = f" {_ADVICE}" if replies.lacks_right_in_script(error) else ""
-            raise ServerError(f"{title} failed on {self._shown}: {error}{advice}") from error
+            if replies.lacks_right_in_script(error):
+                raise self._denied(title, error) from error
+            advice = f" {_FEWER_DATABASES}" if "DB index" in str(error) else ""
+            raise ServerError(
+                f"{title} failed on {self._shown}: {_ended(error) if advice else error}{advice}"
+            ) from error
+
+    def _denied(self, title: str, error: RedisError) -> ServerError:
+        if isinstance(error, AuthenticationError | AuthorizationError):
+            return ServerError(f"{self._shown} refused the connection: {_ended(error)} {_WHO_ARE_YOU}")
+        advice = rights.advice(title, self._user, str(error))
+        return ServerError(f"{title} failed on {self._shown}: {_ended(error)} {advice}")
 
     def _note_down(self, trouble: Exception, *, gives_up: bool) -> None:
         if not self._is_down and not self.is_quiet:
@@ -259,6 +268,12 @@ class AsyncLink:
             f"{self._shown} did not answer within {self.patience:g} s ({_described(trouble)}): {outcome}. "
             f"Check that the server runs and can be reached{tls}{advice}"
         )
+
+
+def _ended(error: Exception) -> str:
+    """Give the words of the server as a sentence that others may follow."""
+    text = str(error).rstrip()
+    return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 def _described(error: Exception) -> str:

@@ -94,7 +94,7 @@ class AsyncMemoryLink:
         return self.engine.queues(namespace)
 
     async def topics(self, namespace: str) -> list[str]:
-        """Name the topics that have entries or groups."""
+        """Name the topics that were used: published to, also for later, or with a group."""
         return self.engine.topics(namespace)
 
     async def aclose(self) -> None:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
 
 from duly._core.handlers import TaskDefinition
+from duly._core.refused_options import INSTEAD_OF_USING, refuse
 from duly.errors import UsageError
 from duly.options import Seconds, SendOptions
 
@@ -61,10 +62,23 @@ class AsyncTask(Generic[P, R]):
         """Give what a worker's call returned, as `queue.result` does."""
         return await self.queue.result(id, wait)
 
+    def body(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
+        """Check arguments and give the body of the message that `send` would send, for what takes bodies of a queue.
+
+        `app.schedule("nightly", sweep.queue, sweep.body(7), cron="0 3 * * *")`; also for `send_many` and `commit`.
+        """
+        if self._options:
+            raise UsageError(
+                f"task {self.name!r}: a body has no options, so those of using() would be lost. Give them with it: "
+                "duly.Send(task.body(...), key=...)"
+            )
+        return self._definition.body(args, kwargs)
+
     def using(self, **options: Unpack[SendOptions]) -> "AsyncTask[P, R]":
         """Give a task whose sends have options, those of `queue.send`: `welcome.using(key="user-42").send(42)`."""
-        if unknown := sorted(set(options) - set(SendOptions.__annotations__)):
-            raise UsageError(f"task {self.name!r}: {', '.join(map(repr, unknown))} is no option of a send")
+        known = list(SendOptions.__annotations__)
+        unknown = [name for name in options if name not in known]
+        refuse(f"task {self.name!r}", "a send", unknown, known, INSTEAD_OF_USING)
         return AsyncTask(self.queue, self._definition, cast("SendOptions", {**self._options, **options}))
 
     # --- sync only

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Never, TypeVar
 
+from duly._async.auditing import AsyncAuditor
 from duly._async.group import AsyncGroup, Position, Wanted
 from duly._core import codec, ops, outgoing, patience, publishing, refused_options, replies, topic_ops
 from duly._core.explanation import explained_delayed, explained_entry, explained_missing
@@ -13,7 +14,7 @@ from duly._core.naming import about
 from duly._core.outgoing import Outgoing
 from duly._core.topic_ops import Publication
 from duly.errors import NotDurable, UsageError
-from duly.message import Entry, GroupInfo, Message, TopicStats
+from duly.message import Audit, Entry, GroupInfo, Message, TopicStats
 from duly.options import (
     MAX_BATCH,
     Batch,
@@ -27,6 +28,7 @@ from duly.options import (
     checked_seconds,
     is_name,
 )
+from duly.selection import checked_progress
 
 if TYPE_CHECKING:
     from duly._async.app import AsyncDuly
@@ -227,7 +229,7 @@ class AsyncTopic:
     async def groups(self) -> list[GroupInfo]:
         """Look at all groups, those of other programs included, by name."""
         sight = await self._link.run(topic_ops.stats(self._keys))
-        return [await self._info(row) for row in sorted(sight.groups)]
+        return [await self._info(row) for row in sorted([*sight.groups, *topic_ops.lost_groups(sight)])]
 
     async def _info(self, row: topic_ops.GroupRow) -> GroupInfo:
         ready, delayed, parked, dead = row.unread, 0, 0, 0
@@ -279,10 +281,20 @@ class AsyncTopic:
 
     async def delayed(self, limit: int = 50, after: Message | str | None = None) -> list[Message]:
         """Look at a page of the publishes that wait for their time; `after` is the last one of the page before."""
+        return await self._page("delayed", limit, after)
+
+    async def dead(self, limit: int = 50, after: Message | str | None = None) -> list[Message]:
+        """Look at a page of the delayed publishes that could not enter: somebody removed or overwrote what they hold.
+
+        `cancel(id)` removes one. Dead letters of groups are in `group.list("dead")`.
+        """
+        return await self._page("dead", limit, after)
+
+    async def _page(self, state: str, limit: int, after: Message | str | None) -> list[Message]:
         checked_count(limit, "limit", most=MAX_BATCH)
         if after is not None and not isinstance(after, Message):
             outgoing.checked_text(after, "after")
-        page, _ = await self._link.run(ops.list_(self._keys, self._viewer(), "delayed", limit, after))
+        page, _ = await self._link.run(ops.list_(self._keys, self._viewer(), state, limit, after))
         return page
 
     async def get(self, id: str) -> Message | None:  # noqa: A002
@@ -328,6 +340,16 @@ class AsyncTopic:
             first_id=sight.first_id or None,
             last_id=sight.last_id or None,
         )
+
+    async def audit(self, repair: bool = False, *, on_progress: Callable[[int], None] | None = None) -> Audit:
+        """Prove the accounts of delayed publishes: each has entered the stream, is cancelled, waits, or is dead.
+
+        Online and in bounded steps. With `repair`, mends what it finds: nothing is lost by it, or enters before its
+        time. `on_progress` is called after each step with the number of ids looked at so far. Each group has an audit
+        of its own.
+        """
+        progress = checked_progress(on_progress)
+        return await AsyncAuditor(self._link, self._keys, self.name, repair=repair, on_progress=progress).run()
 
     async def delete(self) -> None:
         """Remove the topic: its stream, what waits to enter it, and all groups with all that they hold."""

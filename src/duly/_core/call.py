@@ -1,8 +1,8 @@
 """An operation is a value: what to run, on which queue, with what, and how to read the answer."""
 
 import struct
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Generic, Self, TypeVar
 
 from duly._core.keys import EVERY_PRIORITY, QueueKeys
 from duly._lua import Script
@@ -11,6 +11,23 @@ T = TypeVar("T")
 
 _SEQUENCE: Final = struct.Struct("<d")
 """A double, since that is what numbers are in Lua; as bytes, so that a script need not convert it."""
+
+_ASKED: Final[Mapping[str, str]] = {
+    "await_end": "result",
+    "claim": "receive",
+    "correct": "repair",
+    "delete_topic": "delete",
+    "finish": "ack",
+    "foreign_pending": "pending",
+    "move": "redrive",
+    "read_topic": "read",
+    "register": "schedule",
+    "seek_group": "seek",
+    "send_checked": "send",
+    "topic_stats": "stats",
+    "unregister": "unschedule",
+}
+"""What users call what scripts do, where the words differ."""
 
 Arg = bytes | str | int
 
@@ -23,7 +40,7 @@ class Call(Generic[T]):
     header stands for: keys that are not of the queue `keys`.
     """
 
-    __slots__ = ("args", "decode", "digits", "extra_keys", "keys", "script", "writes")
+    __slots__ = ("args", "asked", "decode", "digits", "extra_keys", "keys", "script", "writes")
 
     def __init__(
         self,
@@ -41,11 +58,23 @@ class Call(Generic[T]):
         self.digits = digits
         self.extra_keys = extra_keys
         self.writes = script.keys[0] == "call"
+        self.asked = ""
+        """What the user has called, where this is a step of it."""
 
     @property
     def title(self) -> str:
         """What this is, for people."""
-        return f"{self.script.name} on {self.keys.title}"
+        return self.titled(self.asked or self.script.name, self.keys.title)
+
+    @staticmethod
+    def titled(name: str, place: str) -> str:
+        """Say as users do what a script does, and where."""
+        return f"{_ASKED.get(name, name)} on {place}"
+
+    def part_of(self, asked: str) -> Self:
+        """Say that this is a step of something else that the user has called."""
+        self.asked = asked
+        return self
 
     def command(self, verb: bytes, code: str | bytes, stream: bytes, sequence: int) -> list[Arg]:
         """Spell the call out: EVALSHA with the hash, or EVAL with the text."""

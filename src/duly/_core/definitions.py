@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Protocol
 from duly._core.handlers import Handler, TaskDefinition, TaskSet
 from duly._core.hooks import Hook, Hooks, checked_hook
 from duly._core.naming import kind_of
-from duly.errors import UsageError
+from duly.errors import CodecError, UsageError
 from duly.options import QueueOptions
 
 
@@ -72,6 +72,19 @@ class Definitions:
             )
         assert isinstance(known.handler, TaskSet)
         known.handler.add(definition)
+
+    def check_body(self, queue: DefinedQueue, content: int, body: bytes) -> None:
+        """Refuse a body for a queue of tasks that calls none of them."""
+        known = self.handlers.get(queue.label)
+        if known is None or not isinstance(known.handler, TaskSet):
+            return
+        try:
+            known.handler.check(content, body)
+        except CodecError as error:
+            raise UsageError(
+                f"{queue.title} is for tasks, and its messages would be dead letters: {error}. The body of a call is "
+                "given by task.body(...), with the arguments of the task"
+            ) from error
 
     def add_on_dead(self, label: str, function: Any) -> None:
         """Tell a function of each dead message of a queue or group; of all groups of a topic, as `events/`."""

@@ -32,7 +32,9 @@ def explained_unread(group: str, id_: str, unread: int, paused: str | None, *, i
 
 
 def explained_to_come(group: str, id_: str, sight: Sight, *, is_group_there: bool) -> str:
-    """Explain a publish that waits for its time in the topic."""
+    """Explain a publish that waits for its time in the topic, or could not enter when it came."""
+    if sight.message.state == "dead":
+        return f"message {id_} of {title_of(group)} {_entering(sight)}."
     way = f"{_entering(sight)}, as an entry with an id of its own"
     how = "as all others" if is_group_there else "if it exists by then, or begins before it"
     return f"message {id_} of {title_of(group)} {way}: the group gets it then, {how}."
@@ -61,7 +63,7 @@ def explained_absent(group: str, id_: str, *, is_in_stream: bool) -> str:
 
 
 def explained_delayed(topic: str, id_: str, sight: Sight) -> str:
-    """Explain a publish that waits for its time."""
+    """Explain a publish that waits for its time, or could not enter when it came."""
     return f"message {id_} of topic {topic!r} {_entering(sight)}."
 
 
@@ -82,6 +84,9 @@ def explained_missing(topic: str, id_: str, *, is_entry: bool) -> str:
 
 def _entering(sight: Sight) -> str:
     due = _time(sight.message.due_at)
+    if sight.message.state == "dead":
+        why = sight.message.reason
+        return f"never enters the stream, {why!r}: somebody removed or overwrote what it held; cancel(id) forgets it"
     if sight.message.state == "ready":
         return f"was delayed until {due}: it enters the stream with the next publish, read or claim"
     return f"waits in the topic: it enters the stream at {due}"

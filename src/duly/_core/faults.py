@@ -41,13 +41,33 @@ FAULTS: Final = (
     ),
     Fault(
         "a body that only the stream has",
-        "The group has lost what was published: consumers would find the id, and nothing to work on.",
+        "The group has lost what was published, or cannot read it: consumers would find an id and nothing else.",
         "It is read from the topic's stream again; the message stays where it is.",
     ),
     Fault(
         "place of an entry that was not read yet",
         "The entry is still to come: its place stands for nothing, and would make a dead letter of it.",
         "The place is removed; the entry comes in its turn.",
+    ),
+    Fault(
+        "body of an entry that was not read yet",
+        "The entry is still to come, and what is stored under its id cannot be read.",
+        "It is removed; the entry comes in its turn.",
+    ),
+    Fault(
+        "waits, but has entered the stream",
+        "Every group would be given the publish a second time.",
+        "It does not wait any more; the entry stays.",
+    ),
+    Fault(
+        "dead, though it can enter the stream",
+        "What was published is whole, but no group would ever be given it.",
+        "It waits to enter the stream, at its own time.",
+    ),
+    Fault(
+        "a key that no topic has",
+        "Nothing is handed out before it has entered the stream: what the key says of a publish could hold it back.",
+        "The key is removed; publishes whose bodies are left wait for their time.",
     ),
     Fault(
         "dead without a body",
@@ -58,6 +78,11 @@ FAULTS: Final = (
         "finished without a body",
         "The message is finished; only what was kept of it is gone.",
         "It is taken off the list of finished messages.",
+    ),
+    Fault(
+        "finished by nobody",
+        "The message is among those that are finished, but nobody was given it, or whoever was has not settled it.",
+        "It goes back to where it waits, at its own time.",
     ),
     Fault(
         "damaged",
@@ -180,6 +205,11 @@ FAULTS: Final = (
         "The entry is removed; its message, if there is one, takes the place where it belongs.",
     ),
     Fault(
+        "parked out of its order",
+        "Messages of its key would be handed out in another order, and some never.",
+        "It has its place in the order again.",
+    ),
+    Fault(
         "the lane * belongs to nobody",
         "The messages of this key wait for one that is not there: they would wait for ever.",
         "They wait to be handed out, one after the other in their order.",
@@ -200,9 +230,24 @@ FAULTS: Final = (
         "The window is made whole from the message that opened it, or closed when that is gone.",
     ),
     Fault(
+        "a dedup window without an end",
+        "Sends with this dedup value would be taken for repeats for more than ten years, and stored nowhere.",
+        "The window ends as the message says that opened it, or is closed when that is gone.",
+    ),
+    Fault(
         "a key of another type",
         "Every call that needs this key fails; what it held is gone. Nothing else can be looked at until it is mended.",
         "What is there now is removed. Messages whose bodies are left find their places again.",
+    ),
+    Fault(
+        "a key that would expire",
+        "Somebody gave the key a time to live: the server would remove it, with all that is in it.",
+        "It stays; of the two keys of dedup windows, as long as the other.",
+    ),
+    Fault(
+        "a key that would never expire",
+        "What is in the key is needed for a while only; it would take room for ever.",
+        "It expires when nobody needs it any more.",
     ),
     Fault(
         "a field of meta that cannot be read",
@@ -213,6 +258,11 @@ FAULTS: Final = (
         "a field of meta that is missing",
         "Claims do not know that there are large messages, or some with a key: they would take too much at once.",
         "The field is set again.",
+    ),
+    Fault(
+        "a clock that is far ahead",
+        "The queue's clock is days ahead of the server's: until it is caught up with, no lease or delay ends.",
+        "It is the server's again, unless something that is stored may have a time from it: end that first.",
     ),
     Fault(
         "a counter below zero",
@@ -263,6 +313,16 @@ FAULTS: Final = (
         "a slot of no schedule",
         "Consumers would look again and again for a schedule that is not there.",
         "The slot is removed.",
+    ),
+    Fault(
+        "a slot at no time",
+        "The schedule would fire again and again, or not for years.",
+        "It is looked at again at once, and fires by its rule of catching up.",
+    ),
+    Fault(
+        "a schedule that cannot be read",
+        "Nobody knows what the schedule was, so it cannot fire.",
+        "It is removed: declare it again.",
     ),
 )
 """All of them, as the scripts name them; the client itself finds `WRONG_BYTES`."""

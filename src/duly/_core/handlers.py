@@ -265,6 +265,11 @@ class TaskDefinition:
         except (Misfit, UsageError, UnicodeError) as error:
             raise UsageError(f"task {self.name!r}: {error}") from error
 
+    def body(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Check arguments and give the body of a message with them, as JSON reads it."""
+        body: dict[str, Any] = msgspec.json.decode(self.encoded(args, kwargs))
+        return body
+
     def bind(self, call: TaskCall, delivery: Any) -> Bound:
         """Make the call that a message asks for. Raises CodecError when its arguments do not fit."""
         plan = self.resolve()
@@ -336,3 +341,11 @@ class TaskSet:
         if task is None:
             raise UnknownTask(f"there is no task {call.task!r} here, only {', '.join(map(repr, self.tasks))}")
         return task, call
+
+    def check(self, content: int, body: bytes) -> None:
+        """Raise CodecError when a message would be dead at once. A task that is unknown here may be known elsewhere."""
+        try:
+            task, call = self.find(content, body)
+        except UnknownTask:
+            return
+        task.bind(call, None)

@@ -180,7 +180,7 @@ class GroupKeys(QueueKeys):
         self.kind: Kind = "freeing" if frees else "group"
         self.name = f"{topic.topic}/{group}"
         self.prefix = topic.prefix + f"group:{group}:".encode()
-        self.tail = (*map(topic.key, ("msgs", "waiting0", "wake", "meta")), topic.stream)
+        self.tail = (*map(topic.key, ("dead", "why", "msgs", "waiting0", "wake", "meta")), topic.stream)
         self._ready_made = {}
 
     @property
@@ -221,15 +221,16 @@ def queue_of_key(namespace: str, key: bytes) -> str | None:
 
 
 def topic_pattern(namespace: str) -> str:
-    """Match the key that every topic with entries or groups has."""
-    return f"{namespace}:{{@*}}:stream"
+    """Match the keys of topics, and of their groups."""
+    return f"{namespace}:{{@*}}:*"
 
 
 def topic_of_key(namespace: str, key: bytes) -> str | None:
     """Read a topic's name from a key that matches `topic_pattern`; None: it is of something else."""
-    found = _TOPIC_TAG.fullmatch(key, len(namespace) + 1, len(key) - len(":stream"))
+    found = _OF_TOPIC.fullmatch(key, len(namespace) + 1)
     return None if found is None else found.group(1).decode()
 
 
 _QUEUE_TAG: Final = re.compile(rb"\{([A-Za-z0-9][^{}]*)\}")
-_TOPIC_TAG: Final = re.compile(rb"\{@([A-Za-z0-9][^{}]*)\}")
+_OF_TOPIC: Final = re.compile(rb"\{@([A-Za-z0-9][^{}]*)\}:(?:stream|meta|msgs|waiting0)")
+"""One that was never published to at once has no stream, and one that only other programs use has nothing else."""

@@ -215,7 +215,7 @@ def redrive(
 def letters(keys: QueueKeys, viewer: replies.Viewer, limit: int, after: Message | None) -> Call[replies.LetterPage]:
     """Look at a page of dead letters, with their records."""
     cursor: list[Arg] = ["", "", "", ""] if after is None else [after.id, *after.cursor, ""]
-    return Call(keys.script("list"), keys, [EVERY_PRIORITY, "dead", limit, *cursor], viewer.letters)
+    return Call(keys.script("list"), keys, [EVERY_PRIORITY, "dead", limit, *cursor], viewer.letters).part_of("redrive")
 
 
 def move(
@@ -267,7 +267,7 @@ def get(keys: QueueKeys, viewer: replies.Viewer, id_: str) -> Call[Message | Non
 
 def explain(keys: QueueKeys, viewer: replies.Viewer, id_: str) -> Call[replies.Sight | None]:
     """Look at one message and what is around it."""
-    return Call(keys.script("get"), keys, [EVERY_PRIORITY, id_], viewer.sight(id_))
+    return Call(keys.script("get"), keys, [EVERY_PRIORITY, id_], viewer.sight(id_)).part_of("explain")
 
 
 def await_end(keys: QueueKeys, viewer: replies.Viewer, id_: str, wait: float) -> Call[replies.End]:
@@ -292,6 +292,12 @@ def stats(keys: QueueKeys) -> Call[Stats]:
     return Call(keys.script("stats"), keys, [EVERY_PRIORITY], replies.stats)
 
 
+def accounts(keys: QueueKeys) -> Call[replies.Accounts]:
+    """Look at what an audit proves."""
+    decode = replies.accounts_of_topic if keys.kind == "topic" else replies.accounts
+    return Call(keys.script("stats"), keys, [EVERY_PRIORITY], decode).part_of("audit")
+
+
 def fed(keys: QueueKeys) -> Call[str | None]:
     """Look which is the largest id of an entry that a group has ever read, if that is known: it has none behind it."""
     return Call(keys.script("stats"), keys, [EVERY_PRIORITY], replies.fed)
@@ -304,7 +310,8 @@ def pending(keys: QueueKeys, offset: int, limit: int) -> Call[list[PendingMessag
 
 def audit_step(keys: QueueKeys, source: str, cursor: str, *, repair: bool) -> Call[replies.AuditStep]:
     """Check one step of one key."""
-    return Call(keys.script("audit"), keys, [EVERY_PRIORITY, int(repair), source, cursor], replies.audit_step)
+    call = Call(keys.script("audit"), keys, [EVERY_PRIORITY, int(repair), source, cursor], replies.audit_step)
+    return call.part_of("repair") if repair else call
 
 
 def correct(keys: QueueKeys, corrections: dict[str, int]) -> Call[bool]:
@@ -402,6 +409,11 @@ AUDITED: Final = (
     *(f"waiting{digit}" for digit in EVERY_PRIORITY), "lanes", "parked", "dedup", "dedup_ends", "schedules", "slots",
 )  # fmt: skip
 """What an audit goes through when all `keys` can be read: whose turn it is in a lane when all have their places."""
+
+AUDITED_OF_TOPIC: Final = (
+    "meta", "msgs", "why", "dead", *(f"waiting{digit}" for digit in EVERY_PRIORITY), "dedup", "dedup_ends",
+)  # fmt: skip
+"""The same, for publishes that wait for their time: a topic has no other keys."""
 
 
 def _digits(messages: Sequence[Outgoing]) -> str:

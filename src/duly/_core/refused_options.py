@@ -1,4 +1,4 @@
-"""Options that topics do not have, and what there is instead: who comes from queues tries them."""
+"""Options that there are not, and what there is instead: who comes from queues, or from elsewhere, tries them."""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -57,13 +57,64 @@ INSTEAD_OF_GROUP: Final[Mapping[str, str]] = {
     },
 }  # fmt: skip
 
+_OF_MESSAGE: Final = "it belongs to one message: queue.send(body, {}=...)"
+_OF_QUEUE_HANDLER: Final = "it is an option of the handler: @queue.handler({}=...)"
+_OF_RECEIVE: Final = "it is an option of each receive: queue.receive({}=...)"
+_OF_APP: Final = "it is an option of the app: duly.Duly({}=...)"
+_ATTEMPTS: Final = "use retry=duly.Retry(attempts=...), which counts the first attempt, too"
+_DELAYS: Final = "use retry=duly.Retry(first=..., factor=...), in seconds"
+_LEASE: Final = "use lease=, in seconds: what a silent consumer holds comes back after it"
+_DONE: Final = "use done=duly.Keep(count=..., age=...), which keeps finished messages with their results"
+_DEAD: Final = "dead letters stay with their queue: dead=duly.Keep(count=..., age=...) says how many, and for how long"
+
+INSTEAD_OF_QUEUE: Final[Mapping[str, str]] = {
+    **{
+        name: _OF_MESSAGE.format(name)
+        for name in ("delay", "at", "key", "priority", "ttl", "headers", "id", "dedup", "replace", "repeat", "durable")
+    },
+    **{name: _OF_QUEUE_HANDLER.format(name) for name in ("concurrency", "batch", "timeout")},
+    **{name: _OF_RECEIVE.format(name) for name in ("limit", "wait", "renew")},
+    **{name: _OF_APP.format(name) for name in ("namespace", "allow_eviction", "patience")},
+    **dict.fromkeys(("max_retries", "retries", "attempts", "max_attempts", "max_tries"), _ATTEMPTS),
+    **dict.fromkeys(("backoff", "retry_backoff", "retry_delay", "retry_jitter"), _DELAYS),
+    **dict.fromkeys(("visibility_timeout", "visibility", "ack_timeout", "ack_wait", "acks_late"), _LEASE),
+    **dict.fromkeys(("keep", "keep_result", "result_ttl", "result_expires"), _DONE),
+    **dict.fromkeys(("dlq", "dead_letter", "dead_letter_queue"), _DEAD),
+    **dict.fromkeys(("max_size", "maxsize", "maxlen", "max_len"), "use max_length="),
+    "rate_limit": 'use rate=, like "100/s"',
+    "prefetch": "a worker takes what its handlers can begin soon: bound them with @queue.handler(concurrency=...)",
+}
+"""For what messages, handlers and apps have, and for what other queues call by another name."""
+
+INSTEAD_OF_USING: Final[Mapping[str, str]] = {
+    **{
+        name: f"it is an option of the task: @app.task({name}=...)"
+        for name in ("queue", "name", "timeout", "concurrency")
+    },
+    **{
+        name: f"it is an option of the queue: app.queue(name, {name}=...)"
+        for name in ("lease", "max_runtime", "crash_limit", "done", "dead", "rate", "max_in_flight", "on_full")
+    },
+    **dict.fromkeys(("max_retries", "retries", "attempts", "max_attempts"), _ATTEMPTS),
+    "countdown": "use delay=, or task.later(seconds, ...)",
+    "eta": "use at=, or task.at(when, ...)",
+    "expires": "use ttl=, seconds from the due time",
+    "task_id": "use id=",
+}
+"""For what belongs to tasks and their queues, and for what Celery calls by another name."""
+
 OF_HANDLER: Final = ("concurrency", "batch", "timeout")
 
 
 def refuse(title: str, what: str, given: Iterable[str], known: Iterable[str], instead: Mapping[str, str]) -> None:
-    """Raise, if options were given that there are not: name the first, and what to do."""
-    for name in given:
-        known = list(known)
-        near = difflib.get_close_matches(name, known, 1)
-        hint = instead.get(name) or (f"did you mean {near[0]}=?" if near else f"there are {', '.join(known)}")
-        raise UsageError(f"{title}: {what} has no option {name}=: {hint}")
+    """Raise, if options were given that there are not: name them, and what to do."""
+    known = list(known)
+    flaws = [f"{what} has no option {name}=: {_hint(name, known, instead)}" for name in given]
+    if flaws:
+        raise UsageError(f"{title}: {'; '.join(flaws)}")
+
+
+def _hint(name: str, known: list[str], instead: Mapping[str, str]) -> str:
+    near = difflib.get_close_matches(name, known, 1)
+    there_are = f"there are {', '.join(known)}"
+    return instead.get(name) or (f"did you mean {near[0]}=? Else {there_are}" if near else there_are)

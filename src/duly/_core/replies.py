@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple
 
@@ -468,6 +469,25 @@ def stats(reply: list[Any]) -> Stats:
         paused=codec.visible(paused) or None,
         **counted,
     )
+
+
+class Accounts(NamedTuple):
+    """What an audit proves."""
+
+    stats: Stats
+    entered: int = 0
+    """Of a topic: what had waited for its time, and is an entry now."""
+
+
+def accounts(reply: list[Any]) -> Accounts:
+    """Read the answer to stats, of a queue or group."""
+    return Accounts(stats(reply))
+
+
+def accounts_of_topic(reply: list[Any]) -> Accounts:
+    """Read the answer to stats, of what waits to enter a topic. What it has trimmed are entries of the stream."""
+    fields = dict(zip(reply[12::2], reply[13::2], strict=True))
+    return Accounts(replace(stats(reply), trimmed=0), int(fields.get(b"entered", 0)))
 
 
 def fed(reply: list[Any]) -> str | None:

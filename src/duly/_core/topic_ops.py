@@ -154,6 +154,13 @@ def topic_sight(reply: list[Any]) -> TopicSight:
     return TopicSight(now, length, size, delayed, first.decode(), last.decode(), rows, fields)
 
 
+def lost_groups(sight: TopicSight) -> list[GroupRow]:
+    """Name the groups that were made here and that the stream does not know: somebody removed or overwrote it."""
+    known = {name.partition(":")[2] for name in sight.fields if name.startswith("group:")}
+    lost = known - {row.name for row in sight.groups}
+    return [GroupRow(name, 0, 0, "0-0", 0, int(sight.fields.get(f"missed:{name}", 0))) for name in sorted(lost)]
+
+
 def foreign_page(reply: list[Any]) -> ForeignPage:
     """Read the answer to foreign_pending."""
     last, *rest = reply

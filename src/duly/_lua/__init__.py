@@ -19,7 +19,7 @@ topic that frees what every group has acked."""
 
 REPLACED: Final[dict[Kind, dict[str, str]]] = {
     "queue": {},
-    "topic": {"lib/wake.lua": "lib/bell.lua"},
+    "topic": {"lib/wake.lua": "lib/bell.lua", "lib/audit_places.lua": "lib/audit_delayed.lua"},
     "group": {"lib/leased.lua": "lib/pending_leased.lua", "lib/wake.lua": "lib/bell.lua"},
     "freeing": {
         "lib/leased.lua": "lib/pending_leased.lua",
@@ -29,8 +29,8 @@ REPLACED: Final[dict[Kind, dict[str, str]]] = {
 }
 """What a form of the scripts includes instead of what queues include."""
 
-_ONLY: Final = re.compile(r"^ *-- @only (queue|group)\n(.*?)^ *-- @end\n", re.MULTILINE | re.DOTALL)
-"""Lines that only the scripts of groups have, or only the others."""
+_ONLY: Final = re.compile(r"^ *-- @only (queue|topic|group)\n(.*?)^ *-- @end\n", re.MULTILINE | re.DOTALL)
+"""Lines that only the scripts of queues have, or only those of topics, or of groups."""
 _INCLUDE: Final = re.compile(r"^-- @include (lib/\w+\.lua)\n", re.MULTILINE)
 _SECTION: Final = re.compile(r"^(KEYS|ARGV|RETURNS|KEEPS)\s+(.*)$")
 _NAME: Final = re.compile(r"^(\w+\*?)(?:\s|$)")
@@ -69,7 +69,7 @@ def expanded(text: str, kind: Kind = "queue", seen: set[str] | None = None) -> s
 
 def form_of(kind: Kind) -> str:
     """Tell which of the marked lines a kind has."""
-    return "group" if kind in ("group", "freeing") else "queue"
+    return "group" if kind in ("group", "freeing") else kind
 
 
 def _in_form(text: str, kind: Kind) -> str:

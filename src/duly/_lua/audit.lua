@@ -1,6 +1,8 @@
 --[[
 audit -- look at one step of one key of the queue: is each id in exactly one place, with all it needs?
 
+Of a topic, it looks at the store of those publishes that wait for their time.
+
 Online: the ids of a step are judged at one moment, so messages that move meanwhile raise no alarm.
 
 KEYS     msgs        hash    id -> record
@@ -22,6 +24,9 @@ KEYS     msgs        hash    id -> record
          wake        list    the wake token
          meta        hash    clock, priorities, slot, counters
          waiting*    zset    id -> due, every priority
+-- @only topic
+         stream      stream  the entries
+-- @end
 ARGV     digits      priorities of `waiting*`
          repair      1: mend what is found | 0: only look
          source      the name of the key to look at, waiting0 ... waiting9; keys: whether they can be read at all
@@ -41,8 +46,8 @@ KEEPS    I1 I2 I3 I7 I9: a repair loses no body, hands nothing out early, and ma
 -- @include lib/windows.lua
 -- @include lib/drain.lua
 local digits, repair, source, cursor = ARGV[1], ARGV[2] == '1', ARGV[3], ARGV[4]
-local IDS_A_CALL, LET_WAIT_A_LANE = 50, 100
-local LONGEST_LEASE_US = 315360000000000 -- ten years: no client asks for more
+local IDS_A_CALL, LET_WAIT_A_CALL, LET_WAIT_A_LANE = 50, 100, 2
+local LONGEST_US = 315360000000000 -- ten years: no client asks for a longer lease, window or time between slots
 local ENDLESS_LEASE_US = 60000000 -- what is left of a lease that has no end: its holder may be at work
 local keys = {
   msgs = KEYS[1],
@@ -64,6 +69,12 @@ local keys = {
   wake = KEYS[17],
   meta = KEYS[18],
   waiting = waiting_by_priority(19, digits),
+  -- @only topic
+  stream = KEYS[19 + #digits],
+  -- @end
+  -- @only group
+  stream = STREAM,
+  -- @end
 }
 local now
 local reply = { '0', 0, 0, 0, 0 }
@@ -76,7 +87,9 @@ local function fault(id, what, mend)
   end
 end
 
--- @include lib/audit_keys.lua
+-- @include lib/audit_places.lua
+-- @include lib/audit_hints.lua
+-- @include lib/audit_schedules.lua
 
 local function end_lease(id)
   redis.call('HDEL', keys.leases, id)
@@ -92,25 +105,13 @@ local function own_due(id, record)
 end
 
 local function wait_again(id, record)
-  redis.call('ZADD', keys.waiting[priority_of(record)], own_due(id, record), id)
+  redis.call('ZADD', keys.waiting[store.waits_under(record)], own_due(id, record), id)
   local in_use = redis.call('HGET', keys.meta, 'priorities') or '0'
-  redis.call('HSET', keys.meta, 'priorities', with_priority(in_use, priority_of(record)))
+  redis.call('HSET', keys.meta, 'priorities', with_priority(in_use, store.waits_under(record)))
   if has(flags_of(record), FLAG_TTL) then
     redis.call('ZADD', keys.expires, expiry_of(record), id)
   end
   leave_token(keys.wake)
-end
-
--- Where a message belongs that is over, as its past tells, and since when; nil: it lives, as far as anybody knows.
-local function place_when_over(id)
-  local row = sound_why(keys.why, id)
-  local last = row and row[8][#row[8]]
-  if row and row[1] ~= '' then
-    return 'dead', last and last[1] or now
-  elseif last and last[2] == 'ack' then
-    return 'done', last[1]
-  end
-  return nil
 end
 
 -- The places of an id, in the order in which one is kept when there are several: where it ended, if its past says so;
@@ -119,11 +120,11 @@ local function places_of(id, record)
   local places = {}
   local function look(name, key, member)
     local score = redis.call('ZSCORE', key, member or id)
-    if score then
+    if score and not (name == 'leased' and id == PILLAR) then
       places[#places + 1] = { name = name, key = key, member = member or id, score = tonumber(score) }
     end
   end
-  local own = not flaw_of(record) and priority_of(record)
+  local own = not flaw_of(record) and store.waits_under(record)
   local is_held = redis.call('HEXISTS', keys.leases, id) == 1
   if is_held then
     look('leased', keys.leased)
@@ -187,13 +188,61 @@ local function check_foreign_id(id, record, place)
   end)
 end
 
+local function is_dead_as(id, reason)
+  local row = sound_why(keys.why, id)
+  return row and row[1] == reason
+end
+
+-- @only group
+-- @include lib/audit_entries.lua
+-- False: it is as with any message that has lost its body.
+local function check_entry(id, place)
+  local record = not is_dead_as(id, 'body lost') and record_in_stream(id, place)
+  if is_unread(id) then
+    fault(id, 'place of an entry that was not read yet', function()
+      remove_from(place, id)
+      remove_rows(id)
+    end)
+    return true
+  elseif record then
+    fault(id, 'a body that only the stream has', function()
+      redis.call('HSET', keys.msgs, id, record)
+      -- Nobody waits for what is dead because it could not be read: it could not say which lane it had.
+      if is_dead_as(id, 'damaged') and leave_lane(keys, id, record, now) then
+        leave_token(keys.wake)
+      end
+    end)
+  end
+  return record
+end
+
+-- The same, of one whose body is there and cannot be read; `place` is nil when it has none.
+local function check_overwritten(id, place)
+  if place then
+    return check_entry(id, place)
+  elseif not (is_unread(id) and fields_in_stream(id)) then
+    return false
+  end
+  fault(id, 'body of an entry that was not read yet', function()
+    redis.call('HDEL', keys.msgs, id)
+    remove_rows(id)
+  end)
+  return true
+end
+-- @end
+
 local function check_nowhere(id, record)
-  if record and flaw_of(record) then
+  -- @only group
+  if record and flaw_of(record) and check_overwritten(id, parked_as_in_stream(id)) then
+    return
+  end
+  -- @end
+  if record and store.is_flawed(record) then
     fault(id, 'damaged body without a place', function()
       end_lease(id)
       bury_flawed(id, record, #record)
     end)
-  elseif record and not is_text(id) and not place_when_over(id) then
+  elseif record and store.is_nameless(id) and not place_when_over(id) then
     check_foreign_id(id, record)
   elseif record then
     fault(id, 'body without a place', function()
@@ -212,31 +261,6 @@ local function check_nowhere(id, record)
   end
 end
 
-local function is_lost_body(id)
-  local row = sound_why(keys.why, id)
-  return row and row[1] == 'body lost'
-end
-
--- @only group
--- @include lib/audit_entries.lua
--- False: it is as with any message that has lost its body.
-local function check_entry(id, place)
-  local record = not is_lost_body(id) and record_in_stream(id, place)
-  if is_unread(id) then
-    fault(id, 'place of an entry that was not read yet', function()
-      remove_from(place, id)
-      remove_rows(id)
-    end)
-    return true
-  elseif record then
-    fault(id, 'a body that only the stream has', function()
-      redis.call('HSET', keys.msgs, id, record)
-    end)
-  end
-  return record
-end
--- @end
-
 local function check_bodiless(id, place)
   -- @only group
   if check_entry(id, place) then
@@ -248,7 +272,7 @@ local function check_bodiless(id, place)
       redis.call('ZREM', place.key, id)
       remove_rows(id)
     end)
-  elseif place.name == 'dead' and not is_lost_body(id) then
+  elseif place.name == 'dead' and not is_dead_as(id, 'body lost') then
     fault(id, 'dead without a body', function()
       keep_end(keys.why, id, 'body lost', read_counts(nil), sound_past(keys.why, id), '')
     end)
@@ -354,7 +378,7 @@ local function check_leased(id, record, place, key, lane)
   if not check_lease(id, record) then
     return
   end
-  if place.score > now + LONGEST_LEASE_US then
+  if place.score > now + LONGEST_US then
     fault(id, 'a lease without an end', function()
       redis.call('ZADD', keys.leased, now + ENDLESS_LEASE_US, id)
     end)
@@ -391,7 +415,29 @@ local function check_live(id, record, place)
   end
 end
 
+-- Whether nobody has finished what is in `done`: nothing says so, and it was taken there from `waiting*` or `leased`.
+-- It has the score that it had there, which is no time of a finish: that comes after the message was due, and has
+-- passed. Or it is next in its lane, which one that is finished has handed on.
+local function is_unfinished(id, record, place)
+  local row = sound_why(keys.why, id)
+  local last = row and row[8][#row[8]]
+  if place.name ~= 'done' or flaw_of(record) or (last and last[2] == 'ack') then
+    return false
+  end
+  local is_held = redis.call('HEXISTS', keys.leases, id) == 1
+  local lane = key_of(record) and redis.call('HGET', keys.lanes, key_of(record))
+  local is_next = lane and string.sub(lane, 2) == id
+  return is_next or place.score == own_due(id, record) or (is_held and place.score > now)
+end
+
 local function check_over(id, record, place)
+  if is_unfinished(id, record, place) then
+    return fault(id, 'finished by nobody', function()
+      remove_from(place, id)
+      end_lease(id)
+      wait_again(id, record)
+    end)
+  end
   if place.name == 'dead' and redis.call('HEXISTS', keys.why, id) == 0 then
     fault(id, 'dead without a reason', function()
       keep_end(keys.why, id, 'unknown', sound_counts(keys.counts, id), { errors = {}, timeline = {} }, '')
@@ -412,10 +458,36 @@ local function check_over(id, record, place)
   end
 end
 
+-- @only topic
+local function check_entered(id, places)
+  fault(id, 'waits, but has entered the stream', function()
+    for _, place in ipairs(places) do
+      redis.call('ZREM', place.key, place.member)
+    end
+    redis.call('HDEL', keys.msgs, id)
+    remove_rows(id)
+  end)
+end
+
+-- Nobody redrives the dead letters of a topic: what can enter must not be one.
+local function check_dead_but_sound(id, record, place)
+  fault(id, 'dead, though it can enter the stream', function()
+    remove_from(place, id)
+    redis.call('HDEL', keys.why, id)
+    wait_again(id, record)
+  end)
+end
+-- @end
+
 local function check(id)
   local record = redis.call('HGET', keys.msgs, id)
   local places = places_of(id, record)
   reply[2] = reply[2] + 1
+  -- @only topic
+  if record and has_entered(record) then
+    return check_entered(id, places)
+  end
+  -- @end
   if #places == 0 then
     return check_nowhere(id, record)
   end
@@ -428,15 +500,25 @@ local function check(id)
   if not record then
     return check_bodiless(id, place)
   end
+  -- @only topic
+  if place.name == 'dead' and not store.is_flawed(record) then
+    return check_dead_but_sound(id, record, place)
+  end
+  -- @end
+  -- @only group
+  if flaw_of(record) and place.name ~= 'done' and check_overwritten(id, place) then
+    return
+  end
+  -- @end
   if place.name == 'dead' or place.name == 'done' then
     check_over(id, record, place)
-  elseif flaw_of(record) then
+  elseif store.is_flawed(record) then
     fault(id, 'damaged', function()
       remove_from(place, id)
       redis.call('HDEL', keys.leases, id)
       bury_flawed(id, record, #record)
     end)
-  elseif not is_text(id) then
+  elseif store.is_nameless(id) then
     check_foreign_id(id, record, place)
   elseif place.name == 'misplaced' then
     fault(id, 'waits under a wrong priority', function()
@@ -456,7 +538,7 @@ end
 -- Counts what went wrong anew. When it waits for a retry, its place says for how long.
 local function count_again(id, record)
   local counted = with_more(sound_counts(keys.counts, id), recounted(sound_past(keys.why, id).timeline))
-  local place = not flaw_of(record) and redis.call('ZSCORE', keys.waiting[priority_of(record)], id)
+  local place = not flaw_of(record) and redis.call('ZSCORE', keys.waiting[store.waits_under(record)], id)
   local waits_until = math.ceil(tonumber(place or 0))
   if place and waits_until > due_of(record) and waits_until < NO_TIME then
     counted[DUE] = waits_until
@@ -507,6 +589,22 @@ local function check_why(id, stored)
   check(id)
 end
 
+-- @only topic
+-- What waits for its time was never in trouble.
+local function check_why_of_delayed(id, stored)
+  local place = places_of(id, redis.call('HGET', keys.msgs, id))[1]
+  local function forget_past()
+    redis.call('HDEL', keys.why, id)
+  end
+  if not is_why(stored) then
+    fault(id, 'a past that cannot be read', forget_past)
+  elseif place and place.name ~= 'dead' then
+    fault(id, 'alive, but with a reason to be dead', forget_past)
+  end
+  check(id)
+end
+-- @end
+
 -- Whether `member` is what stands for this record in `parked`.
 local function is_parked_as(member, id, record)
   local key = not flaw_of(record) and key_of(record)
@@ -514,10 +612,14 @@ local function is_parked_as(member, id, record)
 end
 
 -- A lane of nobody begins anew: the first that are parked wait again, and a claim makes their order. It is given to
--- none of them, for the one that it was handed on to may wait already.
+-- none of them, for the one that it was handed on to may wait already. Of many lanes, or of one that is met again and
+-- again, few wait a call: the others are met parked behind nobody.
+local left_to_let_wait = LET_WAIT_A_CALL
 local function begin_lane(key)
+  local count = math.max(left_to_let_wait, LET_WAIT_A_LANE)
   free_lanes(keys.lanes, { key })
-  for _, member in ipairs(first_parked(keys.parked, key, LET_WAIT_A_LANE)) do
+  for _, member in ipairs(first_parked(keys.parked, key, count)) do
+    left_to_let_wait = left_to_let_wait - 1
     local id = id_of_parked(member)
     local record = redis.call('HGET', keys.msgs, id)
     if is_parked_as(member, id, record) then
@@ -593,14 +695,15 @@ local function left_of_window(value, id)
   if not options or options.dedup ~= value then
     return 0
   end
-  return math.max(sent_of(record) + options.dedup_for - now, 0)
+  return math.min(math.max(sent_of(record) + options.dedup_for - now, 0), LONGEST_US)
 end
 
 local function check_dedup(value)
   local id, ends = redis.call('HGET', keys.dedup, value), redis.call('ZSCORE', keys.dedup_ends, value)
+  local is_whole_window = id and is_text(id) and ends
   reply[2] = reply[2] + 1
-  if not (id and ends) then
-    fault(value, 'half a dedup window', function()
+  if not is_whole_window or tonumber(ends) > now + LONGEST_US then
+    fault(value, is_whole_window and 'a dedup window without an end' or 'half a dedup window', function()
       local left = left_of_window(value, id)
       if left > 0 then
         open_window(keys, now, id, value, left)
@@ -623,8 +726,11 @@ local CHECKS = {
   schedules = check_schedule,
   slots = check_slot,
 }
+-- @only topic
+CHECKS.why = check_why_of_delayed
+-- @end
 local HASHES = { msgs = true, leases = true, counts = true, why = true, dedup = true, lanes = true, schedules = true }
-local NO_IDS = { [PILLAR] = true, [LANES_PILLAR_FIELD] = true }
+local NO_IDS = { leased = PILLAR, lanes = LANES_PILLAR_FIELD }
 
 local function check_step()
   local priority = string.match(source, '^waiting(%d)$')
@@ -633,10 +739,32 @@ local function check_step()
   local check_one = CHECKS[source] or check
   reply[1] = step[1]
   for i = 1, #step[2], 2 do
-    if not NO_IDS[step[2][i]] then
+    if step[2][i] ~= NO_IDS[source] then
       check_one(step[2][i], step[2][i + 1])
     end
   end
+end
+
+-- A script has room for 200 names, and so has each function of it: these have theirs. First comes what would stop the
+-- scripts, this one too, and the rest when nothing of it is left.
+local check_readable = function()
+-- @include lib/audit_keys.lua
+  check_types()
+  check_all_fields()
+end
+
+local check_meta = function()
+-- @include lib/audit_meta.lua
+  -- @only topic
+  check_keys_of_queues()
+  -- @end
+  check_clock()
+  check_times_to_live()
+  check_parked_scores()
+  check_counters()
+  check_priorities()
+  check_pillars()
+  check_next_slot()
 end
 
 if source == 'keys' then
@@ -648,10 +776,7 @@ if repair then
 end
 now = tick(redis.call('HGET', keys.meta, 'clock'))
 if source == 'meta' then
-  check_counters()
-  check_priorities()
-  check_pillars()
-  check_next_slot()
+  check_meta()
 else
   check_step()
 end

@@ -426,7 +426,7 @@ local known = redis.call('HMGET', META, 'fed', 'swept', 'sweeping')
 local next_entry -- microseconds until an entry enters that waits for its time
 local is_sweeping = false -- there may be more that others hold and are silent about
 if redis.call('EXISTS', TOPIC_WAITING) == 1 then
-  next_entry = seldom().let_in({ msgs = TOPIC_MSGS, waiting = TOPIC_WAITING, meta = TOPIC_META }, STREAM)
+  next_entry = seldom().let_in(delayed_of_topic(), STREAM)
 end
 if known[3] or now - (known[2] or 0) >= lease_us / 2 then
   known[1], is_sweeping = seldom().take_over_silent(known[3] or '-', known[1])

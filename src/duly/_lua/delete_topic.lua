@@ -6,6 +6,8 @@ KEYS     call        string  last call of the stream of calls and its reply
          msgs        hash    id -> record, of publishes that wait for their time
          dedup       hash    dedup value -> id
          dedup_ends  zset    dedup value -> end of its window
+         dead        zset    id -> when it died, of those that could not enter
+         why         hash    id -> reason
          wake        stream  the topic's bell
          meta        hash    clock, counters
          waiting*    zset    id -> due, of publishes that wait for their time

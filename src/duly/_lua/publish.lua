@@ -9,6 +9,8 @@ KEYS     call        string  last call of the stream of calls and its reply
          msgs        hash    id -> record, of publishes that wait for their time
          dedup       hash    dedup value -> id
          dedup_ends  zset    dedup value -> end of its window
+         dead        zset    id -> when it died, of those that could not enter
+         why         hash    id -> reason
          meta        hash    clock, largest, counters
          waiting*    zset    id -> due, of publishes that wait for their time
 ARGV     sequence    of the call in its stream of calls
@@ -26,7 +28,15 @@ KEEPS    I6
 -- @include lib/retain.lua
 -- @include lib/windows.lua
 local CALL, STREAM = KEYS[1], KEYS[2]
-local topic = { msgs = KEYS[3], dedup = KEYS[4], dedup_ends = KEYS[5], meta = KEYS[6], waiting = KEYS[7] }
+local topic = {
+  msgs = KEYS[3],
+  dedup = KEYS[4],
+  dedup_ends = KEYS[5],
+  dead = KEYS[6],
+  why = KEYS[7],
+  meta = KEYS[8],
+  waiting = KEYS[9],
+}
 local FIRST_ENTRY, ENTRY_HEAD = 6, 3
 local WINDOWS_A_CALL, MOST_TEXTS = 100, 7000 -- more do not fit on the stack
 local sequence, is_plain = ARGV[1], ARGV[5] == '1'

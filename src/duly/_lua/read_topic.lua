@@ -6,6 +6,8 @@ they are left to others. It may simply be done again, so it keeps no call record
 
 KEYS     stream    stream  the entries
          msgs      hash    id -> record, of publishes that wait for their time
+         dead      zset    id -> when it died, of those that could not enter
+         why       hash    id -> reason
          wake      stream  the topic's bell
          meta      hash    clock, largest
          waiting*  zset    id -> due, of publishes that wait for their time
@@ -20,8 +22,8 @@ KEEPS    I6: reading again gives the same
 -- @include lib/clock.lua
 -- @include lib/let_in.lua
 -- @include lib/bell.lua
-local STREAM, WAKE = KEYS[1], KEYS[3]
-local topic = { msgs = KEYS[2], meta = KEYS[4], waiting = KEYS[5] }
+local STREAM, WAKE = KEYS[1], KEYS[5]
+local topic = { msgs = KEYS[2], dead = KEYS[3], why = KEYS[4], meta = KEYS[6], waiting = KEYS[7] }
 local BYTES_A_CALL, ASKED_AT_FIRST = 4194304, 10
 local from, limit = ARGV[1], tonumber(ARGV[2])
 

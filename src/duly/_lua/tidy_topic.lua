@@ -7,6 +7,8 @@ KEYS     stream      stream  the entries
          msgs        hash    id -> record, of publishes that wait for their time
          dedup       hash    dedup value -> id
          dedup_ends  zset    dedup value -> end of its window
+         dead        zset    id -> when it died, of those that could not enter
+         why         hash    id -> reason
          meta        hash    clock
          waiting*    zset    id -> due, of publishes that wait for their time
 ARGV     keep_count  entries kept; -1: any number
@@ -24,7 +26,15 @@ KEEPS    I9
 -- @include lib/free.lua
 -- @include lib/windows.lua
 local STREAM = KEYS[1]
-local topic = { msgs = KEYS[2], dedup = KEYS[3], dedup_ends = KEYS[4], meta = KEYS[5], waiting = KEYS[6] }
+local topic = {
+  msgs = KEYS[2],
+  dedup = KEYS[3],
+  dedup_ends = KEYS[4],
+  dead = KEYS[5],
+  why = KEYS[6],
+  meta = KEYS[7],
+  waiting = KEYS[8],
+}
 local WINDOWS_A_CALL = 100
 local GONE_MS = 3600000 -- a consumer that has nothing and was not heard of for so long is gone
 local keep = { count = tonumber(ARGV[1]), age = tonumber(ARGV[2]), bytes = tonumber(ARGV[3]) }

@@ -16,8 +16,11 @@ KEEPS    writes nothing
 -- @include lib/unread.lua
 local STREAM, META, WAITING = KEYS[1], KEYS[2], KEYS[3]
 
+-- One that somebody has overwritten has nothing: whoever looks must still find the topic, and its groups, to mend it.
+local is_stream = redis.call('TYPE', STREAM).ok == 'stream'
+
 local function id_at(command, from, to)
-  local found = redis.call(command, STREAM, from, to, 'COUNT', 1)[1]
+  local found = is_stream and redis.call(command, STREAM, from, to, 'COUNT', 1)[1]
   return found and found[1] or ''
 end
 
@@ -37,7 +40,7 @@ for _, group in ipairs(groups_of(STREAM)) do
 end
 local reply = {
   now,
-  redis.call('XLEN', STREAM),
+  is_stream and redis.call('XLEN', STREAM) or 0,
   redis.call('MEMORY', 'USAGE', STREAM) or 0,
   redis.call('ZCARD', WAITING),
   id_at('XRANGE', '-', '+'),

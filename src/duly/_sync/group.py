@@ -259,7 +259,7 @@ class Group(Inbox):
         after each thousand, with the number that ended so far.
         """
         progress = checked_progress(on_progress)
-        unread = (self.stats()).unread if state in (None, "ready") else 0
+        unread = (self._stats_for("purge")).unread if state in (None, "ready") else 0
         if unread:
             self.seek("end")
             if progress is not None:

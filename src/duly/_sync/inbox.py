@@ -265,7 +265,11 @@ class Inbox(ABC):
 
     def stats(self) -> Stats:
         """Count what is where, at one moment."""
-        return self._link.run(ops.stats(self._keys))
+        return self._stats_for("stats")
+
+    def _stats_for(self, asked: str) -> Stats:
+        """Count, for something that the user has called: it is named when that fails."""
+        return self._link.run(ops.stats(self._keys).part_of(asked))
 
     def get(self, id: str) -> Message | None:  # noqa: A002
         """Look at one message; None when it is unknown or finished."""
@@ -361,7 +365,7 @@ class Inbox(ABC):
 
     def _purge_state(self, state: State, on_progress: Callable[[int], None] | None, done: int) -> int:
         # No more than there are now: what is sent meanwhile may stay, and so does what was parked behind them.
-        total, most = 0, getattr(self.stats(), state)
+        total, most = 0, getattr(self._stats_for("purge"), state)
         while total < most:
             purged, _ = self._link.run(ops.purge(self._keys, state, min(most - total, MAX_BATCH)))
             if not purged:
@@ -431,7 +435,8 @@ class Inbox(ABC):
         Online and in bounded steps. With `repair`, mends what it finds without losing a body; the audit that comes
         back tells what was wrong. `on_progress` is called after each step with the number of ids looked at so far.
         """
-        return Auditor(self, repair=repair, on_progress=checked_progress(on_progress)).run()
+        progress = checked_progress(on_progress)
+        return Auditor(self._link, self._keys, self.label, repair=repair, on_progress=progress).run()
 
     def _viewer(self) -> replies.Viewer:
         return replies.Viewer(self.label, self._decode_body)

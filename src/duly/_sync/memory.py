@@ -81,7 +81,7 @@ class MemoryLink:
         return self.engine.queues(namespace)
 
     def topics(self, namespace: str) -> list[str]:
-        """Name the topics that have entries or groups."""
+        """Name the topics that were used: published to, also for later, or with a group."""
         return self.engine.topics(namespace)
 
     def close(self) -> None:

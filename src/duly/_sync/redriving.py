@@ -66,7 +66,7 @@ def redrive_oldest(
     queue: "Inbox", limit: int | None, *, at_end: bool, on_progress: Callable[[int], None] | None = None
 ) -> int:
     """Redrive without a look at what it is: all that are dead now, or so many of them."""
-    left = (queue.stats()).dead
+    left = (queue._stats_for("redrive")).dead
     wanted = left if limit is None else min(limit, left)
     total = 0
     while total < wanted:

@@ -12,9 +12,10 @@ from duly._core.keys import GroupKeys, TopicKeys
 from duly._core.naming import about
 from duly._core.outgoing import Outgoing
 from duly._core.topic_ops import Publication
+from duly._sync.auditing import Auditor
 from duly._sync.group import Group, Position, Wanted
 from duly.errors import NotDurable, UsageError
-from duly.message import Entry, GroupInfo, Message, TopicStats
+from duly.message import Audit, Entry, GroupInfo, Message, TopicStats
 from duly.options import (
     MAX_BATCH,
     Batch,
@@ -28,6 +29,7 @@ from duly.options import (
     checked_seconds,
     is_name,
 )
+from duly.selection import checked_progress
 
 if TYPE_CHECKING:
     from duly._sync.app import Duly
@@ -224,7 +226,7 @@ class Topic:
     def groups(self) -> list[GroupInfo]:
         """Look at all groups, those of other programs included, by name."""
         sight = self._link.run(topic_ops.stats(self._keys))
-        return [self._info(row) for row in sorted(sight.groups)]
+        return [self._info(row) for row in sorted([*sight.groups, *topic_ops.lost_groups(sight)])]
 
     def _info(self, row: topic_ops.GroupRow) -> GroupInfo:
         ready, delayed, parked, dead = row.unread, 0, 0, 0
@@ -276,10 +278,20 @@ class Topic:
 
     def delayed(self, limit: int = 50, after: Message | str | None = None) -> list[Message]:
         """Look at a page of the publishes that wait for their time; `after` is the last one of the page before."""
+        return self._page("delayed", limit, after)
+
+    def dead(self, limit: int = 50, after: Message | str | None = None) -> list[Message]:
+        """Look at a page of the delayed publishes that could not enter: somebody removed or overwrote what they hold.
+
+        `cancel(id)` removes one. Dead letters of groups are in `group.list("dead")`.
+        """
+        return self._page("dead", limit, after)
+
+    def _page(self, state: str, limit: int, after: Message | str | None) -> list[Message]:
         checked_count(limit, "limit", most=MAX_BATCH)
         if after is not None and not isinstance(after, Message):
             outgoing.checked_text(after, "after")
-        page, _ = self._link.run(ops.list_(self._keys, self._viewer(), "delayed", limit, after))
+        page, _ = self._link.run(ops.list_(self._keys, self._viewer(), state, limit, after))
         return page
 
     def get(self, id: str) -> Message | None:  # noqa: A002
@@ -325,6 +337,16 @@ class Topic:
             first_id=sight.first_id or None,
             last_id=sight.last_id or None,
         )
+
+    def audit(self, repair: bool = False, *, on_progress: Callable[[int], None] | None = None) -> Audit:
+        """Prove the accounts of delayed publishes: each has entered the stream, is cancelled, waits, or is dead.
+
+        Online and in bounded steps. With `repair`, mends what it finds: nothing is lost by it, or enters before its
+        time. `on_progress` is called after each step with the number of ids looked at so far. Each group has an audit
+        of its own.
+        """
+        progress = checked_progress(on_progress)
+        return Auditor(self._link, self._keys, self.name, repair=repair, on_progress=progress).run()
 
     def delete(self) -> None:
         """Remove the topic: its stream, what waits to enter it, and all groups with all that they hold."""

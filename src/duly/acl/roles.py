@@ -18,13 +18,13 @@ _ALL: Final[tuple[Kind, ...]] = (*_QUEUE, *_TOPIC, *_GROUP)
 
 KINDS_OF: Final[Mapping[str, tuple[Kind, ...]]] = {
     "ack": _INBOX,
-    "audit": _INBOX,
+    "audit": _ALL,
     "await_end": _QUEUE,
     "beat": _QUEUE,
     "cancel": _ALL,
     "claim": _INBOX,
     "commit": _INBOX,
-    "correct": _INBOX,
+    "correct": _ALL,
     "defer": _INBOX,
     "delete": _INBOX,
     "delete_topic": _TOPIC,
@@ -60,7 +60,7 @@ KINDS_OF: Final[Mapping[str, tuple[Kind, ...]]] = {
     "seek_group": _GROUP,
     "send": _QUEUE,
     "send_checked": (*_QUEUE, *_TOPIC),
-    "stats": _INBOX,
+    "stats": _ALL,
     "tidy": _INBOX,
     "tidy_topic": _TOPIC,
     "topic_stats": _TOPIC,
@@ -143,7 +143,7 @@ OBSERVER: Final = Role(
 )
 ADMIN: Final = Role(
     "admin",
-    "does everything that Duly can: also pause, purge, delete, redrive, seek and repair",
+    "does everything that Duly can: also look, purge, delete, redrive and repair",
     KINDS_OF,
     (*EVERYWHERE, *_BLOCKS, *_CONFIRMS, *_FINDS),
 )

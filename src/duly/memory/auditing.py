@@ -58,7 +58,7 @@ def audit(queue: QueueState, args: list[bytes]) -> list[Any]:
             continue
         if source == "msgs":
             sizes[message.place if message.place in sizes else "live"] += message.size
-        fault = _fault_of(message)
+        fault = _fault_of(queue, message)
         if fault is not None:
             faults += [id_, fault]
             if repair:
@@ -105,14 +105,14 @@ def _found_nowhere(queue: QueueState, message: StoredMessage, source: str, *, re
     return [*faults, message.id, b"damaged body without a place"]
 
 
-def _fault_of(message: StoredMessage) -> bytes | None:
+def _fault_of(queue: QueueState, message: StoredMessage) -> bytes | None:
     if message.record is None:
         if message.place == "done":
             return b"finished without a body"
         if message.place != "dead":
             return b"place without a body"
         return None if message.why is not None and message.why.reason == BODY_LOST else b"dead without a body"
-    return b"damaged" if message.flaw and message.place in ("waiting", "leased") else None
+    return b"damaged" if message.place in ("waiting", "leased") and queue.why_undeliverable(message) else None
 
 
 def _mend(queue: QueueState, message: StoredMessage) -> None:
@@ -121,9 +121,10 @@ def _mend(queue: QueueState, message: StoredMessage) -> None:
     elif message.place == "dead":
         message.why = Past.of(message).of_the_ended(BODY_LOST, Counts())
     else:
-        assert message.flaw is not None
+        flaw = queue.why_undeliverable(message)
+        assert flaw is not None
         now = queue.tick()
-        queue.bury_flawed(message, message.flaw, message.size, now)
+        queue.bury_flawed(message, flaw, message.size, now)
         queue.clock = now
 
 

@@ -22,7 +22,6 @@ from duly._core.keys import (
     queue_of_key,
     queue_pattern,
     topic_of_key,
-    topic_pattern,
 )
 from duly.memory import (
     auditing,
@@ -170,12 +169,13 @@ class Engine:
         return _names(keys, queue_pattern(namespace), lambda key: queue_of_key(namespace, key))
 
     def topics(self, namespace: str) -> list[str]:
-        """Name the topics that have entries or groups."""
+        """Name the topics that were used."""
         with self._lock:
             states = [(prefix, queue.state) for prefix, queue in self._queues.items()]
-        streams = [(prefix, state.stream) for prefix, state in states if isinstance(state, TopicState)]
-        keys = [prefix + b"stream" for prefix, stream in streams if stream.is_there]
-        return _names(keys, topic_pattern(namespace), lambda key: topic_of_key(namespace, key))
+        topics = [(prefix, state) for prefix, state in states if isinstance(state, TopicState)]
+        keys = [prefix + b"meta" for prefix, topic in topics if topic.is_known or topic.stream.is_there]
+        names = [topic_of_key(namespace, key) for key in keys if key.startswith(head_of(namespace))]
+        return sorted(name for name in names if name is not None)
 
     def subscribe(self, keys: QueueKeys, callback: Callback) -> None:
         """Wait for a token: `callback` is called once, from any thread, when one was taken for it."""

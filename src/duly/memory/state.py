@@ -306,6 +306,10 @@ class QueueState:
         if dedup is not None:
             self.dedup.free(dedup, message.id)
 
+    def why_undeliverable(self, message: StoredMessage) -> str | None:
+        """Say why a message cannot be delivered from here; None: it can."""
+        return message.flaw
+
     def lose_body(self, id_: bytes) -> None:
         """Remove a record behind everybody's back."""
         message = self.messages[id_]

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from duly.errors import CodecError
 from duly.memory.entries import fields_of
-from duly.memory.message import StoredMessage
+from duly.memory.message import DAMAGED, StoredMessage
 from duly.memory.state import QueueState
 from duly.memory.stream import BEGINNING, ConsumerGroup, Id, Stream, next_id, read_id
 
@@ -76,23 +77,33 @@ class TopicState(Belled):
         now, size = self.tick(), 0
         for _, id_ in waiting.up_to(now, _LET_IN_A_CALL):
             if size < _BYTES_LET_IN_A_CALL:
-                size += self._let_one_in(self.messages[id_])
+                size += self._let_one_in(self.messages[id_], now)
                 self.clock = now
         following = waiting.first_score()
         return None if following is None else max(following - now, 0)
 
-    def _let_one_in(self, message: StoredMessage) -> int:
-        """Make an entry of a message; tell how large it was."""
-        self.forget(message)
-        if message.flaw:  # somebody else overwrote it
-            self.count("damaged", 1)
+    def _let_one_in(self, message: StoredMessage, now: int) -> int:
+        """Make an entry of a message; tell how large it was. What somebody else overwrote is a dead letter then."""
+        flaw = self.why_undeliverable(message)
+        if flaw is not None:
+            self.bury_flawed(message, flaw, message.size, now)
             return 0
         fields = fields_of(message.intact)
+        self.forget(message)
         self.add_entry(fields)
         self.note_largest(sum(map(len, fields)))
         self.count("bytes", -message.size)
         self.count("entered", 1)
         return message.size
+
+    def why_undeliverable(self, message: StoredMessage) -> str | None:
+        """Say why a message cannot become an entry: it is read to its end."""
+        if message.flaw is None:
+            try:
+                fields_of(message.intact)
+            except CodecError:
+                return DAMAGED
+        return message.flaw
 
     def note_largest(self, size: int) -> None:
         """Note how large entries are: whoever reads them asks for so many as fit."""

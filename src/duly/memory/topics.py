@@ -119,8 +119,8 @@ def tidy_topic(topic: TopicState, args: list[bytes]) -> int:
 def delete_topic(topic: TopicState, _args: list[bytes]) -> Kept:
     """Remove the stream, and all that waits to enter it; tell how many keys there were."""
     things = [
-        topic.stream.is_there, topic.bodies, topic.dedup, topic.dedup, topic.has_wake_key, topic.is_known,
-        *topic.waiting.values(),
+        topic.stream.is_there, topic.bodies, topic.dedup, topic.dedup, topic.dead, topic.dead, topic.has_wake_key,
+        topic.is_known, *topic.waiting.values(),
     ]  # fmt: skip
     count = sum(map(bool, things))
     topic.clear()

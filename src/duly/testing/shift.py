@@ -4,7 +4,7 @@ Decoding, outcomes, retries, dead letters, hooks and renewal are those of `duly.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Self
@@ -12,11 +12,12 @@ from typing import Any, Final, Self
 from duly._async.delivery import AsyncDelivery
 from duly._async.schedules import fire_due
 from duly._core.hooks import Hooks
+from duly._core.outcome_rules import Verdict
 from duly._core.reclaims import log_reclaimed
 from duly._core.replies import Claimed
 from duly._core.schedules import moment_of
-from duly.errors import CodecError
-from duly.outcomes import Outcome
+from duly.errors import CodecError, HandlerFailed
+from duly.outcomes import Outcome, Reject
 from duly.worker.dispatcher import Dispatcher
 from duly.worker.janitor import Janitor
 from duly.worker.obituaries import Obituaries
@@ -48,9 +49,26 @@ class Handled:
     outcome: str
     """"ack", "commit", "retry", "defer", "recycle", "release", "dead"; "lost" when somebody else has it by now."""
     error: BaseException | None
-    """What the handler raised; None of an outcome, such as `duly.Defer`, and of a body that did not decode."""
+    """What the handler raised, or why it failed otherwise: never None of "retry" and "dead".
+
+    `CodecError` is of a body that did not decode and of an unknown task, `HandlerFailed` of a handler that returned
+    False or settled the message itself. `Reject` and `RetryIn` are themselves; a `Defer` is no failure.
+    """
     at: datetime
     """When it was handed out, by the clock of the server."""
+
+
+class NotingSettler(Settler):
+    """Settles, and notes the verdicts."""
+
+    def __init__(self, noted: dict[AnyDelivery, Verdict], **callbacks: Callable[..., None]) -> None:
+        super().__init__(**callbacks)
+        self._noted = noted
+
+    def add(self, station: Station, delivery: AnyDelivery, verdict: Verdict) -> None:
+        """Settle a message soon."""
+        self._noted[delivery] = verdict
+        super().add(station, delivery, verdict)
 
 
 class Job:
@@ -81,7 +99,8 @@ class Shift(Worker):
         self._errors: dict[AnyDelivery, BaseException] = {}
         self._dead: set[tuple[Station, str]] = set()
         self._obituaries = Obituaries(self._definitions)
-        self._settler = Settler(on_progress=self._on_progress, on_dead=self._note_dead)
+        self._verdicts: dict[AnyDelivery, Verdict] = {}
+        self._settler = NotingSettler(self._verdicts, on_progress=self._on_progress, on_dead=self._note_dead)
         self._dispatchers = {station: Dispatcher(station, hooks, self._settler) for station in self._stations}
         self._janitor = Janitor(self._stations, self._groups(), self._own.namespace, self._concurrency())
         self._renewer = Renewer(self._stations, self._threaded._link.run, self._on_lost_in_thread)
@@ -162,16 +181,17 @@ class Shift(Worker):
         return [self._handled(job, delivery) for delivery in job.deliveries]
 
     def _handled(self, job: Job, delivery: AnyDelivery) -> Handled:
-        error = self._errors.pop(delivery, None)
+        error, verdict = self._errors.pop(delivery, None), self._verdicts.pop(delivery)
         if isinstance(error, BaseException) and not isinstance(error, _FAILURES):
             raise error  # Ctrl-C, or a test that ends itself from within a handler
+        outcome = self._outcome_of(job.station, delivery)
         return Handled(
             queue=job.station.name,
             id=delivery.id,
             body=_body_of(delivery),
             attempt=delivery.attempt,
-            outcome=self._outcome_of(job.station, delivery),
-            error=None if isinstance(error, Outcome) else error,
+            outcome=outcome,
+            error=_error_of(outcome, error, verdict),
             at=job.at,
         )
 
@@ -214,3 +234,19 @@ def _body_of(delivery: AnyDelivery) -> Any:
         return delivery.body
     except CodecError:
         return delivery.raw
+
+
+def _error_of(outcome: str, raised: BaseException | None, verdict: Verdict) -> BaseException | None:
+    """Say what went wrong: an outcome that is no failure has no error, and one that is has one."""
+    if outcome not in ("retry", "dead"):
+        return None if isinstance(raised, Outcome) else raised
+    if verdict.verb == "reject" and isinstance(verdict.error, str):
+        return CodecError(verdict.error)  # the handler did not see it
+    if raised is not None:
+        return raised
+    if isinstance(verdict.error, BaseException):  # returned, not raised
+        return verdict.error
+    if verdict.verb == "reject":
+        return Reject(verdict.reason)
+    by_hand = "the handler settled the message itself, by d.retry() or d.reject()"
+    return HandlerFailed(verdict.error or ("it was deferred too often" if verdict.verb == "defer" else by_hand))

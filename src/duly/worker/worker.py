@@ -190,7 +190,8 @@ class Worker:
             is_new = not _is_there(address.place)
             await self._own._link.connections.ensure_server()
             if is_new:
-                event(_LOG, logging.WARNING, "worker.new_server", directory=address.place)
+                note = "empty and new; senders in other directories use servers of their own, unless DULY_URL names one"
+                event(_LOG, logging.WARNING, "worker.new_server", directory=address.place, note=note)
 
     def _station(self, registered: Registered, weight: int) -> Station:
         defined, handler = registered

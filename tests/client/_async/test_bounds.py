@@ -172,6 +172,17 @@ async def test_drop_oldest_of_many(app: AsyncDuly, queue_name: str) -> None:
     assert await take_bodies(queue) == [BODY, b"y" * 100, b"z" * 100]
 
 
+async def test_the_oldest_that_is_dropped_is_the_one_that_was_due_first(app: AsyncDuly, queue_name: str) -> None:
+    queue = app.queue(queue_name, max_length=2, on_full="drop_oldest")
+    await queue.send("due tomorrow", delay=86400)
+    await queue.send("due now", priority=9)
+
+    await queue.send("new")
+
+    assert [message.body for message in await queue.list("delayed")] == ["due tomorrow"]
+    assert await take_bodies(queue) == ["new"]
+
+
 async def test_drop_oldest_never_drops_what_is_out(app: AsyncDuly, queue_name: str) -> None:
     queue = app.queue(queue_name, max_length=1, on_full="drop_oldest")
     held = await given_leased(queue, "held")

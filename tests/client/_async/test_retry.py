@@ -203,6 +203,21 @@ async def test_crashes_do_not_exhaust_the_attempts_but_a_failure_after_them_does
     assert (message.state, message.crashes, message.failures) == ("dead", 3, 1)
 
 
+async def test_a_policy_is_asked_by_the_attempt_which_counts_crashes_too(
+    app: AsyncDuly, queue_name: str, clock: Place
+) -> None:
+    queue = app.queue(queue_name, retry=Retry(delay=lambda attempt: attempt * 100), lease=5)
+    await given_leased(queue)
+    clock.advance(6)
+    delivery = await take_one(queue)
+
+    await delivery.retry()
+
+    due_at = (await seen(queue, delivery.id)).due_at
+    assert due_at is not None
+    assert round(due_at.timestamp() - clock.now()) == 200
+
+
 @pytest.mark.parametrize("answer", [-1, float("nan"), "soon"])
 async def test_a_policy_of_your_own_that_answers_nonsense_is_named(
     app: AsyncDuly, queue_name: str, answer: Any

@@ -232,7 +232,24 @@ async def test_a_ttl_goes_on_during_retries(queue: AsyncQueue, clock: Place) -> 
     clock.advance(21)
 
     assert await take(queue) == []
-    assert (await queue.stats()).expired == 1
+    assert await counted(queue) == {"sent": 1, "delivered": 1, "retried": 1, "expired": 1}
+    assert (await queue.stats()).dead == 0
+
+
+@pytest.mark.parametrize("way", ["release", "defer", "crash"])
+async def test_a_message_that_was_taken_in_time_and_comes_back_after_its_ttl_is_expired(
+    queue: AsyncQueue, clock: Place, way: str
+) -> None:
+    delivery = await given_leased(queue, ttl=10, lease=20)
+    if way == "defer":
+        await delivery.defer(5)
+    clock.advance(21)
+    if way == "release":
+        await delivery.release()
+
+    assert await take(queue) == []
+    assert ((await queue.stats()).expired, (await queue.stats()).dead) == (1, 0)
+    await check_accounts(queue)
 
 
 async def test_the_holder_of_a_message_may_finish_it_after_its_ttl(queue: AsyncQueue, clock: Place) -> None:

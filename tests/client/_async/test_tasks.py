@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from duly import AsyncDelivery, AsyncDuly, AsyncQueue, AsyncTask, QueueFull, Retry, UsageError
+from duly import AsyncDelivery, AsyncDuly, AsyncQueue, AsyncTask, QueueFull, Retry, Send, UsageError
 from duly._core.handlers import Bound, TaskSet
 from tests.client._async.given import seen, take_one
 from tests.client.place import Place
@@ -90,6 +90,41 @@ async def test_a_task_may_be_sent_with_the_options_of_a_send(welcome: AsyncTask[
     assert (delivery.key, delivery.priority, delivery.headers) == ("user-42", 5, {"trace": "1"})
     await delivery.retry()
     assert (await seen(queue, first)).state == "dead"
+
+
+async def test_the_body_of_a_call_is_that_of_a_send(
+    app: AsyncDuly, welcome: AsyncTask[Any, Any], queue: AsyncQueue
+) -> None:
+    await queue.send_many([Send(welcome.body(42, user=User("Li")), priority=5), welcome.body(43, lang="zh")])
+
+    first, second = [asked_for(app, delivery) for delivery in await queue.receive(limit=2, wait=0)]
+
+    assert (first.args, first.kwargs["user"]) == ((42,), User("Li"))
+    assert (second.args, second.kwargs["lang"]) == ((43,), "zh")
+    with pytest.raises(UsageError, match=r"task 'welcome': .*misses 'user_id'"):
+        welcome.body()
+
+
+def test_a_body_does_not_lose_options(welcome: AsyncTask[Any, Any]) -> None:
+    with pytest.raises(UsageError, match=r"duly\.Send\(task\.body\(\.\.\.\), key=\.\.\.\)"):
+        welcome.using(priority=5).body(42)
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("foo", "there are delay, at, key, priority, .*, durable$"),
+        ("prioritty", r"did you mean priority=\?"),
+        ("countdown", "use delay="),
+        ("timeout", r"@app\.task\(timeout=\.\.\.\)"),
+    ],
+)
+def test_an_option_that_no_send_has_is_named_with_those_that_are(
+    welcome: AsyncTask[Any, Any], option: str, says: str
+) -> None:
+    unknown: Any = {option: 1}
+    with pytest.raises(UsageError, match=f"^task 'welcome': a send has no option {option}=: .*{says}"):
+        welcome.using(**unknown)
 
 
 async def test_the_time_of_a_call_overrules_that_of_the_options(

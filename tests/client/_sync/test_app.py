@@ -135,6 +135,22 @@ def test_an_address_that_cannot_be_read_is_refused(url: str) -> None:
         ("redis://localhost?socket_timeout=5", "socket_timeout"),
         ("unix://", "path"),
         ("embedded://", "directory"),
+        ("redis://user:p@ss/word@localhost/0", r"a / before an @.*@ as %40, : as %3A, / as %2F, # as %23, \? as %3F"),
+        ("redis://:pa#ss@localhost", "a # before an @.*# as %23"),
+        ("redis://:pa?ss@localhost/0", r"a \? before an @.*password.*\? as %3F"),
+        ("redis://localhost/0#pa", "begins with #.*# as %23"),
+        ("redis://:pa:ss/x", "port must be a number from 1 to 65535.*: as %3A"),
+        ("redis://localhost:port", "port must be a number"),
+        ("redis://localhost:65536", "port must be a number from 1 to 65535"),
+        ("redis://localhost:0", "port must be a number from 1 to 65535"),
+        ("redis://localhost/x", "database must be a number"),
+        ("redis://localhost/-1", "database must be a number"),
+        ("redis://localhost?db=x", r"\?db= must be a number"),
+        ("redis://[::1", r"redis://\[::1\]:6379/0"),
+        ("redis://:pa[ss@localhost", r"\[ as %5B"),
+        ("redis://h\u2100st", "name of the host"),
+        ("'redis://localhost'", "remove the quotes"),
+        ('"redis://localhost"', "remove the quotes"),
     ],
 )
 def test_a_refused_address_says_what_to_do(url: str, says: str) -> None:
@@ -153,6 +169,13 @@ def test_a_refused_address_says_what_to_do(url: str, says: str) -> None:
         f"redis://user:{SECRET}@localhost?what=1",
         f"http://user:{SECRET}@localhost",
         f"user:{SECRET}@localhost",
+        f"redis://user:a/{SECRET}@localhost",
+        f"redis://user:a#{SECRET}@localhost",
+        f"redis://user:a?{SECRET}@localhost",
+        f"redis://user:a?{SECRET}=1@localhost",
+        f"redis://user:[{SECRET}@localhost",
+        f"redis://user:{SECRET}",
+        f"'redis://user:{SECRET}@localhost'",
     ],
 )
 def test_a_password_in_a_bad_address_is_not_shown(url: str) -> None:
@@ -162,6 +185,30 @@ def test_a_password_in_a_bad_address_is_not_shown(url: str) -> None:
 
     assert SECRET not in "".join(traceback.format_exception(refused.value)).replace(url, "")
     assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "option", "value"),
+    [
+        ("unix:///run/me@here/redis.sock", "path", "/run/me@here/redis.sock"),
+        ("redis://localhost?client_name=me@here", "client_name", "me@here"),
+        ("redis://:p@ss:word@localhost", "password", "p@ss:word"),
+        ("redis://:p%40%3A%2F%23%3F%25@localhost", "password", "p@:/#?%"),
+        ("redis://localhost?db=7", "db", 7),
+    ],
+)
+def test_signs_that_can_be_told_apart_are_taken(url: str, option: str, value: Any) -> None:
+    """Needs no backend."""
+    assert Duly(url)._address.options[option] == value
+
+
+def test_a_database_that_the_server_has_not_is_told(server: ServerPlace) -> None:
+    """On servers: memory:// has no databases."""
+    with Duly(server.url.replace("/0", "/99999")) as app:
+        said = told(app)
+
+    assert "DB index is out of range. The server has no database of that number" in said
+    assert "redis://host:6379/0" in said
 
 
 def test_a_password_is_not_shown_when_the_server_refuses_it(server: ServerPlace) -> None:
@@ -232,6 +279,21 @@ def test_without_an_address_the_embedded_server_of_duly_home_is_used(
         assert repr(app) == f"<{Duly.__name__} on embedded://{tmp_path}/home>"
         app.queue("orders").send("body")
         assert take_bodies(app.queue("orders")) == ["body"]
+
+
+def test_an_embedded_server_without_a_program_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Needs no backend."""
+    monkeypatch.setattr("duly.embedded.binary._in_wheel", lambda: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("DULY_URL", f"embedded://{tmp_path}/data")
+
+    with Duly() as app:
+        with pytest.raises(Unavailable, match=r"embedded server cannot be started.*valkey.*\[embedded\]") as missing:
+            app.queue("q").send("body")
+
+    assert "configured" not in str(missing.value)
 
 
 def test_without_any_of_them_the_directory_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,6 +169,17 @@ def test_drop_oldest_of_many(app: Duly, queue_name: str) -> None:
     assert take_bodies(queue) == [BODY, b"y" * 100, b"z" * 100]
 
 
+def test_the_oldest_that_is_dropped_is_the_one_that_was_due_first(app: Duly, queue_name: str) -> None:
+    queue = app.queue(queue_name, max_length=2, on_full="drop_oldest")
+    queue.send("due tomorrow", delay=86400)
+    queue.send("due now", priority=9)
+
+    queue.send("new")
+
+    assert [message.body for message in queue.list("delayed")] == ["due tomorrow"]
+    assert take_bodies(queue) == ["new"]
+
+
 def test_drop_oldest_never_drops_what_is_out(app: Duly, queue_name: str) -> None:
     queue = app.queue(queue_name, max_length=1, on_full="drop_oldest")
     held = given_leased(queue, "held")

@@ -439,6 +439,55 @@ def test_a_body_that_the_queue_would_not_take_is_refused(app: Duly, queue_name: 
     assert queue_name not in [each.name for each in app.schedules()]
 
 
+def test_a_task_is_called_at_each_slot(clock: Place, app: Duly, queue_name: str) -> None:
+    @app.task(queue=queue_name)
+    def sweep(days: int, deep: bool = False) -> None: ...
+
+    assert app.schedule(queue_name, sweep.queue, sweep.body(7, deep=True), every=HOUR)
+    assert not app.schedule(queue_name, sweep.queue, sweep.body(7, deep=True), every=HOUR)  # the same
+    advance_to(clock, next_slot(clock, HOUR))
+
+    (delivery,) = take(sweep.queue)
+
+    assert delivery.body == {"task": "sweep", "args": [7], "kwargs": {"deep": True}}
+    delivery.ack()
+
+
+def test_who_schedules_the_task_itself_is_told_how(app: Duly, queue_name: str) -> None:
+    @app.task(queue=queue_name)
+    def sweep() -> None: ...
+
+    given: Any = sweep
+    bodies: list[tuple[Any, ...]] = [(), ([],)]
+    for body in bodies:
+        with pytest.raises(UsageError, match=r"app\.schedule\(name, sweep\.queue, sweep\.body\(\.\.\.\), cron="):
+            app.schedule(queue_name, given, *body, every=HOUR)
+    with pytest.raises(UsageError, match="needs the body"):
+        app.schedule(queue_name, sweep.queue, every=HOUR)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [[], b"raw", "sweep", {"task": "sweep", "args": ["seven"]}, {"task": "sweep", "more": 1}, {"args": [7]}],
+    ids=str,
+)
+def test_a_body_that_calls_no_task_of_a_queue_of_tasks_is_refused(app: Duly, queue_name: str, body: Any) -> None:
+    @app.task(queue=queue_name)
+    def sweep(days: int) -> None: ...
+
+    with pytest.raises(UsageError, match=r"would be dead letters.*task\.body\(\.\.\.\)"):
+        app.schedule(queue_name, sweep.queue, body, every=HOUR)
+
+    assert queue_name not in [each.name for each in app.schedules()]
+
+
+def test_a_task_that_only_others_know_can_be_scheduled(app: Duly, queue_name: str) -> None:
+    @app.task(queue=queue_name)
+    def sweep() -> None: ...
+
+    assert app.schedule(queue_name, sweep.queue, {"task": "elsewhere"}, every=HOUR)
+
+
 def test_a_queue_of_another_app_is_refused(app: Duly, other_app: Duly, queue_name: str) -> None:
     with pytest.raises(UsageError, match="queue of this app"):
         app.schedule(queue_name, other_app.queue(queue_name), "body", every=HOUR)

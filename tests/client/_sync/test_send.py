@@ -233,7 +233,24 @@ def test_a_ttl_goes_on_during_retries(queue: Queue, clock: Place) -> None:
     clock.advance(21)
 
     assert take(queue) == []
-    assert (queue.stats()).expired == 1
+    assert counted(queue) == {"sent": 1, "delivered": 1, "retried": 1, "expired": 1}
+    assert (queue.stats()).dead == 0
+
+
+@pytest.mark.parametrize("way", ["release", "defer", "crash"])
+def test_a_message_that_was_taken_in_time_and_comes_back_after_its_ttl_is_expired(
+    queue: Queue, clock: Place, way: str
+) -> None:
+    delivery = given_leased(queue, ttl=10, lease=20)
+    if way == "defer":
+        delivery.defer(5)
+    clock.advance(21)
+    if way == "release":
+        delivery.release()
+
+    assert take(queue) == []
+    assert ((queue.stats()).expired, (queue.stats()).dead) == (1, 0)
+    check_accounts(queue)
 
 
 def test_the_holder_of_a_message_may_finish_it_after_its_ttl(queue: Queue, clock: Place) -> None:

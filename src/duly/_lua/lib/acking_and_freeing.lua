@@ -1,13 +1,13 @@
 -- What lib/acking.lua is, where the topic keeps nothing: entries that every group has acked are removed.
 
--- @include lib/group.lua
+-- @include lib/acking_ids.lua
 -- @include lib/free.lua
 
 local is_put_off, is_left_to_free = false, false
 
 -- Entries that this group is done with, or has in its own store.
 local function ack_entries(group, ids)
-  redis.call('XACK', STREAM, group, unpack(ids))
+  ack_in_stream(group, ids)
   if is_put_off then
     is_left_to_free = true
   else

@@ -39,12 +39,43 @@ local function is_at_work(id, place, record, key)
   return lane and string.sub(lane, 2) == id
 end
 
+-- The fields of an entry; nil: the stream does not have it.
+local function fields_in_stream(id)
+  local entries = is_entry_id(id) and redis.pcall('XRANGE', STREAM, id, id) or {}
+  return not entries.err and entries[1] and entries[1][2] or nil
+end
+
 -- The record of a message that has lost it, from the stream; nil: it is not there, or it is not this group's any more.
 local function record_in_stream(id, place)
-  local entries = is_entry_id(id) and redis.pcall('XRANGE', STREAM, id, id) or {}
-  if entries.err or not entries[1] then
+  local fields = fields_in_stream(id)
+  if not fields then
     return nil
   end
-  local record, key = record_of(id, entries[1][2], due_without_body(id, place))
+  local record, key = record_of(id, fields, due_without_body(id, place))
   return is_at_work(id, place, record, key) and record or nil
+end
+
+-- What is parked in a lane, by id: looked up once a call, and as far as that is cheap.
+local PARKED_LOOKED_AT = 10000
+local parked_by_key = {}
+local function parked_in(key)
+  if not parked_by_key[key] then
+    local members = {}
+    for _, member in ipairs(first_parked(keys.parked, key, PARKED_LOOKED_AT)) do
+      members[id_of_parked(member)] = member
+    end
+    parked_by_key[key] = members
+  end
+  return parked_by_key[key]
+end
+
+-- Where a message is parked whose body does not tell its key any more: the stream does. nil: it is not.
+local function parked_as_in_stream(id)
+  local fields = fields_in_stream(id)
+  if not fields then
+    return nil
+  end
+  local _, key = record_of(id, fields, 0)
+  local member = key and parked_in(key)[id]
+  return member and { name = 'parked', key = keys.parked, member = member } or nil
 end

@@ -87,8 +87,23 @@ local function size_of_texts(texts)
   return size
 end
 
--- `topic` has msgs, waiting, meta. Returns the microseconds until the next one is due, 0 if there are more, nil if
--- there is none.
+-- What cannot become an entry becomes a dead letter of the topic: a row of `why` as lib/why.lua writes it, and what is
+-- left of the record. Where somebody has overwritten those keys as well, it is left to an audit: others have entered.
+local function bury_unreadable(topic, id, record, now)
+  local why = cmsgpack.pack({ record and 'damaged' or 'body lost', 0, 0, 0, 0, {}, 0, {}, 0, '', 0 })
+  local size = record and #record or 0
+  local placed = redis.pcall('ZADD', topic.dead, now, id)
+  if type(placed) == 'table' and placed.err then
+    return
+  end
+  redis.pcall('HSET', topic.why, id, why)
+  redis.call('HINCRBY', topic.meta, 'buried', 1)
+  redis.call('HINCRBY', topic.meta, 'bytes', 0 - size)
+  redis.call('HINCRBY', topic.meta, 'dead_bytes', size)
+end
+
+-- `topic` has msgs, waiting, dead, why, meta. Returns the microseconds until the next one is due, 0 if there are more,
+-- nil if there is none.
 local function let_in(topic, stream)
   local head = redis.call('ZRANGE', topic.waiting, 0, 0, 'WITHSCORES')
   if #head == 0 then
@@ -113,7 +128,7 @@ local function let_in(topic, stream)
       size, entered[#entered + 1] = size + #record, id
       largest = math.max(largest, size_of_texts(fields))
     else
-      redis.call('HINCRBY', topic.meta, 'damaged', 1) -- what is left of it stays in msgs
+      bury_unreadable(topic, id, record, now)
     end
     seen[#seen + 1] = id
   end

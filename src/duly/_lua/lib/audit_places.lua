@@ -1,0 +1,24 @@
+-- Part of audit: what a queue or group takes for right. For a topic's own store: lib/audit_delayed.lua.
+
+local store = {
+  -- Under which priority a sound message waits.
+  waits_under = priority_of,
+  -- Whether a record cannot be delivered.
+  is_flawed = flaw_of,
+  -- Whether clients could not name a message.
+  is_nameless = function(id)
+    return not is_text(id) or id == '' or id == PILLAR
+  end,
+}
+
+-- Where a message belongs that is over, as its past tells, and since when; nil: it lives, as far as anybody knows.
+local function place_when_over(id)
+  local row = sound_why(keys.why, id)
+  local last = row and row[8][#row[8]]
+  if row and row[1] ~= '' then
+    return 'dead', last and last[1] or now
+  elseif last and last[2] == 'ack' then
+    return 'done', last[1]
+  end
+  return nil
+end

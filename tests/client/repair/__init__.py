@@ -1,0 +1,1 @@
+"""What somebody did to the keys by hand: found, explained and mended."""
