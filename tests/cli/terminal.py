@@ -1,8 +1,8 @@
 """A terminal of a given size with a command in it, and what stands on its screen."""
 
-import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -13,16 +13,26 @@ from tests.cli.shell import DEADLINE, Shell
 
 
 class Terminal:
-    """Runs `duly ...` at a terminal of `columns` x `rows`."""
+    """Runs `duly ...` at a terminal of `columns` x `rows`; standard error may go elsewhere."""
 
-    def __init__(self, shell: Shell, *words: str, columns: int = 80, rows: int = 24) -> None:
+    def __init__(
+        self,
+        shell: Shell,
+        *words: str,
+        columns: int = 80,
+        rows: int = 24,
+        errors: Path = Path("/dev/tty"),
+        **variables: str,
+    ) -> None:
         self.screen = pyte.Screen(columns, rows)
         self.raw = b""
         self._stream = pyte.ByteStream(self.screen)
-        command, *arguments = shell.words(*words)
-        assert command == sys.executable
         self.process = pexpect.spawn(
-            command, arguments, env=shell.environment(), cwd=str(shell.place), dimensions=(rows, columns)
+            "/bin/sh",
+            ["-c", 'exec "$@" 2>"$0"', str(errors), *shell.words(*words)],
+            env=shell.environment(**variables),
+            cwd=str(shell.place),
+            dimensions=(rows, columns),
         )
 
     @property

@@ -14,7 +14,7 @@ def test_sound_queues_and_groups_are_proved(shell: Shell, app: duly.Duly) -> Non
     told = shell.ok("audit").lines
     proved = shell.ok("audit", "orders", "events/archive", "--json").json
 
-    assert [line.split()[0] for line in told] == ["QUEUE", "orders", "events/archive"]
+    assert [line.split()[0] for line in told] == ["QUEUE", "orders", "events", "events/archive"]
     assert all(line.rstrip().endswith("right") for line in told[1:])
     assert [each["queue"] for each in proved] == ["orders", "events/archive"]
     assert all(each["ok"] and each["difference"] == 0 and each["faults"] == [] for each in proved)
@@ -39,3 +39,68 @@ def test_what_somebody_broke_is_found_and_repaired(shell: Shell, app: duly.Duly)
     assert repaired.json[0]["repaired"] is True
     assert after[1].rstrip().endswith("right")
     assert sorted(each.body for each in queue.receive(2, 0)) == ["a", "b"]
+
+
+def test_a_topic_is_proved_by_its_name_or_with_all_others(shell: Shell, app: duly.Duly) -> None:
+    app.topic("later").publish("body", delay=60)
+    app.queue("events").send(1)
+    app.topic("events").publish(1)
+
+    all_told = shell.ok("audit").lines
+    of_topic = shell.ok("audit", "later").lines
+    of_both = shell.ok("audit", "events", "--json").json
+
+    assert [line.split("  ")[0] for line in all_told] == ["QUEUE", "events", "events (topic)", "later (topic)"]
+    assert [line.split("  ")[0] for line in of_topic] == ["QUEUE", "later (topic)"]
+    assert [(each["queue"], each["kind"], each["ok"]) for each in of_both] == [
+        ("events", "queue", True),
+        ("events", "topic", True),
+    ]
+
+
+def test_a_delayed_publish_that_somebody_lost_is_found_and_repaired(shell: Shell, app: duly.Duly) -> None:
+    """A queue of the same name is right all the while."""
+    app.queue("events").send(1)
+    events = app.topic("events")
+    lost, bodiless = events.publish("lost", delay=60), events.publish("bodiless", delay=60)
+    with redis.Redis.from_url(shell.url) as client:
+        client.zrem(events.stream.replace("stream", "waiting0"), lost)
+        client.hdel(events.stream.replace("stream", "msgs"), bodiless)
+
+    found = shell.run("audit", "events")
+    repaired = shell.run("audit", "--repair")
+    after = shell.ok("audit", "events", "--json").json
+
+    assert (found.status, repaired.status) == (1, 0), repaired
+    assert [line.split()[-1] for line in found.lines[1:3]] == ["right", "WRONG"]
+    assert f"events (topic) {lost}: body without a place" in found.out
+    assert f"events (topic) {bodiless}: place without a body" in found.out
+    assert [line.split()[-1] for line in repaired.lines[1:3]] == ["right", "repaired"]
+    assert [each["stats"]["dead"] for each in after] == [0, 1]
+    assert [each.id for each in events.delayed()] == [lost]
+
+
+def test_groups_of_other_programs_stop_no_audit(shell: Shell, app: duly.Duly) -> None:
+    events = app.topic("events")
+    events.publish(1)
+    with redis.Redis.from_url(shell.url) as client:
+        client.xgroup_create(events.stream, "not a name: {}", "0")
+
+    assert [line.split()[0] for line in shell.ok("audit").lines] == ["QUEUE", "events"]
+    assert shell.ok("stats", "--json").json == {"queues": []}
+
+
+def test_a_stream_that_somebody_overwrote_is_found_for_the_topic_and_its_groups(shell: Shell, app: duly.Duly) -> None:
+    topic = app.topic("events")
+    topic.group("archive").create()
+    with redis.Redis.from_url(shell.url) as client:
+        client.set(topic.stream, "something else")
+
+    every, one = shell.run("audit", "--json"), shell.run("audit", "events/archive", "--json")
+    repaired = shell.ok("audit", "--repair").lines
+
+    assert (every.status, one.status) == (1, 1)
+    assert {each["queue"] for each in every.json if each["faults"]} == {"events", "events/archive"}
+    assert [fault["id"] for fault in one.json[0]["faults"]] == ["stream"]
+    assert [line.split()[0] for line in repaired[1:3]] == ["events", "events/archive"]
+    assert shell.ok("audit").status == 0

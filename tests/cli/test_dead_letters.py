@@ -53,7 +53,7 @@ def test_redrive_puts_back_what_was_chosen(shell: Shell, app: duly.Duly, letters
     one = shell.ok(*redrive, "--id", letters[1], "--json").json
     elsewhere = shell.ok(*redrive, "--header", "shop=a", "--to", "slow", "--at-end", "--rate", "50/s").out
     rest = shell.ok(
-        *redrive, "--limit", "5", "--key", "eu-*", "--since", "1", "--until", "99999999999", "--reason", "*"
+        *redrive, "--limit", "5", "--key", "eu-*", "--since", "1000000000", "--until", "99999999999", "--reason", "*"
     )
 
     assert dry == "2 would be redriven in payments\n"

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import StartedServer
+
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 DEADLINE = 30.0
@@ -39,16 +41,17 @@ def run(place: Path, *options: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-def processes_that_name(place: Path) -> list[str]:
-    """Name the processes whose command line has the directory in it: parts, keeper and server have."""
+def processes_of(place: Path) -> list[str]:
+    """Name the processes that were started with the directory in their variables: all that a run has started."""
     found = []
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and entry.name != str(os.getpid()):
+        if entry.name.isdigit():
             try:
+                variables = (entry / "environ").read_bytes()
                 command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             except OSError:
                 continue
-            if str(place) in command:
+            if f"TMPDIR={place}\0".encode() in variables:
                 found.append(f"{entry.name} {command}")
     return found
 
@@ -70,7 +73,7 @@ def test_the_demonstration_keeps_every_promise_and_leaves_nothing_behind(place: 
     assert "verdict: kept" in done.stdout
     times = [float(found) for found in re.findall(r"^ *([0-9.]+) s  ", done.stdout, re.MULTILINE)]
     assert times == sorted(times)  # its clock begins with the first message, once
-    assert processes_that_name(place) == []
+    assert processes_of(place) == []
     assert list(place.iterdir()) == []
 
 
@@ -97,21 +100,49 @@ def test_a_server_of_ones_own_is_left_without_queues(place: Path) -> None:
     done = run(place, "--seconds", "4", "--dir", str(place / "d"))
 
     assert done.returncode == 0, done.stdout + done.stderr
-    wait_until(lambda: processes_that_name(place) == [], "the server has stopped with its last user")
+    wait_until(lambda: processes_of(place) == [], "the server has stopped with its last user")
     assert (place / "d" / "appendonlydir").is_dir()
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_end_in_the_middle_leaves_no_process(place: Path, how: signal.Signals) -> None:
     process = start(place, "--seconds", "20")
-    wait_until(lambda: len(processes_that_name(place)) >= 8, "all processes are there")
+    wait_until(lambda: len(processes_of(place)) >= 8, "all processes are there")
 
     process.send_signal(how)
     process.communicate(timeout=DEADLINE)
 
-    wait_until(lambda: processes_that_name(place) == [], "all processes are gone")
+    wait_until(lambda: processes_of(place) == [], "all processes are gone")
     if how != signal.SIGKILL:
         assert list(place.iterdir()) == []
+
+
+def test_a_password_is_not_in_the_command_lines_of_the_parts(place: Path, server: StartedServer) -> None:
+    url = server("valkey").url.replace("://", "://default:s3cr3t@")  # that user takes any
+    process = start(place, "--seconds", "20", "--url", url, "--histories", str(place / "kept"))
+    wait_until((place / "kept" / "producer-2.jsonl").exists, "all processes are at work")
+
+    parts = [command for command in processes_of(place) if "duly.demo." in command]
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=DEADLINE)
+
+    assert len(parts) == 7
+    assert "s3cr3t" not in "".join(parts) + out + err
+
+
+def test_histories_of_another_run_are_left_alone(place: Path) -> None:
+    kept = place / "kept"
+    kept.mkdir()
+    (kept / "orders-1.jsonl").write_text("of another run\n")
+
+    done = run(place, "--seconds", "2", "--histories", str(kept))
+    nowhere = run(place, "--seconds", "2", "--histories", str(kept / "orders-1.jsonl"))
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"duly: --histories: '{kept}' has those of another run: name a new directory\n"
+    assert nowhere.returncode == 2
+    assert nowhere.stderr == f"duly: --histories: '{kept}/orders-1.jsonl' cannot be used: File exists\n"
+    assert [file.name for file in kept.iterdir()] == ["orders-1.jsonl"]
 
 
 @pytest.mark.parametrize(

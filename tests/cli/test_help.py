@@ -39,6 +39,17 @@ def test_the_version_is_told(shell: Shell) -> None:
     assert re.fullmatch(r"duly \d+\.\d+\.\d+\n", shell.run_bare("--version").out)
 
 
+@pytest.mark.parametrize("words", list(ALL), ids="-".join)
+def test_help_names_no_types_of_flags_and_no_braces(shell: Shell, words: tuple[str, ...]) -> None:
+    done = shell.run_bare(*words, "--help", COLUMNS="80")
+
+    assert done.status == 0
+    assert "<bool>" not in done.out
+    usage = next(line for line in done.out.splitlines() if "Usage:" in line)
+    assert usage.strip().startswith(f"Usage: duly {' '.join(words)} [OPTIONS]")
+    assert "{" not in usage
+
+
 def test_help_is_not_cut_in_a_narrow_terminal(call: Call) -> None:
     done = call("send", "--help", columns=80)
 

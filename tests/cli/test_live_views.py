@@ -7,6 +7,7 @@ import pytest
 import duly
 from tests.cli.shell import DEADLINE, Shell, given_dead
 from tests.cli.terminal import Terminal
+from tests.servers import Server
 
 BARS = set("▁▂▃▄▅▆▇█")
 
@@ -108,6 +109,49 @@ def test_purge_asks_at_a_terminal_and_no_keeps_everything(shell: Shell, app: dul
         assert terminal.wait_end() == 0
     assert queue.stats().ready == 0
     assert "3 purged from orders" in terminal.text
+
+
+@pytest.mark.parametrize("words", ["purge orders", "delete orders"])
+def test_ctrl_c_at_a_question_stops_and_no_is_an_answer(shell: Shell, app: duly.Duly, words: str) -> None:
+    queue = app.queue("orders")
+    queue.send("x")
+
+    with Terminal(shell, *words.split()) as terminal:
+        terminal.wait_for("[y/N]:")
+        terminal.process.sendintr()
+        status = terminal.wait_end()
+
+    assert status == 130
+    assert b"Traceback" not in terminal.raw
+    assert queue.stats().ready == 1
+
+
+def test_a_terminal_that_cannot_move_the_cursor_gets_a_table_each_time(shell: Shell, app: duly.Duly) -> None:
+    app.queue("orders").send("x")
+
+    with Terminal(shell, "stats", "--watch", "--interval", "100ms", TERM="dumb") as terminal:
+        terminal.wait_until(lambda: terminal.raw.count(b"orders") > 1, "the table is there twice")
+        terminal.process.sendintr()
+        status = terminal.wait_end()
+
+    assert status == 0
+    assert b"\x1b" not in terminal.raw
+
+
+@pytest.mark.fault
+def test_what_is_said_beside_the_live_view_goes_where_standard_error_goes(shell: Shell) -> None:
+    said = shell.place / "said"
+    with Server("valkey") as own:
+        with duly.Duly(own.url, namespace=shell.namespace) as app:
+            app.queue("orders").send("x")
+        with Terminal(shell, "stats", "--watch", "--interval", "100ms", errors=said, DULY_URL=own.url) as terminal:
+            terminal.wait_for("orders")
+            own.kill9()
+            terminal.wait_until(lambda: "does not answer" in said.read_text(), "the file says so")
+            terminal.process.sendintr()
+            terminal.wait_end()
+
+    assert b"does not answer" not in terminal.raw
 
 
 @pytest.mark.parametrize("words", ["purge orders --yes", "dead redrive orders", "audit orders"])

@@ -18,6 +18,7 @@ MISUSES = [
     ("send q x --at tomorrow", "--at: 'tomorrow' is no time. Write it like 2026-12-01T09:00+08:00"),
     ("send q x --at 2026-12-01T09:00", "has no zone"),
     ("send q x --at 9999-12-31T00:00Z", "duly: --at: '9999-12-31T00:00Z' is more than ten years ahead"),
+    ("send q x --at 20261201", "--at: '20261201' is no time: seconds since the epoch have 9 to 11 digits"),
     ("send q x --delay 1s --at 1796000000", "--delay and --at exclude each other: give one"),
     ("send q x --ttl never", "--ttl: 'never' is no duration"),
     ("send q x --dedup v --dedup-for long", "--dedup-for: 'long' is no duration"),
@@ -40,6 +41,7 @@ MISUSES = [
     ("list known ready --limit 0", "limit must be from 1 to 1000, not 0"),
     ("list known ready --limit 1001", "limit must be from 1 to 1000, not 1001"),
     ("stats --watch --interval 1ms", "--interval: '1ms' is too short, 100ms is the least"),
+    ("stats --watch --interval 1e10", "--interval: '1e10' is more than ten years"),
     ("reschedule known id", "reschedule needs one of --delay and --at"),
     ("reschedule known id --delay 1s --at 1", "reschedule needs one of --delay and --at"),
     ("purge known", "Say so with --yes: there is no terminal to ask on"),
@@ -55,7 +57,8 @@ MISUSES = [
     ("schedule add s q x --every 1m --text --bytes", "one or the other"),
     ("topic publish t x --text --bytes", "one or the other"),
     ("topic seek talk team nowhere", "POSITION: 'nowhere' is no time"),
-    ("topic read talk --after nan", "--after: 'nan' is no time that there is"),
+    ("topic seek talk team 20261201", "POSITION: '20261201' is no time: seconds since the epoch have 9 to 11 digits"),
+    ("topic read talk --after nan", "--after: 'nan' is no time"),
     ("send q x --url memory://", MEMORY),
     ("stats --url memory://", MEMORY),
     ("topic publish t x --url memory://", MEMORY),
@@ -67,6 +70,11 @@ MISUSES = [
     ("dead list q", "No such command 'list'"),
     ("send q x --dealy 3s", "No such option"),
     ("send", "Missing argument"),
+    ("topic seek talk team", "Missing argument 'POSITION'. Example: duly topic seek events archive"),
+    ("--url redis://localhost stats", "duly: put --url after the command: duly COMMAND --url ..."),
+    ("--url=redis://localhost stats", "duly: put --url after the command: duly COMMAND --url ..."),
+    ("--json stats", "put --json after the command"),
+    ("dead --namespace other ls", "duly: put --namespace after the command: duly dead COMMAND --namespace ..."),
 ]
 
 FAILURES = [
@@ -78,6 +86,7 @@ FAILURES = [
     ("stats talk", "'talk' is a topic: name one of its groups, like talk/GROUP (`duly topic groups talk`)"),
     ("receive talk --wait 1s", "'talk' is a topic"),
     ("send talk x", "'talk' is a topic, no queue: `duly topic publish talk`"),
+    ("topic publish orders x", "'orders' is a queue, no topic: `duly send orders`"),
     ("send talk --lines @/dev/null", "'talk' is a topic, no queue"),
     ("dead redrive orders --to talk", "'talk' is a topic, no queue"),
     ("schedule add s talk x --every 1m", "'talk' is a topic, no queue"),
@@ -127,7 +136,7 @@ def test_a_server_that_is_not_there_is_told_at_once_and_given_up_soon(shell: She
 
     assert done.status == 1
     assert "redis://127.0.0.1:1/0 does not answer, trying again for up to 5 s" in done.err
-    assert "listing the topics was not carried out. Check that the server runs and can be reached\n" in done.err
+    assert "listing the queues was not carried out. Check that the server runs and can be reached\n" in done.err
     assert "Traceback" not in done.err
     assert "s3cr3t" not in done.err
     assert took < 20
@@ -183,10 +192,35 @@ def test_a_new_embedded_server_is_named_once_and_kept_out_of_git(shell: Shell) -
     assert (home / ".gitignore").read_text() == "*\n"
 
 
+@pytest.mark.parametrize("line", ["stats", "queues", "doctor", "receive orders", "topic ls", "schedule ls", "audit"])
+def test_looking_makes_no_embedded_server(shell: Shell, line: str) -> None:
+    here = shell.run(*line.split(), DULY_URL="")
+    named = shell.run(*line.split(), "--url", f"embedded://{shell.place}/typo")
+
+    assert (here.status, here.out, named.status, named.out) == (1, "", 1, "")
+    assert here.err == (
+        f"duly: there is no embedded server in {shell.place}/.duly yet: `duly send` makes one. "
+        "If another was meant, name it with --url or DULY_URL\n"
+    )
+    assert f"no embedded server in {shell.place}/typo yet" in named.err
+    assert list(shell.place.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "line", ["topic publish events x", "schedule add s q x --every 1h", "receive orders --wait 10ms"]
+)
+def test_what_may_come_first_makes_the_embedded_server(shell: Shell, line: str) -> None:
+    first = shell.run(*line.split(), DULY_URL="")
+    then = shell.run("stats", DULY_URL="")
+
+    assert f"duly: new embedded server in {shell.place}/.duly (no --url, no DULY_URL)\n" in first.err
+    assert (first.status, then.status, then.err) == (0, 0, "")
+
+
 def test_a_directory_that_cannot_be_made_is_told_with_what_to_set(shell: Shell) -> None:
     (shell.place / "file").touch()
 
-    done = shell.run("queues", DULY_URL="", DULY_HOME="file/home")
+    done = shell.run("send", "q", "x", DULY_URL="", DULY_HOME="file/home")
 
     assert done.status == 1
     assert done.err.endswith("Set DULY_HOME to a directory that can be written, or DULY_URL to a server\n")

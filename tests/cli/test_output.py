@@ -46,6 +46,19 @@ def test_words_are_shown_as_they_are() -> None:
     assert output.visible("a\nb\tc\rd\x1b") == "a\\nb\\tc\\rd\\x1b"
 
 
+def test_show_breaks_no_line_in_a_pipe_and_fits_a_terminal(shell: Shell, app: duly.Duly) -> None:
+    body = "long " * 500
+    id_ = app.queue("q").send(body, key="k")
+
+    piped = shell.ok("show", "q", id_).lines
+    narrow = shell.ok("show", "q", id_, COLUMNS="60").lines
+
+    assert f"body      {body}".rstrip() in [line.rstrip() for line in piped]
+    assert f"id        {id_}" in piped
+    assert max(map(len, narrow)) <= 60
+    assert "".join(line[10:].strip().replace(" ", "") for line in narrow).count("long") == 500
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [

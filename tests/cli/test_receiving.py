@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 from datetime import datetime
 from typing import IO
 
 import pytest
+import redis
 
 import duly
 from tests.cli.shell import DEADLINE, Shell
@@ -132,6 +134,43 @@ def test_a_paused_queue_is_named_with_who_paused_it(shell: Shell, app: duly.Duly
     queue.resume()
     shell.ok("receive", "orders")
     shell.ok("receive", "orders")
+
+
+def test_why_nothing_comes_is_said_where_there_is_something(shell: Shell, app: duly.Duly) -> None:
+    queue = app.queue("orders")
+    queue.send_many([duly.Send("first", key="k"), duly.Send("second", key="k"), duly.Send("later", delay=3600)])
+    (held,) = queue.receive(1, 0)
+
+    waiting = shell.run("receive", "orders", "--json")
+    queue.purge()
+    empty = shell.ok("receive", "orders")
+
+    assert held.body == "first"
+    assert (waiting.status, waiting.json) == (0, [])
+    assert re.fullmatch(
+        r"duly: nothing is ready in orders: 1 delayed \(next in .+\), 1 leased, 1 behind others of their keys\n",
+        waiting.err,
+    )
+    assert empty.out == ""
+
+
+def test_who_may_only_consume_receives(shell: Shell, app: duly.Duly) -> None:
+    rules = shell.ok("acl", "--role", "consumer", "--json").json["rules"]
+    group = app.topic("events").group("archive")
+    group.create()
+    app.topic("events").publish("entry")
+    app.queue("plain").send("message")
+    user = f"joe-{shell.namespace}"
+    as_user = ("--url", shell.url.replace("://", f"://{user}:x@"))
+    with redis.Redis.from_url(shell.url) as admin:
+        admin.execute_command("ACL", "SETUSER", user, "on", ">x", *rules)
+        try:
+            received = [shell.ok("receive", each, *as_user).out for each in ("plain", "events/archive", "plain")]
+        finally:
+            admin.execute_command("ACL", "DELUSER", user)
+
+    assert [each.split()[1:] for each in received] == [["message"], ["entry"], []]
+    assert app.queue("plain").stats().acked == group.stats().acked == 1
 
 
 @pytest.mark.fault

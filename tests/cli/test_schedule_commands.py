@@ -1,9 +1,11 @@
 """`duly schedule ls|add|rm|pause|resume`."""
 
+import asyncio
 from datetime import datetime
 
 import duly
 from tests.cli.shell import Shell
+from tests.worker.rig import wait_until
 
 
 def test_a_schedule_is_added_listed_paused_resumed_and_removed(shell: Shell, app: duly.Duly) -> None:
@@ -11,7 +13,7 @@ def test_a_schedule_is_added_listed_paused_resumed_and_removed(shell: Shell, app
         *("schedule", "add", "report", "jobs", '{"report": "daily"}', "--cron", "0 3 * * *"),
         *("--tz", "Asia/Shanghai", "--catch-up", "skip", "--json"),
     ).json
-    listed = shell.ok("schedule", "ls").lines
+    listed = shell.run("schedule", "ls").lines
     paused = shell.ok("schedule", "pause", "report").out
     (stored,) = shell.ok("schedule", "ls", "--json").json
     resumed = shell.ok("schedule", "resume", "report", "--json").json
@@ -37,3 +39,35 @@ def test_the_same_name_replaces_and_bodies_have_their_forms(shell: Shell, app: d
     (stored,) = app.schedules()
     assert told.startswith("tick feeds jobs; next 20")
     assert (stored.every, stored.body) == (90.0, b"\xff")
+
+
+async def test_a_queue_that_no_worker_serves_is_named(shell: Shell, app: duly.Duly) -> None:
+    @app.queue("served").handler
+    def handle(_body: object) -> None: ...
+
+    for name, queue in {"a": "served", "b": "nobody", "c": "nobody", "d": "paused"}.items():
+        app.schedule(name, queue, 1, every=3600)
+    app.pause_schedule("d")
+
+    async with duly.Worker(app):
+        await asyncio.to_thread(wait_until, lambda: bool(app.workers()))
+        listed = await asyncio.to_thread(shell.run, "schedule", "ls")
+        as_json = await asyncio.to_thread(shell.ok, "schedule", "ls", "--json")
+
+    assert [line.split()[0] for line in listed.lines[1:]] == ["a", "b", "c", "d"]
+    assert (listed.status, listed.err) == (
+        0,
+        "duly: no worker serves 'nobody': nothing is sent until one does, or somebody receives from it\n",
+    )
+    assert len(as_json.json) == 4
+
+
+def test_a_body_that_is_nested_deep_is_shown_as_one_text(shell: Shell) -> None:
+    deep = "[" * 900 + "]" * 900
+
+    added = shell.ok("schedule", "add", "s", "q", "-", "--every", "1h", "--json", stdin=deep).json
+    (listed,) = shell.ok("schedule", "ls", "--json").json
+    table = shell.run("schedule", "ls")
+
+    assert added["body"] == listed["body"] == deep
+    assert (table.status, table.lines[1].endswith("[" * 200 + "...")) == (0, True)

@@ -8,6 +8,8 @@ import redis
 
 import duly
 from tests.cli.shell import DEADLINE, Shell
+from tests.conftest import StartedServer
+from tests.fault.proxy import SCRIPT_COMMANDS, Command, Cut, Policy, Proxy, Stage
 
 
 def only(queue: duly.Queue, state: str) -> duly.Message:
@@ -112,9 +114,32 @@ def test_lines_that_come_slowly_are_sent_as_they_come(shell: Shell, app: duly.Du
 
 def test_what_is_not_confirmed_as_durable_is_told_with_what_is_stored(shell: Shell, app: duly.Duly) -> None:
     failed = shell.run("send", "q", "x", "--durable", "1")
+    many = shell.run("send", "many", "--lines", "--durable", "1", stdin="1\n2\n")
 
-    assert failed.status == 1
+    assert failed.status == many.status == 1
+    assert failed.out == f"{only(app.queue('q'), 'ready').id}\n"
     assert "1 message(s) are stored in queue 'q' but not confirmed as durable" in failed.err
+    assert "2 were sent to many before it failed" in many.err
+    assert app.queue("many").stats().ready == 2
+
+
+class LoseSends(Policy):
+    """Cuts each answer to a script of a connection but the first, which is the look at the queue."""
+
+    def choose(self, command: Command) -> Cut | None:
+        return Cut(Stage.EXECUTED) if self.seen > 1 else None
+
+
+def test_the_id_of_what_may_be_stored_is_told(shell: Shell, app: duly.Duly, server: StartedServer) -> None:
+    with Proxy(server("valkey").port, LoseSends(only=SCRIPT_COMMANDS)) as proxy:
+        failed = shell.run("send", "q", "x", DULY_URL=proxy.url)
+    id_ = only(app.queue("q"), "ready").id
+
+    again = shell.ok("send", "q", "x", "--id", id_).out
+
+    assert (failed.status, failed.out) == (1, "")
+    assert f"duly: if it is stored, it is {id_}: `duly show q {id_}` tells" in failed.err
+    assert again == f"{id_}\n"
     assert app.queue("q").stats().ready == 1
 
 

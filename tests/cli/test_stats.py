@@ -45,6 +45,25 @@ def test_watching_into_a_pipe_prints_a_look_each_time_with_rates(shell: Shell, a
     assert looks[-1]["at"].endswith("+00:00")
 
 
+def test_a_queue_that_is_deleted_while_it_is_watched_stays_in_view(shell: Shell, app: duly.Duly) -> None:
+    app.queue("van").send("x")
+    app.topic("events").group("archive").create()
+    app.topic("events").publish("x")
+
+    with shell.start("stats", "van", "events/archive", "--watch", "--interval", "100ms", "--json") as process:
+        assert process.stdout is not None
+        live = [each["live"] for each in json.loads(process.stdout.readline())["queues"]]
+        app.queue("van").delete()
+        app.topic("events").delete()
+        while any(each["live"] for each in json.loads(process.stdout.readline())["queues"]):
+            pass
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=DEADLINE)
+
+    assert live == [1, 1]
+    assert (process.returncode, err) == (0, "")
+
+
 def test_a_watched_table_into_a_pipe_ends_with_its_reader(shell: Shell, app: duly.Duly) -> None:
     app.queue("orders").send("x")
 

@@ -26,6 +26,12 @@ def test_cancel_and_promote_act_on_each_and_fail_if_one_was_left(shell: Shell, a
     assert queue.stats().live == 0
 
 
+def test_an_id_that_is_given_twice_is_cancelled_once_and_told_so(shell: Shell, app: duly.Duly) -> None:
+    id_ = app.queue("q").send("x")
+
+    assert shell.ok("cancel", "q", id_, id_).lines == [f"{id_}  cancelled"]
+
+
 def test_reschedule_gives_another_due_time(shell: Shell, app: duly.Duly) -> None:
     queue = app.queue("q")
     id_ = queue.send("x", delay=600)

@@ -2,6 +2,7 @@
 
 import array
 import fcntl
+import re
 import signal
 import subprocess
 import termios
@@ -11,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 import duly
-from tests.cli.shell import DEADLINE, Shell
+from tests.cli.shell import DEADLINE, Shell, given_dead
 
 
 def wait_until(condition: Callable[[], object], process: "subprocess.Popen[str]") -> None:
@@ -67,6 +68,41 @@ def test_a_terminated_bench_leaves_no_queue(shell: Shell, app: duly.Duly) -> Non
 
     assert (process.returncode, err) == (143, "")
     assert app.queues() == []
+
+
+@pytest.mark.parametrize("is_ignored", [False, True], ids=["foreground", "background of a script"])
+def test_a_bench_is_terminated_while_its_worker_runs(shell: Shell, app: duly.Duly, is_ignored: bool) -> None:
+    """There, an event loop runs. In the background of a script, Ctrl-C is ignored, and SIGTERM is not."""
+    trap = "trap '' INT; " if is_ignored else ""
+    words = ["sh", "-c", f'{trap}exec "$@"', "sh", *shell.words("bench", "--messages", "30000")]
+    with subprocess.Popen(
+        words, env=shell.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        wait_until(app.workers, process)
+        if is_ignored:
+            process.send_signal(signal.SIGINT)
+
+        process.terminate()
+        out, err = process.communicate(timeout=DEADLINE)
+
+    assert (process.returncode, out, err) == (143, "", "")
+    assert app.queues() == []
+
+
+def test_a_redrive_that_is_stopped_says_how_far_it_came(shell: Shell, app: duly.Duly) -> None:
+    source, target = app.queue("q"), app.queue("other")
+    for number in range(40):
+        given_dead(source, number)
+    with shell.start("dead", "redrive", "q", "--rate", "20/s", "--to", "other") as process:
+        wait_until(lambda: target.stats().ready > 5, process)
+
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=DEADLINE)
+
+    said = re.fullmatch(r"duly: at least (\d+) were redriven from q to other before it was stopped\n", err)
+    assert (process.returncode, out) == (130, "")
+    assert said is not None, err
+    assert 4 <= int(said[1]) <= target.stats().ready < 40
 
 
 def test_a_stop_at_the_start_is_quiet(shell: Shell) -> None:

@@ -26,6 +26,19 @@ def test_what_is_published_is_read_and_counted(shell: Shell, app: duly.Duly) -> 
     assert (listed["name"], listed["length"], listed["delayed"], listed["duplicates"]) == ("events", 1, 2, 1)
 
 
+def test_a_new_topic_with_a_name_like_another_is_asked_about(shell: Shell, app: duly.Duly) -> None:
+    app.topic("sales").publish("x")
+    app.topic("empty").group("team").create()
+
+    done = shell.run("topic", "publish", "sale", "x")
+    shell.ok("topic", "publish", "sale", "again")
+    shell.ok("topic", "publish", "quite-another", "x")
+    shell.ok("topic", "publish", "empty", "x")
+
+    assert (done.status, done.err) == (0, "duly: topic 'sale' is new. Did you mean 'sales'?\n")
+    assert app.topic("sale").stats().published == 2
+
+
 def later() -> str:
     return (datetime.now(UTC) + timedelta(days=1)).isoformat()
 

@@ -1,6 +1,6 @@
 """What people type, as values; and that nothing they type ends in anything but a value or a UsageError."""
 
-import math
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from duly.cli import values
 from duly.errors import UsageError
+from duly.options import MAX_DELAY
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,8 @@ def test_what_is_no_duration_is_refused_with_examples(text: str) -> None:
         ("2026-12-01 09:00:00.5Z", datetime(2026, 12, 1, 9, 0, 0, 500000, tzinfo=UTC)),
         ("1796000000", 1796000000.0),
         ("1796000000.25", 1796000000.25),
+        ("100000000", 100000000.0),
+        ("99999999999", 99999999999.0),
     ],
 )
 def test_times_are_read(text: str, moment: datetime | float) -> None:
@@ -69,10 +72,26 @@ def test_what_is_no_time_is_refused(text: str, words: str) -> None:
     assert words in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["nan", "1e300", "-1e300", "inf"])
-def test_a_number_that_is_no_time_is_refused_where_a_time_is_needed(text: str) -> None:
-    with pytest.raises(UsageError, match="is no time that there is"):
-        values.aware_moment(text, "POSITION")
+@pytest.mark.parametrize("read", [values.moment, values.aware_moment], ids=["moment", "aware_moment"])
+@pytest.mark.parametrize(
+    "text", ["20261201", "2026", "0", "-1796000000", "202612010900", "1796000000000", "nan", "inf", "1e300", "-1e300"]
+)
+def test_a_number_that_nobody_means_as_seconds_is_refused(
+    read: Callable[[str, str], datetime | float], text: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(text, "POSITION")
+    assert str(caught.value) == (
+        f"POSITION: {text!r} is no time: seconds since the epoch have 9 to 11 digits. "
+        "Write a date like 2026-12-01T09:00+08:00"
+    )
+
+
+@pytest.mark.parametrize("text", ["1e10", "600w", "9" * 300])
+def test_a_duration_of_more_than_ten_years_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--interval: '.*' is more than ten years$"):
+        values.duration(text, "--interval")
+    assert values.duration("520w", "--interval") == 520 * 7 * 86400
 
 
 def test_headers_are_pairs_and_the_value_may_have_anything() -> None:
@@ -156,7 +175,10 @@ def test_every_typed_text_is_a_body_or_refused_and_as_text_is_itself(text: str) 
 
 
 @given(st.from_regex(r"\A(\d{1,6}(\.\d{1,3})?(ms|s|m|h|d|w)){1,4}\Z"))
-def test_every_sum_of_parts_is_a_finite_duration(text: str) -> None:
-    seconds = values.duration(text, "--delay")
-    assert seconds >= 0
-    assert math.isfinite(seconds)
+def test_every_sum_of_parts_is_a_duration_or_too_long(text: str) -> None:
+    try:
+        seconds = values.duration(text, "--delay")
+    except UsageError as error:
+        assert str(error).endswith("is more than ten years")  # noqa: PT017
+    else:
+        assert 0 <= seconds <= MAX_DELAY

@@ -145,6 +145,7 @@ def test_help_has_an_example_and_every_option(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        ([], "Missing argument 'TARGET'. Example: duly worker shop.jobs:app --processes 4"),
         (["shop.missing:app"], "no module named 'shop.missing'"),
         (["shop.jobs:nothing"], "Apps found there: shop.jobs:app, shop.jobs:idle"),
         (["shop.jobs:note"], "needs arguments"),

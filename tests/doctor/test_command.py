@@ -10,6 +10,7 @@ import redis
 import typer
 from typer.testing import CliRunner, Result
 
+import duly
 from duly.cli.command import command
 from duly.cli.doctor import doctor
 from duly.errors import UsageError
@@ -81,7 +82,11 @@ def test_it_is_not_said_that_nothing_is_lost_where_that_is_not_known() -> None:
 
 
 def test_an_embedded_server_is_started_and_examined(tmp_path: Path) -> None:
-    result = run("--url", f"embedded://{tmp_path}/d", "--json")
+    url = f"embedded://{tmp_path}/d"
+    with duly.Duly(url) as used:
+        used.queue("orders").send(1)
+
+    result = run("--url", url, "--json")
 
     assert result.exit_code == 0, result.stdout
     assert {each["verdict"] for each in json.loads(result.stdout)["findings"]} <= {"ok", "warn"}

@@ -27,10 +27,14 @@ def _run() -> None:
         if error.name not in ("typer", "rich"):
             raise
         sys.exit('duly: the command line needs its extra: pip install "duly[cli]"')
-    from duly.cli import standard_output
+    from duly.cli import standard_error, standard_output
 
-    standard_output.install(is_plain=sys.argv[1:2] == ["worker"])  # whose handlers may print
+    is_worker = sys.argv[1:2] == ["worker"]
+    standard_error.install(is_plain=is_worker)
+    standard_output.install(is_plain=is_worker)  # whose handlers may print
     try:
+        if not is_worker:
+            _check_output()
         app(prog_name="duly")
     except SystemExit as end:
         if end.code in _STOPPED:
@@ -43,6 +47,12 @@ def _run() -> None:
         _fail(error, 1)
     except DulyError as error:
         _fail(error, 1)
+
+
+def _check_output() -> None:
+    """Refuse to begin where what was taken from a queue would be printed to nobody."""
+    if sys.stdout is None:
+        raise UsageError("standard output is closed: redirect it, to /dev/null say")
 
 
 def _forget_sizes_that_are_none() -> None:

@@ -17,10 +17,11 @@ from duly.cli.bench import bench
 from duly.cli.command import command
 from duly.cli.demo import demo
 from duly.cli.doctor import doctor
+from duly.cli.spoken import Command, Commands
 from duly.cli.stats import stats
 from duly.cli.worker import OnServerOfApp, worker
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def _print_version(wanted: bool) -> None:
@@ -40,9 +41,9 @@ def root(version: Version = False) -> None:
 
 
 # Register commands here, one line each, in the order of `duly --help`.
-app.command()(demo)
+app.command(cls=Command)(demo)
 app.command(cls=OnServerOfApp)(worker)
-command(app)(sending.send)
+command(app, makes_server=True)(sending.send)
 command(app)(receiving.receive)
 command(app)(stats)
 command(app)(looking.queues)
@@ -54,15 +55,15 @@ command(app)(looking.workers)
 command(app)(steering.cancel)
 command(app)(steering.promote)
 command(app)(steering.reschedule)
-app.add_typer(dead.app, name="dead")
+app.add_typer(dead.app, name="dead", cls=Commands)
 command(app)(steering.pause)
 command(app)(steering.resume)
 command(app)(steering.purge)
 command(app)(steering.delete)
-app.add_typer(schedule.app, name="schedule")
-app.add_typer(topic.app, name="topic")
+app.add_typer(schedule.app, name="schedule", cls=Commands)
+app.add_typer(topic.app, name="topic", cls=Commands)
 command(app)(audit)
 command(app)(doctor)
 command(app)(acl)
-command(app)(bench)
-app.add_typer(server.app, name="server")
+command(app, makes_server=True)(bench)
+app.add_typer(server.app, name="server", cls=Commands)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from duly.cli.completion import complete_inbox, complete_queue, complete_topic
+from duly.cli.completion import complete_audited, complete_inbox, complete_queue, complete_topic
 
 State = Literal["ready", "delayed", "leased", "parked", "dead", "done"]
 
@@ -25,6 +25,15 @@ Inboxes = Annotated[
         metavar="QUEUE",
         help="Queues, or groups of topics as events/archive. Default: all.",
         autocompletion=complete_inbox,
+        show_default=False,
+    ),
+]
+Audited = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="QUEUE",
+        help="Queues, topics, or groups of topics as events/archive. Default: all.",
+        autocompletion=complete_audited,
         show_default=False,
     ),
 ]

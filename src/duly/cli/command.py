@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from duly.cli.session import Session
+from duly.cli.spoken import Command
 from duly.cli.stopping import ended_in_order
 
 Url = Annotated[
@@ -24,8 +25,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs."
 _SHARED: Final = {"url": (Url, None), "namespace": (Namespace, "duly"), "as_json": (AsJson, False)}
 
 
-def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a function of a session as a command, with the options that all commands share."""
+def command(
+    app: typer.Typer, name: str | None = None, *, makes_server: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function of a session as a command, with the options that all commands share.
+
+    With `makes_server` it may be the first in a directory, and starts an embedded server there.
+    """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
@@ -36,7 +42,7 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[...
 
         @functools.wraps(function)
         def run(*, url: str | None, namespace: str, as_json: bool, **options: Any) -> None:
-            session = Session(url, namespace, as_json=as_json)
+            session = Session(url, namespace, as_json=as_json, makes_server=makes_server)
             with ended_in_order():
                 try:
                     function(session, **options)
@@ -47,7 +53,7 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[...
         parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + shared
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {each.name: each.annotation for each in parameters}
-        app.command(name)(run)
+        app.command(name, cls=Command)(run)
         return function
 
     return register

@@ -29,6 +29,11 @@ def complete_inbox(ctx: typer.Context, incomplete: str) -> list[str]:
     return _offered(ctx, incomplete, lambda app: [*app.queues(), *_groups(app)])
 
 
+def complete_audited(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Offer queues, topics, and groups of topics."""
+    return _offered(ctx, incomplete, lambda app: sorted({*app.queues(), *app.topics(), *_groups(app)}))
+
+
 def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
     """Offer groups of the topic that stands before."""
     topic = ctx.params.get("topic") or ""

@@ -130,14 +130,14 @@ def redrive(
     if to is not None:
         session.target(to)
     total = limit if where is not None else min(source.stats().dead, limit or 1 << 62)
-    with session.progress("redriving", total) as progress:
+    place = f" from {queue} to {to}" if to else f" in {queue}"
+    with session.progress("redriving", total, "" if dry_run else f"were redriven{place}") as progress:
         count = source.redrive(limit, where, to=to, rate=rate, dry_run=dry_run, at_end=at_end, on_progress=progress)
     done = "would be redriven" if dry_run else "redriven"
     if ids and limit is None and count < len(set(ids)):
         raise NotFound(
             f"{count} of {len(set(ids))} {done}: the others are no dead letters of {queue}, or not among those chosen"
         )
-    place = f" from {queue} to {to}" if to else f" in {queue}"
     session.show({"queue": queue, "to": to, "dry_run": dry_run, "redriven": count}, f"{count:,} {done}{place}")
 
 

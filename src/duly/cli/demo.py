@@ -24,7 +24,7 @@ Url = Annotated[
     str | None, typer.Option("--url", help="Use this server. The queues of the run are deleted afterwards.")
 ]
 Histories = Annotated[
-    Path | None, typer.Option("--histories", help="Keep what each process wrote down, in this directory.")
+    Path | None, typer.Option("--histories", help="Keep what each process wrote down, in this new directory.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the accounts as one JSON object, and nothing else.")]
 
@@ -38,7 +38,8 @@ def demo(
 ) -> None:
     """Show the queue at work: producers, consumers, one killed with -9, and the accounts at the end.
 
-    Without --dir and --url a server is started in a temporary directory, which is removed afterwards.
+    Without --dir and --url a server is started in a temporary directory, which is removed afterwards,
+    also where DULY_URL names one: a show has no business there unless it is asked for.
     Exit status 1 when a message was lost, early, or delivered twice without a cause.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an end in order: nothing stays behind

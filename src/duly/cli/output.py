@@ -13,16 +13,16 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 import msgspec
-from rich.console import Console, ConsoleOptions, OverflowMethod, RenderResult
+from rich.console import Console, ConsoleOptions, Group, OverflowMethod, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from duly import Delivery
+from duly import AsyncDelivery
 from duly.errors import CodecError
 from duly.message import Entry, Message
 
-_WIDE: Final = 1000
-"""Columns of a pipe: nothing is cut off there."""
+_WIDE: Final = 1_000_000_000
+"""Columns of a pipe: nothing is cut off there, and no line is broken."""
 _UNSHOWN: Final = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Characters that would move the cursor, change colours or turn the direction of a line."""
 _BODY_SHOWN: Final = 200
@@ -43,8 +43,8 @@ def console(*, to_errors: bool = False) -> Console:
 
 
 def is_watched(screen: Console) -> bool:
-    """Tell whether somebody looks at it: a terminal, not a pipe that was told to have colours."""
-    return screen.file.isatty() and screen.is_terminal
+    """Tell whether somebody can watch it move: a terminal, and not a pipe that was told to have colours."""
+    return screen.file.isatty() and screen.is_terminal and not screen.is_dumb_terminal
 
 
 def print_text(text: str) -> None:
@@ -69,17 +69,17 @@ def _escaped(character: str) -> str:
     ).decode()
 
 
-def body_of(message: Message | Entry | Delivery) -> Any:
+def body_of(message: Message | Entry | AsyncDelivery) -> Any:
     """Give the body: as it was sent where it does not decode, and as one text where it is nested too deep to show."""
     try:
         body = message.body
     except CodecError:
         return message.raw
-    return (message.raw or b"").decode(errors="replace") if _is_deep(body) else body
+    return (message.raw or b"").decode(errors="replace") if is_deep(body) else body
 
 
-def _is_deep(body: Any) -> bool:
-    """Go down by levels, not by calls: those are what a deep body has too many of."""
+def is_deep(body: Any) -> bool:
+    """Tell whether a body is nested too deep to show. Goes down by levels, not by calls, which it has too many of."""
     level = [body]
     for _ in range(_DEEPEST):
         level = [part for each in level for part in _parts(each)]
@@ -206,14 +206,27 @@ def _fitted(widths: dict[str, int], cut: Collection[str], most: int) -> bool:
     return True
 
 
-def fields(rows: Mapping[str, object]) -> Table:
+def fields(rows: Mapping[str, object]) -> Group:
     """Lay out names and values, one a line."""
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    made.add_column(no_wrap=True, style="bold")
-    made.add_column(overflow="fold")
-    for name, value in rows.items():
-        made.add_row(Text(name), value if isinstance(value, Text) else Text(visible(value)))
-    return made
+    indent = max(map(len, rows)) + _GAP
+    return Group(*(_Field(name.ljust(indent), visible(value)) for name, value in rows.items()))
+
+
+class _Field:
+    def __init__(self, name: str, value: str) -> None:
+        self._name = Text(name, "bold")
+        self._value = Text(value)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Keep a value on its line where it fits; a cell of a table would have spaces behind it."""
+        if self._name.cell_len + self._value.cell_len <= options.max_width:
+            yield self._name + self._value
+            return
+        made = Table.grid()
+        made.add_column(no_wrap=True)
+        made.add_column(overflow="fold")
+        made.add_row(self._name, self._value)
+        yield made
 
 
 def print_json(value: Any, *, a_line: bool = False) -> None:

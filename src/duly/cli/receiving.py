@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Annotated, Any, Final
 
@@ -14,8 +14,9 @@ from duly.cli import output, values
 from duly.cli.arguments import Inbox, Limit
 from duly.cli.session import NotFound, Session
 from duly.cli.standard_output import writing
-from duly.cli.stopping import undisturbed, until_stopped
-from duly.errors import LeaseLost, ServerError, UsageError
+from duly.cli.stopping import Stops, going_on, interrupt
+from duly.cli.taking import Taker
+from duly.errors import ServerError, UsageError
 
 _A_WAIT: Final = 20.0
 """Seconds that one round of --follow waits."""
@@ -37,7 +38,7 @@ def receive(
 ) -> None:
     """Take messages, print them, and ack those that were printed.
 
-    A stop while it prints acks what was printed whole; the rest goes back.
+    A stop acks what was printed whole; the rest goes back.
     Without a message there is no output. To look without taking, use `duly list`.
 
     Example: duly receive orders --limit 10 --wait 5s
@@ -47,17 +48,20 @@ def receive(
     if raw and session.as_json:
         raise UsageError("--raw and --json: bodies are printed as they are, or as JSON")
     seconds = values.duration(wait, "--wait")
-    source = _open(session, queue, may_come=follow or seconds > 0)
-    if not follow:
-        deliveries = source.receive(limit, seconds)
-        _hand_over(session, source, deliveries, release=release, raw=raw, a_line=False)
-        if not deliveries:
-            _note_paused(session, source)
+    session.makes_server = may_come = follow or seconds > 0
+    source = _open(session, queue, may_come=may_come)
+    if follow:
+        _note_why(session, source, is_over=False)
+        with going_on(session.app, session.app.aio) as stops, Taker(source, stops) as taker:
+            while stops.came is None:
+                _receive(session, taker, limit, _A_WAIT, release=False, raw=raw, a_line=True)
         return
-    _note_paused(session, source)
-    with until_stopped(session.app):
-        while True:
-            _hand_over(session, source, source.receive(limit, _A_WAIT), release=False, raw=raw, a_line=True)
+    stops, is_any = Stops(session.app, session.app.aio), False
+    with stops, suppress(KeyboardInterrupt), Taker(source, stops) as taker:
+        is_any = _receive(session, taker, limit, seconds, release=release, raw=raw, a_line=False)
+    stops.leave()
+    if not is_any:
+        _note_why(session, source, is_over=True)
 
 
 def _open(session: Session, name: str, *, may_come: bool) -> duly.Queue | duly.Group:
@@ -71,46 +75,58 @@ def _open(session: Session, name: str, *, may_come: bool) -> duly.Queue | duly.G
         return session.app.queue(name)
 
 
-def _note_paused(session: Session, source: duly.Queue | duly.Group) -> None:
+def _note_why(session: Session, source: duly.Queue | duly.Group, *, is_over: bool) -> None:
+    """Say why there is nothing, where there is something: it could be taken for lost."""
     with suppress(ServerError):  # a consumer may lack the right to look
-        if paused := source.stats().paused:
-            session.note(f"{source.label} is paused by {paused}: `duly resume {source.label}`")
+        stats = source.stats()
+        if stats.paused:
+            session.note(f"{source.label} is paused by {stats.paused}: `duly resume {source.label}`")
+        elif is_over and stats.live and not stats.ready:
+            session.note(f"nothing is ready in {source.label}: {_waiting(stats)}")
 
 
-def _hand_over(
-    session: Session,
-    source: duly.Queue | duly.Group,
-    deliveries: list[duly.Delivery],
-    *,
-    release: bool,
-    raw: bool,
-    a_line: bool,
-) -> None:
-    """Print first, ack then, in one call. What somebody's stop or a full disk kept from being printed goes back."""
+def _waiting(stats: duly.Stats) -> str:
+    delayed = f"{stats.delayed:,} delayed"
+    if stats.next_due_in is not None:
+        delayed += f" (next in {output.span(stats.next_due_in)})"
+    parts = {
+        delayed: stats.delayed,
+        f"{stats.leased:,} leased": stats.leased,
+        f"{stats.parked:,} behind others of their keys": stats.parked,
+    }
+    return ", ".join(text for text, count in parts.items() if count)
+
+
+def _receive(
+    session: Session, taker: Taker, limit: int, wait: float, *, release: bool, raw: bool, a_line: bool
+) -> bool:
+    """Print first, ack then, in one call. What somebody's stop or a full disk kept from being printed goes back.
+
+    A stop interrupts nothing but the printing. True: there was something.
+    """
+    deliveries = taker.take(limit, wait)
     printed = 0
     try:
-        for count in _print(session, deliveries, raw=raw, a_line=a_line):
-            printed = count
+        with taker.stops.at_once(interrupt):
+            for count in _print(session, deliveries, raw=raw, a_line=a_line):
+                printed = count
     finally:
-        with undisturbed(session.app):  # or a Ctrl-C between the two would leave them leased
-            _settle(session, source, deliveries[:printed], release=release)
-            _release(deliveries[printed:])
+        _settle(session, taker, deliveries, printed, release=release)
+    return bool(deliveries)
 
 
-def _settle(session: Session, source: duly.Queue | duly.Group, printed: list[duly.Delivery], *, release: bool) -> None:
-    if release:
-        _release(printed)
-    elif lost := source.ack_many(printed):
-        session.note(f"the lease of {', '.join(each.id for each in lost)} was lost: will be delivered again")
+def _settle(
+    session: Session, taker: Taker, deliveries: list[duly.AsyncDelivery], printed: int, *, release: bool
+) -> None:
+    done = [] if release else deliveries[:printed]
+    try:
+        if lost := taker.ack(done):
+            session.note(f"the lease of {', '.join(each.id for each in lost)} was lost: will be delivered again")
+    finally:
+        taker.release(deliveries[len(done) :])
 
 
-def _release(deliveries: Iterable[duly.Delivery]) -> None:
-    for delivery in deliveries:
-        with suppress(LeaseLost):  # then it is back already
-            delivery.release()
-
-
-def _print(session: Session, deliveries: list[duly.Delivery], *, raw: bool, a_line: bool) -> Iterator[int]:
+def _print(session: Session, deliveries: list[duly.AsyncDelivery], *, raw: bool, a_line: bool) -> Iterator[int]:
     """Print, and tell after each message how many have left this process."""
     if session.as_json and not a_line:
         output.print_json([_to_fields(each) for each in deliveries])
@@ -128,6 +144,6 @@ def _print(session: Session, deliveries: list[duly.Delivery], *, raw: bool, a_li
         yield count
 
 
-def _to_fields(delivery: duly.Delivery) -> dict[str, Any]:
+def _to_fields(delivery: duly.AsyncDelivery) -> dict[str, Any]:
     names = ("id", "queue", "headers", "key", "priority", "attempt", "deliveries", "sent_at", "due_at")
     return {"body": output.body_of(delivery), **{name: getattr(delivery, name) for name in names}}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 import typer
 from rich.console import RenderableType
 
@@ -14,7 +16,7 @@ from duly.cli.command import command
 from duly.cli.completion import complete_schedule
 from duly.cli.output import Align, body_text, clock_text, span, time_text
 from duly.cli.session import NotFound, Session, nearest
-from duly.errors import UsageError
+from duly.errors import ServerError, Unavailable, UsageError
 from duly.message import Schedule
 
 app = typer.Typer(no_args_is_help=True, help="Messages that are sent by the clock.")
@@ -30,15 +32,47 @@ Every = Annotated[str | None, typer.Option("--every", metavar="DURATION", help="
 Zone = Annotated[str, typer.Option("--tz", metavar="ZONE", help="The zone of --cron, like Asia/Shanghai.")]
 CatchUp = Annotated[
     Literal["one", "skip", "all"],
-    typer.Option("--catch-up", help="For times when nobody was there: send for the last, for none, or for all."),
+    typer.Option(
+        "--catch-up",
+        help="For times when nobody was there. one: send for the last; skip: if it is at most 60 s ago; all: for each.",
+    ),
 ]
 
 
 @command(app)
 def ls(session: Session) -> None:
     """List the schedules."""
-    found = session.app.schedules()
+    found = _found(session)
     session.show(found, _table(found))
+    if not session.as_json:
+        _note_unserved(session, found)
+
+
+def _found(session: Session) -> list[Schedule]:
+    return [dataclasses.replace(each, body=_shown(each.body)) for each in session.app.schedules()]
+
+
+def _shown(body: Any) -> Any:
+    """Give the body, as one text where it is nested too deep to show."""
+    if not output.is_deep(body):
+        return body
+    try:
+        return msgspec.json.encode(body).decode()
+    except RecursionError:
+        return "nested too deep to show"
+
+
+def _note_unserved(session: Session, found: list[Schedule]) -> None:
+    """Say which schedules wait for somebody to fire them: their next time moves on, and nothing is sent."""
+    try:
+        served = {name for each in session.app.workers() for name in each.queues}
+    except Unavailable:
+        raise
+    except ServerError:  # a user may lack the right to look
+        return
+    for queue in dict.fromkeys(each.queue for each in found if not each.paused):
+        if queue not in served:
+            session.note(f"no worker serves {queue!r}: nothing is sent until one does, or somebody receives from it")
 
 
 def _table(found: list[Schedule]) -> RenderableType:
@@ -64,7 +98,7 @@ def _table(found: list[Schedule]) -> RenderableType:
     return output.Sheet(columns, rows, cut=["NAME", "QUEUE", "WHEN", "BODY"], spare=["LAST", "BODY"])
 
 
-@command(app)
+@command(app, makes_server=True)
 def add(
     session: Session,
     name: Name,
@@ -86,7 +120,7 @@ def add(
     given = values.body(body, as_text=text, as_bytes=as_bytes)
     seconds = values.optional_duration(every, "--every")
     session.app.schedule(name, session.target(queue).name, given, cron=cron, every=seconds, tz=tz, catch_up=catch_up)
-    stored = next((each for each in session.app.schedules() if each.name == name), None)
+    stored = next((each for each in _found(session) if each.name == name), None)
     next_at = time_text(stored.next_at if stored else None)
     session.show(stored, f"{name} feeds {queue}; next {next_at}")
 

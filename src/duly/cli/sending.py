@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -11,13 +11,17 @@ import duly
 from duly.cli import values
 from duly.cli.arguments import AsBytes, AsText, At, Body, Dedup, DedupFor, Delay, Headers, Key, Lines, Queue
 from duly.cli.session import Session
-from duly.errors import UsageError
+from duly.cli.stopping import Stops
+from duly.errors import NotDurable, QueueFull, Unavailable, UsageError
 
 _A_BATCH: Final = 1000
 
 Priority = Annotated[int, typer.Option("--priority", metavar="N", help="0 to 9, higher first.")]
 Replace = Annotated[bool, typer.Option("--replace", help="With --dedup: a message that still waits takes this body.")]
-Ttl = Annotated[str | None, typer.Option("--ttl", metavar="DURATION", help="Gone if nobody took it so long after due.")]
+Ttl = Annotated[
+    str | None,
+    typer.Option("--ttl", metavar="DURATION", help="Of no use later than this after it is due: ends where it waits."),
+]
 OwnId = Annotated[
     str | None, typer.Option("--id", metavar="ID", help="An id of your own; stored once while it is there.")
 ]
@@ -59,7 +63,6 @@ def send(
         "replace": replace,
         "ttl": values.optional_duration(ttl, "--ttl"),
         "headers": values.headers(header),
-        "id": own_id,
     }
     if lines:
         if own_id is not None or dedup is not None:
@@ -69,23 +72,64 @@ def send(
         _send_lines(session, session.target(queue), messages, _durable(durable))
         return
     given = values.body(body, as_text=text, as_bytes=as_bytes)
-    sent = session.target(queue).send(given, durable=_durable(durable), **options)
-    session.show_stored({"queue": queue, "id": sent}, sent, f"{sent} is stored in {queue}")
+    _send_one(session, session.target(queue), given, {**options, "id": own_id}, _durable(durable))
+
+
+def _send_one(session: Session, queue: duly.Queue, body: Any, options: dict[str, Any], durable: Any) -> None:
+    """Send. A stop waits for the answer: who is not told that a message is stored sends it again."""
+    # Chosen here, so that it can be told when there is no answer.
+    id_ = options["id"] = session.app._new_id() if options["id"] is None else options["id"]
+    unconfirmed: NotDurable | None = None
+    with Stops(session.app) as stops:
+        try:
+            stored = queue.send(body, durable=durable, **options)
+        except NotDurable as error:
+            (stored,), unconfirmed = error.ids, error
+        except Unavailable:
+            session.note(
+                f"if it is stored, it is {id_}: `duly show {queue.name} {id_}` tells, and with --id {id_} it can be "
+                "sent again without being stored twice"
+            )
+            raise
+    session.show_stored({"queue": queue.name, "id": stored}, stored, f"{stored} is stored in {queue.name}")
+    if unconfirmed is not None:
+        raise unconfirmed
+    stops.leave()
 
 
 def _send_lines(session: Session, queue: duly.Queue, batches: Iterable[list[duly.Send]], durable: Any) -> None:
+    """Send a batch after the other. A stop waits for the answer, and it is told how far it came."""
     ids: list[str] = []
     with session.progress("sending", None) as progress:
         try:
             for batch in batches:
-                ids += queue.send_many(batch, durable=durable)
+                with Stops(session.app) as stops:
+                    ids += _stored(session, queue, batch, durable)
                 progress(len(ids))
-        except BaseException:
+                stops.leave()
+        except BaseException as error:
+            ids += _stored_by(error)
             if ids:
-                session.note(f"{len(ids):,} were sent to {queue.name} before it failed: those of the first lines")
+                end = "was stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+                session.note(f"{len(ids):,} were sent to {queue.name} before it {end}: those of the first lines")
             raise
     told = f"{len(ids):,} sent to {queue.name}"
     session.show_stored({"queue": queue.name, "count": len(ids), "ids": ids}, told, told)
+
+
+def _stored(session: Session, queue: duly.Queue, batch: list[duly.Send], durable: Any) -> list[str]:
+    try:
+        return queue.send_many(batch, durable=durable)
+    except Unavailable:
+        session.note(f"whether the next {len(batch):,} are stored in {queue.name} is not known")
+        raise
+
+
+def _stored_by(error: BaseException) -> Sequence[str]:
+    """Give what a batch has stored that was not sent as it was asked for."""
+    if isinstance(error, NotDurable):
+        return error.ids
+    return error.stored if isinstance(error, QueueFull) else ()
 
 
 def _durable(level: str | None) -> Any:

@@ -9,6 +9,7 @@ import typer
 
 from duly.cli import output
 from duly.cli.command import AsJson
+from duly.cli.spoken import Command
 from duly.embedded import control
 from duly.embedded.home import Home, default_directory
 
@@ -20,13 +21,13 @@ Directory = Annotated[
 ]
 
 
-@app.command()
+@app.command(cls=Command)
 def start(directory: Directory = None, as_json: AsJson = False) -> None:
     """Start the server and keep it running without users."""
     _show(control.start(directory or default_directory()), as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def stop(
     directory: Directory = None,
     force: Annotated[bool, typer.Option("--force", help="Stop it although processes use it.")] = False,
@@ -36,12 +37,12 @@ def stop(
     home = directory or default_directory()
     users = control.find_users(Home.at(home)) if force else ()
     if users and not as_json:
-        typer.echo(f"in use by {control.describe(users)}", err=True)
+        typer.echo(f"in use by {output.visible(control.describe(users))}", err=True)
     control.stop(home, force=force)
     _show(control.status(home), as_json)
 
 
-@app.command()
+@app.command(cls=Command)
 def status(directory: Directory = None, as_json: AsJson = False) -> None:
     """Tell whether the server runs, since when, for whom and with how much data."""
     _show(control.status(directory or default_directory()), as_json)
@@ -54,7 +55,7 @@ def _show(found: control.Status, as_json: bool) -> None:
         return
     for name, value in fields.items():
         if value is not None:
-            output.print_text(f"{name:<10}  {_to_text(name, value)}")
+            output.print_text(f"{name:<10}  {output.visible(_to_text(name, value))}")
 
 
 def _to_fields(found: control.Status) -> dict[str, Any]:

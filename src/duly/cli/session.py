@@ -19,8 +19,10 @@ from duly._core import address
 from duly._core.address import Address
 from duly.cli import output, standard_output
 from duly.errors import DulyError, ServerError, Unavailable, UsageError
+from duly.options import is_name
 
 Inbox = duly.Queue | duly.Group
+Audited = Inbox | duly.Topic
 PATIENCE: Final = 5.0
 """Seconds that a command tries to reach the server: somebody waits for it."""
 
@@ -32,9 +34,9 @@ class NotFound(DulyError):
 class Session:
     """One run of a command."""
 
-    def __init__(self, url: str | None, namespace: str, *, as_json: bool) -> None:
-        if sys.stdout is None:  # or what was taken from a queue would be printed to nobody
-            raise UsageError("standard output is closed: redirect it, to /dev/null say")
+    def __init__(self, url: str | None, namespace: str, *, as_json: bool, makes_server: bool = False) -> None:
+        self.makes_server = makes_server
+        """Whether an embedded server is made where there is none. Looking makes none: it would find nothing."""
         self.url = url
         self.namespace = namespace
         self.as_json = as_json
@@ -48,9 +50,15 @@ class Session:
                 "memory:// lives inside of one process, and is gone with this command: give a --url, or leave it out "
                 "for the embedded server"
             )
+        is_new = server.kind == "embedded" and not os.path.lexists(server.place)
+        if is_new and not self.makes_server:
+            raise NotFound(
+                f"there is no embedded server in {server.place} yet: `duly send` makes one. "
+                "If another was meant, name it with --url or DULY_URL"
+            )
         app = duly.Duly(self.url, namespace=self.namespace, patience=PATIENCE)
         is_by_default = self.url is None and not os.environ.get("DULY_URL")
-        if is_by_default and not os.path.lexists(server.place):
+        if is_by_default and is_new:
             app.queues()  # starts it: what is said next is true then
             self.note(f"new embedded server in {server.place} (no --url, no DULY_URL)")
         return app
@@ -80,19 +88,46 @@ class Session:
         """Find a queue, or by events/archive a group of a topic, that exists."""
         topic, is_group, group = name.partition("/")
         if is_group:
-            return self.group(topic, group)
-        queue = self.app.queue(name)
+            found: Inbox = self.app.topic(topic).group(group)
+            with _as_a_courtesy():
+                self.group(topic, group)
+        else:
+            found = self.app.queue(name)
+            with _as_a_courtesy():
+                self._check_known(name)
+        return found
+
+    def _check_known(self, name: str) -> None:
         if name not in (known := self.app.queues()):
             raise self._no_queue(name, known)
-        return queue
 
     def inboxes(self, names: Iterable[str] | None = None) -> list[Inbox]:
         """Find the queues and groups that are named, or all there are."""
         if names:
             return [self.inbox(name) for name in names]
-        topics = [self.app.topic(name) for name in self.app.topics()]
-        groups = [topic.group(each.name) for topic in topics for each in topic.groups()]
-        return [*(self.app.queue(name) for name in self.app.queues()), *groups]
+        queues = self._queues()  # first: a server that is away is told by what was asked for
+        return [*queues, *(group for topic in self._topics() for group in _groups_of(topic))]
+
+    def _queues(self) -> list[duly.Queue]:
+        return [self.app.queue(name) for name in self.app.queues()]
+
+    def _topics(self) -> list[duly.Topic]:
+        return [self.app.topic(name) for name in self.app.topics()]
+
+    def audited(self, names: Iterable[str] | None = None) -> list[Audited]:
+        """Find the queues, topics and groups that are named, or all there are. A queue may be named as a topic is."""
+        if names:
+            return [each for name in names for each in self._audited_as(name)]
+        found: list[Audited] = [*self._queues()]
+        for topic in self._topics():
+            found += [topic, *_groups_of(topic)]
+        return found
+
+    def _audited_as(self, name: str) -> list[Audited]:
+        if "/" in name or name not in self.app.topics():
+            return [self.inbox(name)]
+        topic = self.app.topic(name)
+        return [self.app.queue(name), topic] if name in self.app.queues() else [topic]
 
     def topic(self, name: str) -> duly.Topic:
         """Find a topic that exists."""
@@ -114,13 +149,9 @@ class Session:
     def target(self, name: str) -> duly.Queue:
         """Open a queue to send to, which may be new. A topic is refused: no group would ever see the message."""
         queue = self.app.queue(name)
-        try:
+        with _as_a_courtesy():
             if not queue.stats().sent:
                 self._check_new(name)
-        except Unavailable:
-            raise
-        except ServerError:  # a producer may lack the right to look
-            pass
         return queue
 
     def _check_new(self, name: str) -> None:
@@ -170,11 +201,36 @@ class Session:
             return
         if sys.stdin is None or not sys.stdin.isatty():
             raise UsageError(f"{question} Say so with --yes: there is no terminal to ask on")
-        typer.confirm(question, abort=True, err=True)
+        try:
+            typer.confirm(question, abort=True, err=True)
+        except typer.Abort as end:
+            if isinstance(end.__context__, KeyboardInterrupt):  # a stop, and no answer
+                raise KeyboardInterrupt from None
+            raise
 
     @contextmanager
-    def progress(self, title: str, total: int | None) -> Iterator[Callable[[int], None]]:
-        """Show how far long work is, on standard error, when somebody watches. Gives what `on_progress` takes."""
+    def progress(self, title: str, total: int | None, told: str = "") -> Iterator[Callable[[int], None]]:
+        """Show how far long work is, on standard error, when somebody watches. Gives what `on_progress` takes.
+
+        With `told`, like "were purged", a stop in the middle says how many.
+        """
+        done = 0
+
+        def count(now: int) -> None:
+            nonlocal done
+            done = now
+            show(now)
+
+        try:
+            with self._bar(title, total) as show:
+                yield count
+        except KeyboardInterrupt:
+            if told:
+                self.note(f"at least {done:,} {told} before it was stopped")
+            raise
+
+    @contextmanager
+    def _bar(self, title: str, total: int | None) -> Iterator[Callable[[int], object]]:
         screen = output.console(to_errors=True)
         if self.as_json or not output.is_watched(screen):
             yield lambda _done: None
@@ -183,6 +239,22 @@ class Session:
         with Progress(*columns, console=screen, transient=True) as bar:
             task = bar.add_task(title, total=total)
             yield lambda done: bar.update(task, completed=done)
+
+
+@contextmanager
+def _as_a_courtesy() -> Iterator[None]:
+    """Do without a look at what there is where there is no right to it: a producer or consumer works all the same."""
+    try:
+        yield
+    except Unavailable:
+        raise
+    except ServerError:
+        pass
+
+
+def _groups_of(topic: duly.Topic) -> list[duly.Group]:
+    """Find the groups of a topic, but for those of other programs that no group of Duly can have the name of."""
+    return [topic.group(each.name) for each in topic.groups() if is_name(each.name)]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
@@ -16,7 +17,7 @@ from duly.cli import output, values
 from duly.cli.arguments import Inboxes
 from duly.cli.output import Align, size_text, span
 from duly.cli.rates import Course, Rates, sparkline
-from duly.cli.session import Session
+from duly.cli.session import Inbox, Session
 from duly.cli.stopping import until_stopped
 from duly.errors import UsageError
 from duly.message import Stats
@@ -31,6 +32,7 @@ Watch = Annotated[bool, typer.Option("--watch", help="Go on until Ctrl-C, with r
 Interval = Annotated[str, typer.Option("--interval", metavar="DURATION", help="How often --watch looks.")]
 
 Found = Mapping[str, Stats]
+Looks = Iterator[tuple[Found, Rates]]
 
 
 def stats(session: Session, queues: Inboxes = None, watch: Watch = False, interval: Interval = "1s") -> None:
@@ -41,18 +43,19 @@ def stats(session: Session, queues: Inboxes = None, watch: Watch = False, interv
     seconds = values.duration(interval, "--interval")
     if seconds < _SHORTEST_INTERVAL:
         raise UsageError(f"--interval: {interval!r} is too short, {span(_SHORTEST_INTERVAL)} is the least")
+    sources = session.inboxes(queues)  # a wrong name, or a server that is not there, is told at once
     if not watch:
-        found = _look(session, queues)
+        found = _look(sources)
         session.show({"queues": _rows(found, None)}, _counts_table(found))
         return
-    session.inboxes(queues)  # a wrong name, or a server that is not there, is told at once
     go_on = _watch if output.is_watched(session.console) and not session.as_json else _print_on
     with until_stopped(session.app):
-        go_on(session, queues, seconds)
+        # Those that are named stay in view, also when they are deleted.
+        go_on(session, _looks(session, sources if queues else None, seconds))
 
 
-def _look(session: Session, queues: list[str] | None) -> dict[str, Stats]:
-    return {each.label: each.stats() for each in session.inboxes(queues)}
+def _look(sources: Iterable[Inbox]) -> dict[str, Stats]:
+    return {each.label: each.stats() for each in sources}
 
 
 def _rows(found: Found, rates: Rates | None) -> list[dict[str, Any]]:
@@ -102,11 +105,11 @@ def _counts_table(found: Found) -> RenderableType:
 # Again and again
 
 
-def _looks(session: Session, queues: list[str] | None, seconds: float) -> Iterator[tuple[Found, Rates]]:
+def _looks(session: Session, sources: list[Inbox] | None, seconds: float) -> Looks:
     rates = Rates()
     due = time.monotonic()
     while True:
-        found = _look(session, queues)
+        found = _look(session.inboxes() if sources is None else sources)
         rates.add(found, time.monotonic())
         yield found, rates
         now = time.monotonic()
@@ -114,8 +117,8 @@ def _looks(session: Session, queues: list[str] | None, seconds: float) -> Iterat
         time.sleep(due - now)
 
 
-def _print_on(session: Session, queues: list[str] | None, seconds: float) -> None:
-    for found, rates in _looks(session, queues, seconds):
+def _print_on(session: Session, looks: Looks) -> None:
+    for found, rates in looks:
         now = datetime.now(UTC)
         if session.as_json:
             output.print_json({"at": now, "queues": _rows(found, rates)}, a_line=True)
@@ -124,11 +127,15 @@ def _print_on(session: Session, queues: list[str] | None, seconds: float) -> Non
         session.console.print(live_table(found, rates, width=session.console.width, rows=len(found)))
 
 
-def _watch(session: Session, queues: list[str] | None, seconds: float) -> None:
+def _watch(session: Session, looks: Looks) -> None:
     console = session.console
-    # Standard output stays itself, which knows its encoding: nothing but the view is printed.
-    with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False) as live:
-        for found, rates in _looks(session, queues, seconds):
+    # Standard output stays itself, which knows its encoding: nothing but the view is printed. What is said to standard
+    # error belongs above the view only where both are the same terminal.
+    is_shared = sys.stderr.isatty()
+    with Live(
+        console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=is_shared
+    ) as live:
+        for found, rates in looks:
             working = sum(1 for _ in session.app.workers())
             live.update(
                 live_view(

@@ -34,7 +34,7 @@ def promote(session: Session, queue: Inbox, ids: Ids) -> None:
 def _for_each(session: Session, ids: Iterable[str], act: Callable[[str], bool], done: str, else_: str) -> None:
     for id_ in ids:
         checked_text(id_, "id")  # all before the first is changed
-    results = {id_: act(id_) for id_ in ids}
+    results = {id_: act(id_) for id_ in dict.fromkeys(ids)}  # once: the second time it would be told as left
     lines = (f"{id_}  {done if is_done else else_}" for id_, is_done in results.items())
     session.show({"results": [{"id": id_, done: is_done} for id_, is_done in results.items()]}, "\n".join(lines))
     if not all(results.values()):
@@ -82,7 +82,7 @@ def purge_state(session: Session, queue: str, state: State | None, *, yes: bool)
     purged = 0
     if there:  # or what arrives just now would be ended, and nobody was asked about it
         session.confirm(f"Purge {what} for ever?", yes=yes)
-        with session.progress("purging", there) as progress:
+        with session.progress("purging", there, f"were purged from {queue}") as progress:
             purged = source.purge(state, on_progress=progress)
     session.show({"queue": queue, "state": state, "purged": purged}, f"{purged:,} purged from {queue}")
 

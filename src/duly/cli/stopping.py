@@ -1,13 +1,13 @@
-"""How commands end before they are through: Ctrl-C and SIGTERM, with what is held given back."""
+"""How commands end before they are through: what Ctrl-C and SIGTERM do, and when."""
 
 from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
-from typing import Final
+from types import FrameType, TracebackType
+from typing import Any, Final, NoReturn, Self
 
 import typer
 
@@ -29,55 +29,110 @@ def ended_in_order() -> Iterator[None]:
     def leave(number: int, frame: FrameType | None) -> None:
         came.append(number)
         as_ctrl_c = signal.getsignal(signal.SIGINT)  # an event loop has its own
-        if not callable(as_ctrl_c):  # ignored, as in the background of a script
-            raise KeyboardInterrupt
+        assert callable(as_ctrl_c)
         as_ctrl_c(signal.SIGINT, frame)
 
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    except (KeyboardInterrupt, typer.Abort):
-        if came:
-            sys.exit(_TERMINATED)
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with _ctrl_c_handled():
+        before = signal.signal(signal.SIGTERM, leave)
+        try:
+            yield
+        except (KeyboardInterrupt, typer.Abort):
+            if came:
+                sys.exit(_TERMINATED)
+            raise
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
-def until_stopped(app: duly.Duly) -> Iterator[None]:
-    """Go on until Ctrl-C or SIGTERM, both of which are the way to end it, and leave in order.
+def _ctrl_c_handled() -> Iterator[None]:
+    """Have a handler for Ctrl-C in any case: only over that one event loops put theirs, which SIGTERM needs.
+
+    Where Ctrl-C is ignored, as in the background of a script, it still does nothing: it is kept off the process.
+    """
+    if callable(signal.getsignal(signal.SIGINT)):
+        yield
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+class Stops:
+    """Ctrl-C and SIGTERM, which wait in a `with` block until it is done, but for what it says it does at once.
+
+    Only the first one counts: nobody stops what brings the rest in order. It does not take long, also where the
+    server is away.
+    """
+
+    def __init__(self, *apps: duly.Duly | duly.AsyncDuly) -> None:
+        self.came: signal.Signals | None = None
+        self._apps = apps
+        self._at_once: Callable[[], object] | None = None
+        self._before: list[Any] = []
+
+    def __enter__(self) -> Self:
+        self._before = [signal.signal(number, self._note) for number in _STOPS]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for number, handler in zip(_STOPS, self._before, strict=True):
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        if self.came is not None:
+            return
+        self.came = signal.Signals(number)
+        for app in self._apps:
+            app._link.patience = PATIENCE
+        if self._at_once is not None:
+            self._at_once()
+
+    @contextmanager
+    def at_once(self, act: Callable[[], object]) -> Iterator[None]:
+        """Have a stop do this, also one that came already."""
+        self._at_once = act
+        try:
+            if self.came is not None:
+                act()
+            yield
+        finally:
+            self._at_once = None
+
+    def leave(self) -> None:
+        """After the block: end the command if there was a stop."""
+        if self.came is not None:
+            signal.raise_signal(self.came)
+
+
+def interrupt() -> NoReturn:
+    """Do what Ctrl-C does: for what may be cut anywhere."""
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def going_on(*apps: duly.Duly | duly.AsyncDuly) -> Iterator[Stops]:
+    """Go on until a stop, which is the way to end it.
 
     A restart of the server is outlasted; the library says on standard error that it is away, and that it is back.
     """
-
-    def leave(*_: object) -> None:
-        app._link.patience = PATIENCE  # or the way out could take as long
-        raise KeyboardInterrupt
-
-    for number in _STOPS:
-        signal.signal(number, leave)
-    app._link.patience = _LONG_PATIENCE
+    for app in apps:
+        app._link.patience = _LONG_PATIENCE
     try:
-        yield
+        with Stops(*apps) as stops:
+            yield stops
     except KeyboardInterrupt:
         standard_output.abandon()
 
 
 @contextmanager
-def undisturbed(app: duly.Duly) -> Iterator[None]:
-    """Have Ctrl-C and SIGTERM wait until this is done; not for long, where the server is away."""
-    came: list[int] = []
-
-    def note(number: int, _: object) -> None:
-        came.append(number)
-        app._link.patience = PATIENCE
-
-    before = [signal.signal(number, note) for number in _STOPS]
-    try:
+def until_stopped(app: duly.Duly) -> Iterator[None]:
+    """Go on with what may be cut anywhere: a look holds nothing."""
+    with going_on(app) as stops, stops.at_once(interrupt):
         yield
-    finally:
-        for number, handler in zip(_STOPS, before, strict=True):
-            signal.signal(number, handler)
-    if came:
-        signal.raise_signal(came[0])

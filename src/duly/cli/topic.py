@@ -13,8 +13,9 @@ from duly.cli.arguments import AsBytes, AsText, At, Body, Dedup, DedupFor, Delay
 from duly.cli.command import command
 from duly.cli.completion import complete_group
 from duly.cli.output import Align, body_text, clock_text, size_text
-from duly.cli.session import NotFound, Session
+from duly.cli.session import NotFound, Session, nearest
 from duly.cli.stopping import until_stopped
+from duly.errors import ServerError, Unavailable
 from duly.message import Entry, GroupInfo, TopicStats
 
 app = typer.Typer(no_args_is_help=True, help="Topics: each message is for every group.")
@@ -120,7 +121,7 @@ def _position(text: str, option: str) -> Any:
     return values.aware_moment(text, option)
 
 
-@command(app)
+@command(app, makes_server=True)
 def publish(
     session: Session,
     topic: Topic,
@@ -138,8 +139,9 @@ def publish(
 
     Example: duly topic publish events '{"paid": 17}' --header kind=paid
     """
-    entry = session.app.topic(topic).publish(
-        values.body(body, as_text=text, as_bytes=as_bytes),
+    given = values.body(body, as_text=text, as_bytes=as_bytes)
+    entry = _target(session, topic).publish(
+        given,
         **values.due(delay, at),
         key=key,
         headers=values.headers(header),
@@ -147,6 +149,29 @@ def publish(
         dedup_for=values.optional_duration(dedup_for, "--dedup-for"),
     )
     session.show_stored({"topic": topic, "id": entry}, entry, f"{entry} is published to {topic}")
+
+
+def _target(session: Session, name: str) -> duly.Topic:
+    """Open a topic to publish to, which may be new. A queue is refused: nobody who receives from it would see it."""
+    topic = session.app.topic(name)
+    try:
+        if not topic.stats().published:
+            _check_new(session, name)
+    except Unavailable:
+        raise
+    except ServerError:  # a producer may lack the right to look
+        pass
+    return topic
+
+
+def _check_new(session: Session, name: str) -> None:
+    """Ask about a topic that is not there yet, if one of a name like it is: a slip, maybe."""
+    if name in (known := session.app.topics()):
+        return
+    if name in session.app.queues():
+        raise NotFound(f"{name!r} is a queue, no topic: `duly send {name}`")
+    if question := nearest(name, known):
+        session.note(f"topic {name!r} is new.{question}")
 
 
 @command(app)

@@ -23,6 +23,8 @@ _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _DURATION: Final = re.compile(rf"(?:{_PART.pattern})+")
 _CHUNK: Final = 1 << 20
 _LOOKS_LIKE_JSON: Final = ("{", "[", '"')
+_EPOCH_SECONDS: Final = (100_000_000, 100_000_000_000)
+"""Numbers that are times, from 1973 on. Others are dates without dashes, milliseconds, or durations."""
 
 _Read = TypeVar("_Read")
 
@@ -39,6 +41,8 @@ def duration(text: str, option: str) -> float:
             seconds = math.nan
     if not math.isfinite(seconds) or seconds < 0:
         raise UsageError(f"{option}: {text!r} is no duration. Write 500ms, 30s, 5m, 2h, 1d, 1h30m, or seconds")
+    if seconds > MAX_DELAY:
+        raise UsageError(f"{option}: {text!r} is more than ten years")
     return seconds
 
 
@@ -50,9 +54,11 @@ def optional_duration(text: str | None, option: str) -> float | None:
 def moment(text: str, option: str) -> datetime | float:
     """Read a time with its zone, like 2026-12-01T09:00+08:00, or seconds since the epoch."""
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         pass
+    else:
+        return _checked_epoch(number, text, option)
     try:
         read = datetime.fromisoformat(text.strip())
     except ValueError:
@@ -65,15 +71,21 @@ def moment(text: str, option: str) -> datetime | float:
     return read
 
 
+def _checked_epoch(number: float, text: str, option: str) -> float:
+    """Refuse what would be read as a time that nobody means: 20261201 is a day in 1970."""
+    least, most = _EPOCH_SECONDS
+    if least <= number < most:
+        return number
+    raise UsageError(
+        f"{option}: {text!r} is no time: seconds since the epoch have 9 to 11 digits. "
+        "Write a date like 2026-12-01T09:00+08:00"
+    )
+
+
 def aware_moment(text: str, option: str) -> datetime:
     """Read a time where the library takes no number."""
     read = moment(text, option)
-    if isinstance(read, datetime):
-        return read
-    try:
-        return datetime.fromtimestamp(read, UTC)
-    except (ValueError, OverflowError, OSError):
-        raise UsageError(f"{option}: {text!r} is no time that there is") from None
+    return read if isinstance(read, datetime) else datetime.fromtimestamp(read, UTC)
 
 
 def optional_moment(text: str | None, option: str) -> datetime | float | None:

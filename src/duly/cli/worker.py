@@ -7,9 +7,9 @@ import os
 from typing import Annotated, Any, cast
 
 import typer
-from typer.core import TyperCommand
 
 from duly.cli import values
+from duly.cli.spoken import Command
 from duly.errors import UsageError
 from duly.options import checked_count
 from duly.worker import logs, run
@@ -67,12 +67,12 @@ LogFormat = Annotated[
 ]
 
 
-class OnServerOfApp(TyperCommand):
+class OnServerOfApp(Command):
     """A command that has no --url, unlike the others, and says why."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse, unless there is one."""
-        if any(each.partition("=")[0] == "--url" for each in args):
+        if any(each.partition("=")[0] == "--url" for each in args) and not ctx.resilient_parsing:
             raise UsageError("the server is the app's: set DULY_URL, or give duly.Duly(...) an address")
         return super().parse_args(ctx, args)
 

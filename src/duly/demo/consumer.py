@@ -1,4 +1,4 @@
-"""A consumer: `python -m duly.demo.consumer PLAN NAME`; the name says the queue. May be killed at any moment."""
+"""A consumer: `python -m duly.demo.consumer NAME`; the name says the queue. May be killed at any moment."""
 
 import sys
 import time

@@ -1,6 +1,7 @@
 """A process of the demonstration, from both sides: how the story starts, stops and kills it, and how it lives.
 
-A part leaves when its standard input ends: because it was told to, or because whoever started it is gone.
+A part reads its plan from standard input, and leaves when that ends: because it was told to, or because whoever
+started it is gone.
 """
 
 import os
@@ -9,11 +10,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, Literal
 
 import duly
 from duly.demo.history import History, Tally
-from duly.demo.plan import Plan, from_argument, to_argument
+from duly.demo.plan import Plan, from_line, to_line
 
 Play = Callable[[Plan, str, duly.Duly, History], None]
 Role = Literal["producer", "consumer"]
@@ -27,8 +29,12 @@ _over: Final = threading.Event()
 
 def run_part(play: Play, arguments: Sequence[str]) -> None:
     """Be a process of the demonstration."""
-    plan, name = from_argument(arguments[0]), arguments[1]
+    (name,) = arguments
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # at the keyboard it is meant for the story, which ends us
+    line = sys.stdin.buffer.readline()
+    if not line:  # whoever started us is gone already
+        return
+    plan = from_line(line)
     threading.Thread(target=_watch_input, daemon=True).start()
     history = History(plan.history_of(name))
     with plan.open_app() as app:
@@ -62,12 +68,16 @@ class Part:
         self._log = plan.log_of(name)
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own module, no shell
-                [sys.executable, "-m", f"duly.demo.{role}", to_argument(plan), name],
+                [sys.executable, "-m", f"duly.demo.{role}", name],
+                bufsize=0,
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
             )
         self.pid = self._process.pid
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it failed at once, and will be asked why
+            self._process.stdin.write(to_line(plan))
 
     @property
     def is_running(self) -> bool:

@@ -1,4 +1,4 @@
-"""What the processes of the demonstration must agree on: one value, handed to each as JSON."""
+"""What the processes of the demonstration must agree on: one value, handed to each as a line of JSON."""
 
 from pathlib import Path
 from typing import Final
@@ -70,11 +70,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return Path(self.histories) / f"{process}.log"
 
 
-def to_argument(plan: Plan) -> str:
-    """Write a plan as one argument of a command."""
-    return msgspec.json.encode(plan).decode()
+def to_line(plan: Plan) -> bytes:
+    """Write a plan for the standard input of a process: its URL may hold a password, and arguments are for all eyes."""
+    return msgspec.json.encode(plan) + b"\n"
 
 
-def from_argument(argument: str) -> Plan:
-    """Read what `to_argument` wrote."""
-    return msgspec.json.decode(argument, type=Plan)
+def from_line(line: bytes) -> Plan:
+    """Read what `to_line` wrote."""
+    return msgspec.json.decode(line, type=Plan)

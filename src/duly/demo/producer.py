@@ -1,4 +1,4 @@
-"""A producer: `python -m duly.demo.producer PLAN NAME`. Bursts that are due at once, and messages for later."""
+"""A producer: `python -m duly.demo.producer NAME`. Bursts that are due at once, and messages for later."""
 
 import sys
 import time

@@ -75,12 +75,23 @@ def tell(url: str, seconds: float, view: View, histories: Path | None = None) ->
         if histories is None:
             kept = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="duly-demo-")))
         else:
-            kept = histories
-            kept.mkdir(parents=True, exist_ok=True)
+            kept = _fresh(histories)
         plan = Plan(url=url, namespace=f"duly-demo-{secrets.token_hex(4)}", histories=str(kept), seconds=seconds)
         story = _Story(plan, stack.enter_context(plan.open_app()), stack.enter_context(view))
         stack.callback(story.clean_up)
         return story.run()
+
+
+def _fresh(histories: Path) -> Path:
+    """Make the directory, unless it is there. Histories of another run in it would be counted as of this one."""
+    try:
+        histories.mkdir(parents=True, exist_ok=True)
+        has_some = any(histories.glob("*.jsonl"))
+    except OSError as error:
+        raise UsageError(f"--histories: {str(histories)!r} cannot be used: {error.strerror}") from None
+    if has_some:
+        raise UsageError(f"--histories: {str(histories)!r} has those of another run: name a new directory")
+    return histories
 
 
 class _Story:

@@ -1,0 +1,171 @@
+"""Ctrl-C and SIGTERM at each call to the server, while its request or its reply is on the way.
+
+The promise: nothing stays leased that was not printed, nothing is acked that was not, and what is stored is told.
+"""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import duly
+from tests.cli.shell import DEADLINE, Shell
+from tests.conftest import StartedServer
+from tests.fault.proxy import SCRIPT_COMMANDS, Command, Delay, Fault, Policy, Proxy, Stage
+
+NEVER = 100
+HELD = 0.3
+"""Seconds that a request or reply is held while the signal arrives."""
+
+
+class StopAt(Policy):
+    """Signals a process when its k-th script, or the reply to it, is on the way, or when it begins to wait."""
+
+    def __init__(self, k: int, stage: Stage, how: signal.Signals) -> None:
+        super().__init__(only=SCRIPT_COMMANDS | {"BLPOP"})
+        self.process: subprocess.Popen[str] | None = None
+        self.k = k
+        self.stage = stage
+        self.how = how
+
+    def choose(self, command: Command) -> Delay | None:
+        if self.fired:
+            return None
+        if command.name == "BLPOP":
+            return Delay(HELD)
+        return Delay(HELD, self.stage) if self.seen == self.k else None
+
+    def react(self, fault: Fault) -> None:
+        assert self.process is not None
+        self.process.send_signal(self.how)
+
+    @property
+    def was_last(self) -> bool:
+        """Whether there was nothing more to stop it at."""
+        return not self.faults or self.faults[0].command.name == "BLPOP"
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A command that was stopped at its k-th call, or was through before."""
+
+    k: int
+    stage: Stage
+    was_stopped: bool
+    status: int
+    out: str
+    err: str
+
+
+@dataclass
+class Sweep:
+    """Runs a command and stops it at its first call, again and at its second, until it is through before."""
+
+    shell: Shell
+    port: int
+    how: signal.Signals = signal.SIGINT
+
+    def run(self, *words: str, stdin: str = "") -> Iterator[Stopped]:
+        for stage in (Stage.BEFORE, Stage.EXECUTED):
+            for k in range(1, NEVER):
+                policy = StopAt(k, stage, self.how)
+                status, out, err = self.run_once(policy, *words, stdin=stdin)
+                assert "Traceback" not in err
+                yield Stopped(k, stage, bool(policy.fired), status, out, err)
+                if policy.was_last:
+                    break
+            assert k > 1, "it made no calls"
+
+    def run_once(self, policy: StopAt, *words: str, stdin: str = "") -> tuple[int, str, str]:
+        with Proxy(self.port, policy) as proxy:
+            policy.process = process = subprocess.Popen(
+                self.shell.words(*words),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=self.shell.environment(DULY_URL=proxy.url),
+            )
+            out, err = process.communicate(stdin, timeout=DEADLINE)
+        return process.returncode, out, err
+
+
+@pytest.fixture
+def sweep(shell: Shell, server: StartedServer) -> Sweep:
+    return Sweep(shell, server("valkey").port)
+
+
+def ids_in(out: str, options: tuple[str, ...]) -> list[str]:
+    if "--json" in options:
+        return [each["id"] for each in json.loads(out)] if out else []
+    return [line.split()[0] for line in out.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "how", "ends"),
+    [
+        ("q", ("--wait", "10m"), signal.SIGINT, {130}),
+        ("events/archive", ("--json", "--limit", "2"), signal.SIGTERM, {143}),
+        ("q", ("--follow", "--limit", "40"), signal.SIGTERM, {143, 0}),  # 143: it had not begun
+    ],
+    ids=["queue", "group", "follow"],
+)
+def test_what_is_received_is_printed_and_acked_or_goes_back(
+    sweep: Sweep, app: duly.Duly, source: str, options: tuple[str, ...], how: signal.Signals, ends: set[int]
+) -> None:
+    group = app.topic("events").group("archive")
+    group.create()
+    inbox: Any = app.queue("q") if source == "q" else group
+    for number in range(60):
+        app.queue("q").send(number)
+        app.topic("events").publish(number)
+    sweep.how, acked = how, 0
+
+    for ran in sweep.run("receive", source, *options):
+        acked += len(ids_in(ran.out, options))
+
+        stats = inbox.stats()
+        assert (stats.leased, stats.acked, stats.crashed) == (0, acked, 0), ran
+        assert ran.status in (ends if ran.was_stopped else {0}), ran
+    assert acked > 0
+
+
+def test_a_wait_ends_at_once(sweep: Sweep, app: duly.Duly) -> None:
+    app.queue("q").pause()  # it is there
+
+    status, out, _ = sweep.run_once(StopAt(NEVER, Stage.BEFORE, signal.SIGINT), "receive", "q", "--wait", "10m")
+
+    assert (status, out) == (130, "")
+
+
+def test_what_is_sent_is_told(sweep: Sweep, app: duly.Duly) -> None:
+    queue = app.queue("q")
+    told: list[str] = []
+
+    for ran in sweep.run("send", "q", "x"):
+        told += ran.out.split()
+
+        assert {each.id for each in queue.list("ready")} == set(told), ran
+        assert ran.status == (130 if ran.was_stopped else 0), ran
+    assert told
+
+
+def test_lines_that_are_sent_are_counted(sweep: Sweep, app: duly.Duly) -> None:
+    queue = app.queue("q")
+    sweep.how = signal.SIGTERM
+    before = 0
+
+    for ran in sweep.run("send", "q", "--lines", stdin="1\n2\n3\n"):
+        sent, before = queue.stats().sent - before, queue.stats().sent
+        if not ran.was_stopped:
+            assert (sent, ran.status, ran.out) == (3, 0, "3 sent to q\n")
+        elif sent:
+            note = "duly: 3 were sent to q before it was stopped: those of the first lines\n"
+            assert (sent, ran.status, ran.err) == (3, 143, note)
+        else:
+            assert (ran.status, ran.err) == (143, ""), ran
+    assert before > 3
