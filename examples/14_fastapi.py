@@ -34,7 +34,7 @@ async def on_mail(mail: Mail) -> None:
 
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-    async with app, duly.Worker(app, duly.WorkerOptions(grace=10)):
+    async with app, duly.Worker(app, grace=10):
         yield
 
 

@@ -24,7 +24,8 @@ def on_mail(mail: dict[str, str]) -> None:
 @web.post("/orders")
 def place_order() -> tuple[Response, int]:
     order = request.get_json()
-    # One round trip for both. A browser that sends the request again gets the first ids, and no second mail.
+    # One round trip for both. A browser that sends the request again within five minutes (`dedup_for`) gets the first
+    # ids, and no second mail.
     confirmation, question = mails.send_many(
         [
             duly.Send({"to": order["user"], "text": "thank you"}, dedup=f"thanks-{order['id']}"),

@@ -18,7 +18,8 @@ from duly.cli.app import app
 from tests.worker.rig import wait_until
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs/cli.md"
+CLI_PAGES: Final = {"en": ROOT / "docs/cli.md", "zh": ROOT / "docs/zh/cli.md"}
+SHARED_BY_ALL: Final = {"en": "## Shared by all\n", "zh": "## 通用说明\n"}
 TUTORIAL = ROOT / "docs/tutorial.md"
 PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES.remove(ROOT / "docs/mission.md")  # which also lists what is still to come
@@ -66,27 +67,34 @@ def sections(page: str) -> dict[str, str]:
     }
 
 
-def test_every_command_has_a_section_and_no_other_has() -> None:
+@pytest.fixture(params=CLI_PAGES)
+def page(request: pytest.FixtureRequest) -> str:
+    """Give the page about the command line, in each language."""
+    return CLI_PAGES[request.param].read_text()
+
+
+def test_every_command_has_a_section_and_no_other_has(page: str) -> None:
     assert len(COMMANDS) > 30
-    assert set(sections(PAGE.read_text())) == set(COMMANDS)
+    assert set(sections(page)) == set(COMMANDS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_section_of_a_command_lists_its_options_and_no_others(name: str) -> None:
+def test_the_section_of_a_command_lists_its_options_and_no_others(page: str, name: str) -> None:
     has = options_of(COMMANDS[name])
-    rows = [line for line in sections(PAGE.read_text())[name].splitlines() if line.startswith("| `--")]
+    rows = [line for line in sections(page)[name].splitlines() if line.startswith("| `--")]
     listed = {option for row in rows for option in OPTION.findall(row.split("|")[1])}
 
     assert listed == (has - SHARED if has >= SHARED else has)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_section_of_a_command_has_an_example(name: str) -> None:
-    assert f"```\n{name}" in sections(PAGE.read_text())[name]
+def test_the_section_of_a_command_has_an_example(page: str, name: str) -> None:
+    assert f"```\n{name}" in sections(page)[name]
 
 
-def test_the_options_of_all_commands_are_described_once() -> None:
-    shared = PAGE.read_text().partition("## Shared by all\n")[2].partition("\n## ")[0]
+@pytest.mark.parametrize("language", CLI_PAGES)
+def test_the_options_of_all_commands_are_described_once(language: str) -> None:
+    shared = CLI_PAGES[language].read_text().partition(SHARED_BY_ALL[language])[2].partition("\n## ")[0]
 
     assert SHARED | options_of(ROOT_COMMAND) <= set(OPTION.findall(shared.replace("`duly --", "`--")))
 

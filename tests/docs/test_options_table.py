@@ -1,0 +1,90 @@
+"""The tables of options in the guide, and what help() says of them, are what the code has."""
+
+import ast
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import duly
+
+ROOT = Path(__file__).parents[2]
+GUIDE = ROOT / "docs/guide.md"
+SECTION = re.compile(r"^### Of .*?: `([\w.@]+)\(.*?\n(.*?)(?=^##)", re.MULTILINE | re.DOTALL)
+ROW = re.compile(r"^\| `(\w+)` \| `(.*?)` \| [^ |]", re.MULTILINE)
+DOCUMENTED = (
+    duly.QueueOptions, duly.TopicOptions, duly.Send, duly.Retry, duly.Repeat, duly.Keep, duly.Batch,
+)  # fmt: skip
+
+
+def of_call(function: Callable[..., Any]) -> dict[str, Any]:
+    """Give the parameters that have defaults, as they are declared."""
+    parameters = inspect.signature(function).parameters.values()
+    return {
+        each.name: each.default for each in parameters if each.default is not each.empty and each.name != "function"
+    }
+
+
+def of_value(value: Any) -> dict[str, Any]:
+    return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+
+
+OPTIONS: Mapping[str, dict[str, Any]] = {
+    "app.queue": of_value(duly.QueueOptions()),
+    "queue.send": of_call(duly.Queue.send),
+    "duly.Retry": of_value(duly.Retry()),
+    "duly.Keep": of_value(duly.Keep()),
+    "queue.receive": of_call(duly.Queue.receive),
+    "@queue.handler": of_call(duly.Queue.handler),
+    "app.topic": of_value(duly.TopicOptions()),
+}
+
+
+def tables() -> dict[str, dict[str, str]]:
+    found = SECTION.findall(GUIDE.read_text())
+    return {name: {row[0]: row[1] for row in ROW.findall(text)} for name, text in found}
+
+
+def test_all_tables_are_there() -> None:
+    assert list(tables()) == list(OPTIONS)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_table_has_the_options_of_the_code_with_their_defaults(name: str) -> None:
+    listed = {option: eval(default, {"duly": duly}) for option, default in tables()[name].items()}
+
+    assert listed == OPTIONS[name]
+
+
+def test_a_queue_takes_the_options_that_are_listed() -> None:
+    parameters = inspect.signature(duly.Duly.queue).parameters
+    listed = {name for name, each in parameters.items() if each.kind is each.KEYWORD_ONLY}
+
+    assert listed == set(tables()["app.queue"])
+
+
+def documented() -> dict[str, dict[str, str]]:
+    """Read what stands under each field of the options."""
+    classes = ast.parse((ROOT / "src/duly/options.py").read_text()).body
+    return {
+        each.name: {
+            field.target.id: " ".join(text.value.value.split())
+            for field, text in zip(each.body, each.body[1:], strict=False)
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+            if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+        }
+        for each in classes
+        if isinstance(each, ast.ClassDef)
+    }
+
+
+@pytest.mark.parametrize("kind", DOCUMENTED, ids=lambda kind: kind.__name__)
+def test_help_says_what_each_option_means(kind: type) -> None:
+    said = re.findall(r"^- `(\w+)`: (.*?)(?=^- |\Z)", inspect.getdoc(kind) or "", re.MULTILINE | re.DOTALL)
+
+    assert {name: " ".join(text.split()) for name, text in said} == documented()[kind.__name__]
+    assert {name for name, _ in said} == {each.name for each in dataclasses.fields(kind)}
