@@ -111,8 +111,9 @@ def ids_in(out: str, options: tuple[str, ...]) -> list[str]:
         ("q", ("--wait", "10m"), signal.SIGINT, {130}),
         ("events/archive", ("--json", "--limit", "2"), signal.SIGTERM, {143}),
         ("q", ("--follow", "--limit", "40"), signal.SIGTERM, {143, 0}),  # 143: it had not begun
+        ("q", ("--limit", "2"), signal.SIGHUP, {-signal.SIGHUP}),
     ],
-    ids=["queue", "group", "follow"],
+    ids=["queue", "group", "follow", "terminal closed"],
 )
 def test_what_is_received_is_printed_and_acked_or_goes_back(
     sweep: Sweep, app: duly.Duly, source: str, options: tuple[str, ...], how: signal.Signals, ends: set[int]

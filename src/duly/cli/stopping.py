@@ -1,4 +1,4 @@
-"""How commands end before they are through: what Ctrl-C and SIGTERM do, and when."""
+"""How commands end before they are through: what Ctrl-C, SIGTERM and a terminal that is closed do, and when."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from duly.cli.session import PATIENCE
 
 _LONG_PATIENCE: Final = 600.0
 """Seconds that a command which goes on and on, once it has begun, tries to reach the server."""
-_STOPS: Final = (signal.SIGINT, signal.SIGTERM)
+_STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _TERMINATED: Final = 128 + signal.SIGTERM
 
 
@@ -63,7 +63,7 @@ def _ctrl_c_handled() -> Iterator[None]:
 
 
 class Stops:
-    """Ctrl-C and SIGTERM, which wait in a `with` block until it is done, but for what it says it does at once.
+    """Signals to stop, which wait in a `with` block until it is done, but for what it says it does at once.
 
     Only the first one counts: nobody stops what brings the rest in order. It does not take long, also where the
     server is away.
@@ -73,16 +73,17 @@ class Stops:
         self.came: signal.Signals | None = None
         self._apps = apps
         self._at_once: Callable[[], object] | None = None
-        self._before: list[Any] = []
+        self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
-        self._before = [signal.signal(number, self._note) for number in _STOPS]
+        heard = [number for number in _STOPS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup, background
+        self._before = {number: signal.signal(number, self._note) for number in heard}
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for number, handler in zip(_STOPS, self._before, strict=True):
+        for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def _note(self, number: int, _: FrameType | None) -> None:
