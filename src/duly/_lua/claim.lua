@@ -352,7 +352,8 @@ local make_seldom_needed = function()
     local from = math.ceil(next_on_time + math.max(GRAIN_US - interval, 0))
     local is_at_limit = allowed < limit and #ids == allowed
     local is_left = not is_paused and (is_at_limit or was_kept_by_rate) and is_any_due()
-    if interval > 0 and #ids > 0 then
+    local is_shortened = interval > 0 and pace_from < tonumber(meta[7] or 0) -- else its interval began with each claim
+    if is_shortened or (interval > 0 and #ids > 0) then
       redis.call('HSET', META, 'tat', next_on_time)
     end
     if is_left and is_at_limit then

@@ -316,7 +316,8 @@ class Round:
         queue, count, interval = self.queue, len(self.taken), self._terms.interval
         tat = ceil(self._pace_from + count * interval)
         self._free_at = ceil(tat + max(GRAIN_US - interval, 0))
-        if interval > 0 and count:
+        is_shortened = interval > 0 and self._pace_from < queue.tat  # else its interval began with each claim
+        if is_shortened or (interval > 0 and count):
             queue.tat = tat
         is_at_limit = count == self._room.allowed < self._terms.limit
         is_left = (is_at_limit or self._was_kept_by_rate) and self._is_any_due()

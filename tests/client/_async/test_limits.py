@@ -72,6 +72,21 @@ async def test_a_rate_is_that_of_the_one_who_takes(app: AsyncDuly, other_app: As
     assert len(await take(other_app.queue(queue_name))) == 9
 
 
+async def test_a_rate_that_is_raised_holds_from_now_on(
+    app: AsyncDuly, other_app: AsyncDuly, queue_name: str, place: Place
+) -> None:
+    slow, fast = app.queue(queue_name, rate="1/h"), other_app.queue(queue_name, rate="1/m")
+    await slow.send_many(range(10))
+    assert len(await take(slow)) == 1
+    assert await take(fast) == []
+
+    for _ in range(3):
+        place.advance(45)  # looking does not begin the minute anew
+        found = await take(fast)
+        place.advance(15)
+        assert [len(found), len(await take(fast))] == [0, 1]
+
+
 async def test_a_consumer_waits_for_its_rate_and_no_longer(app: AsyncDuly, queue_name: str) -> None:
     queue = app.queue(queue_name, rate="4/s")
     await queue.send_many(range(5))

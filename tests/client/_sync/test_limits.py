@@ -71,6 +71,19 @@ def test_a_rate_is_that_of_the_one_who_takes(app: Duly, other_app: Duly, queue_n
     assert len(take(other_app.queue(queue_name))) == 9
 
 
+def test_a_rate_that_is_raised_holds_from_now_on(app: Duly, other_app: Duly, queue_name: str, place: Place) -> None:
+    slow, fast = app.queue(queue_name, rate="1/h"), other_app.queue(queue_name, rate="1/m")
+    slow.send_many(range(10))
+    assert len(take(slow)) == 1
+    assert take(fast) == []
+
+    for _ in range(3):
+        place.advance(45)  # looking does not begin the minute anew
+        found = take(fast)
+        place.advance(15)
+        assert [len(found), len(take(fast))] == [0, 1]
+
+
 def test_a_consumer_waits_for_its_rate_and_no_longer(app: Duly, queue_name: str) -> None:
     queue = app.queue(queue_name, rate="4/s")
     queue.send_many(range(5))
