@@ -1,11 +1,16 @@
-"""Move what waits in a hand-made list (LPUSH and BRPOP, or RPOPLPUSH with a backup list) to a queue, losing nothing.
+"""Move what waits in a hand-made list (LPUSH and BRPOP, or RPOPLPUSH with a backup list) to a queue, losing nothing;
+and what waits in a hand-made sorted set of delays (ZADD with the due time as the score).
 
 An entry of a list has no identity: two that look alike are two messages. So each one gets an id of its own on the way.
+A member of a sorted set is there once, and is known by its value and its time.
 Kill the program wherever you like and start it again: each message arrives once.
 """
 
+import hashlib
 import json
+import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -63,6 +68,40 @@ def drain(
         moved += move(entry_id, entry)
     if unread:
         raise ValueError(f"{len(unread)} entries cannot be decoded, and are kept in {holding}: {'; '.join(unread)}")
+    if not moved:
+        print(f"nothing was found in the list {name!r}: is it the right name, server and database?", file=sys.stderr)
+    return moved
+
+
+def drain_sorted_set(
+    old: redis.Redis,
+    name: str,
+    queue: duly.Queue,
+    *,
+    unit: float = 1.0,
+    decode: Callable[[bytes], Any] = json.loads,
+) -> int:
+    """Move all members of a sorted set, each with its score as the due time. Return how many were moved.
+
+    Scores are seconds since the epoch; with `unit=0.001`, milliseconds. Stop what takes due members out of the set
+    first: it would take some that were just sent. A member that cannot be decoded stays, and is named in an error.
+    """
+    moved, unread = 0, []
+    for member, score in old.zrange(name, 0, -1, withscores=True):
+        try:
+            body = decode(member)
+        except (LookupError, TypeError, ValueError) as problem:
+            unread.append(f"{member[:40]!r}, {problem!r}")
+            continue
+        # The time is part of the value: the same member may have been there before, with another one.
+        entry = hashlib.sha256(f"{score} ".encode() + member).hexdigest()
+        queue.send(body, at=score * unit, dedup=f"drain-{entry}", dedup_for=DAY)  # first sent, then forgotten
+        old.zrem(name, member)
+        moved += 1
+    if unread:
+        raise ValueError(f"{len(unread)} members cannot be decoded, and stay in {name}: {'; '.join(unread)}")
+    if not moved:
+        print(f"nothing was found in the sorted set {name!r}: is it the right name and server?", file=sys.stderr)
     return moved
 
 
@@ -73,18 +112,21 @@ def main() -> None:
         app = duly.Duly(old)  # the same server; it may be another one
         mails = app.queue("mails")
 
-        # What the old program left: three entries in the list, two of them alike, and one in the backup list of a
-        # consumer that was killed.
+        # What the old program left: three entries in the list, two of them alike, one in the backup list of a
+        # consumer that was killed, and one in the sorted set, for later.
         for to in ("ann", "bob", "bob"):
             old.lpush("mails", json.dumps({"to": to}))
         old.lpush("mails:processing", json.dumps({"to": "zoe"}))
+        old.zadd("mails:later", {json.dumps({"to": "eve"}): time.time() + 1800})
 
         # The backup list first, since its entries are the oldest: only when the old consumers have been stopped.
         print("from the backup list:", drain(old, "mails:processing", mails))
         print("from the list:", drain(old, "mails", mails))
+        print("from the sorted set:", drain_sorted_set(old, "mails:later", mails))
         print("in the queue:", [message.body["to"] for message in mails.list("ready")])
         assert [message.body["to"] for message in mails.list("ready")] == ["zoe", "ann", "bob", "bob"]
-        assert not old.exists("mails", "mails:processing", "mails:moving")
+        assert [message.body["to"] for message in mails.list("delayed")] == ["eve"]
+        assert not old.exists("mails", "mails:processing", "mails:moving", "mails:later")
 
         app.close()
         old.close()

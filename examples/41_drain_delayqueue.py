@@ -3,11 +3,13 @@
 Stop the Go consumers first. Kill this program wherever you like and start it again: each message arrives once.
 """
 
+import sys
 import tempfile
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import redis
@@ -62,10 +64,21 @@ def drain(
 ) -> Counter[str]:
     """Move all messages of the Go queue `name`. Return how many were moved, and how many had lost their payload.
 
+    `decode` makes the body: the text as it is, or `json.loads` for handlers that take more than a str.
     A message whose payload cannot be decoded stays where it is, and is named in what is returned.
-    `prefix` is "dp:NAME" unless given; with UseHashTagKey() or on a cluster it is "{dp:NAME}".
+    Its keys begin with "dp:NAME:" or, with UseHashTagKey() and on a cluster, with "{dp:NAME}:": both are looked for,
+    unless you give the `prefix`, without the colon at the end.
     """
-    prefix = f"dp:{name}" if prefix is None else prefix
+    counted: Counter[str] = Counter()
+    prefixes = [f"dp:{name}", f"{{dp:{name}}}"] if prefix is None else [prefix]
+    for each in prefixes:
+        counted += drain_prefix(old, each, queue, decode)
+    if not counted:
+        print(f"nothing was found in {' or '.join(prefixes)}: is it the right name and server?", file=sys.stderr)
+    return counted
+
+
+def drain_prefix(old: redis.Redis, prefix: str, queue: duly.Queue, decode: Callable[[bytes], Any]) -> Counter[str]:
     counted: Counter[str] = Counter()
     for message in find_all(old, prefix):
         payload = old.get(f"{prefix}:msg:{message.id}")
@@ -77,11 +90,14 @@ def drain(
             except (LookupError, TypeError, ValueError) as problem:
                 counted[f"cannot be decoded: {message.id} {payload[:40]!r}, {problem!r}"] += 1
                 continue
+            # It waits between attempts as others of the queue do, and has as many of them as were left to it. A
+            # function for the delays stays with the queue: no message can carry it.
+            policy = replace(queue.options.retry, attempts=message.deliveries, delay=None)
             # First sent, then forgotten: a crash in between sends it again, and the dedup value stores it once.
             queue.send(
                 body,
                 at=message.due,
-                retry=duly.Retry(attempts=message.deliveries),
+                retry=policy,
                 dedup=f"delayqueue-{message.id}",
                 dedup_for=DAY,
             )

@@ -7,6 +7,7 @@ Kill this program wherever you like and start it again: each message arrives onc
 
 import json
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -39,7 +40,8 @@ def unpack(entry: bytes) -> tuple[bytes, bytes]:
 def drain(old: redis.Redis, name: str, queue: duly.Queue, *, decode: Callable[[bytes], Any] = bytes) -> int:
     """Move all entries of the RDelayedQueue on top of the queue `name`. Return how many were moved.
 
-    `decode` reads what the codec of Java wrote. Without one the bytes are passed on as they are.
+    `decode` reads what the codec of Java wrote: `json.loads` if it is JSON, also as the text of a StringCodec;
+    `bytes.decode` only for handlers that take a str. Without one the bytes are passed on as they are.
     An entry that cannot be read stays where it is, and is named in an error at the end.
     """
     tagged = name if "{" in name else "{" + name + "}"
@@ -61,6 +63,8 @@ def drain(old: redis.Redis, name: str, queue: duly.Queue, *, decode: Callable[[b
         moved += 1
     if unread:
         raise ValueError(f"{len(unread)} entries cannot be read, and stay in {timeouts}: {'; '.join(unread)}")
+    if not moved:
+        print(f"nothing was found in {timeouts}: is it the right name, server and database?", file=sys.stderr)
     return moved
 
 

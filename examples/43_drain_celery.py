@@ -9,6 +9,7 @@ Kill this program wherever you like and start it again: each message arrives onc
 
 import base64
 import json
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -103,6 +104,8 @@ def drain(
             outcome = named_if_unreadable(raw, move_it)
             counted[outcome] += 1
             position -= outcome not in ("moved", "expired")
+    if not counted:
+        print(f"nothing was found in {prefix}{celery_queue}: is it the right name and database?", file=sys.stderr)
     return counted
 
 

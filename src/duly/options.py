@@ -24,6 +24,9 @@ MAX_DELAY: Final = 10 * 366 * 86400.0
 MAX_BATCH: Final = 1000
 """Messages in one script call: far below the 8,000 values that Lua can unpack."""
 
+MAX_REPLICAS: Final = 1000
+"""Replicas to wait for, at the most: no server has so many, and what WAIT cannot read is refused after the write."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -42,7 +45,7 @@ def checked_name(name: object, what: str = "queue") -> str:
     """Return `name` if it may be part of a key."""
     if not isinstance(name, str) or not is_name(name):
         raise InvalidName(
-            f"{name!r} is not a {what} name: use 1 to 128 letters, digits, '.', '_' or '-', "
+            f"{name!r} is not a {what} name: use 1 to 128 ASCII letters (a-z, A-Z), digits, '.', '_' or '-', "
             f"beginning with a letter or digit{_hint_of(name) if what == 'queue' else ''}"
         )
     return name
@@ -89,7 +92,7 @@ def checked_epoch(value: object, what: str = "at") -> float:
     """Return a point in time as seconds since the epoch."""
     if isinstance(value, datetime):
         if value.tzinfo is None or value.utcoffset() is None:
-            raise UsageError(f"{what}={value!r} has no time zone: use an aware datetime")
+            raise UsageError(f"{what}={shown_time(value)} has no time zone: use an aware datetime")
         value = value.timestamp()
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UsageError(f"{what} must be an aware datetime or epoch seconds, not {value!r}")
@@ -100,6 +103,11 @@ def checked_epoch(value: object, what: str = "at") -> float:
     if not math.isfinite(seconds) or seconds < 0:
         raise UsageError(f"{what} must be a finite point in time after 1970, not {value!r}")
     return seconds
+
+
+def shown_time(value: datetime | float) -> str:
+    """Write a time as people do: its repr has a zone that nobody reads."""
+    return value.isoformat() if isinstance(value, datetime) else repr(value)
 
 
 def checked_count(value: object, what: str, *, least: int = 1, most: int | None = None) -> int:
@@ -121,9 +129,10 @@ def checked_number(value: object, what: str, *, most: float) -> None:
 
 def checked_durable(value: object) -> None:
     """Refuse what is no way to be durable."""
-    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_REPLICAS
     if value is not None and value not in ("fsync", "replica") and not is_count:
-        raise UsageError(f'durable must be "fsync", "replica" or a number of replicas, not {value!r}')
+        choices = f'"fsync", "replica" or a number of replicas, {MAX_REPLICAS} at the most'
+        raise UsageError(f"durable must be {choices}, not {value!r}")
 
 
 def _checked_choice(value: object, what: str, choices: tuple[str, ...]) -> None:

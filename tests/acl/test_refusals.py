@@ -1,15 +1,19 @@
 """A user who lacks a right is told who has it, and what prints it; one with a wrong password is not sent after it."""
 
+import re
 from collections.abc import Callable
 
 import pytest
+import redis
 
 import duly
+from duly._core import rights
 from duly._core.call import Call
 from duly._core.rights import roles_of
 from duly.acl.roles import KINDS_OF, ROLES
 from duly.errors import ServerError
 from tests.acl.conftest import NewUser
+from tests.acl.users import give_rights
 from tests.binaries import Kind
 from tests.conftest import StartedServer
 
@@ -17,9 +21,14 @@ TITLES = {"queue": "queue 'q'", "topic": "topic 't'", "group": "group 't/g'", "f
 
 
 def advice(roles: str, first: str, user: str, call: str) -> str:
+    whom = (
+        f", or for this one by `--user {user}`: an admin can do everything"
+        if first == "admin"
+        else f": given to {user!r}, they would replace those that it has now"
+    )
     return (
-        f"The user {user!r} of this connection lacks a right: {call} is for {roles}. What to give it is printed by "
-        f"`duly acl --role {first} --user {user}`"
+        f"The user {user!r} of this connection lacks a right: {call} is for {roles}. The rights are printed by "
+        f"`duly acl --role {first}`, for a user of its own{whom}"
     )
 
 
@@ -60,6 +69,31 @@ def test_a_refusal_names_the_call_the_user_and_the_roles_that_have_it(
     assert f". {advice(roles, first, user_of(url), call)}" in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("role", "own", "call"),
+    [("producer", "send", "stats"), ("observer", "stats", "send"), ("consumer", "send", "purge")],
+)
+def test_who_follows_the_advice_can_do_the_call_and_what_he_could_before(
+    new_user: NewUser, root: "redis.Redis", queue_name: str, role: str, own: str, call: str
+) -> None:
+    url = new_user(role)
+    with duly.Duly(url) as app, pytest.raises(ServerError) as refused:
+        CALLS[call](app, queue_name)
+
+    advised = re.search(r"`duly acl --role (\w+)(?: --user (\S+))?`", str(refused.value))
+    assert advised is not None
+    if advised[2] is None:
+        url_for_call = new_user(advised[1])
+    else:
+        give_rights(root, advised[2], advised[1])
+        url_for_call = url
+
+    with duly.Duly(url_for_call) as app:
+        CALLS[call](app, queue_name)
+    with duly.Duly(url) as app:
+        CALLS[own](app, queue_name)
+
+
 def test_a_command_of_the_client_that_is_refused_is_named(new_user: NewUser) -> None:
     url = new_user("producer")
 
@@ -72,7 +106,7 @@ def test_a_command_of_the_client_that_is_refused_is_named(new_user: NewUser) -> 
 
 async def test_the_async_client_says_it_too(new_user: NewUser, queue_name: str) -> None:
     url = new_user("producer")
-    says = f"`duly acl --role observer --user {user_of(url)}`"
+    says = f"`duly acl --role observer`, for a user of its own: given to '{user_of(url)}'"
 
     async with duly.AsyncDuly(url) as app:
         with pytest.raises(ServerError, match=says):
@@ -92,6 +126,12 @@ def test_the_roles_that_are_named_are_those_that_have_the_call() -> None:
             title = Call.titled(script, TITLES[kind])
             has = {role.name for role in ROLES.values() if role.runs(script, kind)}
             assert set(roles_of(title)) == has, title
+
+
+def test_a_user_whose_name_the_shell_would_split_is_quoted_in_the_advice() -> None:
+    said = rights.advice("purge on queue 'q'", "shop; reboot", "NOPERM")
+
+    assert "`--user 'shop; reboot'`: an admin can do everything" in said
 
 
 def test_a_wrong_password_is_no_lack_of_rights(new_user: NewUser, queue_name: str) -> None:

@@ -81,8 +81,9 @@ def test_a_number_that_nobody_means_as_seconds_is_refused(
 ) -> None:
     with pytest.raises(UsageError) as caught:
         read(text, "POSITION")
+    hint = "It looks like milliseconds: divide it by 1000. " if len(text) == 13 else ""
     assert str(caught.value) == (
-        f"POSITION: {text!r} is no time: seconds since the epoch have 9 to 11 digits. "
+        f"POSITION: {text!r} is no time: seconds since the epoch have 9 to 11 digits. {hint}"
         "Write a date like 2026-12-01T09:00+08:00"
     )
 

@@ -111,6 +111,12 @@ def fill_lists(old: redis.Redis, name: str) -> list[object]:
     return [{"to": "ann"}, {"to": "bob"}, {"to": "bob"}]
 
 
+def fill_sorted_set(old: redis.Redis, name: str) -> list[object]:
+    for to, delay in (("ann", -5), ("bob", 3600), ("eve", 3600)):
+        old.zadd(name, {json.dumps({"to": to}): time.time() + delay})
+    return [{"to": "ann"}, {"to": "bob"}, {"to": "eve"}]
+
+
 def fill_delayqueue(old: redis.Redis, name: str) -> list[object]:
     for where, score in (("pending", time.time() + 3600), ("ready", None), ("retry", None), ("unack", time.time())):
         old.set(f"dp:{name}:msg:id-{where}", where, ex=3600)
@@ -154,6 +160,7 @@ class Case:
 
 CASES = {
     "lists": Case(fill_lists, lists.drain),
+    "sorted set": Case(fill_sorted_set, lists.drain_sorted_set),
     "delayqueue": Case(fill_delayqueue, delayqueue.drain),
     "redisson": Case(fill_redisson, redisson.drain),
     "celery": Case(fill_celery, drain_celery),
@@ -319,14 +326,60 @@ def test_delayqueue_keeps_due_times_and_the_deliveries_that_are_left(url: str, q
         assert [message.body for message in queue.list("dead")] == ["unack"]  # three were left; of "retry", four
 
 
-def test_delayqueue_with_a_hash_tag(url: str, queue_name: str) -> None:
+def test_the_time_of_a_sorted_set_is_kept_in_seconds_or_milliseconds(url: str, queue_name: str) -> None:
+    later = time.time() + 3600
+    with redis.Redis.from_url(old_url(url)) as old, duly.Duly(url) as app:
+        queue = app.queue(queue_name)
+        for unit, body in ((1.0, '"s"'), (0.001, '"ms"')):
+            old.zadd(queue_name, {body: later / unit})
+            assert lists.drain_sorted_set(old, queue_name, queue, unit=unit) == 1
+
+        assert [each.body for each in queue.list("delayed")] == ["s", "ms"]
+        for each in queue.list("delayed"):
+            assert each.due_at is not None
+            assert abs(each.due_at.timestamp() - later) < 0.01
+
+
+def test_what_comes_from_delayqueue_waits_between_attempts_as_the_queue_does(url: str, queue_name: str) -> None:
+    with redis.Redis.from_url(old_url(url)) as old, duly.Duly(url) as app:
+        queue = app.queue(queue_name, retry=duly.Retry(attempts=9, first=700, jitter=0))
+        old.set(f"dp:{queue_name}:msg:1", "one")
+        old.hset(f"dp:{queue_name}:retry:cnt", "1", "3")
+        old.lpush(f"dp:{queue_name}:ready", "1")
+        delayqueue.drain(old, queue_name, queue)
+
+        for d in queue.receive():
+            d.retry()
+
+        [later] = queue.list("delayed")
+        assert later.due_at is not None
+        assert 690 < later.due_at.timestamp() - time.time() <= 700
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_drain_that_finds_nothing_says_so(
+    case: Case, url: str, queue_name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with redis.Redis.from_url(old_url(url)) as old, duly.Duly(url) as app:
+        case.drain(old, queue_name, app.queue(queue_name))
+        nothing = capsys.readouterr().err
+        case.fill(old, queue_name)
+        case.drain(old, queue_name, app.queue(queue_name))
+
+    assert nothing.startswith("nothing was found in ")
+    assert queue_name in nothing
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("is_named", [False, True], ids=["found", "named"])
+def test_delayqueue_with_a_hash_tag(is_named: bool, url: str, queue_name: str) -> None:
     with redis.Redis.from_url(old_url(url)) as old, duly.Duly(url) as app:
         queue = app.queue(queue_name)
         prefix = f"{{dp:{queue_name}}}"
         old.set(f"{prefix}:msg:1", "tagged")
         old.lpush(f"{prefix}:ready", "1")
 
-        assert delayqueue.drain(old, queue_name, queue, prefix=prefix) == {"moved": 1}
+        assert delayqueue.drain(old, queue_name, queue, prefix=prefix if is_named else None) == {"moved": 1}
         assert consume(queue) == ["tagged"]
 
 

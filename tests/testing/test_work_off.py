@@ -186,11 +186,27 @@ def fails(body: str, d: duly.Delivery) -> Any:
             return duly.RetryIn(60)
         case "is deferred once more":
             return duly.Defer(0, limit=1)
-        case "rejects by hand":
-            d.reject("hopeless")
-        case "retries by hand":
-            d.retry(60)
+        case "raises the Defer":
+            raise duly.Defer(0, limit=1)
     return None
+
+
+def fails_by_hand(body: str, d: duly.Delivery) -> None:
+    match body:
+        case "rejects":
+            d.reject("hopeless")
+        case "retries":
+            d.retry(60)
+        case "retries for an error":
+            d.retry(60, error="no stock")
+        case "rejects and raises":
+            d.reject("hopeless")
+            raise ValueError("no stock")
+        case "rejects and raises Defer":
+            d.reject("hopeless")
+            raise duly.Defer(60)
+        case "retries for an error, then for none":
+            d.retry(0, error="no stock" if d.attempt == 1 else None)
 
 
 @pytest.mark.parametrize(
@@ -202,8 +218,7 @@ def fails(body: str, d: duly.Delivery) -> Any:
         ("raises RetryIn", "RetryIn('try again in 60 s')"),
         ("returns RetryIn", "RetryIn('try again in 60 s')"),
         ("is deferred once more", "HandlerFailed('it was deferred too often')"),
-        ("rejects by hand", "HandlerFailed('the handler settled the message itself, by d.retry() or d.reject()')"),
-        ("retries by hand", "HandlerFailed('the handler settled the message itself, by d.retry() or d.reject()')"),
+        ("raises the Defer", "HandlerFailed('it was deferred too often')"),
         (17, "CodecError('the body does not decode to str: Expected `str`, got `int`')"),
     ],
 )
@@ -218,6 +233,31 @@ def test_what_failed_has_an_error_however_it_failed(backend: str, queue_name: st
         assert handled.outcome in ("retry", "dead")
         assert repr(handled.error) == error
         assert [(each.outcome, each.error) for each in before] == [("defer", None)] * len(before)
+
+
+BY_HAND = "the handler settled the message itself, by d."
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ("rejects", f"HandlerFailed('{BY_HAND}reject(): hopeless')"),
+        ("rejects and raises", "ValueError('no stock')"),
+        ("rejects and raises Defer", f"HandlerFailed('{BY_HAND}reject(): hopeless')"),
+        ("retries", f"HandlerFailed('{BY_HAND}retry()')"),
+        ("retries for an error", f"HandlerFailed('{BY_HAND}retry(): no stock')"),
+        ("retries for an error, then for none", f"HandlerFailed('{BY_HAND}retry()')"),
+    ],
+)
+def test_what_a_handler_lets_fail_itself_has_its_reason(app: duly.Duly, queue_name: str, body: str, error: str) -> None:
+    orders = app.queue(queue_name, retry=duly.Retry(attempts=2))
+    orders.handler(fails_by_hand)
+    orders.send(body)
+
+    *_, handled = work_off(app)
+
+    assert handled.outcome in ("retry", "dead")
+    assert repr(handled.error) == error
 
 
 def test_an_unknown_task_has_an_error(app: duly.Duly, queue_name: str) -> None:
@@ -242,6 +282,43 @@ def test_in_a_batch_each_has_the_error_of_its_own(app: duly.Duly, queue_name: st
     errors = [type(each.error) for each in work_off(app)]
 
     assert errors == [ValueError, duly.CodecError, ValueError]
+
+
+@pytest.mark.parametrize("settled", [[0], [0, 1], [0, 1, 2]], ids=["one", "two", "all"])
+def test_what_a_batch_handler_raises_is_of_those_that_it_had_not_settled(
+    app: duly.Duly, queue_name: str, settled: list[int]
+) -> None:
+    orders = app.queue(queue_name)
+
+    @orders.handler(batch=duly.Batch(max=4))
+    def on_orders(bodies: list[int], ds: list[duly.Delivery]) -> None:
+        for position in settled:
+            ds[position].ack()
+        raise ValueError("no stock")
+
+    orders.send_many([1, 2, 3, "four"])  # the handler does not see the last one
+
+    *seen, unseen = [(each.outcome, type(each.error)) for each in work_off(app)]
+
+    of_acked = type(None) if len(settled) < 3 else ValueError  # an error is never lost
+    assert seen == [("ack", of_acked) if n in settled else ("retry", ValueError) for n in range(3)]
+    assert unseen == ("dead", duly.CodecError)
+
+
+def test_what_is_raised_after_an_ack_is_told_unless_it_is_an_outcome(app: duly.Duly, queue_name: str) -> None:
+    orders = app.queue(queue_name)
+
+    @orders.handler
+    def on_order(body: str, d: duly.Delivery) -> None:
+        d.ack()
+        raise ValueError("no stock") if body == "fails" else duly.Defer(60)
+
+    orders.send_many(["fails", "defers"])
+
+    assert [(each.outcome, repr(each.error)) for each in work_off(app)] == [
+        ("ack", "ValueError('no stock')"),
+        ("ack", "None"),
+    ]
 
 
 def test_a_body_that_does_not_decode_is_dead(app: duly.Duly, queue_name: str) -> None:

@@ -133,7 +133,7 @@ def test_outcomes_that_cannot_be_assigned_are_retries(value: Any) -> None:
         (2, 0.0, ("retry", 0.0)),
         (3, None, ("dead", "failed at attempt 3 of 3")),
         (3, 5.0, ("dead", "failed at attempt 3 of 3")),
-        (4, None, ("dead", "failed at attempt 4 of 3")),
+        (4, None, ("dead", "failed at attempt 4")),
     ],
 )
 def test_the_policy_decides_what_follows_a_failure(attempt: int, delay: float | None, decision: Any) -> None:

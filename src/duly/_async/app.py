@@ -78,6 +78,8 @@ class AsyncDuly:
         self._address = _address(server)
         self.namespace = checked_name(namespace, "namespace")
         self._max_message_bytes = checked_count(max_message_bytes, "max_message_bytes")
+        if not isinstance(allow_eviction, bool):  # "false" would be true
+            raise UsageError(f"allow_eviction must be True or False, not {allow_eviction!r}")
         self._allow_eviction = allow_eviction
         self._patience = checked_positive_seconds(patience, "patience")
         """Seconds that a call keeps trying while the server is away."""

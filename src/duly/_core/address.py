@@ -21,8 +21,16 @@ _QUERY: Final[Mapping[str, type]] = {
     "ssl_cert_reqs": str,
     "ssl_check_hostname": bool,
 }
+_FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "ssl_cert_reqs": ("required", "optional", "none"),
+    "ssl_check_hostname": ("true", "yes", "1", "false", "no", "0"),
+}
+_YES: Final = ("true", "yes", "1")
+_QUOTES: Final = tuple("'\"`\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb")
+_MOST_DIGITS: Final = 9
 _EXAMPLE: Final = "redis://localhost:6379/0"
-_ESCAPES: Final = "in a user name or password write @ as %40, : as %3A, / as %2F, # as %23, ? as %3F and % as %25"
+_ESCAPES: Final = "in a user name, password or path write @ as %40, : as %3A, / as %2F, # as %23, ? as %3F and % as %25"
 _BRACKETS: Final = (
     "an IPv6 address is written redis://[::1]:6379/0; in a user name or password write [ as %5B and ] as %5D"
 )
@@ -42,18 +50,7 @@ class Address:
 
 def parse(url: Any) -> Address:
     """Read a URL of section "Connecting" of the API."""
-    if isinstance(url, str) and url.strip()[:1] in ("'", '"'):
-        raise UsageError("the server address begins with a quotation mark: remove the quotes around it")
-    if not isinstance(url, str) or "://" not in url:
-        raise UsageError(
-            "a server address begins with its scheme, like redis://localhost:6379/0, embedded:///directory or memory://"
-        )
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        # The text of the URL stays out of it, here and below: it may hold a password.
-        why = _BRACKETS if {"[", "]"} & set(url) else "the name of the host has a character that no name has"
-        raise UsageError(f"the server address cannot be read: {why}") from None
+    parts = _split(url)
     scheme = parts.scheme
     if scheme in _LATER:
         raise UsageError(f"{scheme}:// is not built yet: this version speaks to one server")
@@ -74,44 +71,77 @@ def parse(url: Any) -> Address:
         raise UsageError(f"the {scheme}:// address cannot be read: {error}") from None
 
 
+def _split(url: Any) -> SplitResult:
+    text = url.strip() if isinstance(url, str) else ""
+    if text.startswith(_QUOTES):
+        raise UsageError("the server address begins with a quotation mark: remove the quotes around it")
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        # The text of the URL stays out of it, here and below: it may hold a password.
+        why = _BRACKETS if {"[", "]"} & set(text) else "the name of the host has a character that no name has"
+        raise UsageError(f"the server address cannot be read: {why}") from None
+    if "://" not in text or not parts.scheme:
+        raise UsageError(
+            "a server address begins with its scheme, like redis://localhost:6379/0, embedded:///directory or memory://"
+        )
+    return parts
+
+
 class _Unreadable(Exception):
-    """Says what is wrong with an address, without any of its text."""
+    """Says what is wrong with an address, without what may be of a password."""
 
 
 def _server(scheme: str, parts: SplitResult) -> Address:
     kind = _PLAIN[scheme]
-    if kind != "unix":
-        _check_host(parts)
-    options = _query_options(parts.query)
-    if parts.username:
-        options["username"] = unquote(parts.username)
-    if parts.password:
-        options["password"] = unquote(parts.password)
+    _check_signs(kind, parts)
+    options = {**_query_options(kind, parts.query), **_credentials(parts)}
     if kind == "unix":
         options["path"] = unquote(parts.path)
         shown = f"unix://{options['path']}"
         if not options["path"]:
             raise UsageError("unix:// needs the path of a socket: unix:///run/redis.sock")
     else:
-        options["host"] = unquote(parts.hostname or "localhost")
+        options["host"] = _host_of(parts)
         options["port"] = _port_of(parts)
         if parts.path.strip("/"):
-            options["db"] = _number(parts.path.strip("/"), "the database")
+            options["db"] = _database_of(parts, options.get("db"))
         shown = f"{scheme}://{options['host']}:{options['port']}/{options.get('db', 0)}"
     return Address(kind, shown, options)
 
 
-def _check_host(parts: SplitResult) -> None:
+def _credentials(parts: SplitResult) -> dict[str, str]:
+    given = {"username": unquote(parts.username or ""), "password": unquote(parts.password or "")}
+    try:
+        "".join(given.values()).encode()
+    except UnicodeEncodeError:
+        raise _Unreadable("the user name or the password is not valid Unicode text") from None
+    return {name: text for name, text in given.items() if text}
+
+
+def _check_signs(kind: Kind, parts: SplitResult) -> None:
     """Find out whether a password has ended the host's part before its time."""
-    for sign, rest in (("/", parts.path), ("#", parts.fragment)):
+    may_have_at = kind == "unix" and not parts.netloc  # unix:///run/me@here has no password that could be cut
+    for sign, rest in (("/", "" if may_have_at else parts.path), ("#", parts.fragment)):
         if "@" in rest:
             raise _ended_by(sign)
     if parts.fragment:
         raise _Unreadable(f"it has no part that begins with #: {_ESCAPES}")
+    if kind == "unix" and parts.netloc.rpartition("@")[2]:
+        raise _Unreadable("the path of the socket begins with a slash, as in unix:///run/redis.sock")
 
 
 def _ended_by(sign: str) -> _Unreadable:
     return _Unreadable(f"there is a {sign} before an @, where it ends the name of the host: {_ESCAPES}")
+
+
+def _host_of(parts: SplitResult) -> str:
+    host = unquote(parts.hostname or "localhost")
+    try:
+        host.encode("idna")  # as whoever looks the name up does
+    except UnicodeError:
+        raise _Unreadable("each part of the name of the host, between its dots, must have 1 to 63 characters") from None
+    return host
 
 
 def _port_of(parts: SplitResult) -> int:
@@ -124,13 +154,22 @@ def _port_of(parts: SplitResult) -> int:
     return port
 
 
+def _database_of(parts: SplitResult, asked: int | None) -> int:
+    database = _number(parts.path.strip("/"), "the database")
+    if asked not in (None, database):
+        raise _Unreadable("it names two databases, one after the slash and one by ?db=: leave one of them out")
+    return database
+
+
 def _number(text: str, what: str) -> int:
     if not (text.isascii() and text.isdecimal()):
         raise _Unreadable(f"{what} must be a number, as in {_EXAMPLE}")
+    if len(text) > _MOST_DIGITS:
+        raise _Unreadable(f"{what} must be a number of at most {_MOST_DIGITS} digits, as in {_EXAMPLE}")
     return int(text)
 
 
-def _query_options(query: str) -> dict[str, Any]:
+def _query_options(kind: Kind, query: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in _QUERY and "@" in query:
@@ -138,11 +177,35 @@ def _query_options(query: str) -> dict[str, Any]:
         if name not in _QUERY:
             shown = f"?{name}=" if name.isidentifier() else "what follows the question mark"  # maybe of a password
             raise UsageError(f"{shown} is not known in a server address: use {', '.join(_QUERY)}")
-        if _QUERY[name] is int:
-            options[name] = _number(value, f"?{name}=")
-        else:
-            options[name] = value.lower() in ("1", "true", "yes") if _QUERY[name] is bool else value
+        if name.startswith("ssl_") and kind != "tls":
+            raise _Unreadable(f"?{name}= is for TLS, which rediss:// and valkeys:// speak")
+        options[name] = _option(name, value)
+    if "ssl_keyfile" in options and "ssl_certfile" not in options:
+        raise _Unreadable("?ssl_keyfile= is the key of a certificate: give it with ssl_certfile=")
     return options
+
+
+def _option(name: str, text: str) -> Any:
+    if _QUERY[name] is int:
+        return _number(text, f"?{name}=")
+    if name in _FILES:
+        return _readable_file(name, text)
+    if name not in _CHOICES:
+        return text
+    chosen_one = text.lower()
+    if chosen_one not in _CHOICES[name]:
+        raise _Unreadable(f"?{name}= must be one of {', '.join(_CHOICES[name])}")
+    return chosen_one in _YES if _QUERY[name] is bool else chosen_one
+
+
+def _readable_file(name: str, file: str) -> str:
+    """Look now: what is said of it later names neither the file nor the option, and blames the server."""
+    try:
+        with Path(file).open("rb"):
+            return file
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise _Unreadable(f"?{name}={file} cannot be read: {why}") from None
 
 
 def chosen(url: str | None, environment: Mapping[str, str]) -> Address:

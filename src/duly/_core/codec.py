@@ -468,8 +468,11 @@ def _read_text(record: bytes, at: int) -> tuple[str, int]:
 
 
 def read_counts(stored: bytes) -> Counts:
-    """Read a row of `counts`; an empty one is no trouble at all."""
-    return _decode_counts(stored) if stored else NO_COUNTS
+    """Read a row of `counts`; an empty one is no trouble at all, and so is one that others have written."""
+    try:
+        return _decode_counts(stored) if stored else NO_COUNTS
+    except msgspec.DecodeError:
+        return NO_COUNTS
 
 
 def read_why(stored: bytes) -> Why | None:

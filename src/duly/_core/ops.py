@@ -314,9 +314,9 @@ def audit_step(keys: QueueKeys, source: str, cursor: str, *, repair: bool) -> Ca
     return call.part_of("repair") if repair else call
 
 
-def correct(keys: QueueKeys, corrections: dict[str, int]) -> Call[bool]:
-    """Add to counters what an audit found missing."""
-    args: list[Arg] = []
+def correct(keys: QueueKeys, corrections: dict[str, int], repairs: int = 0) -> Call[bool]:
+    """Add to counters what an audit found missing. False: something was mended since there were so many `repairs`."""
+    args: list[Arg] = [repairs]
     for name, difference in corrections.items():
         args += (name, difference)
     return Call(keys.script("correct"), keys, args, replies.is_one)

@@ -136,8 +136,15 @@ def after_failure(policy: Retry, attempt: int, delay: float | None = None) -> Af
     `delay` overrules the policy's. Raises UsageError when a policy of the user's own fails.
     """
     if policy.is_last(attempt):
-        return "dead", f"failed at attempt {attempt} of {policy.attempts}" if attempt > 1 else "failed"
+        return "dead", _last_failure(policy, attempt)
     return "retry", policy.delay_after(attempt) if delay is None else delay
+
+
+def _last_failure(policy: Retry, attempt: int) -> str:
+    """Name the attempt. Crashes were attempts as well, so there may have been more of them than the policy has."""
+    if attempt == 1:
+        return "failed"
+    return f"failed at attempt {attempt}{f' of {policy.attempts}' if attempt == policy.attempts else ''}"
 
 
 def after_failure_at_any_rate(queue: str, policy: Retry, attempt: int, delay: float | None = None) -> AfterFailure:

@@ -20,6 +20,7 @@ from duly.options import (
     checked_epoch,
     checked_positive_seconds,
     checked_seconds,
+    shown_time,
 )
 
 NOW: Final = "0"
@@ -70,7 +71,9 @@ def due_in(delay: Seconds | None, at: datetime | float | None, now: float) -> st
     if at is not None:
         epoch = checked_epoch(at)
         if epoch - now > MAX_DELAY:
-            raise UsageError(f"at={at!r} is more than ten years ahead")
+            is_in_ms = abs(epoch / 1000 - now) < MAX_DELAY  # what other languages count in
+            hint = ": it looks like milliseconds, divide it by 1000" if is_in_ms else ""
+            raise UsageError(f"at={shown_time(at)} is more than ten years ahead{hint}")
         return f"={microseconds(epoch)}"
     return NOW
 
@@ -142,6 +145,8 @@ class Encoder:
 
     def body(self, body: Any) -> tuple[int, bytes]:
         """Encode a body and check its size and type."""
+        if isinstance(body, Send):  # it would be stored as the fields that it has, and due now
+            raise UsageError("a Send has a body and its options, and cannot be the body itself: give what is in it")
         content, raw = codec.encoded_body(body)
         self._check_size(len(raw))
         if self._decode is not None:

@@ -16,7 +16,7 @@ from duly._core.replies import moment
 from duly._core.topic_ops import Publication
 from duly.errors import UsageError
 from duly.message import Entry, Event, Message
-from duly.options import MAX_BATCH, Send, TopicOptions, checked_epoch
+from duly.options import MAX_BATCH, Send, TopicOptions, checked_epoch, shown_time
 
 BODY: Final = b"body"
 BYTES: Final = b"bytes"
@@ -199,7 +199,7 @@ def start_of(position: object, what: str) -> str:
         milliseconds = _milliseconds(position, what)
         if milliseconds / 1000 > time.time() + _MOST_AHEAD:
             raise UsageError(
-                f"{what}={position!r} is in the future: use 'new' to begin with what is published from now"
+                f"{what}={shown_time(position)} is in the future: use 'new' to begin with what is published from now"
             )
         return f"{milliseconds - 1}-{_LARGEST}" if milliseconds else "0"
     return _checked_position(position, what)

@@ -7,9 +7,30 @@ from typing import Final
 from duly.errors import UsageError
 
 _OF_TOPIC: Final = "it is an option of the topic, for all of its groups: app.topic(name, {}=...)"
+_BY_TOPIC: Final = "the topic says it, for all of its groups: app.topic(name, {})"
 _OF_GROUP: Final = "it is an option of a group: events.group(name, {0}=...) or @events.handler(group=..., {0}=...)"
 _OF_ENTRY: Final = "it belongs to one entry: publish_many([duly.Send(body, {}=...)])"
+_OF_PUBLISH: Final = "it belongs to one entry: events.publish(body, {}=...)"
+_OF_GROUP_HANDLER: Final = "it is an option of a handler: @events.handler(group=..., {}=...)"
+_OF_GROUP_RECEIVE: Final = "it is an option of each receive: events.group(name).receive({}=...)"
+_OF_APP: Final = "it is an option of the app: duly.Duly({}=...)"
+_KEPT_BY_COUNT: Final = "keep=duly.Keep(count=...) bounds it, without refusing what is published"
+_KEPT_ANYWAY: Final = "the topic keeps entries by keep=duly.Keep(...), whether they were handled or not"
+_ATTEMPTS: Final = "use retry=duly.Retry(attempts=...), which counts the first attempt, too"
+_DELAYS: Final = "use retry=duly.Retry(first=..., factor=...), in seconds"
+_LEASE: Final = "use lease=, in seconds: what a silent consumer holds comes back after it"
+_TAKEN_AHEAD: Final = "a worker takes what its handlers can begin soon: bound them with {}(concurrency=...)"
 _BY_CONCURRENCY: Final = "bound the handlers with concurrency=, or have a handler send to a queue that has {}="
+
+_CALLED_ATTEMPTS: Final = ("max_retries", "retries", "attempts", "max_attempts", "max_tries")
+_CALLED_DELAYS: Final = ("backoff", "retry_backoff", "retry_delay", "retry_jitter")
+_CALLED_LEASE: Final = ("visibility_timeout", "visibility", "ack_timeout", "ack_wait", "acks_late")
+_CALLED_RESULTS: Final = ("keep_result", "result_ttl", "result_expires")
+_CALLED_DEAD: Final = ("dlq", "dead_letter", "dead_letter_queue")
+_CALLED_LENGTH: Final = ("max_size", "maxsize", "maxlen", "max_len")
+"""What others call attempts, delays, the lease, kept results, dead letters and a bound."""
+
+_OPTIONS_OF_APP: Final = {name: _OF_APP.format(name) for name in ("namespace", "allow_eviction", "patience")}
 
 INSTEAD_OF_SEND: Final[Mapping[str, str]] = {
     "priority": "entries stay in the order of the stream; give what is urgent a topic of its own",
@@ -34,16 +55,28 @@ INSTEAD_OF_PUBLISH_MANY: Final[Mapping[str, str]] = {
 }
 
 INSTEAD_OF_TOPIC: Final[Mapping[str, str]] = {
-    "max_length": "keep=duly.Keep(count=...) bounds it, without refusing what is published",
+    **{name: INSTEAD_OF_SEND[name] for name in ("priority", "ttl", "id", "repeat", "replace")},
+    **{name: _OF_PUBLISH.format(name) for name in ("delay", "at", "key", "dedup", "durable")},
+    **{name: _OF_GROUP_HANDLER.format(name) for name in ("concurrency", "batch", "timeout")},
+    **{name: _OF_GROUP_RECEIVE.format(name) for name in ("limit", "wait", "renew")},
+    **_OPTIONS_OF_APP,
+    **dict.fromkeys(_CALLED_ATTEMPTS, _ATTEMPTS),
+    **dict.fromkeys(_CALLED_DELAYS, _DELAYS),
+    **dict.fromkeys(_CALLED_LEASE, _LEASE),
+    **dict.fromkeys(
+        _CALLED_DEAD, "dead letters stay with their group: dead=duly.Keep(...) says how many, and how long"
+    ),
+    **dict.fromkeys(("done", *_CALLED_RESULTS), _KEPT_ANYWAY),
+    **dict.fromkeys(("max_length", *_CALLED_LENGTH), _KEPT_BY_COUNT),
+    "prefetch": _TAKEN_AHEAD.format("@events.handler"),
+    "rate_limit": _BY_CONCURRENCY.format("rate"),
     "max_bytes": "keep=duly.Keep(bytes=...) bounds it, without refusing what is published",
     "on_full": "it is never full: keep=duly.Keep(...) lets the oldest entries go",
     "rate": _BY_CONCURRENCY.format("rate"),
     "max_in_flight": _BY_CONCURRENCY.format("max_in_flight"),
-    "done": "the topic keeps entries by keep=duly.Keep(...), whether they were handled or not",
     "shards": "share the work among the members of a group",
     "start": _OF_GROUP.format("start"),
     "headers": _OF_GROUP.format("headers"),
-    "concurrency": "it is an option of a handler: @events.handler(group=..., concurrency=...)",
 }
 
 INSTEAD_OF_GROUP: Final[Mapping[str, str]] = {
@@ -55,15 +88,15 @@ INSTEAD_OF_GROUP: Final[Mapping[str, str]] = {
             "max_message_bytes",
         )
     },
+    **dict.fromkeys(_CALLED_ATTEMPTS, _BY_TOPIC.format("retry=duly.Retry(attempts=...)")),
+    **dict.fromkeys(_CALLED_DELAYS, _BY_TOPIC.format("retry=duly.Retry(first=..., factor=...)")),
+    **dict.fromkeys(_CALLED_LEASE, _BY_TOPIC.format("lease=...")),
+    **dict.fromkeys(_CALLED_DEAD, _BY_TOPIC.format("dead=duly.Keep(...)")),
 }  # fmt: skip
 
 _OF_MESSAGE: Final = "it belongs to one message: queue.send(body, {}=...)"
 _OF_QUEUE_HANDLER: Final = "it is an option of the handler: @queue.handler({}=...)"
 _OF_RECEIVE: Final = "it is an option of each receive: queue.receive({}=...)"
-_OF_APP: Final = "it is an option of the app: duly.Duly({}=...)"
-_ATTEMPTS: Final = "use retry=duly.Retry(attempts=...), which counts the first attempt, too"
-_DELAYS: Final = "use retry=duly.Retry(first=..., factor=...), in seconds"
-_LEASE: Final = "use lease=, in seconds: what a silent consumer holds comes back after it"
 _DONE: Final = "use done=duly.Keep(count=..., age=...), which keeps finished messages with their results"
 _DEAD: Final = "dead letters stay with their queue: dead=duly.Keep(count=..., age=...) says how many, and for how long"
 
@@ -74,15 +107,15 @@ INSTEAD_OF_QUEUE: Final[Mapping[str, str]] = {
     },
     **{name: _OF_QUEUE_HANDLER.format(name) for name in ("concurrency", "batch", "timeout")},
     **{name: _OF_RECEIVE.format(name) for name in ("limit", "wait", "renew")},
-    **{name: _OF_APP.format(name) for name in ("namespace", "allow_eviction", "patience")},
-    **dict.fromkeys(("max_retries", "retries", "attempts", "max_attempts", "max_tries"), _ATTEMPTS),
-    **dict.fromkeys(("backoff", "retry_backoff", "retry_delay", "retry_jitter"), _DELAYS),
-    **dict.fromkeys(("visibility_timeout", "visibility", "ack_timeout", "ack_wait", "acks_late"), _LEASE),
-    **dict.fromkeys(("keep", "keep_result", "result_ttl", "result_expires"), _DONE),
-    **dict.fromkeys(("dlq", "dead_letter", "dead_letter_queue"), _DEAD),
-    **dict.fromkeys(("max_size", "maxsize", "maxlen", "max_len"), "use max_length="),
+    **_OPTIONS_OF_APP,
+    **dict.fromkeys(_CALLED_ATTEMPTS, _ATTEMPTS),
+    **dict.fromkeys(_CALLED_DELAYS, _DELAYS),
+    **dict.fromkeys(_CALLED_LEASE, _LEASE),
+    **dict.fromkeys(("keep", *_CALLED_RESULTS), _DONE),
+    **dict.fromkeys(_CALLED_DEAD, _DEAD),
+    **dict.fromkeys(_CALLED_LENGTH, "use max_length="),
     "rate_limit": 'use rate=, like "100/s"',
-    "prefetch": "a worker takes what its handlers can begin soon: bound them with @queue.handler(concurrency=...)",
+    "prefetch": _TAKEN_AHEAD.format("@queue.handler"),
 }
 """For what messages, handlers and apps have, and for what other queues call by another name."""
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from duly._core import codec, faults, results
 from duly._core.naming import title_of
-from duly.errors import CodecError, LeaseLost, LockBusy, LockLost, UsageError
+from duly.errors import CodecError, LeaseLost, LockBusy, LockLost, ServerError, UsageError
 from duly.message import AuditFault, Event, Failure, Message, Pending, PendingMessage, Stats
 
 DUPLICATE: Final = 1
@@ -451,11 +451,22 @@ def _timeline(
     return tuple(found)
 
 
+def counter(name: str, stored: bytes) -> int:
+    """Read a counter of `meta`, which somebody else may have written."""
+    try:
+        return int(stored)
+    except ValueError:
+        raise ServerError(
+            f"counter {name!r} is no number: somebody else has written {codec.visible(stored)!r} there. "
+            "`duly audit --repair` mends it"
+        ) from None
+
+
 def stats(reply: list[Any]) -> Stats:
     """Read the answer to stats."""
     now, ready, delayed, leased, parked, dead, done, oldest, next_due, _deadline, paused, lateness, *rest = reply
     fields = dict(zip(rest[0::2], rest[1::2], strict=True))
-    counted = {name: int(fields.get(name.encode(), 0)) for name in _COUNTERS}
+    counted = {name: counter(name, fields.get(name.encode(), b"0")) for name in _COUNTERS}
     return Stats(
         ready=ready,
         delayed=delayed,
@@ -477,23 +488,34 @@ class Accounts(NamedTuple):
     stats: Stats
     entered: int = 0
     """Of a topic: what had waited for its time, and is an entry now."""
+    repairs: int = 0
+    """How often something was mended or corrected here."""
 
 
 def accounts(reply: list[Any]) -> Accounts:
     """Read the answer to stats, of a queue or group."""
-    return Accounts(stats(reply))
+    return Accounts(stats(reply), 0, _repairs(reply))
 
 
 def accounts_of_topic(reply: list[Any]) -> Accounts:
     """Read the answer to stats, of what waits to enter a topic. What it has trimmed are entries of the stream."""
-    fields = dict(zip(reply[12::2], reply[13::2], strict=True))
-    return Accounts(replace(stats(reply), trimmed=0), int(fields.get(b"entered", 0)))
+    fields = _fields(reply)
+    entered = counter("entered", fields.get(b"entered", b"0"))
+    return Accounts(replace(stats(reply), trimmed=0), entered, _repairs(reply))
+
+
+def _fields(reply: list[Any]) -> dict[bytes, bytes]:
+    """Name what `meta` has, from the answer to stats."""
+    return dict(zip(reply[12::2], reply[13::2], strict=True))
+
+
+def _repairs(reply: list[Any]) -> int:
+    return counter("repairs", _fields(reply).get(b"repairs", b"0"))
 
 
 def fed(reply: list[Any]) -> str | None:
     """Read from the answer to stats which is the largest id that a group has read."""
-    fields = dict(zip(reply[12::2], reply[13::2], strict=True))
-    found = fields.get(b"fed")
+    found = _fields(reply).get(b"fed")
     return None if found is None else found.decode()
 
 

@@ -34,12 +34,21 @@ def roles_of(title: str) -> list[str]:
 
 
 def advice(title: str, user: str, refusal: str) -> str:
-    """Say whom the server refused, for which roles the call is, and what prints their rights."""
+    """Say whom the server refused, for which roles the call is, and what prints their rights.
+
+    A user has one role: given another, it loses what it could do before. So the advice is a user of its own, but for
+    an admin, who can do everything.
+    """
     word, roles = title.partition(" ")[0], roles_of(title)
     *others, last = roles
     named = f"the roles {', '.join(others)} and {last}" if others else f"the role {last} alone"
     about_keys = ", and for the keys of one namespace (--namespace, --own-keys)" if "key" in refusal else ""
+    whom = (
+        f"for a user of its own: given to {user!r}, they would replace those that it has now"
+        if others
+        else f"for a user of its own, or for this one by `--user {shlex.quote(user)}`: an admin can do everything"
+    )
     return (
-        f"The user {user!r} of this connection lacks a right: {word} is for {named}{about_keys}. What to give it is "
-        f"printed by `duly acl --role {roles[0]} --user {shlex.quote(user)}`"
+        f"The user {user!r} of this connection lacks a right: {word} is for {named}{about_keys}. The rights are "
+        f"printed by `duly acl --role {roles[0]}`, {whom}"
     )

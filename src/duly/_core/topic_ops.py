@@ -111,6 +111,10 @@ class TopicSight(NamedTuple):
     fields: dict[str, str]
     """Counters, and `group:NAME` for each group that was ever used here."""
 
+    def counter(self, name: str) -> int:
+        """Read one of the counters."""
+        return replies.counter(name, self.fields.get(name, "0").encode())
+
 
 class ForeignRow(NamedTuple):
     """An entry that a consumer of another program holds."""
@@ -154,11 +158,16 @@ def topic_sight(reply: list[Any]) -> TopicSight:
     return TopicSight(now, length, size, delayed, first.decode(), last.decode(), rows, fields)
 
 
+def group_names(sight: TopicSight) -> list[str]:
+    """Name the groups that the stream knows, and those that were made here."""
+    made = {name.partition(":")[2] for name in sight.fields if name.startswith("group:")}
+    return sorted(made | {row.name for row in sight.groups})
+
+
 def lost_groups(sight: TopicSight) -> list[GroupRow]:
     """Name the groups that were made here and that the stream does not know: somebody removed or overwrote it."""
-    known = {name.partition(":")[2] for name in sight.fields if name.startswith("group:")}
-    lost = known - {row.name for row in sight.groups}
-    return [GroupRow(name, 0, 0, "0-0", 0, int(sight.fields.get(f"missed:{name}", 0))) for name in sorted(lost)]
+    lost = set(group_names(sight)) - {row.name for row in sight.groups}
+    return [GroupRow(name, 0, 0, "0-0", 0, sight.counter(f"missed:{name}")) for name in sorted(lost)]
 
 
 def foreign_page(reply: list[Any]) -> ForeignPage:

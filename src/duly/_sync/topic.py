@@ -246,6 +246,14 @@ class Topic:
             dead=dead,
         )
 
+    def _group_names(self) -> list[str]:
+        """Name the groups, without a look into them: what is in one may be damaged.
+
+        Those of other programs may have names that no group of Duly can have. They are left out.
+        """
+        sight = self._link.run(topic_ops.stats(self._keys))
+        return [name for name in topic_ops.group_names(sight) if is_name(name)]
+
     def _group_keys(self, name: str) -> GroupKeys:
         return GroupKeys(self._keys, name, frees=self.options.keep is None)
 
@@ -325,7 +333,7 @@ class Topic:
     def stats(self) -> TopicStats:
         """Count what is in the stream, at one moment. `groups()` tells of each group."""
         sight = self._link.run(topic_ops.stats(self._keys))
-        counted = {name: int(sight.fields.get(name, 0)) for name in ("published", "entered", "duplicates", "trimmed")}
+        counted = {name: sight.counter(name) for name in ("published", "entered", "duplicates", "trimmed")}
         return TopicStats(
             length=sight.length,
             bytes=sight.bytes,
@@ -333,7 +341,7 @@ class Topic:
             published=counted["published"] + counted["entered"],
             duplicates=counted["duplicates"],
             trimmed=counted["trimmed"],
-            groups=len(sight.groups),
+            groups=len(topic_ops.group_names(sight)),
             first_id=sight.first_id or None,
             last_id=sight.last_id or None,
         )
@@ -350,11 +358,8 @@ class Topic:
 
     def delete(self) -> None:
         """Remove the topic: its stream, what waits to enter it, and all groups with all that they hold."""
-        sight = self._link.run(topic_ops.stats(self._keys))
-        known = {name.partition(":")[2] for name in sight.fields if name.startswith("group:")}
-        for name in sorted(known | {row.name for row in sight.groups}):
-            if is_name(name):  # else it is of another program, and goes with the stream
-                self._link.run(ops.delete(self._group_keys(name)))
+        for name in self._group_names():  # those of other programs go with the stream
+            self._link.run(ops.delete(self._group_keys(name)))
         self._link.run(topic_ops.delete(self._keys))
 
 

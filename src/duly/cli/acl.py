@@ -54,4 +54,5 @@ def acl(
         return
     session.note(f"the rights of a user on {known.title} who {rights.ROLES[role].summary}")
     session.note(f"no password is made up: put yours in place of {rights.PASSWORD}, and give the line to the server")
+    session.note(f"it replaces the rights that a user {name!r} may have there: another role needs a user of its own")
     typer.echo(line)

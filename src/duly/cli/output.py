@@ -54,8 +54,13 @@ def print_text(text: str) -> None:
 
 
 def visible(text: object) -> str:
-    """Write a text from a queue so that a terminal shows it and obeys nothing in it."""
-    return "".join(_escaped(one) if unicodedata.category(one) in _UNSHOWN else one for one in str(text))
+    """Write a text from a queue so that a terminal shows it and obeys nothing in it.
+
+    What standard output cannot carry is escaped here: on its way out, a column would be too narrow for it.
+    """
+    return "".join(
+        _escaped(one) if unicodedata.category(one) in _UNSHOWN or not _is_carried(one) else one for one in str(text)
+    )
 
 
 def visible_lines(text: str) -> str:
@@ -237,12 +242,24 @@ def print_json(value: Any, *, a_line: bool = False) -> None:
 
 def json_text(value: Any, indent: int | None = None) -> str:
     """Write a value as JSON that standard output can carry. A terminal obeys nothing in it: it has escapes."""
-    text = json.dumps(plain(value), ensure_ascii=not speaks_unicode(), indent=indent)
-    return "".join(one if one == "\n" or one.isprintable() else _json_escaped(one) for one in text)
+    text = json.dumps(plain(value), ensure_ascii=False, indent=indent)
+    is_shown = str.isprintable if speaks_unicode() else lambda one: one.isprintable() and _is_carried(one)
+    return "".join(one if one == "\n" or is_shown(one) else _json_escaped(one) for one in text)
 
 
 def _json_escaped(character: str) -> str:
     return json.dumps(character)[1:-1]
+
+
+def _is_carried(character: str) -> bool:
+    """Tell whether standard output has a character: ASCII has few, GBK has no emoji."""
+    if character.isascii() or speaks_unicode():
+        return True
+    try:
+        character.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def speaks_unicode() -> bool:

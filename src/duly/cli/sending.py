@@ -132,7 +132,11 @@ def _stored_by(error: BaseException) -> Sequence[str]:
     return error.stored if isinstance(error, QueueFull) else ()
 
 
+_DIGITS: Final = 9
+"""Of a number of replicas: with more it is none, and Python would not even read thousands of them."""
+
+
 def _durable(level: str | None) -> Any:
-    if level is None or not level.isdecimal():
+    if level is None or not level.isdecimal() or len(level) > _DIGITS:
         return level  # the library refuses what it does not know
     return int(level)

@@ -19,7 +19,6 @@ from duly._core import address
 from duly._core.address import Address
 from duly.cli import output, standard_output
 from duly.errors import DulyError, ServerError, Unavailable, UsageError
-from duly.options import is_name
 
 Inbox = duly.Queue | duly.Group
 Audited = Inbox | duly.Topic
@@ -105,25 +104,19 @@ class Session:
         """Find the queues and groups that are named, or all there are."""
         if names:
             return [self.inbox(name) for name in names]
-        queues = self._queues()  # first: a server that is away is told by what was asked for
-        return [*queues, *(group for topic in self._topics() for group in _groups_of(topic))]
+        queues = self.queues()  # first: a server that is away is told by what was asked for
+        return [*queues, *(group for topic in self.topics() for group in groups_of(topic))]
 
-    def _queues(self) -> list[duly.Queue]:
+    def queues(self) -> list[duly.Queue]:
+        """Open all queues."""
         return [self.app.queue(name) for name in self.app.queues()]
 
-    def _topics(self) -> list[duly.Topic]:
+    def topics(self) -> list[duly.Topic]:
+        """Open all topics."""
         return [self.app.topic(name) for name in self.app.topics()]
 
-    def audited(self, names: Iterable[str] | None = None) -> list[Audited]:
-        """Find the queues, topics and groups that are named, or all there are. A queue may be named as a topic is."""
-        if names:
-            return [each for name in names for each in self._audited_as(name)]
-        found: list[Audited] = [*self._queues()]
-        for topic in self._topics():
-            found += [topic, *_groups_of(topic)]
-        return found
-
-    def _audited_as(self, name: str) -> list[Audited]:
+    def audited_as(self, name: str) -> list[Audited]:
+        """Find the queue, topic or group of a name. A queue may be named as a topic is."""
         if "/" in name or name not in self.app.topics():
             return [self.inbox(name)]
         topic = self.app.topic(name)
@@ -252,9 +245,9 @@ def _as_a_courtesy() -> Iterator[None]:
         pass
 
 
-def _groups_of(topic: duly.Topic) -> list[duly.Group]:
+def groups_of(topic: duly.Topic) -> list[duly.Group]:
     """Find the groups of a topic, but for those of other programs that no group of Duly can have the name of."""
-    return [topic.group(each.name) for each in topic.groups() if is_name(each.name)]
+    return [topic.group(name) for name in topic._group_names()]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -103,7 +103,7 @@ def pending(
 def seek(session: Session, topic: Topic, group: Group, position: Position) -> None:
     """Let a group read on from elsewhere. What it holds already stays with it.
 
-    Example: duly topic seek events archive 2026-12-01T09:00+08:00
+    Example: duly topic seek events archive 2026-01-05T09:00+08:00
     """
     found = session.group(topic, group)
     found.seek(_position(position, "POSITION"))

@@ -76,8 +76,9 @@ def _checked_epoch(number: float, text: str, option: str) -> float:
     least, most = _EPOCH_SECONDS
     if least <= number < most:
         return number
+    hint = "It looks like milliseconds: divide it by 1000. " if 10**12 <= number < 10**13 else ""
     raise UsageError(
-        f"{option}: {text!r} is no time: seconds since the epoch have 9 to 11 digits. "
+        f"{option}: {text!r} is no time: seconds since the epoch have 9 to 11 digits. {hint}"
         "Write a date like 2026-12-01T09:00+08:00"
     )
 

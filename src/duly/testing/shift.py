@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from duly._async.delivery import AsyncDelivery
 from duly._async.schedules import fire_due
@@ -36,6 +36,9 @@ _LAST_WORDS: Final = 60.0
 _FAILURES: Final = (Exception, SystemExit, asyncio.CancelledError)
 """What counts as a failure of the handler, and no more."""
 
+_FAILED: Final = ("retry", "dead")
+"""The outcomes that have an error."""
+
 
 @dataclass(frozen=True)
 class Handled:
@@ -52,22 +55,41 @@ class Handled:
     """What the handler raised, or why it failed otherwise: never None of "retry" and "dead".
 
     `CodecError` is of a body that did not decode and of an unknown task, `HandlerFailed` of a handler that returned
-    False or settled the message itself. `Reject` and `RetryIn` are themselves; a `Defer` is no failure.
+    False, deferred it too often or settled it itself. `Reject` and `RetryIn` are themselves; a `Defer` is no failure.
+    What a batch handler raises is of the messages that it had not settled before, if there are any.
     """
     at: datetime
     """When it was handed out, by the clock of the server."""
 
 
+class Noted(NamedTuple):
+    """How a handler ended for one message."""
+
+    verdict: Verdict
+    is_by_hand: bool
+    """Whether the handler had settled it itself, and the verdict is of no account."""
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether the handler did not see it."""
+        return self.verdict.verb == "reject" and isinstance(self.verdict.error, str)
+
+    @property
+    def was_left(self) -> bool:
+        """Whether the handler saw it, and left it to be settled."""
+        return not (self.is_by_hand or self.was_refused or self.verdict.verb == "lost")
+
+
 class NotingSettler(Settler):
     """Settles, and notes the verdicts."""
 
-    def __init__(self, noted: dict[AnyDelivery, Verdict], **callbacks: Callable[..., None]) -> None:
+    def __init__(self, noted: dict[AnyDelivery, Noted], **callbacks: Callable[..., None]) -> None:
         super().__init__(**callbacks)
         self._noted = noted
 
     def add(self, station: Station, delivery: AnyDelivery, verdict: Verdict) -> None:
         """Settle a message soon."""
-        self._noted[delivery] = verdict
+        self._noted[delivery] = Noted(verdict, is_by_hand=delivery.is_settled)
         super().add(station, delivery, verdict)
 
 
@@ -99,8 +121,8 @@ class Shift(Worker):
         self._errors: dict[AnyDelivery, BaseException] = {}
         self._dead: set[tuple[Station, str]] = set()
         self._obituaries = Obituaries(self._definitions)
-        self._verdicts: dict[AnyDelivery, Verdict] = {}
-        self._settler = NotingSettler(self._verdicts, on_progress=self._on_progress, on_dead=self._note_dead)
+        self._noted: dict[AnyDelivery, Noted] = {}
+        self._settler = NotingSettler(self._noted, on_progress=self._on_progress, on_dead=self._note_dead)
         self._dispatchers = {station: Dispatcher(station, hooks, self._settler) for station in self._stations}
         self._janitor = Janitor(self._stations, self._groups(), self._own.namespace, self._concurrency())
         self._renewer = Renewer(self._stations, self._threaded._link.run, self._on_lost_in_thread)
@@ -178,21 +200,43 @@ class Shift(Worker):
             self._progress.clear()
             await self._progress.wait()
         await self._obituaries.told(_LAST_WORDS)
-        return [self._handled(job, delivery) for delivery in job.deliveries]
+        self._spare_settled(job)
+        return [await self._handled(job, delivery) for delivery in job.deliveries]
 
-    def _handled(self, job: Job, delivery: AnyDelivery) -> Handled:
-        error, verdict = self._errors.pop(delivery, None), self._verdicts.pop(delivery)
+    def _spare_settled(self, job: Job) -> None:
+        """Let an error be of those that it left, where a batch handler had settled others before it raised."""
+        if any(self._noted[delivery].was_left for delivery in job.deliveries):
+            for delivery in job.deliveries:
+                if self._noted[delivery].is_by_hand:
+                    self._errors.pop(delivery, None)
+
+    async def _handled(self, job: Job, delivery: AnyDelivery) -> Handled:
+        error, noted = self._errors.pop(delivery, None), self._noted.pop(delivery)
         if isinstance(error, BaseException) and not isinstance(error, _FAILURES):
             raise error  # Ctrl-C, or a test that ends itself from within a handler
         outcome = self._outcome_of(job.station, delivery)
+        has_raised = error is not None and not isinstance(error, Outcome)
+        is_by_hand = noted.is_by_hand and outcome in _FAILED and not has_raised
         return Handled(
             queue=job.station.name,
             id=delivery.id,
             body=_body_of(delivery),
             attempt=delivery.attempt,
             outcome=outcome,
-            error=_error_of(outcome, error, verdict),
+            error=await self._by_hand(job.station, delivery) if is_by_hand else _error_of(outcome, error, noted),
             at=job.at,
+        )
+
+    async def _by_hand(self, station: Station, delivery: AnyDelivery) -> HandlerFailed:
+        """Say that, and why, the handler let a message fail; a hook may have made an end of it by now."""
+        message = await station.queue.get(delivery.id)
+        why = None
+        if message is not None and delivery._settled == "reject":
+            why = message.reason
+        elif message is not None:
+            why = next((each.error for each in reversed(message.errors) if each.attempt == delivery.attempt), None)
+        return HandlerFailed(
+            f"the handler settled the message itself, by d.{delivery._settled}()" + (f": {why}" if why else "")
         )
 
     def _outcome_of(self, station: Station, delivery: AnyDelivery) -> str:
@@ -236,17 +280,17 @@ def _body_of(delivery: AnyDelivery) -> Any:
         return delivery.raw
 
 
-def _error_of(outcome: str, raised: BaseException | None, verdict: Verdict) -> BaseException | None:
+def _error_of(outcome: str, raised: BaseException | None, noted: Noted) -> BaseException | None:
     """Say what went wrong: an outcome that is no failure has no error, and one that is has one."""
-    if outcome not in ("retry", "dead"):
+    verdict = noted.verdict
+    if outcome not in _FAILED:
         return None if isinstance(raised, Outcome) else raised
-    if verdict.verb == "reject" and isinstance(verdict.error, str):
-        return CodecError(verdict.error)  # the handler did not see it
+    if noted.was_refused:
+        return CodecError(verdict.error)
+    if verdict.verb == "defer" and not noted.is_by_hand:
+        return HandlerFailed("it was deferred too often")
     if raised is not None:
         return raised
     if isinstance(verdict.error, BaseException):  # returned, not raised
         return verdict.error
-    if verdict.verb == "reject":
-        return Reject(verdict.reason)
-    by_hand = "the handler settled the message itself, by d.retry() or d.reject()"
-    return HandlerFailed(verdict.error or ("it was deferred too often" if verdict.verb == "defer" else by_hand))
+    return Reject(verdict.reason) if verdict.verb == "reject" else HandlerFailed(verdict.error or "failed")

@@ -46,7 +46,8 @@ SENDS = [
     Case("at.*nan", {"at": NAN}),
     Case("at.*inf", {"at": INFINITE}),
     Case("at.*-5", {"at": -5}),
-    Case("at.*ten years", {"at": 1e15}),
+    Case("at.*ten years ahead$", {"at": 1e15}),
+    Case("at.*ten years ahead: it looks like milliseconds, divide it by 1000$", {"at": 1_800_000_000_000}),
     Case("at", {"at": 10**400}),
     Case("at.*'2030-01-01'", {"at": "2030-01-01"}),
     Case("at.*True", {"at": True}),
@@ -91,6 +92,8 @@ SENDS = [
     Case("durable.*'disk'", {"durable": "disk"}),
     Case("durable.*0", {"durable": 0}),
     Case("durable.*True", {"durable": True}),
+    Case("durable.*replicas, 1000 at the most, not 1001", {"durable": 1001}),
+    Case("durable.*9223372036854775808", {"durable": 2**63}),
 ]
 
 
@@ -134,6 +137,19 @@ def test_one_bad_message_of_many_stops_all_of_them(queue: Queue, place: Place, c
 def test_a_body_that_cannot_be_encoded_is_refused(queue: Queue, place: Place, body: Any, says: str) -> None:
     with pytest.raises(UsageError, match=f"(?i){says}"):
         queue.send(body)
+
+    assert place.keys(queue.name) == {}
+
+
+def test_a_send_in_a_send_is_refused(queue: Queue, place: Place) -> None:
+    """It would be stored as the fields that it has, and due now."""
+    says = f"^queue '{queue.name}': a Send has a body and its options, and cannot be the body itself"
+    nested = Send(Send(1, delay=300))
+
+    with pytest.raises(UsageError, match=says):
+        queue.send(nested)
+    with pytest.raises(UsageError, match=says):
+        queue.send_many(["good", nested])
 
     assert place.keys(queue.name) == {}
 
@@ -276,11 +292,11 @@ def test_a_bad_option_of_a_queue_is_named(app: Duly, queue_name: str, options: d
 
 @pytest.mark.parametrize(
     "name",
-    ["", " ", "a b", "-a", ".a", "_a", "a/b", "a:b", "{a}", "a{", "ü", "x" * 129, "a\n", "a*", None, 5, b"a"],
+    ["", " ", "a b", "-a", ".a", "_a", "a/b", "a:b", "{a}", "a{", "ü", "订单", "x" * 129, "a\n", "a*", None, 5, b"a"],
     ids=lambda name: repr(name)[:12],
 )
 def test_a_bad_name_is_named(app: Duly, name: Any) -> None:
-    with pytest.raises(InvalidName, match=re.escape(repr(name))):
+    with pytest.raises(InvalidName, match=re.escape(repr(name)) + r".*ASCII letters \(a-z, A-Z\)"):
         app.queue(name)
 
 
@@ -324,7 +340,14 @@ def test_a_bad_namespace_is_named(backend: str, options: dict[str, Any]) -> None
 
 @pytest.mark.parametrize(
     ("options", "says"),
-    [({"max_message_bytes": 0}, "max_message_bytes.*0"), ({"patience": -1}, "patience.*-1")],
+    [
+        ({"max_message_bytes": 0}, "max_message_bytes.*0"),
+        ({"patience": -1}, "patience.*-1"),
+        ({"allow_eviction": "false"}, "allow_eviction must be True or False, not 'false'"),
+        ({"allow_eviction": 1}, "allow_eviction must be True or False, not 1"),
+        ({"allow_eviction": NAN}, "allow_eviction must be True or False, not nan"),
+        ({"allow_eviction": None}, "allow_eviction must be True or False, not None"),
+    ],
     ids=str,
 )
 def test_a_bad_option_of_an_app_is_named(backend: str, options: dict[str, Any], says: str) -> None:
