@@ -1,5 +1,8 @@
 """`duly audit [--repair]`: status and words for what is right, wrong and repaired."""
 
+from typing import Final
+
+import pytest
 import redis
 
 import duly
@@ -104,3 +107,65 @@ def test_a_stream_that_somebody_overwrote_is_found_for_the_topic_and_its_groups(
     assert [fault["id"] for fault in one.json[0]["faults"]] == ["stream"]
     assert [line.split()[0] for line in repaired[1:3]] == ["events", "events/archive"]
     assert shell.ok("audit").status == 0
+
+
+DAMAGES_OF_TOPICS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "missed is no number": ("HSET", ("meta", "missed:archive", "abc")),
+    "the clock is no number": ("HSET", ("meta", "clock", "abc")),
+    "the largest is no number": ("HSET", ("meta", "largest", "abc")),
+    "meta is overwritten": ("SET", ("meta", "something else")),
+    "waiting0 is overwritten": ("SET", ("waiting0", "something else")),
+    "meta of the group is overwritten": ("SET", ("group:archive:meta", "something else")),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES_OF_TOPICS)
+def test_one_that_is_damaged_stops_the_audit_of_no_other(shell: Shell, app: duly.Duly, damage: str) -> None:
+    topic = app.topic("events")
+    topic.group("archive").create()
+    topic.publish("body", delay=60)
+    app.queue("orders").send(1)
+    app.topic("later").publish("body", delay=60)
+    command, (key, *values) = DAMAGES_OF_TOPICS[damage]
+    with redis.Redis.from_url(shell.url) as client:
+        client.execute_command(command, topic.stream.removesuffix("stream") + key, *values)
+
+    found, repaired = shell.run("audit", "--json"), shell.run("audit", "--repair")
+
+    every = {(each["queue"], each["kind"]): each["ok"] for each in found.json}
+    assert found.status == 1
+    assert set(every) == {("orders", "queue"), ("events", "topic"), ("events/archive", "group"), ("later", "topic")}
+    assert not (every["events", "topic"] and every["events/archive", "group"])
+    assert (every["orders", "queue"], every["later", "topic"]) == (True, True)
+    assert repaired.status == 0, repaired
+    assert shell.ok("audit").status == 0
+    assert [each.body for each in topic.delayed()] == ["body"]
+
+
+def test_what_cannot_be_looked_at_is_told(shell: Shell, app: duly.Duly) -> None:
+    topic = app.topic("events")
+    topic.group("archive").create()
+    with redis.Redis.from_url(shell.url) as client:
+        client.set(topic.stream.replace("stream", "meta"), "something else")
+
+    told = shell.run("audit", "events/archive")
+
+    assert told.status == 1
+    assert "events/archive could not be looked at" in told.err
+
+
+@pytest.mark.parametrize("tag", [b"bad name", b"a\xff", b"a/b", b"a\n", b"n" * 200], ids=repr)
+@pytest.mark.parametrize("key", [b"%b:{@%b}:stream", b"%b:{%b}:meta"], ids=["topic", "queue"])
+def test_keys_that_no_queue_or_topic_can_have_stop_nothing(
+    shell: Shell, app: duly.Duly, key: bytes, tag: bytes
+) -> None:
+    app.queue("orders").send(1)
+    with redis.Redis.from_url(shell.url) as client:
+        name = key % (shell.namespace.encode(), tag)
+        if b"@" in name:
+            client.xadd(name, {"a": "1"})
+        else:
+            client.hset(name, "a", "1")
+
+    assert [line.split()[0] for line in shell.ok("audit").lines] == ["QUEUE", "orders"]
+    assert (app.queues(), app.topics()) == (["orders"], [])

@@ -185,7 +185,22 @@ def test_correct_adds_to_counters(queue: Queue) -> None:
     queue.send("a")
     before = queue.dump().stats
     assert queue.call(ops.correct(queue.keys, {"bytes": -3, "corrected": 1})) == 1
-    assert queue.dump().stats == {**before, "bytes": before["bytes"] - 3, "corrected": 1}
+    assert queue.dump().stats == {**before, "bytes": before["bytes"] - 3, "corrected": 1, "repairs": 1}
+
+
+def test_what_was_found_before_somebody_else_repaired_is_not_corrected_again(queue: Queue) -> None:
+    queue.send("a")
+    look = ops.accounts(queue.keys)
+    seen = look.decode(queue.call(look)).repairs
+    assert queue.call(ops.correct(queue.keys, {"bytes": -3}, seen))
+    before = queue.dump().stats
+    assert not queue.call(ops.correct(queue.keys, {"bytes": -3}, seen))
+    assert queue.dump().stats == before
+
+    queue.wire.run("ZREM", queue.keys.key("waiting0"), "a")
+    seen = look.decode(queue.call(look)).repairs
+    queue.call(ops.audit_step(queue.keys, "msgs", "0", repair=True))
+    assert not queue.call(ops.correct(queue.keys, {"corrected": 1}, seen))
 
 
 def test_a_pause_of_an_empty_queue_leaves_no_token_behind(queue: Queue) -> None:

@@ -1,12 +1,17 @@
 """A claim costs what it hands out: not what the stream holds, nor what is in its entries."""
 
 import statistics
+import struct
 import time
+from collections import Counter
 
 from duly._core import ops
-from tests.lua.harness import Group, Topic, bodies_of, settles_of
+from duly._core.replies import AuditStep
+from tests.clock import ServerClock
+from tests.lua.harness import NOW, SECOND, Group, Topic, bodies_of, settles_of
 
 MIB = 1 << 20
+SANE = 1.0  # seconds of the server's processor
 
 
 def test_large_entries_come_a_few_at_a_time(any_topic: Topic) -> None:
@@ -109,3 +114,56 @@ def test_many_pending_entries_make_no_claim_slow(topic: Topic) -> None:
     for _ in range(15):
         group.take(1000, lease=3600)
     assert _cost(group) < 10 * short + 0.002
+
+
+# Audits of what waits, which look for it in the stream
+
+
+def _audit_steps(topic: Topic, source: str) -> list[AuditStep]:
+    steps: list[AuditStep] = []
+    cursor = "0"
+    while not steps or cursor != "0":
+        used = topic.wire.cpu_seconds()
+        steps.append(topic.call(ops.audit_step(topic.keys, source, cursor, repair=False)))
+        assert topic.wire.cpu_seconds() - used < SANE
+        cursor = steps[-1].cursor
+    return steps
+
+
+def test_many_that_are_overdue_before_large_entries_of_others_make_no_audit_slow(
+    topic: Topic, clock: ServerClock
+) -> None:
+    for number in range(120):
+        topic.publish_later(f"m{number}", delay=1 + number * 0.01)
+    clock.freeze(NOW + 5 * SECOND)
+    entry = ["XADD", topic.keys.stream, "*", "body", b"." * 50_000]
+    topic.wire.post([entry] * 400)
+
+    for source in ("msgs", "waiting0"):
+        steps = _audit_steps(topic, source)
+        assert sum(step.checked for step in steps) == 120
+        assert [step.faults for step in steps if step.faults] == []
+
+
+def test_what_lies_far_apart_in_the_stream_is_looked_for_in_several_calls_and_each_id_once(
+    topic: Topic, clock: ServerClock
+) -> None:
+    late = [f"m{number}" for number in range(12)]
+    for second, id_ in enumerate(late, 1):
+        topic.publish_later(id_, delay=second, body=id_.encode())
+    clock.freeze(NOW + 60 * SECOND)
+    for second, id_ in enumerate(late, 1):
+        ms = NOW // 1000 + second * 1000
+        stream = topic.keys.stream
+        topic.wire.post([["XADD", stream, f"{ms}-{number}", "body", "1"] for number in range(1100)])
+        if second % 2:
+            sent = struct.unpack_from("<d", topic.wire.run("HGET", topic.keys.key("msgs"), id_))[0]
+            topic.run("XADD", f"{ms}-1100", "bytes", id_, "sent", f"{sent:.0f}")
+            topic.run("XDEL", *[f"{ms}-{number}" for number in range(200)])  # what is looked for is within the bounds
+
+    for source in ("msgs", "waiting0"):
+        steps = _audit_steps(topic, source)
+        found = Counter((fault.id, fault.what) for step in steps for fault in step.faults)
+        assert found == Counter((id_, "waits, but has entered the stream") for id_ in late[::2])
+        assert sum(step.checked for step in steps) == len(late)
+        assert len(steps) > 1

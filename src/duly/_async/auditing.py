@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from duly._core import faults, ops, replies
 from duly._core.keys import QueueKeys
 from duly._core.replies import Accounts
-from duly.message import Audit, AuditFault, Stats
+from duly.message import Audit, AuditFault
 
 if TYPE_CHECKING:
     from duly._async.link import AsyncLink
@@ -56,11 +56,11 @@ class AsyncAuditor:
             last = await self._round()
             found += last.faults
             rounds += 1
-        wrong = _wrong_sizes(last.accounts.stats, last.sizes)
-        audit = self._audit([*found, *(_explained(name, *both) for name, both in wrong.items())], last.accounts)
-        if self._repair:
-            await self._correct(audit, wrong)
-        return audit
+        while self._repair and not await self._correct(last) and rounds < 2 * _MOST_ROUNDS:
+            last = await self._round()
+            found += last.faults
+            rounds += 1
+        return self._audit([*found, *_explained(_wrong_sizes(last))], last.accounts)
 
     def _audit(self, found: list[AuditFault], accounts: Accounts) -> Audit:
         every = tuple(faults.without_repeats(found))
@@ -93,29 +93,36 @@ class AsyncAuditor:
             if cursor == "0":
                 return found
 
-    async def _correct(self, audit: Audit, wrong: dict[str, tuple[int, int]]) -> None:
-        corrections = {name: real - said for name, (said, real) in wrong.items()}
-        if audit.difference:
-            corrections["corrected"] = -audit.difference
-        if corrections:
-            await self._link.run(ops.correct(self._keys, corrections))
+    async def _correct(self, last: Round) -> bool:
+        """Correct the counters. False: another repair has mended something since they were looked at."""
+        corrections = {name: real - said for name, (said, real) in _wrong_sizes(last).items()}
+        if difference := self._audit([], last.accounts).difference:
+            corrections["corrected"] = -difference
+        if not corrections:
+            return True
+        return await self._link.run(ops.correct(self._keys, corrections, last.accounts.repairs))
 
 
-def _explained(name: str, said: int, real: int) -> AuditFault:
-    return faults.explained(name, faults.WRONG_BYTES, f"it says {said:,}, and {real:,} are stored")
+def _explained(wrong: dict[str, tuple[int, int]]) -> list[AuditFault]:
+    return [
+        faults.explained(name, faults.WRONG_BYTES, f"it says {said:,}, and {real:,} are stored")
+        for name, (said, real) in wrong.items()
+    ]
 
 
 def _movements(accounts: Accounts) -> tuple[int, ...]:
-    """Name what changes whenever a message comes, goes or changes its size."""
+    """Name what changes whenever a message comes, goes or changes its size, or somebody repairs."""
     stats = accounts.stats
     return (
-        accounts.entered, stats.sent, stats.acked, stats.recycled, stats.replaced, stats.buried, stats.redriven,
+        accounts.entered, accounts.repairs,
+        stats.sent, stats.acked, stats.recycled, stats.replaced, stats.buried, stats.redriven,
         stats.cancelled, stats.expired, stats.dropped, stats.purged, stats.moved, stats.trimmed, stats.done_trimmed,
     )  # fmt: skip
 
 
-def _wrong_sizes(stats: Stats, sizes: tuple[int, int, int] | None) -> dict[str, tuple[int, int]]:
+def _wrong_sizes(last: Round) -> dict[str, tuple[int, int]]:
     """Name the counters of bytes that differ from what is stored, with both."""
+    stats, sizes = last.accounts.stats, last.sizes
     if sizes is None:
         return {}
     real: dict[Literal["bytes", "dead_bytes", "done_bytes"], int]

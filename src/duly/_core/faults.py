@@ -115,6 +115,11 @@ FAULTS: Final = (
         "It waits for the time that was asked for by its send, retry or defer.",
     ),
     Fault(
+        "waits for another time than it counts",
+        "Since its last retry or defer the message has two times to wait for, and one of them is wrong.",
+        "It waits for the later one, so that it does not come early.",
+    ),
+    Fault(
         "leased to nobody",
         "The message counts as handed out, but no consumer can settle it.",
         "It goes back to where it waits.",
@@ -263,6 +268,11 @@ FAULTS: Final = (
         "a clock that is far ahead",
         "The queue's clock is days ahead of the server's: until it is caught up with, no lease or delay ends.",
         "It is the server's again, unless something that is stored may have a time from it: end that first.",
+    ),
+    Fault(
+        "a rate without an end",
+        "The next delivery would be on time in more than ten years, which no rate asks for.",
+        "The rate begins anew, with one message at once.",
     ),
     Fault(
         "a counter below zero",

@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 
 from duly import _lua
 from duly._lua import Kind, Script
+from duly.options import is_name
 
 EVERY_PRIORITY: Final = "9876543210"
 
@@ -217,7 +218,7 @@ def queue_pattern(namespace: str) -> str:
 def queue_of_key(namespace: str, key: bytes) -> str | None:
     """Read a queue's name from a key that matches `queue_pattern`; None: it is of something else."""
     found = _QUEUE_TAG.fullmatch(key, len(namespace) + 1, len(key) - len(":meta"))
-    return None if found is None else found.group(1).decode()
+    return _name_in(found)
 
 
 def topic_pattern(namespace: str) -> str:
@@ -228,9 +229,15 @@ def topic_pattern(namespace: str) -> str:
 def topic_of_key(namespace: str, key: bytes) -> str | None:
     """Read a topic's name from a key that matches `topic_pattern`; None: it is of something else."""
     found = _OF_TOPIC.fullmatch(key, len(namespace) + 1)
-    return None if found is None else found.group(1).decode()
+    return _name_in(found)
 
 
-_QUEUE_TAG: Final = re.compile(rb"\{([A-Za-z0-9][^{}]*)\}")
-_OF_TOPIC: Final = re.compile(rb"\{@([A-Za-z0-9][^{}]*)\}:(?:stream|meta|msgs|waiting0)")
+def _name_in(found: re.Match[bytes] | None) -> str | None:
+    """Read a name that clients can use. Any other is of keys that somebody else has written."""
+    name = None if found is None else found.group(1).decode(errors="replace")
+    return name if name is not None and is_name(name) else None
+
+
+_QUEUE_TAG: Final = re.compile(rb"\{([^{}]*)\}")
+_OF_TOPIC: Final = re.compile(rb"\{@([^{}]*)\}:(?:stream|meta|msgs|waiting0)")
 """One that was never published to at once has no stream, and one that only other programs use has nothing else."""

@@ -47,7 +47,7 @@ KEEPS    I1 I2 I3 I7 I9: a repair loses no body, hands nothing out early, and ma
 -- @include lib/drain.lua
 local digits, repair, source, cursor = ARGV[1], ARGV[2] == '1', ARGV[3], ARGV[4]
 local IDS_A_CALL, LET_WAIT_A_CALL, LET_WAIT_A_LANE = 50, 100, 2
-local LONGEST_US = 315360000000000 -- ten years: no client asks for a longer lease, window or time between slots
+local LONGEST_US = 316224000000000 -- ten years, all of them leap years: no client asks for a longer lease or window
 local ENDLESS_LEASE_US = 60000000 -- what is left of a lease that has no end: its holder may be at work
 local keys = {
   msgs = KEYS[1],
@@ -84,6 +84,7 @@ local function fault(id, what, mend)
   reply[#reply + 1] = what
   if repair then
     mend()
+    redis.pcall('HINCRBY', keys.meta, 'repairs', 1) -- refused where `meta` is overwritten, and it is mended, too
   end
 end
 
@@ -347,6 +348,15 @@ local function check_time(id, record, place, owns_lane)
   if place.score == own or is_let_in or (is_uncounted and place.score >= due and not is_never) then
     return
   end
+  -- Either of the two may be somebody else's: none of them is to come early (I3).
+  if is_known and place.score > own and place.score <= now + LONGEST_US then
+    return fault(id, 'waits for another time than it counts', function()
+      local counted = read_counts(stored)
+      counted[DUE] = math.ceil(place.score)
+      keep_counts(keys.counts, id, counted)
+      redis.call('ZADD', place.key, counted[DUE], id)
+    end)
+  end
   fault(id, 'waits for a wrong time', function()
     redis.call('ZADD', place.key, own, id)
     leave_token(keys.wake)
@@ -484,7 +494,7 @@ local function check(id)
   local places = places_of(id, record)
   reply[2] = reply[2] + 1
   -- @only topic
-  if record and has_entered(record) then
+  if record and has_entered[id] then
     return check_entered(id, places)
   end
   -- @end
@@ -735,12 +745,12 @@ local NO_IDS = { leased = PILLAR, lanes = LANES_PILLAR_FIELD }
 local function check_step()
   local priority = string.match(source, '^waiting(%d)$')
   local key = priority and keys.waiting[tonumber(priority)] or keys[source]
-  local step = redis.call(HASHES[source] and 'HSCAN' or 'ZSCAN', key, cursor, 'COUNT', IDS_A_CALL)
   local check_one = CHECKS[source] or check
-  reply[1] = step[1]
-  for i = 1, #step[2], 2 do
-    if step[2][i] ~= NO_IDS[source] then
-      check_one(step[2][i], step[2][i + 1])
+  local rows, following = store.step_of(key, HASHES[source])
+  reply[1] = following
+  for i = 1, #rows, 2 do
+    if rows[i] ~= NO_IDS[source] then
+      check_one(rows[i], rows[i + 1])
     end
   end
 end
@@ -759,6 +769,7 @@ local check_meta = function()
   check_keys_of_queues()
   -- @end
   check_clock()
+  check_rate()
   check_times_to_live()
   check_parked_scores()
   check_counters()

@@ -16,15 +16,30 @@ KEEPS    writes nothing
 -- @include lib/unread.lua
 local STREAM, META, WAITING = KEYS[1], KEYS[2], KEYS[3]
 
--- One that somebody has overwritten has nothing: whoever looks must still find the topic, and its groups, to mend it.
-local is_stream = redis.call('TYPE', STREAM).ok == 'stream'
+-- A key that somebody has overwritten has nothing, and a number that is none counts nothing: whoever looks must still
+-- find the topic, and its groups, to mend it.
+local function is_of_type(key, wanted)
+  return redis.call('TYPE', key).ok == wanted
+end
+
+local is_stream = is_of_type(STREAM, 'stream')
+local fields = is_of_type(META, 'hash') and redis.call('HGETALL', META) or {}
+local meta = {}
+for at = 1, #fields, 2 do
+  meta[fields[at]] = fields[at + 1]
+end
+
+local function unread_if_known(group)
+  local is_known, unread = pcall(unread_of, STREAM, group, META)
+  return is_known and unread or 0
+end
 
 local function id_at(command, from, to)
   local found = is_stream and redis.call(command, STREAM, from, to, 'COUNT', 1)[1]
   return found and found[1] or ''
 end
 
-local now = tick(redis.call('HGET', META, 'clock'))
+local now = tick(tonumber(meta.clock))
 local groups = {}
 for _, group in ipairs(groups_of(STREAM)) do
   for _, value in ipairs({
@@ -32,8 +47,8 @@ for _, group in ipairs(groups_of(STREAM)) do
     group.pending,
     group.consumers,
     group.last,
-    unread_of(STREAM, group, META),
-    tonumber(redis.call('HGET', META, 'missed:' .. group.name) or 0),
+    unread_if_known(group),
+    tonumber(meta['missed:' .. group.name]) or 0,
   }) do
     groups[#groups + 1] = value
   end
@@ -42,12 +57,12 @@ local reply = {
   now,
   is_stream and redis.call('XLEN', STREAM) or 0,
   redis.call('MEMORY', 'USAGE', STREAM) or 0,
-  redis.call('ZCARD', WAITING),
+  is_of_type(WAITING, 'zset') and redis.call('ZCARD', WAITING) or 0,
   id_at('XRANGE', '-', '+'),
   id_at('XREVRANGE', '+', '-'),
   groups,
 }
-for _, value in ipairs(redis.call('HGETALL', META)) do
+for _, value in ipairs(fields) do
   reply[#reply + 1] = value
 end
 return reply

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -12,7 +14,8 @@ from rich.text import Text
 import duly
 from duly.cli import arguments, output
 from duly.cli.output import Align
-from duly.cli.session import Audited, Session
+from duly.cli.session import Audited, Session, groups_of
+from duly.errors import ServerError, Unavailable
 from duly.message import Audit
 
 Repair = Annotated[bool, typer.Option("--repair", help="Mend what is found, without losing a body.")]
@@ -38,6 +41,18 @@ class _Finding:
         return {**output.plain(audit), "kind": kind, **told}
 
 
+@dataclass(frozen=True)
+class _Failure:
+    """What could not be audited."""
+
+    source: Audited
+    label: str
+    error: ServerError
+
+    def to_fields(self) -> dict[str, Any]:
+        return {"queue": self.label, "kind": type(self.source).__name__.lower(), "ok": False, "error": str(self.error)}
+
+
 def _label(source: Audited) -> str:
     """Name a source for people: a queue may have the name of a topic."""
     return f"{source.name} (topic)" if isinstance(source, duly.Topic) else source.label
@@ -49,14 +64,53 @@ def audit(session: Session, queues: arguments.Audited = None, repair: Repair = F
     Of a topic, what was published with a delay. Exit status 1 when something is wrong, and with --repair when
     something still is.
     """
-    found = [_finding(session, each, repair=repair) for each in session.audited(queues)]
-    session.show([each.to_fields() for each in found], _text(found))
+    run = _Run(session, repair=repair)
+    if queues:
+        run.look_at([each for name in queues for each in session.audited_as(name)])
+    else:
+        run.look_at_all()
+    found = run.found
+    session.show([*(each.to_fields() for each in found), *(each.to_fields() for each in run.failed)], _text(found))
     wrong = [each for each in found if each.is_wrong]
     if repair:
         for each in wrong:
             session.note(f"{each.label} is still not right: run it again when nobody works there")
-    if wrong:
+    for failure in run.failed:
+        session.note(f"{failure.label} could not be looked at: {failure.error}")
+    if wrong or run.failed:
         raise typer.Exit(1)
+
+
+class _Run:
+    """One after the other: what stops the audit of one is told, and stops no other."""
+
+    def __init__(self, session: Session, *, repair: bool) -> None:
+        self.found: list[_Finding] = []
+        self.failed: list[_Failure] = []
+        self._session = session
+        self._repair = repair
+
+    def look_at_all(self) -> None:
+        """Audit each topic before its groups are asked for: a repair may have to find them first."""
+        self.look_at(self._session.queues())
+        for topic in self._session.topics():
+            self.look_at([topic])
+            with self._noting(topic, f"{topic.name}/*"):
+                self.look_at(groups_of(topic))
+
+    def look_at(self, sources: Iterable[Audited]) -> None:
+        for source in sources:
+            with self._noting(source, _label(source)):
+                self.found.append(_finding(self._session, source, repair=self._repair))
+
+    @contextmanager
+    def _noting(self, source: Audited, label: str) -> Iterator[None]:
+        try:
+            yield
+        except Unavailable:
+            raise
+        except ServerError as error:
+            self.failed.append(_Failure(source, label, error))
 
 
 def _finding(session: Session, source: Audited, *, repair: bool) -> _Finding:

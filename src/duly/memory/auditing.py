@@ -43,6 +43,13 @@ def _ids_in(queue: QueueState, source: str) -> Iterable[bytes]:
 def audit(queue: QueueState, args: list[bytes]) -> list[Any]:
     """Check one key of the queue, in one step."""
     repair, source = args[1] == b"1", args[2].decode()
+    reply = _step(queue, source, repair=repair)
+    if repair and (mended := len(reply[5:]) // 2):
+        queue.count("repairs", mended)
+    return reply
+
+
+def _step(queue: QueueState, source: str, *, repair: bool) -> list[Any]:
     if source in ("dedup", "dedup_ends"):
         return [_THROUGH, len(queue.dedup), 0, 0, 0]
     if source in _CANNOT_BREAK:
@@ -129,7 +136,10 @@ def _mend(queue: QueueState, message: StoredMessage) -> None:
 
 
 def correct(queue: QueueState, args: list[bytes]) -> Kept:
-    """Add to counters what an audit found missing."""
-    for counter, difference in zip(args[0::2], args[1::2], strict=True):
+    """Add to counters what an audit found missing, unless something was mended since it looked."""
+    if int(args[0]) != queue.stats.get("repairs", 0):
+        return Kept(0)
+    queue.count("repairs", 1)
+    for counter, difference in zip(args[1::2], args[2::2], strict=True):
         queue.count(counter.decode(), int(difference))
     return Kept(1)

@@ -1,5 +1,6 @@
 """What somebody may do to the keys of a queue or group by hand, and what an audit says to it."""
 
+import struct
 from typing import Final
 
 from tests.client.repair.judge import LATER, Damage, Healthy
@@ -85,8 +86,25 @@ def _lease_of_another_key(h: Healthy) -> None:
     h.run("HSET", "leases", h.id("k1"), h.run("HGET", "leases", h.id("held")))
 
 
+def _later(seconds: int) -> Damage:
+    return lambda h: h.run("ZINCRBY", "waiting0", seconds * 1_000_000, h.id("failed"))
+
+
+def _counts_of_another(h: Healthy) -> None:
+    """Let a row say a time half an hour before the place."""
+    row = h.run("HGET", "counts", h.id("failed"))
+    due = struct.unpack(">Q", row[6:14])[0] if row[5:6] == b"\xcf" else None
+    assert due is not None, row
+    h.run("HSET", "counts", h.id("failed"), row[:6] + struct.pack(">Q", due - LATER * 1_000_000 // 2) + row[14:])
+
+
+def _with_a_byte_more(key: str, name: str, byte: bytes) -> Damage:
+    return lambda h: h.run("HSET", key, h.id(name), h.run("HGET", key, h.id(name)) + byte)
+
+
 NOT_TEXT: Final = b"\x9b\xa0\0\0\0\0\x90\0\x91\x95\1\xa5retry\xa1\xff\0\xa0\0\xa0\0"
 """A row of `why` whose consumer is no UTF-8."""
+MAP: Final = b"\x85" + b"".join(bytes([at, 0]) for at in range(1, 6))
 NO_COUNTS: Final = b"\x97" + b"\0" * 7
 GONE: Final = "body without a place"
 TWICE: Final = "in two places: "
@@ -151,10 +169,16 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     "one without a ttl expires": (added("expires", 1, "failed"), "in expires, but without a ttl"),
     "one that is out expires": (added("expires", 1, "held"), "in expires, but not waiting"),
     "nothing expires": (lambda h: h.run("ZADD", "expires", 1, "ghost"), "row in expires of no message"),
+    "a retry is a second late": (_later(1), "waits for another time than it counts"),
+    "counts are those of another one": (_counts_of_another, "waits for another time than it counts"),
     # rows
     "counts are removed": (deleted("counts"), "troubled, but not counted"),
     "counts are nonsense": (written("counts", "r1", "\xff"), "counts that cannot be read"),
     "counts are nothing": (written("counts", "failed", NO_COUNTS), "troubled, but not counted"),
+    "counts have a byte too many": (_with_a_byte_more("counts", "failed", b"z"), "counts that cannot be read"),
+    "counts have nil behind them": (_with_a_byte_more("counts", "r1", b"\xc0"), "counts that cannot be read"),
+    "a past has a byte too many": (_with_a_byte_more("why", "failed", b"z"), "a past that cannot be read"),
+    "counts are no array": (written("counts", "failed", MAP), "counts that cannot be read"),
     "counts of the head of a lane are nothing": (written("counts", "r1", NO_COUNTS), "troubled, but not counted"),
     "counts are removed and a retry has a fraction": (_counts_lost_and_a_fraction, "troubled, but not counted"),
     "counts of a dead letter": (written("counts", "dead", NO_COUNTS), "counts of a message that is over"),

@@ -4,8 +4,10 @@ Those of groups are read from the stream again.
 """
 
 import pytest
+import redis
 
 from duly import Duly
+from tests.client._sync.given import take
 from tests.client.place import ServerPlace
 from tests.client.repair.damages import deleted
 from tests.client.repair.judge import LATER, Damage, Healthy, check_order, check_repair, drained
@@ -131,3 +133,46 @@ def test_an_entry_that_was_not_read_yet_comes_in_its_turn(app: Duly, healthy_gro
     assert healthy_group.inbox.audit().explanation == ()
     assert drained(healthy_group.inbox).count("later") == 1
     assert [letter.body for letter in healthy_group.inbox.list("dead")] == ["dead"]
+
+
+@pytest.mark.parametrize("garbage", [None, b"short"], ids=["removed", "overwritten"])
+@pytest.mark.parametrize("key", ["waiting0", "waiting9", "leased", "dead"])
+@pytest.mark.parametrize("name", ["k2", "r2"])
+def test_a_body_of_one_that_is_parked_and_somewhere_else_comes_from_the_stream_again(
+    healthy_group: Healthy, server: ServerPlace, name: str, key: str, garbage: bytes | None
+) -> None:
+    """I1 I2 I3 I7."""
+
+    def damage(h: Healthy) -> None:
+        body_lost(name, garbage)(h)
+        h.run("ZADD", key, 1, h.id(name))
+
+    check_repair(healthy_group, damage, "a body that only the stream has", server)
+
+
+@pytest.mark.parametrize("garbage", [None, b"short"], ids=["body lost", "damaged"])
+@pytest.mark.parametrize("key", [None, "k"], ids=["without a key", "with a key"])
+def test_the_body_of_a_recycled_message_is_not_taken_from_an_earlier_life(
+    app: Duly, queue_name: str, stranger: redis.Redis, server: ServerPlace, key: str | None, garbage: bytes | None
+) -> None:
+    """I3: nor would its delay be known."""
+    topic = app.topic(queue_name)
+    group = topic.group("archive")
+    id_ = topic.publish({"page": 1}, key=key)
+    (delivery,) = take(group)
+    delivery.recycle(LATER, body={"page": 2})
+    msgs = f"duly:{{@{queue_name}}}:group:archive:msgs"
+    if garbage is None:
+        stranger.hdel(msgs, id_)
+    else:
+        stranger.hset(msgs, id_, garbage)
+
+    group.audit(repair=True)
+
+    assert group.audit().explanation == ()
+    assert drained(group) == []
+    server.advance(LATER + 1)
+    assert drained(group) == []
+    assert [(letter.id, letter.reason) for letter in group.list("dead")] == [
+        (id_, "body lost" if garbage is None else "damaged")
+    ]

@@ -86,3 +86,46 @@ def test_a_clock_that_the_server_left_behind_by_hours_is_no_fault(
     put_ahead(queue, stranger, 20 * 3600)
 
     assert queue.audit(repair=True).ok
+
+
+def test_a_rate_goes_on_when_the_clock_is_the_servers_again(
+    app: Duly, server: ServerPlace, queue_name: str, stranger: redis.Redis
+) -> None:
+    """I3: what is left of its interval is waited for, and no more."""
+    queue = app.queue(queue_name, rate="1/m")
+    queue.send_many(["first", "second"])
+    put_ahead(queue, stranger, YEAR)
+    queue.ack_many(take(queue))
+    assert take(queue) == []
+
+    assert faults_of(queue, repair=True) == [AHEAD]
+
+    assert faults_of(queue) == []
+    tat = int(stranger.hget(f"duly:{{{queue_name}}}:meta", "tat") or 0)
+    assert 0 < tat / 1_000_000 - stranger.time()[0] <= 61
+    server.advance(50)
+    assert take(queue) == []
+    server.advance(11)
+    assert drained(queue) == ["second"]
+
+
+def test_a_rate_that_was_put_off_for_ever_begins_anew(
+    app: Duly, server: ServerPlace, queue_name: str, stranger: redis.Redis
+) -> None:
+    queue = app.queue(queue_name, rate="1/m")
+    queue.send("body")
+    endless = ("tat", "a rate without an end")
+    put_ahead(queue, stranger, 0)
+    stranger.hset(f"duly:{{{queue_name}}}:meta", "tat", str((stranger.time()[0] + 11 * YEAR) * 1_000_000))
+
+    assert (faults_of(queue), faults_of(queue, repair=True), faults_of(queue)) == ([endless], [endless], [])
+    assert drained(queue) == ["body"]
+
+
+def test_the_longest_times_that_may_be_asked_for_are_no_faults(app: Duly, queue_name: str) -> None:
+    longest = 10 * 366 * 86400
+    queue = app.queue(queue_name, rate="0.000274/d")
+    queue.send("body", dedup="once", dedup_for=longest)
+    assert [delivery.body for delivery in take(queue)] == ["body"]
+
+    assert queue.audit(repair=True).explanation == ()

@@ -7,7 +7,8 @@ import redis
 
 from duly import Audit, Duly
 from tests.client._sync.given import take
-from tests.client.repair.judge import Healthy, drained
+from tests.client.place import ServerPlace
+from tests.client.repair.judge import LATER, Healthy, drained
 
 
 @pytest.fixture
@@ -143,3 +144,20 @@ def test_a_queue_that_was_paused_by_somebody_unreadable_can_be_looked_at(healthy
 
     assert healthy.inbox.stats().paused == "\\xff"
     assert healthy.inbox.audit().ok
+
+
+@pytest.mark.parametrize("byte", [b"z", b"\xc0"], ids=["a number", "nil"])
+def test_counts_with_something_behind_them_stop_nobody_who_works_or_looks(
+    healthy: Healthy, server: ServerPlace, byte: bytes
+) -> None:
+    healthy.run("HSET", "counts", "failed", healthy.run("HGET", "counts", "failed") + byte)
+
+    assert "failed" in {message.id for message in healthy.inbox.list("delayed")}
+    assert healthy.inbox.get("failed") is not None
+    assert "failed" in healthy.inbox.explain("failed")
+    server.advance(LATER + 1)
+    (delivery,) = [each for each in take(healthy.inbox) if each.id == "failed"]
+    assert delivery.attempt >= 1
+    delivery.retry(LATER, error="again")
+    healthy.inbox.audit(repair=True)
+    assert healthy.inbox.audit().explanation == ()

@@ -1,5 +1,11 @@
 """Repairs of a queue that is in use."""
 
+import threading
+from typing import Final
+
+import pytest
+import redis
+
 from duly import Duly, Send
 from tests.client._sync.given import InBackground
 from tests.client.place import ServerPlace
@@ -34,3 +40,31 @@ def test_a_repair_while_consumers_work_loses_nothing(server: ServerPlace, queue_
     assert seen == set(bodies)
     assert queue.audit().explanation == ()
     assert queue.stats().live == 0
+
+
+WRONG: Final = {"bytes": 100_000, "sent": 7}
+
+
+@pytest.mark.parametrize("counter", WRONG)
+def test_two_repairs_at_once_correct_once(
+    server: ServerPlace, queue_name: str, app: Duly, stranger: redis.Redis, counter: str
+) -> None:
+    """I1."""
+    queue = app.queue(queue_name)
+    queue.send_many(["." * 100] * 20)
+    size = queue.stats().bytes
+    for _ in range(5):
+        stranger.hincrby(f"duly:{{{queue_name}}}:meta", counter, WRONG[counter])
+        together = threading.Barrier(2)
+
+        def repair(together: threading.Barrier = together) -> None:
+            with Duly(server.url) as other:
+                mine = other.queue(queue_name)
+                mine.stats()
+                together.wait(60)
+                mine.audit(repair=True)
+
+        for each in [InBackground(repair), InBackground(repair)]:
+            each.result()
+        assert queue.audit().explanation == ()
+        assert queue.stats().bytes == size

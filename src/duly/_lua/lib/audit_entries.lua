@@ -45,20 +45,10 @@ local function fields_in_stream(id)
   return not entries.err and entries[1] and entries[1][2] or nil
 end
 
--- The record of a message that has lost it, from the stream; nil: it is not there, or it is not this group's any more.
-local function record_in_stream(id, place)
-  local fields = fields_in_stream(id)
-  if not fields then
-    return nil
-  end
-  local record, key = record_of(id, fields, due_without_body(id, place))
-  return is_at_work(id, place, record, key) and record or nil
-end
-
 -- What is parked in a lane, by id: looked up once a call, and as far as that is cheap.
-local PARKED_LOOKED_AT = 10000
 local parked_by_key = {}
 local function parked_in(key)
+  local PARKED_LOOKED_AT = 10000
   if not parked_by_key[key] then
     local members = {}
     for _, member in ipairs(first_parked(keys.parked, key, PARKED_LOOKED_AT)) do
@@ -78,4 +68,26 @@ local function parked_as_in_stream(id)
   local _, key = record_of(id, fields, 0)
   local member = key and parked_in(key)[id]
   return member and { name = 'parked', key = keys.parked, member = member } or nil
+end
+
+-- Whether a message had a later life: its body may be another one then, and its time is. Nothing says which.
+local function was_recycled(id)
+  local row = sound_why(keys.why, id)
+  return sound_counts(keys.counts, id)[CYCLES] > 0 or (row and row[9] or 0) > 0
+end
+
+-- The record of a message that has lost it, from the stream; nil: it is not there, or it is not this group's any more.
+-- Where no row speaks for `place`, it may be parked, too: that is where the group has put it.
+local function record_in_stream(id, place)
+  local fields = not was_recycled(id) and fields_in_stream(id)
+  if not fields then
+    return nil
+  end
+  for _, from in ipairs({ place, parked_as_in_stream(id) }) do
+    local record, key = record_of(id, fields, due_without_body(id, from))
+    if is_at_work(id, from, record, key) then
+      return record
+    end
+  end
+  return nil
 end

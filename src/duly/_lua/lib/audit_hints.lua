@@ -5,7 +5,7 @@
 local COUNTERS = {
   'sent', 'delivered', 'acked', 'retried', 'deferred', 'released', 'recycled', 'crashed', 'buried', 'redriven',
   'cancelled', 'expired', 'dropped', 'purged', 'moved', 'trimmed', 'done_trimmed', 'duplicates', 'replaced', 'filtered',
-  'published', 'entered', 'largest',
+  'published', 'entered', 'largest', 'repairs',
 }
 
 -- What `meta` must say of a message that has a body: of its priority also when it is over, for it may come back.

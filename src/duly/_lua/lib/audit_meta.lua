@@ -22,15 +22,43 @@ local function is_clock_in_use(clock)
   return false
 end
 
+-- Nobody is kept back by a rate any more until a claim says so.
+local function forget_limit()
+  if redis.call('HDEL', keys.meta, 'limited') == 1 then
+    leave_token(keys.wake)
+  end
+end
+
+-- The rate goes on as the clock does: what is left of its interval is left of it then.
+local function put_back_rate(first, ahead)
+  local tat = tonumber(redis.call('HGET', keys.meta, 'tat') or 0)
+  if tat >= first then
+    redis.call('HSET', keys.meta, 'tat', string.format('%.0f', math.max(tat - ahead, 0)))
+  end
+  forget_limit()
+end
+
 local function check_clock()
   local clock = redis.call('HGET', keys.meta, 'clock')
   local _, ahead = tick(clock)
   if ahead > FAR_AHEAD_US then
     fault('clock', 'a clock that is far ahead', function()
-      if not is_clock_in_use(string.format('%.0f', tonumber(clock) - FAR_AHEAD_US)) then
+      local first = tonumber(clock) - FAR_AHEAD_US
+      if not is_clock_in_use(string.format('%.0f', first)) then
         redis.call('HDEL', keys.meta, 'clock', 'swept', 'trimmed_at')
+        put_back_rate(first, ahead)
         now = tick(false)
       end
+    end)
+  end
+end
+
+-- No rate is slower than one in ten years. A nearer time is brought back by the next claim, which knows its rate.
+local function check_rate()
+  if tonumber(redis.call('HGET', keys.meta, 'tat') or 0) > now + LONGEST_US then
+    fault('tat', 'a rate without an end', function()
+      redis.call('HDEL', keys.meta, 'tat')
+      forget_limit()
     end)
   end
 end

@@ -22,3 +22,9 @@ local function place_when_over(id)
   end
   return nil
 end
+
+-- The ids of one step of a key, each with its value, and the cursor of the next.
+function store.step_of(key, is_hash)
+  local step = redis.call(is_hash and 'HSCAN' or 'ZSCAN', key, cursor, 'COUNT', IDS_A_CALL)
+  return step[2], step[1]
+end

@@ -15,9 +15,13 @@ local function is_whole(value)
   return type(value) == 'number' and value >= 0 and value < math.huge and value == math.floor(value)
 end
 
+-- A row is a short array and nothing behind it: clients read no other.
 local function unpacked(stored)
-  local is_read, row = pcall(cmsgpack.unpack, stored)
-  return is_read and type(row) == 'table' and row or nil
+  local function only_row(is_read, row, ...)
+    return is_read and select('#', ...) == 0 and type(row) == 'table' and row or nil
+  end
+  local head = string.byte(stored)
+  return head and head >= 144 and head <= 159 and only_row(pcall(cmsgpack.unpack, stored)) or nil
 end
 
 local function are_whole(row, first, last)

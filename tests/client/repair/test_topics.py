@@ -4,7 +4,7 @@ What was published comes to every group once, and never early. On real servers o
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,11 +13,9 @@ import redis
 
 from duly import Audit, Duly, Group, Send, Topic
 from duly._core import codec
-from tests.binaries import KINDS
+from duly.errors import ServerError
 from tests.client._sync.given import InBackground, take
-from tests.client.conftest import OpenPlace
 from tests.client.place import ServerPlace
-from tests.conftest import need
 
 LATER: Final = 600
 """Seconds that delayed publishes wait."""
@@ -29,7 +27,7 @@ FRAME: Final = b"\x92\x01\xc4\xff."
 
 
 @dataclass
-class Healthy:
+class HealthyTopic:
     """A topic with all that it can hold, and a stranger who can reach its keys."""
 
     topic: Topic
@@ -79,33 +77,10 @@ def _drained(group: Group) -> list[Any]:
     return bodies
 
 
-@pytest.fixture(params=KINDS)
-def server(request: pytest.FixtureRequest, server_place: OpenPlace) -> Iterator[ServerPlace]:
-    """Run the test on each real server."""
-    need(request.param)
-    found = server_place(request.param)
-    if found._clock is None:
-        pytest.skip("no gcc for the clock shim: `make servers`")
-    yield found
-    found.reset()
-
-
 @pytest.fixture
-def app(server: ServerPlace) -> Iterator[Duly]:
-    with Duly(server.url) as app:
-        yield app
-
-
-@pytest.fixture
-def stranger(server: ServerPlace) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(server.url) as client:
-        yield client
-
-
-@pytest.fixture
-def healthy(app: Duly, queue_name: str, stranger: redis.Redis, server: ServerPlace) -> Healthy:
+def healthy(app: Duly, queue_name: str, stranger: redis.Redis, server: ServerPlace) -> HealthyTopic:
     topic = app.topic(queue_name)
-    healthy = Healthy(topic, [topic.group(name) for name in GROUPS], stranger)
+    healthy = HealthyTopic(topic, [topic.group(name) for name in GROUPS], stranger)
     for group in healthy.groups:
         group.create()
     topic.publish("at once", dedup="at once", dedup_for=10 * LATER)
@@ -122,7 +97,7 @@ def healthy(app: Duly, queue_name: str, stranger: redis.Redis, server: ServerPla
     return healthy
 
 
-Damage = Callable[[Healthy], Any]
+Damage = Callable[[HealthyTopic], Any]
 
 
 def deleted(key: str) -> Damage:
@@ -136,7 +111,7 @@ def overwritten(key: str) -> Damage:
 def ran(command: str, key: str, *arguments: Any) -> Damage:
     """Run a command of which the arguments may name a publish, as @soon."""
 
-    def damage(h: Healthy) -> None:
+    def damage(h: HealthyTopic) -> None:
         given = [h.ids[each[1:]] if isinstance(each, str) and each.startswith("@") else each for each in arguments]
         h.run(command, key, *given)
 
@@ -144,19 +119,19 @@ def ran(command: str, key: str, *arguments: Any) -> Damage:
 
 
 def all_of(*damages: Damage) -> Damage:
-    def damage(h: Healthy) -> None:
+    def damage(h: HealthyTopic) -> None:
         for each in damages:
             each(h)
 
     return damage
 
 
-def put_back(h: Healthy) -> None:
+def put_back(h: HealthyTopic) -> None:
     """Write the body of one that has entered again."""
     h.run("HSET", "msgs", h.ids["entered"], h.entered)
 
 
-def of_priority_5(h: Healthy) -> None:
+def of_priority_5(h: HealthyTopic) -> None:
     """Overwrite the priority in a record: the last byte of its head."""
     record = h.record("soon")
     at = len(codec.stamped(0, 0, b"")) + 2
@@ -298,7 +273,7 @@ def check_found(found: Audit, mended: Audit, after: Audit, wanted: str) -> None:
         assert all(fault.meaning and fault.mend for fault in audit.faults)
 
 
-def check_that_every_group_is_given(h: Healthy, server: ServerPlace, but: str = "") -> None:
+def check_that_every_group_is_given(h: HealthyTopic, server: ServerPlace, but: str = "") -> None:
     """See that what was published comes to each group once, in its time."""
     now = h.take()
     server.advance(LATER + 1)
@@ -317,7 +292,7 @@ def _bodies(names: list[str], but: str) -> list[str]:
 
 @pytest.mark.parametrize("name", DAMAGES)
 def test_a_topic_is_mended_and_every_group_is_given_all_of_it_once(
-    healthy: Healthy, server: ServerPlace, name: str
+    healthy: HealthyTopic, server: ServerPlace, name: str
 ) -> None:
     """I1 I2 I3."""
     damage, wanted = DAMAGES[name]
@@ -332,7 +307,7 @@ def test_a_topic_is_mended_and_every_group_is_given_all_of_it_once(
     assert healthy.topic.dead() == []
 
 
-def test_a_repair_of_a_healthy_topic_changes_nothing(healthy: Healthy) -> None:
+def test_a_repair_of_a_healthy_topic_changes_nothing(healthy: HealthyTopic) -> None:
     before = healthy.all_that_is_stored()
 
     audit = healthy.topic.audit(repair=True)
@@ -341,7 +316,7 @@ def test_a_repair_of_a_healthy_topic_changes_nothing(healthy: Healthy) -> None:
     assert (audit.queue, audit.stats.sent, audit.entered, audit.stats.cancelled) == (healthy.topic.name, 7, 1, 1)
 
 
-def test_only_looking_changes_nothing(healthy: Healthy) -> None:
+def test_only_looking_changes_nothing(healthy: HealthyTopic) -> None:
     for name in SEVERAL:
         DAMAGES[name][0](healthy)
     before = healthy.all_that_is_stored()
@@ -353,7 +328,7 @@ def test_only_looking_changes_nothing(healthy: Healthy) -> None:
     assert healthy.all_that_is_stored() == before
 
 
-def test_several_damages_at_once_are_mended_at_once(healthy: Healthy, server: ServerPlace) -> None:
+def test_several_damages_at_once_are_mended_at_once(healthy: HealthyTopic, server: ServerPlace) -> None:
     """I1 I2 I3."""
     for name in SEVERAL:
         DAMAGES[name][0](healthy)
@@ -372,7 +347,7 @@ GARBAGE: Final = {"removed": None, "cut off": b"short", "overwritten": b"." * 40
 every_garbage = pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
 
 
-def ruin(h: Healthy, name: str, garbage: bytes | None) -> None:
+def ruin(h: HealthyTopic, name: str, garbage: bytes | None) -> None:
     if garbage is None:
         h.run("HDEL", "msgs", h.ids[name])
     else:
@@ -382,7 +357,7 @@ def ruin(h: Healthy, name: str, garbage: bytes | None) -> None:
 @every_garbage
 @pytest.mark.parametrize("name", ["soon", "single", "last"])
 def test_a_body_that_is_gone_is_a_dead_letter_and_nothing_else_is_lost(
-    healthy: Healthy, server: ServerPlace, name: str, garbage: bytes | None
+    healthy: HealthyTopic, server: ServerPlace, name: str, garbage: bytes | None
 ) -> None:
     """I1 I2."""
     ruin(healthy, name, garbage)
@@ -397,7 +372,7 @@ def test_a_body_that_is_gone_is_a_dead_letter_and_nothing_else_is_lost(
 
 @every_garbage
 def test_a_body_that_is_met_without_its_index_is_a_dead_letter(
-    healthy: Healthy, server: ServerPlace, garbage: bytes | None
+    healthy: HealthyTopic, server: ServerPlace, garbage: bytes | None
 ) -> None:
     ruin(healthy, "soon", garbage)
     healthy.run("ZREM", "waiting0", healthy.ids["soon"])
@@ -411,7 +386,7 @@ def test_a_body_that_is_met_without_its_index_is_a_dead_letter(
 
 @every_garbage
 def test_what_cannot_enter_when_its_time_comes_is_a_dead_letter_that_can_be_removed(
-    healthy: Healthy, server: ServerPlace, garbage: bytes | None
+    healthy: HealthyTopic, server: ServerPlace, garbage: bytes | None
 ) -> None:
     """I1 I2."""
     id_ = healthy.ids["soon"]
@@ -433,11 +408,11 @@ def test_what_cannot_enter_when_its_time_comes_is_a_dead_letter_that_can_be_remo
     assert (healthy.topic.dead(), healthy.topic.audit().explanation) == ([], ())
 
 
-def _counted(healthy: Healthy, but: str) -> list[str]:
+def _counted(healthy: HealthyTopic, but: str) -> list[str]:
     return [body[:9] for body in _bodies(SOON, but)]
 
 
-def test_of_a_topic_without_bodies_every_id_is_a_dead_letter(healthy: Healthy, server: ServerPlace) -> None:
+def test_of_a_topic_without_bodies_every_id_is_a_dead_letter(healthy: HealthyTopic, server: ServerPlace) -> None:
     healthy.run("SET", "msgs", "something else")
 
     found = healthy.topic.audit()
@@ -450,7 +425,7 @@ def test_of_a_topic_without_bodies_every_id_is_a_dead_letter(healthy: Healthy, s
     assert healthy.take() == [[], []]
 
 
-def test_a_place_of_nobody_is_a_dead_letter(healthy: Healthy, server: ServerPlace) -> None:
+def test_a_place_of_nobody_is_a_dead_letter(healthy: HealthyTopic, server: ServerPlace) -> None:
     healthy.run("ZADD", "waiting0", 1, "ghost")
 
     healthy.topic.audit(repair=True)
@@ -461,7 +436,7 @@ def test_a_place_of_nobody_is_a_dead_letter(healthy: Healthy, server: ServerPlac
 
 @pytest.mark.parametrize("key", ["dead", "why"])
 def test_keys_of_dead_letters_that_are_overwritten_hold_nobody_up(
-    healthy: Healthy, server: ServerPlace, key: str
+    healthy: HealthyTopic, server: ServerPlace, key: str
 ) -> None:
     """I1."""
     ruin(healthy, "soon", b"short")
@@ -476,7 +451,7 @@ def test_keys_of_dead_letters_that_are_overwritten_hold_nobody_up(
     assert [letter.id for letter in healthy.topic.dead()] == [healthy.ids["soon"]]
 
 
-def test_a_deleted_topic_leaves_no_dead_letters(healthy: Healthy, server: ServerPlace) -> None:
+def test_a_deleted_topic_leaves_no_dead_letters(healthy: HealthyTopic, server: ServerPlace) -> None:
     """I9."""
     ruin(healthy, "soon", None)
     healthy.topic.audit(repair=True)
@@ -489,7 +464,7 @@ def test_a_deleted_topic_leaves_no_dead_letters(healthy: Healthy, server: Server
 # What else a repair brings back
 
 
-def test_a_publish_with_an_id_that_is_not_text_comes_in_its_time(healthy: Healthy, server: ServerPlace) -> None:
+def test_a_publish_with_an_id_that_is_not_text_comes_in_its_time(healthy: HealthyTopic, server: ServerPlace) -> None:
     foreign, record = b"\xff\xfe", healthy.record("soon")
     healthy.run("HDEL", "msgs", healthy.ids["soon"])
     healthy.run("ZREM", "waiting0", healthy.ids["soon"])
@@ -502,7 +477,7 @@ def test_a_publish_with_an_id_that_is_not_text_comes_in_its_time(healthy: Health
 
 
 @pytest.mark.parametrize("half", ["dedup", "dedup_ends"])
-def test_a_dedup_window_that_was_cut_in_half_counts_on(healthy: Healthy, server: ServerPlace, half: str) -> None:
+def test_a_dedup_window_that_was_cut_in_half_counts_on(healthy: HealthyTopic, server: ServerPlace, half: str) -> None:
     """The value is known from the one that waits; that of an entry is not, so its window is closed."""
     if half == "dedup":
         healthy.run("HDEL", "dedup", "at once")
@@ -518,7 +493,7 @@ def test_a_dedup_window_that_was_cut_in_half_counts_on(healthy: Healthy, server:
 
 
 def test_one_that_waits_again_wakes_those_who_wait_for_it(
-    healthy: Healthy, app: Duly, server: ServerPlace, queue_name: str
+    healthy: HealthyTopic, app: Duly, server: ServerPlace, queue_name: str
 ) -> None:
     id_ = healthy.topic.publish("due", delay=1)
     healthy.run("ZREM", "waiting0", id_)
@@ -537,7 +512,7 @@ def test_one_that_entered_behind_many_others_is_found(
     app: Duly, stranger: redis.Redis, server: ServerPlace, queue_name: str
 ) -> None:
     topic = app.topic(queue_name)
-    healthy = Healthy(topic, [topic.group("archive")], stranger)
+    healthy = HealthyTopic(topic, [topic.group("archive")], stranger)
     topic.publish_many([Send(number, delay=5) for number in range(300)])
     healthy.ids["entered"] = topic.publish("entered", delay=6)
     healthy.entered = healthy.record("entered")
@@ -590,7 +565,7 @@ def test_a_repair_while_publishers_and_consumers_work_loses_nothing(
     assert topic.audit().explanation == ()
 
 
-def test_accounts_that_do_not_add_up_are_explained_with_their_numbers(healthy: Healthy) -> None:
+def test_accounts_that_do_not_add_up_are_explained_with_their_numbers(healthy: HealthyTopic) -> None:
     healthy.run("HINCRBY", "meta", "sent", 3)
 
     (line,) = healthy.topic.audit().explanation
@@ -599,3 +574,18 @@ def test_accounts_that_do_not_add_up_are_explained_with_their_numbers(healthy: H
         "accounts: 3 more came in than can be accounted for. sent 10 + corrected 0 is 10, but entered 1 + cancelled 1 "
         "+ live 5 is 7."
     )
+
+
+def test_groups_that_the_stream_has_lost_are_counted_as_they_are_listed(healthy: HealthyTopic) -> None:
+    healthy.run("DEL", "stream")
+
+    assert [group.name for group in healthy.topic.groups()] == list(GROUPS)
+    assert healthy.topic.stats().groups == len(GROUPS)
+
+
+@pytest.mark.parametrize("name", ["published", "missed:archive"])
+def test_a_counter_that_somebody_else_wrote_is_named(healthy: HealthyTopic, name: str) -> None:
+    healthy.run("HSET", "meta", name, "many")
+
+    with pytest.raises(ServerError, match="somebody else has written 'many' there"):
+        healthy.topic.stats() if name == "published" else healthy.groups[0].stats()
