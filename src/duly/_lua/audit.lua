@@ -115,8 +115,33 @@ local function wait_again(id, record)
   leave_token(keys.wake)
 end
 
+-- Finishing comes after the message was due, and has passed.
+local function is_time_of_finish(score, id, record)
+  return score > own_due(id, record) and score <= now
+end
+
+-- Where the rows of a message say that it is, while its only place is one that they rule out: it was moved there. It
+-- has the score of its end, or none that anything has there, and is not at work; or it is dead without an end, and
+-- leased, or has the time that it waits for. nil: they do not say.
+local function told_place(id, record, place)
+  local over, at = place_when_over(id)
+  local lease, own = redis.call('HGET', keys.leases, id), own_due(id, record)
+  if over and over ~= place.name and not lease and redis.call('HEXISTS', keys.counts, id) == 0 then
+    local is_of_no_time = place.name == 'done' and not is_time_of_finish(place.score, id, record)
+    if place.score == at or is_of_no_time or (place.name == 'misplaced' and place.score ~= own) then
+      return { name = over, key = keys[over], member = id, score = at }
+    end
+  elseif not over and place.name == 'dead' and lease and is_lease(lease) then
+    return { name = 'leased', key = keys.leased, member = id, score = now + ENDLESS_LEASE_US }
+  elseif not over and place.name == 'dead' and place.score == own then
+    return { name = 'waiting', key = keys.waiting[store.waits_under(record)], member = id, score = own }
+  end
+  return nil
+end
+
 -- The places of an id, in the order in which one is kept when there are several: where it ended, if its past says so;
--- a lease that is out, the priority that the record names, its lane, other priorities, a lease of nobody, dead, done.
+-- where its rows say that it is; a lease that is out, the priority that the record names, its lane, other priorities,
+-- a lease of nobody, dead, done.
 local function places_of(id, record)
   local places = {}
   local function look(name, key, member)
@@ -151,8 +176,12 @@ local function places_of(id, record)
   for at, place in ipairs(places) do
     if place.name == over then
       table.insert(places, 1, table.remove(places, at))
-      break
+      return places
     end
+  end
+  local told = own and places[1] and told_place(id, record, places[1])
+  if told then
+    table.insert(places, 1, told)
   end
   return places
 end
@@ -425,19 +454,17 @@ local function check_live(id, record, place)
   end
 end
 
--- Whether nobody has finished what is in `done`: nothing says so, and it was taken there from `waiting*` or `leased`.
--- It has the score that it had there, which is no time of a finish: that comes after the message was due, and has
--- passed. Or it is next in its lane, which one that is finished has handed on.
+-- Whether nobody has finished what is in `done`: nothing says so, and its score is no time of a finish, as when it was
+-- taken there from `waiting*` or `leased`. Or it is next in its lane, which one that is finished has handed on.
 local function is_unfinished(id, record, place)
   local row = sound_why(keys.why, id)
   local last = row and row[8][#row[8]]
   if place.name ~= 'done' or flaw_of(record) or (last and last[2] == 'ack') then
     return false
   end
-  local is_held = redis.call('HEXISTS', keys.leases, id) == 1
   local lane = key_of(record) and redis.call('HGET', keys.lanes, key_of(record))
   local is_next = lane and string.sub(lane, 2) == id
-  return is_next or place.score == own_due(id, record) or (is_held and place.score > now)
+  return is_next or not is_time_of_finish(place.score, id, record)
 end
 
 local function check_over(id, record, place)
@@ -504,6 +531,7 @@ local function check(id)
   for i = 2, #places do
     fault(id, 'in two places: ' .. places[1].name .. ' and ' .. places[i].name, function()
       remove_from(places[i], id)
+      redis.call('ZADD', places[1].key, places[1].score, places[1].member) -- only its rows may have told of it
     end)
   end
   local place = places[1]

@@ -67,9 +67,25 @@ def _out_of_order(score: int) -> Damage:
     return lambda h: h.run("ZADD", "parked", score, h.member("k2"))
 
 
-def _finished_by_nobody(key: str) -> Damage:
-    """Let all that is somewhere look as if it was finished."""
-    return lambda h: h.client.rename(h.prefix + key, h.prefix + "done")
+def renamed(key: str, other: str) -> Damage:
+    """Let all that is somewhere be somewhere else, each with the score that it had."""
+    return lambda h: h.client.rename(h.prefix + key, h.prefix + other)
+
+
+def moved(key: str, other: str, name: str, score: float | None = None) -> Damage:
+    """Let one message be somewhere else, with the score that it had or another."""
+
+    def move(h: Healthy) -> None:
+        had = h.run("ZSCORE", key, h.id(name))
+        h.run("ZREM", key, h.id(name))
+        h.run("ZADD", other, had if score is None else score, h.id(name))
+
+    return move
+
+
+def _parked_one_is_finished(h: Healthy) -> None:
+    h.run("ZREM", "parked", h.member("k2"))
+    h.run("ZADD", "done", 1, h.id("k2"))
 
 
 def _window_without_an_end(h: Healthy) -> None:
@@ -134,6 +150,17 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     "dead and waiting": (added("waiting0", 1, "dead"), TWICE + "dead and waiting"),
     "dead and leased": (added("leased", "+inf", "dead"), TWICE + "dead and leased"),
     "parked twice": (_parked_twice, "parked where it does not belong"),
+    # a place that the rows rule out
+    "dead letters wait": (renamed("dead", "waiting0"), TWICE + "dead and waiting"),
+    "dead letters wait under another priority": (renamed("dead", "waiting9"), TWICE + "dead and misplaced"),
+    "dead letters are leased": (renamed("dead", "leased"), TWICE + "dead and leased"),
+    "dead letters are finished": (renamed("dead", "done"), TWICE + "dead and done"),
+    "a dead letter waits at some time": (moved("dead", "waiting9", "dead", 7), TWICE + "dead and misplaced"),
+    "a dead letter was finished before it was due": (moved("dead", "done", "dead", 1), TWICE + "dead and done"),
+    "one that is out is dead": (moved("leased", "dead", "k1"), TWICE + "leased and dead"),
+    "one that is out died at no time": (moved("leased", "dead", "held", 1), TWICE + "leased and dead"),
+    "one that waits is dead": (moved("waiting0", "dead", "failed"), TWICE + "waiting and dead"),
+    "a parked one is finished": (_parked_one_is_finished, "finished by nobody"),
     # leases
     "a lease is removed": (removed("HDEL", "leases", "held"), "leased to nobody"),
     "all leases are removed": (deleted("leases"), "leased to nobody"),
@@ -157,8 +184,8 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     "a parked one is nonsense": (lambda h: h.run("ZADD", "parked", 0, "nonsense"), "parked where it does not belong"),
     "a parked one comes too late": (_out_of_order(1), "parked out of its order"),
     "a parked one comes too early": (_out_of_order(-1), "parked out of its order"),
-    "those that wait are finished": (_finished_by_nobody("waiting0"), "finished by nobody"),
-    "those that are out are finished": (_finished_by_nobody("leased"), "finished by nobody"),
+    "those that wait are finished": (renamed("waiting0", "done"), "finished by nobody"),
+    "those that are out are finished": (renamed("leased", "done"), "finished by nobody"),
     "lanes without their pillar": (lambda h: h.run("HDEL", "lanes", ""), "without its pillar"),
     "leases without their pillar": (lambda h: h.run("ZREM", "leased", b"\1" * 65), "without its pillar"),
     # times
@@ -226,6 +253,11 @@ OF_QUEUES: Final[dict[str, tuple[Damage, str]]] = {
     "done and waiting": (added("waiting0", 1, "done"), TWICE + "done and waiting"),
     "done and leased": (added("leased", 1, "done"), TWICE + "done and leased"),
     "done and dead": (added("dead", 1, "done"), TWICE + "done and dead"),
+    "finished ones wait": (renamed("done", "waiting0"), TWICE + "done and waiting"),
+    "finished ones wait under another priority": (renamed("done", "waiting9"), TWICE + "done and misplaced"),
+    "finished ones are leased": (renamed("done", "leased"), TWICE + "done and leased"),
+    "finished ones are dead": (renamed("done", "dead"), TWICE + "done and dead"),
+    "a finished one waits at some time": (moved("done", "waiting9", "done", 7), TWICE + "done and misplaced"),
     "keys are not known": (lambda h: h.run("HDEL", "meta", "keyed"), "a field of meta that is missing"),
     "a finished one is removed": (removed("ZREM", "done", "done"), GONE),
     "all finished ones are removed": (deleted("done"), GONE),
