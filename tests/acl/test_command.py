@@ -56,6 +56,7 @@ def test_json_has_the_parts(tmp_path: Path) -> None:
     [
         (("--role", "owner"), "owner"),
         ((), "--role"),
+        (("--role", "producer", "--user", ""), "a user needs a name"),
         (("--role", "producer", "--own-keys", "a", "--server", "7.0"), "only a commit"),
         (("--role", "producer", "--server", "seven"), "no version of a server"),
         (("--role", "producer", "--url", "memory://"), "memory:// lives inside of one process"),

@@ -74,10 +74,13 @@ MISUSES = [
     ("send q x --dealy 3s", "No such option"),
     ("send", "Missing argument"),
     ("topic seek talk team", "Missing argument 'POSITION'. Example: duly topic seek events archive"),
-    ("--url redis://localhost stats", "duly: put --url after the command: duly COMMAND --url ..."),
-    ("--url=redis://localhost stats", "duly: put --url after the command: duly COMMAND --url ..."),
+    ("--url redis://localhost stats", "duly: put --url after the command: duly stats --url ..."),
+    ("--namespace x topic ls", "duly: put --namespace after the command: duly topic ls --namespace ..."),
+    ("topic --json ls", "duly: put --json after the command: duly topic ls --json ..."),
+    ("server --url x status", "No such option: --url"),
+    ("--url=redis://localhost stats", "duly: put --url after the command: duly stats --url ..."),
     ("--json stats", "put --json after the command"),
-    ("dead --namespace other ls", "duly: put --namespace after the command: duly dead COMMAND --namespace ..."),
+    ("dead --namespace other ls", "duly: put --namespace after the command: duly dead ls --namespace ..."),
 ]
 
 FAILURES = [
@@ -199,6 +202,10 @@ def test_a_new_embedded_server_is_named_once_and_kept_out_of_git(shell: Shell) -
 def test_looking_makes_no_embedded_server(shell: Shell, line: str) -> None:
     here = shell.run(*line.split(), DULY_URL="")
     named = shell.run(*line.split(), "--url", f"embedded://{shell.place}/typo")
+    (shell.place / "empty").mkdir()
+    empty = shell.run(*line.split(), "--url", f"embedded://{shell.place}/empty")
+    assert (empty.status, list((shell.place / "empty").iterdir())) == (1, [])
+    (shell.place / "empty").rmdir()
 
     assert (here.status, here.out, named.status, named.out) == (1, "", 1, "")
     assert here.err == (
@@ -213,6 +220,8 @@ def test_looking_makes_no_embedded_server(shell: Shell, line: str) -> None:
     "line", ["topic publish events x", "schedule add s q x --every 1h", "receive orders --wait 10ms"]
 )
 def test_what_may_come_first_makes_the_embedded_server(shell: Shell, line: str) -> None:
+    named = shell.run(*line.split(), "--url", f"embedded://{shell.place}/named")
+    assert f"duly: new embedded server in {shell.place}/named\n" in named.err
     first = shell.run(*line.split(), DULY_URL="")
     then = shell.run("stats", DULY_URL="")
 

@@ -3,6 +3,8 @@
 import json
 import signal
 
+import redis
+
 import duly
 from tests.cli.shell import DEADLINE, Shell, given_dead
 
@@ -24,6 +26,22 @@ def test_the_table_counts_each_queue_and_group(shell: Shell, app: duly.Duly) -> 
     assert "quiet (paused)" in rows[1]
     (orders,) = counted
     assert (orders["name"], orders["live"], orders["dead"], orders["sent"]) == ("orders", 1200, 1, 1201)
+
+
+def test_a_queue_that_cannot_be_counted_hides_no_other(shell: Shell, app: duly.Duly) -> None:
+    app.queue("orders").send("x")
+    app.queue("zz").send("x")
+    with redis.Redis.from_url(shell.url) as client:
+        client.delete(f"{shell.namespace}:{{zz}}:meta")
+        client.set(f"{shell.namespace}:{{zz}}:meta", "x")
+
+    shown, as_json = shell.run("stats"), shell.run("stats", "--json")
+
+    assert (shown.status, as_json.status) == (1, 1)
+    assert [row.split()[0] for row in shown.lines[1:]] == ["orders"]
+    assert [each["name"] for each in as_json.json["queues"]] == ["orders"]
+    assert "WRONGTYPE" in shown.err
+    assert "is told by `duly audit zz`" in shown.err
 
 
 def test_watching_into_a_pipe_prints_a_look_each_time_with_rates(shell: Shell, app: duly.Duly) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from duly import acl as rights
 from duly.cli.session import Session
+from duly.errors import UsageError
 
 Role = Annotated[
     Literal["producer", "consumer", "observer", "admin"],
@@ -43,6 +44,8 @@ def acl(
     fsync: Fsync = False,
 ) -> None:
     """Print the command that gives a user of the server the rights of a role, and no others."""
+    if user == "":
+        raise UsageError("--user: a user needs a name; without --user it is duly- and the role")
     known = rights.ask(session.app, rights.every_command()) if server is None else rights.known_of(server)
     found = rights.rules(
         role, known, session.namespace, own_keys=own_keys or (), own_commands=own_command or (), fsync=fsync

@@ -18,6 +18,7 @@ import duly
 from duly._core import address
 from duly._core.address import Address
 from duly.cli import output, standard_output
+from duly.embedded import has_server
 from duly.errors import DulyError, ServerError, Unavailable, UsageError
 
 Inbox = duly.Queue | duly.Group
@@ -49,17 +50,17 @@ class Session:
                 "memory:// lives inside of one process, and is gone with this command: give a --url, or leave it out "
                 "for the embedded server"
             )
-        is_new = server.kind == "embedded" and not os.path.lexists(server.place)
+        is_new = server.kind == "embedded" and not has_server(server.place)
         if is_new and not self.makes_server:
             raise NotFound(
                 f"there is no embedded server in {server.place} yet: `duly send` makes one. "
                 "If another was meant, name it with --url or DULY_URL"
             )
         app = duly.Duly(self.url, namespace=self.namespace, patience=PATIENCE)
-        is_by_default = self.url is None and not os.environ.get("DULY_URL")
-        if is_by_default and is_new:
+        if is_new:
             app.queues()  # starts it: what is said next is true then
-            self.note(f"new embedded server in {server.place} (no --url, no DULY_URL)")
+            is_by_default = self.url is None and not os.environ.get("DULY_URL")
+            self.note(f"new embedded server in {server.place}{' (no --url, no DULY_URL)' if is_by_default else ''}")
         return app
 
     @property

@@ -39,9 +39,20 @@ class Commands(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words behind the group."""
         name = args[0].partition("=")[0] if args else ""
-        if name in _OF_COMMANDS and not ctx.resilient_parsing:
-            raise UsageError(f"put {name} after the command: {ctx.command_path} COMMAND {name} ...")
+        if name in _OF_COMMANDS and not ctx.resilient_parsing and (path := self._path_to(name, args[1:])):
+            raise UsageError(f"put {name} after the command: {ctx.command_path} {path} {name} ...")
         return super().parse_args(ctx, args)
+
+    def _path_to(self, option: str, words: list[str]) -> str:
+        """Name the command among the words, if it has the option."""
+        command: Any = self
+        path = []
+        for word in words:
+            if found := getattr(command, "commands", {}).get(word):
+                command = found
+                path.append(word)
+        has = any(option in each.opts for each in command.params)
+        return " ".join(path) if path and has else ""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Give the parameters."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +20,7 @@ from duly.cli.output import Align, size_text, span
 from duly.cli.rates import Course, Rates, sparkline
 from duly.cli.session import Inbox, Session
 from duly.cli.stopping import until_stopped
-from duly.errors import UsageError
+from duly.errors import ServerError, Unavailable, UsageError
 from duly.message import Stats
 
 _SHORTEST_INTERVAL: Final = 0.1
@@ -32,6 +33,7 @@ Watch = Annotated[bool, typer.Option("--watch", help="Go on until Ctrl-C, with r
 Interval = Annotated[str, typer.Option("--interval", metavar="DURATION", help="How often --watch looks.")]
 
 Found = Mapping[str, Stats]
+Failed = dict[str, ServerError]
 Looks = Iterator[tuple[Found, Rates]]
 
 
@@ -45,8 +47,7 @@ def stats(session: Session, queues: Inboxes = None, watch: Watch = False, interv
         raise UsageError(f"--interval: {interval!r} is too short, {span(_SHORTEST_INTERVAL)} is the least")
     sources = session.inboxes(queues)  # a wrong name, or a server that is not there, is told at once
     if not watch:
-        found = _look(sources)
-        session.show({"queues": _rows(found, None)}, _counts_table(found))
+        _show_once(session, sources)
         return
     go_on = _watch if output.is_watched(session.console) and not session.as_json else _print_on
     with until_stopped(session.app):
@@ -54,8 +55,18 @@ def stats(session: Session, queues: Inboxes = None, watch: Watch = False, interv
         go_on(session, _looks(session, sources if queues else None, seconds))
 
 
-def _look(sources: Iterable[Inbox]) -> dict[str, Stats]:
-    return {each.label: each.stats() for each in sources}
+def _look(sources: Iterable[Inbox], failed: Failed | None = None) -> dict[str, Stats]:
+    """Count each. What somebody has damaged so that it cannot be counted hides no other."""
+    found = {}
+    for each in sources:
+        try:
+            found[each.label] = each.stats()
+        except Unavailable:
+            raise
+        except ServerError as error:
+            if failed is not None:
+                failed[each.label] = error
+    return found
 
 
 def _rows(found: Found, rates: Rates | None) -> list[dict[str, Any]]:
@@ -72,6 +83,17 @@ def _latest(values_: Any) -> float:
 
 
 # Once
+
+
+def _show_once(session: Session, sources: Iterable[Inbox]) -> None:
+    failed: Failed = {}
+    found = _look(sources, failed)
+    session.show({"queues": _rows(found, None)}, _counts_table(found))
+    for name, error in failed.items():
+        session.note(f"{error}. What is wrong there is told by `duly audit {shlex.quote(name)}`")
+    if failed:
+        raise typer.Exit(1)
+
 
 _COUNTS: Final[dict[str, Align]] = {
     "QUEUE": "left", "READY": "right", "DELAYED": "right", "LEASED": "right", "PARKED": "right", "DEAD": "right",

@@ -5,7 +5,7 @@ Not here: anything that talks about queues, or a Redis client: this package uses
 the standard library only, so that the keeper process stays small.
 """
 
-from duly.embedded.home import default_directory
+from duly.embedded.home import default_directory, has_server
 from duly.embedded.server import EmbeddedServer, open_server
 
-__all__ = ["EmbeddedServer", "default_directory", "open_server"]
+__all__ = ["EmbeddedServer", "default_directory", "has_server", "open_server"]

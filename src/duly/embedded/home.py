@@ -27,6 +27,12 @@ def default_directory() -> Path:
     return Path(os.environ.get("DULY_HOME") or ".duly")
 
 
+def has_server(directory: str | os.PathLike[str]) -> bool:
+    """Say whether a server was ever started in a directory, or its data put there."""
+    home = Home.at(directory)
+    return os.path.lexists(home.config_file) or os.path.lexists(home.data_directory)
+
+
 @dataclass(frozen=True)
 class State:
     """What the keeper last wrote down. True only while the keeper's lock is held."""

@@ -13,6 +13,7 @@ from duly._async.group import AsyncGroup
 from duly._core import signatures
 from duly._core.definitions import Definitions, Registered
 from duly._sync.app import Duly
+from duly.embedded import has_server
 from duly.errors import DulyError, UsageError
 from duly.options import Seconds
 from duly.worker import signals
@@ -187,7 +188,7 @@ class Worker:
         """Start the embedded server. One that cannot be started is a mistake; one that is away may come back."""
         address = self._app._address
         if address.kind == "embedded":
-            is_new = not _is_there(address.place)
+            is_new = not has_server(address.place)
             await self._own._link.connections.ensure_server()
             if is_new:
                 note = "empty and new; senders in other directories use servers of their own, unless DULY_URL names one"
@@ -383,10 +384,6 @@ def _chosen(definitions: Definitions, options: WorkerOptions) -> list[tuple[Regi
 def _meant_by(name: str, known: Collection[str]) -> list[str]:
     """Tell which queues and groups a name means: the one that is called so, or else all groups of a topic."""
     return [name] if name in known else [label for label in known if label.startswith(f"{name}/")]
-
-
-def _is_there(directory: str) -> bool:
-    return os.path.lexists(directory)
 
 
 async def _run_hooks(hooks: Sequence[Callable[..., Any]]) -> None:
