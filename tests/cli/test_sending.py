@@ -1,6 +1,10 @@
 """`duly send`: what is sent, and what is told about it."""
 
+import os
+import select
+import signal
 import subprocess
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -90,7 +94,7 @@ def test_lines_are_messages_and_an_end_in_the_middle_tells_how_many_went(shell: 
     assert (done["queue"], done["count"], len(set(done["ids"]))) == ("q", 1500, 1500)
     assert failed.status == 2
     assert "duly: line 3001: the body looks like JSON but is not" in failed.err
-    assert "1,000 were sent to q before it failed" in failed.err
+    assert "1,000 were sent to q before it failed: all up to line 1999\n" in failed.err
     assert queue.stats().sent == 2500
     assert [each.body for each in queue.receive(2, 0)] == [{"n": 0}, {"n": 1}]
 
@@ -112,6 +116,55 @@ def test_lines_that_come_slowly_are_sent_as_they_come(shell: Shell, app: duly.Du
     assert (process.returncode, out) == (0, "3 sent to q\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "bodies"),
+    [
+        ("send q", ["first\nhalf of it"]),
+        ("send q --lines", ["first", "half of it"]),
+        ("topic publish events", ["first\nhalf of it"]),
+    ],
+)
+def test_a_non_blocking_pipe_is_read_to_its_end(shell: Shell, app: duly.Duly, words: str, bodies: list[str]) -> None:
+    """As programs that read their pipes in an event loop hand them on: nothing there yet is not the end."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.write(writing, b"first\nhalf of ")
+    with subprocess.Popen(shell.words(*words.split()), stdin=reading, env=shell.environment()) as process:
+        deadline = time.monotonic() + DEADLINE
+        while select.select([reading], [], [], 0)[0]:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        os.write(writing, b"it")
+        os.close(writing)
+        status = process.wait(DEADLINE)
+    os.close(reading)
+
+    found = app.topic("events").read() if words.startswith("topic") else app.queue("q").list("ready")
+    assert (status, [each.body for each in found]) == (0, bodies)
+
+
+def test_a_terminal_that_is_closed_while_it_waits_for_lines_is_told_how_far_it_came(
+    shell: Shell, app: duly.Duly
+) -> None:
+    with subprocess.Popen(
+        shell.words("send", "q", "--lines"),
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=shell.environment(),
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write("\n\nfirst\n")
+        process.stdin.flush()
+        app.queue("q").receive(1, DEADLINE)
+        process.send_signal(signal.SIGHUP)
+        process.wait(DEADLINE)
+        _, err = process.communicate()
+
+    assert process.returncode == -signal.SIGHUP
+    assert err == "duly: 1 were sent to q before it was stopped: all up to line 3\n"
+
+
 def test_what_is_not_confirmed_as_durable_is_told_with_what_is_stored(shell: Shell, app: duly.Duly) -> None:
     failed = shell.run("send", "q", "x", "--durable", "1")
     many = shell.run("send", "many", "--lines", "--durable", "1", stdin="1\n2\n")
@@ -119,7 +172,7 @@ def test_what_is_not_confirmed_as_durable_is_told_with_what_is_stored(shell: She
     assert failed.status == many.status == 1
     assert failed.out == f"{only(app.queue('q'), 'ready').id}\n"
     assert "1 message(s) are stored in queue 'q' but not confirmed as durable" in failed.err
-    assert "2 were sent to many before it failed" in many.err
+    assert "2 were sent to many before it failed: all up to line 2\n" in many.err
     assert app.queue("many").stats().ready == 2
 
 

@@ -2,12 +2,14 @@
 
 import array
 import fcntl
+import os
 import re
 import signal
 import subprocess
 import termios
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -57,6 +59,42 @@ def test_a_stop_while_it_prints_acks_what_was_printed_and_gives_back_the_rest(
     assert "x" * 50_000 in out.splitlines()[0]
     stats = queue.stats()
     assert (stats.acked, stats.ready, stats.leased) == (1, 3, 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "how", "status", "said"),
+    [
+        ("send q x", signal.SIGINT, 130, r"duly: \S+ is stored in q, though it was stopped before"),
+        ("send q @bodies --lines", signal.SIGTERM, 143, r"duly: 3 (were )?sent to q"),  # before it prints, or while
+        ("topic publish q x", signal.SIGHUP, -1, r"duly: \S+ is published to q, though it was stopped before"),
+        ("schedule add s q x --every 1d", signal.SIGTERM, 143, r"duly: schedule s is stored, though it was stopped"),
+    ],
+    ids=["send", "lines", "publish", "schedule"],
+)
+def test_what_is_stored_is_told_elsewhere_where_nobody_reads_the_output(
+    shell: Shell, app: duly.Duly, words: str, how: signal.Signals, status: int, said: str
+) -> None:
+    """Whether the stop comes before the command prints, or while it does."""
+    (shell.place / "bodies").write_text("1\n2\n3\n")
+    reading, writing = full_pipe()
+    with os.fdopen(reading), os.fdopen(writing, "wb") as out, shell.start(*words.split(), stdout=out) as process:
+        wait_until(lambda: app.queue("q").stats().sent or app.topic("q").stats().published or app.schedules(), process)
+
+        process.send_signal(how)
+        _, err = process.communicate(timeout=DEADLINE)
+
+    assert process.returncode == status
+    assert re.match(said, err), err
+
+
+def full_pipe() -> tuple[int, int]:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"x" * 4096)
+    os.set_blocking(writing, True)
+    return reading, writing
 
 
 def test_a_terminated_bench_leaves_no_queue(shell: Shell, app: duly.Duly) -> None:

@@ -155,18 +155,50 @@ def test_what_is_sent_is_told(sweep: Sweep, app: duly.Duly) -> None:
     assert told
 
 
-def test_lines_that_are_sent_are_counted(sweep: Sweep, app: duly.Duly) -> None:
-    queue = app.queue("q")
+def test_what_is_published_is_told(sweep: Sweep, app: duly.Duly) -> None:
+    topic = app.topic("events")
+    topic.publish("to begin with")
     sweep.how = signal.SIGTERM
-    before = 0
+    told = [each.id for each in topic.read()]
 
-    for ran in sweep.run("send", "q", "--lines", stdin="1\n2\n3\n"):
+    for ran in sweep.run("topic", "publish", "events", "x"):
+        told += ran.out.split()
+
+        assert [each.id for each in topic.read()] == told, ran
+        assert ran.status == (143 if ran.was_stopped else 0), ran
+    assert len(told) > 1
+
+
+def test_a_schedule_that_is_stored_is_told(sweep: Sweep, app: duly.Duly) -> None:
+    app.queue("q").send("to begin with")
+    was_stored = False
+
+    for ran in sweep.run("schedule", "add", "daily", "q", "x", "--every", "1d"):
+        was_stored = app.unschedule("daily")
+
+        assert ran.out.startswith("daily feeds q; next 20") == was_stored, ran
+        assert ran.status == (130 if ran.was_stopped else 0), ran
+    assert was_stored
+
+
+@pytest.mark.parametrize(
+    ("how", "status"),
+    [(signal.SIGTERM, 143), (signal.SIGHUP, -signal.SIGHUP)],
+    ids=["SIGTERM", "terminal closed"],
+)
+def test_lines_that_are_sent_are_counted(sweep: Sweep, app: duly.Duly, how: signal.Signals, status: int) -> None:
+    queue = app.queue("q")
+    queue.send("to begin with")
+    sweep.how = how
+    before = 1
+
+    for ran in sweep.run("send", "q", "--lines", stdin="1\n\n2\n3\n"):
         sent, before = queue.stats().sent - before, queue.stats().sent
         if not ran.was_stopped:
             assert (sent, ran.status, ran.out) == (3, 0, "3 sent to q\n")
         elif sent:
-            note = "duly: 3 were sent to q before it was stopped: those of the first lines\n"
-            assert (sent, ran.status, ran.err) == (3, 143, note)
+            note = "duly: 3 were sent to q before it was stopped: all up to line 4\n"
+            assert (sent, ran.status, ran.err) == (3, status, note)
         else:
-            assert (ran.status, ran.err) == (143, ""), ran
-    assert before > 3
+            assert (ran.status, ran.err) == (status, ""), ran
+    assert before > 4

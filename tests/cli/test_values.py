@@ -129,7 +129,7 @@ def test_a_file_of_bytes_is_passed_untouched_by_line_and_whole(tmp_path: Path) -
     file.write_bytes(b"\xff\n\n17\r\nx")
 
     assert values.body(f"@{file}", as_bytes=True) == b"\xff\n\n17\r\nx"
-    assert list(values.bodies_by_line(f"@{file}", 1, as_bytes=True)) == [[b"\xff"], [b"17"], [b"x"]]
+    assert list(values.bodies_by_line(f"@{file}", 1, as_bytes=True)) == [[(1, b"\xff")], [(3, b"17")], [(4, b"x")]]
     with pytest.raises(UsageError, match=r"^line 1: the body is neither JSON"):
         list(values.bodies_by_line(f"@{file}", 10))
 

@@ -16,6 +16,7 @@ from duly.cli.command import command
 from duly.cli.completion import complete_schedule
 from duly.cli.output import Align, body_text, clock_text, span, time_text
 from duly.cli.session import NotFound, Session, nearest
+from duly.cli.stopping import Stops
 from duly.errors import ServerError, Unavailable, UsageError
 from duly.message import Schedule
 
@@ -119,10 +120,13 @@ def add(
         raise UsageError("a schedule needs one of --cron and --every")
     given = values.body(body, as_text=text, as_bytes=as_bytes)
     seconds = values.optional_duration(every, "--every")
-    session.app.schedule(name, session.target(queue).name, given, cron=cron, every=seconds, tz=tz, catch_up=catch_up)
-    stored = next((each for each in _found(session) if each.name == name), None)
-    next_at = time_text(stored.next_at if stored else None)
-    session.show(stored, f"{name} feeds {queue}; next {next_at}")
+    target = session.target(queue).name
+    with Stops(session.app) as stops:
+        session.app.schedule(name, target, given, cron=cron, every=seconds, tz=tz, catch_up=catch_up)
+        stored = next((each for each in _found(session) if each.name == name), None)
+        next_at = time_text(stored.next_at if stored else None)
+        stops.show_stored(session, stored, f"{name} feeds {queue}; next {next_at}", f"schedule {name} is stored")
+    stops.leave()
 
 
 @command(app)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, Final
 
 import typer
@@ -11,10 +12,13 @@ import duly
 from duly.cli import values
 from duly.cli.arguments import AsBytes, AsText, At, Body, Dedup, DedupFor, Delay, Headers, Key, Lines, Queue
 from duly.cli.session import Session
-from duly.cli.stopping import Stops
+from duly.cli.stopping import Stops, interrupt
 from duly.errors import NotDurable, QueueFull, Unavailable, UsageError
 
 _A_BATCH: Final = 1000
+
+_Lines = list[tuple[int, duly.Send]]
+"""Messages, each with the number of its line."""
 
 Priority = Annotated[int, typer.Option("--priority", metavar="N", help="0 to 9, higher first.")]
 Replace = Annotated[bool, typer.Option("--replace", help="With --dedup: a message that still waits takes this body.")]
@@ -68,7 +72,7 @@ def send(
         if own_id is not None or dedup is not None:
             raise UsageError("--lines sends many messages: --id and --dedup are for one")
         batches = values.bodies_by_line(body, _A_BATCH, as_text=text, as_bytes=as_bytes)
-        messages = ([duly.Send(each, **options) for each in batch] for batch in batches)
+        messages = ([(number, duly.Send(each, **options)) for number, each in batch] for batch in batches)
         _send_lines(session, session.target(queue), messages, _durable(durable))
         return
     given = values.body(body, as_text=text, as_bytes=as_bytes)
@@ -86,50 +90,82 @@ def _send_one(session: Session, queue: duly.Queue, body: Any, options: dict[str,
         except NotDurable as error:
             (stored,), unconfirmed = error.ids, error
         except Unavailable:
-            session.note(
+            stops.note(
+                session,
                 f"if it is stored, it is {id_}: `duly show {queue.name} {id_}` tells, and with --id {id_} it can be "
-                "sent again without being stored twice"
+                "sent again without being stored twice",
             )
             raise
-    session.show_stored({"queue": queue.name, "id": stored}, stored, f"{stored} is stored in {queue.name}")
+        told = f"{stored} is stored in {queue.name}"
+        stops.show_stored(session, {"queue": queue.name, "id": stored}, stored, told)
     if unconfirmed is not None:
         raise unconfirmed
     stops.leave()
 
 
-def _send_lines(session: Session, queue: duly.Queue, batches: Iterable[list[duly.Send]], durable: Any) -> None:
-    """Send a batch after the other. A stop waits for the answer, and it is told how far it came."""
-    ids: list[str] = []
-    with session.progress("sending", None) as progress:
+def _send_lines(session: Session, queue: duly.Queue, batches: Iterator[_Lines], durable: Any) -> None:
+    """Send a batch after the other. A stop cuts only the wait for more lines, and it is told how far it came."""
+    with Stops(session.app) as stops, suppress(KeyboardInterrupt):
+        sending = _Sending(session, queue, durable, stops)
         try:
-            for batch in batches:
-                with Stops(session.app) as stops:
-                    ids += _stored(session, queue, batch, durable)
-                progress(len(ids))
-                stops.leave()
+            with session.progress("sending", None) as progress:
+                for batch in _until(stops, batches):
+                    sending.send(batch)
+                    progress(len(sending.ids))
         except BaseException as error:
-            ids += _stored_by(error)
-            if ids:
-                end = "was stopped" if isinstance(error, KeyboardInterrupt) else "failed"
-                session.note(f"{len(ids):,} were sent to {queue.name} before it {end}: those of the first lines")
+            sending.note_end(error)
             raise
-    told = f"{len(ids):,} sent to {queue.name}"
-    session.show_stored({"queue": queue.name, "count": len(ids), "ids": ids}, told, told)
+        told = f"{len(sending.ids):,} sent to {queue.name}"
+        stops.show_stored(session, {"queue": queue.name, "count": len(sending.ids), "ids": sending.ids}, told, told)
+    stops.leave()
 
 
-def _stored(session: Session, queue: duly.Queue, batch: list[duly.Send], durable: Any) -> list[str]:
-    try:
-        return queue.send_many(batch, durable=durable)
-    except Unavailable:
-        session.note(f"whether the next {len(batch):,} are stored in {queue.name} is not known")
-        raise
+def _until(stops: Stops, batches: Iterator[_Lines]) -> Iterator[_Lines]:
+    while True:
+        with stops.at_once(interrupt):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
 
 
-def _stored_by(error: BaseException) -> Sequence[str]:
-    """Give what a batch has stored that was not sent as it was asked for."""
-    if isinstance(error, NotDurable):
-        return error.ids
-    return error.stored if isinstance(error, QueueFull) else ()
+class _Sending:
+    """How far many lines are stored."""
+
+    def __init__(self, session: Session, queue: duly.Queue, durable: Any, stops: Stops) -> None:
+        self.ids: list[str] = []
+        self._last_line = 0
+        self._session = session
+        self._queue = queue
+        self._durable = durable
+        self._stops = stops
+
+    def send(self, batch: _Lines) -> None:
+        try:
+            self._count(batch, self._queue.send_many([message for _, message in batch], durable=self._durable))
+        except NotDurable as error:
+            self._count(batch, error.ids)
+            raise
+        except QueueFull as error:
+            self._count(batch, error.stored)
+            raise
+        except Unavailable:
+            lines = f"lines {batch[0][0]} to {batch[-1][0]}"
+            self._stops.note(self._session, f"whether {lines} are stored in {self._queue.name} is not known")
+            raise
+
+    def _count(self, batch: _Lines, ids: Sequence[str]) -> None:
+        """Count what was stored of a batch: the first ones, where it is not all of it."""
+        if ids:
+            self.ids += ids
+            self._last_line = batch[len(ids) - 1][0]
+
+    def note_end(self, error: BaseException) -> None:
+        """Say from which line on to send again. The number of messages does not tell: empty lines are none."""
+        if self.ids:
+            end = "was stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+            sent = f"{len(self.ids):,} were sent to {self._queue.name} before it {end}"
+            self._stops.note(self._session, f"{sent}: all up to line {self._last_line}")
 
 
 _DIGITS: Final = 9

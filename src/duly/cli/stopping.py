@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import select
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any, Final, NoReturn, Self
 
@@ -13,7 +14,7 @@ import typer
 
 import duly
 from duly.cli import standard_output
-from duly.cli.session import PATIENCE
+from duly.cli.session import PATIENCE, Session
 
 _LONG_PATIENCE: Final = 600.0
 """Seconds that a command which goes on and on, once it has begun, tries to reach the server."""
@@ -106,10 +107,43 @@ class Stops:
         finally:
             self._at_once = None
 
+    def show_stored(self, session: Session, value: Any, text: str, told: str) -> None:
+        """Print what was stored, or where a stop ends that, tell it elsewhere.
+
+        Printing may wait for a reader for ever. So the next stop cuts it, and after one that waited for the server it
+        is not even begun where it would wait.
+        """
+        try:
+            with self._cut_by_the_next():
+                if self.came is not None and not _is_output_ready():
+                    interrupt()
+                session.show_stored(value, text, told)
+        except KeyboardInterrupt:
+            standard_output.abandon()
+            self.note(session, f"{told}, though it was stopped before that was printed")
+
+    def note(self, session: Session, text: str) -> None:
+        """Say something in the block to standard error, which the next stop cuts as well."""
+        with suppress(KeyboardInterrupt), self._cut_by_the_next():
+            session.note(text)
+
+    @contextmanager
+    def _cut_by_the_next(self) -> Iterator[None]:
+        with Stops() as following:
+            try:
+                with following.at_once(interrupt):
+                    yield
+            finally:
+                self.came = self.came or following.came
+
     def leave(self) -> None:
         """After the block: end the command if there was a stop."""
         if self.came is not None:
             signal.raise_signal(self.came)
+
+
+def _is_output_ready() -> bool:
+    return bool(select.select([], [sys.stdout], [], 0)[1])
 
 
 def interrupt() -> NoReturn:

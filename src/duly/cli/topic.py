@@ -14,7 +14,7 @@ from duly.cli.command import command
 from duly.cli.completion import complete_group
 from duly.cli.output import Align, body_text, clock_text, size_text
 from duly.cli.session import NotFound, Session, nearest
-from duly.cli.stopping import until_stopped
+from duly.cli.stopping import Stops, until_stopped
 from duly.errors import ServerError, Unavailable
 from duly.message import Entry, GroupInfo, TopicStats
 
@@ -139,16 +139,19 @@ def publish(
 
     Example: duly topic publish events '{"paid": 17}' --header kind=paid
     """
-    given = values.body(body, as_text=text, as_bytes=as_bytes)
-    entry = _target(session, topic).publish(
-        given,
+    options: dict[str, Any] = {
         **values.due(delay, at),
-        key=key,
-        headers=values.headers(header),
-        dedup=dedup,
-        dedup_for=values.optional_duration(dedup_for, "--dedup-for"),
-    )
-    session.show_stored({"topic": topic, "id": entry}, entry, f"{entry} is published to {topic}")
+        "key": key,
+        "headers": values.headers(header),
+        "dedup": dedup,
+        "dedup_for": values.optional_duration(dedup_for, "--dedup-for"),
+    }
+    given = values.body(body, as_text=text, as_bytes=as_bytes)
+    target = _target(session, topic)
+    with Stops(session.app) as stops:
+        entry = target.publish(given, **options)
+        stops.show_stored(session, {"topic": topic, "id": entry}, entry, f"{entry} is published to {topic}")
+    stops.leave()
 
 
 def _target(session: Session, name: str) -> duly.Topic:

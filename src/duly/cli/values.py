@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+import select
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
-from io import BufferedReader
+from io import BufferedReader, RawIOBase
 from itertools import count
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -130,8 +132,8 @@ def body(argument: str | None, *, as_text: bool = False, as_bytes: bool = False)
 
 def bodies_by_line(
     argument: str | None, most: int, *, as_text: bool = False, as_bytes: bool = False
-) -> Iterator[list[Any]]:
-    """Read a body from each line of a file or of standard input; empty lines are left out.
+) -> Iterator[list[tuple[int, Any]]]:
+    """Read a body from each line of a file or of standard input, with its number; empty lines are left out.
 
     Gives what is there, `most` at a time: what comes slowly through a pipe does not wait for the rest.
     """
@@ -142,7 +144,7 @@ def bodies_by_line(
         for lines in _lines_there(source, argument):
             for first in range(0, len(lines), most):
                 yield [
-                    _as_body(content, as_text=as_text, as_bytes=as_bytes, where=f"line {number}: ")
+                    (number, _as_body(content, as_text=as_text, as_bytes=as_bytes, where=f"line {number}: "))
                     for number, content in lines[first : first + most]
                 ]
 
@@ -195,7 +197,27 @@ def _opened(argument: str | None) -> BufferedReader:
         return _read(lambda: Path(argument[1:]).open("rb"), argument)
     if sys.stdin is None or (argument is None and sys.stdin.isatty()):
         raise UsageError("there is no body: give it as an argument, as @file, or on standard input")
-    return open(sys.stdin.fileno(), "rb", closefd=False)
+    return BufferedReader(_StandardInput(sys.stdin.fileno()))
+
+
+class _StandardInput(RawIOBase):
+    """Waits until there is something, also where others have made the pipe non-blocking: nothing yet is no end.
+
+    The pipe is left as it is: it is theirs too.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while True:
+            try:
+                return os.readv(self._number, [buffer])
+            except BlockingIOError:
+                select.select([self._number], [], [])
 
 
 def _as_body(content: bytes, *, as_text: bool, as_bytes: bool, where: str = "") -> Any:
