@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 import duly
 from duly._core import address
 from duly._core.address import Address
-from duly.cli import output, standard_output
+from duly.cli import asking, output, standard_output
 from duly.embedded import has_server
 from duly.errors import DulyError, ServerError, Unavailable, UsageError
 
@@ -195,12 +195,8 @@ class Session:
             return
         if sys.stdin is None or not sys.stdin.isatty():
             raise UsageError(f"{question} Say so with --yes: there is no terminal to ask on")
-        try:
-            typer.confirm(question, abort=True, err=True)
-        except typer.Abort as end:
-            if isinstance(end.__context__, KeyboardInterrupt):  # a stop, and no answer
-                raise KeyboardInterrupt from None
-            raise
+        if not asking.is_confirmed(question):
+            raise typer.Abort
 
     @contextmanager
     def progress(self, title: str, total: int | None, told: str = "") -> Iterator[Callable[[int], None]]:
