@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -10,6 +11,10 @@ import pytest
 from tests.binaries import KINDS, Kind, ServerMissing, find_binary
 from tests.clock import ServerClock
 from tests.servers import Server, die_with_parent
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and so would all that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 StartedServer = Callable[[Kind], Server]
 
