@@ -15,7 +15,7 @@ import pytest
 from tests.acl.routed import LEAST_FIRST, create_users, routing
 from tests.binaries import KINDS, Kind
 from tests.client.place import MemoryPlace, Place, ServerPlace
-from tests.clock import ServerClock
+from tests.clock import ServerClock, miss_the_shim
 from tests.conftest import need
 from tests.servers import Server
 
@@ -101,7 +101,7 @@ def server(place: Place) -> ServerPlace:
 def clock(place: Place) -> Place:
     """Give a clock that can be moved."""
     if isinstance(place, ServerPlace) and place._clock is None:
-        pytest.skip("no gcc for the clock shim: `make servers`")
+        miss_the_shim()
     return place
 
 

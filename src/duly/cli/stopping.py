@@ -66,8 +66,8 @@ def _ctrl_c_handled() -> Iterator[None]:
 class Stops:
     """Signals to stop, which wait in a `with` block until it is done, but for what it says it does at once.
 
-    Only the first one counts: nobody stops what brings the rest in order. It does not take long, also where the
-    server is away.
+    Only the first one counts: nobody stops what brings the rest in order. Where the server hangs that takes as long as
+    a call is tried, some seconds for each.
     """
 
     def __init__(self, *apps: duly.Duly | duly.AsyncDuly) -> None:

@@ -11,6 +11,7 @@ from tests.client._sync.given import take
 from tests.client.conftest import OpenPlace
 from tests.client.place import ServerPlace
 from tests.client.repair.judge import LANES, LATER, LEASE, PLAIN, UNKEYED, Healthy
+from tests.clock import miss_the_shim
 from tests.conftest import need
 
 
@@ -20,7 +21,7 @@ def server(request: pytest.FixtureRequest, server_place: OpenPlace) -> Iterator[
     need(request.param)
     found = server_place(request.param)
     if found._clock is None:
-        pytest.skip("no gcc for the clock shim: `make servers`")
+        miss_the_shim()
     yield found
     found.reset()
 
