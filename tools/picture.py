@@ -16,7 +16,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.terminal_theme import DIMMED_MONOKAI
 
-from duly.cli.rates import Rates
+from duly._core.rates import Rates
 from duly.cli.stats import live_view
 from duly.message import Stats
 

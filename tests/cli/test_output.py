@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 import duly
+from duly._core.measures import span
+from duly._core.rates import Rates, sparkline
 from duly.cli import output
-from duly.cli.rates import Rates, sparkline
 from duly.message import WorkerInfo
 from tests.cli.conftest import Call
 from tests.cli.shell import Shell, given_dead
@@ -82,12 +83,12 @@ def test_show_breaks_no_line_in_a_pipe_and_fits_a_terminal(shell: Shell, app: du
     ],
 )
 def test_spans_are_written_as_people_say_them(seconds: float | None, text: str) -> None:
-    assert output.span(seconds) == text
+    assert span(seconds) == text
 
 
 @given(st.floats(min_value=-1e9, max_value=1e9))
 def test_every_span_is_short(seconds: float) -> None:
-    assert 2 <= len(output.span(seconds)) <= 11
+    assert 2 <= len(span(seconds)) <= 11
 
 
 @pytest.mark.parametrize(

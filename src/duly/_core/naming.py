@@ -1,6 +1,7 @@
 """What errors and logs are about, in words: what is checked without a name gets it here."""
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from duly.errors import UsageError
@@ -31,3 +32,9 @@ def about(what: str, name: str) -> Iterator[None]:
         if subject in str(error):
             raise
         raise type(error)(f"{subject}: {error}") from error
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Ask for what was probably meant, if anything is near."""
+    near = difflib.get_close_matches(name, list(known), 3, 0.6)
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""

@@ -8,9 +8,10 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from duly._core.measures import span
 from duly.cli import output
 from duly.cli.arguments import Id, Inbox, Limit, Most, State
-from duly.cli.output import Align, body_text, clock_text, span, time_text, whole_body
+from duly.cli.output import Align, body_text, clock_text, time_text, whole_body
 from duly.cli.session import Inbox as AnInbox
 from duly.cli.session import NotFound, Session
 from duly.message import Message, Pending, WorkerInfo

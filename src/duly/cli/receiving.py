@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 import duly
+from duly._core.measures import span
 from duly.cli import output, values
 from duly.cli.arguments import Inbox, Limit
 from duly.cli.session import NotFound, Session
@@ -88,7 +89,7 @@ def _note_why(session: Session, source: duly.Queue | duly.Group, *, is_over: boo
 def _waiting(stats: duly.Stats) -> str:
     delayed = f"{stats.delayed:,} delayed"
     if stats.next_due_in is not None:
-        delayed += f" (next in {output.span(stats.next_due_in)})"
+        delayed += f" (next in {span(stats.next_due_in)})"
     parts = {
         delayed: stats.delayed,
         f"{stats.leased:,} leased": stats.leased,

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from duly._core.measures import size_text
 from duly.cli import output
 from duly.cli.command import AsJson
 from duly.cli.spoken import Command
@@ -78,7 +79,7 @@ def _to_text(name: str, value: Any) -> str:
     if name == "users":
         return ", ".join(f"{user['pid']} ({user['command'][:60]})" for user in value) or "none"
     if name in ("memory", "data"):
-        return output.size_text(value)
+        return size_text(value)
     if name == "kept":
         return "yes, runs on without users" if value else "no, stops with its last user"
     return str(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 import duly
 from duly._core import address
 from duly._core.address import Address
+from duly._core.naming import nearest
 from duly.cli import asking, output, standard_output
 from duly.embedded import has_server
 from duly.errors import DulyError, ServerError, Unavailable, UsageError
@@ -245,9 +245,3 @@ def _as_a_courtesy() -> Iterator[None]:
 def groups_of(topic: duly.Topic) -> list[duly.Group]:
     """Find the groups of a topic, but for those of other programs that no group of Duly can have the name of."""
     return [topic.group(name) for name in topic._group_names()]
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Ask for what was probably meant, if anything is near."""
-    near = difflib.get_close_matches(name, list(known), 3, 0.6)
-    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""

@@ -14,10 +14,11 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from duly._core.measures import size_text, span
+from duly._core.rates import Course, Rates, sparkline
 from duly.cli import output, values
 from duly.cli.arguments import Inboxes
-from duly.cli.output import Align, size_text, span
-from duly.cli.rates import Course, Rates, sparkline
+from duly.cli.output import Align
 from duly.cli.session import Inbox, Session
 from duly.cli.stopping import until_stopped
 from duly.errors import ServerError, Unavailable, UsageError

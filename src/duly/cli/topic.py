@@ -8,12 +8,14 @@ import typer
 from rich.console import RenderableType
 
 import duly
+from duly._core.measures import size_text
+from duly._core.naming import nearest
 from duly.cli import looking, output, values
 from duly.cli.arguments import AsBytes, AsText, At, Body, Dedup, DedupFor, Delay, Headers, Key, Limit, Most, Topic, Yes
 from duly.cli.command import command
 from duly.cli.completion import complete_group
-from duly.cli.output import Align, body_text, clock_text, size_text
-from duly.cli.session import NotFound, Session, nearest
+from duly.cli.output import Align, body_text, clock_text
+from duly.cli.session import NotFound, Session
 from duly.cli.stopping import Stops, until_stopped
 from duly.errors import ServerError, Unavailable
 from duly.message import Entry, GroupInfo, TopicStats
