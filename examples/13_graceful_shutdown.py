@@ -16,7 +16,9 @@ exports = app.queue("example-exports")
 @exports.handler(concurrency=2)
 async def on_export(seconds: float, d: duly.AsyncDelivery) -> None:
     print(f"begun, takes {seconds} s")
-    asyncio.get_running_loop().call_later(0.1, stop_once)
+    begun.append(d.id)
+    if len(begun) == 2:
+        os.kill(os.getpid(), signal.SIGTERM)  # what a service manager does: it asks to stop
     try:
         await asyncio.sleep(seconds)
     except asyncio.CancelledError:  # the grace is over: free what you hold, and go
@@ -25,19 +27,12 @@ async def on_export(seconds: float, d: duly.AsyncDelivery) -> None:
     print("finished")
 
 
-def stop_once() -> None:
-    """Do what a service manager does: ask to stop."""
-    if not is_asked:
-        is_asked.append(True)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-
 @app.on_stop
 def on_stop() -> None:
     print("the last handler has ended: close what you have opened")
 
 
-is_asked: list[bool] = []
+begun: list[str] = []
 exports.send_many([0.5] * 5)
 app.run(grace=10)  # returns: nothing was cut off. The process would end with status 0
 
@@ -47,14 +42,14 @@ assert (stats.acked, stats.ready) == (2, 3)
 assert all(message.failures == message.crashes == 0 for message in exports.list("ready"))
 exports.purge()
 
-is_asked.clear()
-exports.send(60)
+begun.clear()
+exports.send_many([60, 60])
 try:
     app.run(grace=0.3)
 except SystemExit as end:  # not caught, it ends the process with this status
     print("exit status", end.code)
 
-[message] = exports.list("ready")
-print("given back, failures", message.failures, "crashes", message.crashes, "releases", message.releases)
+for message in exports.list("ready"):
+    print("given back, failures", message.failures, "crashes", message.crashes, "releases", message.releases)
 exports.delete()
 app.close()

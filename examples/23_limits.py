@@ -13,7 +13,6 @@ import duly
 app = duly.AsyncDuly(os.environ.get("DULY_URL", "memory://"))
 by_rate = app.queue("example-rate", rate="30/s")
 at_once = app.queue("example-in-flight", max_in_flight=4)
-calls: list[float] = []
 running: set[int] = set()
 most: list[int] = []
 
@@ -21,7 +20,6 @@ most: list[int] = []
 @by_rate.handler(concurrency=20)
 async def on_call(delay: float) -> None:
     await asyncio.sleep(delay)
-    calls.append(time.monotonic())
 
 
 @at_once.handler(concurrency=20)
@@ -42,9 +40,9 @@ async def work_off(queue: duly.AsyncQueue) -> float:
 
 async def main() -> None:
     await by_rate.send_many([0.001] * 45)
-    await work_off(by_rate)
-    print(f"rate=30/s: 45 calls, the last one {calls[-1] - calls[0]:.2f} s after the first")
-    assert calls[-1] - calls[0] > 1.4, "evenly: 44 intervals of a thirtieth of a second"
+    seconds = await work_off(by_rate)
+    print(f"rate=30/s: 45 calls in {seconds:.2f} s")
+    assert seconds > 1.4, "evenly: one at once, then 44 intervals of a thirtieth of a second"
 
     ids = await at_once.send_many(list(range(20)))
     held = await at_once.receive(limit=100)  # by hand: the limit holds for everybody

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import redis
 
@@ -10,7 +11,7 @@ from tests.acl.conftest import NewUser
 from tests.worker.rig import WorkerProcess, wait_until
 
 MODULE = """
-    orders = app.queue({name!r}, lease=1, done=duly.Keep(count=10), retry=duly.Retry(attempts=3, first=0.01, jitter=0))
+    orders = app.queue({name!r}, lease=4, done=duly.Keep(count=10), retry=duly.Retry(attempts=3, first=0.01, jitter=0))
     mail = app.queue({name!r} + "-mail")
     events = app.topic({name!r}, keep=None)
     app.schedule({name!r}, mail, "tick", every=0.2)
@@ -30,7 +31,8 @@ MODULE = """
             async with app.aio.lock({name!r}, ttl=5):
                 note("once", first=await duly.once(d, {name!r}, ttl=60))
         if body == "slow":
-            await asyncio.sleep(1.5)  # its lease is renewed meanwhile, or it would come again
+            while not os.path.exists("finish"):
+                await asyncio.sleep(0.02)
         return {{"did": body}}
 
     @mail.handler
@@ -52,6 +54,13 @@ def refusals(root: "redis.Redis", url: str) -> list[object]:
     return [entry for entry in root.acl_log() if entry["username"] == user]
 
 
+def deadline_of(queue: duly.Queue, id_: str) -> Any:
+    """Tell when the lease of a message ends."""
+    message = queue.get(id_)
+    assert message is not None
+    return message.deadline
+
+
 def test_handlers_retries_commits_locks_schedules_and_topics_work_with_a_consumers_rights(
     new_user: NewUser, root: "redis.Redis", queue_name: str, tmp_path: Path
 ) -> None:
@@ -69,6 +78,10 @@ def test_handlers_retries_commits_locks_schedules_and_topics_work_with_a_consume
 
         assert orders.result(ids[0], wait=30) == {"did": "works"}
         watched = observer.queue(queue_name)
+        wait_until(lambda: deadline_of(watched, ids[-1]) is not None)
+        first = deadline_of(watched, ids[-1])
+        wait_until(lambda: deadline_of(watched, ids[-1]) > first)  # the lease of the slow one is renewed
+        (tmp_path / "finish").touch()
         wait_until(lambda: (found := watched.stats()).done == 5 and found.dead == 2)
         wait_until(lambda: {note["body"] for note in worker.notes("mail")} == {"committed", "tick"})
         wait_until(lambda: len(worker.notes("event")) == 4)

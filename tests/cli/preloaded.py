@@ -4,14 +4,15 @@ As a script it imports once, and forks for each line of a request. Each command 
 variables, directory and standard streams, and ends as Python ends.
 """
 
+import gc
 import io
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from contextlib import redirect_stdout, suppress
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,14 @@ class Preloaded:
         )
 
     def run(
-        self, words: list[str], environment: Mapping[str, str], place: Path, stdin: bytes
+        self,
+        words: list[str],
+        environment: Mapping[str, str],
+        place: Path,
+        stdin: bytes,
+        on_start: Callable[[int], object] = lambda _pid: None,
     ) -> tuple[int, bytes, bytes]:
-        """Run `duly` with these words to its end, and give status, output and errors."""
+        """Run `duly` with these words to its end, and give status, output and errors. `on_start` hears of its pid."""
         with tempfile.TemporaryDirectory() as folder:
             files = [Path(folder) / name for name in ("stdin", "stdout", "stderr")]
             files[0].write_bytes(stdin)
@@ -36,11 +42,12 @@ class Preloaded:
             assert self._process.stdout is not None
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
+            on_start(int(self._process.stdout.readline()))
             status = int(self._process.stdout.readline())
             return status, files[1].read_bytes(), files[2].read_bytes()
 
     def close(self) -> None:
-        self._process.communicate(timeout=10)
+        self._process.communicate(timeout=60)
 
 
 def become(request: dict[str, Any]) -> None:
@@ -56,21 +63,27 @@ def become(request: dict[str, Any]) -> None:
     sys.argv = ["duly", *request["words"]]
 
 
+def tell(number: int) -> None:
+    sys.stdout.write(f"{number}\n")
+    sys.stdout.flush()
+
+
 def serve() -> None:
     from duly.cli import main
 
-    sys.argv = ["duly", "--version"]
-    with suppress(SystemExit), redirect_stdout(io.StringIO()):
+    sys.argv = ["duly", "acl", "--role", "producer", "--server", "valkey-9.1"]  # needs no server
+    with suppress(SystemExit), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         main()  # imports all that it ever needs, before the forks
+    gc.freeze()  # a child that ends need not look through what it has inherited
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
             become(json.loads(line))
             main()
             return
+        tell(pid)
         _, status = os.waitpid(pid, 0)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
-        sys.stdout.flush()
+        tell(os.waitstatus_to_exitcode(status))
 
 
 if __name__ == "__main__":

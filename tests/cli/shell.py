@@ -11,7 +11,7 @@ from typing import IO, Any
 import duly
 from tests.cli.preloaded import Preloaded
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 
 
 @dataclass(frozen=True)

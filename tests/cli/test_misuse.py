@@ -7,7 +7,7 @@ import pytest
 
 import duly
 from tests.cli.conftest import Call
-from tests.cli.shell import Shell
+from tests.cli.shell import DEADLINE, Shell
 
 MEMORY = "memory:// lives inside of one process, and is gone with this command: give a --url, or leave it out"
 
@@ -136,9 +136,11 @@ def test_each_failure_names_what_is_missing_and_what_is_near(call: Call, known: 
 
 
 def test_a_server_that_is_not_there_is_told_at_once_and_given_up_soon(shell: Shell) -> None:
+    by_tls = shell.start("queues", "--url", "rediss://127.0.0.1:1/0")  # both wait meanwhile
     began = time.monotonic()
     done = shell.run("stats", "--url", "redis://:s3cr3t@127.0.0.1:1/0")
     took = time.monotonic() - began
+    _, said_of_tls = by_tls.communicate(timeout=DEADLINE)
 
     assert done.status == 1
     assert "redis://127.0.0.1:1/0 does not answer, trying again for up to 5 s" in done.err
@@ -146,13 +148,8 @@ def test_a_server_that_is_not_there_is_told_at_once_and_given_up_soon(shell: She
     assert "Traceback" not in done.err
     assert "s3cr3t" not in done.err
     assert took < 20
-
-
-def test_a_port_without_tls_is_asked_about(shell: Shell) -> None:
-    done = shell.run("queues", "--url", "rediss://127.0.0.1:1/0")
-
-    assert done.status == 1
-    assert done.err.endswith("can be reached, and that it speaks TLS on this port (redis:// is without)\n")
+    assert by_tls.returncode == 1
+    assert said_of_tls.endswith("can be reached, and that it speaks TLS on this port (redis:// is without)\n")
 
 
 def test_a_wrong_password_is_told_with_where_it_belongs(shell: Shell) -> None:
@@ -180,7 +177,7 @@ def test_what_speaks_another_language_is_no_server(shell: Shell) -> None:
         with connection:
             connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
             listener.close()
-            _, err = process.communicate(timeout=30)
+            _, err = process.communicate(timeout=DEADLINE)
 
     assert process.returncode == 1
     assert "Traceback" not in err

@@ -166,12 +166,13 @@ def test_a_terminal_that_is_closed_while_it_waits_for_lines_is_told_how_far_it_c
 
 
 def test_what_is_not_confirmed_as_durable_is_told_with_what_is_stored(shell: Shell, app: duly.Duly) -> None:
-    failed = shell.run("send", "q", "x", "--durable", "1")
+    process = shell.start("send", "q", "x", "--durable", "1")  # both wait for a replica meanwhile
     many = shell.run("send", "many", "--lines", "--durable", "1", stdin="1\n2\n")
+    out, err = process.communicate(timeout=DEADLINE)
 
-    assert failed.status == many.status == 1
-    assert failed.out == f"{only(app.queue('q'), 'ready').id}\n"
-    assert "1 message(s) are stored in queue 'q' but not confirmed as durable" in failed.err
+    assert process.returncode == many.status == 1
+    assert out == f"{only(app.queue('q'), 'ready').id}\n"
+    assert "1 message(s) are stored in queue 'q' but not confirmed as durable" in err
     assert "2 were sent to many before it failed: all up to line 2\n" in many.err
     assert app.queue("many").stats().ready == 2
 

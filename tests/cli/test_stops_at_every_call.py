@@ -4,9 +4,10 @@ The promise: nothing stays leased that was not printed, nothing is acked that wa
 """
 
 import json
+import os
 import signal
-import subprocess
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,7 @@ class StopAt(Policy):
 
     def __init__(self, k: int, stage: Stage, how: signal.Signals) -> None:
         super().__init__(only=SCRIPT_COMMANDS | {"BLPOP"})
-        self.process: subprocess.Popen[str] | None = None
+        self.pid: Future[int] = Future()
         self.k = k
         self.stage = stage
         self.how = how
@@ -40,8 +41,7 @@ class StopAt(Policy):
         return Delay(HELD, self.stage) if self.seen == self.k else None
 
     def react(self, fault: Fault) -> None:
-        assert self.process is not None
-        self.process.send_signal(self.how)
+        os.kill(self.pid.result(DEADLINE), self.how)
 
     @property
     def was_last(self) -> bool:
@@ -82,16 +82,14 @@ class Sweep:
 
     def run_once(self, policy: StopAt, *words: str, stdin: str = "") -> tuple[int, str, str]:
         with Proxy(self.port, policy) as proxy:
-            policy.process = process = subprocess.Popen(
-                self.shell.words(*words),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env=self.shell.environment(DULY_URL=proxy.url),
+            status, out, err = self.shell.preloaded.run(
+                [*words, "--namespace", self.shell.namespace],
+                self.shell.environment(DULY_URL=proxy.url),
+                self.shell.place,
+                stdin.encode(),
+                on_start=policy.pid.set_result,
             )
-            out, err = process.communicate(stdin, timeout=DEADLINE)
-        return process.returncode, out, err
+        return status, out.decode(), err.decode()
 
 
 @pytest.fixture

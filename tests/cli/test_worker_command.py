@@ -17,7 +17,7 @@ import duly
 from tests.conftest import StartedServer
 from tests.servers import Server
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 
 MODULE = """
 import os, time
@@ -231,10 +231,12 @@ class TestServing:
         self, tmp_path: Path, url: str, queue: "duly.Queue", processes: list[str]
     ) -> None:
         with running(tmp_path, url, queue.name, "shop.jobs:app", "--grace", "10m", *processes) as command:
+            workers = 2 if processes else 1
+            command.wait_log("worker.started", workers)
             queue.send("long")
             command.wait_until(lambda: len(command.noted) == 1, "the handler runs")
             command.process.send_signal(signal.SIGTERM)
-            command.wait_log("worker.stopping")
+            command.wait_log("worker.stopping", workers)  # all of them: two signals that wait for a process are one
 
             assert command.stop() == 1
             command.wait_gone()

@@ -105,7 +105,4 @@ def test_a_server_that_hangs_up_or_speaks_otherwise_may_differ_in_tls(scheme: st
 
 
 def test_a_server_that_is_not_there_has_nothing_to_do_with_tls() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-
-    assert "rediss" not in only_finding(f"redis://127.0.0.1:{port}/0").mend
+    assert "rediss" not in only_finding("redis://127.0.0.1:1/0").mend

@@ -19,7 +19,7 @@ GivePid = Callable[[], int]
 KillKeeper = Callable[..., None]
 Wait = Callable[[], None]
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 OWNER = Path(__file__).with_name("owner.py")
 
 

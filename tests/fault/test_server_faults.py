@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Final
 
 import pytest
@@ -258,10 +258,11 @@ def test_a_server_that_loads_its_data_is_waited_for(own_server: Server, queue_na
 
 
 def test_a_server_that_stays_away_is_named_without_credentials_after_patience_is_over(queue_name: str) -> None:
-    with socket.socket() as probe:
+    with ExitStack() as stack:
+        probe = stack.enter_context(socket.socket())  # bound, not listening: nobody else can take the port meanwhile
         probe.bind((LOOPBACK, 0))
         port = probe.getsockname()[1]
-    with duly.Duly(f"redis://app:s3cret@{LOOPBACK}:{port}/0", patience=0.3) as app:
+        app = stack.enter_context(duly.Duly(f"redis://app:s3cret@{LOOPBACK}:{port}/0", patience=0.3))
         queue = app.queue(queue_name)
         calls: tuple[Callable[[], object], ...] = (
             lambda: queue.send("x"), lambda: queue.send_many(["x"]), lambda: queue.send("x", durable="fsync"),
@@ -285,7 +286,8 @@ def test_an_outage_is_one_line_in_the_log_and_its_end_another(
         queue.send("before")
         own_server.kill9()
         sending = pool.submit(queue.send, "meanwhile")
-        time.sleep(1.5)
+        wait_until(lambda: "does not answer" in caplog.text)
+        time.sleep(1)  # in which it tries again and again
         own_server.start()
         assert sending.result(timeout=30)
     lines = [record.getMessage() for record in caplog.records if record.name == "duly"]

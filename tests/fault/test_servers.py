@@ -70,7 +70,7 @@ def test_a_server_dies_with_a_killed_test_run(tmp_path: Path) -> None:
         os.kill(run.pid, signal.SIGKILL)
         run.wait()
 
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while is_running(pid):
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -82,13 +82,14 @@ def test_a_clock_step_moves_the_time_of_the_server(kind: Kind, server_clock: Ser
         redis.Redis.from_url(server.url) as client,
     ):
 
-        def ahead() -> float:
+        def is_ahead(by: float) -> bool:
+            before = time.time()
             seconds, microseconds = client.time()
-            return float(seconds + microseconds / 1e6 - time.time())
+            return before - 1 < float(seconds + microseconds / 1e6) - by < time.time() + 1
 
-        assert abs(ahead()) < 1
+        assert is_ahead(0)
         server_clock.step(3600.25)
-        assert abs(ahead() - 3600.25) < 1
+        assert is_ahead(3600.25)
         server_clock.step(-7200.5)
-        assert abs(ahead() + 3600.25) < 1
+        assert is_ahead(-3600.25)
         assert client.eval("return redis.call('TIME')[1]", 0)

@@ -19,6 +19,7 @@ import redis
 
 import duly
 from tests.binaries import Kind
+from tests.clock import ServerClock
 from tests.conftest import StartedServer, need
 from tests.fault.history import History, Recorder, Report, assert_clean, check
 from tests.fault.proxy import CutAt, LoseReplies, Policy, Proxy, Stage
@@ -33,11 +34,14 @@ SEED: Final = 11
 LEASE: Final = 0.8
 PRODUCERS: Final = 3
 ROUNDS: Final = 50
+"""Of each producer, at least: it goes on until the last attack is over, so that there is something to attack."""
 KEYS: Final = 20
 GROUPS: Final = ("early", "midway", "late")
 MEMBERS: Final = 2
 ATTACKS: Final = 4
 DEADLINE: Final = 60.0
+ENOUGH: Final = "enough"
+"""The file that tells the producers to end."""
 
 
 def topic_of(app: duly.Duly, name: str) -> duly.Topic:
@@ -51,12 +55,17 @@ def group_of(app: duly.Duly, name: str, group: str) -> duly.Group:
 
 
 def produce(url: str, name: str, folder: Path, number: int) -> None:
-    """Be a producer of keyed entries, one by one and in batches, and of delayed ones. No other has its keys."""
+    """Be a producer of keyed entries, one by one and in batches, and of delayed ones, until told that it is enough.
+
+    No other has its keys.
+    """
     chance, serial = random.Random(f"{SEED} producer {number}"), itertools.count()
     process = f"producer {number}"
     with Recorder(process, folder / f"{process}.sent") as recorder, duly.Duly(url) as app:
         topic = RecordedTopic(topic_of(app, name), recorder)
-        for _ in range(ROUNDS):
+        for rounds in itertools.count():
+            if rounds >= ROUNDS and (folder / ENOUGH).exists():
+                return
             key = f"{number}-{chance.randrange(KEYS)}"
             topic.publish_many([f"{number}-{next(serial)}" for _ in range(10)], key=key)
             topic.publish(f"{number}-{next(serial)}", key=key)
@@ -166,7 +175,7 @@ def check_never_early(history: History) -> int:
     return len(delayed)
 
 
-def attack(server: Server, app: duly.Duly, name: str, troop: Troop) -> int:
+def attack(server: Server, app: duly.Duly, name: str, folder: Path, troop: Troop) -> int:
     """Publish and consume, and kill, stop and restart meanwhile, until all is through; tell since when "new" exists."""
     producers = [troop.start(produce, number) for number in range(PRODUCERS)]
     troop.enlist("early", MEMBERS)
@@ -184,6 +193,7 @@ def attack(server: Server, app: duly.Duly, name: str, troop: Troop) -> int:
             if number == 2:
                 troop.enlist("late", MEMBERS)
             troop.kill_one(app)
+    (folder / ENOUGH).touch()
     deadline = time.monotonic() + DEADLINE
     while any(producer.is_alive() for producer in producers) or not is_drained(app, name):
         assert time.monotonic() < deadline, topic_of(app, name).groups()
@@ -192,7 +202,7 @@ def attack(server: Server, app: duly.Duly, name: str, troop: Troop) -> int:
     return is_new_since
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("keeping", ["kept", "freed"])
 def test_each_message_reaches_each_group_through_kills_stops_a_restart_and_new_groups(
     queue_name: str, tmp_path: Path, keeping: str
@@ -202,18 +212,20 @@ def test_each_message_reaches_each_group_through_kills_stops_a_restart_and_new_g
     Where entries are freed all three must exist, or they would miss what is gone; the members come later all the same.
     """
     need("valkey")
-    name, total = f"{queue_name}-{keeping}", PRODUCERS * ROUNDS * 12
+    name = f"{queue_name}-{keeping}"
     with Server("valkey", ALWAYS) as server, duly.Duly(server.url) as app:
         for group in GROUPS if keeping == "freed" else GROUPS[:1]:
             group_of(app, name, group).create()
         troop = Troop(server.url, name, tmp_path)
         try:
-            is_new_since = attack(server, app, name, troop)
+            is_new_since = attack(server, app, name, tmp_path, troop)
         finally:
             troop.end()
         audits = [group_of(app, name, group).audit() for group in (*GROUPS, "new")]
-        entries = topic_of(app, name).stats().length
+        topic = topic_of(app, name).stats()
 
+    total = topic.published
+    assert total >= PRODUCERS * ROUNDS * 12
     causes: Counter[str] = Counter()
     for group in GROUPS:
         history, report = judged(tmp_path, group)
@@ -223,7 +235,7 @@ def test_each_message_reaches_each_group_through_kills_stops_a_restart_and_new_g
         causes.update(report.causes)
     assert causes.keys() == {"holder killed", "lease expired"}
     assert all(audit.ok for audit in audits), audits
-    assert entries == (total if keeping == "kept" else 0)
+    assert topic.length == (total if keeping == "kept" else 0)
     check_all_that_is_new(judged(tmp_path, "new")[0], is_new_since)
 
 
@@ -340,15 +352,17 @@ def test_a_connection_cut_before_or_after_any_command_leaves_every_effect_exactl
 # --- The server --------------------------------------------------------------------------------------------
 
 
-def test_a_durable_publish_survives_a_kill_of_the_server(kind: Kind, queue_name: str) -> None:
-    with Server(kind, ALWAYS) as server, duly.Duly(server.url) as app:
+def test_a_durable_publish_survives_a_kill_of_the_server(
+    kind: Kind, queue_name: str, server_clock: ServerClock
+) -> None:
+    with Server(kind, ALWAYS, server_clock.environment()) as server, duly.Duly(server.url) as app:
         events = app.topic(queue_name)
         group = events.group("g")
         events.publish("held")
         (held,) = group.receive(wait=0)
         ids = [
             events.publish("now", durable="fsync"),
-            *events.publish_many(["many", duly.Send("later", delay=0.5)], durable="fsync"),
+            *events.publish_many(["many", duly.Send("later", delay=3600)], durable="fsync"),
         ]
 
         server.kill9()
@@ -356,6 +370,7 @@ def test_a_durable_publish_survives_a_kill_of_the_server(kind: Kind, queue_name:
 
         assert [entry.id for entry in events.read()] == [held.id, *ids[:2]]
         held.ack()
+        server_clock.step(3601)
         found = [each.body for _ in range(3) for each in group.receive(1, wait=5)]
         assert found == ["now", "many", "later"]
         assert group.stats().crashed == 0
@@ -389,11 +404,15 @@ def test_memory_returns_to_where_it_was_after_every_group_has_acked(kind: Kind, 
         most = publish_and_drain(count)
 
         assert most - before > count * size
-        wait_until(lambda: used_memory(client) - before < 500_000, 10)
+        wait_until(lambda: used_memory(client) - before < 500_000)
         assert set(client.keys()) <= keys
         assert events.stats().length == 0
         taken = sum(client.memory_usage(key, samples=0) or 0 for key in client.keys(f"duly:{{@{queue_name}}}:*"))
         assert taken < 50_000
+
+
+WOKEN: Final = 4.0
+"""Seconds within which somebody who was woken has acted. One who was not looks again only after 5 s."""
 
 
 def test_a_slow_group_delays_no_other(server: StartedServer, queue_name: str) -> None:
@@ -424,7 +443,7 @@ def test_a_slow_group_delays_no_other(server: StartedServer, queue_name: str) ->
 
         late = sorted(got[number] - published[number] for number in range(count))
         assert late[count // 2] < 0.1, late
-        assert late[-1] < 1.0, late
+        assert late[-1] < WOKEN, late
         infos = {info.name: info for info in events.groups()}
         assert (infos["quick"].unread, infos["quick"].pending) == (0, 0)
         assert (infos["slow"].unread, infos["slow"].pending) == (20_000 + count - len(held), len(held))

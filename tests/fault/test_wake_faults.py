@@ -100,7 +100,7 @@ async def test_a_consumer_cancelled_while_blocked_hands_its_wake_up_on(queue_nam
             return self.action if command.name == "BLPOP" else None
 
     with Server("valkey") as server, redis.Redis.from_url(server.url) as client:
-        policy = HoldToken(1, Delay(1, Stage.EXECUTED))
+        policy = HoldToken(1, Delay(60, Stage.EXECUTED))
         with Proxy(server.port, policy) as proxy:
             async with duly.AsyncDuly(proxy.url) as app, duly.AsyncDuly(server.url) as other:
                 cancelled = asyncio.create_task(app.queue(queue_name).receive(1, wait=60))
@@ -154,7 +154,7 @@ def test_a_receive_returns_on_time_when_the_server_clock_steps_while_it_is_block
         queue = app.queue(queue_name)
         queue.send("at another time", delay=10_000)
         waiting = [pool.submit(queue.receive, 1, 2), pool.submit(queue.receive, 1, 60)]
-        wait_until(lambda: blocked(client) == 2)
+        wait_until(lambda: blocked(client) == 2 or waiting[0].done())
         server_clock.step(step)
         assert waiting[0].result(timeout=30) == []  # the server's own time-out would end it in an hour
         assert not waiting[1].done()
@@ -173,7 +173,7 @@ async def test_an_async_receive_returns_on_time_when_the_server_clock_steps_back
     ):
         async with duly.AsyncDuly(server.url) as app:
             waiting = asyncio.create_task(app.queue(queue_name).receive(1, wait=2))
-            await asyncio.to_thread(wait_until, lambda: blocked(client) == 1)
+            await asyncio.to_thread(wait_until, lambda: blocked(client) == 1 or waiting.done())
             server_clock.step(-3600)
             assert await asyncio.wait_for(waiting, 30) == []
 
@@ -186,15 +186,26 @@ def test_a_message_that_falls_due_is_found_by_a_blocked_consumer_through_a_slow_
             return super().choose(command) or Delay(0.02)
 
     policy = SlowAndLossy(0.2, 4, only={"BLPOP", "EVALSHA"})
-    with Server("valkey") as server, Proxy(server.port, policy) as proxy, duly.Duly(proxy.url) as app:
+    with (
+        Server("valkey") as server,
+        Proxy(server.port, policy) as proxy,
+        duly.Duly(proxy.url) as app,
+        ThreadPoolExecutor(1) as pool,
+    ):
         queue = app.queue(queue_name, lease=2)
+
+        def consume() -> list[str]:
+            found: list[str] = []
+            while len(found) < 20:
+                taken = queue.receive(3, wait=30)
+                assert taken
+                found += [each.id for each in taken]
+                assert queue.ack_many(taken) == []
+            return found
+
+        consuming = pool.submit(consume)
+        wait_until(lambda: proxy.counts["BLPOP"] > 0)
         due = [queue.send(number, delay=0.1 * number) for number in range(20)]
-        found: list[str] = []
-        while len(found) < len(due):
-            taken = queue.receive(3, wait=30)
-            assert taken
-            found += [each.id for each in taken]
-            assert queue.ack_many(taken) == []
-        assert found == due
+        assert consuming.result(timeout=60) == due
         assert any(fault.command.name == "BLPOP" for fault in policy.faults)
         assert_drained(queue, sent=20, acked=20, crashed=0)

@@ -1,6 +1,5 @@
 """A claim costs what it hands out: not what the stream holds, nor what is in its entries."""
 
-import statistics
 import struct
 import time
 from collections import Counter
@@ -63,6 +62,7 @@ def test_small_entries_behind_a_large_one_come_together(topic: Topic) -> None:
 
 
 def _cost(group: Group, rounds: int = 15) -> float:
+    """Tell how long a claim takes when nothing else wants the machine: the quickest of some."""
     times = []
     for _ in range(rounds):
         began = time.perf_counter()
@@ -70,7 +70,7 @@ def _cost(group: Group, rounds: int = 15) -> float:
         times.append(time.perf_counter() - began)
         assert len(claimed.ids) == 10
         group.ack(settles_of(claimed))
-    return statistics.median(times)
+    return min(times)
 
 
 def _grow(topic: Topic, count: int, **options: str) -> None:

@@ -574,8 +574,8 @@ def test_a_delayed_event_reaches_its_group_when_it_is_due() -> None:
     events.handler(group="archive")(lambda body: None)
     events.publish("event", delay=90)
 
-    assert work_off(app, advance=89) == []
-    assert outcomes(work_off(app, advance=2)) == [("event", "ack")]
+    assert work_off(app, advance=60) == []
+    assert outcomes(work_off(app, advance=30)) == [("event", "ack")]
 
 
 def test_a_clock_that_ran_runs_on_from_where_it_got_to() -> None:

@@ -72,8 +72,8 @@ def test_an_idle_worker_makes_one_wait_and_one_claim_for_each_queue_in_a_period(
     with subjects(tmp_path, *SIZES) as given:
         for subject in given:
             subject.wait_until_idle()
-        before = [(each.calls("blpop"), each.calls("evalsha"), each.worker.cpu_seconds()) for each in given]
         began = time.monotonic()
+        before = [(each.calls("blpop"), each.calls("evalsha"), each.worker.cpu_seconds()) for each in given]
         time.sleep(WATCHED_FOR)
         for subject, (waits_before, claims_before, cpu_before) in zip(given, before, strict=True):
             waits, claims = subject.calls("blpop") - waits_before, subject.calls("evalsha") - claims_before
@@ -145,8 +145,8 @@ def test_a_worker_that_is_full_waits_in_peace(tmp_path: Path, arguments: tuple[s
         for _ in range(5):
             quick.send_many([0] * 1000)
         wait_until(lambda: quick.stats().acked == 5000)
-        slow.send_many([5] * 101)
-        quick.send_many([5] * 101)
+        slow.send_many([600] * 101)  # for longer than anybody looks
+        quick.send_many([600] * 101)
         wait_until(lambda: slow.stats().leased + quick.stats().leased >= 4)
         time.sleep(0.5)
         used = worker.cpu_seconds()
@@ -165,7 +165,10 @@ def test_delays_far_away_do_not_keep_a_worker_busy(tmp_path: Path) -> None:
         for number in range(10):
             app.queue(f"queue{number}").send_many([duly.Send(0, delay=3600 + each) for each in range(100)])
         subject.wait_until_idle()
+        began = time.monotonic()
         claims, cpu = subject.calls("evalsha"), subject.worker.cpu_seconds()
         time.sleep(3 * PERIOD)
-        assert subject.calls("evalsha") - claims < 10 * 6
-        assert subject.worker.cpu_seconds() - cpu < 0.1 * 3 * PERIOD
+        claims, cpu = subject.calls("evalsha") - claims, subject.worker.cpu_seconds() - cpu
+        periods = (time.monotonic() - began) / PERIOD
+        assert claims < 10 * (periods + 3)
+        assert cpu < 0.1 * periods * PERIOD

@@ -31,8 +31,8 @@ from tests.worker.rig import (
     returning,
 )
 
-AT_ONCE: Final = 2.0
-"""Seconds within which a worker hears of something: far less than the 5 after which it looks by itself."""
+AT_ONCE: Final = 4.0
+"""Seconds within which a worker hears of something: less than the 5 after which it looks by itself."""
 
 WORKERS: Final = 10
 
@@ -134,6 +134,7 @@ async def test_false_is_a_failure(stage: Stage) -> None:
 )
 async def test_an_outcome_settles(stage: Stage, act: Any, counts: dict[str, int], fields: dict[str, Any]) -> None:
     stage.define(act)
+    began = time.time()
     id_ = await stage.topic.publish("body")
 
     async with stage.worker():
@@ -143,7 +144,7 @@ async def test_an_outcome_settles(stage: Stage, act: Any, counts: dict[str, int]
     assert {name: getattr(message, name) for name in fields} == fields
     if "delayed" in counts:
         assert message.due_at is not None
-        assert 59 < message.due_at.timestamp() - time.time() < 61
+        assert began + 59 < message.due_at.timestamp() < time.time() + 61
 
 
 async def test_an_error_is_a_failure_and_is_kept_with_its_traceback(stage: Stage) -> None:
@@ -169,7 +170,7 @@ async def test_a_retry_that_takes_longer_than_the_lease_comes_back(stage: Stage)
         attempts.append(d.attempt)
         return len(attempts) > 1
 
-    stage.define(act, lease=0.3, retry=Retry(first=0.9, jitter=0))
+    stage.define(act, lease=1, retry=Retry(first=1.2, jitter=0))
     await stage.topic.publish("body")
 
     async with stage.worker():
@@ -200,9 +201,9 @@ async def test_a_handler_that_runs_longer_than_the_lease_keeps_it(stage: Stage) 
 
     def act(body: Any, d: Any) -> None:
         fences.append(d.fence)
-        time.sleep(1.2)  # also of the event loop: the renewer has a thread of its own
+        time.sleep(2.2)  # also of the event loop: the renewer has a thread of its own
 
-    stage.define(act, lease=0.4)
+    stage.define(act, lease=1.8)
     await stage.topic.publish("body")
 
     async with stage.worker():
@@ -508,7 +509,7 @@ async def test_what_a_plain_consumer_read_stays_its_own_until_it_is_silent_for_a
     server_stage: Stage, client: Any
 ) -> None:
     stage, handled = server_stage, list[tuple[Any, int]]()
-    stage.define(lambda body, d: handled.append((body, d.crashes)), lease=1)
+    stage.define(lambda body, d: handled.append((body, d.crashes)), lease=3)
     await stage.group.create()
     await stage.topic.publish_many(["acked", "left"])
     reading = {"groupname": "archive", "consumername": "plain", "streams": {stage.topic.stream: ">"}}
@@ -748,6 +749,10 @@ def counting(client: Any) -> Iterator[dict[str, int]]:
         found[name] = calls[1] - calls[0]
 
 
+def waits_of(client: Any) -> int:
+    return int(client.info("commandstats").get("cmdstat_xread", {"calls": 0})["calls"])
+
+
 @pytest.fixture
 def own_client(kind: Kind) -> Iterator[Any]:
     with Server(kind) as server, redis.Redis.from_url(server.url) as client:
@@ -765,12 +770,14 @@ async def test_an_idle_worker_of_many_groups_asks_little(own_client: Any) -> Non
         async with duly.Worker(app):
             await eventually(lambda: own_client.info("clients")["blocked_clients"] == 1)
             await asyncio.sleep(1.5)
+            began, waits = time.monotonic(), waits_of(own_client)
             with counting(own_client) as found:
-                await asyncio.sleep(4)
+                await eventually(lambda: waits_of(own_client) >= waits + 4)
+            seconds = time.monotonic() - began
             connections = len(own_client.client_list())
 
-    assert 3 <= found["xread"] <= 7, found
-    assert 25 <= found["evalsha"] <= 10 * 5 + 20, found  # and each may have been tidied
+    assert found["xread"] <= seconds + 3, (found, seconds)
+    assert 25 <= found["evalsha"] <= 10 * (seconds + 1) + 20, (found, seconds)  # and each may have been tidied
     assert found["blpop"] == 0, found
     assert connections <= 8, connections
 

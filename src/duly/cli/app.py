@@ -15,6 +15,7 @@ from duly.cli.acl import acl
 from duly.cli.audit import audit
 from duly.cli.bench import bench
 from duly.cli.command import command
+from duly.cli.dashboard import dashboard
 from duly.cli.demo import demo
 from duly.cli.doctor import doctor
 from duly.cli.spoken import Command, Commands
@@ -43,6 +44,7 @@ def root(version: Version = False) -> None:
 # Register commands here, one line each, in the order of `duly --help`.
 app.command(cls=Command)(demo)
 app.command(cls=OnServerOfApp)(worker)
+command(app)(dashboard)
 command(app, makes_server=True)(sending.send)
 command(app)(receiving.receive)
 command(app)(stats)

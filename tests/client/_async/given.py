@@ -166,12 +166,26 @@ async def until(is_so: Callable[[], bool], within: float = 10.0) -> None:
         await pause(0.005)
 
 
+async def outlive(queue: AsyncInbox, delivery: AsyncDelivery, clock: Place) -> None:
+    """Wait until a lease was renewed, and let the moment pass at which it would have ended without."""
+    given = (await seen(queue, delivery.id)).deadline
+    assert given is not None
+    give_up_at = time.monotonic() + 20
+    while (await seen(queue, delivery.id)).deadline == given:
+        assert time.monotonic() < give_up_at, "it was not renewed"
+        await pause(0.05)
+    clock.advance(given.timestamp() - clock.now() + 0.1)
+
+
 async def given_blocked(
     place: Place, *queues: AsyncInbox, wait: float = 20, **options: Any
 ) -> list[InBackground[list[AsyncDelivery]]]:
-    """Let consumers receive one message each, and wait until all of them block, in this order."""
+    """Let consumers receive one message each, and wait until all of them block, in this order.
+
+    One that has ended by then, since the machine was slow and what it waits for has come, does not block any more.
+    """
     consumers: list[InBackground[list[AsyncDelivery]]] = []
     for queue in queues:
         consumers.append(InBackground(lambda queue=queue: queue.receive(limit=1, wait=wait, **options)))  # type: ignore[misc]
-        await until(lambda: place.blocked() == len(consumers))
+        await until(lambda: place.blocked() == len(consumers) or not consumers[-1].is_running)
     return consumers

@@ -25,6 +25,7 @@ from tests.client._async.given import (
     check_accounts,
     counted,
     given_read,
+    outlive,
     seen,
     settle,
     take,
@@ -384,13 +385,14 @@ async def test_extend_keeps_an_entry(archive: AsyncGroup, clock: Place) -> None:
     await held.ack()
 
 
-async def test_renewed_leases_outlive_their_length(app: AsyncDuly, queue_name: str) -> None:
-    group = app.topic(queue_name, lease=0.6).group("g")
+async def test_renewed_leases_outlive_their_length(app: AsyncDuly, queue_name: str, clock: Place) -> None:
+    group = app.topic(queue_name, lease=4.5).group("g")
     await group.topic.publish("body")
     (held,) = await group.receive(wait=0, renew=True)
 
-    assert await group.receive(wait=1.3) == []
+    await outlive(group, held, clock)
 
+    assert await take(group) == []
     await held.ack()
     assert (await group.stats()).crashed == 0
 
@@ -400,7 +402,7 @@ async def test_a_renewal_stops_at_the_longest_runtime(app: AsyncDuly, queue_name
     await group.topic.publish("body")
     (held,) = await group.receive(wait=0, renew=True)
 
-    (again,) = await group.receive(wait=4)
+    (again,) = await group.receive(wait=20)
 
     assert (again.id, again.crashes) == (held.id, 1)
 

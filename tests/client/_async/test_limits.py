@@ -36,7 +36,6 @@ async def test_a_rate_catches_up_with_no_more_than_a_tenth_of_a_second(
     queue = app.queue(queue_name, rate="20/s", lease=3600)
     await queue.send_many(range(10))
     await take_one(queue)
-    assert await take(queue) == []
 
     clock.advance(60)
 

@@ -28,7 +28,8 @@ async def given_waiting(place: Place, app: AsyncDuly, name: str, *waits: float) 
     found: list[InBackground[int]] = []
     for wait in waits:
         found.append(InBackground(lambda wait=wait: hold(app, name, wait)))  # type: ignore[misc]
-        await until(lambda: place.blocked() == len(found))
+        # One that waits for a moment only has given up by then, if the machine is slow.
+        await until(lambda: place.blocked() == len(found) or not all(each.is_running for each in found))
     return found
 
 

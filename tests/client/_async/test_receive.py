@@ -100,7 +100,7 @@ async def test_a_delayed_message_is_handed_out_soon_after_it_is_due(queue: Async
 
     message = await seen(queue, delivery.id)
     assert message.deadline is not None
-    assert timedelta(0) <= message.deadline - timedelta(seconds=30) - delivery.due_at < timedelta(seconds=2)
+    assert timedelta(0) <= message.deadline - timedelta(seconds=30) - delivery.due_at < timedelta(seconds=SOON)
 
 
 async def test_two_consumers_never_get_the_same_message(queue: AsyncQueue, other_app: AsyncDuly) -> None:

@@ -310,7 +310,7 @@ async def test_a_slow_redrive_shows_its_progress(
 async def test_a_redrive_that_was_interrupted_is_simply_called_again(queue: AsyncQueue) -> None:
     for number in range(4):
         await given_dead(queue, number)
-    walk = InBackground(lambda: queue.redrive(rate="60/m"))
+    walk = InBackground(lambda: queue.redrive(rate="1/m"))
     while (await queue.stats()).redriven < 1:
         await pause(0.005)
     walk.cancel()

@@ -263,7 +263,7 @@ async def test_when_the_wait_is_over_it_says_so(kept: AsyncQueue, place: Place) 
             await kept.result(id_, wait=wait)
         assert isinstance(late.value, TimeoutError)
 
-    assert place.blocked() == 0
+    await until(lambda: place.blocked() == 0)
 
 
 async def test_what_is_not_told_is_found_by_looking_again(kept: AsyncQueue, place: Place) -> None:

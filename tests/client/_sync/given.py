@@ -134,10 +134,24 @@ def until(is_so: Callable[[], bool], within: float = 10.0) -> None:
         pause(0.005)
 
 
+def outlive(queue: Inbox, delivery: Delivery, clock: Place) -> None:
+    """Wait until a lease was renewed, and let the moment pass at which it would have ended without."""
+    given = (seen(queue, delivery.id)).deadline
+    assert given is not None
+    give_up_at = time.monotonic() + 20
+    while (seen(queue, delivery.id)).deadline == given:
+        assert time.monotonic() < give_up_at, "it was not renewed"
+        pause(0.05)
+    clock.advance(given.timestamp() - clock.now() + 0.1)
+
+
 def given_blocked(place: Place, *queues: Inbox, wait: float = 20, **options: Any) -> list[InBackground[list[Delivery]]]:
-    """Let consumers receive one message each, and wait until all of them block, in this order."""
+    """Let consumers receive one message each, and wait until all of them block, in this order.
+
+    One that has ended by then, since the machine was slow and what it waits for has come, does not block any more.
+    """
     consumers: list[InBackground[list[Delivery]]] = []
     for queue in queues:
         consumers.append(InBackground(lambda queue=queue: queue.receive(limit=1, wait=wait, **options)))  # type: ignore[misc]
-        until(lambda: place.blocked() == len(consumers))
+        until(lambda: place.blocked() == len(consumers) or not consumers[-1].is_running)
     return consumers

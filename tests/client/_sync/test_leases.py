@@ -2,7 +2,6 @@
 """Leases: what happens to a message whose consumer falls silent, and how one that works keeps it."""
 
 import logging
-import time
 
 import pytest
 
@@ -12,7 +11,7 @@ from tests.client._sync.given import (
     check_accounts,
     counted,
     given_leased,
-    pause,
+    outlive,
     seen,
     settle,
     take,
@@ -259,22 +258,16 @@ def test_extend_of_a_settled_delivery_is_refused(queue: Queue) -> None:
         delivery.extend(60)
 
 
-def test_renewal_outlives_the_lease(queue: Queue) -> None:
+def test_renewal_outlives_the_lease(queue: Queue, clock: Place) -> None:
     """000-9 003-4."""
     queue.send("body")
-    (delivery,) = queue.receive(lease=0.6, renew=True)
-    given = (seen(queue, delivery.id)).deadline
-    assert given is not None
+    (delivery,) = queue.receive(lease=4.5, renew=True)
 
-    began = time.monotonic()
-    while time.monotonic() - began < 1.2:
-        assert take(queue) == []
-        pause(0.05)
+    outlive(queue, delivery, clock)
 
-    later = (seen(queue, delivery.id)).deadline
-    assert later is not None
-    assert later > given
+    assert take(queue) == []
     delivery.ack()
+    assert (queue.stats()).crashed == 0
 
 
 def test_renewal_ends_with_the_settle(queue: Queue) -> None:

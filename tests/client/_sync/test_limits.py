@@ -35,7 +35,6 @@ def test_a_rate_catches_up_with_no_more_than_a_tenth_of_a_second(app: Duly, queu
     queue = app.queue(queue_name, rate="20/s", lease=3600)
     queue.send_many(range(10))
     take_one(queue)
-    assert take(queue) == []
 
     clock.advance(60)
 

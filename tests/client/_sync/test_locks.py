@@ -29,7 +29,8 @@ def given_waiting(place: Place, app: Duly, name: str, *waits: float) -> list[InB
     found: list[InBackground[int]] = []
     for wait in waits:
         found.append(InBackground(lambda wait=wait: hold(app, name, wait)))  # type: ignore[misc]
-        until(lambda: place.blocked() == len(found))
+        # One that waits for a moment only has given up by then, if the machine is slow.
+        until(lambda: place.blocked() == len(found) or not all(each.is_running for each in found))
     return found
 
 

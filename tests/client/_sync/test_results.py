@@ -259,7 +259,7 @@ def test_when_the_wait_is_over_it_says_so(kept: Queue, place: Place) -> None:
             kept.result(id_, wait=wait)
         assert isinstance(late.value, TimeoutError)
 
-    assert place.blocked() == 0
+    until(lambda: place.blocked() == 0)
 
 
 def test_what_is_not_told_is_found_by_looking_again(kept: Queue, place: Place) -> None:

@@ -182,7 +182,7 @@ def test_a_consumer_that_leaves_hands_the_watch_on(queue: Queue, other_app: Duly
     leaving = InBackground(lambda: queue.receive(limit=1, wait=0.6))
     until(lambda: place.blocked() == 1)
     staying = InBackground(lambda: other_app.queue(queue.name).receive(limit=1, wait=20))
-    until(lambda: place.blocked() == 2)
+    until(lambda: place.blocked() == 2 or not leaving.is_running)
 
     queue.send("soon", delay=1)
 

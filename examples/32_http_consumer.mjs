@@ -1,0 +1,62 @@
+// Send and consume over HTTP from Node 18 or later, without a package: a message that fails, a long poll, acks.
+//
+// It talks to the dashboard that DULY_DASHBOARD_URL and DULY_DASHBOARD_TOKEN name; `duly dashboard` prints both:
+//
+//     DULY_DASHBOARD_TOKEN=... node examples/32_http_consumer.mjs
+
+const base = (process.env.DULY_DASHBOARD_URL ?? "http://127.0.0.1:8787").replace(/\/$/, "");
+const token = process.env.DULY_DASHBOARD_TOKEN ?? "";
+const queue = `${base}/api/v1/queues/example-node-mails`;
+
+async function call(url, body) {
+  const answer = await fetch(url, {
+    method: "POST",
+    headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` },
+    body: JSON.stringify(body),
+    signal: AbortSignal.timeout(30_000),
+  });
+  const said = await answer.json();
+  if (!answer.ok) throw Object.assign(new Error(said.detail), { status: answer.status });
+  return said;
+}
+
+// 409: somebody else has the message by now, or the call got through before and its answer was lost. Nothing is to do.
+async function settle(verb, said) {
+  try {
+    await call(`${queue}/${verb}`, said);
+  } catch (error) {
+    if (error.status !== 409) throw error;
+    console.log(error.message);
+  }
+}
+
+function deliver(mail, attempt) {
+  if (mail.to === "bob" && attempt === 1) throw new Error("no answer from bob's server");
+  console.log(`mail to ${mail.to}: ${mail.text} (attempt ${attempt})`);
+}
+
+// Handles so many messages. A service would go on for ever.
+async function consume(count) {
+  while (count > 0) {
+    const { messages } = await call(`${queue}/receive`, { limit: 10, wait: 5, lease: 30 });
+    const done = [];
+    for (const { body, attempt, receipt } of messages) {
+      try {
+        deliver(body, attempt);
+        done.push(receipt);
+      } catch (error) {
+        await settle("retry", { receipt, delay: 0.1, error: String(error) });
+      }
+    }
+    if (done.length > 0) await settle("ack", { receipts: done });
+    count -= done.length;
+  }
+}
+
+const { ids } = await call(`${queue}/messages`, [
+  { body: { to: "ann", text: "hello" } },
+  { body: { to: "bob", text: "hello" } },
+  { body: { to: "cleo", text: "later" }, delay: 0.3 },
+]);
+console.log("sent", ids.length);
+await consume(3);

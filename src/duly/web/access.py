@@ -1,0 +1,145 @@
+"""Who may do what: tokens and the roles they stand for, and the cookie that a browser gets for one. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Literal, get_args
+
+from duly.errors import UsageError
+from duly.web.attempts import Attempts
+
+Role = Literal["viewer", "operator", "admin"]
+"""viewer: looks, and sees no payloads. operator: sees them, sends, receives and steers. admin: also destroys."""
+
+ROLES: Final[tuple[Role, ...]] = get_args(Role)
+SESSION_SECONDS: Final = 12 * 3600
+_SHORTEST_TOKEN: Final = 8
+_LONGEST_TOKEN: Final = 512
+_SESSION: Final = re.compile(r"(?P<until>[0-9]{1,12})\.(?P<signature>[0-9a-f]{64})")
+
+
+class Access:
+    """The tokens of a dashboard. Without any, whoever reaches it is its admin."""
+
+    def __init__(
+        self,
+        tokens: str | Mapping[str, Role] | None,
+        *,
+        read_only: bool = False,
+        clock: Callable[[], float] = time.time,
+        ticks: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._roles = checked_tokens(tokens)
+        self.read_only = read_only
+        self._clock = clock
+        # Apart, so that whoever guesses tokens does not throw out those who are in, from behind the same address.
+        self._wrong_tokens = Attempts(ticks)
+        self._wrong_sessions = Attempts(ticks)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody is asked for a token."""
+        return not self._roles
+
+    def enter(self, token: str, address: str) -> Role | None:
+        """Tell what a token stands for that somebody at an address brings; None: nothing, and that is counted.
+
+        Raises LockedOut, and does not look at the token, when too many wrong ones came from there. A right one does
+        not clear the count: whoever has one role may not guess for another without end.
+        """
+        self._wrong_tokens.check(address)
+        role = self.role_of_token(token)
+        if role is None:
+            self._wrong_tokens.failed(address)
+        return role
+
+    def resume(self, sessions: Iterable[str], address: str) -> Role | None:
+        """Tell what the first session that holds stands for, of those that a browser at an address brings.
+
+        A session can be made from a guess at a token, so wrong ones are counted too. One that is over tells nobody
+        anything, and neither does the same wrong one again, which a browser sends until somebody logs in.
+        """
+        for session in sessions:
+            if not self._may_hold(session):
+                continue
+            self._wrong_sessions.check(address)
+            role = self.role_of_session(session)
+            if role is not None:
+                return role
+            self._wrong_sessions.failed(address, session)
+        return None
+
+    def role_of_token(self, given: str) -> Role | None:
+        """Tell what a token stands for. All are compared, each in the same time: how long it took tells nothing."""
+        found: Role | None = None
+        for token, role in self._roles.items():
+            if _is_same(token, given):
+                found = role
+        return found
+
+    def new_session(self, token: str) -> str:
+        """Make what a browser keeps instead of a token: it says until when it holds, and cannot be made without it."""
+        until = int(self._clock()) + SESSION_SECONDS
+        return f"{until}.{_signature(token, until)}"
+
+    def role_of_session(self, given: str) -> Role | None:
+        """Tell what a session stands for; None: it is over, or of no token that holds."""
+        if not self._may_hold(given):
+            return None
+        until, _, signature = given.partition(".")
+        found: Role | None = None
+        for token, role in self._roles.items():
+            if _is_same(_signature(token, int(until)), signature):
+                found = role
+        return found
+
+    def _may_hold(self, session: str) -> bool:
+        shape = _SESSION.fullmatch(session)
+        return shape is not None and int(shape["until"]) > self._clock()
+
+    def refusal(self, role: Role | None, needs: Role, *, changes: bool) -> str | None:
+        """Say why somebody may not do something; None: he may."""
+        if role is None:
+            return "a token is needed: Authorization: Bearer TOKEN"
+        if ROLES.index(role) < ROLES.index(needs):
+            return f"this needs the role {needs!r}, and the token's is {role!r}"
+        if changes and self.read_only:
+            return "this dashboard is read-only: start it without --read-only to change something"
+        return None
+
+
+def _is_same(known: str, given: str) -> bool:
+    # Of hashes, for a comparison of texts themselves would tell by its time how long the known one is.
+    hashes = [hashlib.sha256(each.encode(errors="surrogatepass")).digest() for each in (known, given)]
+    return hmac.compare_digest(*hashes)
+
+
+def _signature(token: str, until: int) -> str:
+    return hmac.new(token.encode(), f"duly session until {until}".encode(), hashlib.sha256).hexdigest()
+
+
+def checked_tokens(tokens: str | Mapping[str, Role] | None) -> dict[str, Role]:
+    """Return tokens with their roles: a single one is an admin's. Refuses what could be guessed, or not be sent."""
+    if tokens is None:
+        return {}
+    roles: dict[str, Role] = {tokens: "admin"} if isinstance(tokens, str) else dict(tokens)
+    if not roles:
+        raise UsageError("tokens is empty: nobody could come in. None asks nobody for one")
+    for token, role in roles.items():
+        if role not in ROLES:
+            raise UsageError(f"{role!r} is not a role: use one of {', '.join(ROLES)}")
+        if not _is_token(token):
+            raise UsageError(
+                f"a token of the role {role!r} cannot be used: {_SHORTEST_TOKEN} to {_LONGEST_TOKEN} printable ASCII "
+                "characters without spaces, like those of `python -c 'import secrets; print(secrets.token_urlsafe())'`"
+            )
+    return roles
+
+
+def _is_token(given: object) -> bool:
+    is_sendable = isinstance(given, str) and given.isascii() and given.isprintable() and " " not in given
+    return is_sendable and _SHORTEST_TOKEN <= len(str(given)) <= _LONGEST_TOKEN

@@ -1,0 +1,171 @@
+"""Single messages: sending them, looking at them, and changing what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from duly import AsyncGroup, AsyncQueue
+from duly.errors import DulyError, UsageError
+from duly.web.api import shapes
+from duly.web.api.operation import Asked, Operation
+from duly.web.api.problems import Refused
+from duly.web.names import NotFound
+
+
+async def _send(asked: Asked) -> shapes.Sent:
+    queue = asked.site.names.sender(asked.word("queue"))
+    return await _stored(asked, queue.send_many)
+
+
+async def _publish(asked: Asked) -> shapes.Sent:
+    topic = asked.site.names.open_topic(asked.word("topic"), typed=True)
+    return await _stored(asked, topic.publish_many)
+
+
+async def _stored(asked: Asked, store: Any) -> shapes.Sent:
+    """Store one message or several: all are checked before the first is sent."""
+    is_many = isinstance(asked.body, list)
+    given: Sequence[shapes.Publish] = asked.body if is_many else [asked.body]
+    ids = await store([each.checked() for each in given], durable=_durable_of(given))
+    return shapes.Sent(ids=ids) if is_many else shapes.Sent(id=ids[0])
+
+
+def _durable_of(given: Sequence[shapes.Publish]) -> Any:
+    """Find how durable messages are to be: they are confirmed together."""
+    asked_for = {each.durable for each in given}
+    if len(asked_for) > 1:
+        raise UsageError("durable must be the same for all messages of one call: they are confirmed together")
+    return asked_for.pop() if asked_for else None
+
+
+async def _list(asked: Asked) -> shapes.MessagesShown:
+    inbox, page = await asked.inbox(), asked.query
+    try:
+        found = await inbox.list(page.state, page.limit, page.after)
+    except UsageError as error:
+        raise await _moved_on(inbox, page, error) from None
+    # A page of large messages is shorter than asked for, and need not be the last.
+    is_more = bool(found) and (len(found) == page.limit or bool(await inbox.list(page.state, 1, found[-1])))
+    messages = [shapes.shown(each, with_payload=asked.sees_payloads) for each in found]
+    return shapes.MessagesShown(messages, found[-1].id if is_more else None)
+
+
+async def _moved_on(inbox: AsyncQueue | AsyncGroup, page: shapes.MessagePage, error: UsageError) -> DulyError:
+    """Say why there is no page: behind a message that is not there any more, it is not known where to go on."""
+    before = await inbox.get(page.after or "")
+    if before is not None and before.state == page.state:
+        return error
+    return Refused(409, f"message {page.after!r} is not {page.state} in {inbox.title} any more: begin without `after`")
+
+
+async def _get(asked: Asked) -> shapes.Message:
+    inbox = await asked.inbox()
+    message = await inbox.get(asked.word("id"))
+    if message is None:
+        raise _unknown(asked, inbox.title)
+    return shapes.shown(message, with_payload=asked.sees_payloads)
+
+
+async def _explain(asked: Asked) -> shapes.Explanation:
+    return shapes.Explanation(await (await asked.inbox()).explain(asked.word("id")))
+
+
+async def _cancel(asked: Asked) -> None:
+    inbox = await asked.inbox()
+    if not await inbox.cancel(asked.word("id")):
+        raise _unknown(asked, inbox.title)
+
+
+async def _move(asked: Asked) -> shapes.Message | None:
+    """Give a message another due time. One that was taken and finished at once is not there to be shown."""
+    inbox, given, id_ = await asked.inbox(), asked.body, asked.word("id")
+    if given.promote and (given.delay is not None or given.at is not None):
+        raise UsageError("promote makes a message due now: give it, or delay, or at")
+    moving = inbox.promote(id_) if given.promote else inbox.reschedule(id_, delay=given.delay, at=given.at)
+    is_moved = await moving
+    message = await inbox.get(id_)
+    if not is_moved:
+        if message is None:
+            raise _unknown(asked, inbox.title)
+        raise Refused(409, f"message {id_} of {inbox.title} does not wait: it is {message.state}")
+    return None if message is None else shapes.shown(message, with_payload=asked.sees_payloads)
+
+
+def _unknown(asked: Asked, title: str) -> NotFound:
+    return NotFound(f"{title} has no message {asked.word('id')!r}: it is unknown, finished or cancelled")
+
+
+OPERATIONS: Final[tuple[Operation, ...]] = (
+    Operation(
+        method="POST",
+        path="/queues/{queue}/messages",
+        name="send",
+        summary="Store a message, or a list of them. The queue is created by its first use.",
+        needs="operator",
+        act=_send,
+        body=shapes.Sends,
+        answer=shapes.Sent,
+        status=201,
+    ),
+    Operation(
+        method="POST",
+        path="/topics/{topic}/messages",
+        name="publish",
+        summary="Publish a message to every group of a topic, or a list of them.",
+        needs="operator",
+        act=_publish,
+        body=shapes.Publishes,
+        answer=shapes.Sent,
+        status=201,
+    ),
+    Operation(
+        method="GET",
+        path="{inbox}/messages",
+        name="list",
+        summary="Look at a page of the messages in a state.",
+        needs="viewer",
+        act=_list,
+        query=shapes.MessagePage,
+        answer=shapes.MessagesShown,
+    ),
+    Operation(
+        method="GET",
+        path="{inbox}/messages/{id}/explanation",
+        name="explain",
+        summary="Say in one sentence why a message is not being delivered, and when it will be.",
+        needs="operator",
+        act=_explain,
+        answer=shapes.Explanation,
+    ),
+    Operation(
+        method="GET",
+        path="{inbox}/messages/{id}",
+        name="get",
+        summary="Look at one message.",
+        needs="viewer",
+        act=_get,
+        answer=shapes.Message,
+    ),
+    Operation(
+        method="PATCH",
+        path="{inbox}/messages/{id}",
+        name="reschedule",
+        summary="Give a waiting message another due time: delay, at, or promote. 204: it is over by now.",
+        needs="operator",
+        act=_move,
+        body=shapes.Move,
+        answer=shapes.Message,
+        is_logged=True,
+    ),
+    Operation(
+        method="DELETE",
+        path="{inbox}/messages/{id}",
+        name="cancel",
+        summary="End a message in whatever live state, or dead.",
+        needs="operator",
+        act=_cancel,
+        answer=None,
+        is_logged=True,
+    ),
+)

@@ -1,0 +1,120 @@
+"""What one call of the API is: a value that says how it is asked, who may, what it takes and what it gives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from starlette.requests import Request
+
+from duly import AsyncGroup, AsyncQueue
+from duly._async.wire import before_leaving
+from duly.web.access import ROLES, Role
+from duly.web.api.problems import Refused
+from duly.web.site import Site
+
+Method = Literal["GET", "POST", "PATCH", "DELETE"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A call of the API whose caller is known and may make it, taken apart."""
+
+    site: Site
+    role: Role
+    request: Request
+    query: Any
+    """As the operation's `query` says."""
+    body: Any
+    """As the operation's `body` says."""
+
+    def word(self, name: str) -> str:
+        """Give a part of the path."""
+        found: str = self.request.path_params[name]
+        return found
+
+    @property
+    def sees_payloads(self) -> bool:
+        """Whether bodies, headers, results and errors are shown."""
+        return ROLES.index(self.role) >= ROLES.index("operator")
+
+    async def inbox(self) -> AsyncQueue | AsyncGroup:
+        """Open the queue, or the group of a topic, that the path names and that exists."""
+        path = self.request.path_params
+        if "group" in path:
+            return await self.site.names.group(path["topic"], path["group"])
+        return await self.site.names.queue(path["queue"])
+
+    def inbox_to_be(self, *, typed: bool = False) -> AsyncQueue | AsyncGroup:
+        """Open the same, whether it exists or not; `typed`: bodies that come into it are checked."""
+        path = self.request.path_params
+        if "group" in path:
+            return self.site.names.open_group(path["topic"], path["group"], typed=typed)
+        return self.site.names.open_queue(path["queue"], typed=typed)
+
+    async def while_there(
+        self, work: Coroutine[Any, Any, T], undo: Callable[[T], Awaitable[object]] | None = None
+    ) -> T:
+        """Do something that takes long, until the client goes away. What it then has done already is undone."""
+        task, gone = asyncio.ensure_future(work), asyncio.ensure_future(self._gone())
+        try:
+            await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({gone}, timeout=0)  # both may have happened at the same moment
+            if not gone.done():
+                return task.result()
+        except asyncio.CancelledError:  # whoever serves us stops
+            await before_leaving(_abandoned(task, undo))
+            raise
+        finally:
+            gone.cancel()
+        await _abandoned(task, undo)
+        raise Refused(408, "the client went away before there was an answer")
+
+    async def _gone(self) -> None:
+        """Wait until the client has gone, or has its answer."""
+        while (await self.request.receive())["type"] != "http.disconnect":
+            pass
+
+
+async def _abandoned(task: asyncio.Future[T], undo: Callable[[T], Awaitable[object]] | None) -> None:
+    """End work that nobody waits for any more; undo it if it is too late for that."""
+    task.cancel()
+    await asyncio.wait({task})
+    if undo is not None and not task.cancelled() and task.exception() is None:
+        await undo(task.result())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """One row of the table."""
+
+    method: Method
+    path: str
+    """Below /api/v1. `{inbox}` stands for `/queues/{queue}`, and for `/topics/{topic}/groups/{group}`."""
+    name: str
+    """One word or two, in snake case: the operationId."""
+    summary: str
+    """A sentence."""
+    needs: Role
+    act: Callable[[Asked], Awaitable[Any]]
+    """Does it, and gives an `answer`; None: there is nothing to say (204)."""
+    answer: Any
+    """The type of what it gives; None: nothing."""
+    query: Any = None
+    """The msgspec.Struct that the query string is read as; None: it has none."""
+    body: Any = None
+    """The type that the JSON of the request is read as; None: it has none."""
+    may_be_empty: bool = False
+    """Whether the request may have no content at all, which means the same as `{}`."""
+    status: int = 200
+    is_logged: bool = False
+    """Whether the log is to tell that it was done: somebody will ask why the queue stood still, or is empty."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether something may be other afterwards."""
+        return self.method != "GET"

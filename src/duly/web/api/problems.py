@@ -1,0 +1,106 @@
+"""What went wrong, as the answer to an HTTP call: `application/problem+json` of RFC 9457."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from duly.errors import (
+    CodecError,
+    DulyError,
+    LeaseLost,
+    NotDurable,
+    QueueFull,
+    ServerError,
+    TooLarge,
+    Unavailable,
+    UsageError,
+)
+from duly.web.names import NotFound
+
+_LOG: Final = logging.getLogger("duly")
+
+TITLES: Final = {
+    400: "The request cannot be understood",
+    401: "A token is needed",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Wrong method",
+    408: "The request took too long",
+    409: "Not possible as things are",
+    413: "Too large",
+    414: "The address is too long",
+    415: "Not JSON",
+    421: "Wrong host",
+    422: "Refused",
+    429: "Too many",
+    431: "The headers are too large",
+    500: "A fault of the dashboard",
+    502: "The server refused",
+    503: "The server is away",
+    507: "No room",
+}
+
+_STATUS_OF: Final[tuple[tuple[type[DulyError], int], ...]] = (
+    (NotFound, 404),
+    (TooLarge, 413),
+    (UsageError, 422),
+    (QueueFull, 507),
+    (LeaseLost, 409),
+    (NotDurable, 409),
+    (CodecError, 409),
+    (Unavailable, 503),
+    (ServerError, 502),
+)
+"""By the first that an error is one of."""
+
+
+class Problem(msgspec.Struct, omit_defaults=True):
+    """What is answered when something is wrong."""
+
+    title: str
+    status: int
+    detail: str
+    """What happened, to which queue and id, and what to do."""
+    ids: list[str] = []
+    """Messages that were stored all the same."""
+
+
+class Refused(DulyError):
+    """A call that is answered with a status of its own."""
+
+    def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.headers = headers
+
+
+def status_of(error: DulyError) -> int:
+    """Find the status that an error is answered with."""
+    if isinstance(error, Refused):
+        return error.status
+    return next((status for kind, status in _STATUS_OF if isinstance(error, kind)), 500)
+
+
+def problem_response(status: int, detail: str, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
+    """Write a problem."""
+    problem = Problem(TITLES.get(status, "Refused"), status, detail, **more)
+    return Response(msgspec.json.encode(problem), status, headers, media_type="application/problem+json")
+
+
+def of_error(error: DulyError) -> Response:
+    """Answer an error that Duly raised."""
+    stored = getattr(error, "stored", None) or getattr(error, "ids", None) or []
+    headers = getattr(error, "headers", None)
+    return problem_response(status_of(error), str(error), headers, ids=list(stored))
+
+
+async def of_fault(request: Request, error: Exception) -> Response:
+    """Answer what should not have happened. What it was is for the log alone."""
+    _LOG.error("%s %r failed", request.method, request.url.path, exc_info=error)
+    return problem_response(500, "a fault of the dashboard itself: its log has more")

@@ -1,0 +1,15 @@
+"""All operations of the API, in the order of its description."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from duly.web.api import deliveries, messages, overview, queues
+from duly.web.api.operation import Operation
+
+OPERATIONS: Final[tuple[Operation, ...]] = (
+    *queues.OPERATIONS,
+    *messages.OPERATIONS,
+    *deliveries.OPERATIONS,
+    *overview.OPERATIONS,
+)

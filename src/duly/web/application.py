@@ -1,0 +1,42 @@
+"""The dashboard as an ASGI app, put together: pages, API, metrics and health, behind the guards."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+
+from duly import AsyncDuly, Duly
+from duly.errors import UsageError
+from duly.web import api, health, metrics, pages
+from duly.web.access import Access, Role
+from duly.web.guards import Guards
+from duly.web.names import Names
+from duly.web.site import Site
+
+
+def create_app(
+    app: Duly | AsyncDuly,
+    *,
+    tokens: str | Mapping[str, Role] | None = None,
+    read_only: bool = False,
+    hosts: Collection[str] | None = None,
+    open_metrics: bool = False,
+) -> Starlette:
+    """Make the dashboard of an app: page, HTTP API (`api/v1`), `metrics` and `healthz`. Serve it, or mount it.
+
+    `tokens` are texts with their roles, "viewer", "operator" or "admin"; one alone is an admin's. Without any,
+    whoever reaches it is an admin: it then answers under the names of this machine itself alone, and whoever mounts
+    it elsewhere says under which `hosts`. `read_only` refuses everything that changes something. `open_metrics`
+    shows `metrics` without a token.
+    """
+    if not isinstance(app, Duly | AsyncDuly):
+        raise UsageError(f"create_app takes a Duly or AsyncDuly, not {app!r}")
+    shown = app.aio if isinstance(app, Duly) else app
+    site = Site(shown, Access(tokens, read_only=read_only), Names(shown))
+    return Starlette(
+        routes=[*pages.routes(), api.mount(), metrics.route(is_open=open_metrics), health.route()],
+        middleware=[Middleware(Guards, site=site, hosts=hosts)],
+        exception_handlers=pages.error_handlers(),
+    )

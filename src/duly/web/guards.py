@@ -1,0 +1,138 @@
+"""What every request passes before anything looks at it: is it for us, is it small, is it ours, and who sends it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from starlette.middleware.errors import ServerErrorMiddleware
+from starlette.responses import Response
+from starlette.types import ASGIApp, ExceptionHandler, Message, Receive, Scope, Send
+
+from duly.web.access import Role
+from duly.web.api.problems import Refused, of_error, of_fault
+from duly.web.attempts import LockedOut
+from duly.web.headers import sole, with_headers
+from duly.web.hosts import Host, Hosts, is_origin_of, read_host
+from duly.web.sessions import sessions_of
+from duly.web.site import Site
+from duly.web.sizes import Content, Sizes
+
+_LOOKING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_OWN_SITES: Final = frozenset({"same-origin", "none"})
+_POLICY_VIOLATION: Final = 1008
+
+
+class Guards:
+    """The door of a dashboard. What it lets through knows the dashboard and the role of who asks."""
+
+    def __init__(
+        self, app: ASGIApp, site: Site, hosts: Collection[str] | None = None, *, sizes: Sizes | None = None
+    ) -> None:
+        self._app = app
+        self._site = site
+        self._hosts = Hosts(hosts, else_any=not site.access.is_open)
+        self._sizes = sizes or Sizes.for_messages_of(site.app._max_message_bytes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a connection, as ASGI has it. There is nothing here that needs a websocket."""
+        if scope["type"] == "http":
+            await self._serve(scope, receive, with_headers(scope, send))
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
+        else:
+            await self._app(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        content = Content(receive, self._sizes)
+        try:
+            role = self._admit(scope)
+        except Refused as refused:
+            content.is_refused = True
+            response: Response = of_error(refused)
+            await response(scope, content.receive, _closing(scope, content, send))
+            return
+        # A copy: below another app, what is in `state` is that app's.
+        inner = {**scope, "state": {**scope.get("state", {}), "site": self._site, "role": role}}
+        # Faults are answered in here, for outside of the guards an answer would lack their headers.
+        guarded = ServerErrorMiddleware(self._app, handler=_fault_handler(scope))
+        await guarded(inner, content.receive, _closing(scope, content, send))
+
+    def _admit(self, scope: Scope) -> Role | None:
+        """Tell who asks; None: nobody known. Raises Refused."""
+        self._sizes.check(scope)
+        host = self._expected_host(scope)
+        changes = scope["method"] not in _LOOKING
+        is_shown_own = _check_sender(scope, host) if changes else False
+        role, is_by_cookie = self._role(scope)
+        if changes and is_by_cookie and not is_shown_own:
+            raise Refused(403, "a change that comes with a cookie must say which page it is from: send Origin")
+        return role
+
+    def _expected_host(self, scope: Scope) -> Host:
+        given = sole(scope, b"host")
+        host = read_host(given or "")
+        if given is None or host is None:
+            raise Refused(400, "the request does not say properly which host it is for: send one Host header")
+        if not self._hosts.allows(host):
+            allow = f"start it with --allow-host {host.name}, or give create_app this name in hosts"
+            raise Refused(421, f"{host.name} is not a name of this dashboard: {allow}")
+        return host
+
+    def _role(self, scope: Scope) -> tuple[Role | None, bool]:
+        """Tell as what somebody comes, and whether it is a cookie that says so."""
+        access, address = self._site.access, address_of(scope)
+        if access.is_open:
+            return "admin", False
+        try:
+            token = _bearer_token(scope)
+            if token is not None:
+                return access.enter(token, address), False
+            role = access.resume(sessions_of(scope), address)
+        except LockedOut as locked:
+            raise Refused(429, str(locked), {"Retry-After": str(locked.seconds)}) from None
+        return role, role is not None
+
+
+def address_of(scope: Scope) -> str:
+    """Tell where a request comes from. Behind a proxy it is the server's setting whose word it takes for that."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def _bearer_token(scope: Scope) -> str | None:
+    """Find the token of a request. Other schemes are of somebody else, like a proxy that asks for a password."""
+    scheme, _, token = (sole(scope, b"authorization") or "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
+
+
+def _check_sender(scope: Scope, host: Host) -> bool:
+    """Refuse a change that a page of another origin sends; tell whether it shows that it is from one of our own."""
+    site, origin = sole(scope, b"sec-fetch-site"), sole(scope, b"origin")
+    if site is not None and site.lower() not in _OWN_SITES:
+        raise Refused(403, f"a change asked for by another site ({site!r}) is refused: use the pages of this dashboard")
+    scheme = scope.get("scheme", "http")
+    if origin is not None and not is_origin_of(origin, scheme, host):
+        raise Refused(
+            403,
+            f"a change asked for by the origin {origin!r} is refused: this is {scheme}://{host.name}. "
+            "A proxy in front must pass on Host, and the scheme as X-Forwarded-Proto",
+        )
+    return site is not None or origin is not None
+
+
+def _fault_handler(scope: Scope) -> ExceptionHandler:
+    handlers = getattr(scope.get("app"), "exception_handlers", {})
+    found: ExceptionHandler = handlers.get(500) or handlers.get(Exception) or of_fault
+    return found
+
+
+def _closing(scope: Scope, content: Content, send: Send) -> Send:
+    """Close the connection after an answer to content that is not read to its end: the rest is not waited for."""
+
+    async def send_closing(message: Message) -> None:
+        if content.is_refused and message["type"] == "http.response.start" and scope.get("http_version") == "1.1":
+            message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+        await send(message)
+
+    return send_closing

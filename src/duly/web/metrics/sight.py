@@ -1,0 +1,145 @@
+"""One look at everything, for one scrape."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from duly import AsyncTopic
+from duly._core import topic_ops
+from duly._core.topic_ops import GroupRow
+from duly.errors import DulyError, Unavailable
+from duly.message import Schedule, Stats, TopicStats, WorkerInfo
+from duly.options import is_name
+from duly.web.site import Site
+
+_LOG: Final = logging.getLogger("duly")
+
+MOST: Final = 1000
+"""Queues and groups in one scrape; also topics, and schedules."""
+AT_ONCE: Final = 20
+"""Calls under way for one scrape."""
+_ANSWER_WITHIN: Final = 1.5
+"""Seconds for one call. One that is given up takes up to a second more: together, less than three."""
+_DONE_WITHIN: Final = 8.0
+"""Seconds for all of a scrape. Prometheus waits for 10 unless it is told otherwise."""
+_LIVES: Final = 15.0
+"""Seconds of silence up to which a worker counts: three beats."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Sight:
+    """All that one scrape saw. As it is by default: the server is away."""
+
+    is_up: bool = False
+    seconds: float = 0.0
+    """How long the looking took."""
+    queues: Mapping[str, Stats] = field(default_factory=dict)
+    """By name: queues, and groups as "topic/group"."""
+    topics: Mapping[str, TopicStats] = field(default_factory=dict)
+    groups: Mapping[tuple[str, str], GroupRow] = field(default_factory=dict)
+    """By topic and name; those of other programs included."""
+    workers: Sequence[WorkerInfo] | None = None
+    schedules: Sequence[Schedule] | None = None
+    unreadable: Sequence[tuple[str, str]] = ()
+    """Kind and name of what is there and could not be counted."""
+    left_out: int | None = None
+    """How many queues, topics and groups were too many."""
+
+    @property
+    def living(self) -> list[WorkerInfo] | None:
+        """The workers that were heard of lately. When all are gone, nobody takes them off the list."""
+        return None if self.workers is None else [each for each in self.workers if each.last_beat <= _LIVES]
+
+
+async def scrape(site: Site) -> Sight:
+    """Look at everything, in a bounded time."""
+    began = time.perf_counter()
+    sight = Sight()
+    try:
+        async with asyncio.timeout(_DONE_WITHIN):
+            sight = await _Look(site).whole()
+    except (Unavailable, TimeoutError):
+        pass  # the link has said so in the log
+    except DulyError as error:
+        _LOG.warning("metrics: %s", error)
+    return dataclasses.replace(sight, seconds=time.perf_counter() - began)
+
+
+class _Look:
+    """One look at everything, for one scrape."""
+
+    def __init__(self, site: Site) -> None:
+        self._app = site.app
+        self._names = site.names
+        self._room = asyncio.Semaphore(AT_ONCE)
+        self._unreadable: list[tuple[str, str]] = []
+
+    async def whole(self) -> Sight:
+        """Look. Raises Unavailable or TimeoutError when the server is away: a part of the numbers would mislead."""
+        # First, and never remembered: so a server that is away is noticed by one call.
+        workers = await self._tried("workers", "", self._app.workers)
+        queues, topics = await self._names.queues(), await self._names.topics()
+        looks = await self._each("topic", {name: _look_at(self._app.topic(name)) for name in topics[:MOST]})
+        rows = {(topic, row.name): row for topic, (_, rows) in looks.items() for row in rows}
+        groups = dict(itertools.islice(rows.items(), max(0, MOST - len(queues))))
+        counts = [len(queues), len(topics), len(rows)]
+        return Sight(
+            is_up=True,
+            queues=await self._each("queue", self._stats_calls(queues[:MOST], groups)),
+            topics={name: stats for name, (stats, _) in looks.items()},
+            groups=groups,
+            workers=workers,
+            schedules=await self._tried("schedules", "", self._app.schedules, _DONE_WITHIN),
+            unreadable=self._unreadable,
+            left_out=sum(counts) - len(queues[:MOST]) - len(topics[:MOST]) - len(groups),
+        )
+
+    def _stats_calls(
+        self, queues: Iterable[str], groups: Iterable[tuple[str, str]]
+    ) -> Mapping[str, Callable[[], Awaitable[Stats]]]:
+        calls = {name: self._app.queue(name).stats for name in queues}
+        # A group of another name can be of other programs only: the stream alone knows it.
+        ours = [(topic, group) for topic, group in groups if is_name(group)]
+        return calls | {f"{topic}/{group}": self._app.topic(topic).group(group).stats for topic, group in ours}
+
+    async def _each(self, kind: str, calls: Mapping[str, Callable[[], Awaitable[T]]]) -> dict[str, T]:
+        """Make all calls, some at once, and give those that could be answered."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                made = {name: tasks.create_task(self._tried(kind, name, call)) for name, call in calls.items()}
+        except ExceptionGroup as several:
+            raise several.exceptions[0] from None
+        return {name: found for name, task in made.items() if (found := task.result()) is not None}
+
+    async def _tried(
+        self, kind: str, name: str, call: Callable[[], Awaitable[T]], within: float = _ANSWER_WITHIN
+    ) -> T | None:
+        """Make a call. What somebody has damaged so that it cannot be counted is noted, and hides nothing else."""
+        async with self._room:
+            try:
+                async with asyncio.timeout(within):
+                    return await call()
+            except Unavailable:
+                raise
+            except DulyError:
+                self._unreadable.append((kind, name))
+                return None
+
+
+def _look_at(topic: AsyncTopic) -> Callable[[], Awaitable[tuple[TopicStats, list[GroupRow]]]]:
+    """Make the call that counts a topic and names its groups, without a look into them: one may be damaged."""
+
+    async def look() -> tuple[TopicStats, list[GroupRow]]:
+        sight = await topic._link.run(topic_ops.stats(topic._keys))
+        return await topic.stats(), sorted([*sight.groups, *topic_ops.lost_groups(sight)])
+
+    return look

@@ -1,0 +1,237 @@
+"""What can be told, as a table: each row takes from a sight of the server what it tells."""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Final, Literal
+
+import duly
+from duly.message import Schedule, Stats
+from duly.web.metrics.sight import MOST, Sight
+
+Sample = tuple[tuple[str, ...], float]
+"""The values of the labels, and the number."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One row of the table."""
+
+    name: str
+    kind: Literal["gauge", "counter"]
+    labels: tuple[str, ...]
+    says: str
+    samples: Callable[[Sight], Iterable[Sample]]
+
+
+def _gauge(name: str, labels: tuple[str, ...], says: str, samples: Callable[[Sight], Iterable[Sample]]) -> Metric:
+    return Metric(f"duly_{name}", "gauge", labels, says, samples)
+
+
+def _counter(name: str, labels: tuple[str, ...], says: str, samples: Callable[[Sight], Iterable[Sample]]) -> Metric:
+    return Metric(f"duly_{name}_total", "counter", labels, says, samples)
+
+
+def _single(number: Callable[[Sight], float | None]) -> Callable[[Sight], Iterable[Sample]]:
+    """Tell one number; None: it is not known."""
+    return lambda sight: [] if (found := number(sight)) is None else [((), found)]
+
+
+def _of_queues(number: Callable[[Stats], float | None]) -> Callable[[Sight], Iterable[Sample]]:
+    return lambda sight: (
+        ((name,), found) for name, stats in sight.queues.items() if (found := number(stats)) is not None
+    )
+
+
+def _of_queues_by(**fields: str) -> Callable[[Sight], Iterable[Sample]]:
+    """Tell several fields of Stats, each under the value that a second label has for it."""
+    return lambda sight: (
+        ((name, label), getattr(stats, of)) for name, stats in sight.queues.items() for label, of in fields.items()
+    )
+
+
+def _of_topics(name: str) -> Callable[[Sight], Iterable[Sample]]:
+    return lambda sight: (((topic,), getattr(stats, name)) for topic, stats in sight.topics.items())
+
+
+def _of_groups(name: str) -> Callable[[Sight], Iterable[Sample]]:
+    return lambda sight: ((key, getattr(row, name)) for key, row in sight.groups.items())
+
+
+def _filtered(sight: Sight) -> Iterable[Sample]:
+    for topic, group in sight.groups:
+        if (stats := sight.queues.get(f"{topic}/{group}")) is not None:
+            yield (topic, group), stats.filtered
+
+
+def _of_workers(name: str) -> Callable[[Sight], Iterable[Sample]]:
+    return lambda sight: (
+        ((each.id,), found) for each in sight.workers or () if (found := getattr(each, name)) is not None
+    )
+
+
+def _workers_of_queues(sight: Sight) -> Iterable[Sample]:
+    if (living := sight.living) is None:
+        return
+    served = Counter(name for each in living for name in set(each.queues))
+    for name in sight.queues:
+        yield (name,), served[name]
+
+
+def _of_schedules(number: Callable[[Schedule], float | None]) -> Callable[[Sight], Iterable[Sample]]:
+    return lambda sight: (
+        ((each.name, each.queue), found)
+        for each in (sight.schedules or ())[:MOST]
+        if (found := number(each)) is not None
+    )
+
+
+def _next_run(schedule: Schedule) -> float | None:
+    return None if schedule.next_at is None else schedule.next_at.timestamp()
+
+
+def _count(found: Sequence[Any] | None) -> int | None:
+    return None if found is None else len(found)
+
+
+_QUEUE: Final = ("queue",)
+_TOPIC: Final = ("topic",)
+_GROUP: Final = ("topic", "group")
+_WORKER: Final = ("worker",)
+_SCHEDULE: Final = ("schedule", "queue")
+
+_STATES: Final = ("ready", "delayed", "leased", "parked", "dead", "done")
+
+_COUNTED: Final = {
+    "sent": "Messages that were sent.",
+    "delivered": "Deliveries: messages handed out, each time.",
+    "acked": "Messages that were finished.",
+    "retried": "Deliveries that failed and come again.",
+    "deferred": "Deliveries that were put off.",
+    "released": "Deliveries that were given back.",
+    "recycled": "Messages that were sent round again by their handler.",
+    "crashed": "Leases that ran out.",
+    "buried": "Messages that died, redriven ones included.",
+    "redriven": "Dead letters that were redriven.",
+    "cancelled": "Messages that were cancelled.",
+    "expired": "Messages that went because of their ttl.",
+    "dropped": "Messages that went because the queue was full.",
+    "purged": "Messages that were purged.",
+    "moved": "Dead letters that were redriven to another queue.",
+    "trimmed": "Dead letters that went because of dead=Keep(...).",
+    "done_trimmed": "Finished messages that went because of done=Keep(...).",
+    "duplicates": "Sends that stored nothing, because of their dedup value or id.",
+    "replaced": "Messages that a later send with the same dedup value replaced.",
+}
+"""Counters of Stats that never go down."""
+
+METRICS: Final[tuple[Metric, ...]] = (
+    _gauge(
+        "up",
+        (),
+        "1: the server answered all that was asked, in time. 0: nothing else is told.",
+        _single(attrgetter("is_up")),
+    ),
+    _gauge("scrape_seconds", (), "How long the looking took.", _single(attrgetter("seconds"))),
+    _gauge(
+        "build_info",
+        ("version", "python"),
+        "Always 1; the labels say what runs.",
+        lambda _: [((duly.__version__, platform.python_version()), 1)],
+    ),
+    _gauge(
+        "queues_left_out",
+        (),
+        "Queues, topics and groups that were too many for one scrape.",
+        _single(attrgetter("left_out")),
+    ),
+    _gauge(
+        "unreadable",
+        ("kind", "name"),
+        "1 for each queue or topic that could not be counted: somebody changed its keys, or a right is missing.",
+        lambda sight: ((each, 1) for each in sight.unreadable),
+    ),
+    _gauge("messages", ("queue", "state"), "Messages by state.", _of_queues_by(**{each: each for each in _STATES})),
+    _gauge(
+        "stored_bytes",
+        ("queue", "state"),
+        "Stored bytes of what is live, dead and done.",
+        _of_queues_by(live="bytes", dead="dead_bytes", done="done_bytes"),
+    ),
+    _gauge(
+        "oldest_age_seconds",
+        _QUEUE,
+        "How long the ready message that waits longest has been due; 0 when none is ready.",
+        _of_queues(attrgetter("oldest_age")),
+    ),
+    _gauge(
+        "lateness_seconds",
+        _QUEUE,
+        "How late the most overdue message of the last claim was.",
+        _of_queues(attrgetter("lateness")),
+    ),
+    _gauge(
+        "next_due_seconds",
+        _QUEUE,
+        "Time to the next delayed message; absent without one.",
+        _of_queues(attrgetter("next_due_in")),
+    ),
+    _gauge("paused", _QUEUE, "1 when the queue is paused.", _of_queues(lambda stats: stats.paused is not None)),
+    _gauge(
+        "queue_workers", _QUEUE, "Workers that serve the queue and were heard of in the last 15 s.", _workers_of_queues
+    ),
+    *(_counter(name, _QUEUE, says, _of_queues(attrgetter(name))) for name, says in _COUNTED.items()),
+    _gauge(
+        "corrected",
+        _QUEUE,
+        "What audits with repair added to the accounts; it may be negative.",
+        _of_queues(attrgetter("corrected")),
+    ),
+    _gauge("topic_length", _TOPIC, "Entries in the stream.", _of_topics("length")),
+    _gauge("topic_bytes", _TOPIC, "What the stream takes of the server's memory.", _of_topics("bytes")),
+    _gauge("topic_delayed", _TOPIC, "Publishes that have not entered the stream yet.", _of_topics("delayed")),
+    _gauge("topic_groups", _TOPIC, "Groups, those of other programs included.", _of_topics("groups")),
+    _counter("topic_published", _TOPIC, "Entries that were added to the stream through Duly.", _of_topics("published")),
+    _counter(
+        "topic_duplicates",
+        _TOPIC,
+        "Publishes that stored nothing, because of their dedup value.",
+        _of_topics("duplicates"),
+    ),
+    _counter("topic_trimmed", _TOPIC, "Entries that went because of keep=Keep(...).", _of_topics("trimmed")),
+    _gauge("group_unread", _GROUP, "Entries that no member has been given yet.", _of_groups("unread")),
+    _gauge("group_pending", _GROUP, "Entries that members hold, by the stream's own list.", _of_groups("pending")),
+    _gauge("group_consumers", _GROUP, "Consumers that the stream knows of the group.", _of_groups("consumers")),
+    _counter("group_missed", _GROUP, "Entries that went before the group had read them.", _of_groups("missed")),
+    _counter("group_filtered", _GROUP, "Entries that the group passed over, because of its headers.", _filtered),
+    _gauge("workers", (), "Workers that were heard of in the last 15 s.", _single(lambda sight: _count(sight.living))),
+    _gauge(
+        "worker_concurrency", _WORKER, "Handlers that the worker runs at once, at most.", _of_workers("concurrency")
+    ),
+    _gauge("worker_in_flight", _WORKER, "Handlers that run, as of its last beat.", _of_workers("in_flight")),
+    _counter(
+        "worker_handled",
+        _WORKER,
+        "Messages that it worked off since it started, as of its last beat.",
+        _of_workers("handled"),
+    ),
+    _gauge("worker_last_beat_seconds", _WORKER, "Time since it last showed that it lives.", _of_workers("last_beat")),
+    _gauge(
+        "worker_last_poll_seconds",
+        _WORKER,
+        "Time since it last asked for messages; absent when it never did.",
+        _of_workers("last_poll"),
+    ),
+    _gauge("schedules", (), "Schedules, paused ones included.", _single(lambda sight: _count(sight.schedules))),
+    _gauge(
+        "schedule_next_run_timestamp_seconds",
+        _SCHEDULE,
+        "The next slot, in seconds since 1970; absent when it is paused or has none.",
+        _of_schedules(_next_run),
+    ),
+    _gauge("schedule_paused", _SCHEDULE, "1 when the schedule is paused.", _of_schedules(attrgetter("paused"))),
+)

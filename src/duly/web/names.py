@@ -1,0 +1,125 @@
+"""The queues and topics that there are, by name, and how this process uses them.
+
+To find them all, the server goes through its keys. However many look at the dashboard, it is asked every few seconds
+at the most; whether there is one of a certain name, it tells at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from duly import AsyncDuly, AsyncGroup, AsyncQueue, AsyncTopic
+from duly._core.naming import nearest
+from duly.errors import DulyError
+
+_FRESH_FOR: Final = 3.0
+
+
+class NotFound(DulyError):
+    """What was named is not there."""
+
+
+class Names:
+    """The queues and topics of an app.
+
+    What is opened has the options that a handler of the app was registered with, but for its `type`: bodies are shown
+    and handed out as they were sent, also those that do not decode to it.
+    """
+
+    def __init__(self, app: AsyncDuly) -> None:
+        self._app = app
+        self._queues = _Remembered(app.queues)
+        self._topics = _Remembered(app.topics)
+
+    async def queues(self) -> list[str]:
+        """Name the queues, in order."""
+        return await self._queues.get()
+
+    async def topics(self) -> list[str]:
+        """Name the topics, in order."""
+        return await self._topics.get()
+
+    # What exists
+
+    async def queue(self, name: str) -> AsyncQueue:
+        """Open a queue that exists. One that was made a moment ago is found too."""
+        queue = self.open_queue(name)
+        if name not in await self.queues() and not _is_used(await queue.stats()):
+            raise NotFound(f"there is no queue {name!r}.{nearest(name, await self.queues())}")
+        return queue
+
+    async def topic(self, name: str) -> AsyncTopic:
+        """Open a topic that exists."""
+        topic = self.open_topic(name)
+        if name not in await self.topics() and not _is_used(await topic.stats()):
+            raise NotFound(f"there is no topic {name!r}.{nearest(name, await self.topics())}")
+        return topic
+
+    async def group(self, topic: str, name: str) -> AsyncGroup:
+        """Open a group that exists."""
+        group = self.open_group(topic, name)
+        known = await group.topic._group_names()
+        if name not in known:
+            await self.topic(topic)
+            raise NotFound(f"topic {topic!r} has no group {name!r}.{nearest(name, known)}")
+        return group
+
+    # What may exist
+
+    def open_queue(self, name: str, *, typed: bool = False) -> AsyncQueue:
+        """Open a queue, whether it exists or not; `typed`: bodies that are sent to it are checked."""
+        queue = self._app._queue_given(name, "queue", "")
+        return queue if typed else self._app._queue(name, dataclasses.replace(queue.options, type=None))
+
+    def sender(self, name: str) -> AsyncQueue:
+        """Open a queue to send to. Who waits for room does so at home: a call that finds none is refused."""
+        queue = self.open_queue(name, typed=True)
+        if queue.options.on_full != "block":
+            return queue
+        return self._app._queue(name, dataclasses.replace(queue.options, on_full="raise"))
+
+    def open_topic(self, name: str, *, typed: bool = False) -> AsyncTopic:
+        """Open a topic, whether it exists or not: as a handler of any of its groups was registered with."""
+        topic = self._app.topic(name)
+        found = next((each.topic for each in self._registered() if each.topic.name == name), topic)
+        options = found.options if typed else dataclasses.replace(found.options, type=None)
+        return self._app._topic(name, options)
+
+    def open_group(self, topic: str, name: str, *, typed: bool = False) -> AsyncGroup:
+        """Open a group, whether it exists or not: it begins, and passes over, what its handler says."""
+        opened = self.open_topic(topic, typed=typed)
+        group = opened.group(name)
+        found = next((each for each in self._registered() if each.label == group.label), None)
+        return group if found is None else opened.group(name, start=found.start, headers=found.headers)
+
+    def _registered(self) -> list[Any]:
+        """Give the groups that have handlers, of either colour."""
+        queues = (each.queue for each in self._app._definitions.handlers.values())
+        return [each for each in queues if each._keys.kind != "queue"]
+
+
+def _is_used(stats: Any) -> bool:
+    """Tell whether anything was ever counted."""
+    return any(getattr(stats, each.name) for each in dataclasses.fields(stats))
+
+
+class _Remembered:
+    """What was found a moment ago."""
+
+    def __init__(self, find: Callable[[], Awaitable[list[str]]]) -> None:
+        self._find = find
+        self._found: list[str] = []
+        self._at = float("-inf")
+        self._lock = asyncio.Lock()
+
+    async def get(self) -> list[str]:
+        async with self._lock:  # whoever waited for somebody else's look takes what that found
+            at = time.monotonic()
+            if at - self._at >= _FRESH_FOR:
+                self._found = sorted(await self._find())
+                self._at = at
+            return self._found

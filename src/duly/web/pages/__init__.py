@@ -1,0 +1,45 @@
+"""The pages: everything can be looked at in a browser, also without its scripts. Changes are calls of the API."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from duly.web.pages import login, looking
+from duly.web.pages.errors import error_handlers
+from duly.web.pages.static import static
+from duly.web.site import role_of
+
+__all__ = ["error_handlers", "routes"]
+
+_View = Callable[[Request], Awaitable[Response]]
+
+
+def routes() -> list[BaseRoute]:
+    """Name the pages. Each dashboard has routes of its own: the overview remembers what it saw."""
+    queue, group = "/queues/{queue}", "/topics/{topic}/groups/{group}"
+    return [
+        _page("/", looking.Overview(), "overview"),
+        _page(queue, looking.inbox, "queue"),
+        _page(group, looking.inbox, "group"),
+        # An id may be any text, also one with slashes.
+        _page(queue + "/messages/{id:path}", looking.message, "message"),
+        _page(group + "/messages/{id:path}", looking.message, "group_message"),
+        _page("/topics", looking.topics, "topics"),
+        _page("/workers", looking.workers, "workers"),
+        _page("/schedules", looking.schedules, "schedules"),
+        Route("/login", login.login, methods=["GET"], name="login"),
+        Route("/login", login.enter, methods=["POST"], name="enter"),
+        Route("/logout", login.logout, methods=["POST"], name="logout"),
+        Route("/static/{name}", static, methods=["GET"], name="static"),
+    ]
+
+
+def _page(path: str, view: _View, name: str) -> Route:
+    async def shown(request: Request) -> Response:
+        return await view(request) if role_of(request) is not None else login.to_login(request)
+
+    return Route(path, shown, methods=["GET"], name=name)

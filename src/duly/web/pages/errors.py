@@ -1,0 +1,47 @@
+"""What went wrong, as a page: in the same sentences as the API says it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from duly.errors import DulyError
+from duly.web.api.problems import TITLES, status_of
+from duly.web.pages.view import render
+
+_LOG: Final = logging.getLogger("duly")
+
+
+def error_handlers() -> dict[Any, Any]:
+    """Name what answers each kind of error outside the API."""
+    return {HTTPException: of_http, DulyError: of_error, Exception: of_fault}
+
+
+async def of_http(request: Request, error: HTTPException) -> Response:
+    """Answer an unknown path, or a wrong method."""
+    details = {
+        404: f"there is nothing at {request.url.path}",
+        405: f"{request.method} does not go with {request.url.path}",
+    }
+    return _page(request, error.status_code, details.get(error.status_code, error.detail), error.headers)
+
+
+async def of_error(request: Request, error: DulyError) -> Response:
+    """Answer an error that Duly raised."""
+    return _page(request, status_of(error), str(error), getattr(error, "headers", None))
+
+
+async def of_fault(request: Request, error: Exception) -> Response:
+    """Answer what should not have happened. What it was is for the log alone."""
+    _LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return _page(request, 500, "a fault of the dashboard itself: its log has more", None)
+
+
+def _page(request: Request, status: int, detail: str, headers: Any) -> Response:
+    page = render(request, "error.html", status, title=TITLES.get(status, "Refused"), detail=detail)
+    page.headers.update(headers or {})
+    return page

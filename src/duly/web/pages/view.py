@@ -1,0 +1,104 @@
+"""How a page is made: a view gives values, and a template shows them. Nothing of a queue is obeyed by a browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import jinja2
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from duly._core.measures import size_text, span
+from duly.web.access import ROLES, Role
+from duly.web.pages import drawing, texts
+from duly.web.sessions import root_of
+from duly.web.site import Site
+
+_TEMPLATES: Final = Path(__file__).parents[1] / "templates"
+
+
+def render(request: Request, template: str, status: int = 200, **shown: Any) -> Response:
+    """Fill a template. What all of them know: links, who looks, and what he may do."""
+    page = _ENVIRONMENT.get_template(template)
+    return HTMLResponse(page.render(**_known(request), **shown), status)
+
+
+def path_of(request: Request, *parts: str) -> str:
+    """Write the address of a page, wherever the dashboard is mounted. Parts may hold anything."""
+    return root_of(request.scope) + "/" + "/".join(quote(each, safe="") for each in parts)
+
+
+def sees_payloads(role: Role | None) -> bool:
+    """Tell whether bodies, headers, results, errors and reasons are shown."""
+    return role is not None and ROLES.index(role) >= ROLES.index("operator")
+
+
+def _known(request: Request) -> dict[str, Any]:
+    # A fault outside the guards is shown too, and then nobody has said who looks.
+    site: Site | None = getattr(request.state, "site", None)
+    role: Role | None = getattr(request.state, "role", None)
+
+    def path(*parts: str) -> str:
+        return path_of(request, *parts)
+
+    def may(needs: Role) -> bool:
+        return site is not None and site.access.refusal(role, needs, changes=True) is None
+
+    return {
+        "path": path,
+        "may": may,
+        "role": role,
+        "sees_payloads": sees_payloads(role),
+        "is_open": site is None or site.access.is_open,
+        "read_only": site is not None and site.access.read_only,
+        "now": datetime.now(UTC),
+    }
+
+
+def _clock(at: datetime | None) -> str:
+    return "-" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _from_now(at: datetime | None, now: datetime) -> str:
+    """Write how far away a time is: in 5m 20s, 3h ago."""
+    if at is None:
+        return ""
+    seconds = (at - now).total_seconds()
+    seconds = seconds if abs(seconds) < 1 else round(seconds)
+    return f"in {span(seconds)}" if seconds > 0 else f"{span(-seconds)} ago"
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.1f}" if 0 < value < 9.95 else f"{value:,.0f}"
+
+
+def _made_visible(value: Any) -> Any:
+    return texts.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _environment() -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_made_visible,  # each value that is shown passes here: none can be forgotten
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    filters: dict[str, Callable[..., Any]] = {
+        "span": span, "size": size_text, "clock": _clock, "from_now": _from_now, "rate": _rate, "count": "{:,}".format,
+        "lines": texts.lines, "body": texts.body, "body_line": texts.body_line, "value": texts.value,
+        "trend": drawing.trend, "json": json.dumps,
+    }  # fmt: skip
+    made.filters.update(filters)
+    return made
+
+
+_ENVIRONMENT: Final = _environment()

@@ -1,0 +1,149 @@
+"""Serves an ASGI app on a socket until it is told to stop, and ends in order then. Needs uvicorn."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
+from socket import socket
+from typing import Final
+
+try:
+    import uvicorn
+except ImportError as error:
+    raise ImportError("uvicorn is missing: the dashboard needs pip install 'duly[web]'") from error
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from duly.web.api.problems import problem_response
+from duly.web.binding import Binding
+from duly.web.forwarded import Forwarded
+
+GRACE: Final = 2.0
+"""Seconds that calls may go on after a stop. One that waits for messages is cut then, and gives back what it took."""
+_LONGEST_END: Final = 5
+"""Seconds after which a caller that does not read its answer is left."""
+_LOG: Final = logging.getLogger("duly.web")
+
+
+class Service(uvicorn.Server):
+    """One run of an app. Signals are the business of whoever runs it."""
+
+    def __init__(
+        self, app: ASGIApp, binding: Binding, *, on_listening: Callable[[], None], at_end: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._calls = Calls(Forwarded(app) if binding.behind_proxy else app)
+        self._on_listening = on_listening
+        self._at_end = at_end
+        super().__init__(_config(self._calls, binding))
+        _log_to_duly()
+
+    def stop(self) -> None:
+        """End soon. For whatever thread, and for handlers of signals."""
+        self.should_exit = True
+
+    async def serve(self, sockets: list[socket] | None = None) -> None:
+        """Serve until a stop, and then leave what was used."""
+        try:
+            await super().serve(sockets)
+        finally:
+            await self._at_end()
+
+    async def startup(self, sockets: list[socket] | None = None) -> None:
+        """Begin to listen, and say so."""
+        await super().startup(sockets)
+        try:
+            self._on_listening()
+        except BaseException:  # nobody knows of it: it need not run
+            await self.shutdown(sockets)
+            raise
+
+    async def shutdown(self, sockets: list[socket] | None = None) -> None:
+        """Take no more calls, and see those that run to their end."""
+        self._calls.end_within(GRACE)
+        await super().shutdown(sockets)
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        """Leave signals alone."""
+        return nullcontext()
+
+
+class Calls:
+    """An app whose running calls can be told to end."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._limits: set[asyncio.Timeout] = set()
+        self._end_at: float | None = None
+
+    def end_within(self, seconds: float) -> None:
+        """Cut what is not done after so long."""
+        self._end_at = asyncio.get_running_loop().time() + seconds
+        for limit in self._limits:
+            limit.reschedule(self._end_at)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one call."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        answer = _Answer(send)
+        limit = asyncio.timeout_at(self._end_at)
+        try:
+            await self._limited(limit, scope, receive, answer)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            if not answer.is_begun:
+                await problem_response(503, "the dashboard was stopped: ask again")(scope, receive, send)
+
+    async def _limited(self, limit: asyncio.Timeout, scope: Scope, receive: Receive, send: Send) -> None:
+        async with limit:
+            self._limits.add(limit)
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                self._limits.discard(limit)
+
+
+class _Answer:
+    """Notes whether an answer has begun: there is no second one then."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.is_begun = False
+
+    async def __call__(self, message: Message) -> None:
+        self.is_begun = True
+        await self._send(message)
+
+
+def _config(app: ASGIApp, binding: Binding) -> uvicorn.Config:
+    tls = binding.certificate
+    return uvicorn.Config(
+        app,
+        ssl_certfile=None if tls is None else tls.certificate,
+        ssl_keyfile=None if tls is None else tls.key,
+        ws="none",
+        workers=1,
+        proxy_headers=False,
+        server_header=False,
+        access_log=False,
+        log_config=None,
+        timeout_graceful_shutdown=_LONGEST_END,
+    )
+
+
+def _log_to_duly() -> None:
+    """Have what uvicorn complains of stand where Duly logs, and be silent about the rest."""
+    log = logging.getLogger("uvicorn.error")
+    log.handlers = [_ToDuly(logging.WARNING)]
+    log.setLevel(logging.WARNING)
+    log.propagate = False
+
+
+class _ToDuly(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        if _LOG.isEnabledFor(record.levelno):
+            _LOG.handle(record)

@@ -1,0 +1,49 @@
+"""The cookie that keeps somebody logged in: how it is written, taken back and read."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import quote
+
+from starlette.responses import Response
+from starlette.types import Scope
+
+from duly.web.access import SESSION_SECONDS
+
+COOKIE: Final = "duly_session"
+_MOST_READ: Final = 4
+"""A browser sends more than one only when dashboards below different paths of a host have given it one each."""
+
+
+def root_of(scope: Scope) -> str:
+    """Name the path that the dashboard is below, as an address has it, without a slash at its end."""
+    return quote(scope.get("root_path", "").rstrip("/"), safe="/")
+
+
+def keep_session(response: Response, scope: Scope, session: str) -> None:
+    """Have a browser keep a session, for this dashboard alone and away from scripts."""
+    _set(response, scope, session, SESSION_SECONDS)
+
+
+def forget_session(response: Response, scope: Scope) -> None:
+    """Have a browser forget its session."""
+    _set(response, scope, "", 0)
+
+
+def _set(response: Response, scope: Scope, value: str, seconds: int) -> None:
+    response.set_cookie(
+        COOKIE,
+        value,
+        max_age=seconds,
+        path=root_of(scope) or "/",
+        secure=scope.get("scheme") == "https",
+        httponly=True,
+        samesite="strict",
+    )
+
+
+def sessions_of(scope: Scope) -> list[str]:
+    """Find the sessions that a browser sent."""
+    sent = b";".join(value for name, value in scope["headers"] if name.lower() == b"cookie").decode("latin-1")
+    pairs = (each.strip().partition("=") for each in sent.split(";"))
+    return [value.strip('"') for name, _, value in pairs if name == COOKIE and value][:_MOST_READ]

@@ -1,0 +1,34 @@
+"""What every page and every call of the API needs: the app it shows, who may do what, and what was seen lately."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from starlette.requests import Request
+
+from duly import AsyncDuly
+from duly._core.rates import Rates
+from duly.web.access import Access, Role
+from duly.web.names import Names
+
+
+@dataclass(frozen=True)
+class Site:
+    """One dashboard."""
+
+    app: AsyncDuly
+    access: Access
+    names: Names
+    rates: Rates = field(default_factory=Rates)
+
+
+def site_of(request: Request) -> Site:
+    """Find the dashboard that a request came to: the guards have put it there."""
+    site: Site = request.state.site
+    return site
+
+
+def role_of(request: Request) -> Role | None:
+    """Tell as what somebody came; None: nobody knows."""
+    role: Role | None = request.state.role
+    return role

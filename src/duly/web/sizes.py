@@ -1,0 +1,90 @@
+"""How large a request may be, and how long it may take to arrive."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from starlette.exceptions import HTTPException
+from starlette.types import Message, Receive, Scope
+
+from duly.web.api.problems import Refused
+from duly.web.headers import sole
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The limits of a request."""
+
+    content_bytes: int
+    header_bytes: int = 32 * 1024
+    address_bytes: int = 8 * 1024
+    content_seconds: float = 30.0
+
+    @classmethod
+    def for_messages_of(cls, max_message_bytes: int) -> Sizes:
+        """Leave room for a message of the largest size written as base64, and for what is said about it."""
+        return cls(content_bytes=max_message_bytes * 4 // 3 + 65_536)
+
+    def check(self, scope: Scope) -> None:
+        """Refuse what is too large by what its head says, before anything of it is read."""
+        path = scope.get("raw_path") or scope["path"].encode(errors="replace")
+        address = len(path) + len(scope.get("query_string", b""))
+        if address > self.address_bytes:
+            raise Refused(414, f"the address has {address} bytes: at most {self.address_bytes} are taken")
+        headers = sum(len(name) + len(value) + len(b": \r\n") for name, value in scope["headers"])
+        if headers > self.header_bytes:
+            raise Refused(431, f"the headers have {headers} bytes: at most {self.header_bytes} are taken")
+        self._check_declared(sole(scope, b"content-length"))
+
+    def _check_declared(self, length: str | None) -> None:
+        if length is None:
+            return
+        if not (length.isascii() and length.isdigit()):
+            raise Refused(400, "Content-Length is not a number")
+        # A number of more digits than this is too large whatever they are, and costly to read.
+        if len(length) > 18 or int(length) > self.content_bytes:
+            raise Refused(413, self.too_large())
+
+    def too_large(self) -> str:
+        """Say that a request has too much content."""
+        return f"the content is too large: at most {self.content_bytes} bytes are taken"
+
+
+class Content:
+    """What a request brings, counted while it is read: its head may have said nothing, or a lie."""
+
+    def __init__(self, receive: Receive, sizes: Sizes) -> None:
+        self._receive = receive
+        self._sizes = sizes
+        self._until = asyncio.get_running_loop().time() + sizes.content_seconds
+        self._taken = 0
+        self._is_whole = False
+        self.is_refused = False
+        """Whether it was too large or too slow: what still comes is not read."""
+
+    async def receive(self) -> Message:
+        """Take what comes next, as ASGI has it."""
+        if self.is_refused:
+            return {"type": "http.disconnect"}
+        if self._is_whole:
+            return await self._receive()
+        message = await self._in_time()
+        if message["type"] == "http.request":
+            self._taken += len(message.get("body", b""))
+            self._is_whole = not message.get("more_body", False)
+            if self._taken > self._sizes.content_bytes:
+                raise self._refusal(413, self._sizes.too_large())
+        return message
+
+    async def _in_time(self) -> Message:
+        try:
+            async with asyncio.timeout_at(self._until):
+                return await self._receive()
+        except TimeoutError:
+            why = f"the content did not arrive within {self._sizes.content_seconds:g} seconds"
+            raise self._refusal(408, why) from None
+
+    def _refusal(self, status: int, why: str) -> HTTPException:
+        self.is_refused = True
+        return HTTPException(status, why)

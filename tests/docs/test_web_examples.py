@@ -1,0 +1,219 @@
+"""The examples of the dashboard and the HTTP API do what they say: over sockets, on a real server."""
+
+import asyncio
+import importlib.util
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+import duly
+from duly.web import create_app
+from duly.web.api.deliveries import PLACES
+from tests.conftest import StartedServer
+from tests.worker.rig import wait_until
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TOKEN = "a-token-for-the-examples"
+CONSUMED = [
+    "sent 3",
+    "mail to ann: hello (attempt 1)",
+    "mail to bob: hello (attempt 2)",
+    "mail to cleo: later (attempt 1)",
+]
+
+
+@dataclass(frozen=True)
+class Served:
+    """A dashboard that listens, and the app that it shows."""
+
+    url: str
+    app: duly.Duly
+
+
+@pytest.fixture
+def served(server: StartedServer) -> Iterator[Served]:
+    """Serve a dashboard as `duly dashboard` does, in a namespace that no other test uses."""
+    with duly.Duly(server("valkey").url, namespace=f"examples-{uuid.uuid4().hex}") as app:
+        web = uvicorn.Server(uvicorn.Config(create_app(app, tokens=TOKEN), log_level="warning"))
+        listener = socket.create_server(("127.0.0.1", 0))
+
+        async def serve() -> None:
+            await web.serve([listener])
+            await app.aio.aclose()
+
+        thread = threading.Thread(target=asyncio.run, args=(serve(),))
+        thread.start()
+        try:
+            wait_until(lambda: web.started)
+            yield Served(f"http://127.0.0.1:{listener.getsockname()[1]}", app)
+        finally:
+            web.should_exit = True
+            thread.join(30)
+            listener.close()
+
+
+def run(command: list[str], served: Served) -> list[str]:
+    """Run a consumer against a dashboard, and give the lines that it printed."""
+    done = subprocess.run(
+        command,
+        env={**os.environ, "DULY_DASHBOARD_URL": served.url, "DULY_DASHBOARD_TOKEN": TOKEN, "DULY_URL": "redis://no.example"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def node() -> str:
+    """Find Node; without it the test is skipped, in CI it fails."""
+    found = shutil.which("node")
+    if found is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("node is missing")
+    return found
+
+
+def test_a_program_of_the_standard_library_consumes(served: Served) -> None:
+    printed = run([sys.executable, "-W", "error", str(EXAMPLES / "31_http_consumer.py")], served)
+
+    assert sorted(printed) == sorted(CONSUMED)
+    stats = served.app.queue("example-http-mails").stats()
+    assert (stats.sent, stats.acked, stats.retried, stats.live, stats.dead) == (3, 3, 1, 0, 0)
+
+
+def test_a_program_for_node_consumes(served: Served) -> None:
+    printed = run([node(), str(EXAMPLES / "32_http_consumer.mjs")], served)
+
+    assert sorted(printed) == sorted(CONSUMED)
+    stats = served.app.queue("example-node-mails").stats()
+    assert (stats.sent, stats.acked, stats.retried, stats.live, stats.dead) == (3, 3, 1, 0, 0)
+
+
+def ask(served: Served, path: str, body: object) -> Any:
+    """Call the API of a dashboard."""
+    answer = httpx.post(
+        f"{served.url}/api/v1{path}", json=body, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=40
+    )
+    assert answer.is_success, answer.text
+    return answer.json()
+
+
+def test_what_goes_in_at_one_door_comes_out_at_the_others(served: Served, server: StartedServer) -> None:
+    orders = served.app.queue("orders")
+    orders.send("from the library")
+    asyncio.run(send_async(served.app, "from asyncio"))
+    options = ["--url", server("valkey").url, "--namespace", served.app.namespace]
+    shell = [sys.executable, "-m", "duly.cli"]
+    subprocess.run([*shell, "send", "orders", "from the shell", *options], check=True, timeout=60, capture_output=True)
+
+    taken = ask(served, "/queues/orders/receive", {"limit": 10, "wait": 5})["messages"]
+    assert [message["body"] for message in taken] == ["from the library", "from asyncio", "from the shell"]
+    ask(served, "/queues/orders/ack", {"receipts": [message["receipt"] for message in taken]})
+
+    ask(served, "/queues/orders/messages", [{"body": "to the library"}, {"body": "to the shell"}])
+    [d] = orders.receive(limit=1, wait=5)
+    d.ack()
+    received = subprocess.run(
+        [*shell, "receive", "orders", "--wait", "5s", *options], check=True, timeout=60, capture_output=True, text=True
+    )
+    assert (d.body, "to the shell" in received.stdout) == ("to the library", True)
+    assert (orders.stats().acked, orders.stats().live) == (5, 0)
+
+
+async def send_async(app: duly.Duly, body: str) -> None:
+    async with duly.AsyncDuly(app, namespace=app.namespace) as other:
+        await other.queue("orders").send(body)
+
+
+def test_a_receive_over_http_waits_for_what_is_sent_meanwhile(served: Served) -> None:
+    orders = served.app.queue("orders")
+    with ThreadPoolExecutor() as threads:
+        asked = threads.submit(ask, served, "/queues/orders/receive", {"limit": 1, "wait": 20})
+        wait_until(lambda: PLACES.taken == 1)
+        id_ = orders.send({"order": 17})
+        [message] = asked.result(30)["messages"]
+
+    assert (message["id"], message["body"]) == (id_, {"order": 17})
+
+
+def test_a_program_whose_token_is_wrong_fails(served: Served) -> None:
+    done = subprocess.run(
+        [node(), str(EXAMPLES / "32_http_consumer.mjs")],
+        env={**os.environ, "DULY_DASHBOARD_URL": served.url, "DULY_DASHBOARD_TOKEN": "another-token"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode != 0
+    assert "token" in done.stderr
+    assert "example-node-mails" not in served.app.queues()
+
+
+def test_the_python_consumer_needs_nothing_but_the_standard_library() -> None:
+    """Up to where it starts a dashboard of its own."""
+    text = (EXAMPLES / "31_http_consumer.py").read_text().partition("# From here on")[0]
+    imported = {
+        line.split()[1].partition(".")[0] for line in text.splitlines() if line.startswith(("import ", "from "))
+    }
+
+    assert imported
+    assert imported <= sys.stdlib_module_names
+
+
+def test_the_list_of_examples_names_those_for_other_languages() -> None:
+    listed = re.findall(r"^\| \[\w+\]\((\w+\.mjs)\) \| \S", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
+
+    assert listed == sorted(path.name for path in EXAMPLES.glob("*.mjs"))
+
+
+def test_the_picture_of_the_dashboard_is_one_and_small() -> None:
+    picture = (EXAMPLES.parent / "docs/images/dashboard.png").read_bytes()
+
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) < 150_000
+
+
+def load_dashboard_in_fastapi(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.setenv("DULY_URL", "memory://")
+    spec = importlib.util.spec_from_file_location("example_30", EXAMPLES / "30_dashboard_in_fastapi.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+async def test_fastapi_serves_the_dashboard_below_its_path_by_role(monkeypatch: pytest.MonkeyPatch) -> None:
+    example = load_dashboard_in_fastapi(monkeypatch)
+    async with (
+        example.app,
+        httpx.AsyncClient(transport=httpx.ASGITransport(app=example.web), base_url="http://localhost") as browser,
+    ):
+        order = (await browser.post("/orders/17")).json()
+        path = f"/ops/api/v1/queues/{example.orders.name}/messages/{order['id']}"
+        viewer, operator = ({"Authorization": f"Bearer {token}"} for token in (example.VIEWER, example.OPERATOR))
+
+        assert (await browser.get(path)).status_code == 401
+        assert "body" not in (await browser.get(path, headers=viewer)).json()
+        assert (await browser.delete(path, headers=viewer)).status_code == 403
+        assert (await browser.get(path, headers=operator)).json()["body"] == {"close": 17}
+        assert (await browser.delete(path, headers=operator)).status_code == 204
+        assert (await browser.get("/ops/healthz")).json() == {"ok": True}

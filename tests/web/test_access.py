@@ -1,0 +1,250 @@
+"""Tokens, the roles they stand for, sessions made of them, and how often somebody may be wrong. No HTTP here."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from duly.errors import UsageError
+from duly.web import attempts
+from duly.web.access import ROLES, SESSION_SECONDS, Access, Role
+from duly.web.attempts import Attempts, LockedOut, group_of
+from tests.web.conftest import TOKENS
+
+ADMIN: Final = "a-token-for-admins"
+VIEWER: Final = "a-token-for-viewers"
+
+
+class Clock:
+    """A time that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def access(clock: Clock) -> Access:
+    return Access(TOKENS, clock=clock, ticks=clock)
+
+
+def test_without_tokens_nobody_is_asked_for_one() -> None:
+    assert Access(None).is_open
+    assert not Access("one-token").is_open
+
+
+def test_a_single_token_is_an_admins() -> None:
+    assert Access("one-token").role_of_token("one-token") == "admin"
+
+
+@pytest.mark.parametrize(("token", "role"), list(TOKENS.items()))
+def test_a_token_stands_for_its_role(access: Access, token: str, role: Role) -> None:
+    assert access.role_of_token(token) == role
+    assert access.enter(token, "192.0.2.1") == role
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "",
+        "a-token-for-admin",
+        "a-token-for-adminss",
+        "A-TOKEN-FOR-ADMINS",
+        " a-token-for-admins",
+        "ä",
+        "\ud800",
+        "\x00",
+    ],
+    ids=["empty", "shorter", "longer", "other-case", "space", "not-ascii", "surrogate", "nul"],
+)
+def test_what_is_not_exactly_a_token_stands_for_nothing(access: Access, given: str) -> None:
+    assert access.role_of_token(given) is None
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        "",
+        "short",
+        "with a space",
+        "not-ascii-ä",
+        "x" * 513,
+        {},
+        {"a-good-token": "root"},
+        {"short": "viewer"},
+        {7: "admin"},
+    ],
+    ids=["empty", "short", "space", "not-ascii", "long", "none", "unknown-role", "short-of-two", "number"],
+)
+def test_tokens_that_could_be_guessed_or_not_be_sent_are_refused(tokens: Any) -> None:
+    with pytest.raises(UsageError):
+        Access(tokens)
+
+
+def test_a_refused_token_is_not_named_in_the_error() -> None:
+    with pytest.raises(UsageError) as refused:
+        Access("secret!")
+    assert "secret!" not in str(refused.value)
+
+
+def test_a_session_stands_for_the_role_of_its_token_until_it_is_over(access: Access, clock: Clock) -> None:
+    session = access.new_session(VIEWER)
+    assert access.role_of_session(session) == "viewer"
+    clock.now += SESSION_SECONDS - 1
+    assert access.role_of_session(session) == "viewer"
+    clock.now += 1
+    assert access.role_of_session(session) is None
+
+
+def test_a_session_does_not_show_its_token(access: Access) -> None:
+    assert VIEWER not in access.new_session(VIEWER)
+
+
+def test_a_session_ends_with_its_token(access: Access, clock: Clock) -> None:
+    session = access.new_session(ADMIN)
+    assert Access({VIEWER: "viewer"}, clock=clock).role_of_session(session) is None
+
+
+def test_a_session_holds_for_another_process_with_the_same_token(access: Access, clock: Clock) -> None:
+    assert Access(ADMIN, clock=clock).role_of_session(access.new_session(ADMIN)) == "admin"
+
+
+def test_a_session_cannot_be_made_longer(access: Access) -> None:
+    until, _, signature = access.new_session(ADMIN).partition(".")
+    assert access.role_of_session(f"{int(until) + 1}.{signature}") is None
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["", ".", "1", "9999999999", "9999999999.", ".abc", "x.y", "٣٣٣٣٣٣٣٣٣٣." + "a" * 64, "9" * 5000 + "." + "a" * 64,
+     "9999999999." + "a" * 63, "9999999999." + "ä" * 64, "-9999999999." + "a" * 64, "9999999999." + "a" * 64],
+    ids=["empty", "dot", "number", "until", "no-signature", "no-until", "words", "other-digits", "huge", "short",
+         "not-ascii", "negative", "wrong"],
+)  # fmt: skip
+def test_what_is_no_session_stands_for_nothing(access: Access, given: str) -> None:
+    assert access.role_of_session(given) is None
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("needs", ROLES)
+def test_a_role_may_do_what_lower_ones_may(access: Access, role: Role, needs: Role) -> None:
+    may = access.refusal(role, needs, changes=True) is None
+    assert may == (ROLES.index(role) >= ROLES.index(needs))
+
+
+def test_nobody_may_do_anything_without_a_role(access: Access) -> None:
+    assert access.refusal(None, "viewer", changes=False) is not None
+
+
+def test_read_only_refuses_changes_to_all_and_looking_to_none() -> None:
+    access = Access(TOKENS, read_only=True)
+    assert access.refusal("admin", "viewer", changes=True) is not None
+    assert access.refusal("viewer", "viewer", changes=False) is None
+
+
+def fail(access: Access, address: str, times: int = 1) -> None:
+    for _ in range(times):
+        assert access.enter("a-wrong-token", address) is None
+
+
+def test_after_ten_wrong_tokens_an_address_is_locked_out_for_a_minute_even_with_a_right_one(
+    access: Access, clock: Clock
+) -> None:
+    fail(access, "192.0.2.1", 10)
+    clock.now += 18.5
+    with pytest.raises(LockedOut) as locked:
+        access.enter(ADMIN, "192.0.2.1")
+    assert locked.value.seconds == 42
+    clock.now += 41.5
+    assert access.enter(ADMIN, "192.0.2.1") == "admin"
+
+
+def test_nine_wrong_tokens_lock_nobody_out(access: Access) -> None:
+    fail(access, "192.0.2.1", 9)
+    assert access.enter(ADMIN, "192.0.2.1") == "admin"
+
+
+def test_a_right_token_does_not_buy_more_guesses(access: Access) -> None:
+    fail(access, "192.0.2.1", 9)
+    assert access.enter(VIEWER, "192.0.2.1") == "viewer"
+    fail(access, "192.0.2.1")
+    with pytest.raises(LockedOut):
+        access.enter("a-wrong-token", "192.0.2.1")
+
+
+def test_a_right_token_is_let_in_whatever_fails_at_other_addresses(access: Access) -> None:
+    for number in range(attempts.IN_ALL * 2):
+        fail(access, f"198.51.{number}.1")
+    assert access.enter(ADMIN, "192.0.2.1") == "admin"
+
+
+def test_when_many_fail_in_all_an_address_has_one_try(access: Access, clock: Clock) -> None:
+    for number in range(attempts.IN_ALL):
+        fail(access, f"198.51.{number}.1")
+    fail(access, "192.0.2.1")
+    with pytest.raises(LockedOut):
+        access.enter("a-wrong-token", "192.0.2.1")
+    clock.now += attempts.WINDOW_SECONDS
+    fail(access, "192.0.2.1", 10)
+
+
+def test_addresses_of_one_network_are_one() -> None:
+    assert group_of("2001:db8:1:2::1") == group_of("2001:db8:1:2:ffff::9") != group_of("2001:db8:1:3::1")
+    assert group_of("192.0.2.1") == group_of("::ffff:192.0.2.1") != group_of("192.0.2.2")
+    assert group_of("") == ""
+
+
+def test_the_table_of_addresses_is_bounded_and_the_oldest_leave_it(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "ADDRESSES_KEPT", 3)
+    monkeypatch.setattr(attempts, "FROM_ONE_ADDRESS", 1)
+    counted = Attempts(clock)
+    for last in range(1, 6):
+        counted.failed(f"192.0.2.{last}")
+    assert len(counted._windows) == 3
+    counted.check("192.0.2.2")
+    with pytest.raises(LockedOut):
+        counted.check("192.0.2.3")
+
+
+def forged(number: int) -> str:
+    return f"9999999999.{number:064x}"
+
+
+def test_guessing_with_sessions_is_counted_too(access: Access) -> None:
+    for number in range(10):
+        assert access.resume([forged(number)], "192.0.2.1") is None
+    with pytest.raises(LockedOut):
+        access.resume([access.new_session(ADMIN)], "192.0.2.1")
+    assert access.resume([access.new_session(ADMIN)], "192.0.2.2") == "admin"
+
+
+def test_a_browser_that_sends_the_same_wrong_session_again_and_again_is_not_locked_out(access: Access) -> None:
+    for _ in range(100):
+        assert access.resume([forged(1), forged(2)], "192.0.2.1") is None
+    assert access.resume([forged(1), access.new_session(ADMIN)], "192.0.2.1") == "admin"
+
+
+def test_sessions_that_are_over_count_as_nothing(access: Access, clock: Clock) -> None:
+    over = []
+    for _ in range(20):
+        over.append(access.new_session(ADMIN))
+        clock.now += 1
+    clock.now += SESSION_SECONDS
+    for session in over:
+        assert access.resume([session], "192.0.2.1") is None
+    assert access.resume([access.new_session(ADMIN)], "192.0.2.1") == "admin"
+
+
+def test_wrong_tokens_do_not_throw_out_those_who_are_in(access: Access) -> None:
+    fail(access, "192.0.2.1", 10)
+    assert access.resume([access.new_session(ADMIN)], "192.0.2.1") == "admin"

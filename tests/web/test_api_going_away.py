@@ -1,0 +1,192 @@
+"""A client that goes away while it waits: nothing stays leased. Over real sockets, to a real server."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+import duly
+from duly.web import create_app
+from duly.web.api import deliveries
+
+DEADLINE = 15.0
+
+
+@pytest.fixture
+async def port(server_app: duly.AsyncDuly) -> AsyncIterator[int]:
+    """Serve the dashboard of `server_app` on a port of this machine."""
+    config = uvicorn.Config(
+        create_app(server_app), host="127.0.0.1", port=0, lifespan="off", ws="none", log_config=None, access_log=False
+    )
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server.serve())
+    await _until(lambda: server.started)
+    yield server.servers[0].sockets[0].getsockname()[1]
+    server.should_exit = True
+    await serving
+
+
+async def _ask(port: int, path: str, body: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Send a request, and stay on the line."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = f"POST /api/v1{path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+    writer.write(head.encode() + b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+    await writer.drain()
+    return reader, writer
+
+
+async def _until(is_so: Callable[[], Any]) -> None:
+    """Look until something is so. What never comes is found by the deadline, which is before the end of a wait."""
+    async with asyncio.timeout(DEADLINE):
+        while True:
+            found = is_so()
+            if await found if asyncio.iscoroutine(found) else found:
+                return
+            await asyncio.sleep(0.01)
+
+
+async def _hang_up(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
+
+
+@pytest.mark.parametrize("inbox", ["/queues/orders", "/topics/events/groups/archive"])
+async def test_nothing_is_leased_to_a_client_that_has_gone(
+    server_app: duly.AsyncDuly, port: int, inbox: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = deliveries.Places(5)
+    monkeypatch.setattr(deliveries, "PLACES", places)
+    orders, archive = server_app.queue("orders"), server_app.topic("events").group("archive")
+    await archive.create()
+    _, writer = await _ask(port, f"{inbox}/receive", b'{"wait": 20}')
+    await _until(lambda: places.taken == 1)
+    await _hang_up(writer)
+    await _until(lambda: places.taken == 0)
+    await orders.send(1)
+    await server_app.topic("events").publish(1)
+    for each in (orders, archive):
+        assert (await each.stats()).leased == 0
+        (delivery,) = await each.receive(1, wait=0)
+        assert (delivery.attempt, delivery.deliveries) == (1, 1)
+
+
+def _cancelled(monkeypatch: pytest.MonkeyPatch, method: str) -> tuple[asyncio.Event, asyncio.Event]:
+    """Tell when a method of queues has begun, and when it was cancelled."""
+    begun, cancelled, original = asyncio.Event(), asyncio.Event(), getattr(duly.AsyncQueue, method)
+
+    async def watched(self: duly.AsyncQueue, *args: Any) -> Any:
+        begun.set()
+        try:
+            return await original(self, *args)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    monkeypatch.setattr(duly.AsyncQueue, method, watched)
+    return begun, cancelled
+
+
+@pytest.mark.parametrize(("method", "body"), [("receive", b'{"wait": 20}'), ("redrive", b'{"rate": "1/h"}')])
+async def test_work_ends_when_its_client_goes(
+    server_app: duly.AsyncDuly, port: int, monkeypatch: pytest.MonkeyPatch, method: str, body: bytes
+) -> None:
+    orders = server_app.queue("orders")
+    await orders.send_many(range(3))
+    for delivery in await orders.receive(3, wait=0):
+        await delivery.reject("no")
+    await orders.pause()
+    begun, cancelled = _cancelled(monkeypatch, method)
+    _, writer = await _ask(port, f"/queues/orders/{method}", body)
+    async with asyncio.timeout(DEADLINE):
+        await begun.wait()
+        await _hang_up(writer)
+        await cancelled.wait()
+
+
+def _held_up(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Have a receive that has claimed come back only when it is cancelled: too late for that to help."""
+    claimed, receive = asyncio.Event(), duly.AsyncQueue.receive
+
+    async def held_up(self: duly.AsyncQueue, *args: Any) -> Any:
+        found = await receive(self, *args)
+        claimed.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return found
+
+    monkeypatch.setattr(duly.AsyncQueue, "receive", held_up)
+    return claimed
+
+
+@pytest.mark.parametrize("times", [1, 20])
+async def test_a_message_that_comes_as_the_client_goes_is_given_back(
+    server_app: duly.AsyncDuly, port: int, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders, claimed = server_app.queue("orders"), _held_up(monkeypatch)
+    await orders.send_many(range(times))
+    _, writer = await _ask(port, "/queues/orders/receive", b'{"wait": 20, "limit": 100, "lease": 3600}')
+    async with asyncio.timeout(DEADLINE):
+        await claimed.wait()
+    assert (await orders.stats()).leased == times
+    await _hang_up(writer)
+    await _until(lambda: _is_none_leased(orders))
+    stats = await orders.stats()
+    assert (stats.ready, stats.released, stats.crashed) == (times, times, 0)
+
+
+async def _is_none_leased(orders: duly.AsyncQueue) -> bool:
+    return (await orders.stats()).leased == 0
+
+
+async def test_a_client_that_stays_gets_what_comes(server_app: duly.AsyncDuly, port: int) -> None:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        waiting = asyncio.create_task(client.post("/api/v1/queues/orders/receive", json={"wait": 20}, timeout=60))
+        await _until(lambda: deliveries.PLACES.taken)
+        id_ = await server_app.queue("orders").send({"order": 1})
+        (message,) = (await waiting).json()["messages"]
+        assert message["id"] == id_
+        acked = await client.post("/api/v1/queues/orders/ack", json={"receipt": message["receipt"]})
+        assert acked.json() == {"settled": [id_], "lost": []}
+    assert (await server_app.queue("orders").stats()).acked == 1
+
+
+async def test_half_a_request_is_no_fault(site_app: duly.AsyncDuly, caplog: pytest.LogCaptureFixture) -> None:
+    coming = iter([{"type": "http.request", "body": b'{"body": 1}', "more_body": True}, {"type": "http.disconnect"}])
+    said = list[Any]()
+
+    async def receive() -> Any:
+        return next(coming)
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", b"100")]
+    path = "/api/v1/queues/orders/messages"
+    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "headers": headers}
+    await create_app(site_app)({**scope, "query_string": b"", "http_version": "1.1"}, receive, send)
+    assert said[0]["status"] == 408
+    assert caplog.records == []
+    assert await site_app.queues() == []
+
+
+async def test_what_is_cut_off_by_the_server_is_given_back(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever serves the app may cancel a call: when he stops, or has a time-out of his own."""
+    orders = site_app.queue("orders")
+    claimed = _held_up(monkeypatch)
+    await orders.send_many([1, 2])
+    call = asyncio.create_task(client.post("/api/v1/queues/orders/receive", json={"wait": 20}))
+    async with asyncio.timeout(DEADLINE):
+        await claimed.wait()
+    assert (await orders.stats()).leased == 2
+    call.cancel()
+    await asyncio.wait({call})
+    await _until(lambda: _is_none_leased(orders))
+    assert (await orders.stats()).released == 2
+    assert deliveries.PLACES.taken == 0

@@ -1,0 +1,306 @@
+"""Looking and steering over HTTP: the same words and the same answers as the library's."""
+
+import datetime as dt
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+import duly
+from duly.web import create_app, names
+from tests.web.conftest import client_of
+
+API = "/api/v1"
+
+
+async def _json(client: httpx.AsyncClient, path: str, status: int = 200, **params: Any) -> Any:
+    answer = await client.get(f"{API}{path}", params=params)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+async def test_queues_come_in_pages(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    for name in "cabde":
+        await site_app.queue(name).send(1)
+    first = await _json(client, "/queues", limit=2)
+    assert [each["name"] for each in first["queues"]] == ["a", "b"]
+    assert (first["queues"][0]["stats"]["ready"], first["queues"][0]["stats"]["paused"]) == (1, None)
+    second = await _json(client, "/queues", limit=3, after=first["next"])
+    assert ([each["name"] for each in second["queues"]], second["next"]) == (["c", "d", "e"], None)
+    assert await _json(client, "/queues", after="e") == {"queues": [], "next": None}
+
+
+@pytest.mark.parametrize("path", ["/queues", "/queues/orders/messages", "/queues/orders/pending"])
+@pytest.mark.parametrize(
+    "params",
+    [{"limit": "101"}, {"limit": "-1"}, {"limit": "ten"}, {"limit": ""}, {"most": "1"}, [("limit", "1")] * 2],
+    ids=str,
+)
+async def test_a_page_has_its_bounds(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient, path: str, params: Any
+) -> None:
+    await site_app.queue("orders").send(1)
+    refused = await client.get(f"{API}{path}", params=params)
+    assert refused.status_code == 400
+    assert refused.json()["title"] == "The request cannot be understood"
+    assert (await client.get(f"{API}{path}", params={"limit": "100"})).status_code == 200
+
+
+async def test_a_state_that_is_none_is_refused(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    await site_app.queue("orders").send(1)
+    assert "state" in (await _json(client, "/queues/orders/messages", 400, state="late"))["detail"]
+
+
+async def test_parameters_are_refused_where_there_are_none(client: httpx.AsyncClient) -> None:
+    assert "has no parameters" in (await _json(client, "/workers", 400, limit=3))["detail"]
+
+
+async def test_a_queue_is_shown_with_who_holds_what(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    orders = site_app.queue("orders")
+    await orders.send_many([1, 2, 3])
+    await orders.receive(2, wait=0)
+    shown = await _json(client, "/queues/orders")
+    consumer = site_app._link.consumer
+    assert (shown["name"], shown["stats"]["leased"], shown["stats"]["sent"]) == ("orders", 2, 3)
+    assert shown["pending"] == {"total": 2, "consumers": {consumer: 2}}
+    pending = await _json(client, "/queues/orders/pending", consumer=consumer, limit=1)
+    assert (pending["total"], len(pending["messages"]), pending["messages"][0]["consumer"]) == (2, 1, consumer)
+    assert (await _json(client, "/queues/orders/pending", consumer="nobody"))["total"] == 0
+
+
+async def test_messages_come_in_pages(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    ids = await site_app.queue("orders").send_many(range(5))
+    first = await _json(client, "/queues/orders/messages", limit=3)
+    assert ([each["id"] for each in first["messages"]], first["next"]) == (ids[:3], ids[2])
+    second = await _json(client, "/queues/orders/messages", limit=3, after=first["next"])
+    assert ([each["id"] for each in second["messages"]], second["next"]) == (ids[3:], None)
+    assert (await _json(client, "/queues/orders/messages", state="dead"))["messages"] == []
+    gone = await _json(client, "/queues/orders/messages", 409, after="unknown")
+    assert "'unknown' is not ready in queue 'orders' any more" in gone["detail"]
+    await _json(client, "/queues/orders/messages", 422, after="")
+
+
+async def test_a_page_of_large_messages_says_that_there_are_more(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient
+) -> None:
+    ids = await site_app.queue("orders").send_many(["x" * 1_000_000] * 6)
+    found, after = list[str](), None
+    while True:
+        params = {"limit": 100} if after is None else {"limit": 100, "after": after}
+        page = await _json(client, "/queues/orders/messages", **params)
+        found += [each["id"] for each in page["messages"]]
+        after = page["next"]
+        if after is None:
+            break
+    assert found == ids
+
+
+async def test_a_message_is_shown_with_all_that_happened_to_it(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient
+) -> None:
+    orders = site_app.queue("orders")
+    id_ = await orders.send({"order": 1}, headers={"trace": "t"}, key="k")
+    (delivery,) = await orders.receive(1, wait=0)
+    await delivery.retry(delay=60, error="it broke")
+    shown, found = await _json(client, f"/queues/orders/messages/{id_}"), await orders.get(id_)
+    assert found is not None
+    for name in ("id", "queue", "state", "body", "headers", "key", "priority", "failures", "attempt", "deliveries"):
+        assert shown[name] == getattr(found, name), name
+    assert found.due_at is not None
+    assert dt.datetime.fromisoformat(shown["due_at"]) == found.due_at
+    assert [each["error"] for each in shown["errors"]] == ["it broke"]
+    assert [each["what"] for each in shown["timeline"]] == [each.what for each in found.timeline]
+
+
+async def test_why_a_message_waits_is_explained(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    orders = site_app.queue("orders")
+    id_ = await orders.send(1, id="mine/1", delay=3600)
+    shown = await _json(client, f"/queues/orders/messages/{id_}/explanation")
+    assert "delayed" in shown["explanation"] or "due" in shown["explanation"]
+    assert "unknown" in (await _json(client, "/queues/orders/messages/none/explanation"))["explanation"]
+
+
+async def test_what_is_unknown_is_404_with_the_nearest_names(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient
+) -> None:
+    await site_app.queue("orders").send(1)
+    await site_app.topic("events").group("archive").create()
+    for path, words in {
+        "/queues/order": ("'order'", "orders"),
+        "/queues/order/messages": ("'order'", "orders"),
+        "/queues/orders/messages/none": ("'none'", "orders"),
+        "/topics/event/groups/archive": ("'event'", "events"),
+        "/topics/events/groups/archi": ("'archi'", "archive"),
+    }.items():
+        problem = await _json(client, path, 404)
+        assert all(word in problem["detail"] for word in words), problem
+    for verb in ("pause", "resume", "redrive"):
+        assert (await client.post(f"{API}/queues/order/{verb}")).status_code == 404
+    assert await site_app.queues() == ["orders"]
+
+
+async def test_a_queue_is_found_as_soon_as_it_is_made(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    await _json(client, "/queues/orders", 404)
+    await client.post(f"{API}/queues/orders/messages", json={"body": 1})
+    assert (await _json(client, "/queues/orders"))["stats"]["ready"] == 1
+    await _json(client, "/topics/events/groups/archive", 404)
+    await site_app.topic("events").group("archive").create()
+    assert (await _json(client, "/topics/events/groups/archive"))["name"] == "events/archive"
+
+
+async def test_asking_for_what_is_not_there_does_not_search_for_it_each_time(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To find all names, the server goes through all keys: a dashboard must not be able to have it do that at will."""
+    searches, search = list[str](), site_app._link.queues
+
+    async def counted(namespace: str) -> Any:
+        searches.append(namespace)
+        return await search(namespace)
+
+    monkeypatch.setattr(site_app._link, "queues", counted)
+    monkeypatch.setattr(names, "_FRESH_FOR", 3600.0)
+    for number in range(20):
+        await _json(client, f"/queues/none-{number}", 404)
+        await _json(client, "/queues")
+    assert len(searches) == 1
+
+
+async def test_a_cancelled_message_is_gone(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    id_ = await site_app.queue("orders").send(1)
+    done = await client.delete(f"{API}/queues/orders/messages/{id_}")
+    assert (done.status_code, done.content) == (204, b"")
+    assert (await client.delete(f"{API}/queues/orders/messages/{id_}")).status_code == 404
+    assert (await site_app.queue("orders").stats()).cancelled == 1
+
+
+async def test_a_waiting_message_is_moved(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    id_ = await site_app.queue("orders").send(1, delay=60)
+    path, when = f"{API}/queues/orders/messages/{id_}", dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
+    moved = await client.patch(path, json={"at": when.isoformat()})
+    assert abs(dt.datetime.fromisoformat(moved.json()["due_at"]) - when) < dt.timedelta(milliseconds=1)
+    assert (await client.patch(path, json={"delay": 30})).json()["state"] == "delayed"
+    assert (await client.patch(path, json={"promote": True})).json()["state"] == "ready"
+    for wrong in ({}, {"delay": 1, "at": 2e9}, {"delay": 1, "promote": True}, {"promote": False}, {"delay": -1}):
+        assert (await client.patch(path, json=wrong)).status_code == 422, wrong
+    await site_app.queue("orders").receive(1, wait=0)
+    refused = await client.patch(path, json={"delay": 1})
+    assert (refused.status_code, "it is leased" in refused.json()["detail"]) == (409, True)
+    unknown = await client.patch(f"{API}/queues/orders/messages/none", json={"delay": 1})
+    assert unknown.status_code == 404
+
+
+async def test_a_queue_is_paused_and_resumed(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    await site_app.queue("orders").send(1)
+    paused = (await client.post(f"{API}/queues/orders/pause")).json()
+    assert paused == {"paused": site_app._link.consumer}
+    assert await site_app.queue("orders").receive(1, wait=0) == []
+    assert (await client.post(f"{API}/queues/orders/resume", json={})).json() == {"paused": None}
+    assert len(await site_app.queue("orders").receive(1, wait=0)) == 1
+    assert (await client.post(f"{API}/queues/orders/pause", json={"x": 1})).status_code == 400
+
+
+async def test_what_was_steered_is_in_the_log(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "duly")
+    await site_app.queue("orders").send(1, id="a\u202eb")
+    await client.get(f"{API}/queues/orders")
+    await client.post(f"{API}/queues/orders/pause")
+    await client.post(f"{API}/queues/none/pause")
+    await client.delete(f"{API}/queues/orders/messages/a%E2%80%AEb")
+    await client.post(f"{API}/queues/orders/purge", json={"confirm": "orders"})
+    assert [record.message for record in caplog.records if record.name == "duly"] == [
+        "pause of '/api/v1/queues/orders/pause' by somebody who is admin",
+        "cancel of '/api/v1/queues/orders/messages/a\\u202eb' by somebody who is admin",
+        "purge of '/api/v1/queues/orders/purge' by somebody who is admin",
+    ]
+
+
+async def test_a_purge_asks_for_the_name(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    orders = site_app.queue("orders")
+    await orders.send_many([1, 2])
+    await orders.send(3, delay=60)
+    for wrong in ({}, {"confirm": ""}, {"confirm": "Orders"}, {"confirm": "orders", "state": "late"}):
+        assert (await client.post(f"{API}/queues/orders/purge", json=wrong)).status_code == 422, wrong
+    assert (await orders.stats()).live == 3
+    purged = await client.post(f"{API}/queues/orders/purge", json={"confirm": "orders", "state": "ready"})
+    assert purged.json() == {"purged": 2}
+    assert (await client.post(f"{API}/queues/orders/purge", json={"confirm": "orders"})).json() == {"purged": 1}
+
+
+async def _bury(orders: duly.AsyncQueue, *bodies: Any) -> None:
+    await orders.send_many([duly.Send(body, key=f"k-{body}", headers={"n": str(body)}) for body in bodies])
+    for delivery in await orders.receive(10, wait=0):
+        await delivery.reject(f"reason {delivery.body}")
+
+
+async def test_dead_letters_go_back_to_work(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    orders = site_app.queue("orders")
+    await _bury(orders, 1, 2, 3, 4)
+    path = f"{API}/queues/orders/redrive"
+    dry = await client.post(path, json={"dry_run": True, "where": {"reason": "reason *"}})
+    assert (dry.json(), (await orders.stats()).dead) == ({"redriven": 4}, 4)
+    chosen: list[dict[str, Any]] = [{"reason": "reason 1"}, {"key": "k-2", "headers": {"n": "2"}}]
+    for where in chosen:
+        assert (await client.post(path, json={"where": where})).json() == {"redriven": 1}
+    assert (await client.post(path, json={"to": "again", "limit": 1})).json() == {"redriven": 1}
+    assert (await client.post(path)).json() == {"redriven": 1}
+    assert ((await orders.stats()).ready, (await site_app.queue("again").stats()).ready) == (3, 1)
+
+
+async def test_a_misused_redrive_moves_nothing(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    orders = site_app.queue("orders")
+    await _bury(orders, 1)
+    for wrong in (
+        {"limit": 0}, {"rate": "fast"}, {"to": "-"}, {"to": "orders"}, {"where": {"reason": ""}}, {"edit": "x"},
+        {"where": {"since": "2026-01-01T00:00:00"}}, {"where": {"body": 1}}, {"where": {"ids": "one"}},
+    ):  # fmt: skip
+        refused = await client.post(f"{API}/queues/orders/redrive", json=wrong)
+        assert refused.status_code == 422, wrong
+    assert (await orders.stats()).dead == 1
+
+
+async def test_topics_are_shown_with_their_groups(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    events = site_app.topic("events")
+    await events.group("archive").create()
+    id_ = await events.publish(1)
+    (shown,) = (await _json(client, "/topics"))["topics"]
+    assert (shown["name"], shown["stats"]["length"], shown["stats"]["last_id"]) == ("events", 1, id_)
+    assert [(each["name"], each["unread"]) for each in shown["groups"]] == [("archive", 1)]
+    (message,) = (await _json(client, "/topics/events/groups/archive/messages"))["messages"]
+    assert (message["id"], message["body"]) == (id_, 1)
+
+
+async def test_schedules_are_shown(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    await site_app.schedule("report", "orders", {"kind": "daily"}, cron="0 3 * * *", tz="Asia/Shanghai")
+    await site_app.schedule("ping", "orders", b"\x00", every=30)
+    ping, report = (await _json(client, "/schedules"))["schedules"]
+    assert (report["name"], report["queue"], report["cron"], report["body"]) == (
+        "report", "orders", "0 3 * * *", {"kind": "daily"},
+    )  # fmt: skip
+    assert (ping["every"], ping["body"], ping["base64"]) == (30, None, "AA==")
+
+
+async def test_no_workers_are_no_error(client: httpx.AsyncClient) -> None:
+    assert await _json(client, "/workers") == {"workers": []}
+
+
+async def test_a_server_that_is_away_is_503(free_address: Callable[[], str]) -> None:
+    async with duly.AsyncDuly(free_address(), patience=0.2) as app, client_of(create_app(app)) as client:
+        refused = await client.get(f"{API}/queues/orders")
+        assert (refused.status_code, refused.json()["title"]) == (503, "The server is away")
+        assert "SECRET" not in refused.text
+        assert (await client.get("/healthz")).json() == {"ok": False}
+
+
+@pytest.fixture
+def free_address() -> Callable[[], str]:
+    def find() -> str:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return f"redis://:SECRET-PASSWORD@127.0.0.1:{probe.getsockname()[1]}/0"
+
+    return find

@@ -1,0 +1,369 @@
+"""Consuming over HTTP: receiving, and the seven ways to settle with a receipt."""
+
+import base64
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+import redis.asyncio as redis
+
+import duly
+from duly.web import create_app
+from duly.web.api import deliveries
+from tests.conftest import StartedServer
+from tests.web.conftest import TokenClient, client_of
+
+QUEUE = "/api/v1/queues/orders"
+
+
+async def _received(client: httpx.AsyncClient, inbox: str = QUEUE, **given: Any) -> list[dict[str, Any]]:
+    answer = await client.post(f"{inbox}/receive", json={"wait": 0, **given})
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()["messages"]
+    return found
+
+
+async def _one(client: httpx.AsyncClient, inbox: str = QUEUE) -> dict[str, Any]:
+    (message,) = await _received(client, inbox, limit=1)
+    return message
+
+
+async def _settle(client: httpx.AsyncClient, verb: str, *receipts: str, inbox: str = QUEUE, **more: Any) -> Any:
+    given = {"receipt": receipts[0]} if len(receipts) == 1 else {"receipts": receipts}
+    return await client.post(f"{inbox}/{verb}", json={**given, **more})
+
+
+async def test_a_delivery_has_all_that_a_consumer_needs(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    id_ = await site_app.queue("orders").send({"order": 1}, key="k", priority=3, headers={"trace": "t"})
+    message = await _one(client)
+    assert set(message) == {
+        "id", "queue", "body", "headers", "key", "priority", "attempt", "deliveries", "sent_at", "due_at", "fence",
+        "receipt",
+    }  # fmt: skip
+    assert (message["id"], message["queue"], message["body"]) == (id_, "orders", {"order": 1})
+    assert (message["key"], message["priority"], message["headers"]) == ("k", 3, {"trace": "t"})
+    assert (message["attempt"], message["deliveries"]) == (1, 1)
+    assert message["sent_at"].endswith("Z")
+    assert message["fence"] > 0
+
+
+async def test_a_queue_that_does_not_exist_may_be_received_from(client: httpx.AsyncClient) -> None:
+    assert await _received(client) == []
+
+
+async def test_an_empty_request_waits_for_ten(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    await site_app.queue("orders").send_many(range(12))
+    answer = await client.post(f"{QUEUE}/receive")
+    assert [each["body"] for each in answer.json()["messages"]] == list(range(10))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"limit": 0}, {"limit": 101}, {"wait": -1}, {"wait": 21}, {"lease": 0}, {"lease": -1}, {"lease": 1e12}, {"x": 1}],
+    ids=str,
+)
+async def test_bounds_of_a_receive_are_kept(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient, given: dict[str, Any]
+) -> None:
+    await site_app.queue("orders").send(1)
+    refused = await client.post(f"{QUEUE}/receive", json={"wait": 0, **given})
+    assert refused.status_code == 422
+    assert next(iter(given)) in refused.json()["detail"]
+    assert (await site_app.queue("orders").stats()).leased == 0
+
+
+async def test_no_more_than_so_many_wait_at_once(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deliveries, "PLACES", deliveries.Places(0))
+    refused = await client.post(f"{QUEUE}/receive", json={"wait": 0})
+    assert refused.status_code == 429
+    assert refused.headers["retry-after"] == "1"
+
+
+async def test_a_place_is_free_again_after_each_receive(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = deliveries.Places(1)
+    monkeypatch.setattr(deliveries, "PLACES", places)
+    for _ in range(3):
+        await _received(client)
+    assert (await client.post(f"{QUEUE}/receive", json={"wait": 0, "lease": -1})).status_code == 422
+    assert places.taken == 0
+
+
+async def test_acked_messages_are_finished(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    ids = await site_app.queue("orders").send_many([1, 2, 3])
+    receipts = [each["receipt"] for each in await _received(client)]
+    assert (await _settle(client, "ack", *receipts[:2])).json() == {"settled": ids[:2], "lost": []}
+    assert (await _settle(client, "ack", receipts[2], receipts[2])).json() == {"settled": [ids[2]], "lost": []}
+    stats = await site_app.queue("orders").stats()
+    assert (stats.acked, stats.leased) == (3, 0)
+
+
+async def test_what_is_retried_counts_on(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    id_ = await site_app.queue("orders").send(1)
+    for attempt in (1, 2):
+        message = await _one(client)
+        assert message["attempt"] == attempt
+        assert (await _settle(client, "retry", message["receipt"], delay=0, error="it broke")).status_code == 200
+    found = await site_app.queue("orders").get(id_)
+    assert found is not None
+    assert [each.error for each in found.errors] == ["it broke", "it broke"]
+    assert (found.attempt, found.failures) == (3, 2)
+
+
+async def test_a_retry_follows_the_policy_of_the_message(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    sent = await client.post(f"{QUEUE}/messages", json={"body": 1, "retry": {"delays": [0, 77]}})
+    orders, id_ = site_app.queue("orders"), sent.json()["id"]
+    await _settle(client, "retry", (await _one(client))["receipt"])
+    message = await _one(client)
+    await _settle(client, "retry", message["receipt"], error="it broke")
+    found = await orders.get(id_)
+    assert found is not None
+    assert found.due_at is not None
+    failed_at = found.errors[-1].at
+    assert (found.due_at - failed_at).total_seconds() == pytest.approx(77, abs=0.001)
+    await orders.promote(id_)
+    await _settle(client, "retry", (await _one(client))["receipt"], error="the last")
+    found = await orders.get(id_)
+    assert found is not None
+    assert (found.state, found.attempt) == ("dead", 4)
+
+
+async def test_a_message_with_repeat_comes_back_after_an_ack(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient
+) -> None:
+    sent = await client.post(f"{QUEUE}/messages", json={"body": 1, "delay": 0, "repeat": {"first": 60, "times": 2}})
+    orders, id_ = site_app.queue("orders"), sent.json()["id"]
+    assert (await _settle(client, "ack", (await _one(client))["receipt"])).json()["settled"] == [id_]
+    found = await orders.get(id_)
+    assert found is not None
+    assert (found.state, found.cycles) == ("delayed", 1)
+    await orders.promote(id_)
+    assert (await _settle(client, "ack", (await _one(client))["receipt"])).status_code == 200
+    assert await orders.get(id_) is None
+
+
+async def test_deferred_and_released_messages_spend_no_attempt(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient
+) -> None:
+    id_ = await site_app.queue("orders").send(1)
+    await _settle(client, "defer", (await _one(client))["receipt"], delay=0, reason="the lock was taken")
+    await _settle(client, "release", (await _one(client))["receipt"])
+    message = await _one(client)
+    assert (message["attempt"], message["deliveries"]) == (1, 3)
+    shown = (await client.get(f"{QUEUE}/messages/{id_}")).json()
+    assert "the lock was taken" in [each["detail"] for each in shown["timeline"]]
+
+
+async def test_rejected_messages_are_dead(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    id_ = await site_app.queue("orders").send(1)
+    await _settle(client, "reject", (await _one(client))["receipt"], reason="no such customer")
+    shown = (await client.get(f"{QUEUE}/messages/{id_}")).json()
+    assert (shown["state"], shown["reason"]) == ("dead", "no such customer")
+
+
+async def test_a_recycled_message_keeps_all_but_its_body(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    id_ = await site_app.queue("orders").send({"n": 1}, headers={"trace": "t"}, key="k", priority=4)
+    message = await _one(client)
+    recycled = await client.post(
+        f"{QUEUE}/recycle",
+        content=b'{"receipt": "%b", "body": {"n" : 2.0}}' % message["receipt"].encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    assert recycled.json() == {"settled": [id_], "lost": []}
+    shown = await client.get(f"{QUEUE}/messages/{id_}")
+    assert '"body":{"n" : 2.0},' in shown.text
+    found = shown.json()
+    assert (found["headers"], found["key"], found["priority"], found["cycles"]) == ({"trace": "t"}, "k", 4, 1)
+    again = await _one(client)
+    await _settle(client, "recycle", again["receipt"], delay=60)
+    assert (await client.get(f"{QUEUE}/messages/{id_}")).json()["body"] == {"n": 2.0}
+
+
+async def test_a_recycled_body_is_checked_like_any_other(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    @site_app.queue("orders", type=dict[str, int]).handler
+    async def on_order(order: dict[str, int]) -> None: ...
+
+    await site_app.queue("orders").send({"n": 1})
+    message = await _one(client)
+    for wrong in ({"body": "text"}, {"base64": "AA=="}, {"body": {"n": 1}, "base64": "AA=="}):
+        assert (await _settle(client, "recycle", message["receipt"], **wrong)).status_code == 422, wrong
+    assert (await _settle(client, "recycle", message["receipt"], body={"n": 2})).status_code == 200
+
+
+async def test_a_lease_is_extended(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    await site_app.queue("orders").send(1)
+    (message,) = await _received(client, lease=5)
+    assert (await _settle(client, "extend", message["receipt"], seconds=500)).status_code == 200
+    (held,) = (await client.get(f"{QUEUE}/pending")).json()["messages"]
+    assert 400 < held["deadline_in"] <= 500
+
+
+async def test_a_result_is_kept_where_the_queue_keeps_them(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    orders = site_app.queue("orders", done=duly.Keep(count=10))
+
+    @orders.handler
+    async def on_order(order: int) -> None: ...
+
+    ids = await orders.send_many([1, 2])
+    receipts = [each["receipt"] for each in await _received(client)]
+    assert (await _settle(client, "ack", *receipts, result={"total": 10**30})).json()["settled"] == ids
+    assert await orders.result(ids[0], wait=0) == {"total": 10**30}
+    shown = await client.get(f"{QUEUE}/messages/{ids[0]}")
+    assert (shown.json()["state"], shown.json()["result"]) == ("done", {"total": 10**30})
+
+
+_MORE: dict[str, dict[str, Any]] = {"defer": {"delay": 1}, "reject": {"reason": "no"}, "extend": {"seconds": 60}}
+VERBS = ("ack", "retry", "defer", "reject", "release", "recycle", "extend")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_a_stale_receipt_is_409_and_changes_nothing(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient, verb: str
+) -> None:
+    orders = site_app.queue("orders")
+    id_ = await orders.send(1)
+    stale = (await _one(client))["receipt"]
+    await _settle(client, "release", stale)
+    await _one(client)
+    before, counted = await orders.get(id_), await orders.stats()
+    refused = await _settle(client, verb, stale, **_MORE.get(verb, {}))
+    assert refused.status_code == 409
+    assert id_ in refused.json()["detail"]
+    assert refused.json()["title"] == "Not possible as things are"
+    assert await orders.get(id_) == before
+    assert (await orders.stats()) == counted
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_some_of_several_may_be_lost(site_app: duly.AsyncDuly, client: httpx.AsyncClient, verb: str) -> None:
+    orders = site_app.queue("orders")
+    ids = await orders.send_many([1, 2])
+    receipts = [each["receipt"] for each in await _received(client)]
+    await orders.cancel(ids[0])
+    answer = await _settle(client, verb, *receipts, **_MORE.get(verb, {}))
+    assert (answer.status_code, answer.json()) == (200, {"settled": [ids[1]], "lost": [ids[0]]})
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_a_receipt_of_another_queue_settles_nothing(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient, verb: str
+) -> None:
+    await site_app.queue("orders").send_many([1, 2])
+    first, second = (each["receipt"] for each in await _received(client))
+    refused = await _settle(client, verb, first, inbox="/api/v1/queues/mail", **_MORE.get(verb, {}))
+    assert refused.status_code == 422
+    assert "'orders'" in refused.json()["detail"]
+    mixed = await _settle(client, verb, second, "forged", **_MORE.get(verb, {}))
+    assert mixed.status_code == 422
+    assert (await site_app.queue("orders").stats()).leased == 2
+    assert await site_app.queues() == ["orders"]
+
+
+_MISUSE: list[tuple[str, dict[str, Any]]] = [
+    ("retry", {"delay": -1}), ("retry", {"error": 5}), ("defer", {}), ("defer", {"delay": -1}), ("reject", {}),
+    ("extend", {}), ("extend", {"seconds": 0}), ("recycle", {"delay": -1}), ("recycle", {"base64": "*"}),
+    ("ack", {"delay": 1}), ("release", {"reason": "x"}), ("ack", {"receipts": []}), ("ack", {"receipts": ["x"]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("verb", "given"), _MISUSE, ids=str)
+async def test_a_misused_settle_settles_nothing(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient, verb: str, given: dict[str, Any]
+) -> None:
+    orders = site_app.queue("orders")
+    await orders.send(1)
+    message = await _one(client)
+    before = await orders.get(message["id"])
+    refused = await _settle(client, verb, message["receipt"], **given)
+    assert refused.status_code == 422, refused.text
+    assert await orders.get(message["id"]) == before
+
+
+async def test_receipts_are_asked_for(client: httpx.AsyncClient) -> None:
+    assert "give either receipt or receipts" in (await client.post(f"{QUEUE}/ack", json={})).json()["detail"]
+
+
+async def test_a_group_is_consumed_in_the_same_way(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    events = site_app.topic("events")
+    await client.post("/api/v1/topics/events/messages", json=[{"body": 1}, {"body": 2}, {"body": 3}])
+    inbox = "/api/v1/topics/events/groups/archive"
+    first, second, third = await _received(client, inbox)
+    assert first["queue"] == "events/archive"
+    assert (await _settle(client, "ack", first["receipt"], inbox=inbox)).json()["settled"] == [first["id"]]
+    assert (await _settle(client, "reject", second["receipt"], inbox=inbox, reason="no")).status_code == 200
+    assert (await _settle(client, "retry", third["receipt"], inbox=inbox, delay=0)).status_code == 200
+    again = await _one(client, inbox)
+    assert (again["id"], again["attempt"]) == (third["id"], 2)
+    (info,) = await events.groups()
+    assert (info.name, info.dead) == ("archive", 1)
+    other = await _settle(client, "ack", again["receipt"], inbox="/api/v1/topics/events/groups/other")
+    assert other.status_code == 422
+
+
+async def test_a_group_passes_over_what_its_handler_does(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    @site_app.topic("events").handler(group="archive", headers={"kind": "paid"})
+    async def archive(event: int) -> None: ...
+
+    await site_app.topic("events").publish(1, headers={"kind": "sent"})
+    await site_app.topic("events").publish(2, headers={"kind": "paid"})
+    found = await _received(client, "/api/v1/topics/events/groups/archive")
+    assert [each["body"] for each in found] == [2]
+
+
+async def test_what_is_no_json_although_it_says_so_comes_as_bytes(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient
+) -> None:
+    await site_app.queue("orders").send(msgspec.Raw(b"{bad"), headers={"trace": "t"})
+    message = await _one(client)
+    assert (message["body"], base64.b64decode(message["base64"])) == (None, b"{bad")
+    assert message["headers"] == {"trace": "t"}
+    assert (await _settle(client, "ack", message["receipt"])).status_code == 200
+
+
+async def test_a_damaged_message_keeps_no_others_back(
+    server: StartedServer, server_app: duly.AsyncDuly, server_client: httpx.AsyncClient
+) -> None:
+    orders = server_app.queue("orders")
+    bad, good = await orders.send_many([1, 2])
+    async with redis.Redis.from_url(server("valkey").url) as writer:
+        key = orders._keys.key("msgs")
+        record = await writer.hget(key, bad)
+        assert isinstance(record, bytes)
+        await writer.hset(key, bad, record[:19] + b"\xc1" * (len(record) - 19))
+    first, second = await _received(server_client)
+    assert (first["id"], first["body"], "base64" in first, second["id"]) == (bad, None, True, good)
+    rejected = await _settle(server_client, "reject", first["receipt"], second["receipt"], reason="damaged")
+    assert rejected.json() == {"settled": [bad, good], "lost": []}
+    shown = (await server_client.get(f"{QUEUE}/messages/{bad}")).json()
+    assert (shown["state"], shown["reason"]) == ("dead", "damaged")
+
+
+async def test_the_handlers_of_a_sync_app_count_as_well() -> None:
+    with duly.Duly("memory://") as app:
+
+        @app.topic("events", retry=duly.Retry(attempts=1)).handler(group="archive")
+        def archive(event: int) -> None: ...
+
+        @app.queue("orders", retry=duly.Retry(attempts=1)).handler
+        def on_order(order: int) -> None: ...
+
+        app.topic("events").publish(1)
+        app.queue("orders").send(1)
+        async with client_of(create_app(app)) as client:
+            for inbox in ("/api/v1/topics/events/groups/archive", QUEUE):
+                message = await _one(client, inbox)
+                await _settle(client, "retry", message["receipt"], inbox=inbox)
+                (dead,) = (await client.get(f"{inbox}/messages", params={"state": "dead"})).json()["messages"]
+                assert dead["id"] == message["id"]
+
+
+async def test_a_viewer_neither_receives_nor_settles(site_app: duly.AsyncDuly, token_client: TokenClient) -> None:
+    await site_app.queue("orders").send(1)
+    refused = await token_client("viewer").post(f"{QUEUE}/receive", json={"wait": 0})
+    assert refused.status_code == 403
+    assert (await site_app.queue("orders").stats()).leased == 0
+    receipt = (await _one(token_client("operator")))["receipt"]
+    assert (await _settle(token_client("viewer"), "ack", receipt)).status_code == 403
+    assert (await site_app.queue("orders").stats()).leased == 1

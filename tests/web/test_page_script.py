@@ -1,0 +1,250 @@
+"""The script of the pages, in a real browser: it keeps them up to date, and makes buttons of forms."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, Dialog, Page, Route, expect, sync_playwright
+
+import duly
+from duly.web import create_app
+
+_CHROMIUM: Final = Path("/usr/bin/chromium")
+_PATIENCE_MS: Final = 20_000
+_REPORT: Final = """
+    window.violations = [];
+    document.addEventListener("securitypolicyviolation", (event) => window.violations.push(event.violatedDirective));
+"""
+
+pytestmark = pytest.mark.slow
+
+
+class Dashboard:
+    """A dashboard on a port of this machine, and the app that it shows."""
+
+    def __init__(self, **options: Any) -> None:
+        self.app = duly.Duly("memory://")
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        config = uvicorn.Config(create_app(self.app, **options), log_level="error", lifespan="off")
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]})
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(30)
+        self._socket.close()
+        self.app.close()
+
+
+@pytest.fixture(scope="module")
+def dashboard() -> Iterator[Dashboard]:
+    """Give one dashboard to all tests of the module; each has queues of its own."""
+    made = Dashboard()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def locked() -> Iterator[Dashboard]:
+    """Give a dashboard that asks for a token."""
+    made = Dashboard(tokens="a-token-of-an-admin")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Start the system's browser."""
+    if not _CHROMIUM.exists():
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{_CHROMIUM} is missing: `make servers` installs it")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=_CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def complaints() -> list[str]:
+    """Collect what the browser complains about."""
+    return []
+
+
+@pytest.fixture
+def page(browser: Browser, dashboard: Dashboard, complaints: list[str]) -> Iterator[Page]:
+    """Open a tab. Whatever a test does there, no error and no violation of the policy may come of it."""
+    tab = browser.new_page(base_url=dashboard.url)
+    tab.set_default_timeout(_PATIENCE_MS)
+    tab.add_init_script(_REPORT)
+    tab.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    yield tab
+    assert complaints == []
+    assert tab.evaluate("window.violations") == []
+    tab.close()
+
+
+@pytest.fixture(autouse=True)
+def patience() -> None:
+    """Wait long for what a page shows: machines that run tests are slow."""
+    expect.set_options(timeout=_PATIENCE_MS)
+
+
+def test_numbers_change_while_the_page_is_open(page: Page, dashboard: Dashboard) -> None:
+    queue = dashboard.app.queue("counted")
+    queue.send(1)
+    page.goto("/")
+    row = page.get_by_role("row", name=re.compile("^counted "))
+    expect(row.get_by_role("cell").first).to_have_text("1")
+    page.evaluate("window.isSame = true")
+    row.get_by_role("link").focus()
+
+    queue.send(2)
+
+    expect(row.get_by_role("cell").first).to_have_text("2")
+    expect(row.get_by_role("link")).to_be_focused()
+    assert page.evaluate("window.isSame") is True
+
+
+def test_a_queue_is_paused_and_resumed_by_a_button(page: Page, dashboard: Dashboard) -> None:
+    queue = dashboard.app.queue("paused")
+    queue.send(1)
+    page.goto("/queues/paused")
+
+    page.get_by_role("button", name="Pause").click()
+
+    expect(page.get_by_role("status").filter(has_text="paused is paused")).to_be_visible()
+    expect(page.get_by_role("button", name="Resume")).to_be_focused()
+    assert queue.stats().paused is not None
+    page.get_by_role("button", name="Resume").press("Enter")
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    assert queue.stats().paused is None
+
+
+def test_a_queue_is_purged_only_with_its_name_typed(page: Page, dashboard: Dashboard) -> None:
+    queue = dashboard.app.queue("purged")
+    queue.send_many(range(3))
+    page.goto("/queues/purged")
+    page.locator("#purging summary").click()
+    button, name = page.get_by_role("button", name="Purge"), page.get_by_label("to confirm")
+
+    expect(button).to_be_disabled()
+    name.fill("purge")
+    expect(button).to_be_disabled()
+    name.fill("purged")
+    button.click()
+
+    expect(page.get_by_role("status").filter(has_text="3 messages are gone")).to_be_visible()
+    expect(page.get_by_text("No ready message.")).to_be_visible()
+    expect(button).to_be_disabled()
+    assert queue.stats().purged == 3
+
+
+def test_what_is_sent_by_the_form_appears_as_it_was_typed(page: Page, dashboard: Dashboard) -> None:
+    queue = dashboard.app.queue("filled")
+    queue.pause()
+    page.goto("/queues/filled")
+    page.locator("#sending summary").click()
+    button = page.get_by_role("button", name="Send a message")
+
+    page.get_by_label("Body").fill("not JSON")
+    button.click()
+    expect(page.get_by_role("status").filter(has_text="The body is not JSON")).to_be_visible()
+    page.get_by_label("Body").fill('{"n": 12345678901234567890}')
+    page.get_by_label("Key").fill("k")
+    button.click()
+
+    expect(page.get_by_role("row").filter(has_text="12345678901234567890")).to_be_visible()
+    (message,) = queue.list("ready")
+    assert (message.body, message.key) == ({"n": 12345678901234567890}, "k")
+
+
+def test_a_body_is_text_and_a_message_is_cancelled_when_it_is_asked_for(page: Page, dashboard: Dashboard) -> None:
+    queue = dashboard.app.queue("hostile")
+    text = "<img src=x onerror=\"document.title='taken'\">"
+    id_ = queue.send(text, key=text, delay=3600)
+    asked: list[str] = []
+
+    def answer(dialog: Dialog) -> None:
+        asked.append(dialog.message)
+        dialog.accept()
+
+    page.on("dialog", answer)
+    page.goto("/queues/hostile?state=delayed")
+    expect(page.get_by_role("cell", name=text, exact=True)).to_be_visible()
+    page.get_by_role("link", name=id_).click()
+    expect(page.locator("pre")).to_contain_text("<img src=x")
+    assert page.locator("main img").count() == 0
+    assert page.title() == f"{id_} · Duly"
+    page.get_by_role("button", name="Cancel").click()
+
+    expect(page.get_by_role("status").filter(has_text=f"{id_} is cancelled")).to_be_visible()
+    assert queue.get(id_) is None
+    assert asked == ["Cancel this message? It is removed for ever."]
+
+
+def test_somebody_with_a_token_comes_in_steers_and_leaves(page: Page, locked: Dashboard) -> None:
+    queue = locked.app.queue("orders")
+    queue.send(1)
+
+    page.goto(f"{locked.url}/queues/orders")
+    page.get_by_label("Token").fill("a-token-of-an-admin")
+    page.get_by_label("Token").press("Enter")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("button", name="Resume")).to_be_visible()
+    page.get_by_role("button", name="Sign out").click()
+
+    expect(page.get_by_label("Token")).to_be_visible()
+    assert queue.stats().paused is not None
+
+
+def test_a_dashboard_that_is_away_is_told_and_found_again(
+    page: Page, dashboard: Dashboard, complaints: list[str]
+) -> None:
+    dashboard.app.queue("far").send(1)
+    page.clock.install()
+    page.goto("/queues/far")
+
+    def refuse(route: Route) -> None:
+        route.fulfill(status=503, content_type="text/html", body="<p id=detail>nobody answers</p>")
+
+    page.route("**/queues/far", refuse)
+    page.clock.run_for(2_100)
+    expect(page.locator("#away")).to_have_text(
+        re.compile(r"^Not up to date: nobody answers. Trying again every \d+ s.")
+    )
+    page.unroute("**/queues/far")
+    page.clock.run_for(30_100)
+
+    expect(page.locator("#away")).to_be_hidden()
+    assert {"503" in each for each in complaints} == {True}
+    complaints.clear()
+
+
+def test_no_page_is_complained_about_and_none_is_too_wide(
+    page: Page, dashboard: Dashboard, complaints: list[str]
+) -> None:
+    queue = dashboard.app.queue("a-name-that-is-as-long-as-those-of-people-who-think-of-everything")
+    id_ = queue.send({"text": "x" * 500}, headers={"h": "y" * 300})
+    queue.receive(1)[0].reject("z" * 300)
+    dashboard.app.topic("events").group("archive").create()
+    dashboard.app.topic("events").publish("x" * 200)
+    dashboard.app.schedule("tick", queue, "x" * 200, every=30)
+    inbox = f"/queues/{queue.name}"
+    page.set_viewport_size({"width": 360, "height": 740})
+
+    for path in ("/", "/topics", "/topics/events/groups/archive", "/workers", "/schedules", inbox,
+                 f"{inbox}?state=dead", f"{inbox}/messages/{id_}"):  # fmt: skip
+        page.goto(path)
+        assert page.evaluate("document.documentElement.scrollWidth") == 360, path
+        assert page.evaluate("window.violations") == [], path
+        assert complaints == [], path

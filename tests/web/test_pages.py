@@ -1,0 +1,472 @@
+"""The pages, asked for as a browser asks: what they show, to whom, and what they lead to."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from typing import Any, Final
+from urllib.parse import urljoin, urlsplit
+
+import httpx
+import pytest
+import redis.asyncio
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+import duly
+from duly.web import create_app
+from duly.web.access import Access
+from duly.web.names import Names
+from duly.web.pages import texts
+from duly.web.pages.sight import Sights
+from duly.web.site import Site
+from tests.conftest import StartedServer
+from tests.web.conftest import TokenClient, client_of
+
+_VOID: Final = {"meta", "link", "img", "input", "br", "path"}
+
+
+class Page(HTMLParser):
+    """A page taken apart: its elements, its text, and where it leads."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.words: list[str] = []
+        self.open: list[str] = []
+        self.status = response.status_code
+        assert response.headers["content-type"] == "text/html; charset=utf-8"
+        self.feed(response.text)
+        self.text = " ".join(" ".join(self.words).split())
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    def all(self, attribute: str) -> list[str]:
+        return [attributes[attribute] for _, attributes in self.elements if attribute in attributes]
+
+    def addresses(self) -> list[str]:
+        return [each for name in ("href", "src", "action", "data-url", "data-then") for each in self.all(name)]
+
+    def buttons(self) -> set[str]:
+        return {urlsplit(each).path.rpartition("/")[2] for each in self.all("data-url")}
+
+
+async def look(client: httpx.AsyncClient, path: str) -> Page:
+    return Page(await client.get(path))
+
+
+def _raised(text: str) -> ValueError:
+    """Make an error that has a traceback."""
+    with pytest.raises(ValueError, match=text) as caught:
+        raise ValueError(text)
+    return caught.value
+
+
+async def given(app: duly.AsyncDuly, secret: str = "secret") -> dict[str, str]:
+    """Put one message into each state, and something on every page. Give the page of each message."""
+    orders = app.queue("orders", done=duly.Keep(count=10))
+    sent: dict[str, str] = {}
+    sent["dead"] = await orders.send({"body": f"{secret}-body"}, headers={"note": f"{secret}-header"}, priority=9)
+    (delivery,) = await orders.receive(1, wait=0)
+    await delivery.retry(delay=0, error=_raised(f"{secret}-error"))
+    (delivery,) = await orders.receive(1, wait=0)
+    await delivery.reject(f"{secret}-reason")
+    sent["done"] = await orders.send("to do", priority=9)
+    (delivery,) = await orders.receive(1, wait=0)
+    await delivery.ack(result=f"{secret}-result")
+    sent["leased"] = await orders.send(f"{secret}-held", key="k", priority=9)
+    await orders.receive(1, wait=0)
+    sent["parked"] = await orders.send(f"{secret}-parked", key="k")
+    assert await orders.receive(1, wait=0) == []
+    sent["ready"] = await orders.send(f"{secret}-bytes".encode())
+    sent["delayed"] = await orders.send(f"{secret}-later", delay=3600)
+    await app.topic("events").group("archive").create()
+    entry = await app.topic("events").publish(f"{secret}-entry")
+    await app.schedule("nightly", orders, f"{secret}-schedule", cron="0 3 * * *")
+    pages = {state: f"/queues/orders/messages/{id_}" for state, id_ in sent.items()}
+    return {**pages, "entry": f"/topics/events/groups/archive/messages/{entry}"}
+
+
+STATES: Final = ("ready", "delayed", "leased", "parked", "dead", "done")
+PLACES: Final = (
+    "/",
+    "/topics",
+    "/workers",
+    "/schedules",
+    "/topics/events/groups/archive",
+    *(f"/queues/orders?state={state}" for state in STATES),
+)
+
+
+# What is shown
+
+
+async def test_the_overview_counts_each_queue_and_group(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    nothing = await look(client, "/")
+    await given(site_app)
+    await site_app.queue("quiet").pause()
+
+    page = await look(client_of(create_app(site_app)), "/")
+
+    assert "No queue was used yet" in nothing.text
+    assert "memory://" in page.text
+    assert "orders 1 1 1 1 1 " in page.text
+    assert "quiet paused 0 0 0 0 0 " in page.text
+    assert "events/archive 1 0 0 0 0 " in page.text
+    assert {"/queues/orders", "/queues/orders?state=dead", "/topics/events/groups/archive"} <= set(page.all("href"))
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_messages_are_listed_by_state(site_app: duly.AsyncDuly, client: httpx.AsyncClient, state: str) -> None:
+    pages = await given(site_app)
+
+    found = await look(client, f"/queues/orders?state={state}")
+
+    listed = [each for each in found.all("href") if "/messages/" in each]
+    assert listed == [pages[state]]
+    assert f"{state.capitalize()} 1" in found.text
+
+
+async def test_a_message_is_shown_with_all_that_is_known(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    pages = await given(site_app)
+
+    dead, done = await look(client, pages["dead"]), await look(client, pages["done"])
+    ready, entry = await look(client, pages["ready"]), await look(client, pages["entry"])
+
+    assert '{ "body": "secret-body" }' in dead.text
+    assert "note secret-header" in dead.text
+    assert "is dead since" in dead.text
+    assert "because: secret-reason" in dead.text
+    assert "Attempt 1: ValueError: secret-error" in dead.text
+    assert "Traceback (most recent call last)" in dead.text
+    assert "secret-result" in done.text
+    assert "00000000 73 65 63 72 65 74 2d 62 79 74 65 73 secret-bytes" in ready.text
+    assert "is unread, as the only entry" in entry.text
+
+
+async def test_pages_of_messages_lead_to_all_of_them_once(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    ids = await site_app.queue("orders").send_many(range(120))
+    address, found, pages = "/queues/orders?state=ready", list[str](), 0
+
+    while address:
+        page = await look(client, address)
+        found += [each.rpartition("/")[2] for each in page.all("href") if "/messages/" in each]
+        address = next((each["href"] for _, each in page.elements if each.get("rel") == "next"), "")
+        pages += 1
+
+    assert found == ids
+    assert pages == 3
+
+
+async def test_a_page_behind_a_message_that_left_begins_anew(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient
+) -> None:
+    first, *_ = ids = await site_app.queue("orders").send_many(range(3))
+    await site_app.queue("orders").cancel(first)
+
+    page = await look(client, f"/queues/orders?state=ready&after={first}")
+
+    assert f"Message {first} is not ready any more: this is the first page." in page.text
+    assert [each.rpartition("/")[2] for each in page.all("href") if "/messages/" in each] == ids[1:]
+
+
+async def test_many_queues_are_shown_page_by_page(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    names = [f"queue-{at:03}" for at in range(101)]
+    for name in names:
+        await site_app.queue(name).send(1)
+
+    first = await look(client, "/")
+    second = await look(client, next(each["href"] for _, each in first.elements if each.get("rel") == "next"))
+
+    shown = [each.rpartition("/")[2] for page in (first, second) for each in page.all("href") if "/queues/" in each]
+    assert shown == names
+    assert "Ready 101" in first.text
+
+
+async def test_a_queue_that_cannot_be_counted_hides_no_other(
+    server: StartedServer, server_app: duly.AsyncDuly, server_client: httpx.AsyncClient
+) -> None:
+    await server_app.queue("orders").send("x")
+    await server_app.queue("zz").send("x")
+    async with redis.asyncio.Redis.from_url(server("valkey").url) as raw:
+        await raw.delete(f"{server_app.namespace}:{{zz}}:meta")
+        await raw.set(f"{server_app.namespace}:{{zz}}:meta", "x")
+
+    page = await look(server_client, "/")
+
+    assert "orders 1 0 0 0 0 " in page.text
+    assert "zz cannot be counted: " in page.text
+
+
+async def test_looking_at_every_page_changes_nothing(
+    server: StartedServer, server_app: duly.AsyncDuly, server_client: httpx.AsyncClient
+) -> None:
+    pages = await given(server_app)
+    async with redis.asyncio.Redis.from_url(server("valkey").url) as raw:
+        keys = [each async for each in raw.scan_iter(f"{server_app.namespace}:*", count=1000)]
+        before = [await raw.dump(key) for key in keys]
+        for path in (*PLACES, *pages.values()):
+            assert (await server_client.get(path)).status_code == 200
+        after = [await raw.dump(key) for key in keys]
+        others = [each async for each in raw.scan_iter(f"{server_app.namespace}:*", count=1000)]
+
+    assert after == before
+    assert set(others) == set(keys)
+
+
+async def test_the_server_is_looked_at_once_a_second_however_many_ask(site_app: duly.AsyncDuly) -> None:
+    now = 100.0
+    sights = Sights(clock=lambda: now)
+    site = Site(site_app, Access(None), Names(site_app))
+    queue = site_app.queue("orders")
+    await queue.send(1)
+
+    await sights.get(site)
+    await queue.send(2)
+    now = 100.9
+    soon = (await sights.get(site)).stats["orders"].ready, list(site.rates.of("orders").sent)
+    now = 102.0
+    later = (await sights.get(site)).stats["orders"].ready, list(site.rates.of("orders").sent)
+
+    assert soon == (1, [])
+    assert later == (2, [0.5])
+
+
+# To whom
+
+
+async def test_viewers_see_no_payload_on_any_page(site_app: duly.AsyncDuly, token_client: TokenClient) -> None:
+    pages = await given(site_app)
+
+    seen = {}
+    for role in ("viewer", "operator"):
+        found = [await token_client(role).get(path) for path in (*PLACES, *pages.values())]
+        assert {each.status_code for each in found} == {200}
+        seen[role] = "".join(each.text for each in found)
+
+    words = ("body", "header", "error", "reason", "result", "held", "parked", "later", "entry", "schedule", "bytes")
+    assert [word for word in words if f"secret-{word}" not in seen["operator"]] == []
+    assert "secret" not in seen["viewer"]
+    assert b"secret".hex(" ") not in seen["viewer"]
+
+
+STEERING: Final = {"pause", "redrive", "messages"}
+
+
+@pytest.mark.parametrize(
+    ("role", "read_only", "expected"),
+    [
+        ("viewer", False, set[str]()),
+        ("operator", False, STEERING),
+        ("admin", False, {*STEERING, "purge"}),
+        ("admin", True, set[str]()),
+    ],
+)
+async def test_what_somebody_may_not_do_is_not_offered(
+    site_app: duly.AsyncDuly, role: Any, read_only: bool, expected: set[str]
+) -> None:
+    pages = await given(site_app)
+    site = create_app(site_app, tokens={"a-token-of-somebody": role}, read_only=read_only)
+
+    async with client_of(site, headers={"Authorization": "Bearer a-token-of-somebody"}) as client:
+        queue, dead = await look(client, "/queues/orders"), await look(client, pages["dead"])
+        topics = await look(client, "/topics")
+
+    assert queue.buttons() == expected
+    assert bool(dead.buttons()) == bool(topics.buttons()) == bool(expected)
+
+
+@pytest.mark.parametrize("path", [*PLACES, "/queues/orders/messages/1"])
+async def test_somebody_unknown_is_sent_to_the_login(site_app: duly.AsyncDuly, path: str) -> None:
+    async with client_of(create_app(site_app, tokens="a-token-of-somebody")) as client:
+        answer = await client.get(path)
+
+    assert answer.status_code == 303
+    assert answer.headers["location"].startswith("/login?next=%2F")
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "detail"),
+    [
+        ("/nowhere", 404, "there is nothing at /nowhere"),
+        ("/static/duly.py", 404, "there is nothing at /static/duly.py"),
+        ("/queues/order", 404, "there is no queue 'order'. Did you mean 'orders'?"),
+        ("/topics/events/groups/archives", 404, "topic 'events' has no group 'archives'. Did you mean 'archive'?"),
+        (
+            "/queues/orders/messages/x",
+            404,
+            "queue 'orders' has no message 'x': it is unknown, finished or cancelled",
+        ),
+        ("/queues/orders?state=gone", 422, "'gone' is not a state: use one of ready, delayed"),
+    ],
+    ids=["path", "file", "queue", "group", "message", "state"],
+)
+async def test_what_is_wrong_is_said_on_a_page(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient, path: str, status: int, detail: str
+) -> None:
+    await given(site_app)
+
+    page = await look(client, path)
+
+    assert page.status == status
+    assert detail in page.text
+
+
+async def test_a_page_and_the_api_refuse_in_the_same_words(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    await given(site_app)
+
+    for path in ("/queues/order", "/queues/orders/messages/x", "/topics/event/groups/archive"):
+        problem = (await client.get("/api/v1" + path)).json()
+        page = await look(client, path)
+        assert (page.status, problem["detail"] in page.text) == (problem["status"], True)
+
+
+async def test_a_fault_is_told_to_the_log_alone(
+    site_app: duly.AsyncDuly, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken() -> None:
+        raise ZeroDivisionError("in the engine room")
+
+    monkeypatch.setattr(site_app, "workers", broken)
+    transport = httpx.ASGITransport(app=create_app(site_app), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        page = await look(client, "/workers")
+
+    assert page.status == 500
+    assert "a fault of the dashboard itself: its log has more" in page.text
+    assert "engine room" not in page.text
+    assert "engine room" in caplog.text
+
+
+# What a browser makes of it
+
+HOSTILE: Final = (
+    "<script>alert(1)</script>",
+    "\"><img src=x onerror='alert(1)'>",
+    "javascript:alert(1)",
+    "{{ 7 * 7 }}{% raw %}",
+    "a/b?c=d&e#f%2e%00 ü",
+    "../../login",
+)
+
+
+async def _given_dead_of(queue: duly.AsyncQueue, text: str) -> None:
+    """Put a text wherever a message can have one."""
+    await queue.send({text: text}, id=text, key=text, headers={"h": text})
+    (delivery,) = await queue.receive(1, wait=0)
+    await delivery.retry(delay=0, error=text)
+    (delivery,) = await queue.receive(1, wait=0)
+    await delivery.reject(text)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+async def test_a_text_from_a_queue_is_only_ever_text(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient, text: str
+) -> None:
+    await _given_dead_of(site_app.queue("orders"), text)
+    await _given_dead_of(site_app.queue("others"), "x")
+
+    listing = await look(client, "/queues/orders?state=dead")
+    (href,) = (each for each in listing.all("href") if "/messages/" in each)
+    message, harmless = await look(client, href), await look(client, "/queues/others/messages/x")
+
+    assert (message.status, listing.text.count(text)) == (200, 5)
+    assert [json.loads(each) for each in message.all("data-content")] == [{"where": {"ids": [text]}}, {}]
+    assert [(tag, [*attributes]) for tag, attributes in message.elements] == [
+        (tag, [*attributes]) for tag, attributes in harmless.elements
+    ]
+
+
+async def test_characters_that_nobody_sees_are_written_out(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    id_ = await site_app.queue("orders").send("a\u202eb\u0000c\u2028d", key="\u202ekey\x7f")
+
+    listing, page = await look(client, "/queues/orders"), await look(client, f"/queues/orders/messages/{id_}")
+
+    assert "\\u202ekey\\x7f" in listing.text
+    assert not {"\u202e", "\x00", "\u2028", "\x7f"} & set(listing.text + page.text)
+
+
+async def test_no_page_has_a_script_a_style_or_a_handler_of_its_own(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient
+) -> None:
+    pages = await given(site_app)
+    for path in (*PLACES, *pages.values(), "/nowhere"):
+        page = await look(client, path)
+        for tag, attributes in page.elements:
+            assert tag != "style"
+            assert tag != "script" or set(attributes) == {"src", "defer"}
+            assert "style" not in attributes
+            assert not [name for name in attributes if name.startswith("on")]
+        assert all(each.startswith(("/", "?", "#")) and not each.startswith("//") for each in page.addresses())
+
+
+async def test_mounted_below_a_path_every_address_is_below_it(site_app: duly.AsyncDuly) -> None:
+    pages = await given(site_app)
+    root, leads_to = "/ops/duly", set[str]()
+    async with client_of(Starlette(routes=[Mount(root, create_app(site_app))])) as client:
+        for path in (*PLACES, *pages.values(), "/nowhere", "/static/nothing"):
+            page = await look(client, root + path)
+            found = {urljoin(root + path, each) for each in page.addresses()}
+            assert all(each.startswith(root + "/") for each in found)
+            leads_to |= {urljoin(root + path, each) for each in page.all("href") if not each.startswith("#")}
+        for each in leads_to:
+            assert (await client.get(each)).status_code == 200
+
+
+async def test_every_table_and_field_says_what_it_is(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    pages = await given(site_app)
+    for path in (*PLACES, *pages.values()):
+        page = await look(client, path)
+        tags = [tag for tag, _ in page.elements]
+        assert tags.count("caption") == tags.count("table")
+        assert tags.count("h1") == tags.count("main") == 1
+        assert all("scope" in attributes for tag, attributes in page.elements if tag == "th")
+        assert tags.count("label") == sum(tags.count(each) for each in ("input", "textarea", "select"))
+        ids = page.all("id")
+        assert len(ids) == len(set(ids))
+        assert set(page.all("aria-labelledby")) <= set(ids)
+
+
+# Bodies
+
+
+@pytest.mark.parametrize(
+    ("body", "raw", "shown"),
+    [
+        ({"n": 2**70}, b'{"n":1180591620717411303424}', '{\n  "n": 1180591620717411303424\n}'),
+        ("<b>", b'"<b>"', "&#34;&lt;b&gt;&#34;"),
+        (b"\x00A", b"\x00A", "2 bytes\n00000000  00 41" + " " * 44 + ".A"),
+        (None, b"[" * 9000, "[" * 9000),
+        (None, None, "the body was lost"),
+        ({"f": b"\xff"}, b"\x00\x00", "{\n  &#34;f&#34;: &#34;ff&#34;\n}"),
+    ],
+    ids=["number", "text", "bytes", "deep", "lost", "fields"],
+)
+def test_a_body_is_laid_out_as_it_was_sent(body: Any, raw: bytes | None, shown: str) -> None:
+    message = duly.Message("1", "q", "ready", body, raw, {}, None, 0, None, None, 0, 0, 0, 0)
+
+    assert texts.body(message) == shown.replace('"', "&#34;")
+
+
+def test_what_is_very_large_is_shown_in_part() -> None:
+    message = duly.Message("1", "q", "ready", b"x" * 100_000, b"x" * 100_000, {}, None, 0, None, None, 0, 0, 0, 0)
+
+    assert texts.body(message).endswith("... 83,616 more bytes")
+    assert texts.lines("y" * 200_001).endswith("... 1 more characters")
+    assert len(texts.body_line(message)) < 200

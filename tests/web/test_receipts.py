@@ -1,0 +1,76 @@
+"""Receipts stand for deliveries, in whatever process, and nothing else does."""
+
+import base64
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+import duly
+from duly.errors import UsageError
+from duly.web.receipts import delivery_of, receipt_of
+
+_VERBS = ("ack", "retry", "defer", "reject", "release", "recycle", "extend")
+_MORE: dict[str, dict[str, Any]] = {"defer": {"delay": 1}, "reject": {"reason": "no"}, "extend": {"seconds": 60}}
+
+
+async def _a_receipt(app: duly.AsyncDuly, **options: Any) -> str:
+    orders = app.queue("orders")
+    await orders.send({"order": 1}, **options)
+    (delivery,) = await orders.receive(1, wait=0)
+    return receipt_of(delivery)
+
+
+async def test_another_process_takes_a_receipt_as_well(site_app: duly.AsyncDuly) -> None:
+    receipt = await _a_receipt(site_app, key="user-42", priority=7)
+    async with duly.AsyncDuly(site_app) as other:
+        orders = other.queue("orders")
+        delivery = delivery_of(orders, receipt)
+        assert (delivery.key, delivery.priority) == ("user-42", 7)
+        await delivery.ack()
+        assert (await orders.stats()).acked == 1
+
+
+async def test_a_receipt_holds_no_payload(site_app: duly.AsyncDuly) -> None:
+    receipt = await _a_receipt(site_app, headers={"trace": "SECRET-HEADER"})
+    content = base64.urlsafe_b64decode(receipt + "=" * (-len(receipt) % 4))
+    assert b"SECRET-HEADER" not in content
+    assert b'"order"' not in content
+
+
+async def test_every_cut_and_every_changed_character_is_refused(site_app: duly.AsyncDuly) -> None:
+    receipt, orders = await _a_receipt(site_app), site_app.queue("orders")
+    for at in range(len(receipt)):
+        with pytest.raises(UsageError, match="not a receipt"):
+            delivery_of(orders, receipt[:at])
+    for at in range(len(receipt) - 1):  # the last one may have bits that mean nothing
+        with pytest.raises(UsageError, match="not a receipt"):
+            delivery_of(orders, f"{receipt[:at]}{'B' if receipt[at] == 'A' else 'A'}{receipt[at + 1 :]}")
+
+
+async def test_a_receipt_of_another_queue_names_both(site_app: duly.AsyncDuly) -> None:
+    receipt = await _a_receipt(site_app)
+    with pytest.raises(UsageError, match=r"is of 'orders', not of 'mail'"):
+        delivery_of(site_app.queue("mail"), receipt)
+
+
+@given(st.text(max_size=200) | st.binary(max_size=200).map(lambda raw: base64.urlsafe_b64encode(raw).decode()))
+@example("")
+@example("=")
+@example("é" * 50)
+@example("AAAA\n")
+@settings(max_examples=100, deadline=None, database=None)
+def test_no_other_text_is_a_receipt(text: str) -> None:
+    with pytest.raises(UsageError):
+        delivery_of(duly.AsyncDuly("memory://").queue("orders"), text)
+
+
+@pytest.mark.parametrize("verb", _VERBS)
+@given(text=st.text(max_size=100) | st.binary(max_size=100).map(lambda raw: base64.b64encode(raw).decode()))
+@settings(max_examples=15, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+async def test_settling_with_anything_else_is_422(client: httpx.AsyncClient, verb: str, text: str) -> None:
+    body = {"receipt": text.encode(errors="replace").decode(), **_MORE.get(verb, {})}
+    answer = await client.post(f"/api/v1/queues/orders/{verb}", json=body)
+    assert answer.status_code == 422, answer.text

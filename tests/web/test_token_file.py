@@ -1,0 +1,147 @@
+"""The token that is kept: made once, for its owner alone, and refused where somebody else may know or choose it."""
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from duly.errors import UsageError
+from duly.web.token_file import Token, Unkept, chosen_token, kept_token, state_directory
+
+
+def names_in(directory: Path) -> list[str]:
+    return [each.name for each in directory.iterdir()]
+
+
+def test_the_first_start_makes_a_token_that_later_ones_find(tmp_path: Path) -> None:
+    directory = tmp_path / "state" / "duly"
+
+    first, second = kept_token(directory), kept_token(directory)
+
+    assert first.is_new
+    assert len(first.text) >= 43  # 256 bits
+    assert second == Token(first.text, directory / "dashboard-token", is_new=False)
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert stat.S_IMODE((directory / "dashboard-token").stat().st_mode) == 0o600
+    assert names_in(directory) == ["dashboard-token"]
+
+
+def test_of_many_first_starts_at_once_one_makes_the_token_for_all(tmp_path: Path) -> None:
+    found: list[Token] = []
+    begin = threading.Barrier(8)
+
+    def start() -> None:
+        begin.wait()
+        found.append(kept_token(tmp_path / "duly"))
+
+    threads = [threading.Thread(target=start) for _ in range(8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+
+    assert len({each.text for each in found}) == 1
+    assert [each.is_new for each in found].count(True) == 1
+    assert names_in(tmp_path / "duly") == ["dashboard-token"]
+
+
+@pytest.mark.parametrize(
+    ("given", "variables", "text"),
+    [
+        ("given-by-option", {"DULY_DASHBOARD_TOKEN": "of-the-environment"}, "given-by-option"),
+        (None, {"DULY_DASHBOARD_TOKEN": "of-the-environment"}, "of-the-environment"),
+    ],
+    ids=["option", "variable"],
+)
+def test_a_token_that_is_given_is_kept_nowhere(
+    tmp_path: Path, given: str | None, variables: dict[str, str], text: str
+) -> None:
+    assert chosen_token(given, {**variables, "XDG_STATE_HOME": str(tmp_path)}) == Token(text)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_variable_is_none(tmp_path: Path) -> None:
+    chosen = chosen_token(None, {"DULY_DASHBOARD_TOKEN": "", "XDG_STATE_HOME": str(tmp_path)})
+
+    assert chosen.place == tmp_path / "duly" / "dashboard-token"
+
+
+@pytest.mark.parametrize("given", ["", "short", "with a space in it", "naïve-token"])
+def test_a_token_that_cannot_be_one_is_refused(given: str) -> None:
+    with pytest.raises(UsageError, match="cannot be used"):
+        chosen_token(given, {})
+
+
+def test_the_directory_is_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+
+    assert state_directory({"XDG_STATE_HOME": "/state"}) == Path("/state/duly")
+    assert state_directory({"XDG_STATE_HOME": "here"}) == Path("/home/ann/.local/state/duly")
+    assert state_directory({}) == Path("/home/ann/.local/state/duly")
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+def test_a_file_that_others_can_use_is_refused(tmp_path: Path, mode: int) -> None:
+    place = kept_token(tmp_path / "duly").place
+    assert place is not None
+    place.chmod(mode)
+
+    with pytest.raises(Unkept, match=r"dashboard-token is of no use for a token, since others may read it"):
+        kept_token(tmp_path / "duly")
+
+
+def test_a_directory_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "duly").mkdir()
+    (tmp_path / "duly").chmod(0o777)
+
+    with pytest.raises(Unkept, match="others may write there: chmod 700"):
+        kept_token(tmp_path / "duly")
+
+    assert names_in(tmp_path / "duly") == []
+
+
+def test_a_file_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept_token(tmp_path / "duly")
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+
+    with pytest.raises(Unkept, match=r"belongs to somebody else, .*DULY_DASHBOARD_TOKEN"):
+        kept_token(tmp_path / "duly")
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    token = kept_token(tmp_path / "elsewhere").place
+    assert token is not None
+    (tmp_path / "duly").mkdir(mode=0o700)
+    (tmp_path / "duly" / "dashboard-token").symlink_to(token)
+
+    with pytest.raises(Unkept, match=r"duly/dashboard-token: it is a link to elsewhere\. Give one by DULY_DASHBOARD"):
+        kept_token(tmp_path / "duly")
+
+
+@pytest.mark.parametrize(
+    "content", ["", "\n", "a b c d e f g h", "\xff" * 20], ids=["empty", "blank", "words", "bytes"]
+)
+def test_a_file_without_a_token_is_refused(tmp_path: Path, content: str) -> None:
+    place = kept_token(tmp_path / "duly").place
+    assert place is not None
+    place.write_text(content, "latin-1")
+
+    with pytest.raises(Unkept, match="holds no token: remove it"):
+        kept_token(tmp_path / "duly")
+
+
+def test_a_pipe_in_its_place_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "duly").mkdir(mode=0o700)
+    os.mkfifo(tmp_path / "duly" / "dashboard-token", 0o600)
+
+    with pytest.raises(Unkept, match="is no file: remove it"):
+        kept_token(tmp_path / "duly")
+
+
+def test_a_place_where_nothing_can_be_kept_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(Unkept, match=r"no token can be kept in .*file/duly: Not a directory\. Give one by DULY_DASH"):
+        kept_token(tmp_path / "file" / "duly")
