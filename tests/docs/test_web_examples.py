@@ -23,7 +23,7 @@ import uvicorn
 
 import duly
 from duly.web import create_app
-from duly.web.api.deliveries import PLACES
+from duly.web.places import Places
 from tests.conftest import StartedServer
 from tests.worker.rig import wait_until
 
@@ -43,13 +43,16 @@ class Served:
 
     url: str
     app: duly.Duly
+    places: Places
+    """Who waits at it."""
 
 
 @pytest.fixture
 def served(server: StartedServer) -> Iterator[Served]:
     """Serve a dashboard as `duly dashboard` does, in a namespace that no other test uses."""
     with duly.Duly(server("valkey").url, namespace=f"examples-{uuid.uuid4().hex}") as app:
-        web = uvicorn.Server(uvicorn.Config(create_app(app, tokens=TOKEN), log_level="warning"))
+        site = create_app(app, tokens=TOKEN)
+        web = uvicorn.Server(uvicorn.Config(site, log_level="warning"))
         listener = socket.create_server(("127.0.0.1", 0))
 
         async def serve() -> None:
@@ -60,7 +63,7 @@ def served(server: StartedServer) -> Iterator[Served]:
         thread.start()
         try:
             wait_until(lambda: web.started)
-            yield Served(f"http://127.0.0.1:{listener.getsockname()[1]}", app)
+            yield Served(f"http://127.0.0.1:{listener.getsockname()[1]}", app, site.state.site.places)
         finally:
             web.should_exit = True
             thread.join(30)
@@ -145,7 +148,7 @@ def test_a_receive_over_http_waits_for_what_is_sent_meanwhile(served: Served) ->
     orders = served.app.queue("orders")
     with ThreadPoolExecutor() as threads:
         asked = threads.submit(ask, served, "/queues/orders/receive", {"limit": 1, "wait": 20})
-        wait_until(lambda: PLACES.taken == 1)
+        wait_until(lambda: served.places.taken == 1)
         id_ = orders.send({"order": 17})
         [message] = asked.result(30)["messages"]
 

@@ -348,7 +348,7 @@ async def test_2000_cancelled_receives_lose_nothing_and_leave_no_lease_no_file_a
 
 
 def until_all_have_arrived(proxy: Proxy, server: Server) -> None:
-    """Wait until nothing is on its way any more that was sent by those who have left, and the server has dealt with it."""
+    """Wait until nothing is on its way any more from those who have left, and the server has dealt with it."""
     wait_until(lambda: proxy.connections == 0)
     with redis.Redis.from_url(server.url) as client:
         for _ in range(2):  # what had come before the first of them is done before the second one

@@ -12,6 +12,8 @@ import pytest
 
 import duly
 from duly.web import Role, create_app
+from duly.web.places import Places
+from duly.web.site import Site
 from tests.conftest import StartedServer
 
 TOKENS: Final[Mapping[str, Role]] = {
@@ -27,6 +29,13 @@ TokenClient = Callable[[Role], httpx.AsyncClient]
 def client_of(site: Any, **options: Any) -> httpx.AsyncClient:
     """Call an ASGI app in this process, under a name of this machine."""
     return httpx.AsyncClient(transport=httpx.ASGITransport(app=site), base_url="http://localhost", **options)
+
+
+def places_of(client: httpx.AsyncClient) -> Places:
+    """Find who waits at the dashboard that somebody calls in this process."""
+    transport: Any = client._transport
+    site: Site = transport.app.state.site
+    return site.places
 
 
 def authorization(role: Role) -> dict[str, str]:

@@ -8,19 +8,34 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+from starlette.applications import Starlette
 
 import duly
 from duly.web import create_app
-from duly.web.api import deliveries
+from duly.web.places import Places
+from tests.web.conftest import places_of
 
 DEADLINE = 15.0
 
 
 @pytest.fixture
-async def port(server_app: duly.AsyncDuly) -> AsyncIterator[int]:
-    """Serve the dashboard of `server_app` on a port of this machine."""
+def site(server_app: duly.AsyncDuly) -> Starlette:
+    """Give the dashboard of `server_app`."""
+    return create_app(server_app)
+
+
+@pytest.fixture
+def places(site: Starlette) -> Places:
+    """Tell who waits at `site`."""
+    found: Places = site.state.site.places
+    return found
+
+
+@pytest.fixture
+async def port(site: Starlette) -> AsyncIterator[int]:
+    """Serve `site` on a port of this machine."""
     config = uvicorn.Config(
-        create_app(server_app), host="127.0.0.1", port=0, lifespan="off", ws="none", log_config=None, access_log=False
+        site, host="127.0.0.1", port=0, lifespan="off", ws="none", log_config=None, access_log=False
     )
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve())
@@ -57,10 +72,8 @@ async def _hang_up(writer: asyncio.StreamWriter) -> None:
 
 @pytest.mark.parametrize("inbox", ["/queues/orders", "/topics/events/groups/archive"])
 async def test_nothing_is_leased_to_a_client_that_has_gone(
-    server_app: duly.AsyncDuly, port: int, inbox: str, monkeypatch: pytest.MonkeyPatch
+    server_app: duly.AsyncDuly, port: int, places: Places, inbox: str
 ) -> None:
-    places = deliveries.Places(5)
-    monkeypatch.setattr(deliveries, "PLACES", places)
     orders, archive = server_app.queue("orders"), server_app.topic("events").group("archive")
     await archive.create()
     _, writer = await _ask(port, f"{inbox}/receive", b'{"wait": 20}')
@@ -143,10 +156,10 @@ async def _is_none_leased(orders: duly.AsyncQueue) -> bool:
     return (await orders.stats()).leased == 0
 
 
-async def test_a_client_that_stays_gets_what_comes(server_app: duly.AsyncDuly, port: int) -> None:
+async def test_a_client_that_stays_gets_what_comes(server_app: duly.AsyncDuly, port: int, places: Places) -> None:
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
         waiting = asyncio.create_task(client.post("/api/v1/queues/orders/receive", json={"wait": 20}, timeout=60))
-        await _until(lambda: deliveries.PLACES.taken)
+        await _until(lambda: places.taken)
         id_ = await server_app.queue("orders").send({"order": 1})
         (message,) = (await waiting).json()["messages"]
         assert message["id"] == id_
@@ -189,4 +202,4 @@ async def test_what_is_cut_off_by_the_server_is_given_back(
     await asyncio.wait({call})
     await _until(lambda: _is_none_leased(orders))
     assert (await orders.stats()).released == 2
-    assert deliveries.PLACES.taken == 0
+    assert places_of(client).taken == 0

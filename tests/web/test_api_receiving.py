@@ -10,9 +10,8 @@ import redis.asyncio as redis
 
 import duly
 from duly.web import create_app
-from duly.web.api import deliveries
 from tests.conftest import StartedServer
-from tests.web.conftest import TokenClient, client_of
+from tests.web.conftest import TokenClient, client_of, places_of
 
 QUEUE = "/api/v1/queues/orders"
 
@@ -73,18 +72,16 @@ async def test_bounds_of_a_receive_are_kept(
     assert (await site_app.queue("orders").stats()).leased == 0
 
 
-async def test_no_more_than_so_many_wait_at_once(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deliveries, "PLACES", deliveries.Places(0))
+async def test_no_more_than_so_many_wait_at_once(client: httpx.AsyncClient) -> None:
+    places_of(client).most = 0
     refused = await client.post(f"{QUEUE}/receive", json={"wait": 0})
     assert refused.status_code == 429
     assert refused.headers["retry-after"] == "1"
 
 
-async def test_a_place_is_free_again_after_each_receive(
-    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    places = deliveries.Places(1)
-    monkeypatch.setattr(deliveries, "PLACES", places)
+async def test_a_place_is_free_again_after_each_receive(client: httpx.AsyncClient) -> None:
+    places = places_of(client)
+    places.most = 1
     for _ in range(3):
         await _received(client)
     assert (await client.post(f"{QUEUE}/receive", json={"wait": 0, "lease": -1})).status_code == 422

@@ -59,9 +59,11 @@ manner = manners[min(number, len(manners) - 1)]
 status = 0
 if manner in ("crash", "misuse"):
     os._exit({"crash": 1, "misuse": 2}[manner])
-if manner == "slow":  # to start; it says so, so that a signal can be sent now
+if manner == "slow":  # to start: it does not listen before there is a signal for it, or its parent is gone
+    parent = os.getppid()
     say("starting", os.getpid())
-    time.sleep(0.5)
+    while not signal.sigpending() and os.getppid() == parent:
+        time.sleep(0.01)
 listen(lambda: os._exit(0))
 if manner == "failing":
     listen(lambda: os._exit(1))

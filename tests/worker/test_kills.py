@@ -13,8 +13,10 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 import duly
-from tests.conftest import StartedServer
+from tests.clock import ServerClock
+from tests.conftest import StartedServer, need
 from tests.fault.recorded import assert_accounts, assert_drained
+from tests.servers import Server
 from tests.worker.rig import WorkerProcess, holder_pids, module_of, read_notes, wait_until
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
@@ -61,7 +63,7 @@ def test_kills_at_random_moments_lose_nothing(
     manner: str, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     url = server("valkey").url
-    source = module_of(queue_name, "lease=3, crash_limit=1000", HANDLERS[manner])
+    source = module_of(queue_name, "lease=5, crash_limit=1000", HANDLERS[manner])
     with seeded() as chance, duly.Duly(url) as app, ExitStack() as stack:
         queue = app.queue(queue_name)
 
@@ -123,8 +125,8 @@ POISONED: Final = {
 Start = Callable[[], WorkerProcess]
 
 
-def run_again_and_again(start: Start, is_over: Callable[[], bool]) -> int:
-    """Start a worker anew each time it dies; when all is done, stop it. Give the number of deaths."""
+def run_again_and_again(start: Start, is_over: Callable[[], bool], bury: Callable[[], None]) -> int:
+    """Start a worker anew each time it died and was buried; when all is done, stop it. Give the number of deaths."""
     for deaths in itertools.count():
         with start() as worker:
             wait_until(lambda: is_over() or worker.process.poll() is not None)
@@ -132,6 +134,7 @@ def run_again_and_again(start: Start, is_over: Callable[[], bool]) -> int:
                 assert worker.wait_for_start().stop() == 0, worker.log()
                 return deaths
             assert worker.process.returncode == -9, worker.log()
+            bury()
     raise AssertionError
 
 
@@ -146,17 +149,24 @@ class Poisoned(NamedTuple):
     processes: int | None = None
     """Under a parent that starts them again. None: without one, and the test does."""
 
-    def run(self, url: str, directory: Path, queue_name: str) -> int:
+    @property
+    def lease(self) -> float:
+        """Seconds. Who is killed by a message is buried by the test, that is: the time of its leases passes at once."""
+        return 600 if self.processes is None else 2
+
+    def run(self, url: str, clock: ServerClock, directory: Path, queue_name: str) -> int:
         """Run it, and check who is dead in the end. Give the number of deaths of workers."""
         directory.mkdir()
         source = f"@orders.handler(concurrency={self.concurrency})" + POISONED[self.manner].replace("\n        ", "\n")
-        module = module_of(queue_name, f"lease=1, crash_limit={self.crash_limit}", source)
+        module = module_of(queue_name, f"lease={self.lease}, crash_limit={self.crash_limit}", source)
         arguments = [] if self.processes is None else ["--processes", str(self.processes)]
         with duly.Duly(url) as app:
             queue = app.queue(queue_name)
             ids = queue.send_many(["poison" if n in self.places else "food" for n in range(MESSAGES)])
             deaths = run_again_and_again(
-                lambda: WorkerProcess(url, directory, module, *arguments), lambda: queue.stats().live == 0
+                lambda: WorkerProcess(url, directory, module, *arguments),
+                lambda: queue.stats().live == 0,
+                lambda: clock.step(self.lease + 1),
             )
             self._check(queue, ids, by_id(read_notes(directory / "notes.jsonl", "begin")))
         return deaths
@@ -172,37 +182,41 @@ class Poisoned(NamedTuple):
         assert sum(innocent) + limit * len(poisons) == stats.crashed
 
 
-def run_all(runs: Sequence[Poisoned], server: StartedServer, directory: Path, queue_name: str) -> list[int]:
-    """Run several at a time: they mostly wait for leases to end."""
-    url = server("valkey").url
-    with ThreadPoolExecutor(4) as pool:
-        results = [pool.submit(run.run, url, directory / str(n), f"{queue_name}-{n}") for n, run in enumerate(runs)]
+def run_all(runs: Sequence[Poisoned], directory: Path, queue_name: str) -> list[int]:
+    """Run several at a time, each with a server and a clock of its own."""
+    need("valkey")
+    with ExitStack() as stack, ThreadPoolExecutor(4) as pool:
+        results = []
+        for n, run in enumerate(runs):
+            clock = stack.enter_context(ServerClock())
+            server = stack.enter_context(Server("valkey", environment=clock.environment()))
+            results.append(pool.submit(run.run, server.url, clock, directory / str(n), f"{queue_name}-{n}"))
         return [result.result() for result in results]
 
 
 @pytest.mark.parametrize("manner", POISONED)
-def test_of_twenty_only_the_poison_dies(manner: str, server: StartedServer, tmp_path: Path, queue_name: str) -> None:
+def test_of_twenty_only_the_poison_dies(manner: str, tmp_path: Path, queue_name: str) -> None:
     runs = [Poisoned(manner, concurrency) for concurrency in (1, 5, 20, 100)]
 
-    assert run_all(runs, server, tmp_path, queue_name) == [2, 2, 2, 2]
+    assert run_all(runs, tmp_path, queue_name) == [2, 2, 2, 2]
 
 
-def test_of_twenty_only_the_poison_dies_under_a_parent(server: StartedServer, tmp_path: Path, queue_name: str) -> None:
+def test_of_twenty_only_the_poison_dies_under_a_parent(tmp_path: Path, queue_name: str) -> None:
     runs = [Poisoned(manner, concurrency, processes=1) for manner in POISONED for concurrency in (1, 20)]
     runs.append(Poisoned("async", 10, crash_limit=3, processes=2))
 
-    assert run_all(runs, server, tmp_path, queue_name) == [0] * 5  # the parent never dies
+    assert run_all(runs, tmp_path, queue_name) == [0] * 5  # the parent never dies
 
 
-def test_a_crash_limit_of_three(server: StartedServer, tmp_path: Path, queue_name: str) -> None:
+def test_a_crash_limit_of_three(tmp_path: Path, queue_name: str) -> None:
     runs = [Poisoned(manner, 20, crash_limit=3) for manner in POISONED]
 
-    assert run_all(runs, server, tmp_path, queue_name) == [3, 3]
+    assert run_all(runs, tmp_path, queue_name) == [3, 3]
 
 
 @pytest.mark.parametrize("crash_limit", [2, 3])
-def test_two_poisons(crash_limit: int, server: StartedServer, tmp_path: Path, queue_name: str) -> None:
+def test_two_poisons(crash_limit: int, tmp_path: Path, queue_name: str) -> None:
     runs = [Poisoned(manner, 10, crash_limit, places=(3, 5)) for manner in POISONED]
 
-    for deaths in run_all(runs, server, tmp_path, queue_name):
+    for deaths in run_all(runs, tmp_path, queue_name):
         assert crash_limit < deaths <= 2 * crash_limit  # each died of its own last crash

@@ -243,7 +243,7 @@ KILLED: Final = """
 def test_kills_do_not_change_the_order_within_a_key(server: StartedServer, tmp_path: Path, queue_name: str) -> None:
     """I7 I12."""
     url = server("valkey").url
-    options = "lease=1.5, crash_limit=1000, retry=duly.Retry(attempts=1000, first=0.02, factor=1.0)"
+    options = "lease=4, crash_limit=1000, retry=duly.Retry(attempts=1000, first=0.02, factor=1.0)"
     source = module_of(queue_name, options, KILLED)
     with duly.Duly(url) as app, ExitStack() as stack:
         queue = app.queue(queue_name)

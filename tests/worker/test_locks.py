@@ -296,7 +296,7 @@ def test_an_effect_of_a_worker_that_was_killed_is_not_repeated(
 ) -> None:
     source = module_of(
         queue_name,
-        "lease=1",
+        "lease=3",
         """
         @orders.handler
         def on_order(body, d):

@@ -231,7 +231,7 @@ async def test_a_lease_that_was_lost_is_one_line(bench: Bench, caplog: pytest.Lo
             threading.Event().wait(0.005)
         loop.call_soon_threadsafe(over.set)
 
-    bench.define(act_async if bench.is_async else act, lease=0.3)
+    bench.define(act_async if bench.is_async else act, lease=0.9)
     id_ = await bench.queue.send("body")
 
     async with bench.worker() as worker:

@@ -409,7 +409,7 @@ async def test_a_stored_policy_that_makes_no_sense_does_not_stop_the_worker(memo
     part = codec.written_part(record.envelope)
     state.damage(id_.encode(), codec.stamped(record.sent, record.due, part))
 
-    async with bench.worker(grace=0.1) as worker:
+    async with bench.worker(grace=10) as worker:
         await bench.queue.send("good")
         await eventually(lambda: _has_acked(bench, 1))
 
@@ -527,11 +527,10 @@ async def test_one_worker_with_one_handler_keeps_the_order_of_sends(bench: Bench
 async def test_a_delayed_message_is_handled_when_it_is_due(backend: str, queue_name: str, flavour: str) -> None:
     handled: list[tuple[Any, bool]] = []
     async with given_bench(backend, queue_name, flavour) as bench:
-        bench.define(lambda body, d: handled.append((body, d.due_at > d.sent_at)))
+        bench.define(lambda body, d: handled.append((body, d.due_at > d.sent_at)), concurrency=1)
 
         async with bench.worker():
-            await bench.queue.send("later", delay=0.1)
-            await bench.queue.send("now")
+            await bench.queue.send_many([duly.Send("later", delay=0.1), "now"])
             await bench.comes_to(sent=2, delivered=2, acked=2)
 
     assert handled == [("now", False), ("later", True)]

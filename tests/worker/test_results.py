@@ -60,9 +60,10 @@ async def test_a_result_wakes_who_waited_before_the_handler_ended(bench: Bench) 
     id_ = await bench.queue.send("body")
     async with bench.worker():
         found = await bench.queue.result(id_, wait=60)
+        woken = time.monotonic()
 
     assert found == "here"
-    assert time.monotonic() - ended[0] < WOKEN
+    assert woken - ended[0] < WOKEN
 
 
 async def test_a_handler_that_gives_up_wakes_with_the_error(bench: Bench) -> None:

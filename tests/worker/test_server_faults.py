@@ -379,11 +379,11 @@ def test_a_claim_that_a_hanging_server_carries_out_late_takes_nothing_for_nobody
     ):
         worker.wait_for_start()
         queue = app.queue("orders")
-        queue.send_many([duly.Send(0, delay=2)] * 50)
+        queue.send_many([duly.Send(0, delay=3)] * 50)
         time.sleep(0.5)
         assert worker.notes("done") == []
         os.kill(own_server.pid, signal.SIGSTOP)
-        time.sleep(14)  # it claims when they are due, twice in vain, and gives up
+        time.sleep(15)  # it claims when they are due, twice in vain, and gives up
         os.kill(own_server.pid, signal.SIGCONT)
         wait_until(lambda: queue.stats().acked == 50)
         stats = queue.stats()

@@ -116,7 +116,7 @@ def test_what_a_killed_process_held_is_delivered_again_and_its_name_is_forgotten
     server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     url = server("valkey").url
-    source = module_of(queue_name, "lease=1", HOLDING, "archive")
+    source = module_of(queue_name, "lease=3", HOLDING, "archive")
     with opened(url, queue_name) as (client, topic), ExitStack() as stack:
         held = topic.publish_many(["held"] * 5)
         victim = stack.enter_context(WorkerProcess(url, tmp_path, source))
@@ -198,7 +198,7 @@ def test_a_process_that_was_stopped_for_longer_than_its_lease_settles_nothing(
     server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     url = server("valkey").url
-    source = module_of(queue_name, "lease=1", HOLDING, "archive")
+    source = module_of(queue_name, "lease=3", HOLDING, "archive")
     with opened(url, queue_name) as (client, topic), ExitStack() as stack:
         group = topic.group("archive")
         held = topic.publish_many(["held"] * 3)

@@ -95,7 +95,7 @@ ZOMBIES: Final = {
 @pytest.mark.parametrize("manner", ZOMBIES)
 def test_a_zombie_changes_nothing(manner: str, server: StartedServer, tmp_path: Path, queue_name: str) -> None:
     url = server("valkey").url
-    source = module_of(queue_name, "lease=1", ARGUMENTS + ZOMBIES[manner].replace("\n        ", "\n"))
+    source = module_of(queue_name, "lease=3", ARGUMENTS + ZOMBIES[manner].replace("\n        ", "\n"))
     with duly.Duly(url) as app, WorkerProcess(url, tmp_path, source) as zombie, ExitStack() as stack:
         queue = app.queue(queue_name)
         ids = queue.send_many(VERBS)
@@ -162,7 +162,7 @@ def test_what_a_zombie_has_claimed_ahead_is_not_begun(
     manner: str, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     url = server("valkey").url
-    source = module_of(queue_name, "lease=1", AHEAD[manner])
+    source = module_of(queue_name, "lease=3", AHEAD[manner])
     before = 0 if manner == "async" else 1000  # quick ones first, so that it claims ahead
     with duly.Duly(url) as app, ExitStack() as stack:
         queue = app.queue(queue_name)
@@ -191,7 +191,7 @@ def test_what_a_zombie_has_claimed_ahead_is_not_begun(
 
 # --- Who keeps a lease -------------------------------------------------------------------------------------
 
-LEASE: Final = 1
+LEASE: Final = 2
 BUSY: Final = {
     "blocks the event loop": """
         @orders.handler(concurrency=2)
@@ -226,7 +226,7 @@ BUSY: Final = {
             note("end", id=d.id, lost=d.lost)
     """,
 }
-"""For three leases."""
+"""For longer than a lease."""
 
 
 @pytest.mark.parametrize("who", BUSY)
@@ -307,7 +307,7 @@ def test_a_handler_that_always_runs_too_long_is_poison(server: StartedServer, tm
             note("begin", id=d.id, crashes=d.crashes)
             await asyncio.sleep(600 if body == "slow" else 0)
     """
-    module = module_of(queue_name, "lease=0.5, max_runtime=0.5, crash_limit=2", source)
+    module = module_of(queue_name, "lease=1.5, max_runtime=0.5, crash_limit=2", source)
     with duly.Duly(url) as app, WorkerProcess(url, tmp_path, module) as worker:
         queue = app.queue(queue_name)
         slow = queue.send("slow")
@@ -336,7 +336,7 @@ def test_an_answer_that_comes_after_the_lease_begins_nothing(
     manner: str, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     """The leases that the worker knows of are renewed meanwhile. Of this one it does not know."""
-    source = module_of(queue_name, "lease=1", AHEAD[manner])
+    source = module_of(queue_name, "lease=2", AHEAD[manner])
     policy = HoldFirstClaim(only=SCRIPT_COMMANDS)
     with duly.Duly(server("valkey").url) as app, Proxy(server("valkey").port, policy) as proxy, ExitStack() as stack:
         queue = app.queue(queue_name)

@@ -12,6 +12,7 @@ from duly.errors import UsageError
 from duly.web import api, health, metrics, pages
 from duly.web.access import Access, Role
 from duly.web.guards import Guards
+from duly.web.hosts import checked_hosts
 from duly.web.names import Names
 from duly.web.site import Site
 
@@ -33,10 +34,16 @@ def create_app(
     """
     if not isinstance(app, Duly | AsyncDuly):
         raise UsageError(f"create_app takes a Duly or AsyncDuly, not {app!r}")
+    for name, given in (("read_only", read_only), ("open_metrics", open_metrics)):
+        if not isinstance(given, bool):  # "false" would be true
+            raise UsageError(f"create_app: {name} must be True or False, not {given!r}")
+    checked_hosts(hosts)  # the guards are made when the first request comes, which is late to hear of it
     shown = app.aio if isinstance(app, Duly) else app
     site = Site(shown, Access(tokens, read_only=read_only), Names(shown))
-    return Starlette(
+    made = Starlette(
         routes=[*pages.routes(), api.mount(), metrics.route(is_open=open_metrics), health.route()],
         middleware=[Middleware(Guards, site=site, hosts=hosts)],
         exception_handlers=pages.error_handlers(),
     )
+    made.state.site = site
+    return made

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from duly.web.api.problems import problem_response
 from duly.web.binding import Binding
 from duly.web.forwarded import Forwarded
+from duly.web.headers import with_headers
 
 GRACE: Final = 2.0
 """Seconds that calls may go on after a stop. One that waits for messages is cut then, and gives back what it took."""
@@ -96,7 +97,8 @@ class Calls:
             if not limit.expired():
                 raise
             if not answer.is_begun:
-                await problem_response(503, "the dashboard was stopped: ask again")(scope, receive, send)
+                response = problem_response(503, "the dashboard was stopped: ask again")
+                await response(scope, receive, with_headers(scope, send))
 
     async def _limited(self, limit: asyncio.Timeout, scope: Scope, receive: Receive, send: Send) -> None:
         async with limit:

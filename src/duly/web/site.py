@@ -10,6 +10,7 @@ from duly import AsyncDuly
 from duly._core.rates import Rates
 from duly.web.access import Access, Role
 from duly.web.names import Names
+from duly.web.places import Places
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Site:
     access: Access
     names: Names
     rates: Rates = field(default_factory=Rates)
+    places: Places = field(default_factory=lambda: Places(200))
 
 
 def site_of(request: Request) -> Site:

@@ -134,12 +134,12 @@ async def test_a_receive_chooses_its_lease(queue: AsyncQueue, clock: Place) -> N
 
 
 async def test_the_lease_is_the_queues_unless_given(app: AsyncDuly, queue_name: str, clock: Place) -> None:
-    queue = app.queue(queue_name, lease=timedelta(seconds=5))
+    queue = app.queue(queue_name, lease=timedelta(seconds=10))
     await given_leased(queue)
 
-    clock.advance(4)
+    clock.advance(7)
     early = await take(queue)
-    clock.advance(1.1)
+    clock.advance(3.1)
 
     assert early == []
     assert len(await take(queue)) == 1

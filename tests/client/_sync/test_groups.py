@@ -242,9 +242,9 @@ def test_a_failure_comes_back_by_the_topics_policy_until_it_is_dead(app: Duly, q
     held = given_read(group)
     for number, delay in enumerate((10, 100), 1):
         held.retry(error=ValueError(f"boom {number}"))
-        clock.advance(delay - 2)
+        clock.advance(delay - 4)
         assert take(group) == []
-        clock.advance(3)
+        clock.advance(5)
         held = take_one(group)
         assert (held.attempt, held.failures) == (number + 1, number)
 
@@ -318,10 +318,10 @@ def test_a_member_that_falls_silent_loses_what_it_holds_with_one_crash(
 ) -> None:
     """I8."""
     first = given_read(archive, lease=10)
-    clock.advance(9)
+    clock.advance(7)
     assert take(of_other_app(archive, other_app)) == []
 
-    clock.advance(2)
+    clock.advance(4)
     again = take_one(of_other_app(archive, other_app))
 
     assert (again.id, again.crashes, again.attempt) == (first.id, 1, 2)
@@ -373,7 +373,7 @@ def test_extend_keeps_an_entry(archive: Group, clock: Place) -> None:
 
     held.extend(10)
 
-    clock.advance(8)
+    clock.advance(6)
     assert take(archive) == []
     held.ack()
 

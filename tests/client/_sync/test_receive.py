@@ -135,12 +135,12 @@ def test_a_receive_chooses_its_lease(queue: Queue, clock: Place) -> None:
 
 
 def test_the_lease_is_the_queues_unless_given(app: Duly, queue_name: str, clock: Place) -> None:
-    queue = app.queue(queue_name, lease=timedelta(seconds=5))
+    queue = app.queue(queue_name, lease=timedelta(seconds=10))
     given_leased(queue)
 
-    clock.advance(4)
+    clock.advance(7)
     early = take(queue)
-    clock.advance(1.1)
+    clock.advance(3.1)
 
     assert early == []
     assert len(take(queue)) == 1

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -14,33 +13,10 @@ from duly._core.replies import lease_lost
 from duly.errors import LeaseLost
 from duly.web.api import shapes
 from duly.web.api.operation import Asked, Operation
-from duly.web.api.problems import Refused
 from duly.web.api.queues import each_of
 from duly.web.receipts import delivery_of, receipt_of, with_headers
 
 Verb = Callable[[AsyncDelivery], Awaitable[None]]
-
-
-class Places:
-    """Who may wait at the same time: each holds a connection, and a place in the server's memory."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.taken = 0
-
-    @contextmanager
-    def one(self) -> Iterator[None]:
-        """Take a place for a block."""
-        if self.taken >= self.most:
-            raise Refused(429, f"{self.most} receives wait here already: try again in a second", {"Retry-After": "1"})
-        self.taken += 1
-        try:
-            yield
-        finally:
-            self.taken -= 1
-
-
-PLACES: Final = Places(200)
 
 
 async def _receive(asked: Asked) -> msgspec.Raw:
@@ -51,7 +27,7 @@ async def _receive(asked: Asked) -> msgspec.Raw:
         if deliveries:
             await inbox._link.run_now(ops.release(inbox._keys, deliveries))
 
-    with PLACES.one():
+    with asked.site.places.one():
         deliveries = await asked.while_there(inbox.receive(given.limit, given.wait, given.lease), give_back)
     try:
         messages = [shapes.delivery(each, receipt_of(each)) for each in deliveries]

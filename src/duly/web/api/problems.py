@@ -22,6 +22,7 @@ from duly.errors import (
     UsageError,
 )
 from duly.web.names import NotFound
+from duly.web.places import NoPlace
 
 _LOG: Final = logging.getLogger("duly")
 
@@ -48,6 +49,7 @@ TITLES: Final = {
 
 _STATUS_OF: Final[tuple[tuple[type[DulyError], int], ...]] = (
     (NotFound, 404),
+    (NoPlace, 429),
     (TooLarge, 413),
     (UsageError, 422),
     (QueueFull, 507),

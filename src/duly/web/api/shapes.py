@@ -162,7 +162,7 @@ class Move(Given):
 
     delay: float | None = None
     at: Time | None = None
-    promote: Literal[True] | None = None
+    promote: bool = False
 
 
 # Steering
