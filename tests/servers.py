@@ -133,7 +133,10 @@ class Server:
 def _free_port() -> int:
     # Below the range from which the kernel gives out ports, so that no client can take ours between
     # a stop and a start; 10,000 above it must be free, too: there a cluster node has its bus.
-    for port in random.sample(range(10_000, 22_000), 100):
+    # Each process of a run has a thousand of its own: two that probe at once would find the same one free.
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    first = 10_000 + 1000 * (int(worker) % 12 if worker else random.randrange(12))
+    for port in random.sample(range(first, first + 1000), 100):
         try:
             for candidate in (port, port + 10_000):
                 with socket.socket() as probe:

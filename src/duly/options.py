@@ -6,6 +6,7 @@ Nothing here knows a server. Durations are seconds, as a number or a timedelta.
 import math
 import random
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -23,6 +24,12 @@ MAX_DELAY: Final = 10 * 366 * 86400.0
 
 MAX_BATCH: Final = 1000
 """Messages in one script call: far below the 8,000 values that Lua can unpack."""
+
+MAX_COUNT: Final = 2**53
+"""Lua counts without gaps so far, and nobody needs more."""
+
+MAX_DELAYS: Final = 1000
+"""Delays of a retry policy, at the most: it is stored with each message that has it."""
 
 MAX_REPLICAS: Final = 1000
 """Replicas to wait for, at the most: no server has so many, and what WAIT cannot read is refused after the write."""
@@ -110,19 +117,19 @@ def shown_time(value: datetime | float) -> str:
     return value.isoformat() if isinstance(value, datetime) else repr(value)
 
 
-def checked_count(value: object, what: str, *, least: int = 1, most: int | None = None) -> int:
+def checked_count(value: object, what: str, *, least: int = 1, most: int = MAX_COUNT) -> int:
     """Return a whole number within its bounds."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise UsageError(f"{what} must be a whole number, not {value!r}")
-    if value < least or (most is not None and value > most):
-        bounds = f"at least {least}" if most is None else f"from {least} to {most}"
+    if not least <= value <= most:
+        bounds = f"at least {least}" if value < least and most == MAX_COUNT else f"from {least} to {most}"
         raise UsageError(f"{what} must be {bounds}, not {value!r}")
     return value
 
 
 def checked_number(value: object, what: str, *, most: float) -> None:
     """Refuse what is not a number from 0 to `most`."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most or value == math.inf:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= min(most, sys.float_info.max):
         bounds = "finite and not negative" if most == math.inf else f"from 0 to {most:g}"
         raise UsageError(f"{what} must be a number, {bounds}, not {value!r}")
 
@@ -192,6 +199,8 @@ class Retry:
                 raise UsageError(f"Retry.delays must be a list of seconds, not {given!r}")
             if not self.delays:
                 raise UsageError("Retry.delays must not be empty: for no retries use Retry(attempts=1)")
+            if len(self.delays) > MAX_DELAYS:
+                raise UsageError(f"Retry.delays has {len(self.delays)} delays, {MAX_DELAYS} is the most: the last repeats")
             object.__setattr__(self, "delays", tuple(checked_seconds(d, "Retry.delays") for d in self.delays))
         if self.attempts is None:
             object.__setattr__(self, "attempts", 5 if self.delays is None else len(self.delays) + 1)

@@ -66,11 +66,11 @@ async def test_closing_an_app_hands_the_watch_of_its_receives_on(backend: str, q
         await asyncio.sleep(0.2)
         second = asyncio.create_task(queue.receive(wait=20))
         await asyncio.sleep(0.2)
-        await queue.send("soon", delay=0.5)
+        await queue.send("soon", delay=2)
         await asyncio.sleep(0.1)
 
         first.cancel()
         await leaving.aclose()
 
-        async with asyncio.timeout(3):  # the safety net of the one that stays would take 5
+        async with asyncio.timeout(4):  # the safety net of the one that stays would take 5
             assert [delivery.body for delivery in await second] == ["soon"]

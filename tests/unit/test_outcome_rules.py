@@ -17,6 +17,7 @@ from duly._core.outcome_rules import (
     after_failure,
     after_failure_at_any_rate,
     described,
+    on_one_line,
     storable,
     verdict_of_error,
     verdict_of_return,
@@ -259,3 +260,10 @@ def test_what_is_kept_is_bounded_and_can_be_stored() -> None:
     assert len(text) < 1_100
     assert len(trace) < 10_100
     assert storable("\ud800" * 2_000).encode() == b"\\ud800" * 1_000
+
+
+def test_a_text_of_a_stranger_is_one_line_of_a_log() -> None:
+    assert on_one_line("no\r\nCRITICAL: forged \x1b[31m\u202e\u2028") == (
+        "no\\r\\nCRITICAL: forged \\x1b[31m\\u202e\\u2028"
+    )
+    assert on_one_line("订单 42: 'paid' \\o/ 🙂") == "订单 42: 'paid' \\o/ 🙂"

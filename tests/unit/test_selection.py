@@ -1,10 +1,13 @@
 """Which dead letters are meant, without a server."""
 
+import re
 from dataclasses import FrozenInstanceError, replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import duly
 from duly.message import Failure, Message
@@ -102,6 +105,17 @@ def test_a_letter_is_not_meant(given: dict[str, Any]) -> None:
 def test_what_a_letter_does_not_have_is_not_matched(given: dict[str, Any]) -> None:
     assert not duly.Where(**given).matches(BARE)
     assert duly.Where(reason="poison").matches(BARE)
+
+
+@given(st.text("ab*", max_size=8).filter("".__ne__), st.text("ab\n", max_size=12))
+def test_a_star_stands_for_anything(pattern: str, key: str) -> None:
+    is_meant = re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), key, re.DOTALL) is not None
+    assert duly.Where(key=pattern).matches(replace(LETTER, key=key)) == is_meant
+
+
+def test_many_stars_take_no_time() -> None:
+    """Who tries all divisions of such a text does not come to an end."""
+    assert not duly.Where(reason="*a" * 100 + "*b").matches(replace(LETTER, reason="a" * 10_000))
 
 
 def test_a_message_that_did_not_die_has_no_time_of_death() -> None:

@@ -123,6 +123,8 @@ _REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "replace alone": ({"replace": True}, "replace needs dedup="),
     "dedup_for alone": ({"dedup_for": 1}, "dedup_for needs dedup="),
     "headers of numbers": ({"headers": {"a": 1}}, "$.headers"),
+    "a policy of endless attempts": ({"retry": {"attempts": 10**30}}, "Retry.attempts must be from 1 to"),
+    "more repeats than can be counted": ({"repeat": {"times": 10**30}}, "Repeat.times must be from 1 to"),
     "a policy of no attempts": ({"retry": {"attempts": 0}}, "Retry.attempts must be at least 1"),
     "an unknown part of a policy": ({"retry": {"tries": 3}}, "unknown field `tries`"),
     "a repeat ever faster": ({"repeat": {"factor": 0.5}}, "give times="),

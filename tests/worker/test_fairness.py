@@ -73,7 +73,7 @@ def kept_from_others(runs: list[Run], slots: int) -> list[Run]:
 
     def was_full(run: Run) -> bool:
         own = [each for each in runs if each.pid == run.pid and each is not run and each.began <= run.began]
-        return sum(each.ended > run.claimed + 0.05 for each in own) >= slots
+        return len([each for each in own if each.ended > run.claimed + 0.05]) >= slots
 
     def has_room(pid: int, since: float, until: float) -> bool:
         others = [run for run in runs if run.pid != pid and run.claimed < until and run.ended > since]

@@ -210,5 +210,10 @@ def storable(text: str) -> str:
     return _encodable(text[:_MAX_ERROR])
 
 
+def on_one_line(text: str) -> str:
+    """Write a text for a log. It may be what a stranger sent: it begins no line of its own, and moves no cursor."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
 def _encodable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()

@@ -323,7 +323,8 @@ class Delivery(Delivered):
         return is_lost
 
     def _log_dead(self, why: str) -> None:
-        _LOG.warning("message %s of %s is dead: %s", self.id, self._queue.title, outcome_rules.storable(why))
+        id_, reason = outcome_rules.on_one_line(self.id), outcome_rules.on_one_line(outcome_rules.storable(why))
+        _LOG.warning("message %s of %s is dead: %s", id_, self._queue.title, reason)
 
     def _note(self, verb: str, *, is_lost: bool) -> None:
         self._settled = _LOST if is_lost else verb

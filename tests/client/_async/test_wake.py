@@ -164,9 +164,10 @@ async def test_a_second_consumer_takes_over_the_watch_when_the_first_took_a_mess
 
 
 async def test_a_second_consumer_watches_the_lease_that_the_first_took(
-    app: AsyncDuly, other_app: AsyncDuly, queue_name: str, place: Place
+    app: AsyncDuly, other_app: AsyncDuly, queue_name: str, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """002-9."""
+    """002-9. The first one looks no more often than the other, or it would lose its place before it."""
+    monkeypatch.setattr("duly._core.patience._SHORTEST_PERIOD", 5.0)
     dying, patient = app.queue(queue_name, lease=1), other_app.queue(queue_name)
     (first,) = await given_blocked(place, dying)
     second = InBackground(lambda: patient.receive(limit=1, wait=20))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from duly import Duly, InvalidName, Keep, Queue, Retry, Send, TooLarge, UsageError
+from duly import Duly, InvalidName, Keep, Queue, Repeat, Retry, Send, TooLarge, UsageError
 from tests.client._sync.given import counted, given_leased
 from tests.client.place import Place
 
@@ -315,6 +315,10 @@ def test_a_good_name_is_taken(app: Duly, name: str) -> None:
         (lambda: Retry(factor=NAN), "factor.*nan"),
         (lambda: Retry(factor="2"), "factor.*'2'"),  # type: ignore[arg-type]
         (lambda: Retry(max=-1), "max.*-1"),
+        (lambda: Retry(attempts=2**53 + 1), "attempts.*9007199254740993"),
+        (lambda: Retry(factor=10**400), "factor.*1000"),
+        (lambda: Repeat(times=10**30), "times.*10000"),
+        (lambda: Retry(delays=[1] * 1001), "delays.*1001"),
         (lambda: Retry(jitter=2), "jitter.*2"),
         (lambda: Retry(jitter=NAN), "jitter.*nan"),
         (lambda: Retry(delays=[]), "delays"),

@@ -34,7 +34,7 @@ def test_a_repair_while_consumers_work_loses_nothing(server: ServerPlace, queue_
             server.corrupt(queue_name, "DEL", ("waiting0", "parked", "lanes", "leased", "leases")[number % 5])
         queue.audit(repair=True)
     for consumer in consumers:
-        consumer.result()
+        consumer.result(within=60)
     drained(queue)
     queue.audit(repair=True)
     assert seen == set(bodies)
