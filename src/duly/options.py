@@ -200,7 +200,9 @@ class Retry:
             if not self.delays:
                 raise UsageError("Retry.delays must not be empty: for no retries use Retry(attempts=1)")
             if len(self.delays) > MAX_DELAYS:
-                raise UsageError(f"Retry.delays has {len(self.delays)}, and {MAX_DELAYS} is the most: the last one repeats")
+                raise UsageError(
+                    f"Retry.delays has {len(self.delays)} delays: {MAX_DELAYS} at the most, the last repeats"
+                )
             object.__setattr__(self, "delays", tuple(checked_seconds(d, "Retry.delays") for d in self.delays))
         if self.attempts is None:
             object.__setattr__(self, "attempts", 5 if self.delays is None else len(self.delays) + 1)
