@@ -1,7 +1,11 @@
 """Send and consume over HTTP, with nothing but the standard library: every language can do the same.
 
-It talks to the dashboard that `DULY_DASHBOARD_URL` and `DULY_DASHBOARD_TOKEN` name (`duly dashboard` prints both);
-without them it starts one of its own. docs/http.md has all that can be asked.
+It starts a dashboard of its own, unless `DULY_DASHBOARD_URL` and `DULY_DASHBOARD_TOKEN` name one that runs:
+
+    export DULY_DASHBOARD_URL=http://127.0.0.1:8787
+    export DULY_DASHBOARD_TOKEN=$(cat ~/.local/state/duly/dashboard-token)
+
+docs/http.md has all that can be asked.
 """
 
 import asyncio
@@ -9,6 +13,7 @@ import contextlib
 import json
 import os
 import socket
+import sys
 import threading
 import time
 import urllib.error
@@ -21,23 +26,34 @@ WAIT = 5  # a receive waits on the server for so long, at most 20
 TOKEN = os.environ.get("DULY_DASHBOARD_TOKEN", "a-token-for-this-example")
 
 
+class Refused(Exception):
+    """The dashboard answered, with something else than what was asked for."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
 def call(url: str, body: object) -> Any:
     request = urllib.request.Request(url, json.dumps(body).encode(), method="POST")
     request.add_header("Content-Type", "application/json")
     request.add_header("Authorization", f"Bearer {TOKEN}")
-    with urllib.request.urlopen(request, timeout=WAIT + 10) as answer:
-        return json.load(answer)
+    try:
+        with urllib.request.urlopen(request, timeout=WAIT + 10) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:  # it says what is wrong, and what to do
+        raise Refused(error.code, json.load(error)["detail"]) from None
 
 
 def settle(queue: str, verb: str, **said: object) -> None:
     try:
         call(f"{queue}/{verb}", said)
-    except urllib.error.HTTPError as error:
-        if error.code != 409:
+    except Refused as refused:
+        if refused.status != 409:
             raise
         # Somebody else has the message by now, or this call got through before and its answer was lost. Either way
         # there is nothing to do.
-        print(json.load(error)["detail"])
+        print(refused)
 
 
 def deliver(mail: dict[str, str], attempt: int) -> None:
@@ -98,12 +114,17 @@ def own_dashboard() -> Iterator[str]:
     thread.start()
     while not server.started and thread.is_alive():
         time.sleep(0.01)
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 if __name__ == "__main__":
     given = os.environ.get("DULY_DASHBOARD_URL")
     with contextlib.nullcontext(given) if given else own_dashboard() as address:
-        main(address.rstrip("/"))
+        try:
+            main(address.rstrip("/"))
+        except (Refused, urllib.error.URLError) as error:
+            sys.exit(f"{address}: {error}")

@@ -1,8 +1,9 @@
 // Send and consume over HTTP from Node 18 or later, without a package: a message that fails, a long poll, acks.
 //
-// It talks to the dashboard that DULY_DASHBOARD_URL and DULY_DASHBOARD_TOKEN name; `duly dashboard` prints both:
+// It talks to the dashboard that DULY_DASHBOARD_URL (else http://127.0.0.1:8787) and DULY_DASHBOARD_TOKEN name:
 //
-//     DULY_DASHBOARD_TOKEN=... node examples/32_http_consumer.mjs
+//     export DULY_DASHBOARD_TOKEN=$(cat ~/.local/state/duly/dashboard-token)
+//     node examples/32_http_consumer.mjs
 
 const base = (process.env.DULY_DASHBOARD_URL ?? "http://127.0.0.1:8787").replace(/\/$/, "");
 const token = process.env.DULY_DASHBOARD_TOKEN ?? "";
@@ -14,6 +15,8 @@ async function call(url, body) {
     headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` },
     body: JSON.stringify(body),
     signal: AbortSignal.timeout(30_000),
+  }).catch((error) => {
+    throw new Error(`no answer from ${base}: ${error.cause?.message ?? error.message}`);
   });
   const said = await answer.json();
   if (!answer.ok) throw Object.assign(new Error(said.detail), { status: answer.status });
@@ -53,10 +56,17 @@ async function consume(count) {
   }
 }
 
-const { ids } = await call(`${queue}/messages`, [
-  { body: { to: "ann", text: "hello" } },
-  { body: { to: "bob", text: "hello" } },
-  { body: { to: "cleo", text: "later" }, delay: 0.3 },
-]);
-console.log("sent", ids.length);
-await consume(3);
+async function main() {
+  const { ids } = await call(`${queue}/messages`, [
+    { body: { to: "ann", text: "hello" } },
+    { body: { to: "bob", text: "hello" } },
+    { body: { to: "cleo", text: "later" }, delay: 0.3 },
+  ]);
+  console.log("sent", ids.length);
+  await consume(3);
+}
+
+main().catch((error) => {
+  console.error(error.message);
+  process.exitCode = 1;
+});

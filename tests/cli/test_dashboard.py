@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
@@ -133,6 +134,27 @@ def wait_until(condition: Any) -> None:
         time.sleep(0.01)
 
 
+def test_who_changes_what_is_told_on_standard_error_a_line_each(shell: Shell, app: duly.Duly) -> None:
+    app.queue("orders").send("x", id="a\u202eb", delay=60)
+    with Dashboard(shell, DULY_DASHBOARD_TOKEN="of-the-environment") as dashboard:
+        with dashboard.client("of-the-environment") as known:
+            statuses = [
+                known.post("/api/v1/queues/orders/pause").status_code,
+                known.get("/api/v1/queues/orders").status_code,
+                known.delete("/api/v1/queues/orders/messages/a%E2%80%AEb").status_code,
+                known.post("/api/v1/queues/none/pause").status_code,
+            ]
+        status, out, err = dashboard.stop(signal.SIGTERM)
+
+    assert (statuses, status, out) == ([200, 200, 204, 404], 0, "")
+    moments, said = zip(*((line[:19], line[20:]) for line in err.splitlines()), strict=True)
+    assert [datetime.fromisoformat(each) for each in moments]
+    assert said == (
+        "pause of '/api/v1/queues/orders/pause' by admin at '127.0.0.1'",
+        "cancel of '/api/v1/queues/orders/messages/a\\u202eb' by admin at '127.0.0.1'",
+    )
+
+
 def test_tls_read_only_open_metrics_and_other_names_with_a_token_of_the_environment(shell: Shell) -> None:
     if shutil.which("openssl") is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("openssl makes the certificate of this test")
@@ -170,8 +192,8 @@ def test_tls_read_only_open_metrics_and_other_names_with_a_token_of_the_environm
         ("--tls-cert none --tls-key none", 2, "--tls-cert: cannot read none: No such file or directory"),
         ("--allow-host https://x", 2, "'https://x' is not a host"),
         ("--url memory://", 2, "memory:// lives inside of one process"),
-        ("--url embedded://none", 1, "there is no embedded server in "),
         ("--url redis://127.0.0.1:1", 1, "redis://127.0.0.1:1/0 did not answer within"),
+        ("--url redis://127.0.0.1:1 --token=", 2, "a token of the role 'admin' cannot be used: 8 to 512"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(
@@ -185,6 +207,19 @@ def test_what_cannot_be_is_refused_in_a_sentence(
     assert (done.status, done.out) == (status, "")
     assert done.err.splitlines()[-1].startswith(f"duly: {said}")
     assert list(shell.place.iterdir()) == []
+
+
+def test_as_the_first_command_of_a_place_it_makes_the_embedded_server(shell: Shell) -> None:
+    with Dashboard(shell, DULY_URL="") as dashboard:
+        token = dashboard.next_line().split()[1].removesuffix(",")
+        with dashboard.client(token) as known:
+            sent = known.post("/api/v1/queues/orders/messages", json={"body": "hello"})
+        status, _, err = dashboard.stop(signal.SIGTERM)
+
+    home = shell.place / ".duly"
+    assert (status, sent.status_code) == (0, 201)
+    assert err.splitlines()[0] == f"duly: new embedded server in {home} (no --url, no DULY_URL)"
+    assert shell.run("stats", "orders", "--json", DULY_URL="").json["queues"][0]["ready"] == 1
 
 
 def test_a_port_that_is_taken_is_told_and_no_token_is_made(
@@ -202,7 +237,7 @@ def test_a_port_that_is_taken_is_told_and_no_token_is_made(
 
 
 def test_a_token_among_the_words_is_warned_of_and_one_that_is_too_short_refused(call: Call) -> None:
-    done = call("dashboard", "--port", "0", "--token", "short")
+    done = call("dashboard", "--port", "0", "--token", "short", "--url", "redis://127.0.0.1:1")
 
     warning, refusal = done.err.splitlines()
     assert (done.status, done.out) == (2, "")

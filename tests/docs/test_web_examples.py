@@ -155,19 +155,52 @@ def test_a_receive_over_http_waits_for_what_is_sent_meanwhile(served: Served) ->
     assert (message["id"], message["body"]) == (id_, {"order": 17})
 
 
-def test_a_program_whose_token_is_wrong_fails(served: Served) -> None:
-    done = subprocess.run(
-        [node(), str(EXAMPLES / "32_http_consumer.mjs")],
-        env={**os.environ, "DULY_DASHBOARD_URL": served.url, "DULY_DASHBOARD_TOKEN": "another-token"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def consumer(name: str) -> list[str]:
+    """Tell how a consumer of the examples is run."""
+    return [node() if name.endswith(".mjs") else sys.executable, str(EXAMPLES / name)]
 
-    assert done.returncode != 0
-    assert "token" in done.stderr
-    assert "example-node-mails" not in served.app.queues()
+
+def failed(name: str, url: str, token: str) -> str:
+    """Run a consumer that cannot work, and give what it says."""
+    variables = {**os.environ, "DULY_DASHBOARD_URL": url, "DULY_DASHBOARD_TOKEN": token}
+    done = subprocess.run(consumer(name), env=variables, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    return done.stderr
+
+
+@pytest.mark.parametrize("name", ["31_http_consumer.py", "32_http_consumer.mjs"])
+def test_a_program_whose_token_is_wrong_says_what_the_dashboard_said(served: Served, name: str) -> None:
+    said = failed(name, served.url, "another-token")
+
+    assert said.endswith("this is not a token of this dashboard\n")
+    assert len(said.splitlines()) == 1
+    assert served.app.queues() == []
+
+
+@pytest.mark.parametrize("name", ["31_http_consumer.py", "32_http_consumer.mjs"])
+def test_a_program_without_a_dashboard_says_where_it_looked_for_one(name: str) -> None:
+    said = failed(name, "http://127.0.0.1:1", TOKEN)
+
+    assert "http://127.0.0.1:1" in said
+    assert len(said.splitlines()) == 1
+
+
+def test_what_the_pages_have_to_make_numbers_move_does(server: StartedServer) -> None:
+    pages = [
+        EXAMPLES.parent / name for name in ("README.md", "README.zh-CN.md", "docs/dashboard.md", "docs/zh/dashboard.md")
+    ]
+    shown = [re.findall(r"^python - <<'END'\n(.*?)^END$", page.read_text(), re.MULTILINE | re.DOTALL) for page in pages]
+    program, declared = shown[0][0], "duly.Duly()"
+    assert shown == [[program]] * 4
+    assert declared in program
+    with duly.Duly(server("valkey").url, namespace=f"traffic-{uuid.uuid4().hex}") as app:
+        given = f"duly.Duly({server('valkey').url!r}, namespace={app.namespace!r})"
+        process = subprocess.Popen([sys.executable, "-c", program.replace(declared, given)])
+        try:
+            wait_until(lambda: app.queue("orders").stats().acked > 0)
+        finally:
+            process.kill()
+            process.wait()
 
 
 def test_the_python_consumer_needs_nothing_but_the_standard_library() -> None:

@@ -72,7 +72,7 @@ def test_the_wheel_has_every_file_of_the_package_and_no_other(wheel: Path) -> No
 
     packaged = {name for name in names if not re.match(r"duly-[^/]+\.dist-info/", name)}
     assert packaged == sources()
-    assert "duly/py.typed" in packaged
+    assert {"duly/py.typed", "duly/web/templates/base.html", "duly/web/static/duly.js"} <= packaged
     assert sum(name.endswith(".lua") for name in packaged) == len(list(SOURCES.rglob("*.lua"))) > 40
 
 
@@ -155,6 +155,13 @@ def test_the_command_without_its_extra_says_what_to_install(plain: Place) -> Non
 
     assert done.returncode == 1
     assert done.stderr == 'duly: the command line needs its extra: pip install "duly[cli]"\n'
+
+
+def test_the_dashboard_without_its_extra_says_what_to_install(plain: Place) -> None:
+    done = plain.run("python", "-c", "import duly.web")
+
+    assert done.returncode == 1
+    assert "the dashboard needs pip install 'duly[web]'" in done.stderr
 
 
 def test_an_app_without_a_server_says_what_to_install(plain: Place) -> None:

@@ -7,9 +7,10 @@ from typing import Any, Final
 import pytest
 
 from duly.errors import UsageError
-from duly.web import attempts
+from duly.web import attempts, known
 from duly.web.access import ROLES, SESSION_SECONDS, Access, Role
 from duly.web.attempts import Attempts, LockedOut, group_of
+from duly.web.known import Known
 from tests.web.conftest import TOKENS
 
 ADMIN: Final = "a-token-for-admins"
@@ -141,7 +142,8 @@ def test_a_role_may_do_what_lower_ones_may(access: Access, role: Role, needs: Ro
 
 
 def test_nobody_may_do_anything_without_a_role(access: Access) -> None:
-    assert access.refusal(None, "viewer", changes=False) is not None
+    assert access.refusal(None, "viewer", changes=False) == "a token is needed: Authorization: Bearer TOKEN"
+    assert access.refusal(None, "viewer", changes=False, has_token=True) == "this is not a token of this dashboard"
 
 
 def test_read_only_refuses_changes_to_all_and_looking_to_none() -> None:
@@ -151,11 +153,11 @@ def test_read_only_refuses_changes_to_all_and_looking_to_none() -> None:
 
 
 def fail(access: Access, address: str, times: int = 1) -> None:
-    for _ in range(times):
-        assert access.enter("a-wrong-token", address) is None
+    for number in range(times):
+        assert access.enter(f"a-wrong-token-{number}", address) is None
 
 
-def test_after_ten_wrong_tokens_an_address_is_locked_out_for_a_minute_even_with_a_right_one(
+def test_after_ten_wrong_tokens_an_address_is_locked_out_for_a_minute_even_with_a_right_one_new_to_it(
     access: Access, clock: Clock
 ) -> None:
     fail(access, "192.0.2.1", 10)
@@ -175,9 +177,57 @@ def test_nine_wrong_tokens_lock_nobody_out(access: Access) -> None:
 def test_a_right_token_does_not_buy_more_guesses(access: Access) -> None:
     fail(access, "192.0.2.1", 9)
     assert access.enter(VIEWER, "192.0.2.1") == "viewer"
-    fail(access, "192.0.2.1")
+    assert access.enter("another-wrong-token", "192.0.2.1") is None
     with pytest.raises(LockedOut):
-        access.enter("a-wrong-token", "192.0.2.1")
+        access.enter("one-more-wrong-token", "192.0.2.1")
+
+
+def test_a_program_that_sends_the_same_wrong_token_again_and_again_locks_nobody_out(access: Access) -> None:
+    for _ in range(100):
+        assert access.enter("a-token-of-yesterday", "192.0.2.1") is None
+    fail(access, "192.0.2.1", 8)
+    assert access.enter(ADMIN, "192.0.2.1") == "admin"
+
+
+def test_who_uses_a_token_at_an_address_is_not_locked_out_by_others_there(access: Access) -> None:
+    assert access.enter(VIEWER, "192.0.2.1") == "viewer"
+    fail(access, "192.0.2.1", 10)
+    for number in range(10):
+        assert access.resume([forged(number)], "192.0.2.1") is None
+    assert access.enter(VIEWER, "192.0.2.1") == "viewer"
+    assert access.resume([access.new_session(VIEWER)], "192.0.2.1") == "viewer"
+    for token in (ADMIN, "another-wrong-token"):
+        with pytest.raises(LockedOut):
+            access.enter(token, "192.0.2.1")
+        with pytest.raises(LockedOut):
+            access.resume([access.new_session(token)], "192.0.2.1")
+
+
+def test_who_has_a_session_at_an_address_is_not_locked_out_either(access: Access) -> None:
+    assert access.resume([access.new_session(ADMIN)], "192.0.2.1") == "admin"
+    for number in range(10):
+        assert access.resume([forged(number)], "192.0.2.1") is None
+    assert access.resume([access.new_session(ADMIN)], "192.0.2.1") == "admin"
+
+
+def test_a_token_is_known_at_an_address_for_an_hour_after_it_was_right(clock: Clock) -> None:
+    seen = Known(clock)
+    seen.note(ADMIN, "2001:db8::1")
+    clock.now += known.REMEMBERED_SECONDS - 1
+    assert seen.among([ADMIN, VIEWER], "2001:db8::2") == [ADMIN]
+    assert seen.among([ADMIN, VIEWER], "192.0.2.1") == []
+    clock.now += 1
+    assert seen.among([ADMIN, VIEWER], "2001:db8::1") == []
+
+
+def test_the_table_of_what_is_known_is_bounded_and_the_oldest_leave_it(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known, "MOST_REMEMBERED", 2)
+    seen = Known(clock)
+    for last in (1, 2, 1, 3):
+        seen.note(ADMIN, f"192.0.2.{last}")
+    assert [last for last in (1, 2, 3) if seen.among([ADMIN], f"192.0.2.{last}")] == [1, 3]
 
 
 def test_a_right_token_is_let_in_whatever_fails_at_other_addresses(access: Access) -> None:
@@ -209,11 +259,10 @@ def test_the_table_of_addresses_is_bounded_and_the_oldest_leave_it(
     monkeypatch.setattr(attempts, "FROM_ONE_ADDRESS", 1)
     counted = Attempts(clock)
     for last in range(1, 6):
-        counted.failed(f"192.0.2.{last}")
+        counted.failed(f"192.0.2.{last}", "a-wrong-token")
     assert len(counted._windows) == 3
-    counted.check("192.0.2.2")
-    with pytest.raises(LockedOut):
-        counted.check("192.0.2.3")
+    assert counted.lock_of("192.0.2.2") is None
+    assert counted.lock_of("192.0.2.3") is not None
 
 
 def forged(number: int) -> str:

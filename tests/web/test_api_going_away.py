@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -9,6 +10,10 @@ import httpx
 import pytest
 import uvicorn
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.requests import Request
+from starlette.routing import Mount
 
 import duly
 from duly.web import create_app
@@ -31,9 +36,9 @@ def places(site: Starlette) -> Places:
     return found
 
 
-@pytest.fixture
-async def port(site: Starlette) -> AsyncIterator[int]:
-    """Serve `site` on a port of this machine."""
+@contextlib.asynccontextmanager
+async def _served(site: Any) -> AsyncIterator[int]:
+    """Serve an app on a port of this machine."""
     config = uvicorn.Config(
         site, host="127.0.0.1", port=0, lifespan="off", ws="none", log_config=None, access_log=False
     )
@@ -43,6 +48,13 @@ async def port(site: Starlette) -> AsyncIterator[int]:
     yield server.servers[0].sockets[0].getsockname()[1]
     server.should_exit = True
     await serving
+
+
+@pytest.fixture
+async def port(site: Starlette) -> AsyncIterator[int]:
+    """Serve `site`."""
+    async with _served(site) as found:
+        yield found
 
 
 async def _ask(port: int, path: str, body: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -150,6 +162,38 @@ async def test_a_message_that_comes_as_the_client_goes_is_given_back(
     await _until(lambda: _is_none_leased(orders))
     stats = await orders.stats()
     assert (stats.ready, stats.released, stats.crashed) == (times, times, 0)
+
+
+async def _pass_on(request: Request, call_next: Any) -> Any:
+    return await call_next(request)
+
+
+@pytest.mark.parametrize("layers", [0, 5])
+async def test_a_client_that_has_gone_a_moment_before_its_messages_come_gets_none(
+    server_app: duly.AsyncDuly, site: Starlette, monkeypatch: pytest.MonkeyPatch, layers: int
+) -> None:
+    """From the end of a connection to whoever is to hear of it, it goes through what an app has around it."""
+    claimed, may_come, receive = asyncio.Event(), asyncio.Event(), duly.AsyncQueue.receive
+
+    async def held_up(self: duly.AsyncQueue, *args: Any) -> Any:
+        found = await receive(self, *args)
+        claimed.set()
+        await may_come.wait()
+        return found
+
+    monkeypatch.setattr(duly.AsyncQueue, "receive", held_up)
+    orders, around = server_app.queue("orders"), [Middleware(BaseHTTPMiddleware, dispatch=_pass_on)] * layers
+    await orders.send(1)
+    async with _served(Starlette(routes=[Mount("/", site)], middleware=around)) as port:
+        _, writer = await _ask(port, "/queues/orders/receive", b'{"wait": 20, "lease": 3600}')
+        async with asyncio.timeout(DEADLINE):
+            await claimed.wait()
+        writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+        may_come.set()  # without a turn of the loop in between
+        await _until(lambda: _is_none_leased(orders))
+        await _hang_up(writer)
+    stats = await orders.stats()
+    assert (stats.ready, stats.released) == (1, 1)
 
 
 async def _is_none_leased(orders: duly.AsyncQueue) -> bool:

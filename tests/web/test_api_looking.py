@@ -1,15 +1,22 @@
 """Looking and steering over HTTP: the same words and the same answers as the library's."""
 
+import asyncio
 import datetime as dt
 import socket
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
+import redis.asyncio
 
 import duly
-from duly.web import create_app, names
+from duly._core import ops
+from duly._core.keys import RegistryKeys
+from duly._core.registry import Info, written_info
+from duly.web import create_app, leases, names, shared
+from tests.conftest import StartedServer
 from tests.web.conftest import client_of
 
 API = "/api/v1"
@@ -32,7 +39,9 @@ async def test_queues_come_in_pages(site_app: duly.AsyncDuly, client: httpx.Asyn
     assert await _json(client, "/queues", after="e") == {"queues": [], "next": None}
 
 
-@pytest.mark.parametrize("path", ["/queues", "/queues/orders/messages", "/queues/orders/pending"])
+@pytest.mark.parametrize(
+    "path", ["/queues", "/topics", "/workers", "/schedules", "/queues/orders/messages", "/queues/orders/pending"]
+)
 @pytest.mark.parametrize(
     "params",
     [{"limit": "101"}, {"limit": "-1"}, {"limit": "ten"}, {"limit": ""}, {"most": "1"}, [("limit", "1")] * 2],
@@ -54,7 +63,8 @@ async def test_a_state_that_is_none_is_refused(site_app: duly.AsyncDuly, client:
 
 
 async def test_parameters_are_refused_where_there_are_none(client: httpx.AsyncClient) -> None:
-    assert "has no parameters" in (await _json(client, "/workers", 400, limit=3))["detail"]
+    await client.post(f"{API}/queues/orders/messages", json={"body": 1})
+    assert "has no parameters" in (await _json(client, "/queues/orders", 400, limit=3))["detail"]
 
 
 async def test_a_queue_is_shown_with_who_holds_what(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
@@ -73,13 +83,75 @@ async def test_a_queue_is_shown_with_who_holds_what(site_app: duly.AsyncDuly, cl
 async def test_messages_come_in_pages(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     ids = await site_app.queue("orders").send_many(range(5))
     first = await _json(client, "/queues/orders/messages", limit=3)
-    assert ([each["id"] for each in first["messages"]], first["next"]) == (ids[:3], ids[2])
+    assert [each["id"] for each in first["messages"]] == ids[:3]
     second = await _json(client, "/queues/orders/messages", limit=3, after=first["next"])
     assert ([each["id"] for each in second["messages"]], second["next"]) == (ids[3:], None)
     assert (await _json(client, "/queues/orders/messages", state="dead"))["messages"] == []
+    same = await _json(client, "/queues/orders/messages", limit=3, after=ids[2])
+    assert same == second
     gone = await _json(client, "/queues/orders/messages", 409, after="unknown")
     assert "'unknown' is not ready in queue 'orders' any more" in gone["detail"]
     await _json(client, "/queues/orders/messages", 422, after="")
+
+
+@pytest.mark.parametrize("state", ["ready", "delayed", "leased", "parked", "dead"])
+async def test_paging_goes_on_behind_a_message_that_is_gone(
+    site_app: duly.AsyncDuly, server_app: duly.AsyncDuly, state: str
+) -> None:
+    for app in (site_app, server_app):
+        orders = app.queue("orders")
+        ids = await _messages_in(orders, state)
+        async with client_of(create_app(app)) as client:
+            first = await _json(client, "/queues/orders/messages", state=state, limit=3)
+            assert [each["id"] for each in first["messages"]] == ids[:3]
+            for id_ in ids[1:4]:
+                assert await orders.cancel(id_)
+            second = await _json(client, "/queues/orders/messages", state=state, limit=3, after=first["next"])
+        assert ([each["id"] for each in second["messages"]], second["next"]) == (ids[4:], None)
+
+
+async def _messages_in(orders: duly.AsyncQueue, state: str) -> list[str]:
+    """Put six messages into a state, and name them in its order."""
+    if state == "parked":
+        await orders.send("first", key="k")
+        assert len(await orders.receive(1, wait=0)) == 1
+    sends = [duly.Send(n, key="k" if state == "parked" else None, delay=600 + n if state == "delayed" else None)
+             for n in range(6)]  # fmt: skip
+    ids = await orders.send_many(sends)
+    if state == "parked":
+        assert await orders.receive(1, wait=0) == []
+    if state in ("leased", "dead"):
+        for delivery in [(await orders.receive(1, wait=0))[0] for _ in ids]:
+            if state == "dead":
+                await delivery.reject("no")
+    return ids
+
+
+async def test_paging_a_group_goes_on_behind_an_entry_that_is_gone(
+    server_app: duly.AsyncDuly, server_client: httpx.AsyncClient
+) -> None:
+    events = server_app.topic("events")
+    await events.group("archive").create()
+    ids = await events.publish_many(range(5))
+    path = "/topics/events/groups/archive/messages"
+    first = await _json(server_client, path, limit=3)
+    assert [each["id"] for each in first["messages"]] == ids[:3]
+    for delivery in await events.group("archive").receive(3, wait=0):
+        await delivery.ack()
+    second = await _json(server_client, path, limit=3, after=first["next"])
+    assert [each["id"] for each in second["messages"]] == ids[3:]
+
+
+@pytest.mark.parametrize("inbox", ["/queues/orders", "/topics/events/groups/archive"])
+async def test_a_forged_cursor_is_422(site_app: duly.AsyncDuly, client: httpx.AsyncClient, inbox: str) -> None:
+    await site_app.queue("orders").send_many(range(3))
+    await site_app.topic("events").group("archive").create()
+    await site_app.topic("events").publish_many(range(3))
+    cursor = (await _json(client, f"{inbox}/messages", limit=1))["next"]
+    for forged in ("next~", cursor[:-3], cursor + "A", "next~" + "A" * 40, "next~é", cursor.replace("~", "~A")):
+        assert "cursor" in (await _json(client, f"{inbox}/messages", 422, after=forged))["detail"], forged
+    other = await _json(client, f"{inbox}/messages", 422, state="dead", after=cursor)
+    assert "of a page of 'ready' messages" in other["detail"]
 
 
 async def test_a_page_of_large_messages_says_that_there_are_more(
@@ -117,9 +189,32 @@ async def test_a_message_is_shown_with_all_that_happened_to_it(
 async def test_why_a_message_waits_is_explained(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     orders = site_app.queue("orders")
     id_ = await orders.send(1, id="mine/1", delay=3600)
-    shown = await _json(client, f"/queues/orders/messages/{id_}/explanation")
+    shown = await _json(client, f"/queues/orders/explanations/{id_}")
     assert "delayed" in shown["explanation"] or "due" in shown["explanation"]
-    assert "unknown" in (await _json(client, "/queues/orders/messages/none/explanation"))["explanation"]
+    assert "unknown" in (await _json(client, "/queues/orders/explanations/none"))["explanation"]
+
+
+@pytest.mark.parametrize("id_", ["x/explanation", "explanations/x", "x"])
+async def test_an_id_may_be_any_text(site_app: duly.AsyncDuly, client: httpx.AsyncClient, id_: str) -> None:
+    orders = site_app.queue("orders")
+    await orders.send_many([duly.Send(1, id=each, delay=3600) for each in dict.fromkeys(("x", id_))])
+    path = quote(id_, safe="")
+    assert (await _json(client, f"/queues/orders/messages/{path}"))["id"] == id_
+    assert repr(id_)[1:-1] in repr(await _json(client, f"/queues/orders/explanations/{path}"))
+    assert (await client.get(f"/queues/orders/messages/{path}")).status_code == 200
+    assert (await client.delete(f"{API}/queues/orders/messages/{path}")).status_code == 204
+    assert await orders.get(id_) is None
+
+
+@pytest.mark.parametrize("ending", ["%0A", "%0Ay", "%0D", "%2F"])
+async def test_an_id_is_taken_to_its_end(site_app: duly.AsyncDuly, client: httpx.AsyncClient, ending: str) -> None:
+    orders = site_app.queue("orders")
+    await orders.send(1, id="x")
+    for path in ("/queues/orders/messages/x", f"{API}/queues/orders/messages/x"):
+        assert (await client.get(path + ending)).status_code in (404, 422)
+        assert (await client.get(path)).status_code == 200
+    assert (await client.delete(f"{API}/queues/orders/messages/x{ending}")).status_code in (404, 422)
+    assert await orders.get("x") is not None
 
 
 async def test_what_is_unknown_is_404_with_the_nearest_names(
@@ -151,7 +246,7 @@ async def test_a_queue_is_found_as_soon_as_it_is_made(site_app: duly.AsyncDuly, 
 
 
 async def test_asking_for_what_is_not_there_does_not_search_for_it_each_time(
-    site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    site_app: duly.AsyncDuly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To find all names, the server goes through all keys: a dashboard must not be able to have it do that at will."""
     searches, search = list[str](), site_app._link.queues
@@ -162,9 +257,10 @@ async def test_asking_for_what_is_not_there_does_not_search_for_it_each_time(
 
     monkeypatch.setattr(site_app._link, "queues", counted)
     monkeypatch.setattr(names, "_FRESH_FOR", 3600.0)
-    for number in range(20):
-        await _json(client, f"/queues/none-{number}", 404)
-        await _json(client, "/queues")
+    async with client_of(create_app(site_app)) as client:
+        for number in range(20):
+            await _json(client, f"/queues/none-{number}", 404)
+            await _json(client, "/queues")
     assert len(searches) == 1
 
 
@@ -212,10 +308,11 @@ async def test_what_was_steered_is_in_the_log(
     await client.post(f"{API}/queues/none/pause")
     await client.delete(f"{API}/queues/orders/messages/a%E2%80%AEb")
     await client.post(f"{API}/queues/orders/purge", json={"confirm": "orders"})
-    assert [record.message for record in caplog.records if record.name == "duly"] == [
-        "pause of '/api/v1/queues/orders/pause' by somebody who is admin",
-        "cancel of '/api/v1/queues/orders/messages/a\\u202eb' by somebody who is admin",
-        "purge of '/api/v1/queues/orders/purge' by somebody who is admin",
+    await client.post(f"{API}/queues/orders/redrive", json={"dry_run": True})
+    assert [(each.levelname, each.message) for each in caplog.records if each.name == "duly.web.changes"] == [
+        ("INFO", "pause of '/api/v1/queues/orders/pause' by admin at '127.0.0.1'"),
+        ("INFO", "cancel of '/api/v1/queues/orders/messages/a\\u202eb' by admin at '127.0.0.1'"),
+        ("INFO", "purge of '/api/v1/queues/orders/purge' by admin at '127.0.0.1'"),
     ]
 
 
@@ -274,6 +371,116 @@ async def test_topics_are_shown_with_their_groups(site_app: duly.AsyncDuly, clie
     assert (message["id"], message["body"]) == (id_, 1)
 
 
+async def test_topics_schedules_and_workers_come_in_pages(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    names = ["a", "b", "c"]
+    for name in names:
+        await site_app.topic(name).publish(1)
+        await site_app.schedule(name, "orders", 1, every=60)
+        await _beat(site_app, name)
+    for path, name in {"topics": "name", "schedules": "name", "workers": "id"}.items():
+        first = await _json(client, f"/{path}", limit=2)
+        assert ([each[name] for each in first[path]], first["next"]) == (["a", "b"], "b"), path
+        second = await _json(client, f"/{path}", limit=2, after="b")
+        assert ([each[name] for each in second[path]], second["next"]) == (["c"], None), path
+        assert await _json(client, f"/{path}", after="c") == {path: [], "next": None}
+
+
+def _beat(app: duly.AsyncDuly, name: str) -> Any:
+    info = Info(
+        host="h", pid=7, queues=("orders",), concurrency=1, in_flight=0, handled=0,
+        started_at=dt.datetime.now(dt.UTC), last_poll=None, version="1",
+    )  # fmt: skip
+    return app._link.run(ops.beat(RegistryKeys(app.namespace), name, written_info(info), 60.0))
+
+
+async def test_what_is_damaged_hides_no_other(
+    server: StartedServer, server_app: duly.AsyncDuly, server_client: httpx.AsyncClient
+) -> None:
+    for name in ("broken", "whole"):
+        await server_app.queue(name).send(1)
+        await server_app.topic(name).publish(1)
+    raw: Any = redis.asyncio.Redis.from_url(server("valkey").url)
+    for key, counter in {"broken": "sent", "@broken": "published"}.items():
+        await raw.hset(f"{server_app.namespace}:{{{key}}}:meta", counter, "a nonsense")
+    await raw.aclose()
+    for path, number in {"queues": "ready", "topics": "length"}.items():
+        broken, whole = (await _json(server_client, f"/{path}"))[path]
+        assert (broken["name"], broken["stats"]) == ("broken", None)
+        assert "a nonsense" in broken["error"]
+        assert (whole["stats"][number], "error" in whole) == (1, False)
+
+
+async def test_topics_schedules_and_workers_are_looked_at_once_for_all(
+    site_app: duly.AsyncDuly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site_app.topic("events").group("archive").create()
+    await site_app.topic("events").publish(1)
+    looks = list[str]()
+    run = site_app._link.run
+
+    async def counted(call: Any) -> Any:
+        looks.append(call.script.name)
+        return await run(call)
+
+    async with client_of(create_app(site_app)) as client:
+        await client.get(f"{API}/topics")
+        monkeypatch.setattr(shared.Shared, "is_over", False)  # the second is not over
+        monkeypatch.setattr(site_app._link, "run", counted)
+        for path in ("/topics", f"{API}/topics"):
+            assert (await client.get(path)).status_code == 200
+    assert looks == []
+
+
+async def test_of_very_many_leases_only_the_total_is_told(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "MOST", 3)
+    archive = site_app.topic("events").group("archive")
+    await archive.create()
+    await site_app.queue("orders").send_many(range(9))
+    await site_app.topic("events").publish_many(range(9))
+    for inbox, path in ((site_app.queue("orders"), "/queues/orders"), (archive, "/topics/events/groups/archive")):
+        await inbox.receive(3, wait=0)
+        assert (await _json(client, path))["pending"]["consumers"] == {site_app._link.consumer: 3}
+        assert len((await _json(client, f"{path}/pending"))["messages"]) == 3
+        await inbox.receive(1, wait=0)
+
+        async def never(*_: Any, **__: Any) -> None:
+            pytest.fail("leases were looked at")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(type(inbox), "pending", never)
+            assert (await _json(client, path))["pending"] == {"total": 4, "consumers": None}
+            told = await _json(client, f"{path}/pending")
+            page = (await client.get(path)).text
+            refused = await _json(client, f"{path}/pending", 409, consumer="somebody")
+        assert told == {"total": 4, "min_id": None, "max_id": None, "consumers": None, "messages": None}
+        assert "4 are held: too many to tell here by whom" in page
+        assert "too many" in refused["detail"]
+
+
+async def test_many_leases_are_looked_at_once_for_all_and_few_each_time(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders, looks = site_app.queue("orders"), list[str]()
+    await orders.send_many(range(9))
+    await orders.receive(4, wait=0)
+    look = duly.AsyncQueue.pending
+
+    async def counted(queue: Any, *given: Any, **more: Any) -> Any:
+        looks.append(queue.name)
+        return await look(queue, *given, **more)
+
+    monkeypatch.setattr(duly.AsyncQueue, "pending", counted)
+    for _ in range(3):
+        await _json(client, "/queues/orders/pending")
+    assert len(looks) == 3
+    monkeypatch.setattr(leases, "_FEW", 3)
+    answers = await asyncio.gather(*(_json(client, f"/queues/orders{path}") for path in ["", "/pending"] * 5))
+    assert len(looks) == 4
+    assert [each["total"] for each in answers[1::2]] == [4] * 5
+
+
 async def test_schedules_are_shown(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     await site_app.schedule("report", "orders", {"kind": "daily"}, cron="0 3 * * *", tz="Asia/Shanghai")
     await site_app.schedule("ping", "orders", b"\x00", every=30)
@@ -285,7 +492,7 @@ async def test_schedules_are_shown(site_app: duly.AsyncDuly, client: httpx.Async
 
 
 async def test_no_workers_are_no_error(client: httpx.AsyncClient) -> None:
-    assert await _json(client, "/workers") == {"workers": []}
+    assert await _json(client, "/workers") == {"workers": [], "next": None}
 
 
 async def test_a_server_that_is_away_is_503(free_address: Callable[[], str]) -> None:

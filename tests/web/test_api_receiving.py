@@ -9,7 +9,10 @@ import pytest
 import redis.asyncio as redis
 
 import duly
+from duly._async.memory import AsyncMemoryLink
+from duly.errors import Unavailable
 from duly.web import create_app
+from duly.web.api import settling
 from tests.conftest import StartedServer
 from tests.web.conftest import TokenClient, client_of, places_of
 
@@ -74,17 +77,23 @@ async def test_bounds_of_a_receive_are_kept(
 
 async def test_no_more_than_so_many_wait_at_once(client: httpx.AsyncClient) -> None:
     places_of(client).most = 0
-    refused = await client.post(f"{QUEUE}/receive", json={"wait": 0})
+    refused = await client.post(f"{QUEUE}/receive", json={"wait": 0.001})
     assert refused.status_code == 429
     assert refused.headers["retry-after"] == "1"
+
+
+async def test_who_does_not_wait_needs_no_place(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    places_of(client).most = 0
+    id_ = await site_app.queue("orders").send(1)
+    assert (await _one(client))["id"] == id_
 
 
 async def test_a_place_is_free_again_after_each_receive(client: httpx.AsyncClient) -> None:
     places = places_of(client)
     places.most = 1
     for _ in range(3):
-        await _received(client)
-    assert (await client.post(f"{QUEUE}/receive", json={"wait": 0, "lease": -1})).status_code == 422
+        await _received(client, wait=0.001)
+    assert (await client.post(f"{QUEUE}/receive", json={"wait": 1, "lease": -1})).status_code == 422
     assert places.taken == 0
 
 
@@ -228,6 +237,7 @@ async def test_a_stale_receipt_is_409_and_changes_nothing(
     refused = await _settle(client, verb, stale, **_MORE.get(verb, {}))
     assert refused.status_code == 409
     assert id_ in refused.json()["detail"]
+    assert "receive with a longer `lease`, or call `extend` in time, if work" in refused.json()["detail"]
     assert refused.json()["title"] == "Not possible as things are"
     assert await orders.get(id_) == before
     assert (await orders.stats()) == counted
@@ -241,6 +251,103 @@ async def test_some_of_several_may_be_lost(site_app: duly.AsyncDuly, client: htt
     await orders.cancel(ids[0])
     answer = await _settle(client, verb, *receipts, **_MORE.get(verb, {}))
     assert (answer.status_code, answer.json()) == (200, {"settled": [ids[1]], "lost": [ids[0]]})
+
+
+def _watched(monkeypatch: pytest.MonkeyPatch, fails_at: int | None = None) -> list[str]:
+    """Note what is asked of the server; the call of a number is not answered."""
+    run, titles = AsyncMemoryLink.run, list[str]()
+
+    async def noted(self: AsyncMemoryLink, call: Any) -> Any:
+        titles.append(call.title)
+        if len(titles) == fails_at:
+            raise Unavailable(f"{call.title} may or may not have been carried out")
+        return await run(self, call)
+
+    monkeypatch.setattr(AsyncMemoryLink, "run", noted)
+    return titles
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_many_receipts_are_settled_in_one_call(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    ids = await site_app.queue("orders").send_many(range(30))
+    receipts = [each["receipt"] for each in await _received(client, limit=30)]
+    titles = _watched(monkeypatch)
+    answer = await _settle(client, verb, *receipts, **_MORE.get(verb, {}))
+    assert answer.json() == {"settled": ids, "lost": []}
+    assert titles == [f"{verb} on queue 'orders'"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_a_settle_that_is_not_answered_is_not_gone_on_with(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    orders = site_app.queue("orders")
+    await orders.send_many(range(30))
+    receipts = [each["receipt"] for each in await _received(client, limit=30)]
+    titles = _watched(monkeypatch, fails_at=1)
+    away = await _settle(client, verb, *receipts, **_MORE.get(verb, {}))
+    assert (away.status_code, "may or may not" in away.json()["detail"]) == (503, True)
+    assert len(titles) == 1
+    assert (await orders.stats()).leased == 30
+
+
+@pytest.mark.parametrize(("verb", "sent"), [("ack", {"repeat": {"first": 60}}), ("retry", {"retry": {"attempts": 1}})])
+async def test_what_was_settled_before_the_server_went_away_is_told(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, verb: str, sent: dict[str, Any]
+) -> None:
+    """Two kinds of messages are two calls."""
+    both = [{"body": 1, "delay": 0, **more} for more in ({}, {}, {}, sent)]
+    assert (await client.post(f"{QUEUE}/messages", json=both)).status_code == 201
+    receipts = [each["receipt"] for each in await _received(client)]
+    _watched(monkeypatch, fails_at=2)
+    away = await _settle(client, verb, *receipts)
+    assert away.status_code == 503
+    assert "Of 4 receipts 3 were dealt with before" in away.json()["detail"]
+    monkeypatch.undo()
+    again = (await _settle(client, verb, *receipts)).json()
+    assert (len(again["settled"]), len(again["lost"])) == (1, 3)
+
+
+async def test_bodies_that_are_large_together_are_several_calls(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling, "_MOST_BYTES", 10_000)
+    ids = await site_app.queue("orders").send_many(range(5))
+    receipts = [each["receipt"] for each in await _received(client)]
+    titles = _watched(monkeypatch)
+    answer = await _settle(client, "recycle", *receipts, body="x" * 4_000)
+    assert answer.json() == {"settled": ids, "lost": []}
+    assert titles[-4:] == ["get on queue 'orders'", *["recycle on queue 'orders'"] * 3]
+
+
+async def test_dead_letters_are_told_in_the_log(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = await site_app.queue("orders").send_many([1, duly.Send(2, retry=duly.Retry(attempts=1))])
+    one, two = [each["receipt"] for each in await _received(client)]
+    await _settle(client, "reject", one, reason="no such customer")
+    await _settle(client, "retry", two, error="it broke")
+    assert [record.message for record in caplog.records if "dead" in record.message] == [
+        f"message {first} of queue 'orders' is dead: rejected: no such customer",
+        f"message {second} of queue 'orders' is dead: failed: it broke",
+    ]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_a_receipt_with_the_longest_policy_is_taken(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient, verb: str
+) -> None:
+    longest = {"delays": [77.7] * 1000}
+    sent = await client.post(f"{QUEUE}/messages", json=[{"body": 1, "retry": longest}] * 100)
+    assert sent.status_code == 201
+    receipts = [each["receipt"] for each in await _received(client, limit=100)]
+    answer = await _settle(client, verb, *receipts, **_MORE.get(verb, {}))
+    assert answer.status_code == 200
+    assert len(answer.json()["settled"]) == 100
+    longer = {"body": 1, "retry": {"delays": [1] * 1001}}
+    assert (await client.post(f"{QUEUE}/messages", json=longer)).status_code == 422
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -330,6 +437,10 @@ async def test_a_damaged_message_keeps_no_others_back(
         assert isinstance(record, bytes)
         await writer.hset(key, bad, record[:19] + b"\xc1" * (len(record) - 19))
     first, second = await _received(server_client)
+    changed = await _settle(server_client, "recycle", first["receipt"], second["receipt"], body=2)
+    assert changed.status_code == 409
+    assert f"message {bad} of queue 'orders' is damaged" in changed.json()["detail"]
+    assert (await orders.stats()).leased == 2
     assert (first["id"], first["body"], "base64" in first, second["id"]) == (bad, None, True, good)
     rejected = await _settle(server_client, "reject", first["receipt"], second["receipt"], reason="damaged")
     assert rejected.json() == {"settled": [bad, good], "lost": []}

@@ -59,6 +59,26 @@ async def test_a_body_that_nobody_could_decode_is_refused(
     assert await site_app.queues() == []
 
 
+@pytest.mark.parametrize(
+    ("content", "is_half"),
+    [
+        (b'{"body": "\\ud800"}', True),
+        (b'[{"body": "\\\\\\uDBFFa"}]', True),
+        (b'{"body": "\\udc00 and more"}', True),
+        (b'{"body": "\\\\ud800"', False),
+        (b'{"body": "\\ud800\\udc', False),
+        (b'{"body": "abc', False),
+    ],
+    ids=["at the end", "behind a backslash", "the second half", "a backslash and letters", "cut within", "cut off"],
+)
+async def test_half_a_surrogate_pair_is_told_apart_from_content_that_is_cut_off(
+    client: httpx.AsyncClient, content: bytes, is_half: bool
+) -> None:
+    refused = await _post(client, "/queues/orders/messages", content)
+    detail = refused.json()["detail"]
+    assert (refused.status_code, "surrogate pair" in detail, "truncated" in detail) == (400, is_half, not is_half)
+
+
 async def test_bytes_are_sent_and_come_back_as_base64(client: httpx.AsyncClient, site_app: duly.AsyncDuly) -> None:
     encoded = base64.b64encode(bytes(range(256))).decode()
     sent = await _send(client, base64=encoded)
@@ -247,3 +267,13 @@ async def test_a_body_may_have_any_text(client: httpx.AsyncClient) -> None:
     listed = await client.get("/api/v1/queues/orders/messages")
     assert [each["body"] for each in json.loads(listed.text)["messages"]] == texts
     assert listed.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("inmost", ["", "1", "{}"])
+async def test_bodies_are_nested_two_hundred_levels_deep_at_the_most(client: httpx.AsyncClient, inmost: str) -> None:
+    levels = 199 if inmost == "{}" else 200
+    for more, status in ((0, 201), (1, 422)):
+        body = "[" * (levels + more) + inmost + "]" * (levels + more)
+        content, headers = f'{{"body": {body}}}', {"Content-Type": "application/json"}
+        answer = await client.post("/api/v1/queues/orders/messages", content=content, headers=headers)
+        assert answer.status_code == status, answer.text

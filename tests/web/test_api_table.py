@@ -107,6 +107,20 @@ async def test_nobody_does_more_than_his_role_may(site_app: duly.AsyncDuly, role
                 assert answer.status_code not in (401, 403), which
 
 
+@pytest.mark.parametrize(
+    ("shown", "detail"),
+    [
+        ("Bearer a-token-of-nobody", "this is not a token of this dashboard"),
+        ("Bearer ", "a token is needed: Authorization: Bearer TOKEN"),
+        ("Basic YTpi", "a token is needed: Authorization: Bearer TOKEN"),
+    ],
+)
+async def test_a_wrong_token_is_told_apart_from_none(site_app: duly.AsyncDuly, shown: str, detail: str) -> None:
+    async with client_of(create_app(site_app, tokens=TOKENS), headers={"Authorization": shown}) as caller:
+        refused = await caller.get("/api/v1/queues")
+    assert (refused.status_code, refused.json()["detail"]) == (401, detail)
+
+
 async def test_read_only_changes_nothing(site_app: duly.AsyncDuly) -> None:
     async with client_of(create_app(site_app, read_only=True)) as caller:
         for operation, path in _CALLS:

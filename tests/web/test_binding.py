@@ -33,13 +33,13 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
     return made
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "0", "192.0.2.1"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "0", "192.0.2.1", "::ffff:0.0.0.0", "::ffff:192.0.2.1"])
 def test_an_open_address_needs_tls_or_a_proxy(host: str) -> None:
     with pytest.raises(UsageError, match=f"--host {host} is reached from other machines.*--tls-cert.*--behind-proxy"):
         bound(host, allowed=["duly.example.com"])
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "::ffff:0.0.0.0", "::ffff:0:0"])
 def test_an_address_that_is_all_of_them_needs_a_name(host: str) -> None:
     with pytest.raises(UsageError, match=f"--host {host} has no name of its own: say with --allow-host"):
         bound(host, behind_proxy=True)
@@ -53,6 +53,8 @@ def test_an_address_that_is_all_of_them_needs_a_name(host: str) -> None:
         ("localhost", ["duly.example.com"], [*OWN, "localhost", "duly.example.com"]),
         ("192.0.2.1", ["duly.example.com"], ["192.0.2.1", "duly.example.com"]),
         ("192.0.2.1", [], ["192.0.2.1"]),
+        ("::ffff:192.0.2.1", [], ["::ffff:192.0.2.1"]),
+        ("::ffff:127.0.0.1", [], [*OWN, "::ffff:127.0.0.1"]),
         ("0.0.0.0", ["duly.example.com"], ["duly.example.com"]),
     ],
 )

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from starlette.types import Message, Receive, Scope, Send
 
 import duly
 from duly.web import create_app
@@ -40,7 +41,7 @@ def cookie_of(answer: Answer) -> tuple[str, str]:
 
 
 def attributes(answer: Answer) -> dict[str, str]:
-    morsel = SimpleCookie(answer.value("set-cookie"))["duly_session"]
+    (morsel,) = SimpleCookie(answer.value("set-cookie")).values()
     return {name: str(value) for name, value in morsel.items() if value}
 
 
@@ -92,8 +93,64 @@ async def test_a_right_token_is_kept_as_a_cookie_that_lets_in(asker: Asker) -> N
 
 
 async def test_over_tls_the_cookie_is_sent_over_tls_alone(site_app: duly.AsyncDuly) -> None:
-    entered = await log_in(Asker(create_app(site_app, tokens=TOKENS), "q.example", scheme="https"))
+    asker = Asker(create_app(site_app, tokens=TOKENS), "q.example", scheme="https")
+    entered = await log_in(asker)
     assert "secure" in attributes(entered)
+    name, value = cookie_of(entered)
+    assert value.startswith("__Host-duly_session=")
+    assert (await asker.ask(headers=[(name, value)])).status == 200
+    # One of the other name may be of a page beside it, without TLS.
+    assert (await asker.ask(headers=[(name, value.removeprefix("__Host-"))])).status == 303
+    left = await asker.ask("POST", "/logout", [(name, value), OWN])
+    assert left.value("set-cookie").startswith('__Host-duly_session="";')
+
+
+async def test_over_tls_below_a_path_the_cookie_is_sent_to_that_path_alone(site_app: duly.AsyncDuly) -> None:
+    asker = Asker(create_app(site_app, tokens=TOKENS), "q.example", scheme="https", root="/ops")
+    entered = await log_in(asker)
+    assert cookie_of(entered)[1].startswith("duly_session=")
+    assert attributes(entered)["path"] == "/ops"
+    assert (await asker.ask(headers=[cookie_of(entered)])).status == 200
+
+
+FORGED: Final = [("Cookie", f"duly_session=9999999999.{number:064x}") for number in range(11)]
+
+
+async def test_an_address_of_many_wrong_cookies_can_log_in_all_the_same(asker: Asker) -> None:
+    for wrong in FORGED[:10]:
+        assert (await asker.ask(headers=[wrong])).status == 303
+    stale = FORGED[10]
+    assert (await asker.ask(headers=[stale])).status == 429
+    for path in ("/login", "/static/duly.css", "/healthz"):
+        assert (await asker.ask(path=path, headers=[stale])).status == 200
+    assert (await asker.ask("POST", "/logout", [stale, OWN])).status == 303
+    fields = urlencode({"token": OPERATOR}).encode()
+    entered = await asker.ask("POST", "/login", [FORM, OWN, stale], [fields])
+    assert entered.status == 303
+    assert (await asker.ask(headers=[cookie_of(entered)])).status == 200
+
+
+@pytest.mark.parametrize("path", ["/static/duly.css", "/healthz"])
+async def test_what_is_for_all_is_given_whatever_token_comes_with_it(asker: Asker, path: str) -> None:
+    for number in range(11):
+        assert (await asker.ask(path=path, headers=[("Authorization", f"Bearer wrong-{number}")])).status == 200
+    assert (await asker.ask(path="/api/v1/queues", headers=[("Authorization", f"Bearer {OPERATOR}")])).status == 200
+
+
+async def test_who_goes_away_within_the_form_is_no_fault(asker: Asker, caplog: pytest.LogCaptureFixture) -> None:
+    coming: list[Message] = [
+        {"type": "http.request", "body": b"token=", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+
+    async def gone(scope: Scope, receive: Receive, send: Send) -> None:
+        async def receive_half() -> Message:
+            return coming.pop(0)
+
+        await asker.app(scope, receive_half, send)
+
+    assert (await Asker(gone).ask("POST", "/login", [FORM, OWN, ("Content-Length", "99")])).status == 408
+    assert caplog.records == []
 
 
 async def test_spaces_around_a_pasted_token_do_no_harm(asker: Asker) -> None:
@@ -112,9 +169,10 @@ async def test_a_wrong_token_shows_the_form_again_and_never_itself(asker: Asker,
 
 
 async def test_the_same_limit_holds_for_the_form_and_for_programs(asker: Asker) -> None:
-    for _ in range(5):
-        assert (await log_in(asker, "wrong-token")).status == 401
-        assert (await asker.ask(path="/api/v1/queues", headers=[("Authorization", "Bearer wrong-token")])).status == 401
+    for number in range(5):
+        assert (await log_in(asker, f"wrong-token-{number}")).status == 401
+        wrong = ("Authorization", f"Bearer another-{number}")
+        assert (await asker.ask(path="/api/v1/queues", headers=[wrong])).status == 401
     locked = await log_in(asker)
     assert locked.status == 429
     assert int(locked.value("retry-after")) <= 60

@@ -284,7 +284,9 @@ def missing_fields(sight: Sight, *shown: Any) -> list[str]:
 def test_every_field_is_told_or_listed_with_the_reason() -> None:
     stats, topic, info = numbered(Stats), numbered(TopicStats, 2000), numbered(GroupInfo, 3000)
     row = GroupRow("archive", info.pending, info.consumers, "0-0", info.unread, info.missed)
-    sight = Sight(True, 1.0, {"events/archive": stats}, {"events": topic}, {("events", "archive"): row})
+    sight = Sight(
+        is_up=True, queues={"events/archive": stats}, topics={"events": topic}, groups={("events", "archive"): row}
+    )
 
     assert missing_fields(sight, stats, topic, info) == list(NOT_AS_A_NUMBER)
 
@@ -375,7 +377,7 @@ async def test_a_token_is_needed(site_app: AsyncDuly) -> None:
 
     assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
     assert "duly_" not in refused.text
-    assert wrong.status_code == 401
+    assert (wrong.status_code, wrong.text) == (401, "this is not a token of this dashboard\n")
     assert told(viewer)("duly_up") == 1
 
 
@@ -387,9 +389,13 @@ async def test_open_metrics_need_none(site_app: AsyncDuly) -> None:
 # What is wrong spoils nothing else
 
 
+TOLD_ALWAYS = {"duly_up", "duly_scrape_seconds", "duly_scrape_timed_out", "duly_build_info"}
+
+
 def assert_away(said: Scraped) -> None:
     assert said("duly_up") == 0
-    assert {name for name, _ in said.samples} == {"duly_up", "duly_scrape_seconds", "duly_build_info"}
+    assert said("duly_scrape_timed_out") == 0
+    assert {name for name, _ in said.samples} == TOLD_ALWAYS
 
 
 async def test_a_server_that_is_away_is_down() -> None:
@@ -510,6 +516,42 @@ async def test_not_all_queues_are_asked_at_once(site_app: AsyncDuly, monkeypatch
 
     assert most == 20
     assert len(said.labels("duly_sent_total", "queue")) == 60
+
+
+async def test_a_scrape_that_runs_out_of_time_does_not_say_that_the_server_is_away(
+    site_app: AsyncDuly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site_app.queue("orders").send("x")
+
+    async def endless(_: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(duly.AsyncQueue, "stats", endless)
+    monkeypatch.setattr(looking, "_DONE_WITHIN", 0.05)
+
+    said = await scraped(site_app)
+
+    assert (said("duly_up"), said("duly_scrape_timed_out")) == (1, 1)
+    assert {name for name, _ in said.samples} == TOLD_ALWAYS
+
+
+async def test_however_many_scrape_the_server_is_looked_at_once(
+    site_app: AsyncDuly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site_app.queue("orders").send("x")
+    looks, look = list[str](), duly.AsyncQueue.stats
+
+    async def counted(queue: Any) -> Any:
+        looks.append(queue.name)
+        return await look(queue)
+
+    monkeypatch.setattr(duly.AsyncQueue, "stats", counted)
+    async with client_of(create_app(site_app, open_metrics=True)) as client:
+        answers = await asyncio.gather(*(client.get("/metrics", headers=each) for each in [{}, OPENMETRICS] * 6))
+
+    assert looks == ["orders"]
+    assert [told(each)("duly_up") for each in answers[::2]] == [1] * 6
+    assert [told_openly(each)("duly_up") for each in answers[1::2]] == [1] * 6
 
 
 async def test_scrapes_at_once_do_not_meet(site_app: AsyncDuly) -> None:

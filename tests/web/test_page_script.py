@@ -192,6 +192,18 @@ def test_a_body_is_text_and_a_message_is_cancelled_when_it_is_asked_for(page: Pa
     assert asked == ["Cancel this message? It is removed for ever."]
 
 
+def test_an_id_with_braces_is_told_as_it_is(page: Page, dashboard: Dashboard) -> None:
+    queue = dashboard.app.queue("braces")
+    id_ = queue.send(1, id="t{id}{constructor}{about}", delay=3600)
+    page.goto("/queues/braces?state=delayed")
+    page.get_by_role("link", name=id_).click()
+
+    page.get_by_role("button", name="Promote").click()
+
+    expect(page.get_by_role("status").filter(has_text=f"{id_} is due now")).to_be_visible()
+    expect(page.locator("#notice p")).to_have_text(f"{id_} is due now")
+
+
 def test_somebody_with_a_token_comes_in_steers_and_leaves(page: Page, locked: Dashboard) -> None:
     queue = locked.app.queue("orders")
     queue.send(1)
@@ -220,7 +232,7 @@ def test_a_dashboard_that_is_away_is_told_and_found_again(
     page.route("**/queues/far", refuse)
     page.clock.run_for(2_100)
     expect(page.locator("#away")).to_have_text(
-        re.compile(r"^Not up to date: nobody answers. Trying again every \d+ s.")
+        re.compile(r"^Not up to date since \d\d:\d\d:\d\d UTC: nobody answers. Trying again every \d+ s.")
     )
     page.unroute("**/queues/far")
     page.clock.run_for(30_100)
@@ -228,6 +240,182 @@ def test_a_dashboard_that_is_away_is_told_and_found_again(
     expect(page.locator("#away")).to_be_hidden()
     assert {"503" in each for each in complaints} == {True}
     complaints.clear()
+
+
+def test_a_look_that_takes_long_is_told(page: Page, dashboard: Dashboard) -> None:
+    dashboard.app.queue("slow").send(1)
+    page.clock.install()
+    page.goto("/queues/slow")
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/queues/slow", hold)
+
+    with page.expect_request("**/queues/slow"):
+        page.clock.run_for(2_100)
+    page.clock.run_for(5_100)
+    expect(page.locator("#away")).to_have_text(
+        re.compile(r"^Not up to date since .* UTC: the dashboard has not answered")
+    )
+    held[0].continue_()
+    page.unroute("**/queues/slow")
+
+    expect(page.locator("#away")).to_be_hidden()
+
+
+def test_a_page_that_could_not_be_shown_comes_by_itself(
+    page: Page, dashboard: Dashboard, complaints: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away() -> None:
+        raise duly.Unavailable("listing may or may not have been carried out")
+
+    page.clock.install()
+    with monkeypatch.context() as patched:
+        patched.setattr(dashboard.app.aio, "workers", away)
+        page.goto("/workers")
+        expect(page.get_by_role("link", name="Try again")).to_be_visible()
+    page.clock.run_for(30_100)
+
+    expect(page.get_by_role("heading", name="Workers")).to_be_visible()
+    assert {"503" in each for each in complaints} == {True}
+    complaints.clear()
+
+
+def test_what_is_sent_again_after_a_lost_answer_is_stored_once(
+    page: Page, dashboard: Dashboard, complaints: list[str]
+) -> None:
+    queue = dashboard.app.queue("sent-once")
+    queue.pause()
+    page.goto("/queues/sent-once")
+    page.locator("#sending summary").click()
+    page.get_by_label("Body").fill("1")
+    button = page.get_by_role("button", name="Send a message")
+
+    def lose(route: Route) -> None:
+        route.fetch()
+        route.abort()
+
+    page.route("**/messages", lose)
+    button.click()
+    expect(page.get_by_role("status").filter(has_text="sending it again is safe")).to_be_visible()
+    page.unroute("**/messages")
+    for delivery in _taken(queue):
+        delivery.ack()
+    button.click()
+    expect(page.get_by_role("status").filter(has_text="is sent")).to_be_visible()
+    assert (queue.stats().sent, queue.stats().duplicates) == (1, 1)
+    page.get_by_label("Body").fill("1")
+    button.click()
+
+    expect(page.get_by_role("row").filter(has_text="1")).to_be_visible()
+    assert queue.stats().sent == 2
+    complaints.clear()
+
+
+def _taken(queue: duly.Queue) -> list[duly.Delivery]:
+    """Take what a paused queue has."""
+    queue.resume()
+    found = queue.receive(wait=0)
+    queue.pause()
+    return list(found)
+
+
+def test_somebody_whose_session_ended_is_told_and_led_back(
+    page: Page, locked: Dashboard, complaints: list[str]
+) -> None:
+    locked.app.queue("orders").send(1)
+    page.clock.install()
+    page.goto(f"{locked.url}/queues/orders")
+    page.get_by_label("Token").fill("a-token-of-an-admin")
+    page.get_by_label("Token").press("Enter")
+    button = page.get_by_role("button", name="Pause")
+    expect(button).to_be_visible()
+
+    page.context.clear_cookies()
+    button.click()
+
+    expect(page.locator("#notice")).to_contain_text("You are signed out. Sign in again.")
+    expect(page.locator("#away")).to_have_text("You are signed out. Sign in again")
+    page.locator("#away").get_by_role("link").click()
+    expect(page.get_by_label("Token")).to_be_visible()
+    assert page.url.endswith("/login?next=%2Fqueues%2Forders")
+    assert {"401" in each for each in complaints} == {True}
+    complaints.clear()
+
+
+def test_a_message_that_is_finished_is_said_to_be_gone(page: Page, dashboard: Dashboard, complaints: list[str]) -> None:
+    queue = dashboard.app.queue("finishing")
+    id_ = queue.send(1)
+    page.clock.install()
+    page.goto(f"/queues/finishing/messages/{id_}")
+    expect(page.get_by_role("button", name="Cancel")).to_be_visible()
+
+    queue.receive(1)[0].ack()
+    page.clock.run_for(2_100)
+
+    expect(page.locator("#away")).to_have_text(re.compile("^This message is gone"))
+    expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
+    complaints.clear()
+
+
+def test_the_focus_stays_when_what_had_it_changes_or_goes(page: Page, dashboard: Dashboard) -> None:
+    queue = dashboard.app.queue("focused")
+    ids = queue.send_many(range(60))
+    page.clock.install()
+    page.goto("/queues/focused")
+    page.get_by_role("link", name="Next page").focus()
+
+    queue.cancel(ids[10])
+    page.clock.run_for(2_100)
+    expect(page.get_by_role("link", name=ids[10])).to_have_count(0)
+    expect(page.get_by_role("link", name="Next page")).to_be_focused()
+    page.get_by_role("link", name=ids[11]).focus()
+    queue.cancel(ids[11])
+    page.clock.run_for(2_100)
+
+    expect(page.get_by_role("link", name=ids[11])).to_have_count(0)
+    expect(page.locator(".scroll[aria-labelledby=messages]")).to_be_focused()
+
+
+def test_the_rows_of_a_further_page_stay_while_numbers_change(page: Page, dashboard: Dashboard) -> None:
+    queue = dashboard.app.queue("read-on")
+    ids = queue.send_many(range(60))
+    page.clock.install()
+    page.goto("/queues/read-on")
+    page.get_by_role("link", name="Next page").click()
+    expect(page.get_by_role("link", name=ids[55])).to_be_visible()
+
+    queue.cancel(ids[55])
+    page.clock.run_for(2_100)
+
+    expect(page.get_by_role("navigation", name="Messages by state")).to_contain_text("Ready 59")
+    expect(page.get_by_role("link", name=ids[55])).to_be_visible()
+
+
+def test_all_dead_letters_go_back_to_work_only_when_it_is_meant(page: Page, dashboard: Dashboard) -> None:
+    queue = dashboard.app.queue("failed")
+    queue.send(1)
+    queue.receive(1)[0].reject("no")
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.goto("/queues/failed?state=dead")
+    tab = page.get_by_role("link", name="Dead 1")
+    expect(tab).to_be_in_viewport(ratio=1)
+    asked: list[str] = []
+
+    def refuse(dialog: Dialog) -> None:
+        asked.append(dialog.message)
+        dialog.dismiss()
+
+    page.once("dialog", refuse)
+    page.get_by_role("button", name="Redrive all dead").click()
+    assert queue.stats().dead == 1
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Redrive all dead").click()
+
+    expect(page.get_by_role("status").filter(has_text="1 dead letter is back at work")).to_be_visible()
+    assert asked == ["Put the dead letter of failed back to work?"]
 
 
 def test_no_page_is_complained_about_and_none_is_too_wide(

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import tracemalloc
 from html.parser import HTMLParser
 from typing import Any, Final
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 import httpx
 import pytest
 import redis.asyncio
 from starlette.applications import Starlette
+from starlette.responses import Response
 from starlette.routing import Mount
 
 import duly
 from duly.web import create_app
 from duly.web.access import Access
+from duly.web.api.problems import Refused
 from duly.web.names import Names
-from duly.web.pages import texts
+from duly.web.pages import looking, texts
+from duly.web.pages.explaining import for_people
+from duly.web.pages.pace import Paces
+from duly.web.pages.patience import within_patience
 from duly.web.pages.sight import Sights
 from duly.web.site import Site
 from tests.conftest import StartedServer
@@ -183,6 +190,57 @@ async def test_a_page_behind_a_message_that_left_begins_anew(
     assert [each.rpartition("/")[2] for each in page.all("href") if "/messages/" in each] == ids[1:]
 
 
+async def test_a_page_goes_on_behind_a_message_that_is_gone(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient
+) -> None:
+    ids = await site_app.queue("orders").send_many(range(60))
+    first = await look(client, "/queues/orders?state=ready")
+    for id_ in ids[48:52]:
+        await site_app.queue("orders").cancel(id_)
+
+    second = await look(client, next(each["href"] for _, each in first.elements if each.get("rel") == "next"))
+
+    assert [each.rpartition("/")[2] for each in second.all("href") if "/messages/" in each] == ids[52:]
+    assert (await client.get("/queues/orders?state=ready&after=next~forged")).status_code == 422
+
+
+async def test_many_topics_and_schedules_are_shown_page_by_page(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looking, "ROWS", 2)
+    for name in "abcde":
+        await site_app.topic(name).publish(1)
+        await site_app.schedule(name, f"queue-{name}", 1, every=60)
+    for path in ("/topics", "/schedules"):
+        address, shown = path, list[list[str]]()
+        while address:
+            page = await look(client, address)
+            shown.append([each for each in page.words if each in tuple("abcde")])
+            address = next((each["href"] for _, each in page.elements if each.get("rel") == "next"), "")
+        assert shown == [["a", "b"], ["c", "d"], ["e"]], path
+
+    overview = await look(client, "/")
+    link = next(each for each in overview.all("href") if each.endswith("#topic-b"))
+    assert "3 more are on the page of topics" in overview.text
+    assert "topic-b" in (await look(client, link)).all("id")
+
+
+async def test_a_topic_that_cannot_be_counted_hides_no_other(
+    server: StartedServer, server_app: duly.AsyncDuly, server_client: httpx.AsyncClient
+) -> None:
+    for name in ("broken", "whole"):
+        await server_app.topic(name).publish(1)
+    raw: Any = redis.asyncio.Redis.from_url(server("valkey").url)
+    await raw.hset(f"{server_app.namespace}:{{@broken}}:meta", "published", "a nonsense")
+    await raw.aclose()
+
+    page = await look(server_client, "/topics")
+
+    assert page.status == 200
+    assert "broken It cannot be counted: " in page.text
+    assert "whole entries 1 delayed 0 published 1" in page.text
+
+
 async def test_many_queues_are_shown_page_by_page(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     names = [f"queue-{at:03}" for at in range(101)]
     for name in names:
@@ -229,20 +287,125 @@ async def test_looking_at_every_page_changes_nothing(
 
 async def test_the_server_is_looked_at_once_a_second_however_many_ask(site_app: duly.AsyncDuly) -> None:
     now = 100.0
-    sights = Sights(clock=lambda: now)
     site = Site(site_app, Access(None), Names(site_app))
+    sights = Sights(site, clock=lambda: now)
     queue = site_app.queue("orders")
     await queue.send(1)
 
-    await sights.get(site)
+    await sights.get()
     await queue.send(2)
     now = 100.9
-    soon = (await sights.get(site)).stats["orders"].ready, list(site.rates.of("orders").sent)
+    soon = (await sights.get()).stats["orders"].ready, list(site.rates.of("orders").sent)
     now = 102.0
-    later = (await sights.get(site)).stats["orders"].ready, list(site.rates.of("orders").sent)
+    later = (await sights.get()).stats["orders"].ready, list(site.rates.of("orders").sent)
 
     assert soon == (1, [])
     assert later == (2, [0.5])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "shown"),
+    [("ord", ["orders", "reorders"]), ("VES/ARCH", ["waves/archive"]), ("nothing", [])],
+    ids=["part", "group", "none"],
+)
+async def test_queues_are_found_by_a_part_of_their_name(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient, wanted: str, shown: list[str]
+) -> None:
+    for name in ("orders", "reorders", "mails"):
+        await site_app.queue(name).send(1)
+    await site_app.topic("waves").group("archive").create()
+
+    page = await look(client, f"/?find={wanted}")
+
+    named = {"/queues/" + each: each for each in ("orders", "reorders", "mails")}
+    named["/topics/waves/groups/archive"] = "waves/archive"
+    assert [named[each] for each in page.all("href") if each in named] == shown
+
+
+async def test_the_whole_name_of_a_queue_leads_to_its_page(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    await site_app.queue("orders").send(1)
+    await site_app.topic("events").group("archive").create()
+
+    asked = ("/?find=orders", "/?find=events/archive", "/queues")
+    answers = [await client.get(each) for each in asked]
+
+    assert {each.status_code for each in answers} == {303}
+    assert [each.headers["location"] for each in answers] == ["/queues/orders", "/topics/events/groups/archive", "/"]
+
+
+async def test_what_an_address_leaves_empty_is_not_asked_for(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient
+) -> None:
+    (id_,) = await site_app.queue("orders").send_many([1])
+
+    page = await look(client, "/queues/orders?state=&after=")
+
+    assert f"/queues/orders/messages/{id_}" in page.all("href")
+    for path in ("/?find=&after=", "/topics?after=&begin=", "/schedules?after=", "/workers?after="):
+        assert (await client.get(path)).status_code == 200
+
+
+async def test_an_id_that_no_browser_can_ask_for_is_no_link(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient
+) -> None:
+    for id_ in (".", "..", "..."):
+        await site_app.queue("orders").send(1, id=id_)
+
+    page = await look(client, "/queues/orders")
+
+    assert [each for each in page.all("href") if "/messages/" in each] == ["/queues/orders/messages/..."]
+    assert " . " in page.text
+    assert " .. " in page.text
+
+
+async def test_a_server_that_is_away_is_told_as_of_a_look(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away() -> None:
+        raise duly.Unavailable("listing may or may not have been carried out")
+
+    monkeypatch.setattr(site_app, "workers", away)
+
+    page = await look(client, "/workers?after=a%26b")
+
+    assert page.status == 503
+    assert "the server does not answer: nothing can be shown until it does Try again" in page.text
+    assert "?after=a%26b" in page.all("href")
+    assert page.all("data-live") == ["failure"]
+
+
+async def test_a_page_waits_for_a_while_and_the_look_goes_on() -> None:
+    may_end, has_ended = asyncio.Event(), asyncio.Event()
+
+    async def looking() -> Response:
+        await may_end.wait()
+        has_ended.set()
+        return Response()
+
+    with pytest.raises(Refused, match=r"looked at for 0\.01 s, and has not answered") as caught:
+        await within_patience(looking(), 0.01)
+    may_end.set()
+
+    assert caught.value.status == 503
+    async with asyncio.timeout(30):
+        await has_ended.wait()
+
+
+async def test_the_page_of_a_queue_shows_how_fast_it_goes(site_app: duly.AsyncDuly) -> None:
+    now = 100.0
+    paces = Paces(lambda: now)
+    queue = site_app.queue("orders")
+
+    async def sent() -> list[float]:
+        return list(paces.course("orders", await queue.stats()).sent)
+
+    courses = [await sent()]
+    for moment in (100.5, 102.0, 104.0, 200.0):
+        now = moment
+        await queue.send(1)
+        courses.append(await sent())
+
+    assert courses == [[], [], [1.0], [1.0, 0.5], []]
 
 
 # To whom
@@ -402,6 +565,29 @@ async def test_characters_that_nobody_sees_are_written_out(site_app: duly.AsyncD
     assert not {"\u202e", "\x00", "\u2028", "\x7f"} & set(listing.text + page.text)
 
 
+async def test_what_is_said_of_a_change_has_no_text_of_a_message_in_it(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient
+) -> None:
+    """The script fills the {words} of it: an id with braces would be filled too, and name another message."""
+    id_ = "t{id}{constructor}"
+    orders = site_app.queue("orders")
+    await orders.send(1, id=id_, delay=60)
+    delayed = await look(client, "/queues/orders/messages/" + quote(id_))
+    await orders.promote(id_)
+    (delivery,) = await orders.receive(1, wait=0)
+    await delivery.reject("no")
+    dead = await look(client, "/queues/orders/messages/" + quote(id_))
+
+    said = delayed.all("data-said") + dead.all("data-said")
+    assert sorted(said) == [
+        "{about} is back at work",
+        "{about} is cancelled",
+        "{about} is cancelled",
+        "{about} is due now",
+    ]
+    assert set(delayed.all("data-about") + dead.all("data-about")) == {id_}
+
+
 async def test_no_page_has_a_script_a_style_or_a_handler_of_its_own(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient
 ) -> None:
@@ -464,9 +650,51 @@ def test_a_body_is_laid_out_as_it_was_sent(body: Any, raw: bytes | None, shown: 
     assert texts.body(message) == shown.replace('"', "&#34;")
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [b"[" * 190 + b"1," * 120_000 + b"1" + b"]" * 190, b"[" * 190 + b"1," * 500_000 + b"1" + b"]" * 190],
+    ids=["laid out", "as it is"],
+)
+def test_a_body_is_laid_out_no_further_than_it_is_shown(raw: bytes) -> None:
+    """Each of these numbers is behind 380 blanks: all of them would be 200 MB, and others would wait for seconds."""
+    message = duly.Message("1", "q", "ready", None, raw, {}, None, 0, None, None, 0, 0, 0, 0)
+    tracemalloc.start()
+
+    shown = texts.body(message)
+
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 20_000_000
+    assert shown.endswith(f"... and more: {len(raw):,} bytes in all")
+    assert 200_000 < len(shown) < 200_100
+
+
+def test_a_value_is_written_no_further_than_it_is_shown() -> None:
+    assert texts.value(list(range(100_000))).endswith("...")
+    assert len(texts.value("x" * 100_000)) == 10_003
+    assert texts.value({"a": [1]}) == '{"a": [1]}'
+
+
 def test_what_is_very_large_is_shown_in_part() -> None:
     message = duly.Message("1", "q", "ready", b"x" * 100_000, b"x" * 100_000, {}, None, 0, None, None, 0, 0, 0, 0)
 
     assert texts.body(message).endswith("... 83,616 more bytes")
     assert texts.lines("y" * 200_001).endswith("... 1 more characters")
     assert len(texts.body_line(message)) < 200
+
+
+# Explanations
+
+
+@pytest.mark.parametrize(
+    ("sentence", "shown"),
+    [
+        ("it is due at 2026-11-16T15:24:29.123+00:00.", "it is due at 2026-11-16 15:24:29 UTC."),
+        ("it is dead because: no; redrive() puts it back to work.", "it is dead because: no."),
+        ("a" * 280 + "b" * 999 + "c" * 120, "a" * 280 + " ... " + "c" * 120),
+        ("a" * 400, "a" * 400),
+    ],
+    ids=["time", "program", "long", "short"],
+)
+def test_an_explanation_is_written_for_people(sentence: str, shown: str) -> None:
+    assert for_people(sentence) == shown

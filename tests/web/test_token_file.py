@@ -145,3 +145,52 @@ def test_a_place_where_nothing_can_be_kept_is_told(tmp_path: Path) -> None:
 
     with pytest.raises(Unkept, match=r"no token can be kept in .*file/duly: Not a directory\. Give one by DULY_DASH"):
         kept_token(tmp_path / "file" / "duly")
+
+
+def test_what_is_made_above_the_file_is_for_its_owner_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        kept_token(tmp_path / "home" / "state" / "duly")
+    finally:
+        os.umask(before)
+
+    made = [tmp_path / "home", tmp_path / "home" / "state", tmp_path / "home" / "state" / "duly"]
+    assert [stat.S_IMODE(each.stat().st_mode) for each in made] == [0o700] * 3
+
+
+def test_a_directory_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "duly").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(
+        Unkept, match=r"no token can be kept in .*duly: it is a link to elsewhere\. Give one by DULY_DASH"
+    ):
+        kept_token(tmp_path / "duly")
+    assert names_in(tmp_path / "elsewhere") == []
+
+
+def test_a_directory_below_one_where_others_may_write_is_refused(tmp_path: Path) -> None:
+    """They could put another one of the same name there. In one like /tmp they cannot."""
+    above = tmp_path / "open"
+    directory = above / "state" / "duly"
+    directory.mkdir(parents=True, mode=0o700)
+
+    above.chmod(0o777)
+    with pytest.raises(Unkept, match=rf"since others may write in {above}: chmod go-w {above}"):
+        kept_token(directory)
+    assert names_in(directory) == []
+    above.chmod(0o1777)
+    assert kept_token(directory).is_new
+
+
+def test_a_group_of_ones_own_may_write_above_and_another_may_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "state" / "duly"
+    directory.mkdir(parents=True, mode=0o700)
+    directory.parent.chmod(0o770)
+
+    assert kept_token(directory).is_new
+    monkeypatch.setattr(os, "getegid", lambda: directory.parent.stat().st_gid + 1)
+    with pytest.raises(Unkept, match="others may write in"):
+        kept_token(directory)

@@ -1,10 +1,17 @@
 """What errors and logs are about, in words: what is checked without a name gets it here."""
 
 import difflib
+import heapq
+import itertools
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from duly.errors import UsageError
+
+_MOST_COMPARED: Final = 20
+_MOST_CONSIDERED: Final = 5_000
+"""Names that are looked at when somebody asks for one that there is not."""
 
 
 def kind_of(label: str) -> str:
@@ -36,5 +43,15 @@ def about(what: str, name: str) -> Iterator[None]:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Ask for what was probably meant, if anything is near."""
-    near = difflib.get_close_matches(name, list(known), 3, 0.6)
+    near = difflib.get_close_matches(name, _likely(name, known), 3, 0.6)
     return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def _likely(name: str, known: Iterable[str]) -> list[str]:
+    """Choose by letters and length what is worth comparing: of long names, some thousands would take seconds."""
+    letters, length = frozenset(name), len(name)
+
+    def strangeness(other: str) -> int:
+        return len(letters.symmetric_difference(other)) + abs(length - len(other))
+
+    return heapq.nsmallest(_MOST_COMPARED, itertools.islice(known, _MOST_CONSIDERED), strangeness)

@@ -213,12 +213,12 @@ def lost_positions(reply: list[int]) -> list[int]:
     return [position - 1 for position in reply]
 
 
-def lease_lost(queue: str, id_: str, verb: str) -> LeaseLost:
-    """Say that a settle came too late."""
+def lease_lost(queue: str, id_: str, verb: str, remedy: str = "make the lease longer or use renew=True") -> LeaseLost:
+    """Say that a settle came too late, and what helps if work takes longer than the lease."""
     return LeaseLost(
         f"{verb} of message {id_} of {title_of(queue)} changed nothing: its lease was lost. It was taken over after "
-        "the lease ran out, settled before, or cancelled. Do not repeat the call; make the lease longer or use "
-        "renew=True if work takes longer than the lease"
+        f"the lease ran out, settled before, or cancelled. Do not repeat the call; {remedy} if work takes longer "
+        "than the lease"
     )
 
 

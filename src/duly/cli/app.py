@@ -44,7 +44,7 @@ def root(version: Version = False) -> None:
 # Register commands here, one line each, in the order of `duly --help`.
 app.command(cls=Command)(demo)
 app.command(cls=OnServerOfApp)(worker)
-command(app)(dashboard)
+command(app, makes_server=True)(dashboard)
 command(app, makes_server=True)(sending.send)
 command(app)(receiving.receive)
 command(app)(stats)

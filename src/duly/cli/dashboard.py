@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,8 +70,7 @@ def dashboard(
     later it says in which file the token is kept.
     """
     _check_installed()
-    if token is not None:
-        session.note("others on this machine may see --token in its list of processes: prefer DULY_DASHBOARD_TOKEN")
+    _check_given(session, token)
     from duly.web import create_app
     from duly.web.binding import Binding
     from duly.web.running import Service
@@ -80,15 +83,31 @@ def dashboard(
         behind_proxy=behind_proxy,
         allowed=allow_host or (),
     )
-    session.app.workers()  # a server that is not there is told at once
+    session.app.queues()  # a server that is not there is told at once
     with where.listen() as listener, Stops() as stops:
         shown = duly.AsyncDuly(session.app, namespace=session.namespace, patience=PATIENCE)
         chosen = chosen_token(token, os.environ)
         site = create_app(shown, tokens=chosen.text, read_only=read_only, hosts=where.hosts, open_metrics=open_metrics)
         told = functools.partial(_announce, session, where.url(listener), chosen)
         service = Service(site, where, on_listening=told, at_end=shown.aclose)
-        with stops.at_once(service.stop):
+        with stops.at_once(service.stop), _changes_told():
             service.run([listener])
+
+
+@contextmanager
+def _changes_told() -> Iterator[None]:
+    """Show who changes something, on standard error: somebody will ask why a queue stands still, or is empty."""
+    log, shown = logging.getLogger("duly.web.changes"), logging.StreamHandler(sys.stderr)
+    shown.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    before = log.level, log.propagate
+    log.addHandler(shown)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(shown)
+        log.level, log.propagate = before
 
 
 def _check_installed() -> None:
@@ -99,6 +118,17 @@ def _check_installed() -> None:
         if error.name is not None:  # a fault of the installation: the missing extra is told in a sentence of our own
             raise
         raise DulyError(str(error)) from error
+
+
+def _check_given(session: Session, token: str | None) -> None:
+    """Look at a token that is given before anything is done for it: it may be of no use, and others may see it."""
+    from duly.web.access import checked_tokens
+    from duly.web.token_file import VARIABLE
+
+    if token:
+        session.note(f"others on this machine may see --token in its list of processes: prefer {VARIABLE}")
+    given = token if token is not None else os.environ.get(VARIABLE) or None
+    checked_tokens(given)
 
 
 def _certificate(file: Path | None, key: Path | None) -> Certificate | None:

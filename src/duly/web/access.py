@@ -11,12 +11,14 @@ from typing import Final, Literal, get_args
 
 from duly.errors import UsageError
 from duly.web.attempts import Attempts
+from duly.web.known import Known
 
 Role = Literal["viewer", "operator", "admin"]
 """viewer: looks, and sees no payloads. operator: sees them, sends, receives and steers. admin: also destroys."""
 
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
 SESSION_SECONDS: Final = 12 * 3600
+UNKNOWN_TO_US: Final = "this is not a token of this dashboard"
 _SHORTEST_TOKEN: Final = 8
 _LONGEST_TOKEN: Final = 512
 _SESSION: Final = re.compile(r"(?P<until>[0-9]{1,12})\.(?P<signature>[0-9a-f]{64})")
@@ -39,6 +41,7 @@ class Access:
         # Apart, so that whoever guesses tokens does not throw out those who are in, from behind the same address.
         self._wrong_tokens = Attempts(ticks)
         self._wrong_sessions = Attempts(ticks)
+        self._known = Known(ticks)
 
     @property
     def is_open(self) -> bool:
@@ -48,14 +51,10 @@ class Access:
     def enter(self, token: str, address: str) -> Role | None:
         """Tell what a token stands for that somebody at an address brings; None: nothing, and that is counted.
 
-        Raises LockedOut, and does not look at the token, when too many wrong ones came from there. A right one does
-        not clear the count: whoever has one role may not guess for another without end.
+        Raises LockedOut when too many wrong ones came from there, unless this one was right there lately. A right one
+        does not clear the count: whoever has one role may not guess for another without end.
         """
-        self._wrong_tokens.check(address)
-        role = self.role_of_token(token)
-        if role is None:
-            self._wrong_tokens.failed(address)
-        return role
+        return self._tried(token, _is_same, self._wrong_tokens, address)
 
     def resume(self, sessions: Iterable[str], address: str) -> Role | None:
         """Tell what the first session that holds stands for, of those that a browser at an address brings.
@@ -63,23 +62,28 @@ class Access:
         A session can be made from a guess at a token, so wrong ones are counted too. One that is over tells nobody
         anything, and neither does the same wrong one again, which a browser sends until somebody logs in.
         """
-        for session in sessions:
-            if not self._may_hold(session):
-                continue
-            self._wrong_sessions.check(address)
-            role = self.role_of_session(session)
+        for session in filter(self._may_hold, sessions):
+            role = self._tried(session, _is_session_of, self._wrong_sessions, address)
             if role is not None:
                 return role
-            self._wrong_sessions.failed(address, session)
+        return None
+
+    def _tried(self, given: str, is_of: Callable[[str, str], bool], wrong: Attempts, address: str) -> Role | None:
+        lock = wrong.lock_of(address)
+        held_against = self._roles if lock is None else self._known.among(self._roles, address)
+        token = _found(given, is_of, held_against)
+        if token is not None:
+            self._known.note(token, address)
+            return self._roles[token]
+        if lock is not None:
+            raise lock
+        wrong.failed(address, given)
         return None
 
     def role_of_token(self, given: str) -> Role | None:
-        """Tell what a token stands for. All are compared, each in the same time: how long it took tells nothing."""
-        found: Role | None = None
-        for token, role in self._roles.items():
-            if _is_same(token, given):
-                found = role
-        return found
+        """Tell what a token stands for."""
+        token = _found(given, _is_same, self._roles)
+        return None if token is None else self._roles[token]
 
     def new_session(self, token: str) -> str:
         """Make what a browser keeps instead of a token: it says until when it holds, and cannot be made without it."""
@@ -88,28 +92,36 @@ class Access:
 
     def role_of_session(self, given: str) -> Role | None:
         """Tell what a session stands for; None: it is over, or of no token that holds."""
-        if not self._may_hold(given):
-            return None
-        until, _, signature = given.partition(".")
-        found: Role | None = None
-        for token, role in self._roles.items():
-            if _is_same(_signature(token, int(until)), signature):
-                found = role
-        return found
+        token = _found(given, _is_session_of, self._roles) if self._may_hold(given) else None
+        return None if token is None else self._roles[token]
 
     def _may_hold(self, session: str) -> bool:
         shape = _SESSION.fullmatch(session)
         return shape is not None and int(shape["until"]) > self._clock()
 
-    def refusal(self, role: Role | None, needs: Role, *, changes: bool) -> str | None:
+    def refusal(self, role: Role | None, needs: Role, *, changes: bool, has_token: bool = False) -> str | None:
         """Say why somebody may not do something; None: he may."""
         if role is None:
-            return "a token is needed: Authorization: Bearer TOKEN"
+            return UNKNOWN_TO_US if has_token else "a token is needed: Authorization: Bearer TOKEN"
         if ROLES.index(role) < ROLES.index(needs):
             return f"this needs the role {needs!r}, and the token's is {role!r}"
         if changes and self.read_only:
             return "this dashboard is read-only: start it without --read-only to change something"
         return None
+
+
+def _found(given: str, is_of: Callable[[str, str], bool], tokens: Iterable[str]) -> str | None:
+    """Find the token that something is of. All are compared, each in the same time: how long it took tells nothing."""
+    found: str | None = None
+    for token in tokens:
+        if is_of(token, given):
+            found = token
+    return found
+
+
+def _is_session_of(token: str, given: str) -> bool:
+    until, _, signature = given.partition(".")
+    return _is_same(_signature(token, int(until)), signature)
 
 
 def _is_same(known: str, given: str) -> bool:

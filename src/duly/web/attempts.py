@@ -1,11 +1,13 @@
 """How often somebody may be wrong: wrong tokens are counted by where they come from, for a minute. Pure.
 
-From one address ten may fail. When many fail in all, an address has one try left instead of ten: guessing from
+From one address ten may fail; the same one again counts as nothing, for a program that was not told of a new token
+guesses nothing. When many fail in all, an address has one try left instead of ten: guessing from
 many places at once gets slow, and whoever comes with the right token from elsewhere is let in all the same.
 """
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import math
 import time
@@ -35,7 +37,8 @@ class _Window:
 
     since: float
     failures: int = 0
-    seen: set[str] = field(default_factory=set)
+    seen: set[bytes] = field(default_factory=set)
+    """What failed, as hashes. Few: an address with many has to wait."""
 
 
 class Attempts:
@@ -46,24 +49,25 @@ class Attempts:
         self._windows: dict[str, _Window] = {}
         self._overall = _Window(float("-inf"))
 
-    def check(self, address: str) -> None:
-        """Raise LockedOut when too many attempts from an address failed lately."""
+    def lock_of(self, address: str) -> LockedOut | None:
+        """Tell how long an address has to wait; None: few enough attempts from there failed lately."""
         now = self._clock()
         window = self._windows.get(group_of(address))
         if window is None or _is_over(window, now):
-            return
+            return None
         is_quiet = _is_over(self._overall, now) or self._overall.failures < IN_ALL
         if window.failures >= (FROM_ONE_ADDRESS if is_quiet else 1):
-            raise LockedOut(max(1, math.ceil(window.since + WINDOW_SECONDS - now)))
+            return LockedOut(max(1, math.ceil(window.since + WINDOW_SECONDS - now)))
+        return None
 
-    def failed(self, address: str, once_for: str = "") -> None:
-        """Count a failure; with `once_for`, only if the same did not fail before from there."""
+    def failed(self, address: str, given: str) -> None:
+        """Count what failed, unless the same failed before from there."""
         now = self._clock()
         window = self._window_of(group_of(address), now)
-        if once_for and once_for in window.seen:
+        hashed = hashlib.sha256(given.encode(errors="surrogatepass")).digest()
+        if hashed in window.seen:
             return
-        if once_for:
-            window.seen.add(once_for)
+        window.seen.add(hashed)
         window.failures += 1
         if _is_over(self._overall, now):
             self._overall = _Window(now)

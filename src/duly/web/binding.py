@@ -126,4 +126,6 @@ class Binding:
 
     @cached_property
     def _ip(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-        return ipaddress.ip_address(self._resolved[1][0])
+        found = ipaddress.ip_address(self._resolved[1][0])
+        # ::ffff:0.0.0.0 is 0.0.0.0 in other words.
+        return getattr(found, "ipv4_mapped", None) or found

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
-from starlette.middleware.errors import ServerErrorMiddleware
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, ExceptionHandler, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from duly.web.access import Role
+from duly.web.answers import Answer
 from duly.web.api.problems import Refused, of_error, of_fault
 from duly.web.attempts import LockedOut
 from duly.web.headers import sole, with_headers
 from duly.web.hosts import Host, Hosts, is_origin_of, read_host
-from duly.web.sessions import sessions_of
+from duly.web.sessions import path_within, sessions_of
 from duly.web.site import Site
 from duly.web.sizes import Content, Sizes
 
 _LOOKING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN_SITES: Final = frozenset({"same-origin", "none"})
 _POLICY_VIOLATION: Final = 1008
+_FOR_ALL: Final = ("/static/", "/healthz")
+"""What is the same for everybody: who asks is not looked at."""
+_DOORS: Final = ("/login", "/logout")
+"""Where somebody puts right who he is."""
 
 
 class Guards:
@@ -44,7 +49,7 @@ class Guards:
             await self._app(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        content = Content(receive, self._sizes)
+        content = Content(scope, receive, self._sizes)
         try:
             role = self._admit(scope)
         except Refused as refused:
@@ -53,10 +58,20 @@ class Guards:
             await response(scope, content.receive, _closing(scope, content, send))
             return
         # A copy: below another app, what is in `state` is that app's.
-        inner = {**scope, "state": {**scope.get("state", {}), "site": self._site, "role": role}}
-        # Faults are answered in here, for outside of the guards an answer would lack their headers.
-        guarded = ServerErrorMiddleware(self._app, handler=_fault_handler(scope))
-        await guarded(inner, content.receive, _closing(scope, content, send))
+        known = {"site": self._site, "role": role, "has_token": bool(_bearer_token(scope))}
+        inner = {**scope, "state": {**scope.get("state", {}), **known}}
+        await self._serve_known(inner, content, Answer(_closing(scope, content, send)))
+
+    async def _serve_known(self, scope: Scope, content: Content, answer: Answer) -> None:
+        """Serve a request that was let in. A fault is answered, and told in the log, once: here, or by the API."""
+        try:
+            await self._app(scope, content.receive, answer)
+        except Exception as fault:
+            if not answer.is_begun:
+                response = await _fault_handler(scope)(Request(scope), fault)
+                await response(scope, content.receive, answer)
+            elif not answer.is_whole:  # it cannot be made good: whoever serves us cuts it off
+                raise
 
     def _admit(self, scope: Scope) -> Role | None:
         """Tell who asks; None: nobody known. Raises Refused."""
@@ -84,12 +99,16 @@ class Guards:
         access, address = self._site.access, address_of(scope)
         if access.is_open:
             return "admin", False
+        if path_within(scope).startswith(_FOR_ALL):
+            return None, False
+        token = _bearer_token(scope)
         try:
-            token = _bearer_token(scope)
             if token is not None:
                 return access.enter(token, address), False
             role = access.resume(sessions_of(scope), address)
         except LockedOut as locked:
+            if token is None and path_within(scope) in _DOORS:
+                return None, False
             raise Refused(429, str(locked), {"Retry-After": str(locked.seconds)}) from None
         return role, role is not None
 
@@ -121,9 +140,9 @@ def _check_sender(scope: Scope, host: Host) -> bool:
     return site is not None or origin is not None
 
 
-def _fault_handler(scope: Scope) -> ExceptionHandler:
+def _fault_handler(scope: Scope) -> Callable[[Request, Exception], Awaitable[Response]]:
     handlers = getattr(scope.get("app"), "exception_handlers", {})
-    found: ExceptionHandler = handlers.get(500) or handlers.get(Exception) or of_fault
+    found: Callable[[Request, Exception], Awaitable[Response]] = handlers.get(Exception, of_fault)
     return found
 
 
@@ -131,8 +150,10 @@ def _closing(scope: Scope, content: Content, send: Send) -> Send:
     """Close the connection after an answer to content that is not read to its end: the rest is not waited for."""
 
     async def send_closing(message: Message) -> None:
-        if content.is_refused and message["type"] == "http.response.start" and scope.get("http_version") == "1.1":
-            message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+        if message["type"] == "http.response.start" and scope.get("http_version") == "1.1":
+            await content.pass_over()
+            if content.is_refused:
+                message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
         await send(message)
 
     return send_closing

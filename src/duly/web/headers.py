@@ -8,6 +8,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import Message, Scope, Send
 
 from duly.web.api.problems import Refused
+from duly.web.sessions import path_within
 
 CONTENT_SECURITY_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
@@ -24,7 +25,7 @@ EVERYWHERE: Final = {
 
 def with_headers(scope: Scope, send: Send) -> Send:
     """Add the headers of every answer to what is sent. Nothing is kept by a browser or a proxy but static files."""
-    is_static = scope["path"].removeprefix(scope.get("root_path", "")).startswith("/static/")
+    is_static = path_within(scope).startswith("/static/")
 
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -17,7 +17,6 @@ _HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9_](?:[a-z0-9_.-]*[a-
 _ORIGIN: Final = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<host>[^/?#@\\]+)")
 _PORTS: Final = {"http": 80, "https": 443}
 _LARGEST_PORT: Final = 65535
-_TEST_CLIENT: Final = "testserver"
 
 
 class Host(NamedTuple):
@@ -49,7 +48,7 @@ def _one_spelling(name: str) -> str | None:
 
 def is_loopback(host: Host) -> bool:
     """Whether a host is this machine, whatever a name server says."""
-    if host.name in {"localhost", "[::1]", _TEST_CLIENT} or host.name.endswith(".localhost"):
+    if host.name in {"localhost", "[::1]"} or host.name.endswith(".localhost"):
         return True
     try:
         return ipaddress.IPv4Address(host.name).is_loopback

@@ -6,15 +6,14 @@ at the most; whether there is one of a certain name, it tells at once.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from duly import AsyncDuly, AsyncGroup, AsyncQueue, AsyncTopic
 from duly._core.naming import nearest
 from duly.errors import DulyError
+from duly.web.shared import Shared
 
 _FRESH_FOR: Final = 3.0
 
@@ -32,8 +31,8 @@ class Names:
 
     def __init__(self, app: AsyncDuly) -> None:
         self._app = app
-        self._queues = _Remembered(app.queues)
-        self._topics = _Remembered(app.topics)
+        self._queues = Shared(lambda: _in_order(app.queues), _FRESH_FOR)
+        self._topics = Shared(lambda: _in_order(app.topics), _FRESH_FOR)
 
     async def queues(self) -> list[str]:
         """Name the queues, in order."""
@@ -107,19 +106,5 @@ def _is_used(stats: Any) -> bool:
     return any(getattr(stats, each.name) for each in dataclasses.fields(stats))
 
 
-class _Remembered:
-    """What was found a moment ago."""
-
-    def __init__(self, find: Callable[[], Awaitable[list[str]]]) -> None:
-        self._find = find
-        self._found: list[str] = []
-        self._at = float("-inf")
-        self._lock = asyncio.Lock()
-
-    async def get(self) -> list[str]:
-        async with self._lock:  # whoever waited for somebody else's look takes what that found
-            at = time.monotonic()
-            if at - self._at >= _FRESH_FOR:
-                self._found = sorted(await self._find())
-                self._at = at
-            return self._found
+async def _in_order(find: Callable[[], Awaitable[list[str]]]) -> list[str]:
+    return sorted(await find())

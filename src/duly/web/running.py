@@ -14,10 +14,12 @@ try:
 except ImportError as error:
     raise ImportError("uvicorn is missing: the dashboard needs pip install 'duly[web]'") from error
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from duly.web.answers import Answer
 from duly.web.api.problems import problem_response
 from duly.web.binding import Binding
+from duly.web.connections import Connection
 from duly.web.forwarded import Forwarded
 from duly.web.headers import with_headers
 
@@ -25,6 +27,8 @@ GRACE: Final = 2.0
 """Seconds that calls may go on after a stop. One that waits for messages is cut then, and gives back what it took."""
 _LONGEST_END: Final = 5
 """Seconds after which a caller that does not read its answer is left."""
+_CAUSED_BY_STRANGERS: Final = ("Invalid HTTP request", "Unsupported upgrade request", "No supported WebSocket library")
+"""Complaints of uvicorn that anybody can cause without a token, and nobody can do anything about."""
 _LOG: Final = logging.getLogger("duly.web")
 
 
@@ -89,7 +93,7 @@ class Calls:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = _Answer(send)
+        answer = Answer(send)
         limit = asyncio.timeout_at(self._end_at)
         try:
             await self._limited(limit, scope, receive, answer)
@@ -109,22 +113,11 @@ class Calls:
                 self._limits.discard(limit)
 
 
-class _Answer:
-    """Notes whether an answer has begun: there is no second one then."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.is_begun = False
-
-    async def __call__(self, message: Message) -> None:
-        self.is_begun = True
-        await self._send(message)
-
-
 def _config(app: ASGIApp, binding: Binding) -> uvicorn.Config:
     tls = binding.certificate
     return uvicorn.Config(
         app,
+        http=Connection,
         ssl_certfile=None if tls is None else tls.certificate,
         ssl_keyfile=None if tls is None else tls.key,
         ws="none",
@@ -147,5 +140,6 @@ def _log_to_duly() -> None:
 
 class _ToDuly(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        if _LOG.isEnabledFor(record.levelno):
+        is_of_strangers = record.getMessage().startswith(_CAUSED_BY_STRANGERS)
+        if _LOG.isEnabledFor(record.levelno) and not is_of_strangers:
             _LOG.handle(record)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from starlette.requests import Request
 
 from duly import AsyncDuly
 from duly._core.rates import Rates
 from duly.web.access import Access, Role
+from duly.web.looks import Looks
 from duly.web.names import Names
 from duly.web.places import Places
 
@@ -23,6 +25,11 @@ class Site:
     rates: Rates = field(default_factory=Rates)
     places: Places = field(default_factory=lambda: Places(200))
 
+    @cached_property
+    def looks(self) -> Looks:
+        """What all who ask share."""
+        return Looks(self.app, self.names)
+
 
 def site_of(request: Request) -> Site:
     """Find the dashboard that a request came to: the guards have put it there."""
@@ -34,3 +41,9 @@ def role_of(request: Request) -> Role | None:
     """Tell as what somebody came; None: nobody knows."""
     role: Role | None = request.state.role
     return role
+
+
+def refusal_of(request: Request, needs: Role, *, changes: bool) -> str | None:
+    """Say why somebody may not do what he asks for; None: he may."""
+    access, has_token = site_of(request).access, request.state.has_token
+    return access.refusal(role_of(request), needs, changes=changes, has_token=has_token)

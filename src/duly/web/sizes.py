@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 
 from starlette.exceptions import HTTPException
@@ -20,6 +21,11 @@ class Sizes:
     header_bytes: int = 32 * 1024
     address_bytes: int = 8 * 1024
     content_seconds: float = 30.0
+    unread_bytes: int = 32 * 1024 * 1024
+    """Of content that nobody reads, what is taken and thrown away before its answer."""
+    unread_seconds: float = 10.0
+    silent_seconds: float = 1.0
+    """When so long nothing more of it comes, no more is waited for."""
 
     @classmethod
     def for_messages_of(cls, max_message_bytes: int) -> Sizes:
@@ -35,7 +41,11 @@ class Sizes:
         headers = sum(len(name) + len(value) + len(b": \r\n") for name, value in scope["headers"])
         if headers > self.header_bytes:
             raise Refused(431, f"the headers have {headers} bytes: at most {self.header_bytes} are taken")
-        self._check_declared(sole(scope, b"content-length"))
+        length = sole(scope, b"content-length")
+        if length is not None and sole(scope, b"transfer-encoding") is not None:
+            # Two ways to say where it ends: what is the next request to us may be content to a proxy in front.
+            raise Refused(400, "Content-Length and Transfer-Encoding do not go together: send one of them")
+        self._check_declared(length)
 
     def _check_declared(self, length: str | None) -> None:
         if length is None:
@@ -54,12 +64,17 @@ class Sizes:
 class Content:
     """What a request brings, counted while it is read: its head may have said nothing, or a lie."""
 
-    def __init__(self, receive: Receive, sizes: Sizes) -> None:
+    def __init__(self, scope: Scope, receive: Receive, sizes: Sizes) -> None:
         self._receive = receive
+        named = {name for name, value in scope["headers"] if value != b"0"}
+        self._is_expected = not named.isdisjoint({b"content-length", b"transfer-encoding"})
+        self._is_held_back = b"expect" in named
         self._sizes = sizes
         self._until = asyncio.get_running_loop().time() + sizes.content_seconds
         self._taken = 0
         self._is_whole = False
+        self._is_cut = False
+        """Whether no more of it comes, or too late."""
         self.is_refused = False
         """Whether it was too large or too slow: what still comes is not read."""
 
@@ -75,13 +90,40 @@ class Content:
             self._is_whole = not message.get("more_body", False)
             if self._taken > self._sizes.content_bytes:
                 raise self._refusal(413, self._sizes.too_large())
+        else:
+            self._is_cut = True
         return message
+
+    async def pass_over(self) -> None:
+        """Take what nobody reads and throw it away, in bounds. What still comes then is refused.
+
+        Many clients send all they have before they look for an answer. If the connection is closed under them, they
+        find none, take it for an outage, and send the same again.
+        """
+        if self._is_whole or not self._is_expected:
+            return
+        # What is held back comes only if it is asked for, and to take it would ask.
+        if not self._is_cut and not self._is_held_back:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._sizes.unread_seconds):
+                    await self._throw_away()
+        self.is_refused = self.is_refused or not self._is_whole
+
+    async def _throw_away(self) -> None:
+        while not self._is_whole and self._taken <= self._sizes.unread_bytes:
+            async with asyncio.timeout(self._sizes.silent_seconds):
+                message = await self._receive()
+            if message["type"] != "http.request":
+                return
+            self._taken += len(message.get("body", b""))
+            self._is_whole = not message.get("more_body", False)
 
     async def _in_time(self) -> Message:
         try:
             async with asyncio.timeout_at(self._until):
                 return await self._receive()
         except TimeoutError:
+            self._is_cut = True
             why = f"the content did not arrive within {self._sizes.content_seconds:g} seconds"
             raise self._refusal(408, why) from None
 

@@ -6,7 +6,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -71,13 +71,32 @@ def kept_token(directory: Path) -> Token:
 def _opened(directory: Path) -> Iterator[int]:
     """Open the directory, made if need be: whoever else could write there could put a token of his own in place."""
     with _told_as(directory):
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        _make_directory(directory)
+        folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
+        _check_above(directory)
         _check_own(os.fstat(folder), directory, _OTHERS_MAY_WRITE, "others may write there: chmod 700")
         yield folder
     finally:
         os.close(folder)
+
+
+def _make_directory(directory: Path) -> None:
+    """Make it, and those above it that are missing: `Path.mkdir` would leave those open to whom the umask lets in."""
+    for each in [*reversed(directory.parents), directory]:
+        if not each.exists():
+            with suppress(FileExistsError):  # another start made it just now
+                each.mkdir(mode=0o700)
+
+
+def _check_above(directory: Path) -> None:
+    """Refuse a place above which somebody else may put another directory of the same name."""
+    for each in Path(os.path.realpath(directory)).parents:
+        found = each.stat()
+        # A group of their own is what many users have, and a umask that lets it write.
+        others = stat.S_IWOTH if found.st_gid == os.getegid() else _OTHERS_MAY_WRITE
+        if found.st_mode & others and not found.st_mode & stat.S_ISVTX:
+            raise Unkept(f"{directory} is of no use for a token, since others may write in {each}: chmod go-w {each}")
 
 
 def _read(folder: int, place: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, Final
 
 import msgspec
@@ -11,12 +12,14 @@ from duly import AsyncDelivery
 from duly._core import ops
 from duly._core.replies import lease_lost
 from duly.errors import LeaseLost
-from duly.web.api import shapes
+from duly.web.api import settling, shapes
 from duly.web.api.operation import Asked, Operation
-from duly.web.api.queues import each_of
 from duly.web.receipts import delivery_of, receipt_of, with_headers
+from duly.web.several import each_of
 
-Verb = Callable[[AsyncDelivery], Awaitable[None]]
+_LONGER: Final = "receive with a longer `lease`, or call `extend` in time,"
+"""What helps against a lost lease over HTTP, where nobody renews."""
+Steps = Callable[[settling.Inbox, settling.Deliveries], list[settling.Step]]
 
 
 async def _receive(asked: Asked) -> msgspec.Raw:
@@ -27,7 +30,8 @@ async def _receive(asked: Asked) -> msgspec.Raw:
         if deliveries:
             await inbox._link.run_now(ops.release(inbox._keys, deliveries))
 
-    with asked.site.places.one():
+    # Who does not wait takes no place from those who do.
+    with asked.site.places.one() if given.wait else nullcontext():
         deliveries = await asked.while_there(inbox.receive(given.limit, given.wait, given.lease), give_back)
     try:
         messages = [shapes.delivery(each, receipt_of(each)) for each in deliveries]
@@ -39,42 +43,45 @@ async def _receive(asked: Asked) -> msgspec.Raw:
 
 async def _ack(asked: Asked) -> shapes.Settled:
     given: shapes.Ack = asked.body
+    result = None
     if given.result is not msgspec.UNSET and bytes(given.result) != b"null":
         result = shapes.checked_json(given.result, "result")
-        return await _settled(asked, _opened(asked), lambda d: d.ack(result=result))
-    deliveries = _opened(asked)
-    lost = await asked.inbox_to_be().ack_many(deliveries)
-    return _told("ack", deliveries, lost)
+    return await _settled(asked, lambda inbox, those: settling.acks(inbox, those, result))
 
 
 async def _retry(asked: Asked) -> shapes.Settled:
-    return await _settled(asked, _opened(asked), lambda d: d.retry(asked.body.delay, asked.body.error))
+    given: shapes.RetryOf = asked.body
+    return await _settled(asked, lambda inbox, those: settling.retries(inbox, those, given.delay, given.error))
 
 
 async def _defer(asked: Asked) -> shapes.Settled:
-    return await _settled(asked, _opened(asked), lambda d: d.defer(asked.body.delay, asked.body.reason))
+    given: shapes.Defer = asked.body
+    return await _settled(asked, lambda inbox, those: settling.defers(inbox, those, given.delay, given.reason))
 
 
 async def _reject(asked: Asked) -> shapes.Settled:
-    return await _settled(asked, _opened(asked), lambda d: d.reject(asked.body.reason))
+    return await _settled(asked, lambda inbox, those: settling.rejects(inbox, those, asked.body.reason))
 
 
 async def _release(asked: Asked) -> shapes.Settled:
-    return await _settled(asked, _opened(asked), lambda d: d.release())
+    return await _settled(asked, settling.releases)
 
 
 async def _extend(asked: Asked) -> shapes.Settled:
-    return await _settled(asked, _opened(asked), lambda d: d.extend(asked.body.seconds))
+    return await _settled(asked, lambda inbox, those: settling.extensions(inbox, those, asked.body.seconds))
 
 
 async def _recycle(asked: Asked) -> shapes.Settled:
     given: shapes.Recycle = asked.body
-    deliveries = _opened(asked)
     if given.body is msgspec.UNSET and given.base64 is None:
-        return await _settled(asked, deliveries, lambda d: d.recycle(given.delay))
+        return await _settled(asked, lambda inbox, those: settling.recycles(inbox, those, given.delay, lambda _: b""))
     body = shapes.checked_body(given.body, given.base64)
-    whole = await each_of(deliveries, _with_its_headers)
-    return await _settled(asked, whole, lambda d: d.recycle(given.delay, body))
+    whole = await each_of(_opened(asked), _with_its_headers)
+
+    def steps(inbox: settling.Inbox, those: settling.Deliveries) -> list[settling.Step]:
+        return settling.recycles(inbox, those, given.delay, lambda each: settling.with_body(inbox, each, body))
+
+    return await _settled(asked, steps, whole)
 
 
 async def _with_its_headers(delivery: AsyncDelivery) -> AsyncDelivery:
@@ -84,32 +91,29 @@ async def _with_its_headers(delivery: AsyncDelivery) -> AsyncDelivery:
 
 
 def _opened(asked: Asked) -> list[AsyncDelivery]:
-    """Make deliveries of all receipts, before the first is settled."""
+    """Make deliveries of all receipts, each once, before the first is settled."""
     inbox = asked.inbox_to_be(typed=True)
-    return [delivery_of(inbox, receipt) for receipt in asked.body.given()]
+    opened = [delivery_of(inbox, receipt) for receipt in asked.body.given()]
+    return list({(each.id, each.fence): each for each in opened}.values())
 
 
-async def _settled(asked: Asked, deliveries: Sequence[AsyncDelivery], verb: Verb) -> shapes.Settled:
-    async def is_lost(delivery: AsyncDelivery) -> bool:
-        try:
-            await verb(delivery)
-        except LeaseLost:
-            return True
-        return False
-
-    flags = await each_of(deliveries, is_lost)
-    lost = [delivery for delivery, flag in zip(deliveries, flags, strict=True) if flag]
+async def _settled(asked: Asked, steps: Steps, opened: list[AsyncDelivery] | None = None) -> shapes.Settled:
+    """Settle what the receipts stand for: all is checked before anything is done."""
+    deliveries = _opened(asked) if opened is None else opened
+    inbox = asked.inbox_to_be(typed=True)
+    lost = await settling.carried_out(inbox, steps(inbox, deliveries))
     return _told(asked.request.url.path.rpartition("/")[2], deliveries, lost)
 
 
 def _told(verb: str, deliveries: Sequence[AsyncDelivery], lost: Sequence[AsyncDelivery]) -> shapes.Settled:
     """Say what was settled. Nothing at all is an error: who settles one message should not have to look closer."""
     if len(lost) == len(deliveries):
-        first = lease_lost(deliveries[0].queue, deliveries[0].id, verb)
+        first = lease_lost(deliveries[0].queue, deliveries[0].id, verb, _LONGER)
         others = f". The same is true of the {len(lost) - 1} others" if len(lost) > 1 else ""
         raise LeaseLost(f"{first}{others}")
     gone = {id(each) for each in lost}
-    return shapes.Settled([each.id for each in deliveries if id(each) not in gone], [each.id for each in lost])
+    settled = [each.id for each in deliveries if id(each) not in gone]
+    return shapes.Settled(settled, [each.id for each in deliveries if id(each) in gone])
 
 
 def _settle(verb: str, summary: str, act: Callable[[Asked], Awaitable[Any]], body: Any) -> Operation:

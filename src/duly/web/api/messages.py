@@ -10,6 +10,7 @@ from duly.errors import DulyError, UsageError
 from duly.web.api import shapes
 from duly.web.api.operation import Asked, Operation
 from duly.web.api.problems import Refused
+from duly.web.cursor import cursor_of, place_of
 from duly.web.names import NotFound
 
 
@@ -41,22 +42,24 @@ def _durable_of(given: Sequence[shapes.Publish]) -> Any:
 
 async def _list(asked: Asked) -> shapes.MessagesShown:
     inbox, page = await asked.inbox(), asked.query
+    after = None if page.after is None else place_of(page.after, page.state)
     try:
-        found = await inbox.list(page.state, page.limit, page.after)
+        found = await inbox.list(page.state, page.limit, after)
     except UsageError as error:
         raise await _moved_on(inbox, page, error) from None
     # A page of large messages is shorter than asked for, and need not be the last.
     is_more = bool(found) and (len(found) == page.limit or bool(await inbox.list(page.state, 1, found[-1])))
     messages = [shapes.shown(each, with_payload=asked.sees_payloads) for each in found]
-    return shapes.MessagesShown(messages, found[-1].id if is_more else None)
+    return shapes.MessagesShown(messages, cursor_of(found[-1]) if is_more else None)
 
 
 async def _moved_on(inbox: AsyncQueue | AsyncGroup, page: shapes.MessagePage, error: UsageError) -> DulyError:
-    """Say why there is no page: behind a message that is not there any more, it is not known where to go on."""
+    """Say why there is no page: by the id alone of a message that is gone, it is not known where to go on."""
     before = await inbox.get(page.after or "")
     if before is not None and before.state == page.state:
         return error
-    return Refused(409, f"message {page.after!r} is not {page.state} in {inbox.title} any more: begin without `after`")
+    gone = f"message {page.after!r} is not {page.state} in {inbox.title} any more"
+    return Refused(409, f"{gone}: begin without `after`, or give what `next` of a page was")
 
 
 async def _get(asked: Asked) -> shapes.Message:
@@ -131,7 +134,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     ),
     Operation(
         method="GET",
-        path="{inbox}/messages/{id}/explanation",
+        path="{inbox}/explanations/{id}",
         name="explain",
         summary="Say in one sentence why a message is not being delivered, and when it will be.",
         needs="operator",
@@ -156,6 +159,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         act=_move,
         body=shapes.Move,
         answer=shapes.Message,
+        may_be_silent=True,
         is_logged=True,
     ),
     Operation(

@@ -74,15 +74,18 @@ def _in_query(operation: Operation) -> Iterable[dict[str, Any]]:
 
 
 def _answer(operation: Operation, schemas: dict[int, Any]) -> dict[str, Any]:
+    silence = {"204": {"description": "Done."}}
     if operation.answer is None:
-        return {"204": {"description": "Done."}}
+        return silence
     content = {"application/json": {"schema": schemas[id(operation.answer)]}}
-    return {str(operation.status): {"description": operation.summary, "content": content}}
+    answer = {str(operation.status): {"description": operation.summary, "content": content}}
+    return answer | silence if operation.may_be_silent else answer
 
 
 def _problems(schemas: dict[int, Any]) -> dict[str, Any]:
     content = {"application/problem+json": {"schema": schemas[id(Problem)]}}
-    return {str(status): {"description": TITLES[status], "content": content} for status in _REFUSALS}
+    found = {str(status): {"description": TITLES[status], "content": content} for status in _REFUSALS}
+    return found | {"default": {"description": "Whatever else is wrong.", "content": content}}
 
 
 def _schemas() -> tuple[dict[int, Any], dict[str, Any]]:

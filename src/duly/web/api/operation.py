@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from starlette.requests import Request
 
@@ -18,6 +18,8 @@ from duly.web.site import Site
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
 
 T = TypeVar("T")
+
+_TURNS: Final = 25
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Asked:
         task, gone = asyncio.ensure_future(work), asyncio.ensure_future(self._gone())
         try:
             await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait({gone}, timeout=0)  # both may have happened at the same moment
+            await _turns_for(gone)  # both may have happened at the same moment
             if not gone.done():
                 return task.result()
         except asyncio.CancelledError:  # whoever serves us stops
@@ -78,6 +80,18 @@ class Asked:
         """Wait until the client has gone, or has its answer."""
         while (await self.request.receive())["type"] != "http.disconnect":
             pass
+
+
+async def _turns_for(gone: asyncio.Future[None]) -> None:
+    """Let the event loop hear of what has happened by now.
+
+    From a connection that was closed to us it takes some turns: it is found readable, it is at its end, it is lost,
+    whoever serves us says so, and perhaps others in between pass it on. What is closed later than that had its answer.
+    """
+    for _ in range(_TURNS):
+        if gone.done():
+            return
+        await asyncio.sleep(0)
 
 
 async def _abandoned(task: asyncio.Future[T], undo: Callable[[T], Awaitable[object]] | None) -> None:
@@ -104,6 +118,8 @@ class Operation:
     """Does it, and gives an `answer`; None: there is nothing to say (204)."""
     answer: Any
     """The type of what it gives; None: nothing."""
+    may_be_silent: bool = False
+    """Whether there may be nothing to say all the same."""
     query: Any = None
     """The msgspec.Struct that the query string is read as; None: it has none."""
     body: Any = None

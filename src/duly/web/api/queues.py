@@ -2,54 +2,48 @@
 
 from __future__ import annotations
 
-import asyncio
-from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, TypeVar
+from typing import Final
 
-from duly.errors import UsageError
-from duly.message import Pending
+from duly import AsyncGroup
+from duly.errors import DulyError, Unavailable, UsageError
 from duly.web.api import shapes
 from duly.web.api.operation import Asked, Operation
-
-_AT_ONCE: Final = 10
-"""Calls to the server at the same time, for one page."""
-
-A = TypeVar("A")
-B = TypeVar("B")
-
-
-async def each_of(given: Iterable[A], do: Callable[[A], Awaitable[B]]) -> list[B]:
-    """Do the same with each, a few at a time, and give what came of it in order."""
-    gate = asyncio.Semaphore(_AT_ONCE)
-
-    async def one(part: A) -> B:
-        async with gate:
-            return await do(part)
-
-    return await asyncio.gather(*map(one, given))
+from duly.web.api.problems import Refused
+from duly.web.paging import page_of
+from duly.web.several import each_of
 
 
 async def _list_queues(asked: Asked) -> shapes.QueuesShown:
-    page: shapes.QueuePage = asked.query
-    names = await asked.site.names.queues()
-    first = 0 if page.after is None else bisect_right(names, page.after)
-    wanted, rest = names[first : first + page.limit], names[first + page.limit :]
+    names = asked.site.names
+    page = page_of(await names.queues(), str, asked.query.limit, asked.query.after)
 
     async def one(name: str) -> shapes.QueueShown:
-        return shapes.QueueShown(name, await asked.site.names.open_queue(name).stats())
+        try:
+            return shapes.QueueShown(name, await names.open_queue(name).stats())
+        except Unavailable:
+            raise
+        except DulyError as error:  # somebody has damaged it, which must not hide the others
+            return shapes.QueueShown(name, None, str(error))
 
-    return shapes.QueuesShown(await each_of(wanted, one), wanted[-1] if rest else None)
+    return shapes.QueuesShown(await each_of(page.items, one), page.next)
 
 
 async def _show(asked: Asked) -> shapes.InboxShown:
     inbox = await asked.inbox()
-    held = await inbox.pending(limit=0)
-    return shapes.InboxShown(inbox.label, await inbox.stats(), shapes.Holders(held.total, held.consumers))
+    held = await asked.site.looks.leases.held(inbox)
+    consumers = None if held.pending is None else held.pending.consumers
+    return shapes.InboxShown(inbox.label, held.stats, shapes.Holders(held.total, consumers))
 
 
-async def _pending(asked: Asked) -> Pending:
-    return await (await asked.inbox()).pending(asked.query.consumer, asked.query.limit)
+async def _pending(asked: Asked) -> shapes.PendingShown:
+    inbox, given = await asked.inbox(), asked.query
+    held = await asked.site.looks.leases.held(inbox)
+    found = held.of(given.consumer, given.limit, is_group=isinstance(inbox, AsyncGroup))
+    if found is not None:
+        return shapes.PendingShown(found.total, found.min_id, found.max_id, found.consumers, found.messages)
+    if given.consumer is not None:
+        raise Refused(409, f"{held.total} messages of {inbox.title} are held: too many to look which of them are his")
+    return shapes.PendingShown(held.total)
 
 
 async def _pause(asked: Asked) -> shapes.Paused:
@@ -87,14 +81,14 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         summary="Name the queues and count what is in them, a page at a time.",
         needs="viewer",
         act=_list_queues,
-        query=shapes.QueuePage,
+        query=shapes.NamePage,
         answer=shapes.QueuesShown,
     ),
     Operation(
         method="GET",
         path="{inbox}",
         name="show",
-        summary="Count what is where, and who holds how much.",
+        summary="Count what is where, and who holds how much; above 10,000 leases, only how many they are.",
         needs="viewer",
         act=_show,
         answer=shapes.InboxShown,
@@ -103,11 +97,11 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         method="GET",
         path="{inbox}/pending",
         name="pending",
-        summary="See who holds what: totals, counts by consumer, and the first leases.",
+        summary="See who holds what: totals, counts by consumer, and the first leases; above 10,000, only the total.",
         needs="viewer",
         act=_pending,
         query=shapes.PendingOf,
-        answer=Pending,
+        answer=shapes.PendingShown,
     ),
     Operation(
         method="POST",

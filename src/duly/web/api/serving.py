@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -18,11 +19,14 @@ from duly.web.api import openapi
 from duly.web.api.operation import Asked, Operation
 from duly.web.api.problems import Refused, of_error, of_fault, problem_response
 from duly.web.api.table import OPERATIONS
-from duly.web.site import role_of, site_of
+from duly.web.paths import to_its_end
+from duly.web.site import refusal_of, role_of, site_of
 
 _INBOXES: Final = ("/queues/{queue}", "/topics/{topic}/groups/{group}")
 _JSON: Final = "application/json"
-_LOG: Final = logging.getLogger("duly")
+_HALF_A_PAIR: Final = re.compile(rb'(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}[^\\"]{0,4}"[^\\]{0,4}\Z')
+"""As close to the end as its other half would be long."""
+_CHANGES: Final = logging.getLogger("duly.web.changes")
 
 
 def mount() -> Mount:
@@ -34,9 +38,9 @@ def mount() -> Mount:
     routes = [Route(_served(path), endpoint_of(methods), methods=[*methods]) for path, methods in by_path.items()]
     routes.append(Route("/openapi.json", _describe, methods=["GET"], name="openapi"))
     handlers: Any = {HTTPException: _of_http, Exception: of_fault}
-    served = Starlette(routes=routes, exception_handlers=handlers)
+    served = Starlette(routes=[*map(to_its_end, routes)], exception_handlers=handlers)
     served.router.redirect_slashes = False
-    return Mount("/api/v1", app=served, name="api")
+    return to_its_end(Mount("/api/v1", app=served, name="api"))
 
 
 def paths_of(operation: Operation) -> list[str]:
@@ -56,11 +60,12 @@ def endpoint_of(methods: Mapping[str, Operation]) -> Callable[[Request], Awaitab
         operation = methods["GET" if request.method == "HEAD" else request.method]
         try:
             _check_allowed(operation, request)
-            answer = await operation.act(await _asked(operation, request))
+            asked = await _asked(operation, request)
+            answer = await operation.act(asked)
         except DulyError as error:
             return of_error(error)
-        if operation.is_logged:
-            _LOG.info("%s of %r by somebody who is %s", operation.name, request.url.path, role_of(request))
+        if operation.is_logged and not getattr(asked.body, "dry_run", False):
+            _tell(operation, request)
         if answer is None:
             return Response(status_code=204)
         return Response(msgspec.json.encode(answer), operation.status, media_type=_JSON)
@@ -68,11 +73,16 @@ def endpoint_of(methods: Mapping[str, Operation]) -> Callable[[Request], Awaitab
     return serve
 
 
+def _tell(operation: Operation, request: Request) -> None:
+    """Log a change. All that a caller can choose is written so that it stays within its line."""
+    address = request.client.host if request.client else "unknown"
+    _CHANGES.info("%s of %r by %s at %r", operation.name, request.url.path, role_of(request), address)
+
+
 def _check_allowed(operation: Operation, request: Request) -> None:
-    role = role_of(request)
-    why = site_of(request).access.refusal(role, operation.needs, changes=operation.changes)
+    why = refusal_of(request, operation.needs, changes=operation.changes)
     if why is not None:
-        raise Refused(403, why) if role is not None else Refused(401, why, {"WWW-Authenticate": "Bearer"})
+        raise Refused(403, why) if role_of(request) is not None else Refused(401, why, {"WWW-Authenticate": "Bearer"})
 
 
 async def _asked(operation: Operation, request: Request) -> Asked:
@@ -114,13 +124,20 @@ async def _read_body(operation: Operation, request: Request) -> Any:
     except msgspec.ValidationError as error:
         raise UsageError(f"the content of {operation.name}: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused(400, f"the content of {operation.name}: {error}") from None
+        raise Refused(400, f"the content of {operation.name}: {_why_unread(content, error)}") from None
+
+
+def _why_unread(content: bytes, error: Exception) -> str:
+    """Say what is wrong with JSON. Half a pair close to its end is told as an end that comes too early: it is not."""
+    if "truncated" in str(error) and _HALF_A_PAIR.search(content):
+        return "it has half a surrogate pair, which is no character: write both halves, like \\ud83d\\ude00, or none"
+    return str(error)
 
 
 async def _describe(request: Request) -> Response:
-    role = role_of(request)
-    if role is None:
-        return problem_response(401, "a token is needed: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
+    why = refusal_of(request, "viewer", changes=False)
+    if why is not None:
+        return problem_response(401, why, {"WWW-Authenticate": "Bearer"})
     root = request.scope.get("root_path", "")
     return Response(msgspec.json.encode(openapi.document(root)), media_type=_JSON)
 

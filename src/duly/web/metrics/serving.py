@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -16,7 +16,8 @@ from starlette.routing import Route
 
 from duly.web.metrics.sight import Sight, scrape
 from duly.web.metrics.table import METRICS, Metric
-from duly.web.site import role_of, site_of
+from duly.web.shared import Shared
+from duly.web.site import Site, refusal_of, site_of
 
 _LONGEST_LABEL: Final = 256
 _TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -25,23 +26,37 @@ _OPENMETRICS: Final = "application/openmetrics-text"
 
 def route(*, is_open: bool) -> Route:
     """Make the route. `is_open`: nobody is asked for a token."""
+    scrapes: list[_Scrapes] = []
 
     async def metrics(request: Request) -> Response:
         site = site_of(request)
-        why = None if is_open else site.access.refusal(role_of(request), "viewer", changes=False)
+        why = None if is_open else refusal_of(request, "viewer", changes=False)
         if why is not None:
             return PlainTextResponse(f"{why}\n", 401, {"WWW-Authenticate": "Bearer"})
-        # In a thread: of a thousand queues it is a megabyte of text, and others wait for answers as well.
-        return await asyncio.to_thread(_written, await scrape(site), request.headers.get("accept", ""))
+        if not scrapes:
+            scrapes.append(_Scrapes(site))
+        return await scrapes[0].answer(request.headers.get("accept", ""))
 
     return Route("/metrics", metrics, methods=["GET"], name="metrics")
 
 
-def _written(sight: Sight, accept: str) -> Response:
-    if _asks_for_openmetrics(accept):
-        text: bytes = openmetrics.generate_latest(_Families(sight))  # type: ignore[no-untyped-call]
-        return Response(text, headers={"Content-Type": openmetrics.CONTENT_TYPE_LATEST})
-    return Response(generate_latest(_Families(sight)), headers={"Content-Type": _TEXT})
+class _Scrapes:
+    """Scrapes of one dashboard: however many ask, one looks at a time, and writes what it saw once."""
+
+    def __init__(self, site: Site) -> None:
+        self._sight = Shared(lambda: scrape(site))
+        self._plain = Shared(lambda: self._written(generate_latest))
+        self._open = Shared(lambda: self._written(openmetrics.generate_latest))
+
+    async def answer(self, accept: str) -> Response:
+        """Answer in the form that is asked for."""
+        if _asks_for_openmetrics(accept):
+            return Response(await self._open.get(), headers={"Content-Type": openmetrics.CONTENT_TYPE_LATEST})
+        return Response(await self._plain.get(), headers={"Content-Type": _TEXT})
+
+    async def _written(self, write: Callable[..., bytes]) -> bytes:
+        # In a thread: of a thousand queues it is a megabyte of text, and others wait for answers as well.
+        return await asyncio.to_thread(write, _Families(await self._sight.get()))
 
 
 def _asks_for_openmetrics(accept: str) -> bool:

@@ -40,6 +40,8 @@ class Sight:
     """All that one scrape saw. As it is by default: the server is away."""
 
     is_up: bool = False
+    is_timed_out: bool = False
+    """Whether there was more to ask for than there was time. Then nothing else is told: a part would mislead."""
     seconds: float = 0.0
     """How long the looking took."""
     queues: Mapping[str, Stats] = field(default_factory=dict)
@@ -63,12 +65,15 @@ class Sight:
 async def scrape(site: Site) -> Sight:
     """Look at everything, in a bounded time."""
     began = time.perf_counter()
-    sight = Sight()
+    sight, deadline = Sight(), asyncio.timeout(_DONE_WITHIN)
     try:
-        async with asyncio.timeout(_DONE_WITHIN):
+        async with deadline:
             sight = await _Look(site).whole()
-    except (Unavailable, TimeoutError):
+    except Unavailable:
         pass  # the link has said so in the log
+    except TimeoutError:
+        # Either one answer did not come, or there were too many to ask for: then the server is not away.
+        sight = Sight(is_up=deadline.expired(), is_timed_out=deadline.expired())
     except DulyError as error:
         _LOG.warning("metrics: %s", error)
     return dataclasses.replace(sight, seconds=time.perf_counter() - began)

@@ -133,8 +133,14 @@ METRICS: Final[tuple[Metric, ...]] = (
     _gauge(
         "up",
         (),
-        "1: the server answered all that was asked, in time. 0: nothing else is told.",
+        "1: the server answers. 0: it is away, and nothing else is told.",
         _single(attrgetter("is_up")),
+    ),
+    _gauge(
+        "scrape_timed_out",
+        (),
+        "1: there was more to ask for than 8 s are enough for, and nothing else is told.",
+        _single(attrgetter("is_timed_out")),
     ),
     _gauge("scrape_seconds", (), "How long the looking took.", _single(attrgetter("seconds"))),
     _gauge(

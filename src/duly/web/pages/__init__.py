@@ -10,7 +10,9 @@ from starlette.routing import BaseRoute, Route
 
 from duly.web.pages import login, looking
 from duly.web.pages.errors import error_handlers
+from duly.web.pages.patience import within_patience
 from duly.web.pages.static import static
+from duly.web.paths import to_its_end
 from duly.web.site import role_of
 
 __all__ = ["error_handlers", "routes"]
@@ -19,12 +21,14 @@ _View = Callable[[Request], Awaitable[Response]]
 
 
 def routes() -> list[BaseRoute]:
-    """Name the pages. Each dashboard has routes of its own: the overview remembers what it saw."""
+    """Name the pages. Each dashboard has routes of its own: some remember what they saw."""
     queue, group = "/queues/{queue}", "/topics/{topic}/groups/{group}"
+    inbox = looking.Inbox()
     return [
         _page("/", looking.Overview(), "overview"),
-        _page(queue, looking.inbox, "queue"),
-        _page(group, looking.inbox, "group"),
+        _page("/queues", looking.queues, "queues"),
+        _page(queue, inbox, "queue"),
+        _page(group, inbox, "group"),
         # An id may be any text, also one with slashes.
         _page(queue + "/messages/{id:path}", looking.message, "message"),
         _page(group + "/messages/{id:path}", looking.message, "group_message"),
@@ -40,6 +44,6 @@ def routes() -> list[BaseRoute]:
 
 def _page(path: str, view: _View, name: str) -> Route:
     async def shown(request: Request) -> Response:
-        return await view(request) if role_of(request) is not None else login.to_login(request)
+        return await within_patience(view(request)) if role_of(request) is not None else login.to_login(request)
 
-    return Route(path, shown, methods=["GET"], name=name)
+    return to_its_end(Route(path, shown, methods=["GET"], name=name))

@@ -9,11 +9,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from duly.errors import DulyError
+from duly.errors import DulyError, Unavailable
 from duly.web.api.problems import TITLES, status_of
 from duly.web.pages.view import render
 
 _LOG: Final = logging.getLogger("duly")
+_AWAY: Final = 503
+_NO_ANSWER: Final = "the server does not answer: nothing can be shown until it does"
+"""Of a look. Whether one was carried out, as the error itself says, does not matter to anybody."""
 
 
 def error_handlers() -> dict[Any, Any]:
@@ -32,16 +35,19 @@ async def of_http(request: Request, error: HTTPException) -> Response:
 
 async def of_error(request: Request, error: DulyError) -> Response:
     """Answer an error that Duly raised."""
-    return _page(request, status_of(error), str(error), getattr(error, "headers", None))
+    detail = _NO_ANSWER if isinstance(error, Unavailable) else str(error)
+    return _page(request, status_of(error), detail, getattr(error, "headers", None))
 
 
 async def of_fault(request: Request, error: Exception) -> Response:
     """Answer what should not have happened. What it was is for the log alone."""
-    _LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    _LOG.error("%s %r failed", request.method, request.url.path, exc_info=error)
     return _page(request, 500, "a fault of the dashboard itself: its log has more", None)
 
 
 def _page(request: Request, status: int, detail: str, headers: Any) -> Response:
-    page = render(request, "error.html", status, title=TITLES.get(status, "Refused"), detail=detail)
+    again = f"?{request.url.query}"
+    title, is_away = TITLES.get(status, "Refused"), status == _AWAY
+    page = render(request, "error.html", status, title=title, detail=detail, is_away=is_away, again=again)
     page.headers.update(headers or {})
     return page

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from duly import AsyncGroup, AsyncQueue
 from duly.message import Message
+from duly.web.cursor import cursor_of, place_of
 
 STATES: Final = ("ready", "delayed", "leased", "parked", "dead", "done")
 OVER: Final = ("dead", "done")
@@ -22,7 +23,7 @@ class Listing:
     state: str
     messages: Sequence[Message]
     next: str | None
-    """The id that the next page begins behind; None: this is the last."""
+    """The place that the next page begins behind; None: this is the last."""
     is_behind: bool
     """Whether this is not the first page."""
     lost: str | None
@@ -31,9 +32,15 @@ class Listing:
 
 async def listed(inbox: AsyncQueue | AsyncGroup, state: Any, after: str | None) -> Listing:
     """Look at a page. It may be short where messages are large, so that a second look tells whether more follow."""
-    before = None if after is None else await inbox.get(after)
-    lost = after if after is not None and (before is None or before.state != state) else None
-    begin = after if lost is None else None
+    begin = None if after is None else place_of(after, state)
+    lost = begin if isinstance(begin, str) and await _has_left(inbox, state, begin) else None
+    begin = begin if lost is None else None
     page = await inbox.list(state, limit=_A_PAGE, after=begin)
     has_more = bool(page) and bool(await inbox.list(state, limit=1, after=page[-1]))
-    return Listing(state, page, page[-1].id if has_more else None, begin is not None, lost)
+    return Listing(state, page, cursor_of(page[-1]) if has_more else None, begin is not None, lost)
+
+
+async def _has_left(inbox: AsyncQueue | AsyncGroup, state: str, id_: str) -> bool:
+    """Tell whether a message is in another state by now, or gone: then its id alone does not tell where to go on."""
+    found = await inbox.get(id_)
+    return found is None or found.state != state

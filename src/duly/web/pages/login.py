@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import parse_qs, quote, urlencode
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
+from duly.web.access import UNKNOWN_TO_US
 from duly.web.api.problems import Refused
 from duly.web.attempts import LockedOut
 from duly.web.guards import address_of
 from duly.web.pages.view import render
-from duly.web.sessions import forget_session, keep_session, root_of
+from duly.web.sessions import forget_session, keep_session, path_within, root_of
 from duly.web.site import role_of, site_of
 
 _FORM: Final = "application/x-www-form-urlencoded"
@@ -48,7 +49,7 @@ async def enter(request: Request) -> Response:
     except LockedOut as locked:
         return _form(request, 429, wanted, str(locked), {"Retry-After": str(locked.seconds)})
     if role is None and not access.is_open:
-        return _form(request, 401, wanted, "this is not a token of this dashboard", {"WWW-Authenticate": "Bearer"})
+        return _form(request, 401, wanted, UNKNOWN_TO_US, {"WWW-Authenticate": "Bearer"})
     response = _onward(request, wanted)
     if role is not None:
         keep_session(response, request.scope, access.new_session(token))
@@ -78,8 +79,7 @@ def local_path(text: str, request: Request) -> str | None:
 
 
 def _asked_for(request: Request) -> str:
-    # Some apps that this is mounted in leave the root in the path, and others take it out.
-    path = request.scope["path"].removeprefix(request.scope.get("root_path", "").rstrip("/"))
+    path = path_within(request.scope)
     query = request.scope.get("query_string", b"").decode("latin-1")
     return root_of(request.scope) + quote(path, errors="replace") + ("?" + query if query else "")
 
@@ -100,13 +100,22 @@ async def _fields(request: Request) -> dict[str, str]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _FORM:
         raise Refused(415, f"the login takes a form: send it with Content-Type: {_FORM}")
-    content = b""
-    async for part in request.stream():
-        content += part
-        if len(content) > _MOST_BYTES:
-            raise Refused(413, f"the form is too large: at most {_MOST_BYTES} bytes are taken")
     try:
-        fields = parse_qs(content.decode("latin-1"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+        fields = parse_qs(
+            (await _content(request)).decode("latin-1"), keep_blank_values=True, max_num_fields=_MOST_FIELDS
+        )
     except ValueError:
         raise Refused(400, f"the form has more than {_MOST_FIELDS} fields") from None
     return {name: values[0] for name, values in fields.items() if len(values) == 1}
+
+
+async def _content(request: Request) -> bytes:
+    content = b""
+    try:
+        async for part in request.stream():
+            content += part
+            if len(content) > _MOST_BYTES:
+                raise Refused(413, f"the form is too large: at most {_MOST_BYTES} bytes are taken")
+    except ClientDisconnect:
+        raise Refused(408, "the client went away before its request was whole") from None
+    return content

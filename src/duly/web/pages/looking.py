@@ -2,59 +2,83 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Final, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
-from duly.message import Pending
 from duly.web.names import NotFound
 from duly.web.pages import listing
-from duly.web.pages.place import Place, place_of
+from duly.web.pages.explaining import for_people
+from duly.web.pages.pace import Paces
+from duly.web.pages.place import place_of
 from duly.web.pages.sight import Sights
-from duly.web.pages.view import render, sees_payloads
+from duly.web.pages.view import path_of, render, sees_payloads
+from duly.web.paging import Slice, page_of
+from duly.web.several import each_of
 from duly.web.site import role_of, site_of
 
-_ROWS: Final = 100
-_MOST_LEASES: Final = 10_000
-"""To say who holds what, each lease is looked at."""
+ROWS: Final = 100
+
+T = TypeVar("T")
 
 
 class Overview:
     """`/`: the server, and all queues, groups and topics."""
 
     def __init__(self) -> None:
-        self._sights = Sights()
+        self._sights: Sights | None = None
 
     async def __call__(self, request: Request) -> Response:
         """Show a page of them, and the sums over all."""
         site = site_of(request)
-        seen = await self._sights.get(site)
-        labels = list(seen.inboxes)
-        after = request.query_params.get("after")
+        self._sights = self._sights or Sights(site)
+        seen = await self._sights.get()
+        wanted, after = request.query_params.get("find", "").strip(), request.query_params.get("after")
+        if wanted in seen.inboxes:
+            return to_inbox(request, wanted)
+        labels = [each for each in seen.inboxes if wanted.casefold() in each.casefold()]
         begin = labels.index(after) + 1 if after in labels else 0
-        shown = labels[begin : begin + _ROWS]
-        more = shown[-1] if begin + _ROWS < len(labels) else None
+        shown = labels[begin : begin + ROWS]
+        more = shown[-1] if begin + ROWS < len(labels) else None
         where = repr(site.app).strip("<>").partition(" on ")[2]
+        topics = list(seen.topics.items())[:ROWS]
         return render(
-            request, "overview.html", seen=seen, shown=shown, begin=begin, more=more, where=where, rates=site.rates
-        )
+            request, "overview.html", seen=seen, shown=shown, begin=begin, more=more, topics=topics, where=where,
+            rates=site.rates, wanted=wanted,
+        )  # fmt: skip
 
 
-async def inbox(request: Request) -> Response:
+def to_inbox(request: Request, label: str) -> Response:
+    """Go to the page of a queue, or of a group, that somebody has named."""
+    topic, _, group = label.partition("/")
+    parts = ("topics", topic, "groups", group) if group else ("queues", label)
+    return RedirectResponse(path_of(request, *parts), 303)
+
+
+async def queues(request: Request) -> Response:
+    """`/queues`: the overview has them all."""
+    return RedirectResponse(path_of(request), 303)
+
+
+class Inbox:
     """`/queues/{queue}`, `/topics/{topic}/groups/{group}`: numbers, messages by state, and what can be done."""
-    place = await place_of(request)
-    state, after = request.query_params.get("state", "ready"), request.query_params.get("after")
-    page = await listing.listed(place.inbox, state, after)
-    stats = await place.inbox.stats()
-    held = await _held(place) if 0 < stats.leased <= _MOST_LEASES else None
-    return render(
-        request, "inbox.html", place=place, stats=stats, page=page, held=held, states=listing.STATES, over=listing.OVER
-    )
 
+    def __init__(self) -> None:
+        self._paces = Paces()
 
-async def _held(place: Place) -> Pending:
-    return await place.inbox.pending(limit=0)
+    async def __call__(self, request: Request) -> Response:
+        """Show a page of the messages in one state."""
+        place, asked = await place_of(request), request.query_params
+        page = await listing.listed(place.inbox, asked.get("state") or "ready", asked.get("after") or None)
+        held = await site_of(request).looks.leases.held(place.inbox)
+        course = self._paces.course(place.inbox.label, held.stats)
+        return render(
+            request, "inbox.html", place=place, page=page, held=held, course=course, states=listing.STATES,
+            over=listing.OVER,
+        )  # fmt: skip
 
 
 async def message(request: Request) -> Response:
@@ -63,27 +87,34 @@ async def message(request: Request) -> Response:
     found = await place.inbox.get(id_)
     if found is None:
         raise NotFound(f"{place.inbox.title} has no message {id_!r}: it is unknown, finished or cancelled")
-    why = await place.inbox.explain(id_) if sees_payloads(role_of(request)) else None
+    why = for_people(await place.inbox.explain(id_)) if sees_payloads(role_of(request)) else None
     return render(request, "message.html", place=place, message=found, why=why, over=listing.OVER)
 
 
 async def topics(request: Request) -> Response:
     """`/topics`: each with its groups."""
     site = site_of(request)
-    opened = [site.names.open_topic(name) for name in await site.names.topics()]
-    found = [(each, await each.stats(), await each.groups()) for each in opened]
-    return render(request, "topics.html", topics=found)
+    page = _page(request, await site.names.topics(), str)
+    found = await each_of(page.items, site.looks.topic)
+    return render(request, "topics.html", topics=found, page=page)
 
 
 async def workers(request: Request) -> Response:
     """`/workers`: those that live, or were silent for a short time."""
-    return render(request, "workers.html", workers=await site_of(request).app.workers())
+    page = _page(request, await site_of(request).looks.workers(), attrgetter("id"))
+    return render(request, "workers.html", page=page)
 
 
 async def schedules(request: Request) -> Response:
     """`/schedules`: what is sent by the clock, and what nobody would send."""
-    app = site_of(request).app
-    found = await app.schedules()
-    served = {name for each in await app.workers() for name in each.queues}
-    unserved = sorted({each.queue for each in found if not each.paused} - served)
-    return render(request, "schedules.html", schedules=found, unserved=unserved)
+    looks = site_of(request).looks
+    page = _page(request, await looks.schedules(), attrgetter("name"))
+    served = {name for each in await looks.workers() for name in each.queues}
+    unserved = sorted({each.queue for each in page.items if not each.paused} - served)
+    return render(request, "schedules.html", page=page, unserved=unserved)
+
+
+def _page(request: Request, everything: Sequence[T], name: Callable[[T], str]) -> Slice[T]:
+    """Take the rows that the address asks for: behind a name, or beginning with it."""
+    asked = request.query_params
+    return page_of(everything, name, ROWS, asked.get("after") or None, asked.get("begin") or None)

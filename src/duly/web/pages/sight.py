@@ -11,9 +11,9 @@ from typing import Any, Final
 from duly import AsyncGroup, AsyncQueue
 from duly.errors import ServerError, Unavailable
 from duly.message import Stats, TopicStats
+from duly.web.shared import Shared
 from duly.web.site import Site
 
-_FRESH_FOR: Final = 1.0
 _SHARE: Final = 20
 """A look that takes long is made seldom: at most this part of the time is spent on looking."""
 _AT_ONCE: Final = 8
@@ -43,24 +43,21 @@ class Sight:
 
 
 class Sights:
-    """The last look. Whoever asks within a second, or while somebody looks, is given the same."""
+    """The last look of a dashboard. Whoever asks within a second, or while somebody looks, is given the same."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, site: Site, clock: Callable[[], float] = time.monotonic) -> None:
+        self._site = site
         self._clock = clock
-        self._lock = asyncio.Lock()
-        self._last: Sight | None = None
-        self._until = float("-inf")
+        self._shared = Shared(self._look, share=_SHARE, clock=clock)
 
-    async def get(self, site: Site) -> Sight:
+    async def get(self) -> Sight:
         """Look, unless somebody just did. Each look also feeds the rates."""
-        async with self._lock:
-            if self._last is None or self._clock() >= self._until:
-                begin = self._clock()
-                self._last = await _look(site)
-                end = self._clock()
-                site.rates.add(self._last.stats, end)
-                self._until = end + max(_FRESH_FOR, _SHARE * (end - begin))
-            return self._last
+        return await self._shared.get()
+
+    async def _look(self) -> Sight:
+        found = await _look(self._site)
+        self._site.rates.add(found.stats, self._clock())
+        return found
 
 
 async def _look(site: Site) -> Sight:

@@ -15,6 +15,8 @@ _UNSHOWN: Final = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Characters that nobody sees, that turn the direction of a line, or that cannot be sent."""
 _LINE_SHOWN: Final = 120
 _TEXT_SHOWN: Final = 200_000
+_VALUE_SHOWN: Final = 10_000
+_BYTES_LAID_OUT: Final = 262_144
 _BYTES_SHOWN: Final = 16_384
 _BYTES_A_LINE: Final = 16
 
@@ -32,10 +34,13 @@ def _escaped(character: str) -> str:
 
 def lines(text: str) -> Markup:
     """Keep the lines of a text, and make everything else in it visible."""
-    shown = text[:_TEXT_SHOWN]
     left_out = f"\n... {len(text) - _TEXT_SHOWN:,} more characters" if len(text) > _TEXT_SHOWN else ""
+    return _laid_out(text[:_TEXT_SHOWN], left_out)
+
+
+def _laid_out(text: str, left_out: str) -> Markup:
     # Tabs and ends of lines are laid out; all others are not.
-    return escape("\n".join("\t".join(map(visible, each.split("\t"))) for each in shown.split("\n")) + left_out)
+    return escape("\n".join("\t".join(map(visible, each.split("\t"))) for each in text.split("\n")) + left_out)
 
 
 def body(message: Message) -> Markup:
@@ -44,7 +49,9 @@ def body(message: Message) -> Markup:
         return lines("\n".join(_hex_lines(message.body)))
     if message.raw is None:
         return escape("the body was lost")
-    return lines(_indented(message.raw, message.body))
+    text = _indented(message.raw, message.body)
+    is_cut = len(text) > _TEXT_SHOWN
+    return _laid_out(text[:_TEXT_SHOWN], f"\n... and more: {len(message.raw):,} bytes in all" if is_cut else "")
 
 
 def body_line(message: Message) -> str:
@@ -63,25 +70,41 @@ def value(given: Any) -> str:
     if isinstance(given, bytes):
         return f"{len(given):,} bytes: {given[:24].hex(' ')}"
     try:
-        return json.dumps(given, ensure_ascii=False, default=_foreign)
+        text = _written(given, _VALUE_SHOWN)
     except (RecursionError, ValueError):
         return "nested too deep to show"
+    return text if len(text) <= _VALUE_SHOWN else text[:_VALUE_SHOWN] + "..."
 
 
 def _indented(raw: bytes, decoded: Any) -> str:
-    """Lay out JSON. It is read from what was sent: a queue with a type has decoded it to something else."""
+    """Lay out JSON. It is read from what was sent: a queue with a type has decoded it to something else.
+
+    What is very large is shown as it is: others wait while it is laid out.
+    """
     try:
-        return json.dumps(json.loads(raw), ensure_ascii=False, indent=2)
+        if len(raw) <= _BYTES_LAID_OUT:
+            return _written(json.loads(raw), _TEXT_SHOWN, indent=2)
     except RecursionError:
-        return raw.decode(errors="replace")
+        pass
     except ValueError:  # the fields of an entry that another program added, or a number of too many digits
         if isinstance(decoded, dict):
-            return json.dumps(decoded, ensure_ascii=False, indent=2, default=_foreign)
-        return raw.decode(errors="replace")
+            return _written(decoded, _TEXT_SHOWN, indent=2)
+    return raw[: 4 * _TEXT_SHOWN + 4].decode(errors="replace")
+
+
+def _written(given: Any, most: int, indent: int | None = None) -> str:
+    """Write JSON until that is more than so many characters. Of lists in lists, each line is long by its blanks."""
+    found, length = list[str](), 0
+    for part in json.JSONEncoder(ensure_ascii=False, indent=indent, default=_foreign).iterencode(given):
+        found.append(part)
+        length += len(part)
+        if length > most:
+            break
+    return "".join(found)
 
 
 def _foreign(part: Any) -> str:
-    return part.hex(" ") if isinstance(part, bytes) else repr(part)
+    return part[:_BYTES_SHOWN].hex(" ") if isinstance(part, bytes) else repr(part)
 
 
 def _hex_lines(content: bytes) -> Iterable[str]:

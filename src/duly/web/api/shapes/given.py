@@ -1,0 +1,289 @@
+"""What the API gives, as types: they write the JSON, and describe it in openapi.json.
+
+Names are the library's. Times are ISO 8601 with a zone; durations are seconds.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Final, Literal
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+import duly
+from duly import message as seen
+from duly._core.states import State
+from duly.errors import CodecError
+from duly.web.api.shapes.bodies import NULL, body_shown, json_of
+
+Moment = Annotated[datetime, Meta(tz=True)]
+
+# What was done
+
+
+class Sent(Struct, kw_only=True):
+    """What was stored: the id of the message, or, of a list, the ids in the same order."""
+
+    id: str | UnsetType = UNSET
+    ids: list[str] | UnsetType = UNSET
+
+
+class Paused(Struct):
+    """Who paused it; null: nobody."""
+
+    paused: str | None
+
+
+class Purged(Struct):
+    """How many messages ended."""
+
+    purged: int
+
+
+class Redriven(Struct):
+    """How many dead letters went back to work, or would."""
+
+    redriven: int
+
+
+class Delivery(Struct, kw_only=True):
+    """A message in a consumer's hands. With its receipt it is settled."""
+
+    id: str
+    queue: str
+    body: Raw
+    base64: str | UnsetType = UNSET
+    headers: dict[str, str]
+    key: str | None
+    priority: int
+    attempt: int
+    deliveries: int
+    sent_at: Moment
+    due_at: Moment
+    fence: int
+    receipt: str
+
+
+class Received(Struct):
+    """Messages, perhaps none."""
+
+    messages: list[Delivery]
+
+
+class Settled(Struct):
+    """The ids of what was settled, and of what was not: somebody else has it, or it is over."""
+
+    settled: list[str]
+    lost: list[str]
+
+
+# What is shown
+
+
+class Event(Struct, kw_only=True):
+    """One entry of a message's timeline."""
+
+    at: Moment
+    what: str
+    consumer: str | None
+    took: float | None
+    detail: str | UnsetType = UNSET
+
+
+class Message(Struct, kw_only=True):
+    """One message, at the moment of looking; a body of bytes is in `base64`. Viewers are shown no payloads."""
+
+    id: str
+    queue: str
+    state: State
+    body: Raw | UnsetType = UNSET
+    base64: str | UnsetType = UNSET
+    headers: Mapping[str, str] | UnsetType = UNSET
+    key: str | None
+    priority: int
+    sent_at: Moment | None
+    due_at: Moment | None
+    attempt: int
+    deliveries: int
+    failures: int
+    crashes: int
+    defers: int
+    releases: int
+    rejects: int
+    cycles: int
+    redrives: int
+    consumer: str | None
+    deadline: Moment | None
+    fence: int | None
+    reason: str | UnsetType | None = UNSET
+    finished_at: Moment | None
+    errors: tuple[seen.Failure, ...] | UnsetType = UNSET
+    timeline: list[Event]
+    result: Raw | UnsetType = UNSET
+
+
+_SHOWN_TO_ALL: Final = [
+    name
+    for name in Message.__struct_fields__
+    if name not in ("body", "base64", "headers", "reason", "errors", "timeline", "result")
+]
+
+
+def shown(message: seen.Message, *, with_payload: bool) -> Message:
+    """Show a message."""
+    events = [
+        Event(at=each.at, what=each.what, consumer=each.consumer, took=each.took, detail=each.detail)
+        if with_payload
+        else Event(at=each.at, what=each.what, consumer=each.consumer, took=each.took)
+        for each in message.timeline
+    ]
+    found = Message(timeline=events, **{name: getattr(message, name) for name in _SHOWN_TO_ALL})
+    if with_payload:
+        found.body, found.base64 = body_shown(message.body, message.raw)
+        found.headers, found.reason, found.errors = message.headers, message.reason, message.errors
+        found.result = json_of(message.result)
+    return found
+
+
+def delivery(given: duly.AsyncDelivery, receipt: str) -> Delivery:
+    """Show a delivery. One whose record is damaged has all of that as its bytes: it can be settled like any other."""
+    try:
+        body, raw, headers, key = given.body, given.raw, dict(given.headers), given.key
+    except CodecError:
+        body, raw, headers, key = _undecodable(given)
+    shown_body, encoded = body_shown(body, raw)
+    return Delivery(
+        id=given.id,
+        queue=given.queue,
+        body=shown_body,
+        base64=encoded,
+        headers=headers,
+        key=key,
+        priority=given.priority,
+        attempt=given.attempt,
+        deliveries=given.deliveries,
+        sent_at=given.sent_at,
+        due_at=given.due_at,
+        fence=given.fence,
+        receipt=receipt,
+    )
+
+
+def _undecodable(given: duly.AsyncDelivery) -> tuple[bytes, bytes, dict[str, str], str | None]:
+    try:
+        return given.raw, given.raw, dict(given.headers), given.key
+    except CodecError:
+        return given._record, given._record, {}, None
+
+
+class MessagesShown(Struct):
+    """A page of messages. `next` is the `after` of the next page; null: there is none."""
+
+    messages: list[Message]
+    next: str | None
+
+
+class Explanation(Struct):
+    """Why a message is not being delivered, and when it will be, in one sentence."""
+
+    explanation: str
+
+
+class QueueShown(Struct):
+    """A queue and its numbers; null, with the `error`: somebody has damaged it so that it cannot be counted."""
+
+    name: str
+    stats: seen.Stats | None
+    error: str | UnsetType = UNSET
+
+
+class QueuesShown(Struct):
+    """A page of queues. `next` is the `after` of the next page; null: there is none."""
+
+    queues: list[QueueShown]
+    next: str | None
+
+
+class Holders(Struct):
+    """How many messages are held, and by whom; null: they are too many to look at each."""
+
+    total: int
+    consumers: Mapping[str, int] | None
+
+
+class PendingShown(Struct):
+    """Who holds what. Where very many are held, the total is all that is told, and the others are null."""
+
+    total: int
+    min_id: str | None = None
+    max_id: str | None = None
+    consumers: Mapping[str, int] | None = None
+    messages: Sequence[seen.PendingMessage] | None = None
+
+
+class InboxShown(Struct):
+    """A queue, or a group of a topic, and who holds its messages."""
+
+    name: str
+    stats: seen.Stats
+    pending: Holders
+
+
+class TopicShown(Struct):
+    """A topic and its groups; null, with the `error`: somebody has damaged it so that it cannot be counted."""
+
+    name: str
+    stats: seen.TopicStats | None
+    groups: Sequence[seen.GroupInfo]
+    error: str | UnsetType = UNSET
+
+
+class TopicsShown(Struct):
+    """A page of topics. `next` is the `after` of the next page; null: there is none."""
+
+    topics: list[TopicShown]
+    next: str | None
+
+
+class WorkersShown(Struct):
+    """A page of the workers that live, or were silent for a short time, by id; `next` is that of the last."""
+
+    workers: Sequence[seen.WorkerInfo]
+    next: str | None
+
+
+class Schedule(Struct, kw_only=True):
+    """A schedule. Viewers are not shown what it sends."""
+
+    name: str
+    queue: str
+    cron: str | None
+    every: float | None
+    tz: str
+    catch_up: Literal["one", "skip", "all"]
+    paused: bool
+    next_at: Moment | None
+    last_slot: Moment | None
+    body: Raw | UnsetType = UNSET
+    base64: str | UnsetType = UNSET
+
+
+class SchedulesShown(Struct):
+    """A page of schedules. `next` is the `after` of the next page; null: there is none."""
+
+    schedules: list[Schedule]
+    next: str | None
+
+
+def schedule(given: seen.Schedule, *, with_payload: bool) -> Schedule:
+    """Show a schedule."""
+    names = [each.name for each in dataclasses.fields(given) if each.name != "body"]
+    found = Schedule(**{name: getattr(given, name) for name in names})
+    if with_payload:
+        is_bytes = isinstance(given.body, bytes)
+        found.body = NULL if is_bytes else json_of(given.body)
+        found.base64 = base64.b64encode(given.body).decode() if is_bytes else UNSET
+    return found

@@ -1,0 +1,249 @@
+"""What the API takes, as types: they read the JSON and the query strings, and describe them in openapi.json.
+
+Names are the library's. Times are ISO 8601 with a zone, or seconds since the epoch; durations are seconds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import datetime
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+import duly
+from duly._core.states import State
+from duly.errors import UsageError
+from duly.web.api.shapes.bodies import checked_body
+
+MAX_PAGE: Final = 100
+MAX_LIST: Final = 1000
+"""Messages or receipts in one call."""
+MAX_WAIT: Final = 20
+
+Time = datetime | float
+Limit = Annotated[int, Meta(ge=1, le=MAX_PAGE)]
+Receipts = Annotated[list[str], Meta(min_length=1, max_length=MAX_LIST)]
+
+
+class Given(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What somebody asks for. What is not known is refused: it is a slip of the pen, and would be without effect."""
+
+
+# Query strings
+
+
+class NamePage(Given):
+    """Which queues, topics, schedules or workers: so many behind a name."""
+
+    limit: Limit = 50
+    after: str | None = None
+
+
+class MessagePage(Given):
+    """Which messages: so many behind a place that `next` told, or behind a message."""
+
+    state: State = "ready"
+    limit: Limit = 50
+    after: str | None = None
+
+
+class PendingOf(Given):
+    """Whose leases, and how many of them."""
+
+    consumer: str | None = None
+    limit: Annotated[int, Meta(ge=0, le=MAX_PAGE)] = MAX_PAGE
+
+
+# Messages that are sent
+
+
+class Retry(Given):
+    """When a failed message comes back, and how often."""
+
+    attempts: int | None = None
+    first: float = 1.0
+    factor: float = 2.0
+    max: float = 3600.0
+    jitter: float = 0.1
+    delays: list[float] | None = None
+
+    def checked(self) -> duly.Retry:
+        """Make what the library takes."""
+        return duly.Retry(**msgspec.structs.asdict(self))
+
+
+class Repeat(Given):
+    """When a message comes back although all went well, and how often."""
+
+    first: float = 60.0
+    factor: float = 1.0
+    times: int | None = None
+    max: float = 30 * 86400.0
+
+    def checked(self) -> duly.Repeat:
+        """Make what the library takes."""
+        return duly.Repeat(**msgspec.structs.asdict(self))
+
+
+class Publish(Given):
+    """A message for every group of a topic. Its body is JSON, or bytes as base64."""
+
+    body: Raw | UnsetType = UNSET
+    base64: str | None = None
+    delay: float | None = None
+    at: Time | None = None
+    key: str | None = None
+    headers: dict[str, str] | None = None
+    dedup: str | None = None
+    dedup_for: float | None = None
+    durable: Literal["fsync", "replica"] | int | None = None
+
+    def checked(self) -> duly.Send:
+        """Make what the library takes."""
+        return duly.Send(
+            checked_body(self.body, self.base64),
+            delay=self.delay,
+            at=self.at,
+            key=self.key,
+            headers=self.headers,
+            dedup=self.dedup,
+            dedup_for=self.dedup_for,
+        )
+
+
+class Send(Publish):
+    """A message for a queue."""
+
+    priority: int = 0
+    replace: bool = False
+    ttl: float | None = None
+    id: str | None = None
+    retry: Retry | None = None
+    repeat: Repeat | None = None
+
+    def checked(self) -> duly.Send:
+        """Make what the library takes."""
+        return dataclasses.replace(
+            super().checked(),
+            priority=self.priority,
+            replace=self.replace,
+            ttl=self.ttl,
+            id=self.id,
+            retry=None if self.retry is None else self.retry.checked(),
+            repeat=None if self.repeat is None else self.repeat.checked(),
+        )
+
+
+Sends = Send | Annotated[list[Send], Meta(max_length=MAX_LIST)]
+Publishes = Publish | Annotated[list[Publish], Meta(max_length=MAX_LIST)]
+
+
+class Move(Given):
+    """Another due time for a message that waits: one of them."""
+
+    delay: float | None = None
+    at: Time | None = None
+    promote: bool = False
+
+
+# Steering
+
+
+class Purge(Given):
+    """What is to end. `confirm` is the name of the queue, of a group "events/archive"."""
+
+    confirm: str
+    state: State | None = None
+
+
+class Where(Given):
+    """Which dead letters: those of which all that is given is true."""
+
+    error: str | None = None
+    reason: str | None = None
+    since: Time | None = None
+    until: Time | None = None
+    headers: dict[str, str] | None = None
+    key: str | None = None
+    ids: list[str] | None = None
+
+    def checked(self) -> duly.Where:
+        """Make what the library takes."""
+        return duly.Where(**msgspec.structs.asdict(self))
+
+
+class Redrive(Given):
+    """Which dead letters go back to work, and how."""
+
+    limit: int | None = None
+    where: Where | None = None
+    to: str | None = None
+    rate: str | None = None
+    at_end: bool = False
+    dry_run: bool = False
+
+
+# Receiving and settling
+
+
+class Receive(Given):
+    """How many messages at the most, how long the first is waited for, and how long they are held."""
+
+    limit: Limit = 10
+    wait: Annotated[float, Meta(ge=0, le=MAX_WAIT)] = MAX_WAIT
+    lease: float | None = None
+
+
+class Settle(Given):
+    """Which deliveries: one, or several."""
+
+    receipt: str | None = None
+    receipts: Receipts | None = None
+
+    def given(self) -> list[str]:
+        """Give the receipts, each once."""
+        if (self.receipt is None) == (self.receipts is None):
+            raise UsageError("give either receipt or receipts, a list of them")
+        return list(dict.fromkeys(self.receipts or [self.receipt or ""]))
+
+
+class Ack(Settle):
+    """Finished. `result` is kept where the queue keeps finished messages."""
+
+    result: Raw | UnsetType = UNSET
+
+
+class RetryOf(Settle):
+    """Failed. Without a delay, it is the retry policy's."""
+
+    delay: float | None = None
+    error: str | None = None
+
+
+class Defer(Settle, kw_only=True):
+    """Not now."""
+
+    delay: float
+    reason: str = ""
+
+
+class Reject(Settle, kw_only=True):
+    """Never."""
+
+    reason: str
+
+
+class Recycle(Settle):
+    """Finished, and back as new; without a body, with the one it has."""
+
+    delay: float = 0.0
+    body: Raw | UnsetType = UNSET
+    base64: str | None = None
+
+
+class Extend(Settle, kw_only=True):
+    """Held for so many seconds from now on."""
+
+    seconds: float

@@ -1,0 +1,39 @@
+"""A page of what has names, in the order of these. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Slice(Generic[T]):
+    """Some of them."""
+
+    items: Sequence[T]
+    next: str | None
+    """The name that the next page begins behind; None: this is the last."""
+    is_behind: bool
+    """Whether this is not the first page."""
+
+
+def page_of(
+    everything: Sequence[T],
+    name: Callable[[T], str],
+    limit: int,
+    after: str | None = None,
+    begin: str | None = None,
+) -> Slice[T]:
+    """Take a page behind a name, or one that begins with it. The name need not be there any more."""
+    first = 0
+    if after is not None:
+        first = bisect_right(everything, after, key=name)
+    elif begin is not None:
+        first = bisect_left(everything, begin, key=name)
+    items = everything[first : first + limit]
+    has_more = bool(items) and first + limit < len(everything)
+    return Slice(items, name(items[-1]) if has_more else None, first > 0)

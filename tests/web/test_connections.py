@@ -1,0 +1,135 @@
+"""Connections that bring nothing, half of a request, or what is none: they end, and leave room for others."""
+
+import asyncio
+import logging
+import resource
+
+import pytest
+
+from duly.web import connections
+from tests.web.test_running import DEADLINE, Heard, Slow, at_root, scheme_of, served
+
+GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+POST = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nxxxx"
+
+Connected = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def connect(url: str, sent: bytes = b"") -> Connected:
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rstrip("/").rpartition(":")[2]))
+    writer.write(sent)
+    return reader, writer
+
+
+async def read_to_its_end(connected: Connected) -> bytes:
+    """Read what comes until the other side closes."""
+    reader, writer = connected
+    try:
+        return await asyncio.wait_for(reader.read(), DEADLINE)
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
+
+
+async def answer_of(connected: Connected) -> bytes:
+    """Read one answer, whose content is the word http."""
+    return await asyncio.wait_for(connected[0].readuntil(b'"http"'), DEADLINE)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: local"], ids=["nothing", "half a head"])
+async def test_a_connection_that_brings_no_head_is_ended(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.05)
+    async with served(at_root(scheme_of)) as (rig, _):
+        assert await read_to_its_end(await connect(rig.url, sent)) == b""
+
+
+@pytest.mark.parametrize(
+    ("first", "more"), [(GET, b"GET / HT"), (POST, b"x")], ids=["half of another head", "content that nobody reads"]
+)
+async def test_a_connection_that_was_answered_is_ended_as_well(
+    first: bytes, more: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(at_root(scheme_of)) as (rig, _):
+        connected = await connect(rig.url, first)
+        await answer_of(connected)
+        monkeypatch.setattr(connections, "HEAD_SECONDS", 0.05)
+        connected[1].write(more)
+        assert await read_to_its_end(connected) == b""
+
+
+async def test_one_that_is_being_served_has_no_limit() -> None:
+    slow = Slow()
+    async with served(at_root(slow.answer)) as (rig, _):
+        connected = await connect(rig.url, GET)
+        await asyncio.wait_for(slow.began.wait(), DEADLINE)
+        (connection,) = rig.service.server_state.connections
+        assert isinstance(connection, connections.Connection)
+        assert (connection.waits_since, connection._limit) == (None, None)
+        slow.may_end.set()
+        connected[1].close()
+
+
+async def test_who_waits_longest_without_asking_makes_room_for_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 2)
+    async with served(at_root(scheme_of)) as (rig, _):
+        rig.service.config.timeout_keep_alive = 600
+        first = await connect(rig.url, GET)
+        await answer_of(first)
+        second = await connect(rig.url, GET)
+        await answer_of(second)
+        first[1].write(GET)
+        await answer_of(first)
+
+        third = await connect(rig.url, GET)
+
+        assert (await answer_of(third)).startswith(b"HTTP/1.1 200 ")
+        assert await read_to_its_end(second) == b""
+        first[1].write(GET)
+        await answer_of(first)
+        for _, writer in (first, third):
+            writer.close()
+
+
+async def test_while_all_are_being_served_no_more_come_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 1)
+    slow = Slow()
+    async with served(at_root(slow.answer)) as (rig, _):
+        first = await connect(rig.url, GET)
+        await asyncio.wait_for(slow.began.wait(), DEADLINE)
+        assert await read_to_its_end(await connect(rig.url, GET)) == b""
+        slow.may_end.set()
+        assert await asyncio.wait_for(first[0].readuntil(b'"done"'), DEADLINE)
+        first[1].close()
+
+
+@pytest.mark.parametrize(
+    ("files", "most"), [(256, 128), (65536, 1000), (resource.RLIM_INFINITY, 1000)], ids=["few", "many", "any"]
+)
+def test_half_of_the_files_that_may_be_open_are_left_for_others(
+    files: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
+    assert connections.most_connections() == most
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        GET.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade, close\r\nUpgrade: websocket\r\n\r\n"),
+        GET.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade, close\r\nUpgrade: h2c\r\n\r\n"),
+        b"no request\r\n\r\n",
+    ],
+    ids=["websocket", "other", "nonsense"],
+)
+async def test_what_strangers_can_send_without_end_is_not_logged(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[logging.LogRecord] = []
+    monkeypatch.setattr(logging.getLogger("duly"), "handlers", [Heard(heard)])
+    async with served(at_root(scheme_of)) as (rig, _):
+        assert (await read_to_its_end(await connect(rig.url, sent))).startswith(b"HTTP/1.1 ")
+    assert heard == []
+
+
+async def test_requests_are_read_by_h11_whatever_else_is_installed() -> None:
+    async with served(at_root(scheme_of)) as (rig, _):
+        assert rig.service.config.http_protocol_class is connections.Connection

@@ -1,0 +1,128 @@
+"""A cursor stands for a place in a list of messages, and no other text does."""
+
+import base64
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import duly
+from duly.errors import UsageError
+from duly.message import Message
+from duly.web import cursor
+from duly.web.cursor import cursor_of, place_of
+
+_ANYTHING = st.one_of(
+    st.text(max_size=100),
+    st.binary(max_size=100).map(lambda raw: base64.urlsafe_b64encode(raw).decode().rstrip("=")),
+)
+_SCORE = st.integers(-(2**63), 2**63 - 1)
+_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=50)
+
+
+def _message(id_: str, state: Any, place: tuple[int, int], key: str | None) -> Message:
+    return Message(id_, "q", state, None, None, {}, key, place[1], None, None, 0, 0, 0, 0, cursor=place)
+
+
+def _signed(packed: bytes) -> str:
+    """Write what somebody might who knows how cursors are made: the digest is right."""
+    content = cursor._digest(packed) + packed
+    return "next~" + base64.urlsafe_b64encode(content).decode().rstrip("=")
+
+
+@given(_TEXT.filter(bool), _SCORE.filter(lambda score: score != -1), st.integers(0, 9), st.none() | _TEXT)
+@settings(max_examples=100, deadline=None, database=None)
+def test_a_place_is_read_as_it_was_written(id_: str, score: int, priority: int, key: str | None) -> None:
+    written = cursor_of(_message(id_, "dead", (score, priority), key))
+
+    found = place_of(written, "dead")
+
+    assert isinstance(found, Message)
+    assert (found.id, found.cursor, found.key) == (id_, (score, priority), key)
+    assert written.isascii()
+
+
+@pytest.mark.parametrize("id_", ["order-17", "next", "", "AAAA", "next/~"])
+def test_what_is_no_cursor_is_an_id(id_: str) -> None:
+    assert place_of(id_, "ready") == id_
+
+
+def test_every_cut_and_every_changed_character_is_refused() -> None:
+    written = cursor_of(_message("order-17", "ready", (1_794_821_400_000_000, 3), "user-42"))
+    for at in range(len("next~"), len(written)):
+        with pytest.raises(UsageError, match="not a whole cursor"):
+            place_of(written[:at], "ready")
+    for at in range(len("next~"), len(written) - 1):  # the last one may have bits that mean nothing
+        with pytest.raises(UsageError, match="not a whole cursor"):
+            place_of(f"{written[:at]}{'B' if written[at] == 'A' else 'A'}{written[at + 1 :]}", "ready")
+
+
+def test_a_cursor_of_another_state_is_refused() -> None:
+    written = cursor_of(_message("order-17", "ready", (1, 0), None))
+    with pytest.raises(UsageError, match="'ready' messages, not of 'dead'"):
+        place_of(written, "dead")
+
+
+def test_an_unread_entry_has_the_id_of_one() -> None:
+    assert isinstance(place_of(cursor_of(_message("17-0", "ready", (-1, 0), None)), "ready"), Message)
+    with pytest.raises(UsageError):
+        place_of(cursor_of(_message("order-17", "ready", (-1, 0), None)), "ready")
+
+
+@given(_ANYTHING)
+@example("")
+@example("=")
+@example("AAAA\n")
+@example("é" * 9)
+@settings(max_examples=100, deadline=None, database=None)
+def test_no_other_text_is_a_cursor(text: str) -> None:
+    with pytest.raises(UsageError):
+        place_of("next~" + text, "ready")
+
+
+_FIELDS = st.tuples(
+    st.sampled_from(["ready", "parked", "late"]),
+    st.sampled_from(["", "a", "17-0", "99999999999999999999-0", "\x00"]) | _TEXT,
+    st.sampled_from([-(2**63), -2, -1, 0, 2**53 + 1, 2**63 - 1, 2**64 - 1]) | _SCORE | st.none(),
+    st.sampled_from([-1, 0, 9, 10, 255, 256]),
+    st.none() | _TEXT,
+)
+
+
+@pytest.mark.parametrize("state", ["ready", "parked"])
+@pytest.mark.parametrize("inbox", ["queues/orders", "topics/events/groups/archive"])
+async def test_whatever_somebody_signs_is_a_page_or_422(
+    site_app: duly.AsyncDuly,
+    client: httpx.AsyncClient,
+    server_app: duly.AsyncDuly,
+    server_client: httpx.AsyncClient,
+    inbox: str,
+    state: str,
+) -> None:
+    asked = _signed_cursors()
+    for app, caller in ((site_app, client), (server_app, server_client)):
+        await _filled(app)
+        for after in asked:
+            answer = await caller.get(f"/api/v1/{inbox}/messages", params={"state": state, "after": after})
+            assert answer.status_code in (200, 422), (after, answer.text)
+
+
+async def _filled(app: duly.AsyncDuly) -> None:
+    await app.topic("events").group("archive").create()
+    await app.topic("events").publish_many(range(3))
+    await app.queue("orders").send_many([duly.Send(1, key="k"), duly.Send(2, key="k")])
+
+
+def _signed_cursors() -> list[str]:
+    found = list[str]()
+
+    @given(_FIELDS)
+    @settings(max_examples=60, deadline=None, database=None)
+    def one(fields: Any) -> None:
+        found.append(_signed(msgspec.msgpack.encode(fields)))
+
+    one()
+    return found

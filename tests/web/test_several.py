@@ -1,0 +1,41 @@
+"""Many questions at once: after one that failed, none goes on behind the back of whoever asked."""
+
+import asyncio
+
+import pytest
+
+from duly.web.several import each_of
+
+
+async def test_answers_come_in_order() -> None:
+    async def late(number: int) -> int:
+        for _ in range(30 - number):
+            await asyncio.sleep(0)
+        return number * 2
+
+    assert await each_of(range(30), late) == list(range(0, 60, 2))
+    assert await each_of([], late) == []
+
+
+async def test_nothing_begins_after_an_error_and_what_is_under_way_ends_before_it_is_told() -> None:
+    begun, ended, may_end = list[int](), list[int](), asyncio.Event()
+
+    async def ask(number: int) -> None:
+        begun.append(number)
+        if number == 3:
+            raise ValueError(number)
+        await may_end.wait()
+        ended.append(number)
+
+    asking = asyncio.create_task(each_of(range(100), ask))
+    for _ in range(20):  # turns in which an error that does not wait would come
+        await asyncio.sleep(0)
+    assert not asking.done()
+    may_end.set()
+    with pytest.raises(ValueError, match="3"):
+        await asking
+    assert len(begun) == 10
+    assert ended == [number for number in begun if number != 3]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(begun) == 10

@@ -1,0 +1,127 @@
+"""One look is shared by all who ask meanwhile and a moment after; none is made for nobody."""
+
+import asyncio
+
+import pytest
+
+from duly.web.paging import page_of
+from duly.web.shared import Shared, SharedByKey
+
+
+class Source:
+    """Something that is looked at, and that takes until it is told to answer."""
+
+    def __init__(self) -> None:
+        self.begun = self.given_up = 0
+        self.now = 100.0
+        self.error: Exception | None = None
+        self.may_end = asyncio.Event()
+
+    async def look(self) -> int:
+        self.begun += 1
+        number = self.begun
+        try:
+            await self.may_end.wait()
+        except asyncio.CancelledError:
+            self.given_up += 1
+            raise
+        if self.error is not None:
+            raise self.error
+        return number
+
+
+async def test_whoever_asks_meanwhile_or_within_a_second_is_given_the_same() -> None:
+    source = Source()
+    shared = Shared(source.look, clock=lambda: source.now)
+    asking = [asyncio.create_task(shared.get()) for _ in range(5)]
+    await asyncio.sleep(0)
+    source.may_end.set()
+    assert await asyncio.gather(*asking) == [1] * 5
+    source.now += 0.9
+    assert await shared.get() == 1
+    source.now += 0.2
+    assert await shared.get() == 2
+
+
+async def test_a_look_that_took_long_is_kept_for_longer() -> None:
+    now = 100.0
+
+    async def look() -> float:
+        nonlocal now
+        now += 2
+        return now
+
+    shared = Shared(look, share=20, clock=lambda: now)
+    first = await shared.get()
+    now += 39.9
+    assert await shared.get() == first
+    now += 0.2
+    assert await shared.get() != first
+
+
+async def test_what_went_wrong_is_told_to_all_who_waited_and_not_kept() -> None:
+    source = Source()
+    source.error = ValueError("away")
+    shared = Shared(source.look, clock=lambda: source.now)
+    asking = [asyncio.create_task(shared.get()) for _ in range(3)]
+    await asyncio.sleep(0)
+    source.may_end.set()
+    assert {str(each) for each in await asyncio.gather(*asking, return_exceptions=True)} == {"away"}
+    assert source.begun == 1
+    source.error = None
+    assert await shared.get() == 2
+
+
+async def test_who_leaves_takes_the_look_from_nobody_else_and_the_last_one_ends_it() -> None:
+    source = Source()
+    shared = Shared(source.look, clock=lambda: source.now)
+    first, second = (asyncio.create_task(shared.get()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait({first})
+    assert not second.done()
+    await asyncio.sleep(0)
+    second.cancel()
+    await asyncio.wait({second})
+    third = asyncio.create_task(shared.get())
+    source.may_end.set()
+    assert await third == 2
+    assert source.given_up == 1
+
+
+async def test_things_are_looked_at_by_name_and_old_ones_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("duly.web.shared._MOST_KEPT", 3)
+    looks = list[str]()
+    shared = SharedByKey[str](fresh_for=-1.0)
+
+    async def ask(name: str) -> str:
+        async def look() -> str:
+            looks.append(name)
+            return name.upper()
+
+        return await shared.get(name, look)
+
+    assert [await ask(name) for name in "abcde"] == list("ABCDE")
+    assert looks == list("abcde")
+    assert len(shared._kept) <= 3
+
+
+@pytest.mark.parametrize(
+    ("after", "begin", "names", "next_", "is_behind"),
+    [
+        (None, None, "ab", "b", False),
+        ("b", None, "de", "e", True),
+        ("c", None, "de", "e", True),
+        ("e", None, "f", None, True),
+        ("f", None, "", None, True),
+        ("", None, "ab", "b", False),
+        (None, "d", "de", "e", True),
+        (None, "c", "de", "e", True),
+        (None, "a", "ab", "b", False),
+    ],
+)
+def test_a_page_begins_behind_a_name_or_with_it(
+    after: str | None, begin: str | None, names: str, next_: str | None, is_behind: bool
+) -> None:
+    page = page_of(list("abdef"), str, 2, after, begin)
+    assert ("".join(page.items), page.next, page.is_behind) == (names, next_, is_behind)
