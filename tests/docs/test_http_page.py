@@ -14,9 +14,9 @@ import pytest
 import duly
 from duly.web import create_app
 from duly.web.access import ROLES
-from duly.web.api.problems import TITLES
 from duly.web.api.serving import paths_of
 from duly.web.api.table import OPERATIONS
+from duly.web.problems import TITLES
 
 ROOT = Path(__file__).parents[2]
 PAGES: Final = {"en": ROOT / "docs/http.md", "zh": ROOT / "docs/zh/http.md"}

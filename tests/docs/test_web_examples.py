@@ -23,7 +23,7 @@ import uvicorn
 
 import duly
 from duly.web import create_app
-from duly.web.places import Places
+from duly.web.waiting_room import WaitingRoom
 from tests.conftest import StartedServer
 from tests.worker.rig import wait_until
 
@@ -43,7 +43,7 @@ class Served:
 
     url: str
     app: duly.Duly
-    places: Places
+    waiting_room: WaitingRoom
     """Who waits at it."""
 
 
@@ -63,7 +63,7 @@ def served(server: StartedServer) -> Iterator[Served]:
         thread.start()
         try:
             wait_until(lambda: web.started)
-            yield Served(f"http://127.0.0.1:{listener.getsockname()[1]}", app, site.state.site.places)
+            yield Served(f"http://127.0.0.1:{listener.getsockname()[1]}", app, site.state.site.waiting_room)
         finally:
             web.should_exit = True
             thread.join(30)
@@ -148,7 +148,7 @@ def test_a_receive_over_http_waits_for_what_is_sent_meanwhile(served: Served) ->
     orders = served.app.queue("orders")
     with ThreadPoolExecutor() as threads:
         asked = threads.submit(ask, served, "/queues/orders/receive", {"limit": 1, "wait": 20})
-        wait_until(lambda: served.places.taken == 1)
+        wait_until(lambda: served.waiting_room.taken == 1)
         id_ = orders.send({"order": 17})
         [message] = asked.result(30)["messages"]
 

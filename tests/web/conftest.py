@@ -12,8 +12,8 @@ import pytest
 
 import duly
 from duly.web import Role, create_app
-from duly.web.places import Places
 from duly.web.site import Site
+from duly.web.waiting_room import WaitingRoom
 from tests.conftest import StartedServer
 
 TOKENS: Final[Mapping[str, Role]] = {
@@ -31,11 +31,11 @@ def client_of(site: Any, **options: Any) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app=site), base_url="http://localhost", **options)
 
 
-def places_of(client: httpx.AsyncClient) -> Places:
+def waiting_room_of(client: httpx.AsyncClient) -> WaitingRoom:
     """Find who waits at the dashboard that somebody calls in this process."""
     transport: Any = client._transport
     site: Site = transport.app.state.site
-    return site.places
+    return site.waiting_room
 
 
 def authorization(role: Role) -> dict[str, str]:

@@ -43,12 +43,11 @@ def test_without_tokens_nobody_is_asked_for_one() -> None:
 
 
 def test_a_single_token_is_an_admins() -> None:
-    assert Access("one-token").role_of_token("one-token") == "admin"
+    assert Access("one-token").enter("one-token", "192.0.2.1") == "admin"
 
 
 @pytest.mark.parametrize(("token", "role"), list(TOKENS.items()))
 def test_a_token_stands_for_its_role(access: Access, token: str, role: Role) -> None:
-    assert access.role_of_token(token) == role
     assert access.enter(token, "192.0.2.1") == role
 
 
@@ -67,7 +66,7 @@ def test_a_token_stands_for_its_role(access: Access, token: str, role: Role) -> 
     ids=["empty", "shorter", "longer", "other-case", "space", "not-ascii", "surrogate", "nul"],
 )
 def test_what_is_not_exactly_a_token_stands_for_nothing(access: Access, given: str) -> None:
-    assert access.role_of_token(given) is None
+    assert access.enter(given, "192.0.2.1") is None
 
 
 @pytest.mark.parametrize(
@@ -98,11 +97,11 @@ def test_a_refused_token_is_not_named_in_the_error() -> None:
 
 def test_a_session_stands_for_the_role_of_its_token_until_it_is_over(access: Access, clock: Clock) -> None:
     session = access.new_session(VIEWER)
-    assert access.role_of_session(session) == "viewer"
+    assert access.resume([session], "192.0.2.1") == "viewer"
     clock.now += SESSION_SECONDS - 1
-    assert access.role_of_session(session) == "viewer"
+    assert access.resume([session], "192.0.2.1") == "viewer"
     clock.now += 1
-    assert access.role_of_session(session) is None
+    assert access.resume([session], "192.0.2.1") is None
 
 
 def test_a_session_does_not_show_its_token(access: Access) -> None:
@@ -111,16 +110,16 @@ def test_a_session_does_not_show_its_token(access: Access) -> None:
 
 def test_a_session_ends_with_its_token(access: Access, clock: Clock) -> None:
     session = access.new_session(ADMIN)
-    assert Access({VIEWER: "viewer"}, clock=clock).role_of_session(session) is None
+    assert Access({VIEWER: "viewer"}, clock=clock).resume([session], "192.0.2.1") is None
 
 
 def test_a_session_holds_for_another_process_with_the_same_token(access: Access, clock: Clock) -> None:
-    assert Access(ADMIN, clock=clock).role_of_session(access.new_session(ADMIN)) == "admin"
+    assert Access(ADMIN, clock=clock).resume([access.new_session(ADMIN)], "192.0.2.1") == "admin"
 
 
 def test_a_session_cannot_be_made_longer(access: Access) -> None:
     until, _, signature = access.new_session(ADMIN).partition(".")
-    assert access.role_of_session(f"{int(until) + 1}.{signature}") is None
+    assert access.resume([f"{int(until) + 1}.{signature}"], "192.0.2.1") is None
 
 
 @pytest.mark.parametrize(
@@ -131,7 +130,7 @@ def test_a_session_cannot_be_made_longer(access: Access) -> None:
          "not-ascii", "negative", "wrong"],
 )  # fmt: skip
 def test_what_is_no_session_stands_for_nothing(access: Access, given: str) -> None:
-    assert access.role_of_session(given) is None
+    assert access.resume([given], "192.0.2.1") is None
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -14,7 +14,7 @@ from duly.errors import Unavailable
 from duly.web import create_app
 from duly.web.api import settling
 from tests.conftest import StartedServer
-from tests.web.conftest import TokenClient, client_of, places_of
+from tests.web.conftest import TokenClient, client_of, waiting_room_of
 
 QUEUE = "/api/v1/queues/orders"
 
@@ -76,25 +76,25 @@ async def test_bounds_of_a_receive_are_kept(
 
 
 async def test_no_more_than_so_many_wait_at_once(client: httpx.AsyncClient) -> None:
-    places_of(client).most = 0
+    waiting_room_of(client).seats = 0
     refused = await client.post(f"{QUEUE}/receive", json={"wait": 0.001})
     assert refused.status_code == 429
     assert refused.headers["retry-after"] == "1"
 
 
 async def test_who_does_not_wait_needs_no_place(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
-    places_of(client).most = 0
+    waiting_room_of(client).seats = 0
     id_ = await site_app.queue("orders").send(1)
     assert (await _one(client))["id"] == id_
 
 
 async def test_a_place_is_free_again_after_each_receive(client: httpx.AsyncClient) -> None:
-    places = places_of(client)
-    places.most = 1
+    room = waiting_room_of(client)
+    room.seats = 1
     for _ in range(3):
         await _received(client, wait=0.001)
     assert (await client.post(f"{QUEUE}/receive", json={"wait": 1, "lease": -1})).status_code == 422
-    assert places.taken == 0
+    assert room.taken == 0
 
 
 async def test_acked_messages_are_finished(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:

@@ -13,7 +13,8 @@ import duly
 from duly.errors import UsageError
 from duly.message import Message
 from duly.web import cursor
-from duly.web.cursor import cursor_of, place_of
+from duly.web.cursor import cursor_of, position_of
+from duly.web.sealed import sealed
 
 _ANYTHING = st.one_of(
     st.text(max_size=100),
@@ -29,8 +30,7 @@ def _message(id_: str, state: Any, place: tuple[int, int], key: str | None) -> M
 
 def _signed(packed: bytes) -> str:
     """Write what somebody might who knows how cursors are made: the digest is right."""
-    content = cursor._digest(packed) + packed
-    return "next~" + base64.urlsafe_b64encode(content).decode().rstrip("=")
+    return "next~" + sealed(packed, cursor._PURPOSE)
 
 
 @given(_TEXT.filter(bool), _SCORE.filter(lambda score: score != -1), st.integers(0, 9), st.none() | _TEXT)
@@ -38,7 +38,7 @@ def _signed(packed: bytes) -> str:
 def test_a_place_is_read_as_it_was_written(id_: str, score: int, priority: int, key: str | None) -> None:
     written = cursor_of(_message(id_, "dead", (score, priority), key))
 
-    found = place_of(written, "dead")
+    found = position_of(written, "dead")
 
     assert isinstance(found, Message)
     assert (found.id, found.cursor, found.key) == (id_, (score, priority), key)
@@ -47,29 +47,29 @@ def test_a_place_is_read_as_it_was_written(id_: str, score: int, priority: int, 
 
 @pytest.mark.parametrize("id_", ["order-17", "next", "", "AAAA", "next/~"])
 def test_what_is_no_cursor_is_an_id(id_: str) -> None:
-    assert place_of(id_, "ready") == id_
+    assert position_of(id_, "ready") == id_
 
 
 def test_every_cut_and_every_changed_character_is_refused() -> None:
     written = cursor_of(_message("order-17", "ready", (1_794_821_400_000_000, 3), "user-42"))
     for at in range(len("next~"), len(written)):
         with pytest.raises(UsageError, match="not a whole cursor"):
-            place_of(written[:at], "ready")
+            position_of(written[:at], "ready")
     for at in range(len("next~"), len(written) - 1):  # the last one may have bits that mean nothing
         with pytest.raises(UsageError, match="not a whole cursor"):
-            place_of(f"{written[:at]}{'B' if written[at] == 'A' else 'A'}{written[at + 1 :]}", "ready")
+            position_of(f"{written[:at]}{'B' if written[at] == 'A' else 'A'}{written[at + 1 :]}", "ready")
 
 
 def test_a_cursor_of_another_state_is_refused() -> None:
     written = cursor_of(_message("order-17", "ready", (1, 0), None))
     with pytest.raises(UsageError, match="'ready' messages, not of 'dead'"):
-        place_of(written, "dead")
+        position_of(written, "dead")
 
 
 def test_an_unread_entry_has_the_id_of_one() -> None:
-    assert isinstance(place_of(cursor_of(_message("17-0", "ready", (-1, 0), None)), "ready"), Message)
+    assert isinstance(position_of(cursor_of(_message("17-0", "ready", (-1, 0), None)), "ready"), Message)
     with pytest.raises(UsageError):
-        place_of(cursor_of(_message("order-17", "ready", (-1, 0), None)), "ready")
+        position_of(cursor_of(_message("order-17", "ready", (-1, 0), None)), "ready")
 
 
 @given(_ANYTHING)
@@ -80,7 +80,7 @@ def test_an_unread_entry_has_the_id_of_one() -> None:
 @settings(max_examples=100, deadline=None, database=None)
 def test_no_other_text_is_a_cursor(text: str) -> None:
     with pytest.raises(UsageError):
-        place_of("next~" + text, "ready")
+        position_of("next~" + text, "ready")
 
 
 _FIELDS = st.tuples(

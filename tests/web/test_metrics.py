@@ -27,12 +27,13 @@ from duly._async.wire import LEAVING_TIMEOUT
 from duly._core import ops
 from duly._core.keys import RegistryKeys
 from duly._core.registry import Info, written_info
+from duly._core.states import STATES
 from duly._core.topic_ops import GroupRow
 from duly.message import GroupInfo, Stats, TopicStats, WorkerInfo
 from duly.web import create_app
+from duly.web.metrics import scrape as scraping
 from duly.web.metrics import serving, table
-from duly.web.metrics import sight as looking
-from duly.web.metrics.sight import Sight
+from duly.web.metrics.scrape import Scrape
 from duly.web.metrics.table import METRICS
 from tests.conftest import StartedServer
 from tests.web.conftest import TOKENS, authorization, client_of
@@ -218,7 +219,7 @@ def worker(name: str, last_beat: float, last_poll: float | None) -> WorkerInfo:
 
 def test_a_worker_that_is_silent_for_more_than_15_seconds_does_not_count() -> None:
     workers = [worker("a", 15.0, None), worker("b", 15.1, 15.1)]
-    said = of_sight(Sight(is_up=True, queues={"orders": numbered(Stats)}, workers=workers))
+    said = of_scrape(Scrape(is_up=True, queues={"orders": numbered(Stats)}, workers=workers))
 
     assert said("duly_workers") == 1
     assert said("duly_queue_workers", queue="orders") == 1
@@ -267,12 +268,12 @@ def numbered(kind: Any, first: int = 1000) -> Any:
     return kind(**dict(zip(fields, range(first, first + len(fields)), strict=True)))
 
 
-def of_sight(sight: Sight) -> Scraped:
-    return Scraped(samples_of(read_text(generate_latest(serving._Families(sight)).decode())))
+def of_scrape(scrape: Scrape) -> Scraped:
+    return Scraped(samples_of(read_text(generate_latest(serving._Families(scrape)).decode())))
 
 
-def missing_fields(sight: Sight, *shown: Any) -> list[str]:
-    numbers = set(of_sight(sight).samples.values())
+def missing_fields(scrape: Scrape, *shown: Any) -> list[str]:
+    numbers = set(of_scrape(scrape).samples.values())
     return [
         f"{type(each).__name__}.{name}"
         for each in shown
@@ -284,11 +285,11 @@ def missing_fields(sight: Sight, *shown: Any) -> list[str]:
 def test_every_field_is_told_or_listed_with_the_reason() -> None:
     stats, topic, info = numbered(Stats), numbered(TopicStats, 2000), numbered(GroupInfo, 3000)
     row = GroupRow("archive", info.pending, info.consumers, "0-0", info.unread, info.missed)
-    sight = Sight(
+    scrape = Scrape(
         is_up=True, queues={"events/archive": stats}, topics={"events": topic}, groups={("events", "archive"): row}
     )
 
-    assert missing_fields(sight, stats, topic, info) == list(NOT_AS_A_NUMBER)
+    assert missing_fields(scrape, stats, topic, info) == list(NOT_AS_A_NUMBER)
 
 
 def test_a_metric_is_named_by_the_conventions() -> None:
@@ -408,14 +409,14 @@ async def test_a_server_that_is_away_is_down() -> None:
 async def test_a_server_that_does_not_answer_is_down_long_before_calls_are_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(looking, "_DONE_WITHIN", 60.0)  # it is the first call that notices
+    monkeypatch.setattr(scraping, "_DONE_WITHIN", 60.0)  # it is the first call that notices
     with socket.create_server(("127.0.0.1", 0)) as silent:
         async with AsyncDuly(f"redis://127.0.0.1:{silent.getsockname()[1]}", patience=60) as app:
             began = time.monotonic()
             assert_away(await scraped(app))
             assert time.monotonic() - began < 20
 
-    assert looking._ANSWER_WITHIN + LEAVING_TIMEOUT < 3
+    assert scraping._ANSWER_WITHIN + LEAVING_TIMEOUT < 3
 
 
 async def test_a_server_that_refuses_is_down(caplog: pytest.LogCaptureFixture, server: StartedServer) -> None:
@@ -484,7 +485,7 @@ async def test_what_is_too_much_for_one_scrape_is_counted(site_app: AsyncDuly, m
         await site_app.queue(name).send("x")
     for topic in ("t", "u", "v", "w"):
         await site_app.topic(topic).group("g").create()
-    monkeypatch.setattr(looking, "MOST", 3)
+    monkeypatch.setattr(scraping, "MOST", 3)
 
     said = await scraped(site_app)
 
@@ -494,7 +495,7 @@ async def test_what_is_too_much_for_one_scrape_is_counted(site_app: AsyncDuly, m
 
 
 def test_a_scrape_has_at_most_1000_queues_and_groups_and_20_calls_at_once() -> None:
-    assert (looking.MOST, looking.AT_ONCE) == (1000, 20)
+    assert (scraping.MOST, scraping.AT_ONCE) == (1000, 20)
 
 
 async def test_not_all_queues_are_asked_at_once(site_app: AsyncDuly, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -527,7 +528,7 @@ async def test_a_scrape_that_runs_out_of_time_does_not_say_that_the_server_is_aw
         await asyncio.Event().wait()
 
     monkeypatch.setattr(duly.AsyncQueue, "stats", endless)
-    monkeypatch.setattr(looking, "_DONE_WITHIN", 0.05)
+    monkeypatch.setattr(scraping, "_DONE_WITHIN", 0.05)
 
     said = await scraped(site_app)
 
@@ -637,4 +638,4 @@ def test_states_that_an_alert_names_are_states(page: str) -> None:
     named = [state for rule in alerts_of(page) for state in re.findall(r'state="(\w+)"', rule["expr"])]
 
     assert named
-    assert set(named) <= set(table._STATES)
+    assert set(named) <= set(STATES)

@@ -19,13 +19,13 @@ from starlette.routing import Mount
 import duly
 from duly.web import create_app
 from duly.web.access import Access
-from duly.web.api.problems import Refused
 from duly.web.names import Names
 from duly.web.pages import looking, texts
 from duly.web.pages.explaining import for_people
 from duly.web.pages.pace import Paces
 from duly.web.pages.patience import within_patience
 from duly.web.pages.sight import Sights
+from duly.web.problems import Refused
 from duly.web.site import Site
 from tests.conftest import StartedServer
 from tests.web.conftest import TokenClient, client_of
@@ -295,9 +295,9 @@ async def test_the_server_is_looked_at_once_a_second_however_many_ask(site_app: 
     await sights.get()
     await queue.send(2)
     now = 100.9
-    soon = (await sights.get()).stats["orders"].ready, list(site.rates.of("orders").sent)
+    soon = (await sights.get()).stats["orders"].ready, list(sights.rates.of("orders").sent)
     now = 102.0
-    later = (await sights.get()).stats["orders"].ready, list(site.rates.of("orders").sent)
+    later = (await sights.get()).stats["orders"].ready, list(sights.rates.of("orders").sent)
 
     assert soon == (1, [])
     assert later == (2, [0.5])

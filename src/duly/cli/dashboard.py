@@ -122,13 +122,11 @@ def _check_installed() -> None:
 
 def _check_given(session: Session, token: str | None) -> None:
     """Look at a token that is given before anything is done for it: it may be of no use, and others may see it."""
-    from duly.web.access import checked_tokens
-    from duly.web.token_file import VARIABLE
+    from duly.web.token_file import VARIABLE, given_token
 
     if token:
         session.note(f"others on this machine may see --token in its list of processes: prefer {VARIABLE}")
-    given = token if token is not None else os.environ.get(VARIABLE) or None
-    checked_tokens(given)
+    given_token(token, os.environ)
 
 
 def _certificate(file: Path | None, key: Path | None) -> Certificate | None:

@@ -24,6 +24,11 @@ _LONGEST_TOKEN: Final = 512
 _SESSION: Final = re.compile(r"(?P<until>[0-9]{1,12})\.(?P<signature>[0-9a-f]{64})")
 
 
+def sees_payloads(role: Role | None) -> bool:
+    """Tell whether bodies, headers, results, errors and reasons are shown to a role."""
+    return role is not None and ROLES.index(role) >= ROLES.index("operator")
+
+
 class Access:
     """The tokens of a dashboard. Without any, whoever reaches it is its admin."""
 
@@ -80,20 +85,10 @@ class Access:
         wrong.failed(address, given)
         return None
 
-    def role_of_token(self, given: str) -> Role | None:
-        """Tell what a token stands for."""
-        token = _found(given, _is_same, self._roles)
-        return None if token is None else self._roles[token]
-
     def new_session(self, token: str) -> str:
         """Make what a browser keeps instead of a token: it says until when it holds, and cannot be made without it."""
         until = int(self._clock()) + SESSION_SECONDS
         return f"{until}.{_signature(token, until)}"
-
-    def role_of_session(self, given: str) -> Role | None:
-        """Tell what a session stands for; None: it is over, or of no token that holds."""
-        token = _found(given, _is_session_of, self._roles) if self._may_hold(given) else None
-        return None if token is None else self._roles[token]
 
     def _may_hold(self, session: str) -> bool:
         shape = _SESSION.fullmatch(session)

@@ -41,7 +41,7 @@ def create_app(
     shown = app.aio if isinstance(app, Duly) else app
     site = Site(shown, Access(tokens, read_only=read_only), Names(shown))
     made = Starlette(
-        routes=[*pages.routes(), api.mount(), metrics.route(is_open=open_metrics), health.route()],
+        routes=[*pages.routes(site), api.mount(), metrics.route(site, is_open=open_metrics), health.route()],
         middleware=[Middleware(Guards, site=site, hosts=hosts)],
         exception_handlers=pages.error_handlers(),
     )

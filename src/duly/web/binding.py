@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from duly.errors import DulyError, UsageError
-from duly.web.hosts import checked_hosts
+from duly.web.hosts import HIGHEST_PORT, checked_hosts
 
 LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 _BACKLOG: Final = 2048
-_HIGHEST_PORT: Final = 65535
 
 
 class Unbound(DulyError):
@@ -64,8 +63,8 @@ class Binding:
 
     def __post_init__(self) -> None:
         """Check all that can be without listening."""
-        if not 0 <= self.port <= _HIGHEST_PORT:
-            raise UsageError(f"--port: {self.port} is no port: 1 to {_HIGHEST_PORT}, or 0 for any that is free")
+        if not 0 <= self.port <= HIGHEST_PORT:
+            raise UsageError(f"--port: {self.port} is no port: 1 to {HIGHEST_PORT}, or 0 for any that is free")
         checked_hosts(self.allowed)
         if self.certificate is not None:
             self.certificate.check()

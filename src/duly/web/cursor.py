@@ -6,8 +6,6 @@ that was cut off or changed on its way. It is no secret, and opens nothing. Pure
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from typing import Annotated, Final
 
 import msgspec
@@ -15,10 +13,11 @@ import msgspec
 from duly._core import publishing
 from duly.errors import UsageError
 from duly.message import Message
+from duly.web.sealed import sealed, unsealed
 
 _MARK: Final = "next~"
 """What begins so is a cursor; everything else that a page is to begin behind is the id of a message."""
-_DIGEST: Final = 8
+_PURPOSE: Final = b"duly cursor"
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 _Score = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -38,13 +37,13 @@ _decode = msgspec.msgpack.Decoder(_Cursor).decode
 
 
 def cursor_of(message: Message) -> str:
-    """Write the place of a message in the list that it was found in."""
+    """Write the position of a message in the list that it was found in."""
     packed = _encode(_Cursor(message.state, message.id, *message.cursor, message.key))
-    return _MARK + base64.urlsafe_b64encode(_digest(packed) + packed).decode().rstrip("=")
+    return _MARK + sealed(packed, _PURPOSE)
 
 
-def place_of(after: str, state: str) -> Message | str:
-    """Read what a page of a state is to begin behind: a place for the library's `list`, or the id that was given."""
+def position_of(after: str, state: str) -> Message | str:
+    """Read what a page of a state is to begin behind: a position for the library's `list`, or the id that was given."""
     if not after.startswith(_MARK):
         return after
     found = _read(after.removeprefix(_MARK))
@@ -59,22 +58,19 @@ def place_of(after: str, state: str) -> Message | str:
 
 def _read(text: str) -> _Cursor | None:
     """Undo `cursor_of`; None: it is none, or not all of one."""
+    packed = unsealed(text, _PURPOSE)
+    if packed is None:
+        return None
     try:
-        content = base64.b64decode(text.encode() + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        digest, packed = content[:_DIGEST], content[_DIGEST:]
         found = _decode(packed)
-    except (ValueError, msgspec.DecodeError):
+    except (ValueError, msgspec.DecodeError):  # sealed by somebody else
         return None
     is_sound = found.score != publishing.UNREAD[0] or publishing.is_id(found.id)
-    return found if digest == _digest(packed) and is_sound else None
-
-
-def _digest(packed: bytes) -> bytes:
-    return hashlib.blake2b(packed, digest_size=_DIGEST, person=b"duly cursor").digest()
+    return found if is_sound else None
 
 
 def _message(found: _Cursor) -> Message:
-    """Make a message of which nothing is known but its place."""
+    """Make a message of which nothing is known but its position."""
     return Message(
         id=found.id,
         queue="",

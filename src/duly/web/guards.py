@@ -11,10 +11,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from duly.web.access import Role
 from duly.web.answers import Answer
-from duly.web.api.problems import Refused, of_error, of_fault
 from duly.web.attempts import LockedOut
 from duly.web.headers import sole, with_headers
 from duly.web.hosts import Host, Hosts, is_origin_of, read_host
+from duly.web.problems import Refused, of_error, of_fault
 from duly.web.sessions import path_within, sessions_of
 from duly.web.site import Site
 from duly.web.sizes import Content, Sizes

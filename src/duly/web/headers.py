@@ -7,7 +7,7 @@ from typing import Final
 from starlette.datastructures import MutableHeaders
 from starlette.types import Message, Scope, Send
 
-from duly.web.api.problems import Refused
+from duly.web.problems import Refused
 from duly.web.sessions import path_within
 
 CONTENT_SECURITY_POLICY: Final = (

@@ -16,7 +16,7 @@ from duly.errors import UsageError
 _HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?\.?)(?::(?P<port>[0-9]{0,5}))?")
 _ORIGIN: Final = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<host>[^/?#@\\]+)")
 _PORTS: Final = {"http": 80, "https": 443}
-_LARGEST_PORT: Final = 65535
+HIGHEST_PORT: Final = 65535
 
 
 class Host(NamedTuple):
@@ -32,7 +32,7 @@ def read_host(text: str) -> Host | None:
     if found is None:
         return None
     name, port = _one_spelling(found["name"]), int(found["port"]) if found["port"] else None
-    if name is None or (port is not None and port > _LARGEST_PORT):
+    if name is None or (port is not None and port > HIGHEST_PORT):
         return None
     return Host(name, port)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from duly import AsyncGroup, AsyncQueue
+from duly import AsyncGroup
 from duly._core import publishing, replies
 from duly.message import Pending, Stats
+from duly.web.names import Inbox
 from duly.web.shared import SharedByKey
 
 MOST: Final = 10_000
@@ -15,8 +16,6 @@ MOST: Final = 10_000
 _FEW: Final = 1_000
 """Leases that are one call to the server: each who asks is told of them as they are at that moment."""
 _ALL: Final = 1_000_000
-
-Inbox = AsyncQueue | AsyncGroup
 
 
 @dataclass(frozen=True)

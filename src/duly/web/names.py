@@ -7,7 +7,7 @@ at the most; whether there is one of a certain name, it tells at once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from duly import AsyncDuly, AsyncGroup, AsyncQueue, AsyncTopic
@@ -17,9 +17,17 @@ from duly.web.shared import Shared
 
 _FRESH_FOR: Final = 3.0
 
+Inbox = AsyncQueue | AsyncGroup
+"""What messages come into: a queue, or a group of a topic."""
+
 
 class NotFound(DulyError):
     """What was named is not there."""
+
+
+def no_message(inbox: Inbox, id_: str) -> NotFound:
+    """Say that an inbox has no such message."""
+    return NotFound(f"{inbox.title} has no message {id_!r}: it is unknown, finished or cancelled")
 
 
 class Names:
@@ -67,6 +75,10 @@ class Names:
             raise NotFound(f"topic {topic!r} has no group {name!r}.{nearest(name, known)}")
         return group
 
+    async def inbox(self, path: Mapping[str, str]) -> Inbox:
+        """Open the queue or group that the words of a path name, and that exists."""
+        return await (self.group(path["topic"], path["group"]) if "group" in path else self.queue(path["queue"]))
+
     # What may exist
 
     def open_queue(self, name: str, *, typed: bool = False) -> AsyncQueue:
@@ -94,6 +106,12 @@ class Names:
         group = opened.group(name)
         found = next((each for each in self._registered() if each.label == group.label), None)
         return group if found is None else opened.group(name, start=found.start, headers=found.headers)
+
+    def open_inbox(self, path: Mapping[str, str], *, typed: bool = False) -> Inbox:
+        """Open the queue or group that the words of a path name, whether it exists or not."""
+        if "group" in path:
+            return self.open_group(path["topic"], path["group"], typed=typed)
+        return self.open_queue(path["queue"], typed=typed)
 
     def _registered(self) -> list[Any]:
         """Give the groups that have handlers, of either colour."""

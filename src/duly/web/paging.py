@@ -11,8 +11,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Slice(Generic[T]):
-    """Some of them."""
+class Page(Generic[T]):
+    """One page."""
 
     items: Sequence[T]
     next: str | None
@@ -27,7 +27,7 @@ def page_of(
     limit: int,
     after: str | None = None,
     begin: str | None = None,
-) -> Slice[T]:
+) -> Page[T]:
     """Take a page behind a name, or one that begins with it. The name need not be there any more."""
     first = 0
     if after is not None:
@@ -36,4 +36,4 @@ def page_of(
         first = bisect_left(everything, begin, key=name)
     items = everything[first : first + limit]
     has_more = bool(items) and first + limit < len(everything)
-    return Slice(items, name(items[-1]) if has_more else None, first > 0)
+    return Page(items, name(items[-1]) if has_more else None, first > 0)

@@ -7,22 +7,21 @@ was cut off or changed on its way. It is no secret: whoever may settle may settl
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
 from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from duly import AsyncDelivery, AsyncGroup, AsyncQueue
+from duly import AsyncDelivery
 from duly._core import codec
 from duly.errors import CodecError, UsageError
+from duly.web.names import Inbox
+from duly.web.sealed import sealed, unsealed
 
 _VERSION: Final = 1
 _HEAD: Final = 19
 """Bytes of a record up to its priority: whoever claims has looked so far."""
-_DIGEST: Final = 8
+_PURPOSE: Final = b"duly receipt"
 
 
 class _Receipt(msgspec.Struct, array_like=True):
@@ -42,10 +41,10 @@ def receipt_of(delivery: AsyncDelivery) -> str:
     """Write the receipt of a delivery."""
     record = _without_payload(delivery._record)
     packed = _encode(_Receipt(_VERSION, delivery.queue, delivery.id, delivery.fence, record, delivery._counts))
-    return base64.urlsafe_b64encode(_digest(packed) + packed).decode().rstrip("=")
+    return sealed(packed, _PURPOSE)
 
 
-def delivery_of(inbox: AsyncQueue | AsyncGroup, receipt: str) -> AsyncDelivery:
+def delivery_of(inbox: Inbox, receipt: str) -> AsyncDelivery:
     """Make the delivery that a receipt stands for."""
     packed = _read(receipt)
     if packed is None:
@@ -57,19 +56,14 @@ def delivery_of(inbox: AsyncQueue | AsyncGroup, receipt: str) -> AsyncDelivery:
 
 def _read(receipt: str) -> _Receipt | None:
     """Undo `receipt_of`; None: it is none, or not all of one."""
+    packed = unsealed(receipt, _PURPOSE)
+    if packed is None:
+        return None
     try:
-        content = base64.b64decode(receipt.encode() + b"=" * (-len(receipt) % 4), altchars=b"-_", validate=True)
-        digest, packed = content[:_DIGEST], content[_DIGEST:]
-        if digest != _digest(packed):
-            return None
         found = _decode(packed)
-    except (ValueError, msgspec.DecodeError, binascii.Error):
+    except (ValueError, msgspec.DecodeError):  # sealed by somebody else
         return None
     return found if found.version == _VERSION and len(found.record) >= _HEAD else None
-
-
-def _digest(packed: bytes) -> bytes:
-    return hashlib.blake2b(packed, digest_size=_DIGEST, person=b"duly receipt").digest()
 
 
 def _without_payload(record: bytes) -> bytes:
@@ -81,7 +75,7 @@ def _without_payload(record: bytes) -> bytes:
     return _written(stored, codec.CONTENT_BYTES, b"", None)
 
 
-def with_headers(delivery: AsyncDelivery, headers: Mapping[str, str]) -> AsyncDelivery:
+def with_message_headers(delivery: AsyncDelivery, headers: Mapping[str, str]) -> AsyncDelivery:
     """Make a delivery that knows the headers of its message again: with another body, it is to keep them."""
     stored = codec.read_record(delivery._record)
     record = _written(stored, stored.envelope.content, stored.envelope.body, dict(headers))

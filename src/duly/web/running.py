@@ -17,11 +17,11 @@ except ImportError as error:
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from duly.web.answers import Answer
-from duly.web.api.problems import problem_response
 from duly.web.binding import Binding
 from duly.web.connections import Connection
 from duly.web.forwarded import Forwarded
 from duly.web.headers import with_headers
+from duly.web.problems import problem_response
 
 GRACE: Final = 2.0
 """Seconds that calls may go on after a stop. One that waits for messages is cut then, and gives back what it took."""

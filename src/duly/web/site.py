@@ -8,11 +8,10 @@ from functools import cached_property
 from starlette.requests import Request
 
 from duly import AsyncDuly
-from duly._core.rates import Rates
 from duly.web.access import Access, Role
 from duly.web.looks import Looks
 from duly.web.names import Names
-from duly.web.places import Places
+from duly.web.waiting_room import WaitingRoom
 
 
 @dataclass(frozen=True)
@@ -22,8 +21,7 @@ class Site:
     app: AsyncDuly
     access: Access
     names: Names
-    rates: Rates = field(default_factory=Rates)
-    places: Places = field(default_factory=lambda: Places(200))
+    waiting_room: WaitingRoom = field(default_factory=lambda: WaitingRoom(200))
 
     @cached_property
     def looks(self) -> Looks:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope
 
-from duly.web.api.problems import Refused
 from duly.web.headers import sole
+from duly.web.problems import Refused
 
 
 @dataclass(frozen=True)

@@ -36,13 +36,17 @@ class Token:
     """Whether it was made just now, and nobody knows it yet."""
 
 
-def chosen_token(given: str | None, environ: Mapping[str, str]) -> Token:
-    """Take the token that is given, else that of the environment, else the one that is kept."""
-    text = given if given is not None else environ.get(VARIABLE) or None
-    if text is None:
-        return kept_token(state_directory(environ))
+def chosen_token(option: str | None, environ: Mapping[str, str]) -> Token:
+    """Take the token that is given, else the one that is kept."""
+    text = given_token(option, environ)
+    return kept_token(state_directory(environ)) if text is None else Token(text)
+
+
+def given_token(option: str | None, environ: Mapping[str, str]) -> str | None:
+    """Take the token of the option, else that of the environment, if it is of use; None: there is none."""
+    text = option if option is not None else environ.get(VARIABLE) or None
     checked_tokens(text)
-    return Token(text)
+    return text
 
 
 def state_directory(environ: Mapping[str, str]) -> Path:

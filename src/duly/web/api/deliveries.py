@@ -14,24 +14,25 @@ from duly._core.replies import lease_lost
 from duly.errors import LeaseLost
 from duly.web.api import settling, shapes
 from duly.web.api.operation import Asked, Operation
-from duly.web.receipts import delivery_of, receipt_of, with_headers
+from duly.web.names import Inbox
+from duly.web.receipts import delivery_of, receipt_of, with_message_headers
 from duly.web.several import each_of
 
 _LONGER: Final = "receive with a longer `lease`, or call `extend` in time,"
 """What helps against a lost lease over HTTP, where nobody renews."""
-Steps = Callable[[settling.Inbox, settling.Deliveries], list[settling.Step]]
+Steps = Callable[[Inbox, settling.Deliveries], list[settling.Step]]
 
 
 async def _receive(asked: Asked) -> msgspec.Raw:
     """Hand out what is due. Whoever has gone meanwhile has received nothing: it goes back at once."""
-    inbox, given = asked.inbox_to_be(), asked.body
+    inbox, given = asked.open_inbox(), asked.body
 
     async def give_back(deliveries: Sequence[AsyncDelivery]) -> None:
         if deliveries:
             await inbox._link.run_now(ops.release(inbox._keys, deliveries))
 
-    # Who does not wait takes no place from those who do.
-    with asked.site.places.one() if given.wait else nullcontext():
+    # Who does not wait takes no seat from those who do.
+    with asked.site.waiting_room.seat() if given.wait else nullcontext():
         deliveries = await asked.while_there(inbox.receive(given.limit, given.wait, given.lease), give_back)
     try:
         messages = [shapes.delivery(each, receipt_of(each)) for each in deliveries]
@@ -78,7 +79,7 @@ async def _recycle(asked: Asked) -> shapes.Settled:
     body = shapes.checked_body(given.body, given.base64)
     whole = await each_of(_opened(asked), _with_its_headers)
 
-    def steps(inbox: settling.Inbox, those: settling.Deliveries) -> list[settling.Step]:
+    def steps(inbox: Inbox, those: settling.Deliveries) -> list[settling.Step]:
         return settling.recycles(inbox, those, given.delay, lambda each: settling.with_body(inbox, each, body))
 
     return await _settled(asked, steps, whole)
@@ -87,12 +88,12 @@ async def _recycle(asked: Asked) -> shapes.Settled:
 async def _with_its_headers(delivery: AsyncDelivery) -> AsyncDelivery:
     """Look up what a receipt leaves out. A message that is not there any more has lost its lease too."""
     message = await delivery._queue.get(delivery.id)
-    return delivery if message is None or not message.headers else with_headers(delivery, message.headers)
+    return delivery if message is None or not message.headers else with_message_headers(delivery, message.headers)
 
 
 def _opened(asked: Asked) -> list[AsyncDelivery]:
     """Make deliveries of all receipts, each once, before the first is settled."""
-    inbox = asked.inbox_to_be(typed=True)
+    inbox = asked.open_inbox(typed=True)
     opened = [delivery_of(inbox, receipt) for receipt in asked.body.given()]
     return list({(each.id, each.fence): each for each in opened}.values())
 
@@ -100,7 +101,7 @@ def _opened(asked: Asked) -> list[AsyncDelivery]:
 async def _settled(asked: Asked, steps: Steps, opened: list[AsyncDelivery] | None = None) -> shapes.Settled:
     """Settle what the receipts stand for: all is checked before anything is done."""
     deliveries = _opened(asked) if opened is None else opened
-    inbox = asked.inbox_to_be(typed=True)
+    inbox = asked.open_inbox(typed=True)
     lost = await settling.carried_out(inbox, steps(inbox, deliveries))
     return _told(asked.request.url.path.rpartition("/")[2], deliveries, lost)
 

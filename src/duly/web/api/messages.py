@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from duly import AsyncGroup, AsyncQueue
 from duly.errors import DulyError, UsageError
 from duly.web.api import shapes
 from duly.web.api.operation import Asked, Operation
-from duly.web.api.problems import Refused
-from duly.web.cursor import cursor_of, place_of
-from duly.web.names import NotFound
+from duly.web.cursor import cursor_of, position_of
+from duly.web.names import Inbox, no_message
+from duly.web.problems import Refused
 
 
 async def _send(asked: Asked) -> shapes.Sent:
@@ -42,7 +41,7 @@ def _durable_of(given: Sequence[shapes.Publish]) -> Any:
 
 async def _list(asked: Asked) -> shapes.MessagesShown:
     inbox, page = await asked.inbox(), asked.query
-    after = None if page.after is None else place_of(page.after, page.state)
+    after = None if page.after is None else position_of(page.after, page.state)
     try:
         found = await inbox.list(page.state, page.limit, after)
     except UsageError as error:
@@ -53,7 +52,7 @@ async def _list(asked: Asked) -> shapes.MessagesShown:
     return shapes.MessagesShown(messages, cursor_of(found[-1]) if is_more else None)
 
 
-async def _moved_on(inbox: AsyncQueue | AsyncGroup, page: shapes.MessagePage, error: UsageError) -> DulyError:
+async def _moved_on(inbox: Inbox, page: shapes.MessagePage, error: UsageError) -> DulyError:
     """Say why there is no page: by the id alone of a message that is gone, it is not known where to go on."""
     before = await inbox.get(page.after or "")
     if before is not None and before.state == page.state:
@@ -66,7 +65,7 @@ async def _get(asked: Asked) -> shapes.Message:
     inbox = await asked.inbox()
     message = await inbox.get(asked.word("id"))
     if message is None:
-        raise _unknown(asked, inbox.title)
+        raise no_message(inbox, asked.word("id"))
     return shapes.shown(message, with_payload=asked.sees_payloads)
 
 
@@ -77,7 +76,7 @@ async def _explain(asked: Asked) -> shapes.Explanation:
 async def _cancel(asked: Asked) -> None:
     inbox = await asked.inbox()
     if not await inbox.cancel(asked.word("id")):
-        raise _unknown(asked, inbox.title)
+        raise no_message(inbox, asked.word("id"))
 
 
 async def _move(asked: Asked) -> shapes.Message | None:
@@ -90,13 +89,9 @@ async def _move(asked: Asked) -> shapes.Message | None:
     message = await inbox.get(id_)
     if not is_moved:
         if message is None:
-            raise _unknown(asked, inbox.title)
+            raise no_message(inbox, id_)
         raise Refused(409, f"message {id_} of {inbox.title} does not wait: it is {message.state}")
     return None if message is None else shapes.shown(message, with_payload=asked.sees_payloads)
-
-
-def _unknown(asked: Asked, title: str) -> NotFound:
-    return NotFound(f"{title} has no message {asked.word('id')!r}: it is unknown, finished or cancelled")
 
 
 OPERATIONS: Final[tuple[Operation, ...]] = (

@@ -10,11 +10,12 @@ from typing import Any, Final
 import msgspec
 
 import duly
-from duly.web.api.operation import Operation
-from duly.web.api.problems import TITLES, Problem
+from duly.web.api.operation import INBOX_PATHS, Operation
 from duly.web.api.table import OPERATIONS
+from duly.web.problems import TITLES, Problem
 
-_INBOXES: Final = {"/queues/{queue}": "", "/topics/{topic}/groups/{group}": "_of_group"}
+_INBOXES: Final = dict(zip(INBOX_PATHS, ("", "_of_group"), strict=True))
+"""With what the names of operations end in that are about one."""
 _REF: Final = "#/components/schemas/{name}"
 _REFUSALS: Final = (400, 401, 403, 404, 409, 413, 415, 422, 429, 502, 503, 507)
 

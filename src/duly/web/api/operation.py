@@ -9,16 +9,17 @@ from typing import Any, Final, Literal, TypeVar
 
 from starlette.requests import Request
 
-from duly import AsyncGroup, AsyncQueue
 from duly._async.wire import before_leaving
-from duly.web.access import ROLES, Role
-from duly.web.api.problems import Refused
+from duly.web.access import Role, sees_payloads
+from duly.web.names import Inbox
+from duly.web.problems import Refused
 from duly.web.site import Site
 
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
 
 T = TypeVar("T")
 
+INBOX_PATHS: Final = ("/queues/{queue}", "/topics/{topic}/groups/{group}")
 _TURNS: Final = 25
 
 
@@ -41,22 +42,16 @@ class Asked:
 
     @property
     def sees_payloads(self) -> bool:
-        """Whether bodies, headers, results and errors are shown."""
-        return ROLES.index(self.role) >= ROLES.index("operator")
+        """Whether who asks is shown bodies, headers, results, errors and reasons."""
+        return sees_payloads(self.role)
 
-    async def inbox(self) -> AsyncQueue | AsyncGroup:
+    async def inbox(self) -> Inbox:
         """Open the queue, or the group of a topic, that the path names and that exists."""
-        path = self.request.path_params
-        if "group" in path:
-            return await self.site.names.group(path["topic"], path["group"])
-        return await self.site.names.queue(path["queue"])
+        return await self.site.names.inbox(self.request.path_params)
 
-    def inbox_to_be(self, *, typed: bool = False) -> AsyncQueue | AsyncGroup:
+    def open_inbox(self, *, typed: bool = False) -> Inbox:
         """Open the same, whether it exists or not; `typed`: bodies that come into it are checked."""
-        path = self.request.path_params
-        if "group" in path:
-            return self.site.names.open_group(path["topic"], path["group"], typed=typed)
-        return self.site.names.open_queue(path["queue"], typed=typed)
+        return self.site.names.open_inbox(self.request.path_params, typed=typed)
 
     async def while_there(
         self, work: Coroutine[Any, Any, T], undo: Callable[[T], Awaitable[object]] | None = None

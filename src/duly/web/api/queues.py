@@ -8,8 +8,8 @@ from duly import AsyncGroup
 from duly.errors import DulyError, Unavailable, UsageError
 from duly.web.api import shapes
 from duly.web.api.operation import Asked, Operation
-from duly.web.api.problems import Refused
 from duly.web.paging import page_of
+from duly.web.problems import Refused
 from duly.web.several import each_of
 
 

@@ -16,13 +16,12 @@ from starlette.routing import Mount, Route
 
 from duly.errors import DulyError, UsageError
 from duly.web.api import openapi
-from duly.web.api.operation import Asked, Operation
-from duly.web.api.problems import Refused, of_error, of_fault, problem_response
+from duly.web.api.operation import INBOX_PATHS, Asked, Operation
 from duly.web.api.table import OPERATIONS
 from duly.web.paths import to_its_end
+from duly.web.problems import ASK_FOR_TOKEN, Refused, of_error, of_fault, problem_response
 from duly.web.site import refusal_of, role_of, site_of
 
-_INBOXES: Final = ("/queues/{queue}", "/topics/{topic}/groups/{group}")
 _JSON: Final = "application/json"
 _HALF_A_PAIR: Final = re.compile(rb'(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}[^\\"]{0,4}"[^\\]{0,4}\Z')
 """As close to the end as its other half would be long."""
@@ -45,7 +44,7 @@ def mount() -> Mount:
 
 def paths_of(operation: Operation) -> list[str]:
     """Write the path of an operation: two, where it is about a queue or a group."""
-    return list(dict.fromkeys(operation.path.replace("{inbox}", each) for each in _INBOXES))
+    return list(dict.fromkeys(operation.path.replace("{inbox}", each) for each in INBOX_PATHS))
 
 
 def _served(path: str) -> str:
@@ -82,7 +81,7 @@ def _tell(operation: Operation, request: Request) -> None:
 def _check_allowed(operation: Operation, request: Request) -> None:
     why = refusal_of(request, operation.needs, changes=operation.changes)
     if why is not None:
-        raise Refused(403, why) if role_of(request) is not None else Refused(401, why, {"WWW-Authenticate": "Bearer"})
+        raise Refused(403, why) if role_of(request) is not None else Refused(401, why, ASK_FOR_TOKEN)
 
 
 async def _asked(operation: Operation, request: Request) -> Asked:
@@ -137,7 +136,7 @@ def _why_unread(content: bytes, error: Exception) -> str:
 async def _describe(request: Request) -> Response:
     why = refusal_of(request, "viewer", changes=False)
     if why is not None:
-        return problem_response(401, why, {"WWW-Authenticate": "Bearer"})
+        return problem_response(401, why, ASK_FOR_TOKEN)
     root = request.scope.get("root_path", "")
     return Response(msgspec.json.encode(openapi.document(root)), media_type=_JSON)
 

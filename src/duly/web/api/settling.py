@@ -10,18 +10,18 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from duly import AsyncDelivery, AsyncGroup, AsyncQueue
+from duly import AsyncDelivery
 from duly._core import ops, outcome_rules, results
 from duly._core.call import Call
 from duly.errors import CodecError, DulyError
 from duly.options import checked_positive_seconds, checked_seconds
-from duly.web.api.problems import Refused, status_of
+from duly.web.names import Inbox
+from duly.web.problems import Refused, status_of
 
 _LOG: Final = logging.getLogger("duly")
 _MOST_BYTES: Final = 4 * 1024 * 1024
 """What one call brings to the server, which does nothing else meanwhile. A body may be the same for a thousand."""
 
-Inbox = AsyncQueue | AsyncGroup
 Deliveries = Sequence[AsyncDelivery]
 
 

@@ -14,28 +14,26 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from duly.web.metrics.sight import Sight, scrape
+from duly.web.metrics.scrape import Scrape, scraped
 from duly.web.metrics.table import METRICS, Metric
+from duly.web.problems import ASK_FOR_TOKEN
 from duly.web.shared import Shared
-from duly.web.site import Site, refusal_of, site_of
+from duly.web.site import Site, refusal_of
 
 _LONGEST_LABEL: Final = 256
 _TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 _OPENMETRICS: Final = "application/openmetrics-text"
 
 
-def route(*, is_open: bool) -> Route:
-    """Make the route. `is_open`: nobody is asked for a token."""
-    scrapes: list[_Scrapes] = []
+def route(site: Site, *, is_open: bool) -> Route:
+    """Make the route of a dashboard. `is_open`: nobody is asked for a token."""
+    scrapes = _Scrapes(site)
 
     async def metrics(request: Request) -> Response:
-        site = site_of(request)
         why = None if is_open else refusal_of(request, "viewer", changes=False)
         if why is not None:
-            return PlainTextResponse(f"{why}\n", 401, {"WWW-Authenticate": "Bearer"})
-        if not scrapes:
-            scrapes.append(_Scrapes(site))
-        return await scrapes[0].answer(request.headers.get("accept", ""))
+            return PlainTextResponse(f"{why}\n", 401, ASK_FOR_TOKEN)
+        return await scrapes.answer(request.headers.get("accept", ""))
 
     return Route("/metrics", metrics, methods=["GET"], name="metrics")
 
@@ -44,7 +42,7 @@ class _Scrapes:
     """Scrapes of one dashboard: however many ask, one looks at a time, and writes what it saw once."""
 
     def __init__(self, site: Site) -> None:
-        self._sight = Shared(lambda: scrape(site))
+        self._scrape = Shared(lambda: scraped(site))
         self._plain = Shared(lambda: self._written(generate_latest))
         self._open = Shared(lambda: self._written(openmetrics.generate_latest))
 
@@ -56,7 +54,7 @@ class _Scrapes:
 
     async def _written(self, write: Callable[..., bytes]) -> bytes:
         # In a thread: of a thousand queues it is a megabyte of text, and others wait for answers as well.
-        return await asyncio.to_thread(write, _Families(await self._sight.get()))
+        return await asyncio.to_thread(write, _Families(await self._scrape.get()))
 
 
 def _asks_for_openmetrics(accept: str) -> bool:
@@ -65,10 +63,10 @@ def _asks_for_openmetrics(accept: str) -> bool:
 
 
 class _Families(Collector):
-    """The metrics of one sight, as the client library of Prometheus writes them."""
+    """The metrics of one scrape, as the client library of Prometheus writes them."""
 
-    def __init__(self, sight: Sight) -> None:
-        self._sight = sight
+    def __init__(self, scrape: Scrape) -> None:
+        self._scrape = scrape
 
     def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
         """Make each row of the table a family."""
@@ -78,7 +76,7 @@ class _Families(Collector):
         kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
         family = kind(metric.name, metric.says, labels=metric.labels)
         # Two names that are cut may be the same then, and a sample that comes twice spoils a scrape.
-        samples = {tuple(map(_cut, labels)): number for labels, number in metric.samples(self._sight)}
+        samples = {tuple(map(_cut, labels)): number for labels, number in metric.samples(self._scrape)}
         for labels, number in samples.items():
             family.add_metric(labels, number)
         return family

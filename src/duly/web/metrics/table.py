@@ -1,4 +1,4 @@
-"""What can be told, as a table: each row takes from a sight of the server what it tells."""
+"""What can be told, as a table: each row takes from a scrape what it tells."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from operator import attrgetter
 from typing import Any, Final, Literal
 
 import duly
+from duly._core.states import STATES
 from duly.message import Schedule, Stats
-from duly.web.metrics.sight import MOST, Sight
+from duly.web.metrics.scrape import MOST, Scrape
 
 Sample = tuple[tuple[str, ...], float]
 """The values of the labels, and the number."""
@@ -25,67 +26,67 @@ class Metric:
     kind: Literal["gauge", "counter"]
     labels: tuple[str, ...]
     says: str
-    samples: Callable[[Sight], Iterable[Sample]]
+    samples: Callable[[Scrape], Iterable[Sample]]
 
 
-def _gauge(name: str, labels: tuple[str, ...], says: str, samples: Callable[[Sight], Iterable[Sample]]) -> Metric:
+def _gauge(name: str, labels: tuple[str, ...], says: str, samples: Callable[[Scrape], Iterable[Sample]]) -> Metric:
     return Metric(f"duly_{name}", "gauge", labels, says, samples)
 
 
-def _counter(name: str, labels: tuple[str, ...], says: str, samples: Callable[[Sight], Iterable[Sample]]) -> Metric:
+def _counter(name: str, labels: tuple[str, ...], says: str, samples: Callable[[Scrape], Iterable[Sample]]) -> Metric:
     return Metric(f"duly_{name}_total", "counter", labels, says, samples)
 
 
-def _single(number: Callable[[Sight], float | None]) -> Callable[[Sight], Iterable[Sample]]:
+def _single(number: Callable[[Scrape], float | None]) -> Callable[[Scrape], Iterable[Sample]]:
     """Tell one number; None: it is not known."""
-    return lambda sight: [] if (found := number(sight)) is None else [((), found)]
+    return lambda scrape: [] if (found := number(scrape)) is None else [((), found)]
 
 
-def _of_queues(number: Callable[[Stats], float | None]) -> Callable[[Sight], Iterable[Sample]]:
-    return lambda sight: (
-        ((name,), found) for name, stats in sight.queues.items() if (found := number(stats)) is not None
+def _of_queues(number: Callable[[Stats], float | None]) -> Callable[[Scrape], Iterable[Sample]]:
+    return lambda scrape: (
+        ((name,), found) for name, stats in scrape.queues.items() if (found := number(stats)) is not None
     )
 
 
-def _of_queues_by(**fields: str) -> Callable[[Sight], Iterable[Sample]]:
+def _of_queues_by(**fields: str) -> Callable[[Scrape], Iterable[Sample]]:
     """Tell several fields of Stats, each under the value that a second label has for it."""
-    return lambda sight: (
-        ((name, label), getattr(stats, of)) for name, stats in sight.queues.items() for label, of in fields.items()
+    return lambda scrape: (
+        ((name, label), getattr(stats, of)) for name, stats in scrape.queues.items() for label, of in fields.items()
     )
 
 
-def _of_topics(name: str) -> Callable[[Sight], Iterable[Sample]]:
-    return lambda sight: (((topic,), getattr(stats, name)) for topic, stats in sight.topics.items())
+def _of_topics(name: str) -> Callable[[Scrape], Iterable[Sample]]:
+    return lambda scrape: (((topic,), getattr(stats, name)) for topic, stats in scrape.topics.items())
 
 
-def _of_groups(name: str) -> Callable[[Sight], Iterable[Sample]]:
-    return lambda sight: ((key, getattr(row, name)) for key, row in sight.groups.items())
+def _of_groups(name: str) -> Callable[[Scrape], Iterable[Sample]]:
+    return lambda scrape: ((key, getattr(row, name)) for key, row in scrape.groups.items())
 
 
-def _filtered(sight: Sight) -> Iterable[Sample]:
-    for topic, group in sight.groups:
-        if (stats := sight.queues.get(f"{topic}/{group}")) is not None:
+def _filtered(scrape: Scrape) -> Iterable[Sample]:
+    for topic, group in scrape.groups:
+        if (stats := scrape.queues.get(f"{topic}/{group}")) is not None:
             yield (topic, group), stats.filtered
 
 
-def _of_workers(name: str) -> Callable[[Sight], Iterable[Sample]]:
-    return lambda sight: (
-        ((each.id,), found) for each in sight.workers or () if (found := getattr(each, name)) is not None
+def _of_workers(name: str) -> Callable[[Scrape], Iterable[Sample]]:
+    return lambda scrape: (
+        ((each.id,), found) for each in scrape.workers or () if (found := getattr(each, name)) is not None
     )
 
 
-def _workers_of_queues(sight: Sight) -> Iterable[Sample]:
-    if (living := sight.living) is None:
+def _workers_of_queues(scrape: Scrape) -> Iterable[Sample]:
+    if (living := scrape.living) is None:
         return
     served = Counter(name for each in living for name in set(each.queues))
-    for name in sight.queues:
+    for name in scrape.queues:
         yield (name,), served[name]
 
 
-def _of_schedules(number: Callable[[Schedule], float | None]) -> Callable[[Sight], Iterable[Sample]]:
-    return lambda sight: (
+def _of_schedules(number: Callable[[Schedule], float | None]) -> Callable[[Scrape], Iterable[Sample]]:
+    return lambda scrape: (
         ((each.name, each.queue), found)
-        for each in (sight.schedules or ())[:MOST]
+        for each in (scrape.schedules or ())[:MOST]
         if (found := number(each)) is not None
     )
 
@@ -103,8 +104,6 @@ _TOPIC: Final = ("topic",)
 _GROUP: Final = ("topic", "group")
 _WORKER: Final = ("worker",)
 _SCHEDULE: Final = ("schedule", "queue")
-
-_STATES: Final = ("ready", "delayed", "leased", "parked", "dead", "done")
 
 _COUNTED: Final = {
     "sent": "Messages that were sent.",
@@ -159,9 +158,9 @@ METRICS: Final[tuple[Metric, ...]] = (
         "unreadable",
         ("kind", "name"),
         "1 for each queue or topic that could not be counted: somebody changed its keys, or a right is missing.",
-        lambda sight: ((each, 1) for each in sight.unreadable),
+        lambda scrape: ((each, 1) for each in scrape.unreadable),
     ),
-    _gauge("messages", ("queue", "state"), "Messages by state.", _of_queues_by(**{each: each for each in _STATES})),
+    _gauge("messages", ("queue", "state"), "Messages by state.", _of_queues_by(**{each: each for each in STATES})),
     _gauge(
         "stored_bytes",
         ("queue", "state"),
@@ -214,7 +213,9 @@ METRICS: Final[tuple[Metric, ...]] = (
     _gauge("group_consumers", _GROUP, "Consumers that the stream knows of the group.", _of_groups("consumers")),
     _counter("group_missed", _GROUP, "Entries that went before the group had read them.", _of_groups("missed")),
     _counter("group_filtered", _GROUP, "Entries that the group passed over, because of its headers.", _filtered),
-    _gauge("workers", (), "Workers that were heard of in the last 15 s.", _single(lambda sight: _count(sight.living))),
+    _gauge(
+        "workers", (), "Workers that were heard of in the last 15 s.", _single(lambda scrape: _count(scrape.living))
+    ),
     _gauge(
         "worker_concurrency", _WORKER, "Handlers that the worker runs at once, at most.", _of_workers("concurrency")
     ),
@@ -232,7 +233,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         "Time since it last asked for messages; absent when it never did.",
         _of_workers("last_poll"),
     ),
-    _gauge("schedules", (), "Schedules, paused ones included.", _single(lambda sight: _count(sight.schedules))),
+    _gauge("schedules", (), "Schedules, paused ones included.", _single(lambda scrape: _count(scrape.schedules))),
     _gauge(
         "schedule_next_run_timestamp_seconds",
         _SCHEDULE,

@@ -13,19 +13,19 @@ from duly.web.pages.errors import error_handlers
 from duly.web.pages.patience import within_patience
 from duly.web.pages.static import static
 from duly.web.paths import to_its_end
-from duly.web.site import role_of
+from duly.web.site import Site, role_of
 
 __all__ = ["error_handlers", "routes"]
 
 _View = Callable[[Request], Awaitable[Response]]
 
 
-def routes() -> list[BaseRoute]:
-    """Name the pages. Each dashboard has routes of its own: some remember what they saw."""
+def routes(site: Site) -> list[BaseRoute]:
+    """Name the pages of a dashboard. It has routes of its own: some remember what they saw."""
     queue, group = "/queues/{queue}", "/topics/{topic}/groups/{group}"
     inbox = looking.Inbox()
     return [
-        _page("/", looking.Overview(), "overview"),
+        _page("/", looking.Overview(site), "overview"),
         _page("/queues", looking.queues, "queues"),
         _page(queue, inbox, "queue"),
         _page(group, inbox, "group"),

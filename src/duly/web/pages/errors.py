@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from duly.errors import DulyError, Unavailable
-from duly.web.api.problems import TITLES, status_of
 from duly.web.pages.view import render
+from duly.web.problems import TITLES, status_of
 
 _LOG: Final = logging.getLogger("duly")
 _AWAY: Final = 503

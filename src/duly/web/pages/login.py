@@ -9,10 +9,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
 from duly.web.access import UNKNOWN_TO_US
-from duly.web.api.problems import Refused
 from duly.web.attempts import LockedOut
 from duly.web.guards import address_of
 from duly.web.pages.view import render
+from duly.web.problems import ASK_FOR_TOKEN, Refused
 from duly.web.sessions import forget_session, keep_session, path_within, root_of
 from duly.web.site import role_of, site_of
 
@@ -49,7 +49,7 @@ async def enter(request: Request) -> Response:
     except LockedOut as locked:
         return _form(request, 429, wanted, str(locked), {"Retry-After": str(locked.seconds)})
     if role is None and not access.is_open:
-        return _form(request, 401, wanted, UNKNOWN_TO_US, {"WWW-Authenticate": "Bearer"})
+        return _form(request, 401, wanted, UNKNOWN_TO_US, ASK_FOR_TOKEN)
     response = _onward(request, wanted)
     if role is not None:
         keep_session(response, request.scope, access.new_session(token))

@@ -9,16 +9,18 @@ from typing import Final, TypeVar
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from duly.web.names import NotFound
+from duly._core.states import STATES
+from duly.web.access import sees_payloads
+from duly.web.names import no_message
 from duly.web.pages import listing
 from duly.web.pages.explaining import for_people
 from duly.web.pages.pace import Paces
 from duly.web.pages.place import place_of
 from duly.web.pages.sight import Sights
-from duly.web.pages.view import path_of, render, sees_payloads
-from duly.web.paging import Slice, page_of
+from duly.web.pages.view import path_of, render
+from duly.web.paging import Page, page_of
 from duly.web.several import each_of
-from duly.web.site import role_of, site_of
+from duly.web.site import Site, role_of, site_of
 
 ROWS: Final = 100
 
@@ -28,13 +30,12 @@ T = TypeVar("T")
 class Overview:
     """`/`: the server, and all queues, groups and topics."""
 
-    def __init__(self) -> None:
-        self._sights: Sights | None = None
+    def __init__(self, site: Site) -> None:
+        self._app = site.app
+        self._sights = Sights(site)
 
     async def __call__(self, request: Request) -> Response:
         """Show a page of them, and the sums over all."""
-        site = site_of(request)
-        self._sights = self._sights or Sights(site)
         seen = await self._sights.get()
         wanted, after = request.query_params.get("find", "").strip(), request.query_params.get("after")
         if wanted in seen.inboxes:
@@ -43,11 +44,11 @@ class Overview:
         begin = labels.index(after) + 1 if after in labels else 0
         shown = labels[begin : begin + ROWS]
         more = shown[-1] if begin + ROWS < len(labels) else None
-        where = repr(site.app).strip("<>").partition(" on ")[2]
+        where = repr(self._app).strip("<>").partition(" on ")[2]
         topics = list(seen.topics.items())[:ROWS]
         return render(
             request, "overview.html", seen=seen, shown=shown, begin=begin, more=more, topics=topics, where=where,
-            rates=site.rates, wanted=wanted,
+            rates=self._sights.rates, wanted=wanted,
         )  # fmt: skip
 
 
@@ -76,7 +77,7 @@ class Inbox:
         held = await site_of(request).looks.leases.held(place.inbox)
         course = self._paces.course(place.inbox.label, held.stats)
         return render(
-            request, "inbox.html", place=place, page=page, held=held, course=course, states=listing.STATES,
+            request, "inbox.html", place=place, page=page, held=held, course=course, states=STATES,
             over=listing.OVER,
         )  # fmt: skip
 
@@ -86,7 +87,7 @@ async def message(request: Request) -> Response:
     place, id_ = await place_of(request), request.path_params["id"]
     found = await place.inbox.get(id_)
     if found is None:
-        raise NotFound(f"{place.inbox.title} has no message {id_!r}: it is unknown, finished or cancelled")
+        raise no_message(place.inbox, id_)
     why = for_people(await place.inbox.explain(id_)) if sees_payloads(role_of(request)) else None
     return render(request, "message.html", place=place, message=found, why=why, over=listing.OVER)
 
@@ -114,7 +115,7 @@ async def schedules(request: Request) -> Response:
     return render(request, "schedules.html", page=page, unserved=unserved)
 
 
-def _page(request: Request, everything: Sequence[T], name: Callable[[T], str]) -> Slice[T]:
+def _page(request: Request, everything: Sequence[T], name: Callable[[T], str]) -> Page[T]:
     """Take the rows that the address asks for: behind a name, or beginning with it."""
     asked = request.query_params
     return page_of(everything, name, ROWS, asked.get("after") or None, asked.get("begin") or None)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from duly.web.api.problems import Refused
+from duly.web.problems import Refused
 
 PATIENCE: Final = 5.0
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
-from duly import AsyncGroup, AsyncQueue
+from duly import AsyncGroup
+from duly.web.names import Inbox
 from duly.web.site import site_of
 
 
@@ -14,7 +15,7 @@ from duly.web.site import site_of
 class Place:
     """A queue, or a group of a topic."""
 
-    inbox: AsyncQueue | AsyncGroup
+    inbox: Inbox
     parts: tuple[str, ...]
     """Of its path: below the root for people, below api/v1 for programs."""
 
@@ -31,8 +32,7 @@ class Place:
 
 async def place_of(request: Request) -> Place:
     """Find what the path names; NotFound: it does not exist."""
-    path, names = request.path_params, site_of(request).names
-    if "group" in path:
-        group = await names.group(path["topic"], path["group"])
-        return Place(group, ("topics", path["topic"], "groups", path["group"]))
-    return Place(await names.queue(path["queue"]), ("queues", path["queue"]))
+    path = request.path_params
+    inbox = await site_of(request).names.inbox(path)
+    is_group = isinstance(inbox, AsyncGroup)
+    return Place(inbox, ("topics", path["topic"], "groups", path["group"]) if is_group else ("queues", path["queue"]))

@@ -8,17 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from duly import AsyncGroup, AsyncQueue
+from duly._core.rates import Rates
 from duly.errors import ServerError, Unavailable
 from duly.message import Stats, TopicStats
+from duly.web.names import Inbox
 from duly.web.shared import Shared
 from duly.web.site import Site
 
 _SHARE: Final = 20
 """A look that takes long is made seldom: at most this part of the time is spent on looking."""
 _AT_ONCE: Final = 8
-
-Inbox = AsyncQueue | AsyncGroup
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,7 @@ class Sights:
     def __init__(self, site: Site, clock: Callable[[], float] = time.monotonic) -> None:
         self._site = site
         self._clock = clock
+        self.rates = Rates()
         self._shared = Shared(self._look, share=_SHARE, clock=clock)
 
     async def get(self) -> Sight:
@@ -56,7 +56,7 @@ class Sights:
 
     async def _look(self) -> Sight:
         found = await _look(self._site)
-        self._site.rates.add(found.stats, self._clock())
+        self.rates.add(found.stats, self._clock())
         return found
 
 

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from duly._core.measures import size_text, span
-from duly.web.access import ROLES, Role
+from duly.web.access import Role, sees_payloads
 from duly.web.pages import drawing, texts
 from duly.web.sessions import root_of
 from duly.web.site import Site
@@ -32,11 +32,6 @@ def render(request: Request, template: str, status: int = 200, **shown: Any) -> 
 def path_of(request: Request, *parts: str) -> str:
     """Write the address of a page, wherever the dashboard is mounted. Parts may hold anything."""
     return root_of(request.scope) + "/" + "/".join(quote(each, safe="") for each in parts)
-
-
-def sees_payloads(role: Role | None) -> bool:
-    """Tell whether bodies, headers, results, errors and reasons are shown."""
-    return role is not None and ROLES.index(role) >= ROLES.index("operator")
 
 
 def _known(request: Request) -> dict[str, Any]:

@@ -1,10 +1,6 @@
-"""What the API takes and gives, as types."""
+"""What the API takes (requests) and gives (answers), as types."""
 
-from duly.web.api.shapes.bodies import (
-    checked_body,
-    checked_json,
-)
-from duly.web.api.shapes.given import (
+from duly.web.api.shapes.answers import (
     Explanation,
     Holders,
     InboxShown,
@@ -27,7 +23,11 @@ from duly.web.api.shapes.given import (
     schedule,
     shown,
 )
-from duly.web.api.shapes.taken import (
+from duly.web.api.shapes.bodies import (
+    checked_body,
+    checked_json,
+)
+from duly.web.api.shapes.requests import (
     Ack,
     Defer,
     Extend,

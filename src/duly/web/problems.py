@@ -22,7 +22,7 @@ from duly.errors import (
     UsageError,
 )
 from duly.web.names import NotFound
-from duly.web.places import NoPlace
+from duly.web.waiting_room import WaitingRoomFull
 
 _LOG: Final = logging.getLogger("duly")
 
@@ -47,9 +47,12 @@ TITLES: Final = {
     507: "No room",
 }
 
+ASK_FOR_TOKEN: Final = {"WWW-Authenticate": "Bearer"}
+"""The header that goes with 401."""
+
 _STATUS_OF: Final[tuple[tuple[type[DulyError], int], ...]] = (
     (NotFound, 404),
-    (NoPlace, 429),
+    (WaitingRoomFull, 429),
     (TooLarge, 413),
     (UsageError, 422),
     (QueueFull, 507),

@@ -1,4 +1,4 @@
-"""One look at everything, for one scrape."""
+"""One scrape: a look at everything, in a bounded time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Sight:
+class Scrape:
     """All that one scrape saw. As it is by default: the server is away."""
 
     is_up: bool = False
@@ -62,21 +62,21 @@ class Sight:
         return None if self.workers is None else [each for each in self.workers if each.last_beat <= _LIVES]
 
 
-async def scrape(site: Site) -> Sight:
+async def scraped(site: Site) -> Scrape:
     """Look at everything, in a bounded time."""
     began = time.perf_counter()
-    sight, deadline = Sight(), asyncio.timeout(_DONE_WITHIN)
+    found, deadline = Scrape(), asyncio.timeout(_DONE_WITHIN)
     try:
         async with deadline:
-            sight = await _Look(site).whole()
+            found = await _Look(site).whole()
     except Unavailable:
         pass  # the link has said so in the log
     except TimeoutError:
         # Either one answer did not come, or there were too many to ask for: then the server is not away.
-        sight = Sight(is_up=deadline.expired(), is_timed_out=deadline.expired())
+        found = Scrape(is_up=deadline.expired(), is_timed_out=deadline.expired())
     except DulyError as error:
         _LOG.warning("metrics: %s", error)
-    return dataclasses.replace(sight, seconds=time.perf_counter() - began)
+    return dataclasses.replace(found, seconds=time.perf_counter() - began)
 
 
 class _Look:
@@ -88,7 +88,7 @@ class _Look:
         self._room = asyncio.Semaphore(AT_ONCE)
         self._unreadable: list[tuple[str, str]] = []
 
-    async def whole(self) -> Sight:
+    async def whole(self) -> Scrape:
         """Look. Raises Unavailable or TimeoutError when the server is away: a part of the numbers would mislead."""
         # First, and never remembered: so a server that is away is noticed by one call.
         workers = await self._tried("workers", "", self._app.workers)
@@ -97,7 +97,7 @@ class _Look:
         rows = {(topic, row.name): row for topic, (_, rows) in looks.items() for row in rows}
         groups = dict(itertools.islice(rows.items(), max(0, MOST - len(queues))))
         counts = [len(queues), len(topics), len(rows)]
-        return Sight(
+        return Scrape(
             is_up=True,
             queues=await self._each("queue", self._stats_calls(queues[:MOST], groups)),
             topics={name: stats for name, (stats, _) in looks.items()},
@@ -144,7 +144,7 @@ def _look_at(topic: AsyncTopic) -> Callable[[], Awaitable[tuple[TopicStats, list
     """Make the call that counts a topic and names its groups, without a look into them: one may be damaged."""
 
     async def look() -> tuple[TopicStats, list[GroupRow]]:
-        sight = await topic._link.run(topic_ops.stats(topic._keys))
-        return await topic.stats(), sorted([*sight.groups, *topic_ops.lost_groups(sight)])
+        seen = await topic._link.run(topic_ops.stats(topic._keys))
+        return await topic.stats(), sorted([*seen.groups, *topic_ops.lost_groups(seen)])
 
     return look
