@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.binaries import KINDS, Kind, ServerMissing, find_binary
 from tests.clock import ServerClock
@@ -71,6 +72,9 @@ def server_clock() -> Iterator[ServerClock]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A machine that stands still for a moment is no finding.
+    settings.register_profile("patient", settings(), deadline=None)
+    settings.load_profile("patient")
     if hasattr(config, "workerinput"):  # under xdist: a killed run takes its workers, and they their servers
         die_with_parent()
 

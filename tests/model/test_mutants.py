@@ -12,7 +12,9 @@ from duly import _lua
 from tests.conftest import need
 from tests.model.machine import Broken, machine_in, started_world
 
-EXAMPLES = 1000
+# The hardest is found after some 200 examples on the average, now after 10 and now after 600: Hypothesis also draws
+# from the constants of whatever modules are loaded, so `derandomize` does not make one run like the other.
+EXAMPLES = 4000
 
 MUTANTS = [
     pytest.param(
@@ -264,6 +266,7 @@ MUTANTS = [
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("script", "original", "mistake"), MUTANTS)
 def test_the_machine_finds(script: str, original: str, mistake: str) -> None:
     need("valkey")
