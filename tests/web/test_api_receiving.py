@@ -10,7 +10,9 @@ import redis.asyncio as redis
 
 import duly
 from duly._async.memory import AsyncMemoryLink
-from duly.errors import Unavailable
+from duly._core import codec
+from duly._core.outgoing import Encoder
+from duly.errors import ServerError, Unavailable
 from duly.web import create_app
 from duly.web.api import settling
 from tests.conftest import StartedServer
@@ -322,6 +324,40 @@ async def test_bodies_that_are_large_together_are_several_calls(
     assert titles[-4:] == ["get on queue 'orders'", *["recycle on queue 'orders'"] * 3]
 
 
+async def test_a_new_body_is_encoded_once_and_written_for_one_call_at_a_time(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand copies of a large body would be too much."""
+    monkeypatch.setattr(settling, "_MOST_BYTES", 10_000)
+    events, encode, write, run = list[str](), Encoder.body, codec.written_part, AsyncMemoryLink.run
+
+    def encoded(self: Encoder, body: Any) -> Any:
+        events.append("encode")
+        return encode(self, body)
+
+    def written(envelope: codec.Envelope, **options: Any) -> bytes:
+        if len(envelope.body) > 4_000:
+            events.append("write")
+        return write(envelope, **options)
+
+    async def carried(self: AsyncMemoryLink, call: Any) -> Any:
+        events.append(call.title.partition(" ")[0])
+        return await run(self, call)
+
+    orders = site_app.queue("orders")
+    ids = await orders.send_many([duly.Send(1, key="k", headers={"trace": "t"}), 2, 3])
+    receipts = [each["receipt"] for each in await _received(client)]
+    monkeypatch.setattr(Encoder, "body", encoded)
+    monkeypatch.setattr(codec, "written_part", written)
+    monkeypatch.setattr(AsyncMemoryLink, "run", carried)
+    answer = await _settle(client, "recycle", *receipts, body="x" * 4_000)
+    assert answer.json() == {"settled": ids, "lost": []}
+    assert events == [*["get"] * 3, "encode", "write", "write", "recycle", "write", "recycle"]
+    message = await orders.get(ids[0])
+    assert message is not None
+    assert (message.body, message.key, message.headers) == ("x" * 4_000, "k", {"trace": "t"})
+
+
 async def test_dead_letters_are_told_in_the_log(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -333,6 +369,40 @@ async def test_dead_letters_are_told_in_the_log(
         f"message {first} of queue 'orders' is dead: rejected: no such customer",
         f"message {second} of queue 'orders' is dead: failed: it broke",
     ]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_a_damaged_lease_spoils_only_itself(
+    server: StartedServer, server_app: duly.AsyncDuly, server_client: httpx.AsyncClient, verb: str
+) -> None:
+    orders = server_app.queue("orders")
+    _, bad, gone, _ = await orders.send_many(range(4))
+    receipts = [each["receipt"] for each in await _received(server_client)]
+    await orders.cancel(gone)
+    async with redis.Redis.from_url(server("valkey").url) as writer:
+        await writer.hset(orders._keys.key("leases"), bad, b"short")
+    refused = await _settle(server_client, verb, *receipts, **_MORE.get(verb, {}))
+    assert refused.status_code == 502
+    told = f"of 4 messages 2 were settled and 1 lost; the server refused {bad}: {verb} on queue 'orders' failed"
+    assert told in refused.json()["detail"]
+    if verb != "extend":  # which may be repeated
+        for receipt in (receipts[0], receipts[3]):
+            assert (await _settle(server_client, verb, receipt, **_MORE.get(verb, {}))).status_code == 409
+
+
+async def test_of_many_that_are_refused_some_are_named(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = await site_app.queue("orders").send_many(range(22))
+    receipts = [each["receipt"] for each in await _received(client, limit=22)]
+
+    async def refuse(self: AsyncMemoryLink, call: Any) -> Any:
+        raise ServerError(f"{call.title} failed")
+
+    monkeypatch.setattr(AsyncMemoryLink, "run", refuse)
+    refused = await _settle(client, "ack", *receipts)
+    assert refused.status_code == 502
+    assert f"refused {', '.join(ids[:20])} and 2 more: ack on queue 'orders' failed" in refused.json()["detail"]
 
 
 @pytest.mark.parametrize("verb", VERBS)

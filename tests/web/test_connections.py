@@ -1,13 +1,19 @@
-"""Connections that bring nothing, half of a request, or what is none: they end, and leave room for others."""
+"""Connections that bring nothing, half of a request, or what is none, or take nothing: they end, and leave room."""
 
 import asyncio
 import logging
 import resource
+import socket
+import ssl
+from typing import Any
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import Response
 
-from duly.web import connections
-from tests.web.test_running import DEADLINE, Heard, Slow, at_root, scheme_of, served
+from duly.web import connections, running
+from tests.web.test_running import DEADLINE, Heard, Rig, Slow, at_root, scheme_of, served
+from tests.worker.rig import eventually
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nxxxx"
@@ -35,6 +41,99 @@ async def read_to_its_end(connected: Connected) -> bytes:
 async def answer_of(connected: Connected) -> bytes:
     """Read one answer, whose content is the word http."""
     return await asyncio.wait_for(connected[0].readuntil(b'"http"'), DEADLINE)
+
+
+LARGE = b"x" * 30_000_000
+"""More than the kernel takes for a reader that does not read."""
+
+
+async def large(request: Request) -> Response:
+    return Response(LARGE)
+
+
+async def ask_and_read_nothing(rig: Rig, sent: bytes = GET) -> socket.socket:
+    """Ask, and be there when the answer is stuck."""
+    asked = socket.socket()
+    asked.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    asked.connect(("127.0.0.1", int(rig.url.rstrip("/").rpartition(":")[2])))
+    asked.sendall(sent)
+    await eventually(lambda: any(each.unread_since for each in connected_to(rig)), DEADLINE)
+    return asked
+
+
+def connected_to(rig: Rig) -> set[Any]:
+    return set(rig.service.server_state.connections)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [GET, GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), GET * 3],
+    ids=["kept", "closing", "more asked"],
+)
+async def test_a_connection_that_does_not_read_its_answer_is_ended(
+    sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "READING_SECONDS", 0.05)
+    async with served(at_root(large)) as (rig, _):
+        rig.service.config.timeout_keep_alive = 600
+        with await ask_and_read_nothing(rig, sent):
+            await eventually(lambda: not connected_to(rig), DEADLINE)
+
+
+async def test_a_slow_reader_is_a_reader() -> None:
+    async with served(at_root(large)) as (rig, _):
+        with await ask_and_read_nothing(rig) as asked:
+            (connection,) = connected_to(rig)
+            left = connection.transport.get_write_buffer_size()
+
+            connection._watch(left + 1)
+            assert not connection.is_put_out
+            connection._watch(left)
+            assert connection.is_put_out
+            asked.close()
+
+
+async def test_a_small_rest_counts_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "READING_SECONDS", 0.05)
+
+    async def small(request: Request) -> Response:
+        (connection,) = connected_to(rig)
+        connection.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return Response(LARGE[:60_000], headers={"Connection": "close"})
+
+    async with served(at_root(small)) as (rig, _):
+        with await ask_and_read_nothing(rig):
+            await eventually(lambda: not connected_to(rig), DEADLINE)
+
+
+async def test_an_answer_that_was_read_leaves_no_limit_behind() -> None:
+    async with served(at_root(large)) as (rig, _):
+        reader, writer = await connect(rig.url, GET)
+        await eventually(lambda: any(each.unread_since for each in connected_to(rig)), DEADLINE)
+        await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), DEADLINE)
+        await asyncio.wait_for(reader.readexactly(len(LARGE)), DEADLINE)
+        (connection,) = connected_to(rig)
+        assert (connection.unread_since, connection._reading_limit) == (None, None)
+        writer.close()
+
+
+async def test_who_does_not_read_makes_room_for_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 1)
+    async with served(at_root(large)) as (rig, _):
+        with await ask_and_read_nothing(rig):
+            newcomer = await connect(rig.url, GET)
+            assert (await asyncio.wait_for(newcomer[0].readline(), DEADLINE)).startswith(b"HTTP/1.1 200 ")
+            newcomer[1].close()
+
+
+async def test_who_does_not_read_at_a_stop_is_left_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "GRACE", 0.05)
+    heard: list[logging.LogRecord] = []
+    monkeypatch.setattr(logging.getLogger("duly"), "handlers", [Heard(heard)])
+    async with served(at_root(large)) as (rig, _):
+        with await ask_and_read_nothing(rig, GET * 3):
+            await rig.stop()
+    assert [each.getMessage() for each in heard] == []
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: local"], ids=["nothing", "half a head"])
@@ -101,6 +200,16 @@ async def test_while_all_are_being_served_no_more_come_in(monkeypatch: pytest.Mo
         slow.may_end.set()
         assert await asyncio.wait_for(first[0].readuntil(b'"done"'), DEADLINE)
         first[1].close()
+
+
+async def test_one_that_does_not_agree_on_tls_is_ended_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "HANDSHAKE_SECONDS", 0.05)
+    rig = Rig(at_root(scheme_of))
+    rig.service.config.load()
+    rig.service.config.ssl = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # nobody comes so far as to see a certificate
+    await asyncio.wait_for(rig.listens.wait(), DEADLINE)
+    assert await read_to_its_end(await connect(rig.url)) == b""
+    await rig.stop()
 
 
 @pytest.mark.parametrize(

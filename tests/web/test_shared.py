@@ -1,6 +1,8 @@
 """One look is shared by all who ask meanwhile and a moment after; none is made for nobody."""
 
 import asyncio
+import gc
+from typing import Any
 
 import pytest
 
@@ -89,20 +91,40 @@ async def test_who_leaves_takes_the_look_from_nobody_else_and_the_last_one_ends_
     assert source.given_up == 1
 
 
+async def test_nobody_complains_of_a_look_that_was_given_up_and_failed() -> None:
+    complaints, ended = list[Any](), asyncio.Event()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+
+    async def look() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+            raise ValueError("the connection broke")
+
+    asking = asyncio.create_task(Shared(look).get())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    asking.cancel()
+    await asyncio.wait({asking})
+    await ended.wait()
+    await asyncio.sleep(0)
+    del asking
+    gc.collect()  # a task complains when it is forgotten
+    assert complaints == []
+
+
 async def test_things_are_looked_at_by_name_and_old_ones_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("duly.web.shared._MOST_KEPT", 3)
     looks = list[str]()
-    shared = SharedByKey[str](fresh_for=-1.0)
 
-    async def ask(name: str) -> str:
-        async def look() -> str:
-            looks.append(name)
-            return name.upper()
+    async def look(name: str) -> str:
+        looks.append(name)
+        return name.upper()
 
-        return await shared.get(name, look)
-
-    assert [await ask(name) for name in "abcde"] == list("ABCDE")
-    assert looks == list("abcde")
+    shared = SharedByKey(look, fresh_for=-1.0)
+    assert [await shared.get(name) for name in "abcda"] == list("ABCDA")
+    assert looks == list("abcda")
     assert len(shared._kept) <= 3
 
 

@@ -30,7 +30,8 @@ def create_app(
     `tokens` are texts with their roles, "viewer", "operator" or "admin"; one alone is an admin's. Without any,
     whoever reaches it is an admin: it then answers under the names of this machine itself alone, and whoever mounts
     it elsewhere says under which `hosts`. `read_only` refuses everything that changes something. `open_metrics`
-    shows `metrics` without a token.
+    shows `metrics` without a token. One dashboard is served by one event loop at a time: threads that have a loop
+    each need a dashboard each, of an app of its own.
     """
     if not isinstance(app, Duly | AsyncDuly):
         raise UsageError(f"create_app takes a Duly or AsyncDuly, not {app!r}")

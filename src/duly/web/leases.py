@@ -8,7 +8,7 @@ from typing import Final
 from duly import AsyncGroup
 from duly._core import publishing, replies
 from duly.message import Pending, Stats
-from duly.web.names import Inbox
+from duly.web.names import Inbox, Names
 from duly.web.shared import SharedByKey
 
 MOST: Final = 10_000
@@ -39,8 +39,9 @@ class Held:
 class Leases:
     """Looks at leases. One at many of them is shared by all who ask within a second."""
 
-    def __init__(self) -> None:
-        self._shared = SharedByKey[Pending]()
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._shared = SharedByKey(self._look)
 
     async def held(self, inbox: Inbox) -> Held:
         """Look who holds what."""
@@ -48,12 +49,11 @@ class Leases:
         total = max(stats.leased, await _in_stream(inbox))
         if total > MOST:
             return Held(total, stats, None)
-
-        async def look() -> Pending:
-            return await inbox.pending(limit=_ALL)
-
-        pending = await (look() if total <= _FEW else self._shared.get(inbox.label, look))
+        pending = await (self._look if total <= _FEW else self._shared.get)(inbox.label)
         return Held(pending.total, stats, pending)
+
+    async def _look(self, label: str) -> Pending:
+        return await self._names.open_label(label).pending(limit=_ALL)
 
 
 async def _in_stream(inbox: Inbox) -> int:

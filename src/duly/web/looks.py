@@ -31,24 +31,14 @@ class Looks:
     def __init__(self, app: AsyncDuly, names: Names) -> None:
         self._app = app
         self._names = names
-        self._topics = SharedByKey[TopicSeen]()
+        self._topics = SharedByKey(self._look_at_topic)
         self._workers = Shared(self._look_at_workers)
         self._schedules = Shared(app.schedules)
-        self.leases = Leases()
+        self.leases = Leases(names)
 
     async def topic(self, name: str) -> TopicSeen:
         """Count what a topic and each of its groups has."""
-
-        async def look() -> TopicSeen:
-            topic = self._names.open_topic(name)
-            try:
-                return TopicSeen(name, await topic.stats(), await topic.groups())
-            except Unavailable:
-                raise
-            except DulyError as error:
-                return TopicSeen(name, None, error=str(error))
-
-        return await self._topics.get(name, look)
+        return await self._topics.get(name)
 
     async def workers(self) -> Sequence[WorkerInfo]:
         """Show the workers by id: in an order that stays as it is while they beat."""
@@ -57,6 +47,15 @@ class Looks:
     async def schedules(self) -> Sequence[Schedule]:
         """Show the schedules by name."""
         return await self._schedules.get()
+
+    async def _look_at_topic(self, name: str) -> TopicSeen:
+        topic = self._names.open_topic(name)
+        try:
+            return TopicSeen(name, await topic.stats(), await topic.groups())
+        except Unavailable:
+            raise
+        except DulyError as error:
+            return TopicSeen(name, None, error=str(error))
 
     async def _look_at_workers(self) -> Sequence[WorkerInfo]:
         return sorted(await self._app.workers(), key=attrgetter("id"))

@@ -113,6 +113,11 @@ class Names:
             return self.open_group(path["topic"], path["group"], typed=typed)
         return self.open_queue(path["queue"], typed=typed)
 
+    def open_label(self, label: str) -> Inbox:
+        """Open what has a label: that of a group, events/archive, has a slash."""
+        topic, slash, group = label.partition("/")
+        return self.open_group(topic, group) if slash else self.open_queue(label)
+
     def _registered(self) -> list[Any]:
         """Give the groups that have handlers, of either colour."""
         queues = (each.queue for each in self._app._definitions.handlers.values())

@@ -24,10 +24,18 @@ from duly.web.headers import with_headers
 from duly.web.problems import problem_response
 
 GRACE: Final = 2.0
-"""Seconds that calls may go on after a stop. One that waits for messages is cut then, and gives back what it took."""
+"""Seconds that calls may go on after a stop. One that waits for messages is cut then, and gives back what it took;
+a caller that does not read its answer is left."""
 _LONGEST_END: Final = 5
-"""Seconds after which a caller that does not read its answer is left."""
-_CAUSED_BY_STRANGERS: Final = ("Invalid HTTP request", "Unsupported upgrade request", "No supported WebSocket library")
+"""Seconds after which it ends, whatever still runs."""
+HANDSHAKE_SECONDS: Final = 5.0
+"""How long TLS may take to be agreed on. Until it is, a connection is in no list of ours, but has a file open."""
+_CAUSED_BY_STRANGERS: Final = (
+    "Invalid HTTP request",
+    "Unsupported upgrade request",
+    "No supported WebSocket library",
+    "Cancel 0 running task(s)",  # at a stop somebody did not hang up
+)
 """Complaints of uvicorn that anybody can cause without a token, and nobody can do anything about."""
 _LOG: Final = logging.getLogger("duly.web")
 
@@ -57,7 +65,8 @@ class Service(uvicorn.Server):
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
         """Begin to listen, and say so."""
-        await super().startup(sockets)
+        await super().startup([])
+        self.servers = [await self._listen(each) for each in sockets or ()]
         try:
             self._on_listening()
         except BaseException:  # nobody knows of it: it need not run
@@ -66,8 +75,28 @@ class Service(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
         """Take no more calls, and see those that run to their end."""
+        asyncio.get_running_loop().call_later(GRACE, self._leave_unread)
         self._calls.end_within(GRACE)
         await super().shutdown(sockets)
+
+    async def _listen(self, listener: socket) -> asyncio.Server:
+        """Take connections, as uvicorn would; but it waits a minute for TLS."""
+        tls = self.config.ssl
+        return await asyncio.get_running_loop().create_server(
+            self._connection,
+            sock=listener,
+            ssl=tls,
+            backlog=self.config.backlog,
+            ssl_handshake_timeout=None if tls is None else HANDSHAKE_SECONDS,
+        )
+
+    def _connection(self) -> Connection:
+        return Connection(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+
+    def _leave_unread(self) -> None:
+        for each in list(self.server_state.connections):
+            if isinstance(each, Connection) and each.unread_since is not None:
+                each.put_out()
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         """Leave signals alone."""

@@ -17,8 +17,8 @@ class Shared(Generic[T]):
     """One look, and what it found. `share`: one that takes long is made seldom, for so many times as long it is kept.
 
     What went wrong is told to all who waited for it, and not kept. A look that nobody waits for any more is given up.
-    An app may be asked in several event loops, one after the other or in threads side by side: each has a look of its
-    own, for nobody can wait for the work of another loop.
+    A dashboard may be served by one event loop after the other: each has a look of its own, for nobody can wait for the
+    work of another loop. Side by side they cannot serve it, for they would share the connections to the server.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Shared(Generic[T]):
     @property
     def is_over(self) -> bool:
         """Whether the next who asks has to look."""
-        return all(each.is_over for each in list(self._looks.values()))
+        return all(each.is_over for each in self._looks.values())
 
     async def get(self) -> T:
         """Look, unless somebody does, or just did."""
@@ -43,7 +43,6 @@ class Shared(Generic[T]):
         look = self._looks.get(loop)
         if look is None:
             look = self._make()
-            # Anew, not changed: another thread may be at it.
             others = {each: kept for each, kept in self._looks.items() if not each.is_closed()}
             self._looks = {**others, loop: look}
         return await look.get()
@@ -91,25 +90,33 @@ class _Look(Generic[T]):
 
     def _give_up(self, task: asyncio.Task[Any]) -> None:
         task.cancel()
+        task.add_done_callback(_let_go)
         if self._task is task:  # whoever asks now must not be given an end that was not meant for him
             self._task = None
+
+
+def _let_go(task: asyncio.Task[Any]) -> None:
+    """Take note of an error for which nobody waits any more: asyncio would complain that nobody did."""
+    if not task.cancelled():
+        task.exception()
 
 
 class SharedByKey(Generic[T]):
     """Such looks at many things, each by its name. Of those that nobody asks for, few are remembered."""
 
-    def __init__(self, fresh_for: float = 1.0) -> None:
+    def __init__(self, look: Callable[[str], Awaitable[T]], fresh_for: float = 1.0) -> None:
+        self._look = look
         self._fresh_for = fresh_for
         self._kept: dict[str, Shared[T]] = {}
 
-    async def get(self, key: str, look: Callable[[], Awaitable[T]]) -> T:
+    async def get(self, key: str) -> T:
         """Look at one of them, unless somebody does, or just did."""
         shared = self._kept.get(key)
         if shared is None:
             self._forget()
-            shared = self._kept[key] = Shared(look, self._fresh_for)
+            shared = self._kept[key] = Shared(functools.partial(self._look, key), self._fresh_for)
         return await shared.get()
 
     def _forget(self) -> None:
         if len(self._kept) >= _MOST_KEPT:
-            self._kept = {key: each for key, each in list(self._kept.items()) if not each.is_over}
+            self._kept = {key: each for key, each in self._kept.items() if not each.is_over}

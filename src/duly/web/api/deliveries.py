@@ -75,14 +75,10 @@ async def _extend(asked: Asked) -> shapes.Settled:
 async def _recycle(asked: Asked) -> shapes.Settled:
     given: shapes.Recycle = asked.body
     if given.body is msgspec.UNSET and given.base64 is None:
-        return await _settled(asked, lambda inbox, those: settling.recycles(inbox, those, given.delay, lambda _: b""))
+        return await _settled(asked, lambda inbox, those: settling.recycles(inbox, those, given.delay))
     body = shapes.checked_body(given.body, given.base64)
     whole = await each_of(_opened(asked), _with_its_headers)
-
-    def steps(inbox: Inbox, those: settling.Deliveries) -> list[settling.Step]:
-        return settling.recycles(inbox, those, given.delay, lambda each: settling.with_body(inbox, each, body))
-
-    return await _settled(asked, steps, whole)
+    return await _settled(asked, lambda inbox, those: settling.recycles(inbox, those, given.delay, body), whole)
 
 
 async def _with_its_headers(delivery: AsyncDelivery) -> AsyncDelivery:

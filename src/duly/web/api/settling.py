@@ -1,7 +1,8 @@
 """Settling deliveries together: those that are settled in the same way are one call, all of them or none.
 
 Most verbs are one way. A retry is two, for it is the end of those that have no attempt left; and so is an ack, for
-those that were sent with repeat come back.
+those that were sent with repeat come back. A call that the server refuses, as one with a damaged lease, is parted: then
+each is a call of its own.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from duly import AsyncDelivery
-from duly._core import ops, outcome_rules, results
+from duly._core import codec, ops, outcome_rules, results
 from duly._core.call import Call
-from duly.errors import CodecError, DulyError
+from duly.errors import CodecError, DulyError, ServerError, Unavailable
 from duly.options import checked_positive_seconds, checked_seconds
 from duly.web.names import Inbox
 from duly.web.problems import Refused, status_of
@@ -21,6 +22,10 @@ from duly.web.problems import Refused, status_of
 _LOG: Final = logging.getLogger("duly")
 _MOST_BYTES: Final = 4 * 1024 * 1024
 """What one call brings to the server, which does nothing else meanwhile. A body may be the same for a thousand."""
+_MOST_NAMED: Final = 20
+"""Messages that one sentence names."""
+KEPT: Final = object()
+"""Stands for the body that a message has."""
 
 Deliveries = Sequence[AsyncDelivery]
 
@@ -94,19 +99,28 @@ def extensions(inbox: Inbox, deliveries: Deliveries, seconds: float) -> list[Ste
     return [Step(lambda rows: ops.extend(inbox._keys, rows), [(each, lease) for each in deliveries])]
 
 
-def recycles(
-    inbox: Inbox, deliveries: Deliveries, delay: float, part_of: Callable[[AsyncDelivery], bytes]
-) -> list[Step]:
-    """Finish them and put them back as new, with another part of the record, unless that is empty."""
-    seconds = checked_seconds(delay, "delay")
-    rows = [(each, seconds, part_of(each)) for each in deliveries]
-    return [Step(lambda rows: ops.recycle(inbox._keys, rows), rows)]
+def recycles(inbox: Inbox, deliveries: Deliveries, delay: float, body: Any = KEPT) -> list[Step]:
+    """Finish them and put them back as new, with another body if one is given.
+
+    It is encoded and checked once. What is stored of each is written when its call is made: a body may be large, and
+    the same for a thousand.
+    """
+    keys, seconds = inbox._keys, checked_seconds(delay, "delay")
+    if body is KEPT:
+        return [Step(lambda rows: ops.recycle(keys, rows), [(each, seconds, b"") for each in deliveries])]
+    content, raw = inbox._encoder.body(body)
+    for each in deliveries:
+        _check_readable(inbox, each)
+
+    def call(rows: list[Any]) -> Call[list[int]]:
+        return ops.recycle(keys, [(each, seconds, _with_body(record, content, raw)) for each, record, _ in rows])
+
+    return [Step(call, [(each, each._record, raw) for each in deliveries])]
 
 
-def with_body(inbox: Inbox, delivery: AsyncDelivery, body: Any) -> bytes:
-    """Write what is stored of a message anew, with another body."""
+def _check_readable(inbox: Inbox, delivery: AsyncDelivery) -> None:
     try:
-        return inbox._encoder.with_body(delivery._record, body)
+        codec.read_record(delivery._record)
     except CodecError:
         raise CodecError(
             f"message {delivery.id} of {inbox.title} is damaged: what is to stay of it beside its body cannot be read. "
@@ -114,21 +128,89 @@ def with_body(inbox: Inbox, delivery: AsyncDelivery, body: Any) -> bytes:
         ) from None
 
 
-async def carried_out(inbox: Inbox, steps: Sequence[Step]) -> list[AsyncDelivery]:
-    """Settle, and give those whose leases were lost. After the first call that fails there is no other."""
-    done, lost = 0, list[AsyncDelivery]()
-    for step, rows in _calls(steps):
+def _with_body(record: bytes, content: int, raw: bytes) -> bytes:
+    """Write what is stored of a message anew, with another body that is encoded already."""
+    old = codec.read_record(record)
+    return codec.written_part(
+        codec.Envelope(content, raw, old.envelope.headers, old.envelope.retry, old.envelope.repeat),
+        flags=old.flags,
+        priority=old.priority,
+        ttl=old.ttl,
+        dedup_for=old.dedup_for,
+        dedup=(old.dedup or "").encode(),
+        key=(old.key or "").encode(),
+    )
+
+
+class _Course:
+    """What became of the rows so far."""
+
+    def __init__(self, inbox: Inbox, count: int) -> None:
+        self._inbox = inbox
+        self._count = count
+        self.settled = 0
+        self.lost: list[AsyncDelivery] = []
+        self.refused: list[AsyncDelivery] = []
+        self._why: ServerError | None = None
+
+    async def carry(self, step: Step, rows: list[Any]) -> None:
+        """Settle rows together. If the server refuses that, one by one: what is damaged spoils itself alone."""
         try:
-            positions = await inbox._link.run(step.call(rows))
-        except DulyError as error:
-            raise _told_of(error, done, sum(len(each.rows) for each in steps)) from error
-        done += len(rows)
+            positions = await self._inbox._link.run(step.call(rows))
+        except Unavailable:
+            raise
+        except ServerError as error:
+            if len(rows) == 1:
+                self._why = error
+                self.refused.append(rows[0][0])
+            else:
+                for row in rows:
+                    await self.carry(step, [row])
+        else:
+            self._note(step, rows, positions)
+
+    def _note(self, step: Step, rows: list[Any], positions: Sequence[int]) -> None:
         for position, row in enumerate(rows):
             if position in positions:
-                lost.append(row[0])
-            elif step.dead is not None:
+                self.lost.append(row[0])
+                continue
+            self.settled += 1
+            if step.dead is not None:
                 row[0]._log_dead(step.dead(row))
-    return lost
+
+    def ended_by(self, error: DulyError) -> DulyError:
+        """Say it when a part was done before: whoever repeats the call finds that part lost, and need not wonder."""
+        done = self.settled + len(self.lost)
+        if not done:
+            return error
+        told = (
+            f"{error}. Of {self._count} receipts {done} were dealt with before: repeat the call, they are told as lost"
+        )
+        return Refused(status_of(error), told, getattr(error, "headers", None))
+
+    def check(self) -> None:
+        """Say which messages the server refused to settle, if there are any."""
+        if self._why is None:
+            return
+        names = ", ".join(each.id for each in self.refused[:_MOST_NAMED])
+        more = len(self.refused) - _MOST_NAMED
+        raise Refused(
+            status_of(self._why),
+            f"of {self._count} messages {self.settled} were settled and {len(self.lost)} lost; the server refused "
+            f"{names}{f' and {more} more' if more > 0 else ''}: {self._why}",
+        ) from self._why
+
+
+async def carried_out(inbox: Inbox, steps: Sequence[Step]) -> list[AsyncDelivery]:
+    """Settle, and give those whose leases were lost. After the first call that is not answered there is no other."""
+    course = _Course(inbox, sum(len(each.rows) for each in steps))
+    for step, rows in _calls(steps):
+        try:
+            await course.carry(step, rows)
+        except DulyError as error:
+            raise course.ended_by(error) from error
+    course.check()
+    return course.lost
 
 
 def _calls(steps: Sequence[Step]) -> Iterator[tuple[Step, list[Any]]]:
@@ -144,11 +226,3 @@ def _calls(steps: Sequence[Step]) -> Iterator[tuple[Step, list[Any]]]:
             size += added
         if rows:
             yield step, rows
-
-
-def _told_of(error: DulyError, done: int, count: int) -> DulyError:
-    """Say it when a part was done before: whoever repeats the call finds that part lost, and need not wonder."""
-    if not done:
-        return error
-    told = f"{error}. Of {count} receipts {done} were dealt with before: repeat the call, they are told as lost"
-    return Refused(status_of(error), told, getattr(error, "headers", None))
