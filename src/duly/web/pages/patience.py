@@ -22,7 +22,7 @@ async def within_patience(looking: Awaitable[Response], seconds: float = PATIENC
     """
     task = asyncio.ensure_future(looking)
     _under_way.add(task)  # the event loop itself would forget it
-    task.add_done_callback(_under_way.discard)
+    task.add_done_callback(_ended)
     try:
         async with asyncio.timeout(seconds):
             return await asyncio.shield(task)
@@ -30,3 +30,9 @@ async def within_patience(looking: Awaitable[Response], seconds: float = PATIENC
         raise Refused(
             503, f"the server was looked at for {seconds:g} s, and has not answered: it hangs, or has much to do"
         ) from None
+
+
+def _ended(task: asyncio.Future[Any]) -> None:
+    _under_way.discard(task)
+    if not task.cancelled():
+        task.exception()  # what went wrong behind the back of who has left is nobody's concern
