@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Install what the tests need beside Python packages: Debian's redis-server (7.x), a C compiler
-# for the clock shim, luacheck, and a browser for the pages. Valkey and Redis 6.2 come as Python packages.
+# for the clock shim, luacheck, openssl for a certificate, and a browser for the pages. Valkey and Redis 6.2 come as
+# Python packages.
 set -euo pipefail
 
 missing=()
 [ -x /usr/bin/redis-server ] || missing+=(redis-server)
 command -v gcc >/dev/null || missing+=(gcc libc6-dev)
 command -v luacheck >/dev/null || missing+=(lua-check)
+command -v openssl >/dev/null || missing+=(openssl)
 [ -x /usr/bin/chromium ] || missing+=(chromium)
 [ "${#missing[@]}" -gt 0 ] || exit 0
 
