@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture.providers import HypothesisProvider
+from hypothesis.internal.constants_ast import Constants
 
 from tests.binaries import KINDS, Kind, ServerMissing, find_binary
 from tests.clock import ServerClock
@@ -75,8 +77,19 @@ def pytest_configure(config: pytest.Config) -> None:
     # A machine that stands still for a moment is no finding.
     settings.register_profile("patient", settings(), deadline=None)
     settings.load_profile("patient")
+    _draw_alike()
     if hasattr(config, "workerinput"):  # under xdist: a killed run takes its workers, and they their servers
         die_with_parent()
+
+
+def _draw_alike() -> None:
+    """Have `derandomize` mean the same examples in every run.
+
+    Hypothesis also draws from the constants of the modules that are loaded by now: under xdist these depend on the
+    tests that the process happened to run before.
+    """
+    if hasattr(HypothesisProvider, "_local_constants"):  # there is no setting for it
+        HypothesisProvider._local_constants = Constants()  # type: ignore[assignment]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -29,7 +29,7 @@ class Journal:
         """Dead letters that a lane waits for."""
         self.promised: set[str] = set()
         """Dead letters that their lanes waited for, redriven: they are next, whatever their due times."""
-        self._deliveries: list[tuple[int, float, int]] = []
+        self._deliveries: list[tuple[int, int, float, int]] = []
 
     def sent(self, messages: Sequence[Outgoing], answer: Any, now: int, ahead: int) -> None:
         """Note what a send has stored, or put in the place of another."""
@@ -77,12 +77,14 @@ class Journal:
 
         `was_kept`: the rate kept deliveries back before this claim; otherwise it has nothing to catch up with.
         """
+        # A rate that is raised holds at once, also for what was handed out before.
+        self._deliveries = [(at, many, min(each, interval), owed) for at, many, each, owed in self._deliveries]
         if not count:
             return True
-        self._deliveries.append((now, count * interval, TOLERANCE_US if was_kept else 0))
+        self._deliveries.append((now, count, interval, TOLERANCE_US if was_kept else 0))
         worth = 0.0
-        for number, (at, amount, owed) in enumerate(reversed(self._deliveries), 1):
-            worth += amount
+        for number, (at, many, each, owed) in enumerate(reversed(self._deliveries), 1):
+            worth += many * each
             if worth > (now - at) + owed + interval + number:  # times are whole
                 return False
         return True

@@ -12,8 +12,8 @@ from duly import _lua
 from tests.conftest import need
 from tests.model.machine import Broken, machine_in, started_world
 
-# The hardest is found after some 200 examples on the average, now after 10 and now after 600: Hypothesis also draws
-# from the constants of whatever modules are loaded, so `derandomize` does not make one run like the other.
+# The hardest is found after some 200 examples on the average, now after 10 and now after 600: a change of the machine
+# or of Hypothesis makes others of them.
 EXAMPLES = 4000
 
 MUTANTS = [
