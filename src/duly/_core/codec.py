@@ -451,6 +451,19 @@ def read_record(record: bytes) -> Record:
         raise CodecError(f"the stored record is damaged: {error}") from error
 
 
+def rewritten_part(stored: Record, envelope: Envelope) -> bytes:
+    """Write a stored message's part anew, with another envelope."""
+    return written_part(
+        envelope,
+        flags=stored.flags,
+        priority=stored.priority,
+        ttl=stored.ttl,
+        dedup_for=stored.dedup_for,
+        dedup=(stored.dedup or "").encode(),
+        key=(stored.key or "").encode(),
+    )
+
+
 def read_envelope(record: bytes) -> Envelope:
     """Read the envelope alone: what workers do with every message. Most have no options before it."""
     if record[_FLAGS_AT : _FLAGS_AT + 1] != b"\x00" or record[_FLAGS_AT - 1] != VERSION:

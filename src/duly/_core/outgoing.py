@@ -226,12 +226,4 @@ class Encoder:
         content, raw = self.body(body)
         old = codec.read_record(record)
         envelope = codec.Envelope(content, raw, old.envelope.headers, old.envelope.retry, old.envelope.repeat)
-        return codec.written_part(
-            envelope,
-            flags=old.flags,
-            priority=old.priority,
-            ttl=old.ttl,
-            dedup_for=old.dedup_for,
-            dedup=(old.dedup or "").encode(),
-            key=(old.key or "").encode(),
-        )
+        return codec.rewritten_part(old, envelope)

@@ -84,16 +84,7 @@ def with_message_headers(delivery: AsyncDelivery, headers: Mapping[str, str]) ->
 
 def _written(stored: codec.Record, content: int, body: bytes, headers: dict[str, str] | None) -> bytes:
     envelope = codec.Envelope(content, body, headers, stored.envelope.retry, stored.envelope.repeat)
-    part = codec.written_part(
-        envelope,
-        flags=stored.flags,
-        priority=stored.priority,
-        ttl=stored.ttl,
-        dedup_for=stored.dedup_for,
-        dedup=(stored.dedup or "").encode(),
-        key=(stored.key or "").encode(),
-    )
-    return codec.stamped(stored.sent, stored.due, part)
+    return codec.stamped(stored.sent, stored.due, codec.rewritten_part(stored, envelope))
 
 
 def _beginning(text: str) -> str:

@@ -131,15 +131,8 @@ def _check_readable(inbox: Inbox, delivery: AsyncDelivery) -> None:
 def _with_body(record: bytes, content: int, raw: bytes) -> bytes:
     """Write what is stored of a message anew, with another body that is encoded already."""
     old = codec.read_record(record)
-    return codec.written_part(
-        codec.Envelope(content, raw, old.envelope.headers, old.envelope.retry, old.envelope.repeat),
-        flags=old.flags,
-        priority=old.priority,
-        ttl=old.ttl,
-        dedup_for=old.dedup_for,
-        dedup=(old.dedup or "").encode(),
-        key=(old.key or "").encode(),
-    )
+    envelope = codec.Envelope(content, raw, old.envelope.headers, old.envelope.retry, old.envelope.repeat)
+    return codec.rewritten_part(old, envelope)
 
 
 class _Course:

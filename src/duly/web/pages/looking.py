@@ -44,7 +44,7 @@ class Overview:
         begin = labels.index(after) + 1 if after in labels else 0
         shown = labels[begin : begin + ROWS]
         more = shown[-1] if begin + ROWS < len(labels) else None
-        where = repr(self._app).strip("<>").partition(" on ")[2]
+        where = self._app._address.shown  # without user and password
         topics = list(seen.topics.items())[:ROWS]
         return render(
             request, "overview.html", seen=seen, shown=shown, begin=begin, more=more, topics=topics, where=where,
