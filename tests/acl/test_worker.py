@@ -8,7 +8,8 @@ import redis
 
 import duly
 from tests.acl.conftest import NewUser
-from tests.worker.rig import WorkerProcess, wait_until
+from tests.waiting import wait_until
+from tests.worker.rig import WorkerProcess
 
 MODULE = """
     orders = app.queue({name!r}, lease=4, done=duly.Keep(count=10), retry=duly.Retry(attempts=3, first=0.01, jitter=0))

@@ -10,7 +10,6 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
@@ -23,6 +22,7 @@ import duly
 from duly.web.token_file import kept_token
 from tests.cli.conftest import Call
 from tests.cli.shell import DEADLINE, Shell
+from tests.waiting import wait_until
 
 WITHOUT_ITS_EXTRA = """
 import sys
@@ -125,13 +125,6 @@ def test_a_stop_ends_it_in_order_while_somebody_waits_for_messages(shell: Shell,
     assert answers[1].status_code == 503 or answers[1].json() == {"messages": []}
     stats = queue.stats()
     assert (stats.ready, stats.leased) == (1, 1)
-
-
-def wait_until(condition: Any) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_who_changes_what_is_told_on_standard_error_a_line_each(shell: Shell, app: duly.Duly) -> None:

@@ -6,13 +6,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import StartedServer
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
@@ -57,13 +56,6 @@ def processes_of(place: Path) -> list[str]:
             if f"TMPDIR={place}\0".encode() in variables:
                 found.append(f"{entry.name} {command}")
     return found
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {DEADLINE} s until {what}"
-        time.sleep(0.02)
 
 
 def test_the_demonstration_keeps_every_promise_and_leaves_nothing_behind(place: Path) -> None:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import duly
 from tests.cli.shell import Shell
-from tests.worker.rig import wait_until
+from tests.waiting import wait_until
 
 
 def test_a_schedule_is_added_listed_paused_resumed_and_removed(shell: Shell, app: duly.Duly) -> None:

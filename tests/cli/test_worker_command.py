@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ import redis
 import duly
 from tests.conftest import StartedServer
 from tests.servers import Server
+from tests.waiting import wait_until
 
 DEADLINE = 60.0
 
@@ -73,10 +73,7 @@ class Command:
         self.wait_until(lambda: self.log.count(text) >= count, f"{text} was logged {count} times")
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + DEADLINE
-        while not condition():
-            assert time.monotonic() < deadline, f"waited {DEADLINE} s until {what}:\n{self.log}\n{self.noted}"
-            time.sleep(0.01)
+        wait_until(condition, what, lambda: f"{self.log}\n{self.noted}")
 
     def wait_gone(self) -> None:
         self.wait_until(lambda: self.pids() == [], "all processes are gone")

@@ -15,7 +15,7 @@ import typer.main
 
 import duly
 from duly.cli.app import app
-from tests.worker.rig import wait_until
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 CLI_PAGES: Final = {"en": ROOT / "docs/cli.md", "zh": ROOT / "docs/zh/cli.md"}

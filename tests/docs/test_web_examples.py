@@ -25,7 +25,7 @@ import duly
 from duly.web import create_app
 from duly.web.waiting_room import WaitingRoom
 from tests.conftest import StartedServer
-from tests.worker.rig import wait_until
+from tests.waiting import wait_until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TOKEN = "a-token-for-the-examples"

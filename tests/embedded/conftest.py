@@ -10,7 +10,8 @@ import pytest
 
 from duly.embedded.home import Home
 from duly.embedded.locks import is_locked
-from tests.embedded.processes import NewOwner, Owner, is_gone, wait_until
+from tests.embedded.processes import NewOwner, Owner, is_gone
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

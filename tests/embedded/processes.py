@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -21,13 +20,6 @@ Wait = Callable[[], None]
 
 DEADLINE = 60.0
 OWNER = Path(__file__).with_name("owner.py")
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {DEADLINE} s until {what}"
-        time.sleep(0.01)
 
 
 def is_gone(home: Home) -> bool:

@@ -18,7 +18,7 @@ from duly.embedded import open_server
 from duly.embedded.home import Home, State
 from duly.embedded.locks import is_locked, processes_with
 from duly.errors import Unavailable
-from tests.embedded.processes import wait_until
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.embedded.processes import GivePid, KillKeeper, NewOwner, Wait

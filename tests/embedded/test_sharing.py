@@ -13,7 +13,7 @@ import pytest
 
 from duly.embedded import open_server
 from duly.embedded.locks import is_locked
-from tests.embedded.processes import wait_until
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from duly.embedded.home import Home

@@ -96,11 +96,3 @@ def assert_drained(queue: Queue, **expected: int) -> None:
     """Fail unless all that was sent is over, nothing is dead, and the accounts are right."""
     stats = assert_accounts(queue, dead=0, leased=0, ready=0, delayed=0, **expected)
     assert stats.bytes == 0, stats
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    """Wait for something that must come, with a deadline that is generous: it is no measure of speed."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s"
-        time.sleep(0.01)

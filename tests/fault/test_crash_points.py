@@ -19,8 +19,9 @@ import duly
 from tests.conftest import need
 from tests.fault.history import History, Recorder, assert_clean, check, redeliveries
 from tests.fault.proxy import CutAt, Fault, Policy, Proxy, Stage
-from tests.fault.recorded import RecordedQueue, assert_accounts, assert_drained, wait_until
+from tests.fault.recorded import RecordedQueue, assert_accounts, assert_drained
 from tests.servers import Server
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.fault
 

@@ -16,8 +16,8 @@ import duly
 from tests.binaries import Kind
 from tests.conftest import need
 from tests.fault.proxy import CutAt, LoseReplies, Policy, Proxy, Stage
-from tests.fault.recorded import wait_until
 from tests.servers import LOOPBACK, Server
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.fault
 

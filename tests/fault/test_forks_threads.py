@@ -21,8 +21,9 @@ import redis
 import duly
 from tests.conftest import StartedServer
 from tests.fault.proxy import Delay, Policy, Proxy, Stage
-from tests.fault.recorded import assert_drained, wait_until
+from tests.fault.recorded import assert_drained
 from tests.servers import Server
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.fault
 

@@ -22,12 +22,13 @@ from tests.binaries import Kind
 from tests.clock import ServerClock
 from tests.conftest import need
 from tests.fault.proxy import CutAt, Fault, Proxy, Stage
-from tests.fault.recorded import assert_accounts, assert_drained, wait_until
+from tests.fault.recorded import assert_accounts, assert_drained
 from tests.fault.test_server_faults import ALWAYS, client_of, key, traffic
 from tests.lua.harness import NOW, SECOND, STREAM, Queue, Wire
 from tests.lua.test_headers import CALLS, KEYS
 from tests.lua.test_repeats import WRITING
 from tests.servers import Server
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.fault
 

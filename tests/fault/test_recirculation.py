@@ -18,7 +18,8 @@ import pytest
 import duly
 from tests.conftest import StartedServer
 from tests.fault.recorded import assert_accounts
-from tests.worker.rig import WorkerProcess, module_of, wait_until
+from tests.waiting import wait_until
+from tests.worker.rig import WorkerProcess, module_of
 
 ITEMS: Final = 100
 WORKERS: Final = 8

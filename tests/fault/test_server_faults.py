@@ -20,8 +20,9 @@ from tests.binaries import Kind
 from tests.clock import ServerClock
 from tests.conftest import StartedServer, need
 from tests.fault.history import History, Recorder, assert_clean, check
-from tests.fault.recorded import RecordedQueue, assert_accounts, assert_drained, wait_until
+from tests.fault.recorded import RecordedQueue, assert_accounts, assert_drained
 from tests.servers import LOOPBACK, Server
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.fault
 
@@ -73,7 +74,7 @@ class Traffic:
     def wait_for_more(self, count: int = 40) -> None:
         """Wait until so many operations more have come back: work goes on."""
         goal = self.moved + count
-        wait_until(lambda: self.moved >= goal or any(one.done() for one in self._work), 60)
+        wait_until(lambda: self.moved >= goal or any(one.done() for one in self._work))
 
     def end(self) -> None:
         """Let all that was sent through, and check it."""

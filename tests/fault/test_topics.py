@@ -23,10 +23,10 @@ from tests.clock import ServerClock
 from tests.conftest import StartedServer, need
 from tests.fault.history import History, Recorder, Report, assert_clean, check
 from tests.fault.proxy import CutAt, LoseReplies, Policy, Proxy, Stage
-from tests.fault.recorded import wait_until
 from tests.fault.recorded_topic import RecordedMember, RecordedTopic
 from tests.fault.test_server_faults import ALWAYS
 from tests.servers import Server
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.fault
 

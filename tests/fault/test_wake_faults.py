@@ -19,8 +19,9 @@ from tests.binaries import Kind
 from tests.clock import ServerClock
 from tests.conftest import need
 from tests.fault.proxy import Command, Delay, FaultAt, LoseReplies, Proxy, Stage
-from tests.fault.recorded import assert_drained, wait_until
+from tests.fault.recorded import assert_drained
 from tests.servers import Server
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.fault
 

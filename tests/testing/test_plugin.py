@@ -4,15 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["pytester"]
+from tests.waiting import PATIENCE, wait_until
 
-PATIENCE = 60.0
+pytest_plugins = ["pytester"]
 
 
 @pytest.fixture
@@ -222,13 +220,6 @@ def test_a_run_without_the_fixtures_imports_neither_worker_nor_server(project: p
         """)
 
     project.runpytest_subprocess().assert_outcomes(passed=1)
-
-
-def wait_until(is_so: Callable[[], bool], timeout: float = PATIENCE) -> None:
-    deadline = time.monotonic() + timeout
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def is_alive(pid: int) -> bool:

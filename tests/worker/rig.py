@@ -31,9 +31,7 @@ from typing import Any, Final, Self
 
 import duly
 from tests.servers import die_with_parent
-
-PATIENCE = 60.0
-"""Seconds that anything may take on a busy machine before a test gives up."""
+from tests.waiting import PATIENCE, wait_until
 
 _PRELUDE = """
 import asyncio, json, os, signal, sys, threading, time
@@ -132,14 +130,6 @@ def read_notes(path: Path, what: str | None = None) -> list[dict[str, Any]]:
     lines = path.read_text().split("\n")[:-1]
     notes = [json.loads(line) for line in lines]
     return [note for note in notes if what is None or note["what"] == what]
-
-
-def wait_until(is_so: Callable[[], bool], timeout: float = PATIENCE, every: float = 0.02) -> None:
-    """Wait for something to become true; fail when it does not."""
-    deadline = time.monotonic() + timeout
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(every)
 
 
 def ids_of(notes: Sequence[dict[str, Any]]) -> list[str]:

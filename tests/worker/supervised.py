@@ -5,11 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from tests.waiting import wait_until
 
 DEADLINE = 30.0
 
@@ -143,13 +144,6 @@ def is_running(pid: int) -> bool:
     except OSError:
         return False
     return state not in "ZX"
-
-
-def wait_until(condition: Callable[[], bool], what: str, describe: Callable[[], str] = str) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {DEADLINE} s until {what}:\n{describe()}"
-        time.sleep(0.01)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 import duly
 from duly import Batch, Defer, Recycle, Reject, Retry, RetryIn
 from duly.worker.collector import Collector
-from tests.worker.rig import ALL_FLAVOURS, FLAVOURS, Bench, comes_to, eventually, given_bench
+from tests.worker.rig import FLAVOURS, Bench, comes_to, eventually, given_bench
 
 AT_ONCE = 0.0
 LONG = 600.0
@@ -22,19 +22,6 @@ LONG = 600.0
 @dataclass
 class Order:
     number: int
-
-
-@pytest.fixture(params=FLAVOURS)
-async def bench(request: pytest.FixtureRequest, backend: str, queue_name: str) -> AsyncIterator[Bench]:
-    async with given_bench(backend, queue_name, request.param) as bench:
-        yield bench
-
-
-@pytest.fixture(params=ALL_FLAVOURS)
-async def memory_bench(request: pytest.FixtureRequest, queue_name: str) -> AsyncIterator[Bench]:
-    """For what has nothing to do with the server."""
-    async with given_bench("memory://", queue_name, request.param) as bench:
-        yield bench
 
 
 def define(bench: Bench, act: Callable[..., Any], batch: Batch, body: Any = Any, **options: Any) -> None:

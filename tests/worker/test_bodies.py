@@ -1,6 +1,5 @@
 """Bodies: what a handler is given, and what becomes of those that do not decode."""
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypedDict
 
@@ -9,20 +8,7 @@ import pydantic
 import pytest
 
 from duly._core.keys import QueueKeys
-from tests.worker.rig import ALL_FLAVOURS, FLAVOURS, Bench, given_bench, returning
-
-
-@pytest.fixture(params=FLAVOURS)
-async def bench(request: pytest.FixtureRequest, backend: str, queue_name: str) -> AsyncIterator[Bench]:
-    async with given_bench(backend, queue_name, request.param) as bench:
-        yield bench
-
-
-@pytest.fixture(params=ALL_FLAVOURS)
-async def memory_bench(request: pytest.FixtureRequest, queue_name: str) -> AsyncIterator[Bench]:
-    """For what has nothing to do with the server."""
-    async with given_bench("memory://", queue_name, request.param) as bench:
-        yield bench
+from tests.worker.rig import Bench, returning
 
 
 @dataclass

@@ -23,7 +23,8 @@ from tests.binaries import Kind
 from tests.conftest import need
 from tests.fault.proxy import Action, Command, Delay, Policy, Proxy, Stage
 from tests.servers import Server
-from tests.worker.rig import WorkerProcess, wait_until
+from tests.waiting import wait_until
+from tests.worker.rig import WorkerProcess
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
@@ -95,7 +96,7 @@ class Floor:
 
     def wait_for(self, *bodies: Any) -> None:
         """Wait until these were begun, in this order and nothing else."""
-        wait_until(lambda: len(self.notes()) >= len(bodies), every=0.05)
+        wait_until(lambda: len(self.notes()) >= len(bodies))
         assert self.bodies() == list(bodies)
 
 
@@ -140,7 +141,7 @@ def test_many_delays_over_several_queues_are_never_early_and_all_come(kind: Kind
                 )
                 for body in bodies[5:]:
                     queue.send(body, at=time.time() + chance.uniform(0, 3), priority=chance.randrange(3))
-        wait_until(lambda: len(given.notes()) >= len(expected), every=0.1)
+        wait_until(lambda: len(given.notes()) >= len(expected))
         notes = given.notes()
         assert sorted(note["body"] for note in notes) == sorted(expected)
         assert max(note["early"] for note in notes) <= 0
@@ -245,7 +246,7 @@ def test_each_of_many_queues_wakes_one_worker(server: Server, tmp_path: Path) ->
             given.wait_for(*seen, f"to {number}, after {len(seen)}")
         for number in range(50):
             given.app.queue(f"queue{number}").send(number, delay=0.5)
-        wait_until(lambda: len(given.notes()) == 55, every=0.1)
+        wait_until(lambda: len(given.notes()) == 55)
 
 
 # --- Two workers -------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ import pytest
 import duly
 from tests.conftest import need
 from tests.servers import Server
-from tests.worker.rig import WorkerProcess, wait_until
+from tests.waiting import wait_until
+from tests.worker.rig import WorkerProcess
 
 pytestmark = [pytest.mark.serial, pytest.mark.slow]
 
@@ -101,7 +102,7 @@ def test_two_workers_share_a_backlog_and_neither_hoards(
         for count in (40, 8, 12, 16, 8):  # whoever takes more than it can run leaves the other idle
             orders.send_many(durations[:count])
             total += count
-            wait_until(lambda expected=total: orders.stats().acked == expected, every=0.05)  # type: ignore[misc]
+            wait_until(lambda expected=total: orders.stats().acked == expected)  # type: ignore[misc]
         runs = runs_of(one)
         assert len(runs) == total
         kept = kept_from_others(runs, SLOTS)
@@ -252,9 +253,9 @@ def test_a_queue_that_was_empty_has_saved_no_turns_up(own_server: Server, tmp_pa
         for idle, busy in [(low, high), (high, low)]:
             before = len(worker.notes("begin"))
             busy.send_many([0.001] * 600 + [0.005] * 3000)  # it has enough to do for some seconds
-            wait_until(lambda: len(worker.notes("begin")) >= before + 600, every=0.1)  # noqa: B023
+            wait_until(lambda: len(worker.notes("begin")) >= before + 600)  # noqa: B023
             idle.send_many([0.005] * 300)
-            wait_until(lambda: sum(first(worker, 170, after=begin_of(worker, idle, before)).values()) == 170, every=0.1)  # noqa: B023
+            wait_until(lambda: sum(first(worker, 170, after=begin_of(worker, idle, before)).values()) == 170)  # noqa: B023
             begun = first(worker, 150, after=begin_of(worker, idle, before))
             assert begun[busy.name] >= 150 // 8, (begun, f"{idle.name} was idle")
             assert begun[idle.name] >= 150 // 8, (begun, f"{idle.name} was idle")
@@ -296,5 +297,5 @@ def test_no_more_handlers_run_than_the_worker_was_told(own_server: Server, tmp_p
         for queue in queues:
             queue.send_many([0.001] * 1000)
         with WorkerProcess(own_server.url, tmp_path, source, "--concurrency", "4") as worker:
-            wait_until(lambda: all(queue.stats().acked == 1000 for queue in queues), every=0.1)
+            wait_until(lambda: all(queue.stats().acked == 1000 for queue in queues))
             assert max(note["count"] for note in worker.notes("most")) == 4

@@ -6,32 +6,19 @@ import contextvars
 import functools
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import duly
 from duly import Batch, Defer, Keep, Recycle, Reject, Retry
-from tests.worker.rig import FLAVOURS, Bench, comes_to, eventually, given_bench
+from tests.worker.rig import Bench, comes_to, eventually, given_bench
 
 VALUE = contextvars.ContextVar("VALUE", default="nothing")
 
 HANG = 15.0
 """Seconds that a hook hangs; a worker that waits for it to the end has no bound."""
-
-
-@pytest.fixture(params=FLAVOURS)
-async def bench(request: pytest.FixtureRequest, backend: str, queue_name: str) -> AsyncIterator[Bench]:
-    async with given_bench(backend, queue_name, request.param) as bench:
-        yield bench
-
-
-@pytest.fixture(params=FLAVOURS)
-async def memory_bench(request: pytest.FixtureRequest, queue_name: str) -> AsyncIterator[Bench]:
-    """For what has nothing to do with the server."""
-    async with given_bench("memory://", queue_name, request.param) as bench:
-        yield bench
 
 
 def failed_hooks(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -13,7 +13,8 @@ import redis
 import duly
 from tests.conftest import need
 from tests.servers import Server
-from tests.worker.rig import WorkerProcess, wait_until
+from tests.waiting import wait_until
+from tests.worker.rig import WorkerProcess
 
 pytestmark = [pytest.mark.serial, pytest.mark.slow]
 
@@ -112,7 +113,7 @@ def test_a_burst_over_a_hundred_queues_takes_few_connections(tmp_path: Path) -> 
             for _ in range(3):
                 for queue in queues:
                     queue.send_many([0.01] * 20)
-            wait_until(lambda: all(queue.stats().acked == 60 for queue in queues), every=0.2)
+            wait_until(lambda: all(queue.stats().acked == 60 for queue in queues))
             is_over.set()
             watching.join()
             assert all(queue.audit().ok for queue in queues)

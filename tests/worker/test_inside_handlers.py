@@ -12,22 +12,7 @@ import pytest
 
 import duly
 from duly import Retry
-from tests.worker.rig import ALL_FLAVOURS, SOON, Bench, given_bench
-
-
-@pytest.fixture
-async def async_bench(backend: str, queue_name: str) -> AsyncIterator[Bench]:
-    """For what only an `async def` can do."""
-    async with given_bench(backend, queue_name, "AsyncDuly, async def") as bench:
-        yield bench
-
-
-@pytest.fixture(params=ALL_FLAVOURS)
-async def memory_bench(request: pytest.FixtureRequest, queue_name: str) -> AsyncIterator[Bench]:
-    """For what has nothing to do with the server."""
-    async with given_bench("memory://", queue_name, request.param) as bench:
-        yield bench
-
+from tests.worker.rig import SOON, Bench
 
 LEFT = contextvars.ContextVar("LEFT", default="nothing")
 

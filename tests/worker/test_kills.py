@@ -17,7 +17,8 @@ from tests.clock import ServerClock
 from tests.conftest import StartedServer, need
 from tests.fault.recorded import assert_accounts, assert_drained
 from tests.servers import Server
-from tests.worker.rig import WorkerProcess, holder_pids, module_of, read_notes, wait_until
+from tests.waiting import wait_until
+from tests.worker.rig import WorkerProcess, holder_pids, module_of, read_notes
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 

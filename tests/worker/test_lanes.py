@@ -5,7 +5,6 @@ import random
 import threading
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +16,8 @@ import duly
 from duly import Batch, Defer, Reject, Retry, RetryIn, Send
 from tests.conftest import StartedServer
 from tests.fault.recorded import assert_drained
-from tests.worker.rig import FLAVOURS, Bench, WorkerProcess, eventually, given_bench, module_of, wait_until
+from tests.waiting import wait_until
+from tests.worker.rig import Bench, WorkerProcess, eventually, module_of
 
 RETRY: Final = Retry(attempts=1000, first=0.01, factor=1.0, max=0.05)
 
@@ -117,12 +117,6 @@ def in_batches(watch: Watch, *, is_async: bool) -> Any:
         return outcomes(bodies)
 
     return act_async if is_async else act
-
-
-@pytest.fixture(params=FLAVOURS)
-async def bench(request: pytest.FixtureRequest, backend: str, queue_name: str) -> AsyncIterator[Bench]:
-    async with given_bench(backend, queue_name, request.param) as bench:
-        yield bench
 
 
 @pytest.mark.slow

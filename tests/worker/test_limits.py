@@ -14,7 +14,8 @@ import redis
 import duly
 from tests.conftest import StartedServer, need
 from tests.servers import Server
-from tests.worker.rig import WorkerProcess, eventually, module_of, wait_until
+from tests.waiting import wait_until
+from tests.worker.rig import WorkerProcess, eventually, module_of
 
 TOLERANCE: Final = 0.1
 

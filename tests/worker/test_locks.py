@@ -11,10 +11,10 @@ import pytest
 import duly
 from duly import Defer, Retry, Wait, once
 from tests.conftest import StartedServer
+from tests.waiting import PATIENCE, wait_until
 from tests.worker.rig import (
     ALL_FLAVOURS,
     FLAVOURS,
-    PATIENCE,
     SOON,
     Act,
     Bench,
@@ -23,17 +23,10 @@ from tests.worker.rig import (
     eventually,
     given_bench,
     module_of,
-    wait_until,
 )
 
 OTHERS: Final = 300
 INCREMENTS: Final = 40
-
-
-@pytest.fixture(params=FLAVOURS)
-async def bench(request: pytest.FixtureRequest, backend: str, queue_name: str) -> AsyncIterator[Bench]:
-    async with given_bench(backend, queue_name, request.param) as bench:
-        yield bench
 
 
 @pytest.fixture(params=ALL_FLAVOURS)

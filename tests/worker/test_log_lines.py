@@ -5,7 +5,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 
 import duly
 from duly import Batch, Defer, Recycle, Reject, Retry, RetryIn
-from tests.worker.rig import FLAVOURS, Bench, eventually, given_bench
+from tests.worker.rig import Bench, eventually
 
 SECRET = "hunter2"
 
@@ -24,19 +24,6 @@ SECRET = "hunter2"
 def every_level(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "duly")
     caplog.set_level(logging.DEBUG, "duly.worker")
-
-
-@pytest.fixture(params=FLAVOURS)
-async def bench(request: pytest.FixtureRequest, backend: str, queue_name: str) -> AsyncIterator[Bench]:
-    async with given_bench(backend, queue_name, request.param) as bench:
-        yield bench
-
-
-@pytest.fixture(params=FLAVOURS)
-async def memory_bench(request: pytest.FixtureRequest, queue_name: str) -> AsyncIterator[Bench]:
-    """For what has nothing to do with the server."""
-    async with given_bench("memory://", queue_name, request.param) as bench:
-        yield bench
 
 
 def lines(caplog: pytest.LogCaptureFixture, prefix: str = "") -> list[tuple[str, dict[str, Any]]]:

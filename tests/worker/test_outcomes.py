@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,27 +22,6 @@ from tests.worker.rig import (
     raising,
     returning,
 )
-
-
-@pytest.fixture(params=FLAVOURS)
-async def bench(request: pytest.FixtureRequest, backend: str, queue_name: str) -> AsyncIterator[Bench]:
-    async with given_bench(backend, queue_name, request.param) as bench:
-        yield bench
-
-
-@pytest.fixture
-async def async_bench(backend: str, queue_name: str) -> AsyncIterator[Bench]:
-    """For what only an `async def` can do."""
-    async with given_bench(backend, queue_name, "AsyncDuly, async def") as bench:
-        yield bench
-
-
-@pytest.fixture(params=ALL_FLAVOURS)
-async def memory_bench(request: pytest.FixtureRequest, queue_name: str) -> AsyncIterator[Bench]:
-    """For what has nothing to do with the server."""
-    async with given_bench("memory://", queue_name, request.param) as bench:
-        yield bench
-
 
 # Returning
 

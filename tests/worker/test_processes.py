@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.supervised import Supervised, is_running, supervised, wait_until
+from tests.waiting import wait_until
+from tests.worker.supervised import Supervised, is_running, supervised
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 

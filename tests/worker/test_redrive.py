@@ -1,18 +1,11 @@
 """Workers beside a redrive: what comes back is worked off in the order of its key."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 import duly
-from tests.worker.rig import FLAVOURS, Bench, eventually, given_bench
-
-
-@pytest.fixture(params=FLAVOURS)
-async def bench(request: pytest.FixtureRequest, backend: str, queue_name: str) -> AsyncIterator[Bench]:
-    async with given_bench(backend, queue_name, request.param) as bench:
-        yield bench
+from tests.worker.rig import Bench, eventually
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import asyncio
 import os
 import socket
 import threading
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,16 +11,12 @@ import pytest
 
 import duly
 from duly import Retry
-from tests.worker.rig import FLAVOURS, Bench, eventually, given_bench
+from tests.worker.rig import Bench, eventually, given_bench
 
 
-@pytest.fixture(params=FLAVOURS)
-async def bench(
-    request: pytest.FixtureRequest, backend: str, queue_name: str, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Bench]:
+@pytest.fixture(autouse=True)
+def _frequent_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("duly.worker.janitor._BEAT_EVERY", 0.02)
-    async with given_bench(backend, queue_name, request.param) as bench:
-        yield bench
 
 
 async def entries(bench: Bench) -> list[duly.WorkerInfo]:

@@ -22,26 +22,10 @@ from duly._core.keys import QueueKeys
 from duly.worker import logs
 from tests.conftest import StartedServer
 from tests.servers import Server, die_with_parent
-from tests.worker.rig import (
-    FLAVOURS,
-    PATIENCE,
-    Bench,
-    WorkerProcess,
-    comes_to,
-    eventually,
-    given_bench,
-    module_of,
-    raising,
-    wait_until,
-)
+from tests.waiting import PATIENCE, wait_until
+from tests.worker.rig import Bench, WorkerProcess, comes_to, eventually, given_bench, module_of, raising
 
 FOREVER: Final = 600
-
-
-@pytest.fixture(params=FLAVOURS)
-async def memory_bench(request: pytest.FixtureRequest, queue_name: str) -> AsyncIterator[Bench]:
-    async with given_bench("memory://", queue_name, request.param) as bench:
-        yield bench
 
 
 @pytest.fixture

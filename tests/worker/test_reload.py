@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from duly.worker.reload import SourceFiles
-from tests.worker.supervised import is_running, supervised, wait_until
+from tests.waiting import wait_until
+from tests.worker.supervised import is_running, supervised
 
 
 def test_a_change_is_found_once(tmp_path: Path) -> None:

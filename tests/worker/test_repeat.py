@@ -1,20 +1,13 @@
 """Messages that come back after their handler ended well."""
 
 import time
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 import duly
 from duly import Batch, Keep, Repeat, Retry, Send
-from tests.worker.rig import FLAVOURS, Bench, eventually, given_bench, raising, returning
-
-
-@pytest.fixture(params=FLAVOURS)
-async def bench(request: pytest.FixtureRequest, backend: str, queue_name: str) -> AsyncIterator[Bench]:
-    async with given_bench(backend, queue_name, request.param) as bench:
-        yield bench
+from tests.worker.rig import Bench, eventually, raising, returning
 
 
 @pytest.mark.parametrize("value", [None, True, "anything"])

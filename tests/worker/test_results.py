@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -11,18 +10,18 @@ import pytest
 import duly
 from duly import Batch, CodecError, HandlerFailed, Keep, Recycle, Reject, Retry
 from tests.conftest import StartedServer
-from tests.worker.rig import ALL_FLAVOURS, FLAVOURS, Bench, eventually, given_bench, raising, returning
+from tests.worker.rig import ALL_FLAVOURS, Bench, eventually, given_bench, raising, returning
 
 KEPT = Keep(count=1000)
 WOKEN = 4.0
 """Seconds within which somebody who was woken has acted."""
 
 
-@pytest.fixture(params=FLAVOURS)
-async def bench(request: pytest.FixtureRequest, backend: str, queue_name: str) -> AsyncIterator[Bench]:
-    async with given_bench(backend, queue_name, request.param) as bench:
-        bench.queue = bench.aio.queue(queue_name, done=KEPT)
-        yield bench
+@pytest.fixture
+def bench(bench: Bench) -> Bench:
+    """Have the queue keep results."""
+    bench.queue = bench.aio.queue(bench.queue_name, done=KEPT)
+    return bench
 
 
 @pytest.mark.parametrize("flavour", ALL_FLAVOURS)

@@ -17,7 +17,8 @@ from duly._core.keys import QueueKeys
 from duly._core.schedules import read_row
 from tests.conftest import StartedServer, need
 from tests.servers import Server
-from tests.worker.rig import FLAVOURS, WorkerProcess, eventually, given_bench, module_of, wait_until
+from tests.waiting import wait_until
+from tests.worker.rig import FLAVOURS, WorkerProcess, eventually, given_bench, module_of
 
 EVERY: Final = 0.2
 WORKERS: Final = 3

@@ -18,7 +18,8 @@ from tests.binaries import Kind
 from tests.conftest import need
 from tests.fault.proxy import BlackHole, FaultAt, Proxy, Stage
 from tests.servers import LOOPBACK, Server
-from tests.worker.rig import WorkerProcess, wait_until
+from tests.waiting import wait_until
+from tests.worker.rig import WorkerProcess
 
 pytestmark = pytest.mark.fault
 
@@ -95,7 +96,7 @@ class Load:
     def wait_for_more(self, count: int = 40) -> None:
         """Wait until so many messages more are handled: work goes on."""
         goal = self.done() + count
-        wait_until(lambda: self.done() >= goal or self._worker.process.poll() is not None, every=0.1)
+        wait_until(lambda: self.done() >= goal or self._worker.process.poll() is not None)
         assert self._worker.process.poll() is None, self._worker.log()
 
     def send(self, *seconds: float) -> None:
@@ -119,7 +120,7 @@ class Load:
         self._thread.join()
         sent = len(self._sent)
         try:
-            wait_until(lambda: self.queue.stats().acked >= sent, every=0.1)
+            wait_until(lambda: self.queue.stats().acked >= sent)
         except AssertionError:
             raise AssertionError(f"{sent} were sent: {self.queue.stats()}\n{self._worker.log()}") from None
         audit = self.queue.audit()

@@ -8,7 +8,8 @@ import pytest
 
 import duly
 from tests.conftest import StartedServer
-from tests.worker.rig import WorkerProcess, wait_until
+from tests.waiting import wait_until
+from tests.worker.rig import WorkerProcess
 
 pytestmark = pytest.mark.fault
 

@@ -1,28 +1,13 @@
 """Handlers that settle their message themselves: what they did stays, whatever they do next."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 import duly
 from duly import Defer, Recycle, Reject, Retry
-from tests.worker.rig import ALL_FLAVOURS, FLAVOURS, Act, Bench, delay_of, eventually, given_bench
-
-
-@pytest.fixture(params=FLAVOURS)
-async def bench(request: pytest.FixtureRequest, backend: str, queue_name: str) -> AsyncIterator[Bench]:
-    async with given_bench(backend, queue_name, request.param) as bench:
-        yield bench
-
-
-@pytest.fixture(params=ALL_FLAVOURS)
-async def memory_bench(request: pytest.FixtureRequest, queue_name: str) -> AsyncIterator[Bench]:
-    """For what has nothing to do with the server."""
-    async with given_bench("memory://", queue_name, request.param) as bench:
-        yield bench
-
+from tests.worker.rig import Act, Bench, delay_of, eventually
 
 SETTLES: dict[str, tuple[tuple[Any, ...], dict[str, int]]] = {
     "ack": ((), {"acked": 1}),

@@ -16,7 +16,8 @@ import duly
 from duly import Send
 from tests.conftest import StartedServer, need
 from tests.servers import Server
-from tests.worker.rig import WorkerProcess, ids_of, wait_until
+from tests.waiting import wait_until
+from tests.worker.rig import WorkerProcess, ids_of
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
@@ -159,7 +160,7 @@ def test_kills_at_random_moments_lose_nothing_in_any_group(
             time.sleep(chance.uniform(0, 0.3))
             victim.kill9()
             workers.append(start())
-        wait_until(lambda: is_through(topic, len(published), *GROUPS), every=0.2)
+        wait_until(lambda: is_through(topic, len(published), *GROUPS))
         ends = Counter((note["group"], note["id"]) for note in workers[0].notes("end"))
         assert set(ends) == {(f"{queue_name}/{group}", id_) for group in GROUPS for id_ in published}
         assert [worker.stop() for worker in workers] == [0, 0, 0]

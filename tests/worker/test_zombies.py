@@ -11,7 +11,8 @@ import duly
 from tests.conftest import StartedServer
 from tests.fault.proxy import SCRIPT_COMMANDS, Action, BlackHole, Command, Policy, Proxy, Stage
 from tests.fault.recorded import assert_accounts, assert_drained
-from tests.worker.rig import WorkerProcess, ids_of, module_of, wait_until
+from tests.waiting import wait_until
+from tests.worker.rig import WorkerProcess, ids_of, module_of
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 

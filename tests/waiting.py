@@ -1,0 +1,21 @@
+"""Waits for what a test looks at. The deadline is generous: it is not a measure of speed."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+PATIENCE: Final = 60.0
+"""Seconds that anything may take on a busy machine before a test gives up."""
+
+
+def wait_until(
+    condition: Callable[[], object],
+    what: str = "it happens",
+    describe: Callable[[], object] = str,
+    seconds: float = PATIENCE,
+) -> None:
+    """Wait for a condition to become true. `describe` adds to the failure what was seen instead."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds:g} s until {what}:\n{describe()}"
+        time.sleep(0.01)
