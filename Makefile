@@ -1,11 +1,11 @@
-# Everything a contributor runs. `make test` is exactly what CI runs.
+# Everything a contributor runs. `make test` is exactly what CI runs. tests/README.md says what runs where and why.
 
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fix gen bench docs clean servers \
+.PHONY: help setup demo test quick test-all soak check fix gen bench bench-check docs clean servers \
 	check-format check-lint check-types check-imports check-spelling check-generated check-lua
 
 help: ## Show this list
@@ -24,11 +24,39 @@ demo: setup ## Show the queue at work
 servers: ## Install the servers that the tests run against
 	@tools/install_servers.sh
 
-# Three passes: what works most of the time, what mostly waits for processes and leases, and what measures.
-test: setup servers check ## Run all checks and all tests
-	$(BIN)/python -m pytest -n 4 --dist worksteal -m 'not serial and not fault'
-	$(BIN)/python -m pytest -n 4 --dist worksteal -m 'fault and not serial'
-	$(BIN)/python -m pytest -m serial
+# Three passes: tests that keep the processors busy, tests that mostly wait for processes and leases, and tests that
+# need the machine to themselves. The last two name their folders, since collecting all tests takes a while.
+PYTEST = $(BIN)/python -m pytest
+PARALLEL = -n 4 --dist worksteal
+WAITING = tests/acl tests/cli tests/doctor tests/embedded tests/fault tests/testing tests/worker
+ALONE = tests/worker tests/web
+define run-tests
+	$(PYTEST) $(PARALLEL) -m 'not fault and not serial and not measure $(1)'
+	$(PYTEST) $(PARALLEL) -m 'fault and not serial and not measure $(1)' $(WAITING)
+	$(PYTEST) -m 'serial and not measure $(1)' $(ALONE)
+endef
+
+test: setup servers check ## Run all checks and the tests that CI runs: ten minutes
+	$(call run-tests,and not long)
+
+quick: setup servers ## Run the tests that need no faults, on Valkey and in memory: a minute and a half
+	DULY_TEST_MATRIX=quick $(PYTEST) $(PARALLEL) -m 'not fault and not serial and not measure and not long and not slow' \
+		tests/unit tests/lua tests/client tests/worker tests/acl tests/model tests/testing
+
+test-all: export DULY_TEST_MATRIX = whole
+test-all: setup servers check ## Run the whole matrix of servers, users, mutants and Pythons: 45 minutes
+	$(call run-tests,)
+	tools/test_other_pythons.sh
+
+SOAK_SECONDS ?= 3600
+soak: setup servers ## Run random histories and the recirculation of messages for hours
+	DULY_RECIRCULATION_SECONDS=$(SOAK_SECONDS) $(PYTEST) tests/fault/test_recirculation.py
+	DULY_MODEL_SEED=random DULY_MODEL_EXAMPLES=20000 \
+		$(PYTEST) tests/model/test_machine.py tests/model/test_topics.py
+
+bench-check: setup servers ## Run everything that measures, and compare it with its targets
+	$(PYTEST) -m measure tests/fault
+	$(BIN)/python -m benchmarks --peers none
 
 check: check-format check-lint check-types check-imports check-spelling check-generated check-lua ## Run all checks that run no code
 
@@ -68,5 +96,5 @@ docs: setup ## Build the documentation as a site, in site/
 	$(BIN)/mkdocs build --strict --quiet
 
 clean: ## Remove all that these commands made
-	rm -rf .venv dist build site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-* dist build site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

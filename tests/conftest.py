@@ -4,7 +4,8 @@ import os
 import re
 import signal
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -13,6 +14,7 @@ from hypothesis.internal.constants_ast import Constants
 
 from tests.binaries import KINDS, Kind, ServerMissing, find_binary
 from tests.clock import ServerClock
+from tests.matrix import ENGINES, SERVERS
 from tests.servers import Server, die_with_parent
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so would all that they start.
@@ -46,16 +48,23 @@ def server() -> Iterator[StartedServer]:
         one.close()
 
 
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> Kind:
-    """Run the test once for each kind of server, for tests that start their own."""
-    need(request.param)
-    return request.param  # type: ignore[no-any-return]
+def each_kind(kinds: Sequence[Kind]) -> Any:
+    """Make the fixture `kind`: it runs a test once for each of these kinds of server."""
+
+    @pytest.fixture(params=kinds)
+    def kind(request: pytest.FixtureRequest) -> Kind:
+        need(request.param)
+        return request.param  # type: ignore[no-any-return]
+
+    return kind
 
 
-@pytest.fixture(params=("memory", *KINDS))
+kind = each_kind(SERVERS)
+
+
+@pytest.fixture(params=ENGINES)
 def backend(request: pytest.FixtureRequest, server: StartedServer) -> str:
-    """Run the test once on each engine, and give the URL to reach it."""
+    """Run the test once on each engine of this run, and give the URL to reach it."""
     return "memory://" if request.param == "memory" else server(request.param).url
 
 

@@ -9,10 +9,13 @@ import redis
 
 from tests.acl.users import give_rights, url_as
 from tests.binaries import Kind
-from tests.conftest import StartedServer
+from tests.conftest import StartedServer, each_kind
+from tests.matrix import SCRIPT_SERVERS
 
 NewUser = Callable[..., str]
 """Takes a role; gives the address of the server for a new user who has it."""
+
+kind = each_kind(SCRIPT_SERVERS)
 
 
 @pytest.fixture

@@ -1,28 +1,30 @@
 """The backends of the conformance tests: each has a clock that a test may move.
 
-The sync tests run once more as the user of each role (docs/acl.md): what a role has is sent with its rights, and
-the rest with an admin's.
+In the whole matrix the sync tests run once more as the user of each role (docs/acl.md): calls that a role may make
+are sent with its permissions, and the rest with an admin's. In every run tests/acl makes each call as each role.
 """
 
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
 
 from tests.acl.routed import LEAST_FIRST, create_users, routing
-from tests.binaries import KINDS, Kind
+from tests.binaries import Kind
 from tests.client.place import MemoryPlace, Place, ServerPlace
 from tests.clock import ServerClock, miss_the_shim
 from tests.conftest import need
+from tests.matrix import ENGINES, IS_WHOLE
 from tests.servers import Server
 
 OpenPlace = Callable[[Kind], ServerPlace]
 
 _UNSENT: Final = ("test_bad_input.py", "test_topic_input.py")
-"""What is refused before anything is sent needs no rights."""
+"""Refused before anything is sent: neither the server nor the permissions of a user matter."""
 _WAITING: Final = ("test_results.py", "test_wake.py", "test_group_waking.py")
 """What takes long, and is sent by others, too."""
 
@@ -47,12 +49,16 @@ AS_USERS: Final[dict[str, Users]] = {
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test once on each engine, and a sync one also as users with the rights of roles."""
+    """Run a test once on each engine of this run."""
     if "place" in metafunc.fixturenames:
-        path = metafunc.definition.path
-        users = [name for name, each in AS_USERS.items() if path.name not in each.left_out]
-        engines = ["memory", *KINDS, *(users if path.parent.name == "_sync" else ())]
-        metafunc.parametrize("place", engines, indirect=True)
+        metafunc.parametrize("place", _places(metafunc.definition.path), indirect=True)
+
+
+def _places(path: Path) -> Sequence[str]:
+    if not IS_WHOLE:
+        return ("memory",) if path.name in _UNSENT else ENGINES
+    users = [name for name, each in AS_USERS.items() if path.name not in each.left_out]
+    return (*ENGINES, *(users if path.parent.name == "_sync" else ()))
 
 
 @pytest.fixture(scope="session")

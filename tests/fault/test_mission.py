@@ -97,7 +97,7 @@ def test_leases_of_different_lengths_are_taken_back_by_deadline(
         assert (first, second) == (["of 10 s", "of 20 s", "of 30 s"], ["of 40 s", "of 50 s"])
 
 
-@pytest.mark.serial
+@pytest.mark.measure
 def test_a_lease_that_ran_out_is_found_among_100_000_as_fast_as_among_50(
     kind: Kind, queue_name: str, server_clock: ServerClock
 ) -> None:
@@ -206,7 +206,7 @@ def test_an_idle_receive_asks_once_a_period_and_looks_once_after_it(kind: Kind, 
         assert asked["EVALSHA"] <= asked["BLPOP"] + 1
 
 
-@pytest.mark.serial
+@pytest.mark.measure
 def test_a_blocked_consumer_has_a_message_within_5_milliseconds(kind: Kind, queue_name: str) -> None:
     """002-1."""
     runs: list[list[float]] = []
@@ -229,7 +229,7 @@ def test_a_blocked_consumer_has_a_message_within_5_milliseconds(kind: Kind, queu
     assert median(runs[-1]) < 0.005, runs
 
 
-@pytest.mark.serial
+@pytest.mark.measure
 def test_what_falls_due_is_handed_out_then_and_not_at_a_tick(kind: Kind, queue_name: str) -> None:
     """003-20: with a tick of a second half of them would be late by half a second."""
     runs: list[list[float]] = []
@@ -310,7 +310,7 @@ def times_of_every_script(queue: Queue, count: int) -> dict[str, int]:
     return times
 
 
-@pytest.mark.serial
+@pytest.mark.measure
 @pytest.mark.parametrize("kind", ["valkey"])  # the scripts are the same everywhere, and filling a queue takes its time
 def test_no_script_takes_longer_on_a_queue_of_200_000(kind: Kind, server_clock: ServerClock) -> None:
     """I11."""

@@ -23,11 +23,11 @@ from tests.worker.rig import WorkerProcess, module_of
 
 ITEMS: Final = 100
 WORKERS: Final = 8
-SECONDS: Final = float(os.environ.get("DULY_RECIRCULATION_SECONDS", "12"))
+SECONDS: Final = float(os.environ.get("DULY_RECIRCULATION_SECONDS", "8"))
 STATES: Final = ("ready", "delayed", "leased", "dead")
 LEASE: Final = 4.0
 
-pytestmark = [pytest.mark.fault, pytest.mark.serial, pytest.mark.slow, pytest.mark.timeout(SECONDS + 240)]
+pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(SECONDS + 240)]
 
 # Half of the items come back because their handler says so, half because they were sent so.
 HANDLER: Final = """

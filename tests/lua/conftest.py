@@ -4,17 +4,20 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.binaries import KINDS, Kind
+from tests.binaries import Kind
 from tests.clock import ServerClock
-from tests.conftest import need
+from tests.conftest import each_kind, need
 from tests.lua.harness import A_WEEK, NOW, Queue, Topic, Wire
+from tests.matrix import SCRIPT_SERVERS
 from tests.servers import Server
 
 MakeQueue = Callable[..., Queue]
 MakeTopic = Callable[..., Topic]
 
+kind = each_kind(SCRIPT_SERVERS)
 
-@pytest.fixture(scope="session", params=KINDS)
+
+@pytest.fixture(scope="session", params=SCRIPT_SERVERS)
 def still_server(request: pytest.FixtureRequest) -> Iterator[tuple[Server, ServerClock]]:
     need(request.param)
     with ServerClock() as clock, Server(request.param, environment=clock.environment()) as server:

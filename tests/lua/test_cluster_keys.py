@@ -13,12 +13,12 @@ from duly._core import ops, topic_ops
 from duly._core.call import Call
 from duly._core.keys import EVERY_PRIORITY, GroupKeys, QueueKeys, TopicKeys
 from duly.options import Keep
-from tests.binaries import KINDS
 from tests.conftest import need
 from tests.lua.harness import A_WEEK, STREAM, Group, Queue, Refused, Topic, Wire
 from tests.lua.test_headers import CALLS
 from tests.lua.test_pending_list import VERBS
 from tests.lua.test_repeats import ELSEWHERE, WRITING, Prepare
+from tests.matrix import SCRIPT_SERVERS
 from tests.servers import Server
 
 ALL_SLOTS = 16384
@@ -33,7 +33,7 @@ every_other_call = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=SCRIPT_SERVERS)
 def cluster_wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
     need(request.param)
     with Server(request.param, {"cluster-enabled": "yes"}) as server, Wire(server) as wire:
@@ -78,7 +78,7 @@ def test_all_keys_of_a_topic_and_its_groups_are_in_one_slot(cluster_wire: Wire, 
     }
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=SCRIPT_SERVERS)
 def guarded(request: pytest.FixtureRequest) -> Iterator[Callable[[list[bytes]], Wire]]:
     """Give a connection of a user who may touch the given keys, all commands, and nothing else."""
     need(request.param)

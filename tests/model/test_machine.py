@@ -14,7 +14,7 @@ STEPS = 50
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(600 + EXAMPLES)
 def test_the_real_scripts_and_the_memory_engine_agree_and_keep_every_invariant(kind: Kind) -> None:
     with started_world(kind) as world:
         run_state_machine_as_test(

@@ -265,7 +265,7 @@ MUTANTS = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("script", "original", "mistake"), MUTANTS)
 def test_the_machine_finds(script: str, original: str, mistake: str) -> None:

@@ -23,7 +23,8 @@ from tests.lua.harness import NOW, SECOND
 from tests.model.machine import CALLS_FORGOTTEN, CRASH_LIMIT, World, check, started_world
 from tests.model.topic_sight import Looker, Sight
 
-HISTORIES: Final = max(int(os.environ.get("DULY_MODEL_EXAMPLES", "400")) // 100, 1)
+EXAMPLES: Final = int(os.environ.get("DULY_MODEL_EXAMPLES", "400"))
+HISTORIES: Final = max(EXAMPLES // 100, 1)
 STEPS: Final = 120
 STREAMS: Final = (b"one", b"two")
 GROUPS: Final = ("archive", "billing", "eu")
@@ -463,7 +464,7 @@ def _shortened(arg: object) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(600 + EXAMPLES)
 @pytest.mark.parametrize(
     "keep", [None, Keep(count=6), Keep(count=3, age=20), Keep()], ids=["freeing", "count", "age", "all"]
 )

@@ -6,16 +6,16 @@ import pytest
 import redis
 
 from duly import Delivery, Duly, Keep
-from tests.binaries import KINDS
 from tests.client._sync.given import take
 from tests.client.conftest import OpenPlace
 from tests.client.place import ServerPlace
 from tests.client.repair.judge import LANES, LATER, LEASE, PLAIN, UNKEYED, Healthy
 from tests.clock import miss_the_shim
 from tests.conftest import need
+from tests.matrix import SCRIPT_SERVERS
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=SCRIPT_SERVERS)
 def server(request: pytest.FixtureRequest, server_place: OpenPlace) -> Iterator[ServerPlace]:
     """Run the test on each real server."""
     need(request.param)

@@ -1,0 +1,6 @@
+"""Every kind of server is examined: they differ in what they report of themselves."""
+
+from tests.conftest import each_kind
+from tests.matrix import SCRIPT_SERVERS
+
+kind = each_kind(SCRIPT_SERVERS)

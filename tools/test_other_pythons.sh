@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Run the usual tests on the other Python versions that Duly supports, as far as this machine has them.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+find_python() {
+  command -v "python$1" || ls "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1."*/bin/python 2>/dev/null | tail -n 1
+}
+
+for version in 3.12 3.13; do
+  python=$(find_python "$version") || true
+  if [ -z "$python" ]; then
+    echo "!!! WARNING: Python $version is not on this machine. Its tests did not run."
+    continue
+  fi
+  home=".venv-$version"
+  "$python" -m venv "$home"
+  "$home/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+  DULY_TEST_MATRIX=usual "$home/bin/python" -m pytest -n 4 --dist worksteal \
+    -m 'not fault and not serial and not measure and not long'
+done
