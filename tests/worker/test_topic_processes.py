@@ -163,7 +163,7 @@ def test_kills_at_random_moments_lose_nothing_in_any_group(
         wait_until(lambda: is_through(topic, len(published), *GROUPS))
         ends = Counter((note["group"], note["id"]) for note in workers[0].notes("end"))
         assert set(ends) == {(f"{queue_name}/{group}", id_) for group in GROUPS for id_ in published}
-        assert [worker.stop() for worker in workers] == [0, 0, 0]
+        assert [worker.wait_for_start().stop() for worker in workers] == [0, 0, 0]
         for group in GROUPS:
             audit = topic.group(group).audit()
             assert audit.ok, audit
