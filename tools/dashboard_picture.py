@@ -1,7 +1,7 @@
 """Photograph the dashboard for the README: a shop at work, in a browser without a window.
 
 Run it after a change of the pages: `python tools/dashboard_picture.py`. It takes a minute and a half, and a Chromium:
-/usr/bin/chromium unless CHROMIUM names another. What it shows is made up, and served from this process.
+/usr/bin/chromium unless CHROMIUM names another. The messages are made up; the server is an embedded Valkey.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import math
 import os
 import random
 import sys
+import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -30,8 +31,16 @@ CHANCE: Final = random.Random(17)  # noqa: S311 - nothing is to be guessed here
 
 
 async def main() -> None:
-    """Fill an app, serve its dashboard, and keep what a browser shows of it."""
-    async with duly.AsyncDuly("memory://") as app:
+    """Take the picture, and refuse a file that is too large."""
+    with tempfile.TemporaryDirectory() as directory:
+        await show(f"embedded://{directory}/shop")
+    if PICTURE.stat().st_size > LARGEST:
+        sys.exit(f"{PICTURE.name} has {PICTURE.stat().st_size} bytes: at most {LARGEST} are meant")
+
+
+async def show(url: str) -> None:
+    """Run a shop on the server of `url` until the picture is taken."""
+    async with duly.AsyncDuly(url) as app:
         await fill(app)
         server = uvicorn.Server(uvicorn.Config(create_app(app), port=0, log_level="warning", lifespan="off"))
         serving = asyncio.create_task(server.serve())
@@ -44,8 +53,6 @@ async def main() -> None:
             sending.cancel()
         server.should_exit = True
         await serving
-    if PICTURE.stat().st_size > LARGEST:
-        sys.exit(f"{PICTURE.name} has {PICTURE.stat().st_size} bytes: at most {LARGEST} are meant")
 
 
 async def fill(app: duly.AsyncDuly) -> None:

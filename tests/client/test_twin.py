@@ -28,7 +28,7 @@ def test_the_names_of_both_colours_differ_as_the_pages_say() -> None:
     sync, coloured = ({name for name in dir(kind) if not name.startswith("_")} for kind in (Duly, AsyncDuly))
 
     assert sync ^ coloured == {"close", "aclose", "aio"}
-    for page in ("README.md", "docs/guide.md", "docs/reference/app.md"):
+    for page in ("docs/guide.md", "docs/reference/app.md"):
         assert "aclose()" in (ROOT / page).read_text(), page
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import CodeType
+from types import CodeType, ModuleType
 from urllib.parse import unquote
 
 import pytest
@@ -36,6 +36,11 @@ ENGINES = ("memory", "embedded")
 
 def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
+
+
+def modules_of(page: Path) -> set[str]:
+    """Name the modules that a page shows: a block that is one begins with `# shop.py`."""
+    return set(re.findall(r"^```python\n# (\w+)\.py\b", page.read_text(), re.MULTILINE))
 
 
 def blocks_of(page: Path) -> list[CodeType]:
@@ -69,8 +74,12 @@ def has_other_code(page: Path) -> bool:
 
 @pytest.mark.usefixtures("reader")
 @pytest.mark.parametrize("page", [page for page in PAGES if has_other_code(page)], ids=name_of)
-def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path) -> None:
-    namespace: dict[str, object] = {"__name__": page.stem, "duly": duly}
+def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType(page.stem)
+    namespace = module.__dict__
+    namespace["duly"] = duly
+    for name in modules_of(page):  # blocks of the page may import what blocks above them define
+        monkeypatch.setitem(sys.modules, name, module)
 
     try:
         for block in blocks_of(page):

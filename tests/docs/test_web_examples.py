@@ -186,12 +186,10 @@ def test_a_program_without_a_dashboard_says_where_it_looked_for_one(name: str) -
 
 
 def test_what_the_pages_have_to_make_numbers_move_does(server: StartedServer) -> None:
-    pages = [
-        EXAMPLES.parent / name for name in ("README.md", "README.zh-CN.md", "docs/dashboard.md", "docs/zh/dashboard.md")
-    ]
+    pages = [EXAMPLES.parent / name for name in ("docs/dashboard.md", "docs/zh/dashboard.md")]
     shown = [re.findall(r"^python - <<'END'\n(.*?)^END$", page.read_text(), re.MULTILINE | re.DOTALL) for page in pages]
     program, declared = shown[0][0], "duly.Duly()"
-    assert shown == [[program]] * 4
+    assert shown == [[program]] * 2
     assert declared in program
     with duly.Duly(server("valkey").url, namespace=f"traffic-{uuid.uuid4().hex}") as app:
         given = f"duly.Duly({server('valkey').url!r}, namespace={app.namespace!r})"

@@ -1,5 +1,7 @@
 """What is in the wheel and in the source distribution, and what an installation does."""
 
+import email
+import email.message
 import json
 import re
 import subprocess
@@ -84,6 +86,34 @@ def test_the_wheel_names_its_license_command_and_plugin(wheel: Path) -> None:
 
     assert "[console_scripts]\nduly = duly.cli:main" in text
     assert "[pytest11]\nduly = duly.testing.plugin" in text
+
+
+def metadata_in(wheel: Path) -> email.message.Message:
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        return email.message_from_bytes(archive.read(name))
+
+
+def test_the_wheel_names_where_the_project_is(wheel: Path) -> None:
+    addresses = dict(entry.split(", ", 1) for entry in metadata_in(wheel).get_all("Project-URL", []))
+
+    assert set(addresses) == {"Homepage", "Documentation", "Source", "Issues", "Changelog"}
+    assert [address for address in addresses.values() if not address.startswith(addresses["Source"])] == []
+
+
+def test_on_a_package_index_every_link_of_the_readme_is_an_address_of_a_file_that_exists(wheel: Path) -> None:
+    metadata = metadata_in(wheel)
+    shown = metadata.get_payload(decode=True).decode()  # type: ignore[union-attr]
+    source = dict(entry.split(", ", 1) for entry in metadata.get_all("Project-URL", []))["Source"]
+
+    links = re.findall(r"\]\(([^)\s]+)\)", shown)
+    ours = [re.fullmatch(rf"{source}/(raw|blob)/HEAD/([^#]+)(?:#.*)?", link) for link in links]
+
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert len(links) > 30
+    assert [link for link in links if not link.startswith("https://")] == []
+    assert [path[2] for path in ours if path and not (ROOT / path[2]).is_file()] == []
+    assert [path[2] for path in ours if path and path[1] == "raw"] == ["docs/images/dashboard.png"]
 
 
 def test_the_source_distribution_has_what_is_needed_to_work_on_it(sdist: Path) -> None:

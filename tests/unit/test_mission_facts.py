@@ -191,13 +191,13 @@ def section(page: str, heading: str) -> str:
             "docs/order.md", "Set or deduct", r"both need order wherever anything reads between", id="001-3 reads"
         ),
         pytest.param("docs/locks.md", "When the lock is busy", r"do not sleep in a handler", id="002-5 sleeping"),
-        pytest.param("README.md", "What you can rely on", r"this is \*at least once\*", id="003-3 at least once"),
+        pytest.param("README.md", "Guarantees", r"delivery is \*at least once\*", id="003-3 at least once"),
         pytest.param(
             "docs/guide.md", "Leases, renewal, fencing", r"stands still for longer than its lease .* does not know it",
             id="003-3 a lost lease",
         ),
         pytest.param(
-            "README.md", "What you can rely on", r"comes again until somebody finishes it, as long as the server keeps",
+            "README.md", "Guarantees", r"redelivered until a consumer acks it, for as long as the server keeps",
             id="003-22 the guarantee",
         ),
         pytest.param("docs/guide.md", "Audit", r"finds what other programs did to the keys", id="003-22 the exception"),

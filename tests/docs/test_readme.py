@@ -1,0 +1,123 @@
+"""The README keeps what it says: its first screen runs as printed, its figures are measured, and it stays short."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import duly
+from tests.worker.rig import wait_until
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md"]
+FIRST_SCREEN: Final = 40
+MOST_LINES: Final = 165
+
+FILE = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+both_languages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+@both_languages
+def test_the_readme_is_short_and_shows_code_in_its_first_screen(page: Path) -> None:
+    lines = page.read_text().splitlines()
+
+    assert len(lines) <= MOST_LINES
+    assert lines[:FIRST_SCREEN].count("```python") == 2
+    assert lines[:FIRST_SCREEN].count("```sh") == 1
+
+
+def test_both_languages_have_the_same_sections_rows_and_bullets() -> None:
+    english, chinese = (
+        [re.match(r"#+|\||-|>|!|```\w*|", line)[0] for line in page.read_text().splitlines()]  # type: ignore[index]
+        for page in PAGES
+    )
+
+    assert english == chinese
+
+
+@pytest.mark.slow
+@both_languages
+def test_the_first_screen_runs_as_printed(page: Path, tmp_path: Path) -> None:
+    """In an empty directory and without a server: a worker in one terminal, the program that sends in another."""
+    text = page.read_text()
+    for name, source in FILE.findall(text):
+        (tmp_path / name).write_text(source)
+    _install, start_worker, send = SHELL.findall(text)[0].splitlines()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DULY_")}
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
+    log = tmp_path / "worker.log"
+
+    with duly.Duly(f"embedded://{tmp_path}/.duly") as app, log.open("wb") as output:
+        mail = app.queue("mail")
+        mail.stats()  # and the server is held between two commands
+        worker = subprocess.Popen(
+            shlex.split(start_worker), cwd=tmp_path, env=environment, stdout=output, stderr=subprocess.STDOUT
+        )
+        try:
+            subprocess.run(shlex.split(send, comments=True), cwd=tmp_path, env=environment, check=True, timeout=60)
+            wait_until(lambda: "welcome 42 en" in log.read_text())
+            wait_until(lambda: mail.stats().acked == 1)
+        finally:
+            worker.terminate()
+            assert worker.wait(60) == 0, log.read_text()
+        assert mail.stats().delayed == 1
+
+
+PEERS: Final = ("repid", "taskiq", "arq")
+SAID: Final = [
+    "One worker process handled {drained} no-op messages per second:",
+    "{repid_times} times as many as repid, {taskiq_times} times taskiq, {arq_times} times arq",
+    "**{drained} messages per second** in one worker process (four samples, {least} to {most})",
+    "repid: {repid}, taskiq: {taskiq}, arq: {arq}",
+    "**{late} ms** late at p50 and {late_at_most} ms at p99",
+    "**About {idle} ms** from `send()`",
+    "**{recovered} s** after `kill -9`",
+    "none lost, {doubles} started twice",
+]
+
+
+def figures() -> dict[str, str]:
+    """Round the results of the benchmarks as the README does."""
+    record = json.loads((ROOT / "benchmarks/results/worker.json").read_text())
+    results = {result["question"]: result for result in record["results"]}
+    ours = results["drain, one worker, duly async"]
+    peers = {peer: results[f"drain, one worker, {peer}"]["value"] for peer in PEERS}
+    recovery = results["kill -9, a lease of 5 s: all done after"]
+    assert len(ours["samples"]) == 4
+    assert results["kill -9: lost"]["value"] == 0
+    assert results["delayed, the earliest of all, duly async"]["value"] > 0
+    return {
+        "drained": f"{round(ours['value'], -3):,.0f}",
+        "least": f"{round(min(ours['samples']), -3):,.0f}",
+        "most": f"{round(max(ours['samples']), -3):,.0f}",
+        **{peer: f"{round(value, -2):,.0f}" for peer, value in peers.items()},
+        **{f"{peer}_times": f"{ours['value'] / value:.0f}" for peer, value in peers.items()},
+        "late": f"{results['200 due over 5 s, late, p50, duly async']['value']:.1f}",
+        "late_at_most": f"{results['200 due over 5 s, late, p99, duly async']['value']:.1f}",
+        "idle": f"{results['idle latency, send to handler, p50, duly async']['value']:.0f}",
+        "recovered": f"{recovery['value']:.1f}",
+        "doubles": f"{recovery['beside']['started twice']:.0f}",
+    }
+
+
+def test_the_figures_are_those_of_the_benchmarks() -> None:
+    expected = [said.format(**figures()) for said in SAID]
+
+    assert [said for said in expected if said not in PAGES[0].read_text()] == []
+
+
+def test_both_languages_have_the_same_figures_in_each_line() -> None:
+    english, chinese = (
+        [sorted(re.findall(r"\d+(?:[.,]\d+)*", line)) for line in page.read_text().splitlines()] for page in PAGES
+    )
+
+    assert any("111,000" in line for line in english)
+    assert [(line, theirs) for line, theirs in zip(english, chinese, strict=True) if line != theirs] == []
