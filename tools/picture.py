@@ -1,4 +1,4 @@
-"""Draw the live view for the README: `duly stats --watch` of a shop at work, as an SVG without outside fonts.
+"""Draw the live view for docs/cli.md: `duly stats --watch` of a shop at work, as an SVG without outside fonts.
 
 Run it after a change of the view: `python tools/picture.py`. With --check it fails when the picture is stale.
 """

@@ -16,6 +16,7 @@ from tests.worker.rig import wait_until
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md"]
+HOMES = [ROOT / "docs/index.md", ROOT / "docs/zh/index.md"]
 FIRST_SCREEN: Final = 40
 MOST_LINES: Final = 165
 
@@ -41,6 +42,14 @@ def test_both_languages_have_the_same_sections_rows_and_bullets() -> None:
     )
 
     assert english == chinese
+
+
+@pytest.mark.parametrize(("page", "home"), list(zip(PAGES, HOMES, strict=True)), ids=["english", "chinese"])
+def test_the_home_page_of_the_site_begins_like_the_readme(page: Path, home: Path) -> None:
+    beginning = page.read_text().partition("\n## ")[0]
+    title, tagline, _badges, _links, *rest = beginning.strip().split("\n\n")
+
+    assert home.read_text().startswith("\n\n".join([title, tagline, *rest]))
 
 
 @pytest.mark.slow
