@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import unicodedata
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md"]
 HOMES = [ROOT / "docs/index.md", ROOT / "docs/zh/index.md"]
 FIRST_SCREEN: Final = 40
 MOST_LINES: Final = 165
+MOST_COLUMNS: Final = 97
 
 FILE = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -33,6 +35,19 @@ def test_the_readme_is_short_and_shows_code_in_its_first_screen(page: Path) -> N
     assert len(lines) <= MOST_LINES
     assert lines[:FIRST_SCREEN].count("```python") == 2
     assert lines[:FIRST_SCREEN].count("```sh") == 1
+
+
+def width_of(line: str) -> int:
+    """Count the columns of a line: a Chinese character takes two."""
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in line)
+
+
+@both_languages
+def test_no_line_of_code_is_cut_off_on_the_page_of_a_code_host(page: Path) -> None:
+    blocks = re.findall(r"^```\w+\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+
+    assert len(blocks) >= 6
+    assert [line for block in blocks for line in block.splitlines() if width_of(line) > MOST_COLUMNS] == []
 
 
 def test_both_languages_have_the_same_sections_rows_and_bullets() -> None:
