@@ -22,7 +22,7 @@ FIRST_SCREEN: Final = 40
 MOST_LINES: Final = 165
 MOST_COLUMNS: Final = 97
 
-FILE = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"^```python\n# (\w+\.py)\b(.*?)^```$", re.MULTILINE | re.DOTALL)
 SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 both_languages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -73,7 +73,7 @@ def test_the_first_screen_runs_as_printed(page: Path, tmp_path: Path) -> None:
     """In an empty directory and without a server: a worker in one terminal, the program that sends in another."""
     text = page.read_text()
     for name, source in FILE.findall(text):
-        (tmp_path / name).write_text(source)
+        (tmp_path / name).write_text(f"# {source}")
     _install, start_worker, send = SHELL.findall(text)[0].splitlines()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DULY_")}
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
