@@ -151,8 +151,8 @@ def test_an_import_without_extras_imports_redis_and_msgspec_and_nothing_else(pla
     assert set(json.loads(done.stdout)) <= {"duly", "redis", "hiredis", "msgspec"} | OF_OLD_PYTHONS
 
 
-def test_an_import_imports_neither_the_worker_nor_what_schedules_need(plain: Place) -> None:
-    code = "import duly, sys; print([name for name in ('duly.worker', 'duly.cli', 'cronsim') if name in sys.modules])"
+def test_an_import_imports_neither_the_worker_nor_the_commands(plain: Place) -> None:
+    code = "import duly, sys; print([name for name in ('duly.worker', 'duly.cli') if name in sys.modules])"
 
     assert plain.run("python", "-c", code).stdout == "[]\n"
 

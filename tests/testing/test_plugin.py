@@ -215,7 +215,7 @@ def test_a_run_without_the_fixtures_imports_neither_worker_nor_server(project: p
 
         def test_it(pytestconfig):
             assert pytestconfig.pluginmanager.hasplugin("duly")
-            heavy = ("duly.worker", "duly.embedded", "duly.cli", "typer", "rich", "starlette", "cronsim")
+            heavy = ("duly.worker", "duly.embedded", "duly.cli", "typer", "rich", "starlette")
             assert [name for name in heavy if name in sys.modules] == []
         """)
 

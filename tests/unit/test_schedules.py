@@ -10,12 +10,12 @@ import pytest
 
 import duly
 from duly._core import codec, schedules
+from duly._core.cron import Calendar
 from duly._core.outgoing import Encoder
 from duly._core.schedules import (
     NEVER,
     SENT_AT_ONCE,
     STALE,
-    Calendar,
     Interval,
     Plan,
     Slots,
@@ -96,9 +96,10 @@ CHANGES = {
     BERLIN: ("2026-03-28", "2026-10-24"),
     NEW_YORK: ("2026-03-07", "2026-10-31"),
     "America/Santiago": ("2026-04-04", "2026-09-05"),
+    "Australia/Lord_Howe": ("2026-04-04", "2026-10-03"),
     "UTC": ("2026-01-01", "2026-02-28"),
 }
-"""Days before the clocks change: by an hour, at midnight, never."""
+"""Days before the clocks change: by an hour, at midnight, by half an hour, never."""
 
 
 @pytest.mark.parametrize("zone", CHANGES)
@@ -113,18 +114,6 @@ def test_whoever_asks_at_any_time_gets_the_same_slots(zone: str, cron: str) -> N
         assert all(earlier < later for earlier, later in pairwise(walked))
         for before in range(begin, begin + 3 * DAY, 11 * MINUTE):
             assert next(slots.after(before)) == next(slot for slot in walked if slot > before), moment_of(before)
-
-
-def test_where_clocks_change_by_half_an_hour_slots_still_only_grow() -> None:
-    """What cronsim finds there depends on where one begins; still no slot comes twice."""
-    slots = calendar("*/10 2 * * *", "Australia/Lord_Howe")
-    after = begin = us("2026-04-04T00:00:00+00:00")
-    found = []
-    while after < begin + 3 * DAY:
-        after = next(slots.after(after + 3 * MINUTE))
-        found.append(after)
-
-    assert all(earlier < later for earlier, later in pairwise(found))
 
 
 # Clocks that are put forward: what they skip. In New York from 2 to 3 on 8 March 2026, in Berlin on 29 March.
@@ -303,11 +292,11 @@ def test_a_calendar_that_is_over_is_never_looked_at_again() -> None:
         ({"cron": "* * * *"}, "five fields"),
         ({"cron": "0 * * * * *"}, "five fields"),
         ({"cron": "@daily"}, "five fields"),
-        ({"cron": "61 * * * *"}, "Bad minute"),
-        ({"cron": "* 24 * * *"}, "Bad hour"),
-        ({"cron": "* * * * MON-"}, "Bad day-of-week"),
+        ({"cron": "61 * * * *"}, "cannot be read .minute '61': .* 0 to 59"),
+        ({"cron": "* 24 * * *"}, "cannot be read .hour '24': .* 0 to 23"),
+        ({"cron": "* * * * MON-"}, "cannot be read .day of week 'MON-'"),
         ({"cron": "a b c d e"}, "cannot be read"),
-        ({"cron": "0 0 30 2 *"}, "cannot be read"),
+        ({"cron": "0 0 30 2 *"}, "no date of the calendar"),
         ({"cron": "*/" + "1" * 300 + " * * * *"}, "too long"),
         ({"cron": 5}, "cron must be"),
         ({"cron": b"* * * * *"}, "cron must be"),

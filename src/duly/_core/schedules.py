@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 
 from duly._core import codec
+from duly._core.cron import Calendar, Expression
 from duly._core.outgoing import Outgoing
 from duly.errors import CodecError, UsageError
 from duly.message import Schedule
@@ -38,7 +39,6 @@ ABANDONED: Final = 60_000_000
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-_MINUTE: Final = 60_000_000
 _HEAD: Final = struct.Struct("<dddB")
 _ENTRY: Final = struct.Struct("<d")
 _KEPT_OPTIONS: Final = frozenset({"body", "key", "priority", "ttl", "headers", "retry"})
@@ -75,49 +75,6 @@ class Interval:
         """Find the last slot in (after, until]."""
         slot = until // self._every * self._every
         return slot if slot > after else None
-
-
-class Calendar:
-    """The minutes that a cron expression names, on the clocks of a time zone.
-
-    cronsim does as Debian's cron does. An expression whose minute and hour do not begin with `*` names times of
-    day: one that the clocks skip comes when they go on, one that they show twice comes the first time. Any other
-    follows the time that passes: what is skipped is left out, what is shown twice comes twice.
-    """
-
-    def __init__(self, cron: str, zone: tzinfo) -> None:
-        self._cron = cron
-        self._zone = zone
-
-    def after(self, us: int) -> Iterator[int]:
-        """Go through the slots after a point in time."""
-        from cronsim import CronSim  # here: most programs have no such schedule, and start sooner without it
-
-        last = us
-        for moment in CronSim(self._cron, moment_of(us).astimezone(self._zone)):
-            slot = us_of(moment)
-            if slot > last:  # in an hour that the clocks show twice, cronsim begins with times that are over
-                last = slot
-                yield slot
-
-    def newest(self, after: int, until: int) -> int | None:
-        """Find the last slot in (after, until], by halving: there may be millions of them."""
-        low, high = after, until
-        if (found := self._next_until(low, until)) is None:
-            return None
-        while high - low > _MINUTE:
-            middle = (low + high) // 2
-            later = self._next_until(middle, until)
-            if later is None:
-                high = middle
-            else:
-                low, found = later, later
-        later = self._next_until(low, until)
-        return found if later is None else later
-
-    def _next_until(self, after: int, until: int) -> int | None:
-        slot = next(self.after(after), None)
-        return slot if slot is not None and slot <= until else None
 
 
 def moment_of(us: int) -> datetime:
@@ -202,7 +159,7 @@ def checked_plan(cron: object, every: object, tz: object, catch_up: object, now:
         raise UsageError(f"cron must be a text of five fields, not {cron!r}")
     text = " ".join(cron.split())
     if next(_calendar(text, _zone(zone)).after(round(now * 1_000_000)), None) is None:
-        raise UsageError(f"cron={cron!r} names no day that ever comes")
+        raise UsageError(f"cron={cron!r} matches no date of the calendar: check day of month and month")
     return Plan(text, 0, zone, str(catch_up), b"")
 
 
@@ -211,18 +168,15 @@ def _checked_interval(every: Any) -> int:
 
 
 def _calendar(cron: str, zone: tzinfo) -> Calendar:
-    from cronsim import CronSim, CronSimError
-
     advice = "give minute, hour, day of month, month and day of week, like '0 3 * * *'"
     if len(cron) > LONGEST_CRON:
         raise UsageError(f"a cron expression of {len(cron)} characters is too long: {advice}")
-    if len(cron.split()) != 5:  # older cronsims know no seconds, so nobody may use them
-        raise UsageError(f"cron={cron!r} has not five fields: {advice}")
+    if len(cron.split()) != 5:
+        raise UsageError(f"cron={cron!r} does not have five fields: {advice}")
     try:
-        CronSim(cron, _EPOCH)
-    except (CronSimError, AssertionError) as error:
+        return Calendar(Expression(cron), zone)
+    except ValueError as error:
         raise UsageError(f"cron={cron!r} cannot be read ({error}): {advice}") from error
-    return Calendar(cron, zone)
 
 
 def _name_of_zone(tz: object) -> str:
@@ -370,7 +324,7 @@ def _next_moment(plan: Plan, after: int) -> datetime | None:
     try:
         slot = next(plan.slots.after(after), None)
         return None if slot is None else moment_of(slot)
-    except (CodecError, OverflowError):  # a time zone that this process does not know, times that nobody stores
+    except (CodecError, ValueError, OverflowError):  # an unknown time zone, or a time that is out of range
         return None
 
 
