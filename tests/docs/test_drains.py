@@ -45,7 +45,7 @@ def load(example: str) -> ModuleType:
 
 
 lists, delayqueue = load("40_drain_lists"), load("41_drain_delayqueue")
-redisson, celery = load("42_drain_redisson"), load("43_drain_celery")
+redisson, celery, arq = load("42_drain_redisson"), load("43_drain_celery"), load("44_drain_arq")
 
 
 class Killed(BaseException):
@@ -150,6 +150,24 @@ def drain_celery(old: redis.Redis, name: str, queue: duly.Queue) -> None:
         drain(old, "orders", queue, {"shop.close": "close"}, prefix=f"{name}:")
 
 
+def arq_line(job_id: str, order: str, function: str = "close", due_ms: int = 0) -> str:
+    """Write a line as the program in arq's environment does."""
+    return json.dumps({"id": job_id, "due_ms": due_ms, "function": function, "args": [order], "kwargs": {}})
+
+
+def fill_arq(old: redis.Redis, name: str) -> list[object]:
+    for order in "abc":
+        old.zadd(f"{name}:queue", {f"{name}-{order}": 1})
+        old.set(f"arq:job:{name}-{order}", b"only arq can read this")
+        old.set(f"arq:retry:{name}-{order}", 2)
+    return [{"task": "close", "args": [order], "kwargs": {}} for order in "abc"]
+
+
+def drain_arq(old: redis.Redis, name: str, queue: duly.Queue) -> None:
+    lines = [arq_line(f"{name}-{order}", order) for order in "abc"] if old.exists(f"{name}:queue") else []
+    arq.drain(lines, old, queue, {"close": "close"}, arq_queue=f"{name}:queue")
+
+
 @dataclass(frozen=True)
 class Case:
     """An old system: how it is filled, which returns the bodies that must arrive, and how it is drained."""
@@ -164,6 +182,7 @@ CASES = {
     "delayqueue": Case(fill_delayqueue, delayqueue.drain),
     "redisson": Case(fill_redisson, redisson.drain),
     "celery": Case(fill_celery, drain_celery),
+    "arq": Case(fill_arq, drain_arq),
 }
 
 
@@ -547,9 +566,27 @@ def test_an_entry_of_redisson_that_cannot_be_read_is_named_and_the_others_are_mo
         old.delete(timeouts)
 
 
+def test_arq_jobs_keep_their_times_and_those_without_a_new_name_stay(url: str, queue_name: str) -> None:
+    key, later = f"{queue_name}:queue", int(time.time() + 3600) * 1000
+    with redis.Redis.from_url(old_url(url)) as old, duly.Duly(url) as app:
+        queue = app.queue(queue_name)
+        old.zadd(key, {"1": later, "2": later})
+        lines = [arq_line("1", "a", due_ms=later), arq_line("2", "b", "tell"), arq_line("3", "c"), '{"id": "4"}', "{"]
+
+        counted = arq.drain(lines, old, queue, {"close": "close"}, arq_queue=key)
+        unread = [outcome for outcome in counted if outcome.startswith("cannot be read: ")]
+
+        assert (counted["moved"], counted["left alone"], counted["gone"], len(unread)) == (1, 1, 1, 2)
+        assert [(each.body["args"], each.due_at) for each in queue.list("delayed")] == [
+            (["a"], datetime.fromtimestamp(later / 1000, UTC))
+        ]
+        assert old.zrange(key, 0, -1) == [b"2"]
+        old.delete(key)
+
+
 def test_no_drain_reads_a_pickle(url: str, queue_name: str) -> None:
     """A pickle is a program: reading one of an old system would run whatever somebody has put there."""
-    for example in sorted((ROOT / "examples").glob("4[0-3]_*.py")):
+    for example in sorted((ROOT / "examples").glob("4[0-4]_*.py")):
         assert "pickle" not in example.read_text()
     with redis.Redis.from_url(old_url(url)) as old, duly.Duly(url) as app:
         old.lpush(queue_name, pickle.dumps({"to": "ann"}))
