@@ -19,9 +19,9 @@ _HEAD = """\
 
 What the public API is held to, by operation. Each test runs on `memory://` and Valkey 9.1, and in
 `make test-all` also on Redis 6.2 and Redis 7.0, with the async client and with the sync one that is
-generated from it; where that makes no sense the test says why. The invariants I1 to I12 are those of the protocol, numbers such as 000-8 are
-lines of [the mission](mission.md). Written by `python -m tests.client.conformance` from
-`tests/client/_async`; a test fails when this page is stale.
+generated from it; where that makes no sense the test says why. The invariants I1 to I12 are those of
+the protocol, numbers such as 000-8 are lines of [the mission](mission.md). Written by
+`python -m tests.client.conformance` from `tests/client/_async`; a test fails when this page is stale.
 """
 _HELD = re.compile(r"\b(?:I\d+|\d{3}-\d+)\b")
 
