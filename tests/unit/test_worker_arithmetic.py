@@ -298,8 +298,8 @@ def test_a_suspect_that_is_seen_again_meanwhile_changes_nothing() -> None:
 
 
 def allowance(max_runtime: float | None, lease: float = 30, **started: float) -> Any:
-    station: Any = SimpleNamespace(max_runtime=max_runtime, lease=lease, started=dict(started))
-    return Allowance(station)
+    runtime: Any = SimpleNamespace(max_runtime=max_runtime, lease=lease, started=dict(started))
+    return Allowance(runtime)
 
 
 def test_without_a_cap_everything_is_renewed() -> None:

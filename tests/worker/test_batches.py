@@ -246,8 +246,8 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
 
 
 def collector(runner: Runner, most: int) -> Any:
-    station: Any = SimpleNamespace(collected=0, groups=0)
-    return Collector(station, runner, Batch(max=most, wait=5))  # type: ignore[arg-type]
+    runtime: Any = SimpleNamespace(collected=0, groups=0)
+    return Collector(runtime, runner, Batch(max=most, wait=5))  # type: ignore[arg-type]
 
 
 def test_the_wait_is_that_of_the_first_message(loop: Loop) -> None:
@@ -298,9 +298,9 @@ def test_what_was_collected_can_be_taken_back(loop: Loop) -> None:
     collecting = collector(runner, 2)
     collecting.add(["a", "b", "c"])
 
-    assert (collecting._station.groups, collecting._station.collected) == (1, 1)
+    assert (collecting._runtime.groups, collecting._runtime.collected) == (1, 1)
     assert collecting.take_back() == ["c"]
-    assert (collecting._station.groups, collecting._station.collected) == (1, 0)
+    assert (collecting._runtime.groups, collecting._runtime.collected) == (1, 0)
     assert collecting.take_back() == []
     assert loop.timers == []
     assert runner.groups == [["a", "b"]]

@@ -68,7 +68,7 @@ async def _check_settled_inside(bench: Bench, verb: str, how: str) -> None:
 
     async with bench.worker() as worker:
         await bench.comes_to(sent=2, delivered=2, **{name: 2 * count for name, count in counts.items()})
-        await eventually(lambda: not any(station.held or station.busy for station in worker._stations))
+        await eventually(lambda: not any(runtime.held or runtime.busy for runtime in worker._runtimes))
 
     assert not worker.was_cut_off
 
@@ -200,4 +200,4 @@ async def test_a_message_that_was_cancelled_meanwhile_is_not_settled(bench: Benc
     async with bench.worker() as worker:
         await cancelled.wait()
         await bench.comes_to(sent=1, delivered=1, cancelled=1)
-        await eventually(lambda: not any(station.busy for station in worker._stations))
+        await eventually(lambda: not any(runtime.busy for runtime in worker._runtimes))

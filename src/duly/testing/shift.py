@@ -21,9 +21,9 @@ from duly.outcomes import Outcome, Reject
 from duly.worker.dispatcher import Dispatcher
 from duly.worker.janitor import Janitor
 from duly.worker.obituaries import Obituaries
+from duly.worker.queue_runtime import AnyDelivery, QueueRuntime
 from duly.worker.renewer import Renewer
 from duly.worker.settler import Settler
-from duly.worker.station import AnyDelivery, Station
 from duly.worker.work import Conclusion, Group, Item
 from duly.worker.worker import Worker
 
@@ -87,17 +87,17 @@ class NotingSettler(Settler):
         super().__init__(**callbacks)
         self._noted = noted
 
-    def add(self, station: Station, delivery: AnyDelivery, verdict: Verdict) -> None:
+    def add(self, runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> None:
         """Settle a message soon."""
         self._noted[delivery] = Noted(verdict, is_by_hand=delivery.is_settled)
-        super().add(station, delivery, verdict)
+        super().add(runtime, delivery, verdict)
 
 
 class Job:
     """What one call of a handler is about."""
 
-    def __init__(self, station: Station, item: Item, deliveries: Sequence[AnyDelivery], at: datetime) -> None:
-        self.station = station
+    def __init__(self, runtime: QueueRuntime, item: Item, deliveries: Sequence[AnyDelivery], at: datetime) -> None:
+        self.runtime = runtime
         self.item = item
         self.deliveries = deliveries
         self.at = at
@@ -119,13 +119,13 @@ class Shift(Worker):
         hooks = Hooks()
         hooks.before, hooks.after, hooks.on_error = own.before, own.after, [*own.on_error, self._note_error]
         self._errors: dict[AnyDelivery, BaseException] = {}
-        self._dead: set[tuple[Station, str]] = set()
+        self._dead: set[tuple[QueueRuntime, str]] = set()
         self._obituaries = Obituaries(self._definitions)
         self._noted: dict[AnyDelivery, Noted] = {}
         self._settler = NotingSettler(self._noted, on_progress=self._on_progress, on_dead=self._note_dead)
-        self._dispatchers = {station: Dispatcher(station, hooks, self._settler) for station in self._stations}
-        self._janitor = Janitor(self._stations, self._groups(), self._own.namespace, self._concurrency())
-        self._renewer = Renewer(self._stations, self._threaded._link.run, self._on_lost_in_thread)
+        self._dispatchers = {runtime: Dispatcher(runtime, hooks, self._settler) for runtime in self._runtimes}
+        self._janitor = Janitor(self._runtimes, self._groups(), self._own.namespace, self._concurrency())
+        self._renewer = Renewer(self._runtimes, self._threaded._link.run, self._on_lost_in_thread)
         self._renewer.start()
         self._begin(self._settler.run())
 
@@ -139,11 +139,11 @@ class Shift(Worker):
     async def claim(self, limit: int) -> Job | None:
         """Take what one call of a handler is given, from the queue whose turn it is. None: nothing is due."""
         moments: list[int] = []
-        for station in list(self._stations):
-            self._stations.append(self._stations.pop(0))  # the others come first the next time
-            claimed = await self._claimed(station, limit)
+        for runtime in list(self._runtimes):
+            self._runtimes.append(self._runtimes.pop(0))  # the others come first the next time
+            claimed = await self._claimed(runtime, limit)
             if claimed.ids:
-                return self._job(station, claimed)
+                return self._job(runtime, claimed)
             if claimed.next_in is not None:
                 moments.append(claimed.now + round(claimed.next_in * 1_000_000))
         self.next_at = min(moments, default=None)
@@ -151,52 +151,52 @@ class Shift(Worker):
 
     def call(self, job: Job) -> Conclusion:
         """Run a handler that is a `def`, here and now."""
-        return self._dispatchers[job.station]._threads._handle(job.item)
+        return self._dispatchers[job.runtime]._threads._handle(job.item)
 
     async def settle(self, job: Job, conclusion: Conclusion) -> list[Handled]:
         """Tell the server how that ended."""
-        self._dispatchers[job.station]._work.settle(job.item, conclusion)
+        self._dispatchers[job.runtime]._work.settle(job.item, conclusion)
         return await self._report(job)
 
     async def run_async(self, job: Job) -> list[Handled]:
         """Run a handler that is an `async def`, and tell the server how it ended."""
-        self._dispatchers[job.station]._slots.add([job.item])
+        self._dispatchers[job.runtime]._slots.add([job.item])
         return await self._report(job)
 
     # What they are made of
 
-    async def _claimed(self, station: Station, limit: int) -> Claimed:
+    async def _claimed(self, runtime: QueueRuntime, limit: int) -> Claimed:
         """Claim, again where there may be more at once: after schedules have sent, say."""
         looks = 0
         while True:
             looks += 1
-            claimed = await self._claimed_once(station, min(limit, station.per_slot))
+            claimed = await self._claimed_once(runtime, min(limit, runtime.per_slot))
             has_fired = await fire_due(
-                station.link, station.keys, claimed.now, claimed.schedules, station.queue._app._new_id
+                runtime.link, runtime.keys, claimed.now, claimed.schedules, runtime.queue._app._new_id
             )
             is_done = claimed.next_in != 0 and not has_fired
             if claimed.ids or is_done or looks == _LOOKS_AT_ONCE:
                 return claimed
 
-    async def _claimed_once(self, station: Station, limit: int) -> Claimed:
-        call = station.queue._claim(limit=limit, lease=station.lease, then="leave", suspects="alone")
-        claimed: Claimed = await station.link.run_on(call)
+    async def _claimed_once(self, runtime: QueueRuntime, limit: int) -> Claimed:
+        call = runtime.queue._claim(limit=limit, lease=runtime.lease, then="leave", suspects="alone")
+        claimed: Claimed = await runtime.link.run_on(call)
         if claimed.reclaimed:
-            log_reclaimed(station.name, claimed.reclaimed)
-            self._note_dead(station, [each.id for each in claimed.reclaimed if each.is_dead])
+            log_reclaimed(runtime.name, claimed.reclaimed)
+            self._note_dead(runtime, [each.id for each in claimed.reclaimed if each.is_dead])
         return claimed
 
-    def _job(self, station: Station, claimed: Claimed) -> Job:
-        deliveries = station.take(claimed)
-        if station.handler.batch is None:
+    def _job(self, runtime: QueueRuntime, claimed: Claimed) -> Job:
+        deliveries = runtime.take(claimed)
+        if runtime.handler.batch is None:
             (item,) = deliveries
-            return Job(station, item, deliveries, moment_of(claimed.now))
-        station.groups += 1
-        return Job(station, Group(deliveries), deliveries, moment_of(claimed.now))
+            return Job(runtime, item, deliveries, moment_of(claimed.now))
+        runtime.groups += 1
+        return Job(runtime, Group(deliveries), deliveries, moment_of(claimed.now))
 
     async def _report(self, job: Job) -> list[Handled]:
         """Wait until the server knows, and `on_dead` hooks do; then say what became of the messages."""
-        while job.station.busy:
+        while job.runtime.busy:
             self._progress.clear()
             await self._progress.wait()
         await self._obituaries.told(_LAST_WORDS)
@@ -214,22 +214,22 @@ class Shift(Worker):
         error, noted = self._errors.pop(delivery, None), self._noted.pop(delivery)
         if isinstance(error, BaseException) and not isinstance(error, _FAILURES):
             raise error  # Ctrl-C, or a test that ends itself from within a handler
-        outcome = self._outcome_of(job.station, delivery)
+        outcome = self._outcome_of(job.runtime, delivery)
         has_raised = error is not None and not isinstance(error, Outcome)
         is_by_hand = noted.is_by_hand and outcome in _FAILED and not has_raised
         return Handled(
-            queue=job.station.name,
+            queue=job.runtime.name,
             id=delivery.id,
             body=_body_of(delivery),
             attempt=delivery.attempt,
             outcome=outcome,
-            error=await self._by_hand(job.station, delivery) if is_by_hand else _error_of(outcome, error, noted),
+            error=await self._by_hand(job.runtime, delivery) if is_by_hand else _error_of(outcome, error, noted),
             at=job.at,
         )
 
-    async def _by_hand(self, station: Station, delivery: AnyDelivery) -> HandlerFailed:
+    async def _by_hand(self, runtime: QueueRuntime, delivery: AnyDelivery) -> HandlerFailed:
         """Say that, and why, the handler let a message fail; a hook may have made an end of it by now."""
-        message = await station.queue.get(delivery.id)
+        message = await runtime.queue.get(delivery.id)
         why = None
         if message is not None and delivery._settled == "reject":
             why = message.reason
@@ -239,27 +239,27 @@ class Shift(Worker):
             f"the handler settled the message itself, by d.{delivery._settled}()" + (f": {why}" if why else "")
         )
 
-    def _outcome_of(self, station: Station, delivery: AnyDelivery) -> str:
-        if (station, delivery.id) in self._dead:
-            self._dead.discard((station, delivery.id))
+    def _outcome_of(self, runtime: QueueRuntime, delivery: AnyDelivery) -> str:
+        if (runtime, delivery.id) in self._dead:
+            self._dead.discard((runtime, delivery.id))
             return "dead"
         return "lost" if delivery.lost else str(delivery._settled)
 
     def _note_error(self, delivery: AnyDelivery, error: BaseException) -> None:
         self._errors[delivery] = error
 
-    def _note_dead(self, station: Station, ids: Sequence[str]) -> None:
-        self._dead.update((station, id_) for id_ in ids)
-        self._obituaries.announce(station, ids)
+    def _note_dead(self, runtime: QueueRuntime, ids: Sequence[str]) -> None:
+        self._dead.update((runtime, id_) for id_ in ids)
+        self._obituaries.announce(runtime, ids)
 
     # Of the worker, without what fetches
 
     def _on_progress(self) -> None:
         self._progress.set()
 
-    def _on_lost(self, station: Station, lost: Sequence[AnyDelivery]) -> None:
-        station.held.difference_update(lost)
-        self._dispatchers[station].note_lost(lost)
+    def _on_lost(self, runtime: QueueRuntime, lost: Sequence[AnyDelivery]) -> None:
+        runtime.held.difference_update(lost)
+        self._dispatchers[runtime].note_lost(lost)
 
     def _fetch_no_more(self) -> None:
         """Nothing is fetched but by `claim`."""

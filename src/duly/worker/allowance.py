@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from duly.worker.station import AnyDelivery, Station
+from duly.worker.queue_runtime import AnyDelivery, QueueRuntime
 
 
 class Allowance:
@@ -12,8 +12,8 @@ class Allowance:
     Past it a lease is left to run out. The handler may still finish until then.
     """
 
-    def __init__(self, station: Station) -> None:
-        self._station = station
+    def __init__(self, runtime: QueueRuntime) -> None:
+        self._runtime = runtime
         self._ends: dict[AnyDelivery, float] = {}
         """Of leases that are not renewed any more."""
         self._looked_at = -math.inf
@@ -25,17 +25,17 @@ class Allowance:
 
     def split(self, held: Sequence[AnyDelivery], now: float) -> tuple[list[AnyDelivery], list[AnyDelivery]]:
         """Tell what is to be renewed, and what is over."""
-        station = self._station
-        if station.max_runtime is None:
+        runtime = self._runtime
+        if runtime.max_runtime is None:
             return list(held), []
         renewed, over, ends = [], [], {}
         for delivery in held:
-            started = station.started.get(delivery, math.inf)
-            if now - started < station.max_runtime:
+            started = runtime.started.get(delivery, math.inf)
+            if now - started < runtime.max_runtime:
                 renewed.append(delivery)
                 continue
             # It was last renewed at the last look, or claimed after it and then started.
-            end = self._ends.get(delivery) or max(self._looked_at, started) + station.lease
+            end = self._ends.get(delivery) or max(self._looked_at, started) + runtime.lease
             if end <= now:
                 over.append(delivery)
             else:

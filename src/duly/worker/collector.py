@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Sequence
 
 from duly.options import Batch, checked_seconds
+from duly.worker.queue_runtime import AnyDelivery, QueueRuntime
 from duly.worker.slots import Slots
-from duly.worker.station import AnyDelivery, Station
 from duly.worker.threads import Threads
 from duly.worker.work import Group
 
@@ -13,8 +13,8 @@ from duly.worker.work import Group
 class Collector:
     """Makes groups of messages for a runner."""
 
-    def __init__(self, station: Station, runner: Slots | Threads, batch: Batch) -> None:
-        self._station = station
+    def __init__(self, runtime: QueueRuntime, runner: Slots | Threads, batch: Batch) -> None:
+        self._runtime = runtime
         self._runner = runner
         self._most = batch.max
         self._wait = checked_seconds(batch.wait, "Batch.wait")
@@ -33,13 +33,13 @@ class Collector:
             self._hand_over()
         elif collected and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._wait, self._hand_over)
-        self._station.collected = len(self._collected)
+        self._runtime.collected = len(self._collected)
 
     def take_back(self) -> list[AnyDelivery]:
         """Give up what was collected and not handed over."""
         self._stop_timer()
         collected, self._collected = self._collected, []
-        self._station.collected = 0
+        self._runtime.collected = 0
         return collected
 
     def _hand_over(self) -> None:
@@ -47,10 +47,10 @@ class Collector:
         if self._collected:
             self._run(self._collected)
             self._collected = []
-            self._station.collected = 0
+            self._runtime.collected = 0
 
     def _run(self, deliveries: Sequence[AnyDelivery]) -> None:
-        self._station.groups += 1
+        self._runtime.groups += 1
         self._runner.add([Group(deliveries)])
 
     def _stop_timer(self) -> None:

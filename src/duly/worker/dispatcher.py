@@ -6,9 +6,9 @@ from duly._async.delivery import AsyncDelivery
 from duly._core.handlers import TaskSet
 from duly._core.hooks import Hooks
 from duly.worker.collector import Collector
+from duly.worker.queue_runtime import AnyDelivery, QueueRuntime
 from duly.worker.settler import Settler
 from duly.worker.slots import Slots
-from duly.worker.station import AnyDelivery, Station
 from duly.worker.threads import Threads
 from duly.worker.work import RELEASE, BatchWork, HandlerWork, Item, TaskWork, Work
 
@@ -16,30 +16,30 @@ from duly.worker.work import RELEASE, BatchWork, HandlerWork, Item, TaskWork, Wo
 class Dispatcher:
     """One queue's runners."""
 
-    def __init__(self, station: Station, hooks: Hooks, settler: Settler) -> None:
-        self._station = station
+    def __init__(self, runtime: QueueRuntime, hooks: Hooks, settler: Settler) -> None:
+        self._runtime = runtime
         self._settler = settler
-        self._work = _work_for(station, hooks, settler)
-        self._slots = Slots(self._work, station.slots)
-        self._threads = Threads(self._work, station.slots)
+        self._work = _work_for(runtime, hooks, settler)
+        self._slots = Slots(self._work, runtime.slots)
+        self._threads = Threads(self._work, runtime.slots)
         self._runners = (self._slots, self._threads)
-        batch = station.handler.batch
-        self._collector = None if batch is None else Collector(station, self._runner_for(station.is_async), batch)
+        batch = runtime.handler.batch
+        self._collector = None if batch is None else Collector(runtime, self._runner_for(runtime.is_async), batch)
 
     def dispatch(self, deliveries: Sequence[AnyDelivery], *, alone: bool = False) -> None:
         """Handle these. `alone`: nothing else is claimed until they are done."""
         if self._collector is not None:
             self._collector.add(deliveries, at_once=alone)
-        elif self._station.is_mixed:
+        elif self._runtime.is_mixed:
             self._slots.add([each for each in deliveries if isinstance(each, AsyncDelivery)])
             self._threads.add([each for each in deliveries if not isinstance(each, AsyncDelivery)])
         else:
-            self._runner_for(self._station.is_async).add(deliveries)
+            self._runner_for(self._runtime.is_async).add(deliveries)
 
     def release(self, deliveries: Iterable[AnyDelivery]) -> None:
         """Give these back."""
         for delivery in deliveries:
-            self._settler.add(self._station, delivery, RELEASE)
+            self._settler.add(self._runtime, delivery, RELEASE)
 
     def release_waiting(self) -> None:
         """Give back what was not started."""
@@ -100,9 +100,9 @@ class Dispatcher:
         return self._slots if is_async else self._threads
 
 
-def _work_for(station: Station, hooks: Hooks, settler: Settler) -> Work:
-    handler = station.handler
+def _work_for(runtime: QueueRuntime, hooks: Hooks, settler: Settler) -> Work:
+    handler = runtime.handler
     if isinstance(handler, TaskSet):
-        return TaskWork(station, hooks, settler, handler)
+        return TaskWork(runtime, hooks, settler, handler)
     kind = HandlerWork if handler.batch is None else BatchWork
-    return kind(station, hooks, settler, handler)
+    return kind(runtime, hooks, settler, handler)

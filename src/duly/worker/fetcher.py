@@ -16,9 +16,9 @@ from duly.errors import DulyError, Unavailable
 from duly.worker.dispatcher import Dispatcher
 from duly.worker.isolation import Isolation
 from duly.worker.logs import event
+from duly.worker.queue_runtime import AnyDelivery, QueueRuntime
 from duly.worker.refusals import is_refusal
 from duly.worker.shares import Shares
-from duly.worker.station import AnyDelivery, Station
 from duly.worker.watch import Watch
 
 _LOG: Final = logging.getLogger("duly.worker")
@@ -46,21 +46,21 @@ class Fetcher:
 
     def __init__(
         self,
-        dispatchers: Mapping[Station, Dispatcher],
+        dispatchers: Mapping[QueueRuntime, Dispatcher],
         pool: int | None,
-        on_dead: Callable[[Station, Sequence[str]], None],
+        on_dead: Callable[[QueueRuntime, Sequence[str]], None],
     ) -> None:
         self._dispatchers = dispatchers
-        self._stations = list(dispatchers)
+        self._runtimes = list(dispatchers)
         self._pool = pool
         """Handlers at once over all queues; None: what each queue may have."""
         self._on_dead = on_dead
-        self._shares: Shares[Station] = Shares()
+        self._shares: Shares[QueueRuntime] = Shares()
         self._isolation = Isolation()
-        self._watch = Watch(self._stations, self.look)
+        self._watch = Watch(self._runtimes, self.look)
         self._fails = 0
         """Claims in a row that did not reach the server."""
-        self._refused: set[Station] | None = set()
+        self._refused: set[QueueRuntime] | None = set()
         """Queues whose claims the server has refused so far; None: one was allowed."""
         self._is_stopping = False
         self._has_changed = False
@@ -91,30 +91,30 @@ class Fetcher:
     async def aclose(self) -> None:
         """Leave. What was watched here is handed on, so that a due time finds another watcher."""
         blocked = set(await self._watch.aclose())  # of these a token may be lost
-        for station in self._stations:
-            if station in blocked or (station.is_watched and station.has_timer):
-                await self._hand_on(station)
+        for runtime in self._runtimes:
+            if runtime in blocked or (runtime.is_watched and runtime.has_timer):
+                await self._hand_on(runtime)
 
     # What to ask for
 
-    def _choice(self, now: float) -> tuple[Station, int, Suspects] | None:
+    def _choice(self, now: float) -> tuple[QueueRuntime, int, Suspects] | None:
         """Choose a queue, how many to ask it for, and which."""
         suspects = self._isolation.allows(now, self._held())
         if suspects is None:
             return None
-        candidates = [station for station in self._stations if station.ask_at <= now and self._has_room(station)]
+        candidates = [runtime for runtime in self._runtimes if runtime.ask_at <= now and self._has_room(runtime)]
         if not candidates:
             return None
-        station = self._shares.next_of(candidates)
-        return station, min(station.room, self._part_of_pool(station, candidates), _MOST_AT_ONCE), suspects
+        runtime = self._shares.next_of(candidates)
+        return runtime, min(runtime.room, self._part_of_pool(runtime, candidates), _MOST_AT_ONCE), suspects
 
     def _held(self) -> int:
         """Count what would be counted as crashed if this process died now."""
-        return sum(len(station.held) for station in self._stations)
+        return sum(len(runtime.held) for runtime in self._runtimes)
 
-    def _has_room(self, station: Station) -> bool:
+    def _has_room(self, runtime: QueueRuntime) -> bool:
         """Whether more of a queue may be claimed: within its own bounds, and those of the pool."""
-        return station.room > 0 and (self._pool is None or self._pool_room() > 0 or station.space > 0)
+        return runtime.room > 0 and (self._pool is None or self._pool_room() > 0 or runtime.space > 0)
 
     def _pool_room(self) -> int:
         """Count the calls of handlers that are free, or could be claimed ahead.
@@ -123,127 +123,127 @@ class Fetcher:
         run beside what the others run, and the pool would not hold.
         """
         assert self._pool is not None
-        only, *others = self._stations
+        only, *others = self._runtimes
         ahead = 0 if others else only.ahead // only.per_slot
-        return max(self._pool + ahead - sum(station.calls for station in self._stations), 0)
+        return max(self._pool + ahead - sum(runtime.calls for runtime in self._runtimes), 0)
 
-    def _part_of_pool(self, station: Station, candidates: Sequence[Station]) -> int:
+    def _part_of_pool(self, runtime: QueueRuntime, candidates: Sequence[QueueRuntime]) -> int:
         """Divide what is free in the pool by weight."""
         if self._pool is None:
             return _MOST_AT_ONCE
         calls = self._pool_room()
-        part = self._shares.part_of(station, candidates, calls) if calls else 0
-        return part * station.per_slot + station.space
+        part = self._shares.part_of(runtime, candidates, calls) if calls else 0
+        return part * runtime.per_slot + runtime.space
 
     def _note_woken(self) -> None:
-        for station in self._watch.woken():
-            station.ask_at = 0.0
-            if station.hearing is not None:
-                station.hearing.is_woken = True
+        for runtime in self._watch.woken():
+            runtime.ask_at = 0.0
+            if runtime.wake_state is not None:
+                runtime.wake_state.is_woken = True
             else:
-                station.is_watched = station.has_timer = True  # if there is no slot now, the token is handed on
+                runtime.is_watched = runtime.has_timer = True  # if there is no slot now, the token is handed on
 
     # Claiming
 
-    async def _claim(self, station: Station, limit: int, suspects: Suspects) -> None:
+    async def _claim(self, runtime: QueueRuntime, limit: int, suspects: Suspects) -> None:
         asked_at = time.monotonic()
-        call = station.queue._claim(limit=limit, lease=station.lease, then="stay", suspects=suspects)
+        call = runtime.queue._claim(limit=limit, lease=runtime.lease, then="stay", suspects=suspects)
         try:
-            claimed = await station.link.run_on(call)
+            claimed = await runtime.link.run_on(call)
         except Unavailable as error:
-            self._note_unavailable(station, error)
+            self._note_unavailable(runtime, error)
             return
         except DulyError as error:
-            event(_LOG, logging.ERROR, "claim.failed", queue=station.name, error=str(error))
-            self._put_off(station, _REFUSED_PAUSE)
-            self._note_refused(station, error)
+            event(_LOG, logging.ERROR, "claim.failed", queue=runtime.name, error=str(error))
+            self._put_off(runtime, _REFUSED_PAUSE)
+            self._note_refused(runtime, error)
             return
         self._refused = None
-        now = station.polled_at = time.monotonic()
+        now = runtime.polled_at = time.monotonic()
         self._fails = 0
-        station.pace.learn(station.handled, asked_at, now)
-        self._plan(station, claimed, limit, now)
-        await self._take(station, claimed, suspects, asked_at)
+        runtime.pace.learn(runtime.handled, asked_at, now)
+        self._plan(runtime, claimed, limit, now)
+        await self._take(runtime, claimed, suspects, asked_at)
         if due := claimed.schedules:
-            await self._fire(station, claimed.now, due)
+            await self._fire(runtime, claimed.now, due)
 
-    async def _fire(self, station: Station, now: int, due: Sequence[tuple[str, bytes]]) -> None:
+    async def _fire(self, runtime: QueueRuntime, now: int, due: Sequence[tuple[str, bytes]]) -> None:
         """Send what schedules have to send by now, and look at once at what they sent."""
-        if not self._is_stopping and await fire_due(station.link, station.keys, now, due, station.queue._app._new_id):
-            station.ask_at = 0.0
+        if not self._is_stopping and await fire_due(runtime.link, runtime.keys, now, due, runtime.queue._app._new_id):
+            runtime.ask_at = 0.0
 
-    def _note_unavailable(self, station: Station, error: Unavailable) -> None:
+    def _note_unavailable(self, runtime: QueueRuntime, error: Unavailable) -> None:
         """Ask again soon. The link has said that the server is away, unless it could not even be started."""
-        if not self._fails and not station.link.is_down:
-            event(_LOG, logging.ERROR, "claim.failed", queue=station.name, error=str(error))
-        self._put_off(station, patience.backoff(self._fails, random.random))
+        if not self._fails and not runtime.link.is_down:
+            event(_LOG, logging.ERROR, "claim.failed", queue=runtime.name, error=str(error))
+        self._put_off(runtime, patience.backoff(self._fails, random.random))
         self._fails += 1
 
-    def _note_refused(self, station: Station, error: DulyError) -> None:
+    def _note_refused(self, runtime: QueueRuntime, error: DulyError) -> None:
         """Give up when nothing ever worked: a wrong password, a server that evicts. What has worked may work again."""
         if self._refused is not None and is_refusal(error):
-            self._refused.add(station)
-            if len(self._refused) == len(self._stations):
+            self._refused.add(runtime)
+            if len(self._refused) == len(self._runtimes):
                 raise Refused(error)
 
-    def _put_off(self, station: Station, seconds: float) -> None:
+    def _put_off(self, runtime: QueueRuntime, seconds: float) -> None:
         """Ask again after a claim that failed. A group would hear at once of what it could not claim."""
-        station.ask_at = time.monotonic() + seconds
-        station.is_watched = station.is_watched and station.hearing is None
+        runtime.ask_at = time.monotonic() + seconds
+        runtime.is_watched = runtime.is_watched and runtime.wake_state is None
 
-    def _plan(self, station: Station, claimed: Claimed, limit: int, now: float) -> None:
+    def _plan(self, runtime: QueueRuntime, claimed: Claimed, limit: int, now: float) -> None:
         """Decide when to ask this queue again."""
-        if station.hearing is not None:
-            station.hearing.learn(claimed, now)
+        if runtime.wake_state is not None:
+            runtime.wake_state.learn(claimed, now)
         if len(claimed.ids) == limit or claimed.next_in == 0:
-            station.ask_at, station.is_watched, station.fruitless = now, False, 0
+            runtime.ask_at, runtime.is_watched, runtime.fruitless = now, False, 0
             return
-        pause, is_exact = patience.pause_before(claimed.next_in, station.period, station.period, station.fruitless)
-        station.fruitless = station.fruitless + 1 if is_exact and not claimed.ids else 0
+        pause, is_exact = patience.pause_before(claimed.next_in, runtime.period, runtime.period, runtime.fruitless)
+        runtime.fruitless = runtime.fruitless + 1 if is_exact and not claimed.ids else 0
         # The token that is left for a suspect would wake us at once: while one is passed over, we look by the clock.
-        station.ask_at = now + (min(pause, _LOOK_PAST_SUSPECTS) if claimed.passed_over else pause)
-        station.is_watched = not claimed.passed_over
-        station.has_timer = claimed.next_in is not None and station.hearing is None  # else all members keep it
+        runtime.ask_at = now + (min(pause, _LOOK_PAST_SUSPECTS) if claimed.passed_over else pause)
+        runtime.is_watched = not claimed.passed_over
+        runtime.has_timer = claimed.next_in is not None and runtime.wake_state is None  # else all members keep it
 
-    async def _take(self, station: Station, claimed: Claimed, suspects: Suspects, asked_at: float) -> None:
+    async def _take(self, runtime: QueueRuntime, claimed: Claimed, suspects: Suspects, asked_at: float) -> None:
         if claimed.reclaimed:
-            self._note_reclaimed(station, claimed)
-        deliveries = station.take(claimed)
+            self._note_reclaimed(runtime, claimed)
+        deliveries = runtime.take(claimed)
         if deliveries:
-            await self._confirm(station, deliveries, asked_at)
-        is_alone = suspects == "alone" and len(deliveries) == 1 and station.is_suspect(deliveries[0])
+            await self._confirm(runtime, deliveries, asked_at)
+        is_alone = suspects == "alone" and len(deliveries) == 1 and runtime.is_suspect(deliveries[0])
         now, has_passed_over = time.monotonic(), claimed.passed_over
         if suspects == "alone":
-            self._isolation.took(now, station.lease, is_suspect=is_alone, has_passed_over=has_passed_over)
+            self._isolation.took(now, runtime.lease, is_suspect=is_alone, has_passed_over=has_passed_over)
         elif has_passed_over:
-            self._isolation.passed_over(now, station.lease)
+            self._isolation.passed_over(now, runtime.lease)
         if deliveries and self._is_stopping:
-            self._dispatchers[station].release(deliveries)
+            self._dispatchers[runtime].release(deliveries)
         elif deliveries:
-            self._shares.took(station, len(deliveries))
-            self._dispatchers[station].dispatch(deliveries, alone=is_alone)
+            self._shares.took(runtime, len(deliveries))
+            self._dispatchers[runtime].dispatch(deliveries, alone=is_alone)
 
-    async def _confirm(self, station: Station, deliveries: list[AnyDelivery], leased_at: float) -> None:
+    async def _confirm(self, runtime: QueueRuntime, deliveries: list[AnyDelivery], leased_at: float) -> None:
         """Ask whether these are still ours, if others were renewed since they were leased.
 
         The answer to a claim may be read late: this process was stopped, or a handler blocked the event loop. The
         renewer did not know of these messages then, so what it says of all that is held does not hold for them.
         """
-        while station.freshness.until > leased_at + station.lease:
+        while runtime.freshness.until > leased_at + runtime.lease:
             leased_at = time.monotonic()
-            leases = [(delivery, station.lease) for delivery in deliveries]
+            leases = [(delivery, runtime.lease) for delivery in deliveries]
             try:
-                lost = await station.link.run_now(ops.extend(station.keys, leases, renews=True))
+                lost = await runtime.link.run_now(ops.extend(runtime.keys, leases, renews=True))
             except DulyError:  # nobody knows: to be on the safe side they are not begun
                 lost = range(len(deliveries))
             for position in lost:
                 deliveries[position].lost = True
-                station.held.discard(deliveries[position])
+                runtime.held.discard(deliveries[position])
 
-    def _note_reclaimed(self, station: Station, claimed: Claimed) -> None:
-        log_reclaimed(station.name, claimed.reclaimed)
+    def _note_reclaimed(self, runtime: QueueRuntime, claimed: Claimed) -> None:
+        log_reclaimed(runtime.name, claimed.reclaimed)
         if dead := [each.id for each in claimed.reclaimed if each.is_dead]:
-            self._on_dead(station, dead)
+            self._on_dead(runtime, dead)
 
     # Waiting
 
@@ -251,11 +251,11 @@ class Fetcher:
         """Wait for a token, a slot, a due time, or the order to stop."""
         now = time.monotonic()
         is_closed = self._isolation.allows(now, self._held()) is None
-        for station in self._stations:
-            self._give_hoarded_back(station, now)
-        for station in self._stations:
-            if station.is_watched and (is_closed or not self._has_room(station)):
-                await self._stop_watching(station)
+        for runtime in self._runtimes:
+            self._give_hoarded_back(runtime, now)
+        for runtime in self._runtimes:
+            if runtime.is_watched and (is_closed or not self._has_room(runtime)):
+                await self._stop_watching(runtime)
         await self._watch.go_on()
         await self._sleep(self._next_look(is_closed=is_closed))
 
@@ -263,36 +263,36 @@ class Fetcher:
         """When to look again although nothing was heard."""
         now = time.monotonic()
         times = [self._isolation.changes_at()]
-        times += [station.hoards_since + _HOARDING for station in self._stations if station.hoards_since is not None]
+        times += [runtime.hoards_since + _HOARDING for runtime in self._runtimes if runtime.hoards_since is not None]
         times += [now + _HOARDING for each in self._dispatchers.values() if each.waiting]
-        rests = [s.hearing.rests_until for s in self._stations if s.is_watched and s.hearing is not None]
+        rests = [s.wake_state.rests_until for s in self._runtimes if s.is_watched and s.wake_state is not None]
         times += [moment for moment in rests if moment > now]
         if not is_closed:
-            times += [station.ask_at for station in self._stations if self._has_room(station)]
+            times += [runtime.ask_at for runtime in self._runtimes if self._has_room(runtime)]
         return min((moment for moment in times if moment is not None), default=None)
 
-    def _give_hoarded_back(self, station: Station, now: float) -> None:
+    def _give_hoarded_back(self, runtime: QueueRuntime, now: float) -> None:
         """Give back what was claimed ahead when handlers were fast, and they are slow now: others may have slots."""
-        ahead = -(-station.ahead // station.per_slot)
-        if self._dispatchers[station].waiting <= ahead:
-            station.hoards_since = None
-        elif station.hoards_since is None:
-            station.hoards_since = now
-        elif now >= station.hoards_since + _HOARDING:
-            self._dispatchers[station].release_beyond(ahead)
-            station.hoards_since = None
+        ahead = -(-runtime.ahead // runtime.per_slot)
+        if self._dispatchers[runtime].waiting <= ahead:
+            runtime.hoards_since = None
+        elif runtime.hoards_since is None:
+            runtime.hoards_since = now
+        elif now >= runtime.hoards_since + _HOARDING:
+            self._dispatchers[runtime].release_beyond(ahead)
+            runtime.hoards_since = None
 
-    async def _stop_watching(self, station: Station) -> None:
-        station.is_watched, station.ask_at = False, 0.0
-        if station.has_timer:
-            await self._hand_on(station)
+    async def _stop_watching(self, runtime: QueueRuntime) -> None:
+        runtime.is_watched, runtime.ask_at = False, 0.0
+        if runtime.has_timer:
+            await self._hand_on(runtime)
 
-    async def _hand_on(self, station: Station) -> None:
+    async def _hand_on(self, runtime: QueueRuntime) -> None:
         """Have somebody else watch what falls due here."""
         try:
-            await station.link.run_now(ops.wake(station.keys))
+            await runtime.link.run_now(ops.wake(runtime.keys))
         except DulyError as error:  # others look again by themselves after a while
-            event(_LOG, logging.DEBUG, "wake.failed", queue=station.name, error=str(error))
+            event(_LOG, logging.DEBUG, "wake.failed", queue=runtime.name, error=str(error))
 
     async def _sleep(self, until: float | None) -> None:
         """Sleep until something changes, or a point in time."""

@@ -21,7 +21,7 @@ from duly._core.keys import RegistryKeys
 from duly._core.registry import Info, written_info
 from duly.errors import DulyError, Unavailable
 from duly.worker.logs import event
-from duly.worker.station import Station
+from duly.worker.queue_runtime import QueueRuntime
 
 _LOG: Final = logging.getLogger("duly.worker")
 
@@ -38,18 +38,18 @@ class Janitor:
     """One task for all queues of a worker."""
 
     def __init__(
-        self, stations: Sequence[Station], groups: Sequence[AsyncGroup], namespace: str, concurrency: int
+        self, runtimes: Sequence[QueueRuntime], groups: Sequence[AsyncGroup], namespace: str, concurrency: int
     ) -> None:
         """Take what is served, and all groups that have handlers, served here or elsewhere."""
-        self._stations = stations
-        self._link: Any = stations[0].link
+        self._runtimes = runtimes
+        self._link: Any = runtimes[0].link
         self._keys = RegistryKeys(namespace)
         self._concurrency = concurrency
         self._started_at = datetime.now(UTC)
         self._speaking = asyncio.Lock()
         self._is_gone = False
         now = time.monotonic()
-        self._chores = _chores(stations)
+        self._chores = _chores(runtimes)
         self._unmade = {group.label: group for group in groups}
         self._make_at = now + _TIDY_EVERY
         """When to try again to make them."""
@@ -89,21 +89,21 @@ class Janitor:
         self._is_gone = True
         async with self._speaking:
             await self._link.run_now(ops.depart(self._keys, self._link.consumer))
-            for station in self._stations:
-                if isinstance(station.queue, AsyncGroup):
-                    await self._link.run_now(topic_ops.leave_group(station.queue._keys, self._link.consumer))
+            for runtime in self._runtimes:
+                if isinstance(runtime.queue, AsyncGroup):
+                    await self._link.run_now(topic_ops.leave_group(runtime.queue._keys, self._link.consumer))
 
     async def _beat(self) -> None:
         now = time.monotonic()
         info = Info(
             host=socket.gethostname(),
             pid=os.getpid(),
-            queues=tuple(station.name for station in self._stations),
+            queues=tuple(runtime.name for runtime in self._runtimes),
             concurrency=self._concurrency,
-            in_flight=sum(station.busy for station in self._stations),
-            handled=sum(station.handled for station in self._stations),
+            in_flight=sum(runtime.busy for runtime in self._runtimes),
+            handled=sum(runtime.handled for runtime in self._runtimes),
             started_at=self._started_at,
-            last_poll=now - max(station.polled_at for station in self._stations),
+            last_poll=now - max(runtime.polled_at for runtime in self._runtimes),
             version=_version(),
         )
         async with self._speaking:
@@ -128,12 +128,12 @@ class Janitor:
                 break
 
 
-def _chores(stations: Sequence[Station]) -> dict[str, Call[bool]]:
+def _chores(runtimes: Sequence[QueueRuntime]) -> dict[str, Call[bool]]:
     """Say what to do to tidy each queue and group, and each topic once, by name."""
-    chores = {station.name: ops.tidy(station.keys, station.options) for station in stations}
-    for station in stations:
-        if isinstance(station.queue, AsyncGroup):
-            topic = station.queue.topic
+    chores = {runtime.name: ops.tidy(runtime.keys, runtime.options) for runtime in runtimes}
+    for runtime in runtimes:
+        if isinstance(runtime.queue, AsyncGroup):
+            topic = runtime.queue.topic
             chores[f"{topic.name}/"] = topic_ops.tidy(topic._keys, topic.options.keep)
     return chores
 

@@ -13,7 +13,7 @@ from duly._async.memory import AsyncMemoryLink
 from duly._core.call import Arg
 from duly._core.publishing import parsed_id
 from duly.worker.block import Block
-from duly.worker.hearing import EntryId, Hearing, written_id
+from duly.worker.wake_state import EntryId, WakeState, written_id
 
 
 class ServerListener:
@@ -24,7 +24,7 @@ class ServerListener:
         self._asked: dict[bytes, EntryId] = {}
         """What the call that is out names, and behind which ids."""
 
-    async def watch(self, members: Sequence[Hearing], seconds: float) -> None:
+    async def watch(self, members: Sequence[WakeState], seconds: float) -> None:
         """Watch for these, so long. A call that was begun for others, and would miss something, is begun anew."""
         wanted = _earliest(members)
         suffices = all(key in self._asked and self._asked[key] <= id_ for key, id_ in wanted.items())
@@ -33,7 +33,7 @@ class ServerListener:
             command: list[Arg] = [b"XREAD", b"COUNT", 1, b"BLOCK", max(round(seconds * 1000), 1), b"STREAMS", *wanted]
             await self._block.begin([*command, *map(written_id, wanted.values())], seconds)
 
-    def woken(self, members: Sequence[Hearing]) -> list[Hearing]:
+    def woken(self, members: Sequence[WakeState]) -> list[WakeState]:
         """Take what was heard, and tell to whom it is new: a claim may have seen it since the call was begun.
 
         A call is refused as a whole if one of its keys is no stream, say. Then all look, to find out whose it is.
@@ -49,7 +49,7 @@ class ServerListener:
         await self._block.aclose()
 
 
-def _earliest(members: Sequence[Hearing]) -> dict[bytes, EntryId]:
+def _earliest(members: Sequence[WakeState]) -> dict[bytes, EntryId]:
     """Name each stream once, behind the earliest id that somebody knows: servers ignore a second mention of it."""
     wanted: dict[bytes, EntryId] = {}
     for member in members:
@@ -65,12 +65,12 @@ class MemoryListener:
         self._engine = link.engine
         self._loop = asyncio.get_running_loop()
         self._on_change = on_change
-        self._members: set[Hearing] = set()
-        self._callbacks: dict[Hearing, Callable[[], None]] = {}
-        self._come: set[Hearing] = set()
+        self._members: set[WakeState] = set()
+        self._callbacks: dict[WakeState, Callable[[], None]] = {}
+        self._come: set[WakeState] = set()
         self._engine.clock.watch(self._on_move)
 
-    async def watch(self, members: Sequence[Hearing], seconds: float) -> None:  # noqa: ARG002
+    async def watch(self, members: Sequence[WakeState], seconds: float) -> None:  # noqa: ARG002
         """Watch for these."""
         self._members.update(members)
         for member in members:
@@ -78,7 +78,7 @@ class MemoryListener:
                 self._callbacks[member] = self._noter(member)
                 self._engine.subscribe_behind(member.keys, member.position, self._callbacks[member])
 
-    def woken(self, members: Sequence[Hearing]) -> list[Hearing]:  # noqa: ARG002
+    def woken(self, members: Sequence[WakeState]) -> list[WakeState]:  # noqa: ARG002
         """Take what was heard."""
         come, self._come = self._come, set()
         return list(come)
@@ -89,10 +89,10 @@ class MemoryListener:
         for member, callback in self._callbacks.items():
             self._engine.unsubscribe(member.keys, callback)
 
-    def _noter(self, member: Hearing) -> Callable[[], None]:
+    def _noter(self, member: WakeState) -> Callable[[], None]:
         return lambda: self._tell(self._note, member)
 
-    def _note(self, member: Hearing) -> None:
+    def _note(self, member: WakeState) -> None:
         del self._callbacks[member]
         self._come.add(member)
         self._on_change()

@@ -12,7 +12,7 @@ from duly._core.definitions import Definitions
 from duly.errors import DulyError
 from duly.message import Message
 from duly.worker.logs import event
-from duly.worker.station import Station
+from duly.worker.queue_runtime import QueueRuntime
 
 _LOG: Final = logging.getLogger("duly.worker")
 
@@ -28,11 +28,11 @@ class Obituaries:
         self._under_way: set[asyncio.Task[None]] = set()
         self._gate = asyncio.Semaphore(_AT_ONCE)
 
-    def announce(self, station: Station, ids: Sequence[str]) -> None:
+    def announce(self, runtime: QueueRuntime, ids: Sequence[str]) -> None:
         """Tell the hooks of a queue or group."""
-        hooks = self._definitions.on_dead_of(station.name)
+        hooks = self._definitions.on_dead_of(runtime.name)
         if hooks:
-            task = asyncio.get_running_loop().create_task(self._tell(station, list(ids), hooks))
+            task = asyncio.get_running_loop().create_task(self._tell(runtime, list(ids), hooks))
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
 
@@ -43,19 +43,19 @@ class Obituaries:
             for task in late:
                 task.cancel()
 
-    async def _tell(self, station: Station, ids: Sequence[str], hooks: Sequence[Callable[..., Any]]) -> None:
+    async def _tell(self, runtime: QueueRuntime, ids: Sequence[str], hooks: Sequence[Callable[..., Any]]) -> None:
         for id_ in ids:
             async with self._gate:
-                await self._tell_of(station, id_, hooks)
+                await self._tell_of(runtime, id_, hooks)
 
-    async def _tell_of(self, station: Station, id_: str, hooks: Sequence[Callable[..., Any]]) -> None:
+    async def _tell_of(self, runtime: QueueRuntime, id_: str, hooks: Sequence[Callable[..., Any]]) -> None:
         try:
-            message = await station.queue.get(id_)
+            message = await runtime.queue.get(id_)
         except DulyError as error:
-            event(_LOG, logging.ERROR, "on_dead.failed", queue=station.name, id=id_, error=str(error))
+            event(_LOG, logging.ERROR, "on_dead.failed", queue=runtime.name, id=id_, error=str(error))
             return
         if message is None:  # trimmed already: the queue keeps fewer dead letters
-            event(_LOG, logging.WARNING, "on_dead.missed", queue=station.name, id=id_)
+            event(_LOG, logging.WARNING, "on_dead.missed", queue=runtime.name, id=id_)
             return
         for hook in hooks:
             await _call(hook, message)

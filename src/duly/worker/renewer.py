@@ -15,7 +15,7 @@ from duly.errors import DulyError
 from duly.options import MAX_BATCH
 from duly.worker.allowance import Allowance
 from duly.worker.logs import event
-from duly.worker.station import AnyDelivery, Station
+from duly.worker.queue_runtime import AnyDelivery, QueueRuntime
 
 _LOG: Final = logging.getLogger("duly.worker")
 
@@ -25,14 +25,14 @@ class Renewer:
 
     def __init__(
         self,
-        stations: Sequence[Station],
+        runtimes: Sequence[QueueRuntime],
         run: Callable[[Call[Any]], Any],
-        on_lost: Callable[[Station, Sequence[AnyDelivery]], None],
+        on_lost: Callable[[QueueRuntime, Sequence[AnyDelivery]], None],
     ) -> None:
         now = time.monotonic()
-        self._renew_at = {station: patience.renew_at(now, station.lease) for station in stations}
-        self._allowances = {station: Allowance(station) for station in stations}
-        self._failing: set[Station] = set()
+        self._renew_at = {runtime: patience.renew_at(now, runtime.lease) for runtime in runtimes}
+        self._allowances = {runtime: Allowance(runtime) for runtime in runtimes}
+        self._failing: set[QueueRuntime] = set()
         self._run = run
         self._on_lost = on_lost
         self._is_stopping = threading.Event()
@@ -49,45 +49,45 @@ class Renewer:
     def _work(self) -> None:
         while not self._is_stopping.wait(max(min(self._renew_at.values()) - time.monotonic(), 0)):
             now = time.monotonic()
-            for station, renew_at in self._renew_at.items():
+            for runtime, renew_at in self._renew_at.items():
                 if renew_at <= now and not self._is_stopping.is_set():
-                    self._renew_at[station] = self._renew(station)
+                    self._renew_at[runtime] = self._renew(runtime)
 
-    def _renew(self, station: Station) -> float:
+    def _renew(self, runtime: QueueRuntime) -> float:
         """Renew all leases of a queue, and say when to do it again."""
         began = time.monotonic()
-        held = [delivery for delivery in list(station.held) if not delivery.is_settled and not delivery.lost]
-        renewed, lost = self._allowances[station].split(held, began)
+        held = [delivery for delivery in list(runtime.held) if not delivery.is_settled and not delivery.lost]
+        renewed, lost = self._allowances[runtime].split(held, began)
         try:
             for first in range(0, len(renewed), MAX_BATCH):
-                lost += self._extend(station, renewed[first : first + MAX_BATCH])
+                lost += self._extend(runtime, renewed[first : first + MAX_BATCH])
         except DulyError as error:  # soon again: what is left of the leases is not known
             if self._is_stopping.is_set():
                 return began
-            if station not in self._failing:  # one line, however long it lasts
-                self._failing.add(station)
-                event(_LOG, logging.WARNING, "renewal.failed", queue=station.name, held=len(held), error=str(error))
-            return time.monotonic() + min(station.lease / 3, 1.0)
-        self._failing.discard(station)
+            if runtime not in self._failing:  # one line, however long it lasts
+                self._failing.add(runtime)
+                event(_LOG, logging.WARNING, "renewal.failed", queue=runtime.name, held=len(held), error=str(error))
+            return time.monotonic() + min(runtime.lease / 3, 1.0)
+        self._failing.discard(runtime)
         if lost:
-            self._note_lost(station, lost)
-        station.freshness.renew(began + station.lease)
-        return min(patience.renew_at(began, station.lease), self._allowances[station].next_end)
+            self._note_lost(runtime, lost)
+        runtime.freshness.renew(began + runtime.lease)
+        return min(patience.renew_at(began, runtime.lease), self._allowances[runtime].next_end)
 
-    def _extend(self, station: Station, deliveries: list[AnyDelivery]) -> list[AnyDelivery]:
-        leases = [(delivery, station.lease) for delivery in deliveries]
-        positions: list[int] = self._run(ops.extend(station.keys, leases, renews=True))
+    def _extend(self, runtime: QueueRuntime, deliveries: list[AnyDelivery]) -> list[AnyDelivery]:
+        leases = [(delivery, runtime.lease) for delivery in deliveries]
+        positions: list[int] = self._run(ops.extend(runtime.keys, leases, renews=True))
         if not positions:
             return []
-        settling = set(station.settling)  # first: what is not in there any more is settled
+        settling = set(runtime.settling)  # first: what is not in there any more is settled
         found = [deliveries[position] for position in positions]
         return [each for each in found if each not in settling and not each.is_settled and not _is_settling(each)]
 
-    def _note_lost(self, station: Station, lost: list[AnyDelivery]) -> None:
+    def _note_lost(self, runtime: QueueRuntime, lost: list[AnyDelivery]) -> None:
         for delivery in lost:
             delivery.lost = True
-            event(_LOG, logging.WARNING, "lease.lost", queue=station.name, id=delivery.id, attempt=delivery.attempt)
-        self._on_lost(station, lost)
+            event(_LOG, logging.WARNING, "lease.lost", queue=runtime.name, id=delivery.id, attempt=delivery.attempt)
+        self._on_lost(runtime, lost)
 
 
 def _is_settling(delivery: AnyDelivery) -> bool:

@@ -25,7 +25,7 @@ from duly._core.outcome_rules import (
 from duly.errors import DulyError, Unavailable
 from duly.options import MAX_BATCH, Retry
 from duly.worker.logs import event
-from duly.worker.station import AnyDelivery, Station
+from duly.worker.queue_runtime import AnyDelivery, QueueRuntime
 
 _LOG: Final = logging.getLogger("duly.worker")
 
@@ -36,40 +36,40 @@ Errors = dict[AnyDelivery, BaseException]
 class Settler:
     """Settles. `on_progress` is called when messages were let go, `on_dead` with the ids of those that died."""
 
-    def __init__(self, on_progress: Callable[[], None], on_dead: Callable[[Station, Sequence[str]], None]) -> None:
+    def __init__(self, on_progress: Callable[[], None], on_dead: Callable[[QueueRuntime, Sequence[str]], None]) -> None:
         self._on_progress = on_progress
         self._on_dead = on_dead
-        self._stations: dict[Station, None] = {}
+        self._runtimes: dict[QueueRuntime, None] = {}
         self._wanted = asyncio.Event()
         self._is_idle = asyncio.Event()
         self._is_idle.set()
 
-    def add(self, station: Station, delivery: AnyDelivery, verdict: Verdict) -> None:
+    def add(self, runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> None:
         """Settle a message soon. What its handler has settled itself is only noted."""
         if delivery._settled is not None or verdict.verb == "lost":
-            self._note_settled(station, delivery, verdict)
+            self._note_settled(runtime, delivery, verdict)
             return
         if verdict is ACK and not codec.is_repeating(delivery._record):
-            station.acks.append(delivery)
+            runtime.acks.append(delivery)
         else:
-            station.verdicts.append((delivery, verdict))
-        if station not in self._stations:
-            self._stations[station] = None
+            runtime.verdicts.append((delivery, verdict))
+        if runtime not in self._runtimes:
+            self._runtimes[runtime] = None
             self._is_idle.clear()
             self._wanted.set()
 
-    def _note_settled(self, station: Station, delivery: AnyDelivery, verdict: Verdict) -> None:
+    def _note_settled(self, runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> None:
         """Let go of what its handler has settled itself, or has lost. No message keeps what it raised after that."""
-        self._let_go(station, [delivery])
+        self._let_go(runtime, [delivery])
         if delivery._settled is not None and not delivery.lost:
-            station.handled += 1
+            runtime.handled += 1
             if is_failure(verdict):
                 event(
-                    _LOG, logging.WARNING, "handler.failed_after_settle", queue=station.name, id=delivery.id,
+                    _LOG, logging.WARNING, "handler.failed_after_settle", queue=runtime.name, id=delivery.id,
                     settled=delivery._settled, error=described(verdict.error)[0], **place_of(verdict.error),
                 )  # fmt: skip
         if _is_dead_by_hand(delivery):
-            self._on_dead(station, [delivery.id])
+            self._on_dead(runtime, [delivery.id])
         self._on_progress()
 
     async def run(self) -> None:
@@ -77,83 +77,83 @@ class Settler:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            while self._stations:
-                station = next(iter(self._stations))
-                del self._stations[station]
-                await self._settle(station)
+            while self._runtimes:
+                runtime = next(iter(self._runtimes))
+                del self._runtimes[runtime]
+                await self._settle(runtime)
             self._is_idle.set()
 
     async def flushed(self) -> None:
         """Wait until all that was added is settled."""
         await self._is_idle.wait()
 
-    async def _settle(self, station: Station) -> None:
-        acks, station.acks = station.acks, []
+    async def _settle(self, runtime: QueueRuntime) -> None:
+        acks, runtime.acks = runtime.acks, []
         for first in range(0, len(acks), MAX_BATCH):
             batch = acks[first : first + MAX_BATCH]
-            await self._tell(station, "ack", batch, ops.ack(station.keys, station.options, batch))
+            await self._tell(runtime, "ack", batch, ops.ack(runtime.keys, runtime.options, batch))
         rows: defaultdict[str, list[Row]] = defaultdict(list)
         errors: Errors = {}
-        while station.verdicts:
-            delivery, verdict = station.verdicts.popleft()
-            verb, row = _row_at_any_rate(station, delivery, verdict)
+        while runtime.verdicts:
+            delivery, verdict = runtime.verdicts.popleft()
+            verb, row = _row_at_any_rate(runtime, delivery, verdict)
             rows[verb].append(row)
             if isinstance(verdict.error, BaseException) and is_failure(verdict):
                 errors[delivery] = verdict.error
         for verb, those in rows.items():
             for first in range(0, len(those), MAX_BATCH):
-                await self._settle_rows(station, verb, those[first : first + MAX_BATCH], errors)
+                await self._settle_rows(runtime, verb, those[first : first + MAX_BATCH], errors)
 
-    async def _settle_rows(self, station: Station, verb: str, rows: list[Row], errors: Errors) -> None:
+    async def _settle_rows(self, runtime: QueueRuntime, verb: str, rows: list[Row], errors: Errors) -> None:
         noted = _NOTED.get(verb, verb)
-        settled = await self._tell(station, noted, [row[0] for row in rows], _CALLS[verb](station, rows))
+        settled = await self._tell(runtime, noted, [row[0] for row in rows], _CALLS[verb](runtime, rows))
         told = set(settled)
         for row in rows:
             if row[0] in told:
-                _report(station, verb, row, errors.get(row[0]))
+                _report(runtime, verb, row, errors.get(row[0]))
         if verb in _DEADLY and settled:
-            self._on_dead(station, [delivery.id for delivery in settled])
+            self._on_dead(runtime, [delivery.id for delivery in settled])
 
     async def _tell(
-        self, station: Station, verb: str, deliveries: list[AnyDelivery], call: Call[list[int]]
+        self, runtime: QueueRuntime, verb: str, deliveries: list[AnyDelivery], call: Call[list[int]]
     ) -> list[AnyDelivery]:
         """Carry a call out, as long as it takes, and return what it settled."""
         lost, tries = list[int](), 0
-        station.settling = deliveries
+        runtime.settling = deliveries
         while True:
             try:
-                lost = await station.link.run_on(call)
+                lost = await runtime.link.run_on(call)
                 break
             except Unavailable:  # the link has said so
                 await asyncio.sleep(patience.backoff(tries, random.random))
                 tries += 1
             except DulyError as error:
                 event(
-                    _LOG, logging.ERROR, "settle.failed", queue=station.name, verb=verb, count=len(deliveries),
+                    _LOG, logging.ERROR, "settle.failed", queue=runtime.name, verb=verb, count=len(deliveries),
                     error=str(error), fate="delivered again when the leases end",
                 )  # fmt: skip
                 lost = list(range(len(deliveries)))
                 break
         for delivery in deliveries:
             delivery._settled = verb
-        station.settling = ()
+        runtime.settling = ()
         for position in lost:
             deliveries[position]._note(verb, is_lost=True)
             event(
-                _LOG, logging.WARNING, "settle.lost", queue=station.name, id=deliveries[position].id, verb=verb,
+                _LOG, logging.WARNING, "settle.lost", queue=runtime.name, id=deliveries[position].id, verb=verb,
                 may_be_settled=tries > 0,
             )  # fmt: skip
-        self._let_go(station, deliveries)
-        station.handled += len(deliveries)
+        self._let_go(runtime, deliveries)
+        runtime.handled += len(deliveries)
         self._on_progress()
         return deliveries if not lost else [each for each in deliveries if not each.lost]
 
-    def _let_go(self, station: Station, deliveries: Sequence[AnyDelivery]) -> None:
-        station.held.difference_update(deliveries)
-        station.busy -= len(deliveries)
-        if station.started:
+    def _let_go(self, runtime: QueueRuntime, deliveries: Sequence[AnyDelivery]) -> None:
+        runtime.held.difference_update(deliveries)
+        runtime.busy -= len(deliveries)
+        if runtime.started:
             for delivery in deliveries:
-                station.started.pop(delivery, None)
+                runtime.started.pop(delivery, None)
 
 
 def _is_dead_by_hand(delivery: AnyDelivery) -> bool:
@@ -163,16 +163,16 @@ def _is_dead_by_hand(delivery: AnyDelivery) -> bool:
     return delivery._settled == "reject"
 
 
-def _row_at_any_rate(station: Station, delivery: AnyDelivery, verdict: Verdict) -> tuple[str, Row]:
+def _row_at_any_rate(runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> tuple[str, Row]:
     """Turn a verdict into what the script is told. One that cannot be told must not be the end of the worker."""
     try:
-        return _row_of(station, delivery, verdict)
+        return _row_of(runtime, delivery, verdict)
     except Exception as error:  # noqa: BLE001
-        event(_LOG, logging.ERROR, "verdict.broken", queue=station.name, id=delivery.id, exc_info=error)
+        event(_LOG, logging.ERROR, "verdict.broken", queue=runtime.name, id=delivery.id, exc_info=error)
         return "retry", (delivery, Retry().delay_after(1), f"the verdict could not be told: {type(error).__name__}", "")
 
 
-def _row_of(station: Station, delivery: AnyDelivery, verdict: Verdict) -> tuple[str, Row]:
+def _row_of(runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> tuple[str, Row]:
     """Turn a verdict into what the script is told. A failure becomes a retry or a death here, by the policy."""
     if verdict.verb == "ack":
         delay = delivery._repeat_delay()
@@ -180,7 +180,7 @@ def _row_of(station: Station, delivery: AnyDelivery, verdict: Verdict) -> tuple[
     if verdict.verb == "retry":
         text, trace = described(verdict.error)
         policy = delivery._retry_policy()
-        fate, value = after_failure_at_any_rate(station.name, policy, delivery.attempt, verdict.delay)
+        fate, value = after_failure_at_any_rate(runtime.name, policy, delivery.attempt, verdict.delay)
         return fate, (delivery, value, text, trace)
     if verdict.verb == "reject":
         return "reject", (delivery, storable(verdict.reason), *described(verdict.error))
@@ -194,25 +194,25 @@ def _row_of(station: Station, delivery: AnyDelivery, verdict: Verdict) -> tuple[
     return "release", (delivery,)
 
 
-_CALLS: Final[dict[str, Callable[[Station, list[Any]], Call[list[int]]]]] = {
-    "ack": lambda station, rows: ops.finish(station.keys, station.options, rows),
-    "repeat": lambda station, rows: ops.recycle(station.keys, rows),
-    "retry": lambda station, rows: ops.retry(station.keys, rows),
-    "dead": lambda station, rows: ops.reject(station.keys, station.options, rows, failed=True),
-    "reject": lambda station, rows: ops.reject(station.keys, station.options, rows),
-    "recycle": lambda station, rows: ops.recycle(station.keys, rows),
-    "defer": lambda station, rows: ops.defer(station.keys, rows),
-    "release": lambda station, rows: ops.release(station.keys, [row[0] for row in rows]),
+_CALLS: Final[dict[str, Callable[[QueueRuntime, list[Any]], Call[list[int]]]]] = {
+    "ack": lambda runtime, rows: ops.finish(runtime.keys, runtime.options, rows),
+    "repeat": lambda runtime, rows: ops.recycle(runtime.keys, rows),
+    "retry": lambda runtime, rows: ops.retry(runtime.keys, rows),
+    "dead": lambda runtime, rows: ops.reject(runtime.keys, runtime.options, rows, failed=True),
+    "reject": lambda runtime, rows: ops.reject(runtime.keys, runtime.options, rows),
+    "recycle": lambda runtime, rows: ops.recycle(runtime.keys, rows),
+    "defer": lambda runtime, rows: ops.defer(runtime.keys, rows),
+    "release": lambda runtime, rows: ops.release(runtime.keys, [row[0] for row in rows]),
 }
 _DEADLY: Final = ("dead", "reject")
 _NOTED: Final = {"repeat": "ack"}
 """What a delivery remembers, where that is another word."""
 
 
-def _report(station: Station, verb: str, row: Row, error: BaseException | None) -> None:
+def _report(runtime: QueueRuntime, verb: str, row: Row, error: BaseException | None) -> None:
     """Log one line for a message that did not simply end, and where its handler failed."""
     delivery, *rest = row
-    known = {"queue": station.name, "id": delivery.id, "attempt": delivery.attempt}
+    known = {"queue": runtime.name, "id": delivery.id, "attempt": delivery.attempt}
     if error is not None:
         event(_LOG, logging.DEBUG, "handler.failed", **known, exc_info=error)
     place = place_of(error)

@@ -107,7 +107,7 @@ class Slots:
         self._slots.append(slot)
 
     async def _serve(self, slot: Slot) -> None:
-        waiting, freshness = self._waiting, self._work.station.freshness
+        waiting, freshness = self._waiting, self._work.runtime.freshness
         while True:
             now = time.monotonic()
             slice_ends = now + _SLICE
@@ -156,7 +156,7 @@ class Slots:
         try:
             if not is_fresh:
                 slot.is_held_up = True
-                await work.station.freshness.wait()
+                await work.runtime.freshness.wait()
                 slot.is_held_up = False
             call = work.begin(item)
             if isinstance(call, Verdict):

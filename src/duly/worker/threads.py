@@ -60,7 +60,7 @@ class Threads:
     @property
     def has_begun(self) -> bool:
         """Whether any handler runs."""
-        return bool(self._open) and self._work.station.freshness.is_given()
+        return bool(self._open) and self._work.runtime.freshness.is_given()
 
     @property
     def waiting(self) -> int:
@@ -84,7 +84,7 @@ class Threads:
         self.close()
 
     def _start_thread(self) -> None:
-        name = f"duly-{self._work.station.name}-{len(self._threads) + 1}"
+        name = f"duly-{self._work.runtime.name}-{len(self._threads) + 1}"
         thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
@@ -116,8 +116,8 @@ class Threads:
         context = work.context.copy()
         failure: BaseException | None = None
         try:
-            if not work.station.freshness.is_given():
-                work.station.freshness.wait_in_thread()
+            if not work.runtime.freshness.is_given():
+                work.runtime.freshness.wait_in_thread()
             call = work.begin(item)
             if isinstance(call, Verdict):
                 conclusion = work.alike(item, call)

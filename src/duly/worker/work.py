@@ -16,8 +16,8 @@ from duly._core.hooks import Hooks
 from duly._core.outcome_rules import ACK, Verdict, verdict_of_return, verdicts_of_batch
 from duly.errors import CodecError
 from duly.worker.logs import event
+from duly.worker.queue_runtime import AnyDelivery, QueueRuntime
 from duly.worker.settler import Settler
-from duly.worker.station import AnyDelivery, Station
 
 _LOG: Final = logging.getLogger("duly.worker")
 
@@ -47,15 +47,15 @@ Item = AnyDelivery | Group
 class Work:
     """What a runner does with one message: decode, call, judge, settle."""
 
-    def __init__(self, station: Station, hooks: Hooks, settler: Settler) -> None:
-        self.station = station
+    def __init__(self, runtime: QueueRuntime, hooks: Hooks, settler: Settler) -> None:
+        self.runtime = runtime
         self.context = contextvars.copy_context()
         """What context variables are when a handler begins."""
         self._hooks = hooks
         self._settler = settler
-        self._keeps = station.options.done is not None
+        self._keeps = runtime.options.done is not None
         """Whether what handlers return is kept."""
-        self.is_observed = station.max_runtime is not None or bool(hooks.before or hooks.after or hooks.on_error)
+        self.is_observed = runtime.max_runtime is not None or bool(hooks.before or hooks.after or hooks.on_error)
         """Whether `started` and `ended` have anything to do."""
 
     def deliveries(self, item: Any) -> Sequence[AnyDelivery]:
@@ -91,20 +91,20 @@ class Work:
         return verdict
 
     def _packed(self, delivery: AnyDelivery, value: Any) -> str:
-        packed = results.packed_result(value, self.station.options.max_message_bytes)
+        packed = results.packed_result(value, self.runtime.options.max_message_bytes)
         if why := results.refusal_of(packed):
-            event(_LOG, logging.WARNING, "result.refused", queue=self.station.name, id=delivery.id, error=why)
+            event(_LOG, logging.WARNING, "result.refused", queue=self.runtime.name, id=delivery.id, error=why)
         return packed
 
     def settle(self, item: Any, conclusion: Any) -> None:
         """Pass the conclusion on. In the event loop only."""
-        self._settler.add(self.station, item, conclusion)
+        self._settler.add(self.runtime, item, conclusion)
 
     def started(self, item: Any) -> None:
         """Note that a handler begins, and run the hooks before it. Their errors are the handler's."""
-        if self.station.max_runtime is not None:
+        if self.runtime.max_runtime is not None:
             now = time.monotonic()
-            self.station.started.update((delivery, now) for delivery in self.deliveries(item))
+            self.runtime.started.update((delivery, now) for delivery in self.deliveries(item))
         for hook in self._hooks.before:
             for delivery in self.deliveries(item):
                 hook(delivery)
@@ -123,14 +123,14 @@ class Work:
                 hook(*args)
             except BaseException as error:  # noqa: BLE001 - it must not end the slot or the thread
                 name = signatures.name_of(hook)
-                event(_LOG, logging.ERROR, "hook.failed", hook=name, queue=self.station.name, exc_info=error)
+                event(_LOG, logging.ERROR, "hook.failed", hook=name, queue=self.runtime.name, exc_info=error)
 
 
 class HandlerWork(Work):
     """One message, one handler."""
 
-    def __init__(self, station: Station, hooks: Hooks, settler: Settler, handler: Handler) -> None:
-        super().__init__(station, hooks, settler)
+    def __init__(self, runtime: QueueRuntime, hooks: Hooks, settler: Settler, handler: Handler) -> None:
+        super().__init__(runtime, hooks, settler)
         self._bind = handler.bind
         self._timed = _timed(handler.function, handler.timeout)
 
@@ -142,8 +142,8 @@ class HandlerWork(Work):
 class TaskWork(Work):
     """One message, the task that it names."""
 
-    def __init__(self, station: Station, hooks: Hooks, settler: Settler, tasks: TaskSet) -> None:
-        super().__init__(station, hooks, settler)
+    def __init__(self, runtime: QueueRuntime, hooks: Hooks, settler: Settler, tasks: TaskSet) -> None:
+        super().__init__(runtime, hooks, settler)
         self._tasks = tasks
         self._timed = {name: _timed(task.function, task.timeout) for name, task in tasks.tasks.items()}
 
@@ -158,8 +158,8 @@ class TaskWork(Work):
 class BatchWork(Work):
     """Several messages, one handler."""
 
-    def __init__(self, station: Station, hooks: Hooks, settler: Settler, handler: Handler) -> None:
-        super().__init__(station, hooks, settler)
+    def __init__(self, runtime: QueueRuntime, hooks: Hooks, settler: Settler, handler: Handler) -> None:
+        super().__init__(runtime, hooks, settler)
         self._handler = handler
         self._function = _timed(handler.function, handler.timeout) or handler.function
 
@@ -198,9 +198,9 @@ class BatchWork(Work):
 
     def settle(self, item: Any, conclusion: Any) -> None:
         """Pass the verdicts on. In the event loop only."""
-        self.station.groups -= 1
+        self.runtime.groups -= 1
         for delivery, verdict in zip(item.deliveries, conclusion, strict=True):
-            self._settler.add(self.station, delivery, verdict)
+            self._settler.add(self.runtime, delivery, verdict)
 
 
 def refusal(error: CodecError) -> Verdict:

@@ -24,9 +24,9 @@ from duly.worker.janitor import Janitor
 from duly.worker.logs import event
 from duly.worker.obituaries import Obituaries
 from duly.worker.options import DEFAULT_GRACE, GivenQueues, WorkerOptions
+from duly.worker.queue_runtime import AnyDelivery, QueueRuntime
 from duly.worker.renewer import Renewer
 from duly.worker.settler import Settler
-from duly.worker.station import AnyDelivery, Station
 
 _LOG: Final = logging.getLogger("duly.worker")
 
@@ -131,7 +131,7 @@ class Worker:
     async def _start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._own, self._threaded = own_apps(self._app)
-        self._stations = [self._station(each, weight) for each, weight in self._chosen]
+        self._runtimes = [self._runtime(each, weight) for each, weight in self._chosen]
         self._last_hooks = list(self._definitions.hooks.on_stop)
         try:
             await self._reach_embedded()
@@ -160,15 +160,15 @@ class Worker:
         hooks = self._definitions.hooks
         self._obituaries = Obituaries(self._definitions)
         self._settler = Settler(on_progress=self._on_progress, on_dead=self._obituaries.announce)
-        self._dispatchers = {station: Dispatcher(station, hooks, self._settler) for station in self._stations}
+        self._dispatchers = {runtime: Dispatcher(runtime, hooks, self._settler) for runtime in self._runtimes}
         self._fetcher = Fetcher(self._dispatchers, self._pool(), self._obituaries.announce)
-        self._janitor = Janitor(self._stations, self._groups(), self._own.namespace, self._concurrency())
-        self._renewer = Renewer(self._stations, self._threaded._link.run, self._on_lost_in_thread)
+        self._janitor = Janitor(self._runtimes, self._groups(), self._own.namespace, self._concurrency())
+        self._renewer = Renewer(self._runtimes, self._threaded._link.run, self._on_lost_in_thread)
         self._renewer.start()
         self._begin(self._settler.run())
         self._begin(self._janitor.run())
         self._fetching = self._begin(self._fetch())
-        queues = ",".join(station.name for station in self._stations)
+        queues = ",".join(runtime.name for runtime in self._runtimes)
         event(_LOG, logging.INFO, "worker.started", queues=queues, id=self._own._link.consumer, pid=os.getpid())
 
     async def _fetch(self) -> None:
@@ -194,21 +194,21 @@ class Worker:
                 note = "empty and new; senders in other directories use servers of their own, unless DULY_URL names one"
                 event(_LOG, logging.WARNING, "worker.new_server", directory=address.place, note=note)
 
-    def _station(self, registered: Registered, weight: int) -> Station:
+    def _runtime(self, registered: Registered, weight: int) -> QueueRuntime:
         defined, handler = registered
         queue = defined._twin(self._own)
         handler.resolve(queue._decode_body)
-        return Station(queue, defined._twin(self._threaded), handler, weight, self._options.concurrency)
+        return QueueRuntime(queue, defined._twin(self._threaded), handler, weight, self._options.concurrency)
 
     def _pool(self) -> int | None:
         """Say how many handlers the queues share: as many as were asked for, or where there are weights, the most."""
         if self._options.concurrency is not None:
             return self._options.concurrency
-        has_weights = len({station.weight for station in self._stations}) > 1
-        return max(station.slots for station in self._stations) if has_weights else None
+        has_weights = len({runtime.weight for runtime in self._runtimes}) > 1
+        return max(runtime.slots for runtime in self._runtimes) if has_weights else None
 
     def _concurrency(self) -> int:
-        return self._pool() or sum(station.slots for station in self._stations)
+        return self._pool() or sum(runtime.slots for runtime in self._runtimes)
 
     def _begin(self, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(part)
@@ -239,13 +239,13 @@ class Worker:
         if max(ordered, self._signals - ordered) > 1:
             self._heed(name)
 
-    def _on_lost_in_thread(self, station: Station, lost: Sequence[AnyDelivery]) -> None:
+    def _on_lost_in_thread(self, runtime: QueueRuntime, lost: Sequence[AnyDelivery]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._on_lost, station, lost)
+            self._loop.call_soon_threadsafe(self._on_lost, runtime, lost)
 
-    def _on_lost(self, station: Station, lost: Sequence[AnyDelivery]) -> None:
-        station.held.difference_update(lost)
-        self._dispatchers[station].note_lost(lost)
+    def _on_lost(self, runtime: QueueRuntime, lost: Sequence[AnyDelivery]) -> None:
+        runtime.held.difference_update(lost)
+        self._dispatchers[runtime].note_lost(lost)
         self._fetcher.look()  # a suspect that was lost is not waited for
 
     def _on_part_ended(self, part: asyncio.Task[None]) -> None:
@@ -285,7 +285,7 @@ class Worker:
         return self._app._address.kind == "memory" or bool(self._own._link.connections.is_checked)
 
     def _busy(self) -> int:
-        return sum(station.busy for station in self._stations)
+        return sum(runtime.busy for runtime in self._runtimes)
 
     async def _until_done(self, seconds: float, settling: float = _SETTLING) -> bool:
         """Wait until nothing is in hand or to come. False: time is up, or there was a second signal.
@@ -324,8 +324,8 @@ class Worker:
         event(_LOG, logging.WARNING, "worker.cut_off", running=running)
         if await self._until_done(_UNWINDING, _UNWINDING):
             return
-        for station, dispatcher in self._dispatchers.items():
-            dispatcher.release(station.held - station.judged())
+        for runtime, dispatcher in self._dispatchers.items():
+            dispatcher.release(runtime.held - runtime.judged())
 
     async def _leave(self) -> None:
         self._renewer.stop()
@@ -336,7 +336,7 @@ class Worker:
                     await self._fetcher.aclose()
                     await self._janitor.depart()
         except (TimeoutError, DulyError) as error:
-            self.was_cut_off = self.was_cut_off or any(station.held for station in self._stations)
+            self.was_cut_off = self.was_cut_off or any(runtime.held for runtime in self._runtimes)
             event(_LOG, logging.WARNING, "worker.left_in_silence", error=str(error) or "the server does not answer")
         for part in self._parts:
             part.cancel()

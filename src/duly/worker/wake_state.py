@@ -15,7 +15,7 @@ _MOST_IN_VAIN: Final = 8
 """Times that count: the rest is at its longest before."""
 
 
-class Hearing:
+class WakeState:
     """Knows behind which entries and rings there is news, and when to listen for it.
 
     All members hear of an entry, and one gets it. A member that was woken for nothing rests before it listens again,

@@ -17,13 +17,13 @@ from duly._sync.inbox import Inbox
 from duly.errors import CodecError
 from duly.options import QueueOptions, checked_positive_seconds
 from duly.worker.freshness import Freshness
-from duly.worker.hearing import Hearing
 from duly.worker.pace import Pace
+from duly.worker.wake_state import WakeState
 
 AnyDelivery = AsyncDelivery | Delivery
 
 
-class Station:
+class QueueRuntime:
     """What the parts of a worker share about one queue or group. All times are of the monotonic clock.
 
     Only the event loop writes here; the renewer's thread takes a copy of `held`, and writes `freshness`.
@@ -80,7 +80,7 @@ class Station:
         self.has_timer = False
         """Whether the next look is at a due time or the end of a lease: somebody must keep it."""
         self.fruitless = 0
-        self.hearing = Hearing(self.keys) if isinstance(self.keys, GroupKeys) else None
+        self.wake_state = WakeState(self.keys) if isinstance(self.keys, GroupKeys) else None
         """Of a group, whose members all hear of what comes; None: a token comes to one consumer."""
         self.hoards_since: float | None = None
         """Since when more waits for slots than is finished soon."""
