@@ -35,7 +35,7 @@ async def test_what_a_handler_has_committed_is_done_whatever_it_does_next(
 
     async with bench.worker() as worker:
         await bench.comes_to(sent=2, delivered=2, acked=2)
-        await eventually(lambda: not any(runtime.held or runtime.busy for runtime in worker._runtimes))
+        await eventually(lambda: not any(runtime.source.held or runtime.busy for runtime in worker._runtimes))
 
     stats = await bench.aio.queue(f"{bench.queue.name}-next").stats()
     assert (stats.sent, stats.ready) == (2, 2)

@@ -302,7 +302,7 @@ async def test_an_outcome_after_the_handler_has_settled_is_no_error(
 
     async with memory_bench.worker() as worker:
         await eventually(lambda: _is_acked(memory_bench))
-        await eventually(lambda: not any(runtime.held for runtime in worker._runtimes))
+        await eventually(lambda: not any(runtime.source.held for runtime in worker._runtimes))
 
     assert lines(caplog, "handler.") == []
 
@@ -325,7 +325,7 @@ async def test_an_error_of_a_handler_that_has_lost_its_message_is_not_one_line_m
 
     async with memory_bench.worker() as worker:
         await eventually(lambda: _is_empty(memory_bench))
-        await eventually(lambda: not any(runtime.held for runtime in worker._runtimes))
+        await eventually(lambda: not any(runtime.source.held for runtime in worker._runtimes))
 
     assert lines(caplog, "handler.") == []
 

@@ -68,7 +68,7 @@ async def _check_settled_inside(bench: Bench, verb: str, how: str) -> None:
 
     async with bench.worker() as worker:
         await bench.comes_to(sent=2, delivered=2, **{name: 2 * count for name, count in counts.items()})
-        await eventually(lambda: not any(runtime.held or runtime.busy for runtime in worker._runtimes))
+        await eventually(lambda: not any(runtime.source.held or runtime.busy for runtime in worker._runtimes))
 
     assert not worker.was_cut_off
 

@@ -21,9 +21,10 @@ from duly.outcomes import Outcome, Reject
 from duly.worker.dispatcher import Dispatcher
 from duly.worker.janitor import Janitor
 from duly.worker.obituaries import Obituaries
-from duly.worker.queue_runtime import AnyDelivery, QueueRuntime
+from duly.worker.queue_runtime import QueueRuntime
 from duly.worker.renewer import Renewer
 from duly.worker.settler import Settler
+from duly.worker.source import AnyDelivery
 from duly.worker.work import Conclusion, Group, Item
 from duly.worker.worker import Worker
 
@@ -125,7 +126,9 @@ class Shift(Worker):
         self._settler = NotingSettler(self._noted, on_progress=self._on_progress, on_dead=self._note_dead)
         self._dispatchers = {runtime: Dispatcher(runtime, hooks, self._settler) for runtime in self._runtimes}
         self._janitor = Janitor(self._runtimes, self._groups(), self._own.namespace, self._concurrency())
-        self._renewer = Renewer(self._runtimes, self._threaded._link.run, self._on_lost_in_thread)
+        self._renewer = Renewer(
+            self._runtimes, self._threaded._link.run, self._on_lost_in_thread, self._settler.settling
+        )
         self._renewer.start()
         self._begin(self._settler.run())
 
@@ -172,7 +175,7 @@ class Shift(Worker):
             looks += 1
             claimed = await self._claimed_once(runtime, min(limit, runtime.per_slot))
             has_fired = await fire_due(
-                runtime.link, runtime.keys, claimed.now, claimed.schedules, runtime.queue._app._new_id
+                runtime.source.link, runtime.source.keys, claimed.now, claimed.schedules, runtime.queue._app._new_id
             )
             is_done = claimed.next_in != 0 and not has_fired
             if claimed.ids or is_done or looks == _LOOKS_AT_ONCE:
@@ -180,7 +183,7 @@ class Shift(Worker):
 
     async def _claimed_once(self, runtime: QueueRuntime, limit: int) -> Claimed:
         call = runtime.queue._claim(limit=limit, lease=runtime.lease, then="leave", suspects="alone")
-        claimed: Claimed = await runtime.link.run_on(call)
+        claimed: Claimed = await runtime.source.link.run_on(call)
         if claimed.reclaimed:
             log_reclaimed(runtime.name, claimed.reclaimed)
             self._note_dead(runtime, [each.id for each in claimed.reclaimed if each.is_dead])
@@ -258,7 +261,7 @@ class Shift(Worker):
         self._progress.set()
 
     def _on_lost(self, runtime: QueueRuntime, lost: Sequence[AnyDelivery]) -> None:
-        runtime.held.difference_update(lost)
+        runtime.source.held.difference_update(lost)
         self._dispatchers[runtime].note_lost(lost)
 
     def _fetch_no_more(self) -> None:

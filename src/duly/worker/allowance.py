@@ -3,7 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from duly.worker.queue_runtime import AnyDelivery, QueueRuntime
+from duly.worker.queue_runtime import QueueRuntime
+from duly.worker.source import AnyDelivery
 
 
 class Allowance:

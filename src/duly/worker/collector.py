@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Sequence
 
 from duly.options import Batch, checked_seconds
-from duly.worker.queue_runtime import AnyDelivery, QueueRuntime
+from duly.worker.queue_runtime import QueueRuntime
 from duly.worker.slots import Slots
+from duly.worker.source import AnyDelivery
 from duly.worker.threads import Threads
 from duly.worker.work import Group
 

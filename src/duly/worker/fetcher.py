@@ -16,9 +16,10 @@ from duly.errors import DulyError, Unavailable
 from duly.worker.dispatcher import Dispatcher
 from duly.worker.isolation import Isolation
 from duly.worker.logs import event
-from duly.worker.queue_runtime import AnyDelivery, QueueRuntime
+from duly.worker.queue_runtime import QueueRuntime
 from duly.worker.refusals import is_refusal
 from duly.worker.shares import Shares
+from duly.worker.source import AnyDelivery
 from duly.worker.watch import Watch
 
 _LOG: Final = logging.getLogger("duly.worker")
@@ -92,7 +93,7 @@ class Fetcher:
         """Leave. What was watched here is handed on, so that a due time finds another watcher."""
         blocked = set(await self._watch.aclose())  # of these a token may be lost
         for runtime in self._runtimes:
-            if runtime in blocked or (runtime.is_watched and runtime.has_timer):
+            if runtime in blocked or (runtime.source.is_watched and runtime.source.has_timer):
                 await self._hand_on(runtime)
 
     # What to ask for
@@ -102,7 +103,7 @@ class Fetcher:
         suspects = self._isolation.allows(now, self._held())
         if suspects is None:
             return None
-        candidates = [runtime for runtime in self._runtimes if runtime.ask_at <= now and self._has_room(runtime)]
+        candidates = [runtime for runtime in self._runtimes if runtime.source.ask_at <= now and self._has_room(runtime)]
         if not candidates:
             return None
         runtime = self._shares.next_of(candidates)
@@ -110,7 +111,7 @@ class Fetcher:
 
     def _held(self) -> int:
         """Count what would be counted as crashed if this process died now."""
-        return sum(len(runtime.held) for runtime in self._runtimes)
+        return sum(len(runtime.source.held) for runtime in self._runtimes)
 
     def _has_room(self, runtime: QueueRuntime) -> bool:
         """Whether more of a queue may be claimed: within its own bounds, and those of the pool."""
@@ -137,11 +138,13 @@ class Fetcher:
 
     def _note_woken(self) -> None:
         for runtime in self._watch.woken():
-            runtime.ask_at = 0.0
-            if runtime.wake_state is not None:
-                runtime.wake_state.is_woken = True
+            runtime.source.ask_at = 0.0
+            if runtime.source.wake_state is not None:
+                runtime.source.wake_state.is_woken = True
             else:
-                runtime.is_watched = runtime.has_timer = True  # if there is no slot now, the token is handed on
+                runtime.source.is_watched = runtime.source.has_timer = (
+                    True  # if there is no slot now, the token is handed on
+                )
 
     # Claiming
 
@@ -149,7 +152,7 @@ class Fetcher:
         asked_at = time.monotonic()
         call = runtime.queue._claim(limit=limit, lease=runtime.lease, then="stay", suspects=suspects)
         try:
-            claimed = await runtime.link.run_on(call)
+            claimed = await runtime.source.link.run_on(call)
         except Unavailable as error:
             self._note_unavailable(runtime, error)
             return
@@ -159,7 +162,7 @@ class Fetcher:
             self._note_refused(runtime, error)
             return
         self._refused = None
-        now = runtime.polled_at = time.monotonic()
+        now = runtime.source.polled_at = time.monotonic()
         self._fails = 0
         runtime.pace.learn(runtime.handled, asked_at, now)
         self._plan(runtime, claimed, limit, now)
@@ -169,12 +172,14 @@ class Fetcher:
 
     async def _fire(self, runtime: QueueRuntime, now: int, due: Sequence[tuple[str, bytes]]) -> None:
         """Send what schedules have to send by now, and look at once at what they sent."""
-        if not self._is_stopping and await fire_due(runtime.link, runtime.keys, now, due, runtime.queue._app._new_id):
-            runtime.ask_at = 0.0
+        if not self._is_stopping and await fire_due(
+            runtime.source.link, runtime.source.keys, now, due, runtime.queue._app._new_id
+        ):
+            runtime.source.ask_at = 0.0
 
     def _note_unavailable(self, runtime: QueueRuntime, error: Unavailable) -> None:
         """Ask again soon. The link has said that the server is away, unless it could not even be started."""
-        if not self._fails and not runtime.link.is_down:
+        if not self._fails and not runtime.source.link.is_down:
             event(_LOG, logging.ERROR, "claim.failed", queue=runtime.name, error=str(error))
         self._put_off(runtime, patience.backoff(self._fails, random.random))
         self._fails += 1
@@ -188,22 +193,26 @@ class Fetcher:
 
     def _put_off(self, runtime: QueueRuntime, seconds: float) -> None:
         """Ask again after a claim that failed. A group would hear at once of what it could not claim."""
-        runtime.ask_at = time.monotonic() + seconds
-        runtime.is_watched = runtime.is_watched and runtime.wake_state is None
+        runtime.source.ask_at = time.monotonic() + seconds
+        runtime.source.is_watched = runtime.source.is_watched and runtime.source.wake_state is None
 
     def _plan(self, runtime: QueueRuntime, claimed: Claimed, limit: int, now: float) -> None:
         """Decide when to ask this queue again."""
-        if runtime.wake_state is not None:
-            runtime.wake_state.learn(claimed, now)
+        if runtime.source.wake_state is not None:
+            runtime.source.wake_state.learn(claimed, now)
         if len(claimed.ids) == limit or claimed.next_in == 0:
-            runtime.ask_at, runtime.is_watched, runtime.fruitless = now, False, 0
+            runtime.source.ask_at, runtime.source.is_watched, runtime.source.fruitless = now, False, 0
             return
-        pause, is_exact = patience.pause_before(claimed.next_in, runtime.period, runtime.period, runtime.fruitless)
-        runtime.fruitless = runtime.fruitless + 1 if is_exact and not claimed.ids else 0
+        pause, is_exact = patience.pause_before(
+            claimed.next_in, runtime.source.period, runtime.source.period, runtime.source.fruitless
+        )
+        runtime.source.fruitless = runtime.source.fruitless + 1 if is_exact and not claimed.ids else 0
         # The token that is left for a suspect would wake us at once: while one is passed over, we look by the clock.
-        runtime.ask_at = now + (min(pause, _LOOK_PAST_SUSPECTS) if claimed.passed_over else pause)
-        runtime.is_watched = not claimed.passed_over
-        runtime.has_timer = claimed.next_in is not None and runtime.wake_state is None  # else all members keep it
+        runtime.source.ask_at = now + (min(pause, _LOOK_PAST_SUSPECTS) if claimed.passed_over else pause)
+        runtime.source.is_watched = not claimed.passed_over
+        runtime.source.has_timer = (
+            claimed.next_in is not None and runtime.source.wake_state is None
+        )  # else all members keep it
 
     async def _take(self, runtime: QueueRuntime, claimed: Claimed, suspects: Suspects, asked_at: float) -> None:
         if claimed.reclaimed:
@@ -233,12 +242,12 @@ class Fetcher:
             leased_at = time.monotonic()
             leases = [(delivery, runtime.lease) for delivery in deliveries]
             try:
-                lost = await runtime.link.run_now(ops.extend(runtime.keys, leases, renews=True))
+                lost = await runtime.source.link.run_now(ops.extend(runtime.source.keys, leases, renews=True))
             except DulyError:  # nobody knows: to be on the safe side they are not begun
                 lost = range(len(deliveries))
             for position in lost:
                 deliveries[position].lost = True
-                runtime.held.discard(deliveries[position])
+                runtime.source.held.discard(deliveries[position])
 
     def _note_reclaimed(self, runtime: QueueRuntime, claimed: Claimed) -> None:
         log_reclaimed(runtime.name, claimed.reclaimed)
@@ -254,7 +263,7 @@ class Fetcher:
         for runtime in self._runtimes:
             self._give_hoarded_back(runtime, now)
         for runtime in self._runtimes:
-            if runtime.is_watched and (is_closed or not self._has_room(runtime)):
+            if runtime.source.is_watched and (is_closed or not self._has_room(runtime)):
                 await self._stop_watching(runtime)
         await self._watch.go_on()
         await self._sleep(self._next_look(is_closed=is_closed))
@@ -265,10 +274,14 @@ class Fetcher:
         times = [self._isolation.changes_at()]
         times += [runtime.hoards_since + _HOARDING for runtime in self._runtimes if runtime.hoards_since is not None]
         times += [now + _HOARDING for each in self._dispatchers.values() if each.waiting]
-        rests = [s.wake_state.rests_until for s in self._runtimes if s.is_watched and s.wake_state is not None]
+        rests = [
+            s.source.wake_state.rests_until
+            for s in self._runtimes
+            if s.source.is_watched and s.source.wake_state is not None
+        ]
         times += [moment for moment in rests if moment > now]
         if not is_closed:
-            times += [runtime.ask_at for runtime in self._runtimes if self._has_room(runtime)]
+            times += [runtime.source.ask_at for runtime in self._runtimes if self._has_room(runtime)]
         return min((moment for moment in times if moment is not None), default=None)
 
     def _give_hoarded_back(self, runtime: QueueRuntime, now: float) -> None:
@@ -283,14 +296,14 @@ class Fetcher:
             runtime.hoards_since = None
 
     async def _stop_watching(self, runtime: QueueRuntime) -> None:
-        runtime.is_watched, runtime.ask_at = False, 0.0
-        if runtime.has_timer:
+        runtime.source.is_watched, runtime.source.ask_at = False, 0.0
+        if runtime.source.has_timer:
             await self._hand_on(runtime)
 
     async def _hand_on(self, runtime: QueueRuntime) -> None:
         """Have somebody else watch what falls due here."""
         try:
-            await runtime.link.run_now(ops.wake(runtime.keys))
+            await runtime.source.link.run_now(ops.wake(runtime.source.keys))
         except DulyError as error:  # others look again by themselves after a while
             event(_LOG, logging.DEBUG, "wake.failed", queue=runtime.name, error=str(error))
 

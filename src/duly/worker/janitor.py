@@ -42,7 +42,7 @@ class Janitor:
     ) -> None:
         """Take what is served, and all groups that have handlers, served here or elsewhere."""
         self._runtimes = runtimes
-        self._link: Any = runtimes[0].link
+        self._link: Any = runtimes[0].source.link
         self._keys = RegistryKeys(namespace)
         self._concurrency = concurrency
         self._started_at = datetime.now(UTC)
@@ -103,7 +103,7 @@ class Janitor:
             in_flight=sum(runtime.busy for runtime in self._runtimes),
             handled=sum(runtime.handled for runtime in self._runtimes),
             started_at=self._started_at,
-            last_poll=now - max(runtime.polled_at for runtime in self._runtimes),
+            last_poll=now - max(runtime.source.polled_at for runtime in self._runtimes),
             version=_version(),
         )
         async with self._speaking:
@@ -130,7 +130,7 @@ class Janitor:
 
 def _chores(runtimes: Sequence[QueueRuntime]) -> dict[str, Call[bool]]:
     """Say what to do to tidy each queue and group, and each topic once, by name."""
-    chores = {runtime.name: ops.tidy(runtime.keys, runtime.options) for runtime in runtimes}
+    chores = {runtime.name: ops.tidy(runtime.source.keys, runtime.options) for runtime in runtimes}
     for runtime in runtimes:
         if isinstance(runtime.queue, AsyncGroup):
             topic = runtime.queue.topic

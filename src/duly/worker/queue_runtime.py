@@ -1,16 +1,11 @@
-"""One queue or group of a worker: its handler, what is held of it, and when to ask for more."""
+"""One queue or group of a worker: its handler, its slots, and how much more it may claim."""
 
 import time
-from collections import deque
-from collections.abc import Sequence
-from typing import Any
 
 from duly._async.delivery import AsyncDelivery
 from duly._async.inbox import AsyncInbox
-from duly._core import codec, patience, replies
+from duly._core import codec, replies
 from duly._core.handlers import Handler, TaskDefinition, TaskSet
-from duly._core.keys import GroupKeys, QueueKeys
-from duly._core.outcome_rules import Verdict
 from duly._core.replies import Claimed
 from duly._sync.delivery import Delivery
 from duly._sync.inbox import Inbox
@@ -18,15 +13,13 @@ from duly.errors import CodecError
 from duly.options import QueueOptions, checked_positive_seconds
 from duly.worker.freshness import Freshness
 from duly.worker.pace import Pace
-from duly.worker.wake_state import WakeState
-
-AnyDelivery = AsyncDelivery | Delivery
+from duly.worker.source import AnyDelivery, Source
 
 
 class QueueRuntime:
     """What the parts of a worker share about one queue or group. All times are of the monotonic clock.
 
-    Only the event loop writes here; the renewer's thread takes a copy of `held`, and writes `freshness`.
+    Only the event loop writes here; the renewer's thread writes `freshness`.
     """
 
     def __init__(
@@ -34,9 +27,7 @@ class QueueRuntime:
     ) -> None:
         self.queue = queue
         self.sync_queue = sync_queue
-        self.keys: QueueKeys = queue._keys
         self.options: QueueOptions = queue.options
-        self.link: Any = queue._link
         self.handler = handler
         self.weight = weight
         self.lease = checked_positive_seconds(self.options.lease, "lease")
@@ -50,8 +41,6 @@ class QueueRuntime:
         """Handlers at once."""
         self.per_slot = handler.batch.max if handler.batch else 1
 
-        self.held: set[AnyDelivery] = set()
-        """Claimed and not settled: what the renewer keeps."""
         self.busy = 0
         """Claimed, and its handler or its settle not over: also a hung handler whose lease was lost long ago."""
         self.collected = 0
@@ -63,28 +52,13 @@ class QueueRuntime:
         self.started: dict[AnyDelivery, float] = {}
         """When handlers began, where `max_runtime` asks for it."""
 
-        self.acks: list[AnyDelivery] = []
-        self.verdicts: deque[tuple[AnyDelivery, Verdict]] = deque()
-        """What the settler has to say to the server."""
-        self.settling: Sequence[AnyDelivery] = ()
-        """What it is saying at the moment: whether a lease was lost is for the answer to say."""
-
         now = time.monotonic()
         self.pace = Pace(now)
         self.freshness = Freshness(now + self.lease)
-        self.period = patience.looking_period(self.lease)
-        self.ask_at = now
-        """When to claim next."""
-        self.is_watched = False
-        """Whether everything was seen, and a token will come when there is more."""
-        self.has_timer = False
-        """Whether the next look is at a due time or the end of a lease: somebody must keep it."""
-        self.fruitless = 0
-        self.wake_state = WakeState(self.keys) if isinstance(self.keys, GroupKeys) else None
-        """Of a group, whose members all hear of what comes; None: a token comes to one consumer."""
         self.hoards_since: float | None = None
         """Since when more waits for slots than is finished soon."""
-        self.polled_at = now
+        self.source = Source(self, queue)
+        """What it claims from."""
 
     @property
     def name(self) -> str:
@@ -124,7 +98,7 @@ class QueueRuntime:
             deliveries = [AsyncDelivery(queue, i.decode(), fence, record, counts) for i, record, counts in rows]
         else:
             deliveries = [Delivery(sync_queue, i.decode(), fence, record, counts) for i, record, counts in rows]
-        self.held.update(deliveries)
+        self.source.held.update(deliveries)
         self.busy += len(deliveries)
         return deliveries
 
@@ -142,10 +116,6 @@ class QueueRuntime:
             return self.handler.find(envelope.content, envelope.body)[0]
         except CodecError:
             return None
-
-    def judged(self) -> set[AnyDelivery]:
-        """Tell what the settler has, and has not told the server yet."""
-        return {*self.acks, *(delivery for delivery, _ in self.verdicts), *self.settling}
 
     def is_suspect(self, delivery: AnyDelivery) -> bool:
         """Whether its next crash would make it dead."""

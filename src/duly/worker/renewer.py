@@ -15,7 +15,8 @@ from duly.errors import DulyError
 from duly.options import MAX_BATCH
 from duly.worker.allowance import Allowance
 from duly.worker.logs import event
-from duly.worker.queue_runtime import AnyDelivery, QueueRuntime
+from duly.worker.queue_runtime import QueueRuntime
+from duly.worker.source import AnyDelivery
 
 _LOG: Final = logging.getLogger("duly.worker")
 
@@ -28,13 +29,16 @@ class Renewer:
         runtimes: Sequence[QueueRuntime],
         run: Callable[[Call[Any]], Any],
         on_lost: Callable[[QueueRuntime, Sequence[AnyDelivery]], None],
+        settling: Callable[[QueueRuntime], Sequence[AnyDelivery]],
     ) -> None:
+        """Renew by `run`. `settling` says which deliveries the server is being told the end of at the moment."""
         now = time.monotonic()
         self._renew_at = {runtime: patience.renew_at(now, runtime.lease) for runtime in runtimes}
         self._allowances = {runtime: Allowance(runtime) for runtime in runtimes}
         self._failing: set[QueueRuntime] = set()
         self._run = run
         self._on_lost = on_lost
+        self._settling = settling
         self._is_stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="duly-renewer", daemon=True)
 
@@ -56,7 +60,7 @@ class Renewer:
     def _renew(self, runtime: QueueRuntime) -> float:
         """Renew all leases of a queue, and say when to do it again."""
         began = time.monotonic()
-        held = [delivery for delivery in list(runtime.held) if not delivery.is_settled and not delivery.lost]
+        held = [delivery for delivery in list(runtime.source.held) if not delivery.is_settled and not delivery.lost]
         renewed, lost = self._allowances[runtime].split(held, began)
         try:
             for first in range(0, len(renewed), MAX_BATCH):
@@ -76,10 +80,10 @@ class Renewer:
 
     def _extend(self, runtime: QueueRuntime, deliveries: list[AnyDelivery]) -> list[AnyDelivery]:
         leases = [(delivery, runtime.lease) for delivery in deliveries]
-        positions: list[int] = self._run(ops.extend(runtime.keys, leases, renews=True))
+        positions: list[int] = self._run(ops.extend(runtime.source.keys, leases, renews=True))
         if not positions:
             return []
-        settling = set(runtime.settling)  # first: what is not in there any more is settled
+        settling = set(self._settling(runtime))  # first: what is not in there any more is settled
         found = [deliveries[position] for position in positions]
         return [each for each in found if each not in settling and not each.is_settled and not _is_settling(each)]
 

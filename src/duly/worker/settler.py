@@ -6,7 +6,7 @@ While one call is under way, the next verdicts collect: under load batches grow 
 import asyncio
 import logging
 import random
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -25,12 +25,25 @@ from duly._core.outcome_rules import (
 from duly.errors import DulyError, Unavailable
 from duly.options import MAX_BATCH, Retry
 from duly.worker.logs import event
-from duly.worker.queue_runtime import AnyDelivery, QueueRuntime
+from duly.worker.queue_runtime import QueueRuntime
+from duly.worker.source import AnyDelivery
 
 _LOG: Final = logging.getLogger("duly.worker")
 
 Row = tuple[Any, ...]
 Errors = dict[AnyDelivery, BaseException]
+
+
+class Unsettled:
+    """What the server is to be told of one queue."""
+
+    __slots__ = ("acks", "settling", "verdicts")
+
+    def __init__(self) -> None:
+        self.acks: list[AnyDelivery] = []
+        self.verdicts: deque[tuple[AnyDelivery, Verdict]] = deque()
+        self.settling: Sequence[AnyDelivery] = ()
+        """What it is being told at the moment: whether a lease was lost is for the answer to say."""
 
 
 class Settler:
@@ -40,6 +53,8 @@ class Settler:
         self._on_progress = on_progress
         self._on_dead = on_dead
         self._runtimes: dict[QueueRuntime, None] = {}
+        """Those that have something to settle."""
+        self._unsettled: defaultdict[QueueRuntime, Unsettled] = defaultdict(Unsettled)
         self._wanted = asyncio.Event()
         self._is_idle = asyncio.Event()
         self._is_idle.set()
@@ -50,13 +65,23 @@ class Settler:
             self._note_settled(runtime, delivery, verdict)
             return
         if verdict is ACK and not codec.is_repeating(delivery._record):
-            runtime.acks.append(delivery)
+            self._unsettled[runtime].acks.append(delivery)
         else:
-            runtime.verdicts.append((delivery, verdict))
+            self._unsettled[runtime].verdicts.append((delivery, verdict))
         if runtime not in self._runtimes:
             self._runtimes[runtime] = None
             self._is_idle.clear()
             self._wanted.set()
+
+    def settling(self, runtime: QueueRuntime) -> Sequence[AnyDelivery]:
+        """List what the server is being told of at the moment. Any thread may ask."""
+        unsettled = self._unsettled.get(runtime)
+        return () if unsettled is None else unsettled.settling
+
+    def judged(self, runtime: QueueRuntime) -> set[AnyDelivery]:
+        """List what has a verdict that the server does not know yet."""
+        unsettled = self._unsettled[runtime]
+        return {*unsettled.acks, *(delivery for delivery, _ in unsettled.verdicts), *unsettled.settling}
 
     def _note_settled(self, runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> None:
         """Let go of what its handler has settled itself, or has lost. No message keeps what it raised after that."""
@@ -88,14 +113,15 @@ class Settler:
         await self._is_idle.wait()
 
     async def _settle(self, runtime: QueueRuntime) -> None:
-        acks, runtime.acks = runtime.acks, []
+        unsettled = self._unsettled[runtime]
+        acks, unsettled.acks = unsettled.acks, []
         for first in range(0, len(acks), MAX_BATCH):
             batch = acks[first : first + MAX_BATCH]
-            await self._tell(runtime, "ack", batch, ops.ack(runtime.keys, runtime.options, batch))
+            await self._tell(runtime, "ack", batch, ops.ack(runtime.source.keys, runtime.options, batch))
         rows: defaultdict[str, list[Row]] = defaultdict(list)
         errors: Errors = {}
-        while runtime.verdicts:
-            delivery, verdict = runtime.verdicts.popleft()
+        while unsettled.verdicts:
+            delivery, verdict = unsettled.verdicts.popleft()
             verb, row = _row_at_any_rate(runtime, delivery, verdict)
             rows[verb].append(row)
             if isinstance(verdict.error, BaseException) and is_failure(verdict):
@@ -119,10 +145,10 @@ class Settler:
     ) -> list[AnyDelivery]:
         """Carry a call out, as long as it takes, and return what it settled."""
         lost, tries = list[int](), 0
-        runtime.settling = deliveries
+        self._unsettled[runtime].settling = deliveries
         while True:
             try:
-                lost = await runtime.link.run_on(call)
+                lost = await runtime.source.link.run_on(call)
                 break
             except Unavailable:  # the link has said so
                 await asyncio.sleep(patience.backoff(tries, random.random))
@@ -136,7 +162,7 @@ class Settler:
                 break
         for delivery in deliveries:
             delivery._settled = verb
-        runtime.settling = ()
+        self._unsettled[runtime].settling = ()
         for position in lost:
             deliveries[position]._note(verb, is_lost=True)
             event(
@@ -149,7 +175,7 @@ class Settler:
         return deliveries if not lost else [each for each in deliveries if not each.lost]
 
     def _let_go(self, runtime: QueueRuntime, deliveries: Sequence[AnyDelivery]) -> None:
-        runtime.held.difference_update(deliveries)
+        runtime.source.held.difference_update(deliveries)
         runtime.busy -= len(deliveries)
         if runtime.started:
             for delivery in deliveries:
@@ -195,14 +221,14 @@ def _row_of(runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> t
 
 
 _CALLS: Final[dict[str, Callable[[QueueRuntime, list[Any]], Call[list[int]]]]] = {
-    "ack": lambda runtime, rows: ops.finish(runtime.keys, runtime.options, rows),
-    "repeat": lambda runtime, rows: ops.recycle(runtime.keys, rows),
-    "retry": lambda runtime, rows: ops.retry(runtime.keys, rows),
-    "dead": lambda runtime, rows: ops.reject(runtime.keys, runtime.options, rows, failed=True),
-    "reject": lambda runtime, rows: ops.reject(runtime.keys, runtime.options, rows),
-    "recycle": lambda runtime, rows: ops.recycle(runtime.keys, rows),
-    "defer": lambda runtime, rows: ops.defer(runtime.keys, rows),
-    "release": lambda runtime, rows: ops.release(runtime.keys, [row[0] for row in rows]),
+    "ack": lambda runtime, rows: ops.finish(runtime.source.keys, runtime.options, rows),
+    "repeat": lambda runtime, rows: ops.recycle(runtime.source.keys, rows),
+    "retry": lambda runtime, rows: ops.retry(runtime.source.keys, rows),
+    "dead": lambda runtime, rows: ops.reject(runtime.source.keys, runtime.options, rows, failed=True),
+    "reject": lambda runtime, rows: ops.reject(runtime.source.keys, runtime.options, rows),
+    "recycle": lambda runtime, rows: ops.recycle(runtime.source.keys, rows),
+    "defer": lambda runtime, rows: ops.defer(runtime.source.keys, rows),
+    "release": lambda runtime, rows: ops.release(runtime.source.keys, [row[0] for row in rows]),
 }
 _DEADLY: Final = ("dead", "reject")
 _NOTED: Final = {"repeat": "ack"}

@@ -16,20 +16,22 @@ class Watch:
     """Watches runtimes. `on_change` is called when `woken` has something to say."""
 
     def __init__(self, runtimes: Sequence[QueueRuntime], on_change: Callable[[], None]) -> None:
-        link = runtimes[0].link
-        self._by_keys = {runtime.keys: runtime for runtime in runtimes if runtime.wake_state is None}
-        self._by_wake_state = {runtime.wake_state: runtime for runtime in runtimes if runtime.wake_state is not None}
+        link = runtimes[0].source.link
+        self._by_keys = {runtime.source.keys: runtime for runtime in runtimes if runtime.source.wake_state is None}
+        self._by_wake_state = {
+            runtime.source.wake_state: runtime for runtime in runtimes if runtime.source.wake_state is not None
+        }
         self._waiter = waiter_for(link, on_change)
         self._listener = listener_for(link, on_change) if self._by_wake_state else None
 
     async def go_on(self) -> None:
         """Watch all runtimes that want it."""
-        queues = [runtime for runtime in self._by_keys.values() if runtime.is_watched]
+        queues = [runtime for runtime in self._by_keys.values() if runtime.source.is_watched]
         if queues:
-            await self._waiter.watch([runtime.keys for runtime in queues], max(s.period for s in queues))
+            await self._waiter.watch([runtime.source.keys for runtime in queues], max(s.source.period for s in queues))
         members = self._listening()
         if members and self._listener is not None:
-            await self._listener.watch(members, max(self._by_wake_state[member].period for member in members))
+            await self._listener.watch(members, max(self._by_wake_state[member].source.period for member in members))
 
     def woken(self) -> list[QueueRuntime]:
         """Take what has come: the runtimes that are worth a look."""
@@ -50,5 +52,5 @@ class Watch:
         return [
             member
             for member, runtime in self._by_wake_state.items()
-            if runtime.is_watched and member.rests_until <= now
+            if runtime.source.is_watched and member.rests_until <= now
         ]

@@ -16,8 +16,9 @@ from duly._core.hooks import Hooks
 from duly._core.outcome_rules import ACK, Verdict, verdict_of_return, verdicts_of_batch
 from duly.errors import CodecError
 from duly.worker.logs import event
-from duly.worker.queue_runtime import AnyDelivery, QueueRuntime
+from duly.worker.queue_runtime import QueueRuntime
 from duly.worker.settler import Settler
+from duly.worker.source import AnyDelivery
 
 _LOG: Final = logging.getLogger("duly.worker")
 

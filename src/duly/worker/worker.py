@@ -24,9 +24,10 @@ from duly.worker.janitor import Janitor
 from duly.worker.logs import event
 from duly.worker.obituaries import Obituaries
 from duly.worker.options import DEFAULT_GRACE, GivenQueues, WorkerOptions
-from duly.worker.queue_runtime import AnyDelivery, QueueRuntime
+from duly.worker.queue_runtime import QueueRuntime
 from duly.worker.renewer import Renewer
 from duly.worker.settler import Settler
+from duly.worker.source import AnyDelivery
 
 _LOG: Final = logging.getLogger("duly.worker")
 
@@ -163,7 +164,9 @@ class Worker:
         self._dispatchers = {runtime: Dispatcher(runtime, hooks, self._settler) for runtime in self._runtimes}
         self._fetcher = Fetcher(self._dispatchers, self._pool(), self._obituaries.announce)
         self._janitor = Janitor(self._runtimes, self._groups(), self._own.namespace, self._concurrency())
-        self._renewer = Renewer(self._runtimes, self._threaded._link.run, self._on_lost_in_thread)
+        self._renewer = Renewer(
+            self._runtimes, self._threaded._link.run, self._on_lost_in_thread, self._settler.settling
+        )
         self._renewer.start()
         self._begin(self._settler.run())
         self._begin(self._janitor.run())
@@ -244,7 +247,7 @@ class Worker:
             self._loop.call_soon_threadsafe(self._on_lost, runtime, lost)
 
     def _on_lost(self, runtime: QueueRuntime, lost: Sequence[AnyDelivery]) -> None:
-        runtime.held.difference_update(lost)
+        runtime.source.held.difference_update(lost)
         self._dispatchers[runtime].note_lost(lost)
         self._fetcher.look()  # a suspect that was lost is not waited for
 
@@ -325,7 +328,7 @@ class Worker:
         if await self._until_done(_UNWINDING, _UNWINDING):
             return
         for runtime, dispatcher in self._dispatchers.items():
-            dispatcher.release(runtime.held - runtime.judged())
+            dispatcher.release(runtime.source.held - self._settler.judged(runtime))
 
     async def _leave(self) -> None:
         self._renewer.stop()
@@ -336,7 +339,7 @@ class Worker:
                     await self._fetcher.aclose()
                     await self._janitor.depart()
         except (TimeoutError, DulyError) as error:
-            self.was_cut_off = self.was_cut_off or any(runtime.held for runtime in self._runtimes)
+            self.was_cut_off = self.was_cut_off or any(runtime.source.held for runtime in self._runtimes)
             event(_LOG, logging.WARNING, "worker.left_in_silence", error=str(error) or "the server does not answer")
         for part in self._parts:
             part.cancel()
