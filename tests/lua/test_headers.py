@@ -89,6 +89,8 @@ def built() -> list[Call[Any]]:
         ops.audit_step(KEYS, "msgs", "0", repair=False),
         *(ops.correct(KEYS, dict.fromkeys("ab"[:n], 1)) for n in rows),
         ops.wake(KEYS),
+        *(ops.take_tokens(KEYS, [KEYS.key("wake"), OTHER.key("wake")][:n], 1) for n in rows),
+        *(ops.occupied([KEYS] * n) for n in rows),
         *(ops.tidy(KEYS, options) for options in (OPTIONS, KEPT)),
         ops.beat(REGISTRY, "c", b"{}", 60.0),
         ops.depart(REGISTRY, "c"),
@@ -196,7 +198,8 @@ def test_only_the_last_key_and_the_last_argument_repeat(name: str) -> None:
     keys = script.keys[:-1] if script.keys[-1] == "others*" else script.keys
     assert not any(key.endswith("*") for key in (*keys[:-1], *script.argv[:-1]))
     assert script.argv[:1] == ("sequence",) or script.keys[0] != "call"
-    without = ("delete", "delete_topic", "publish", "read_topic", "tidy_topic")  # all there are, or the only one
+    # Those have all there are, the only one, or none.
+    without = ("delete", "delete_topic", "occupied", "publish", "read_topic", "take_tokens", "tidy_topic")
     assert ("digits" in script.argv) == (script.keys[-1] in ("waiting*", "others*")) or name in without
 
 

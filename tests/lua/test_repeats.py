@@ -132,6 +132,11 @@ def _corrects(queue: Queue) -> Call[Any]:
     return ops.correct(queue.keys, {"bytes": -5, "corrected": 2})
 
 
+def _takes_tokens(queue: Queue) -> Call[Any]:
+    queue.send("a")
+    return ops.take_tokens(queue.keys, [queue.keys.key("wake")], 1)
+
+
 def _pauses(queue: Queue) -> Call[Any]:
     return ops.pause(queue.keys, "somebody")
 
@@ -212,6 +217,7 @@ WRITING: dict[str, list[Prepare]] = {
     "move": [_moves],
     "purge": [_purges],
     "correct": [_corrects],
+    "take_tokens": [_takes_tokens],
     "pause": [_pauses],
     "resume": [_resumes],
     "delete": [_deletes],

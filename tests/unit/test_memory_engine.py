@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from duly._core import codec, ops, replies
 from duly._core.call import Call
 from duly._core.keys import QueueKeys
 from duly._core.outgoing import Encoder
-from duly.memory import committing, moving, registry, wire
+from duly.memory import committing, moving, registry, waking, wire
 from duly.memory.clock import Clock
 from duly.memory.engine import TRANSITIONS, Engine, ErrorReply
 from duly.message import Message, Stats
@@ -107,7 +108,9 @@ def queue() -> Queue:
 
 
 def test_every_script_has_a_transition() -> None:
-    known = [*TRANSITIONS, *moving.TRANSITIONS, *registry.TRANSITIONS, *committing.TRANSITIONS]
+    known = [
+        *TRANSITIONS, *moving.TRANSITIONS, *registry.TRANSITIONS, *committing.TRANSITIONS, *waking.TRANSITIONS,
+    ]  # fmt: skip
     assert sorted(known) == _lua.names()
 
 
@@ -948,3 +951,28 @@ def test_threads_share_an_engine() -> None:
         thread.join()
 
     assert len(set(queue.claim(limit=1000).ids)) == 200
+
+
+# --- looking at many queues at once
+
+
+def given_queues(queue: Queue, *names: str) -> list[QueueKeys]:
+    """Name queues of the same engine, of which those in capitals have a message."""
+    found = [QueueKeys("duly", name) for name in names]
+    for keys in found:
+        if keys.name.isupper():
+            other = copy(queue)
+            other.keys = keys
+            other.send("a")
+    return found
+
+
+def test_tokens_of_several_queues_are_taken_up_to_a_limit(queue: Queue) -> None:
+    queues = given_queues(queue, "a", "B", "c", "D", "E")
+    wakes = [keys.key("wake") for keys in queues]
+    assert queue.run(ops.take_tokens(queue.keys, wakes, 2)) == [1, 3]
+    assert [queue.engine.has_token(keys) for keys in queues] == [False, False, False, False, True]
+
+
+def test_occupied_queues_are_found(queue: Queue) -> None:
+    assert queue.run(ops.occupied(given_queues(queue, "a", "B", "c", "D"))) == [1, 3]

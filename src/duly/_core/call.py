@@ -20,10 +20,12 @@ _ASKED: Final[Mapping[str, str]] = {
     "finish": "ack",
     "foreign_pending": "pending",
     "move": "redrive",
+    "occupied": "receive",
     "read_topic": "read",
     "register": "schedule",
     "seek_group": "seek",
     "send_checked": "send",
+    "take_tokens": "receive",
     "topic_stats": "stats",
     "unregister": "unschedule",
 }

@@ -58,6 +58,11 @@ class QueueKeys:
         """Name the sorted sets of some priorities."""
         return [self.key(f"waiting{digit}") for digit in digits]
 
+    @property
+    def of_life(self) -> tuple[bytes, ...]:
+        """Name the keys that show whether anything is to come, as `occupied` takes them."""
+        return (*map(self.key, ("msgs", "meta", "leased", "parked")), *self.waiting(EVERY_PRIORITY))
+
     def of_script(self, script: Script, digits: str) -> tuple[bytes, ...]:
         """Name the KEYS of a script without its call key: made once, then looked up."""
         wanted = (script.name, digits)

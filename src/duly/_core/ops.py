@@ -234,6 +234,18 @@ def wake(keys: QueueKeys) -> Call[bool]:
     return Call(keys.script(keys.waker), keys, [], replies.is_one)
 
 
+def take_tokens(home: QueueKeys, wakes: Sequence[bytes], limit: int) -> Call[list[int]]:
+    """Take tokens, up to `limit`, by their keys, and name these by position. `home` keeps the call record."""
+    return Call(home.script("take_tokens"), home, [limit], replies.positions, extra_keys=wakes)
+
+
+def occupied(queues: Sequence[QueueKeys]) -> Call[list[int]]:
+    """Find the queues that have anything to come, by position."""
+    others = [key for keys in queues for key in keys.of_life]
+    stride = len(queues[0].of_life)
+    return Call(queues[0].script("occupied"), queues[0], [stride], replies.positions, extra_keys=others)
+
+
 def tidy(keys: QueueKeys, options: QueueOptions) -> Call[bool]:
     """Do what is overdue, a bounded part of it. True: there may be more."""
     args: list[Arg] = [EVERY_PRIORITY, *_bounds(options.dead), *_done_bounds(options)]

@@ -208,6 +208,11 @@ def is_suspect(counts: codec.Counts, crash_limit: int) -> bool:
     return crash_limit > 1 and counts.crashes >= crash_limit - 1
 
 
+def positions(reply: list[int]) -> list[int]:
+    """Read positions, from 0."""
+    return [position - 1 for position in reply]
+
+
 def lost_positions(reply: list[int]) -> list[int]:
     """Read the answer to a settle of many: the positions (from 0) whose lease was lost."""
     return [position - 1 for position in reply]

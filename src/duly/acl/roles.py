@@ -38,6 +38,7 @@ KINDS_OF: Final[Mapping[str, tuple[Kind, ...]]] = {
     "list": _ALL,
     "lock": _QUEUE,
     "move": _INBOX,
+    "occupied": _QUEUE,
     "once": _QUEUE,
     "pause": _INBOX,
     "pause_schedule": _QUEUE,
@@ -61,6 +62,7 @@ KINDS_OF: Final[Mapping[str, tuple[Kind, ...]]] = {
     "send": _QUEUE,
     "send_checked": (*_QUEUE, *_TOPIC),
     "stats": _ALL,
+    "take_tokens": _QUEUE,
     "tidy": _INBOX,
     "tidy_topic": _TOPIC,
     "topic_stats": _TOPIC,
@@ -117,7 +119,10 @@ _SENDING: Final = ("send", "send_checked", "publish", "cancel", "reschedule", "a
 _SCHEDULING: Final = ("schedule", "unschedule", "register", "unregister", "schedules")
 _LOCKING: Final = ("lock", "unlock", "prolong", "wake_lock")
 _SETTLING: Final = ("ack", "finish", "commit", "retry", "defer", "release", "recycle", "reject", "extend")
-_WORKING: Final = ("claim", "wake", "fire", "once", "beat", "depart", "tidy", "tidy_topic", "seek_group", "leave_group")
+_WORKING: Final = (
+    "claim", "wake", "take_tokens", "occupied", "fire", "once", "beat", "depart", "tidy", "tidy_topic", "seek_group",
+    "leave_group",
+)  # fmt: skip
 _LOOKING: Final = (
     "stats", "get", "list", "pending", "foreign_pending", "topic_stats", "read_topic", "workers", "schedules", "audit",
 )  # fmt: skip

@@ -42,6 +42,7 @@ from duly.memory import (
     steering,
     tidying,
     topics,
+    waking,
     wire,
 )
 from duly.memory.calls import CallLog, ErrorReply, Kept
@@ -143,6 +144,8 @@ class Engine:
             return self._call_reaching(call, stream, sequence)
         if call.script.name in moving.TRANSITIONS:
             return self._call_moving(call, stream, sequence)
+        if call.script.name in waking.TRANSITIONS:
+            return self._call_over_queues(call, stream, sequence)
         forms = GROUP_FORMS if isinstance(call.keys, GroupKeys) else {}
         transition = forms.get(call.script.name) or TRANSITIONS.get(call.script.name)
         if transition is None:
@@ -309,6 +312,17 @@ class Engine:
         for waiter in waiters:
             waiter()
         return reply
+
+    def _call_over_queues(self, call: Call[Any], stream: bytes, sequence: int) -> Any:
+        """Carry out a call that looks at several queues, and wakes no consumer."""
+        transition, args = waking.TRANSITIONS[call.script.name], wire.arguments(call.args)
+        with self._lock:
+            states = [
+                self._queues.setdefault(prefix, _Queue(QueueState())).state
+                for prefix in waking.prefixes(call.extra_keys)
+            ]
+            numbered = (stream, sequence) if call.writes else None
+            return self._carried_out(self._queue(call.keys), lambda _, args: transition(states, args), args, numbered)
 
     def _call_registry(self, call: Call[Any]) -> Any:
         transition = registry.TRANSITIONS[call.script.name]

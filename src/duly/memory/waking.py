@@ -1,0 +1,33 @@
+"""Looks at many queues at once: their tokens, and whether they have anything to come."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from duly.memory.calls import Kept
+from duly.memory.state import QueueState
+
+
+def prefixes(keys: Sequence[bytes]) -> list[bytes]:
+    """Name the queues of some keys, each once, by the prefix of its keys."""
+    return list(dict.fromkeys(key[: key.rindex(b":") + 1] for key in keys))
+
+
+def take_tokens(queues: Sequence[QueueState], args: list[bytes]) -> Kept:
+    """Take the tokens of several queues, up to a limit."""
+    limit = int(args[0])
+    taken = [position for position, queue in enumerate(queues, 1) if queue.has_token][:limit]
+    for position in taken:
+        queues[position - 1].has_token = False
+    return Kept(taken)
+
+
+def occupied(queues: Sequence[QueueState], _args: list[bytes]) -> list[int]:
+    """Find the queues that have anything to come: what is dead or done does not count."""
+    return [position for position, queue in enumerate(queues, 1) if queue.count_live() or queue.slots]
+
+
+TRANSITIONS: Final[dict[str, Callable[[Sequence[QueueState], list[bytes]], Any]]] = {
+    "take_tokens": take_tokens,
+    "occupied": occupied,
+}
+"""What each script does, by its name."""
