@@ -18,6 +18,7 @@ from duly.worker.isolation import Isolation
 from duly.worker.pace import MOST_AHEAD, Pace
 from duly.worker.shares import Shares
 from duly.worker.stepping import Stepped
+from duly.worker.timers import Timers
 
 # How far ahead to claim
 
@@ -99,11 +100,26 @@ HIGH, LOW = Queue("high", 3), Queue("low", 1)
 def served(shares: Shares[Queue], candidates: list[Queue], turns: int, count: int = 1) -> Counter[str]:
     """Give each chosen one `count` messages, and count them by name."""
     counts: Counter[str] = Counter()
+    become_candidates(shares, candidates)
     for _ in range(turns):
-        chosen = shares.next_of(candidates)
+        chosen = chosen_of(shares)
         shares.took(chosen, count)
         counts[chosen.name] += count
+    become_candidates(shares, [])
     return counts
+
+
+def become_candidates(shares: Shares[Queue], candidates: list[Queue]) -> None:
+    for each in list(shares):
+        shares.remove(each)
+    for each in candidates:
+        shares.add(each)
+
+
+def chosen_of(shares: Shares[Queue]) -> Queue:
+    chosen = shares.first()
+    assert chosen is not None
+    return chosen
 
 
 def test_messages_are_divided_by_weight() -> None:
@@ -120,8 +136,9 @@ def test_messages_count_not_turns() -> None:
     shares: Shares[Queue] = Shares()
     counts: Counter[str] = Counter()
     a, b = Queue("a", 1), Queue("b", 1)
+    become_candidates(shares, [a, b])
     for _ in range(1000):
-        chosen = shares.next_of([a, b])
+        chosen = chosen_of(shares)
         took = 100 if chosen is a else 1
         shares.took(chosen, took)
         counts[chosen.name] += took
@@ -130,8 +147,9 @@ def test_messages_count_not_turns() -> None:
 
 def test_who_is_asked_in_vain_keeps_its_turn_without_starving_others() -> None:
     shares: Shares[Queue] = Shares()
-    assert shares.next_of([HIGH]) is HIGH
-    assert shares.next_of([LOW]) is LOW
+    for each in (HIGH, LOW):
+        become_candidates(shares, [each])
+        assert shares.first() is each
     assert served(shares, [HIGH, LOW], 4) == {"high": 3, "low": 1}
 
 
@@ -171,13 +189,65 @@ def test_nobody_starves(weights: dict[str, int], alone: int) -> None:
 
 def test_what_is_free_is_divided_by_weight() -> None:
     shares: Shares[Queue] = Shares()
-    assert shares.part_of(HIGH, [HIGH, LOW], 100) == 75
-    assert shares.part_of(LOW, [HIGH, LOW], 100) == 25
-    assert shares.part_of(LOW, [LOW], 100) == 100
+    become_candidates(shares, [HIGH, LOW])
+    assert shares.part_of(HIGH, 100) == 75
+    assert shares.part_of(LOW, 100) == 25
+    shares.remove(HIGH)
+    assert shares.part_of(LOW, 100) == 100
 
 
 def test_a_share_is_never_nothing() -> None:
-    assert Shares[Queue]().part_of(LOW, [HIGH, LOW], 1) == 1
+    shares: Shares[Queue] = Shares()
+    become_candidates(shares, [HIGH, LOW])
+    assert shares.part_of(LOW, 1) == 1
+
+
+def test_of_equals_the_one_that_waits_longest_is_asked() -> None:
+    shares: Shares[Queue] = Shares()
+    a, b = Queue("a", 1), Queue("b", 1)
+    become_candidates(shares, [b, a])
+    assert shares.first() is b
+    shares.remove(b)
+    shares.add(b)  # it was asked, and had nothing
+    assert shares.first() is a
+
+
+def test_who_is_no_candidate_is_not_asked() -> None:
+    shares: Shares[Queue] = Shares()
+    become_candidates(shares, [HIGH, LOW])
+    shares.remove(HIGH)
+    assert (shares.first(), HIGH in shares, LOW in shares) == (LOW, False, True)
+    shares.remove(LOW)
+    assert shares.first() is None
+
+
+# When to look
+
+
+def test_what_is_due_is_found_once_in_the_order_of_time() -> None:
+    timers: Timers[str] = Timers()
+    for name, moment in [("b", 2.0), ("c", 3.0), ("a", 1.0)]:
+        timers.set(name, moment)
+    assert timers.next_at() == 1.0
+    assert (timers.due(2.0), timers.due(2.0), timers.next_at()) == (["a", "b"], [], 3.0)
+
+
+def test_only_the_last_time_that_was_set_counts() -> None:
+    timers: Timers[str] = Timers()
+    timers.set("a", 1.0)
+    timers.set("a", 5.0)
+    timers.set("b", 6.0)
+    assert (timers.due(4.0), timers.next_at()) == ([], 5.0)
+    timers.set("a", 2.0)
+    assert (timers.due(5.5), timers.next_at()) == (["a"], 6.0)
+
+
+def test_what_was_cancelled_is_never_due() -> None:
+    timers: Timers[str] = Timers()
+    timers.set("a", 1.0)
+    timers.cancel("a")
+    timers.cancel("b")
+    assert (timers.next_at(), timers.due(9.0)) == (None, [])
 
 
 # When a suspect may run

@@ -257,7 +257,7 @@ class Shift(Worker):
 
     # Of the worker, without what fetches
 
-    def _on_progress(self) -> None:
+    def _on_progress(self, runtime: QueueRuntime) -> None:  # noqa: ARG002
         self._progress.set()
 
     def _on_lost(self, runtime: QueueRuntime, lost: Sequence[AnyDelivery]) -> None:

@@ -33,6 +33,7 @@ class Block:
         self._fails = 0
         self._is_backing_off = False
         self._is_refused = False
+        self._has_failed = False
 
     @property
     def is_out(self) -> bool:
@@ -70,6 +71,7 @@ class Block:
             reply = reading.result()
         except (*UNREACHABLE, RedisError, asyncio.CancelledError) as error:
             self._is_refused = isinstance(error, ResponseError)
+            self._has_failed = True
             self._back_off()
             return None
         self._fails = 0
@@ -79,6 +81,11 @@ class Block:
         """Tell, once, whether the server refused to carry a call out."""
         is_refused, self._is_refused = self._is_refused, False
         return is_refused
+
+    def take_failure(self) -> bool:
+        """Tell, once, whether a call ended without an answer: the server may have carried it out."""
+        has_failed, self._has_failed = self._has_failed, False
+        return has_failed
 
     async def cut(self) -> None:
         """Have the server forget the connection now: what it would answer next must not go to one that is gone."""
@@ -101,6 +108,7 @@ class Block:
 
     async def _give_up(self) -> None:
         """Wait for this reply no more."""
+        self._has_failed = self._has_failed or self._reading is not None
         self._reading = None
         if self._wire is not None:
             await self._wire.close()

@@ -17,6 +17,7 @@ from duly.worker.allowance import Allowance
 from duly.worker.logs import event
 from duly.worker.queue_runtime import QueueRuntime
 from duly.worker.source import AnyDelivery
+from duly.worker.timers import Timers
 
 _LOG: Final = logging.getLogger("duly.worker")
 
@@ -33,7 +34,9 @@ class Renewer:
     ) -> None:
         """Renew by `run`. `settling` says which deliveries the server is being told the end of at the moment."""
         now = time.monotonic()
-        self._renew_at = {runtime: patience.renew_at(now, runtime.lease) for runtime in runtimes}
+        self._renewals: Timers[QueueRuntime] = Timers()
+        for runtime in runtimes:
+            self._renewals.set(runtime, patience.renew_at(now, runtime.lease))
         self._allowances = {runtime: Allowance(runtime) for runtime in runtimes}
         self._failing: set[QueueRuntime] = set()
         self._run = run
@@ -51,11 +54,15 @@ class Renewer:
         self._is_stopping.set()
 
     def _work(self) -> None:
-        while not self._is_stopping.wait(max(min(self._renew_at.values()) - time.monotonic(), 0)):
-            now = time.monotonic()
-            for runtime, renew_at in self._renew_at.items():
-                if renew_at <= now and not self._is_stopping.is_set():
-                    self._renew_at[runtime] = self._renew(runtime)
+        while not self._is_stopping.wait(self._seconds_left()):
+            for runtime in self._renewals.due(time.monotonic()):
+                if not self._is_stopping.is_set():
+                    self._renewals.set(runtime, self._renew(runtime))
+
+    def _seconds_left(self) -> float:
+        """Tell how long there is nothing to renew."""
+        renew_at = self._renewals.next_at()
+        return 0.0 if renew_at is None else max(renew_at - time.monotonic(), 0.0)
 
     def _renew(self, runtime: QueueRuntime) -> float:
         """Renew all leases of a queue, and say when to do it again."""

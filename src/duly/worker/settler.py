@@ -49,7 +49,9 @@ class Unsettled:
 class Settler:
     """Settles. `on_progress` is called when messages were let go, `on_dead` with the ids of those that died."""
 
-    def __init__(self, on_progress: Callable[[], None], on_dead: Callable[[QueueRuntime, Sequence[str]], None]) -> None:
+    def __init__(
+        self, on_progress: Callable[[QueueRuntime], None], on_dead: Callable[[QueueRuntime, Sequence[str]], None]
+    ) -> None:
         self._on_progress = on_progress
         self._on_dead = on_dead
         self._runtimes: dict[QueueRuntime, None] = {}
@@ -95,7 +97,7 @@ class Settler:
                 )  # fmt: skip
         if _is_dead_by_hand(delivery):
             self._on_dead(runtime, [delivery.id])
-        self._on_progress()
+        self._on_progress(runtime)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -171,7 +173,7 @@ class Settler:
             )  # fmt: skip
         self._let_go(runtime, deliveries)
         runtime.handled += len(deliveries)
-        self._on_progress()
+        self._on_progress(runtime)
         return deliveries if not lost else [each for each in deliveries if not each.lost]
 
     def _let_go(self, runtime: QueueRuntime, deliveries: Sequence[AnyDelivery]) -> None:

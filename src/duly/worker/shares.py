@@ -1,6 +1,8 @@
 """Whose turn it is: arithmetic that is asked, not run."""
 
-from collections.abc import Sequence
+import heapq
+import itertools
+from collections.abc import Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 
@@ -17,28 +19,62 @@ class Shares(Generic[S]):
     """Divides claims among queues by weight, counted in messages.
 
     Each queue has a clock of its own that goes on by 1/weight with every message; the one that is furthest
-    behind is asked next. A queue that had nothing for a while joins at the time of the others, so it
-    cannot save turns up.
+    behind is asked next, and of several the one that waits longest. A queue that had nothing for a while joins at the
+    time of the others, so it cannot save turns up. Adding, removing and choosing cost O(log n).
     """
 
     def __init__(self) -> None:
         self._served: dict[S, float] = {}
         self._now = 0.0
+        self._heap: list[tuple[float, int, S]] = []
+        """Candidates by their clocks. An entry whose number is not in `_entries` is out of date."""
+        self._entries: dict[S, int] = {}
+        self._numbers = itertools.count()
+        self._weight = 0
+        """Of all candidates."""
 
-    def next_of(self, candidates: Sequence[S]) -> S:
-        """Choose who is asked."""
-        chosen = min(candidates, key=self._turn_of)
-        self._now = self._turn_of(chosen)  # also of one that is alone: whoever joins it later joins here
-        return chosen
+    def __contains__(self, each: S) -> bool:
+        return each in self._entries
 
-    def part_of(self, chosen: S, candidates: Sequence[S], room: int) -> int:
-        """Tell how many of `room` the chosen one may take, if the others may want the rest."""
-        total = sum(each.weight for each in candidates)
-        return max(room * chosen.weight // total, 1)
+    def __iter__(self) -> Iterator[S]:
+        return iter(self._entries)
+
+    def add(self, each: S) -> None:
+        """Make it a candidate."""
+        if each not in self._entries:
+            number = self._entries[each] = next(self._numbers)
+            heapq.heappush(self._heap, (self._turn_of(each), number, each))
+            self._weight += each.weight
+
+    def remove(self, each: S) -> None:
+        """Let it be a candidate no longer."""
+        if self._entries.pop(each, None) is not None:
+            self._weight -= each.weight
+
+    def first(self) -> S | None:
+        """Choose who is asked; None: there is no candidate."""
+        while self._heap:
+            _, number, each = self._heap[0]
+            if self._entries.get(each) == number:
+                self._now = self._turn_of(each)  # also of one that is alone: who joins it later joins here
+                return each
+            heapq.heappop(self._heap)
+        return None
+
+    def first_of(self, some: Iterable[S]) -> S | None:
+        """Choose among some of the candidates."""
+        return min((each for each in some if each in self._entries), key=self._turn_of, default=None)
+
+    def part_of(self, chosen: S, room: int) -> int:
+        """Tell how many of `room` the chosen one may take, if the other candidates may want the rest."""
+        return max(room * chosen.weight // self._weight, 1)
 
     def took(self, chosen: S, count: int) -> None:
         """Note what it took."""
         self._served[chosen] = self._turn_of(chosen) + count / chosen.weight
+        if chosen in self._entries:
+            self.remove(chosen)
+            self.add(chosen)
 
     def _turn_of(self, each: S) -> float:
         return max(self._served.get(each, 0.0), self._now)

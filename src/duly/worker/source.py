@@ -25,20 +25,27 @@ class Source:
     def __init__(self, runtime: "QueueRuntime", queue: AsyncInbox) -> None:
         self.runtime = runtime
         self.queue = queue
+        self.weight = runtime.weight
         self.keys: QueueKeys = queue._keys
+        self.wake_key = self.keys.key("wake")
         self.link: Any = queue._link
         self.held: set[AnyDelivery] = set()
         """Claimed and not settled: what the renewer keeps."""
 
-        now = time.monotonic()
         self.period = patience.looking_period(runtime.lease)
-        self.ask_at = now
-        """When to claim next."""
+        """Seconds after which it is looked at although no wake-up came."""
         self.is_watched = False
         """Whether everything was seen, and a token will come when there is more."""
+        self.is_idle = False
+        """Whether the last claim saw that nothing is to come: one look serves many such queues."""
         self.has_timer = False
-        """Whether the next look is at a due time or the end of a lease: somebody must keep it."""
+        """Whether this worker took the token, or keeps a due time or the end of a lease: it claims or passes it on."""
         self.fruitless = 0
         self.wake_state = WakeState(self.keys) if isinstance(self.keys, GroupKeys) else None
         """Of a group, whose members all hear of what comes; None: a token comes to one consumer."""
-        self.polled_at = now
+        self.polled_at = time.monotonic()
+
+    @property
+    def wants_watch(self) -> bool:
+        """Whether a wake-up is of use: everything was seen, and more could be claimed."""
+        return self.is_watched and (not self.runtime.busy or self.runtime.room > 0)

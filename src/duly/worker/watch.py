@@ -1,56 +1,202 @@
 """What a worker watches while there is nothing to claim: queues by their tokens, groups by what they hear.
 
-On a server that is one connection for each of the two.
+The queues are divided into bundles. Each bundle has a connection of its own to block on, and is looked at as a whole
+every few seconds, in case a wake-up was lost. Only bundles in which something has changed cost anything.
 """
 
+import itertools
+import logging
+import math
+import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final
 
-from duly.worker.listener import listener_for
-from duly.worker.queue_runtime import QueueRuntime
-from duly.worker.waiter import waiter_for
-from duly.worker.wake_state import WakeState
+from duly._core import ops
+from duly.errors import DulyError
+from duly.worker.listener import AnyListener, listener_for
+from duly.worker.logs import event
+from duly.worker.source import Source
+from duly.worker.waiter import Waiter, waiter_for
+
+_LOG: Final = logging.getLogger("duly.worker")
+
+_QUEUES: Final = 64
+"""Queues of a bundle: a larger one costs more for each wake-up, smaller ones take more connections."""
+
+_GROUPS: Final = 21
+"""Groups of a bundle: each has three keys."""
+
+
+class Bundle:
+    """Some queues or groups that wait together."""
+
+    def __init__(self, sources: Sequence[Source], on_change: Callable[["Bundle"], None], *, are_groups: bool) -> None:
+        self.sources = sources
+        self.are_groups = are_groups
+        self.unclaimed: set[Source] = set()
+        """Those that are about to be claimed from. The next block waits for them, or it would have to be ended soon."""
+        self.waited = 0
+        """Claims that it has waited for."""
+        make: Any = listener_for if are_groups else waiter_for
+        self.waiting: Waiter | AnyListener = make(sources[0].link, sources, lambda: on_change(self))
+        self._period = min(source.period for source in sources)
+        """Seconds between two looks at all idle queues, and at whether a block has not come back."""
+        self.look_at = math.inf
+        self.plan_look(random.uniform(0.5, 1.0))  # noqa: S311
+
+    def plan_look(self, periods: float = 1.0) -> None:
+        """Look at all idle queues after so many periods."""
+        self.look_at = time.monotonic() + self._period * periods
 
 
 class Watch:
-    """Watches runtimes. `on_change` is called when `woken` has something to say."""
+    """Watches the sources of a worker. `on_change` is called when `woken` has something to say."""
 
-    def __init__(self, runtimes: Sequence[QueueRuntime], on_change: Callable[[], None]) -> None:
-        link = runtimes[0].source.link
-        self._by_keys = {runtime.source.keys: runtime for runtime in runtimes if runtime.source.wake_state is None}
-        self._by_wake_state = {
-            runtime.source.wake_state: runtime for runtime in runtimes if runtime.source.wake_state is not None
-        }
-        self._waiter = waiter_for(link, on_change)
-        self._listener = listener_for(link, on_change) if self._by_wake_state else None
+    def __init__(self, sources: Sequence[Source], on_change: Callable[[], None]) -> None:
+        self._on_change = on_change
+        queues = [source for source in sources if source.wake_state is None]
+        groups = [source for source in sources if source.wake_state is not None]
+        self._bundles_of_groups = [
+            Bundle(some, self._note_change, are_groups=True) for some in _divided(groups, _GROUPS)
+        ]
+        self._bundles = [Bundle(some, self._note_change, are_groups=False) for some in _divided(queues, _QUEUES)]
+        self._bundles += self._bundles_of_groups
+        self._bundle_of = {source: bundle for bundle in self._bundles for source in bundle.sources}
+        self._changed: dict[Bundle, None] = {}
+        """Bundles that have something to say."""
+        self._open: dict[Bundle, None] = {}
+        """Bundles that do not watch all that they should."""
+        self.look_at = min(bundle.look_at for bundle in self._bundles)
+        """When to look for what was forgotten."""
 
-    async def go_on(self) -> None:
-        """Watch all runtimes that want it."""
-        queues = [runtime for runtime in self._by_keys.values() if runtime.source.is_watched]
-        if queues:
-            await self._waiter.watch([runtime.source.keys for runtime in queues], max(s.source.period for s in queues))
-        members = self._listening()
-        if members and self._listener is not None:
-            await self._listener.watch(members, max(self._by_wake_state[member].source.period for member in members))
+    def _note_change(self, bundle: Bundle) -> None:
+        self._changed[bundle] = None
+        self._on_change()
 
-    def woken(self) -> list[QueueRuntime]:
-        """Take what has come: the runtimes that are worth a look."""
-        found = [self._by_keys[keys] for keys in self._waiter.tokens()]
-        if self._listener is not None:
-            found += [self._by_wake_state[member] for member in self._listener.woken(self._listening())]
+    def woken(self) -> list[Source]:
+        """Take what has come: the sources that are worth a look."""
+        found: list[Source] = []
+        while self._changed:
+            bundle, _ = self._changed.popitem()
+            found += bundle.waiting.woken()
+            self._open[bundle] = None
         return found
 
-    async def aclose(self) -> list[QueueRuntime]:
-        """Watch nothing more. Of those that are returned a token may be lost, and somebody else must know."""
-        if self._listener is not None:
-            await self._listener.aclose()
-        return [self._by_keys[keys] for keys in await self._waiter.aclose()]
+    def expect_claim(self, source: Source) -> None:
+        """Note that a source is about to be claimed from."""
+        self._bundle_of[source].unclaimed.add(source)
 
-    def _listening(self) -> list[WakeState]:
-        """Tell who is watched, and does not rest."""
-        now = time.monotonic()
-        return [
-            member
-            for member, runtime in self._by_wake_state.items()
-            if runtime.source.is_watched and member.rests_until <= now
-        ]
+    def note_claim(self, source: Source) -> None:
+        """Note that a source was claimed from, or cannot be now."""
+        self._bundle_of[source].unclaimed.discard(source)
+        self.note_room(source)
+
+    def note_room(self, source: Source) -> None:
+        """Note that more of a watched source could be claimed: it may have been left out for want of room."""
+        bundle = self._bundle_of[source]
+        if not bundle.waiting.is_watching(source):
+            self._open[bundle] = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything is watched that should be."""
+        return not self._open
+
+    async def go_on(self, limit: int) -> list[Source]:
+        """Watch all that want it. Return sources that are worth a look at once: at most `limit` for their tokens."""
+        found: list[Source] = []
+        for bundle in list(self._open):
+            if len(found) >= limit:
+                break
+            if bundle.unclaimed and bundle.waited < len(bundle.sources):  # then others of it have waited long enough
+                bundle.waited += 1
+                continue
+            bundle.waited = 0
+            del self._open[bundle]
+            taken = await bundle.waiting.watch(limit - len(found))
+            if taken:
+                self._open[bundle] = None
+            found += taken
+        return found
+
+    async def go_on_with(self, some: Collection[Source]) -> list[Source]:
+        """Watch only some, and as `go_on` all of them later. Return sources that are worth a look at once."""
+        found: list[Source] = []
+        for bundle in {self._bundle_of[source]: None for source in some}:
+            if bundle in self._open:
+                own = [source for source in some if self._bundle_of[source] is bundle]
+                found += await bundle.waiting.watch(len(own), own)
+        return found
+
+    async def listen(self) -> None:
+        """Watch all groups that want it: nothing is taken by it, so a full worker may do it, too."""
+        for bundle in [bundle for bundle in self._open if bundle.are_groups]:
+            del self._open[bundle]
+            await bundle.waiting.watch(0)
+
+    async def take(self, limit: int) -> list[Source]:
+        """Take tokens that lie there, of one bundle that is not watched, and of another one the next time."""
+        bundle = next((bundle for bundle in self._open if not bundle.are_groups), None)
+        if bundle is None:
+            return []
+        del self._open[bundle]
+        self._open[bundle] = None  # as the last
+        return await bundle.waiting.take(limit)
+
+    def rested_at(self) -> float:
+        """Tell when the next group has rested."""
+        return min((bundle.waiting.rested_at for bundle in self._bundles_of_groups), default=math.inf)
+
+    def note_rested(self, now: float) -> None:
+        """Watch again for groups that have rested."""
+        for bundle in self._bundles_of_groups:
+            if bundle.waiting.rested_at <= now:
+                self._open[bundle] = None
+
+    async def forgotten(self, now: float) -> list[Source]:
+        """Find queues that have something to come although none of their wake-ups came: it may have been lost.
+
+        One call serves all idle queues of a bundle. Queues that are known to have something to come have timers.
+        """
+        found: list[Source] = []
+        for bundle in self._bundles:
+            if bundle.look_at > now:
+                continue
+            bundle.plan_look()
+            self._open[bundle] = None
+            if idle := [source for source in bundle.sources if source.is_idle]:
+                found += await _occupied(idle)
+        self.look_at = min(bundle.look_at for bundle in self._bundles)
+        return found
+
+    async def aclose(self) -> list[Source]:
+        """Watch nothing more, and return the queues of which a token may have been taken."""
+        found: list[Source] = []
+        for bundle in self._bundles:
+            watched = await bundle.waiting.aclose()
+            found += [source for source in watched if not source.is_idle]
+            if idle := [source for source in watched if source.is_idle]:
+                found += await _occupied(idle)
+        return found
+
+
+async def _occupied(idle: Sequence[Source]) -> list[Source]:
+    """Find the queues that have something to come; all of them, if the server refuses to say."""
+    call = ops.occupied([source.keys for source in idle])
+    try:
+        found = await idle[0].link.run_on(call)
+    except DulyError as error:
+        event(_LOG, logging.DEBUG, "watch.failed", queue=idle[0].runtime.name, error=str(error))
+        return list(idle)
+    now = time.monotonic()
+    for source in idle:
+        source.polled_at = now
+    return [idle[position] for position in found]
+
+
+def _divided(sources: Sequence[Source], size: int) -> list[Sequence[Source]]:
+    """Divide into bundles, as equal as can be. Neighbours stay together: they are claimed from one after another."""
+    bundles = -(-len(sources) // size)
+    ends = [len(sources) * number // bundles for number in range(bundles + 1)] if bundles else []
+    return [sources[begin:end] for begin, end in itertools.pairwise(ends)]

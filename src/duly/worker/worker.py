@@ -221,8 +221,8 @@ class Worker:
 
     # While it runs
 
-    def _on_progress(self) -> None:
-        self._fetcher.look()
+    def _on_progress(self, runtime: QueueRuntime) -> None:
+        self._fetcher.note_progress(runtime)
         self._progress.set()
 
     def _on_signal(self, name: str) -> None:

@@ -1,0 +1,41 @@
+"""When to look at which queue: arithmetic that is asked, not run."""
+
+import heapq
+import itertools
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Timers(Generic[T]):
+    """One point in time for each that has one. Setting one and finding what is due cost O(log n)."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, T]] = []
+        """An entry whose number is not in `_entries` is out of date."""
+        self._entries: dict[T, int] = {}
+        self._numbers = itertools.count()
+
+    def set(self, each: T, moment: float) -> None:
+        """Let it be due at a point in time, and not when it was to be due before."""
+        number = self._entries[each] = next(self._numbers)
+        heapq.heappush(self._heap, (moment, number, each))
+
+    def cancel(self, each: T) -> None:
+        """Let it not be due."""
+        self._entries.pop(each, None)
+
+    def due(self, now: float) -> list[T]:
+        """Take all that are due."""
+        found = []
+        while (moment := self.next_at()) is not None and moment <= now:
+            each = heapq.heappop(self._heap)[2]
+            del self._entries[each]
+            found.append(each)
+        return found
+
+    def next_at(self) -> float | None:
+        """Tell when the next one is due."""
+        while self._heap and self._entries.get(self._heap[0][2]) != self._heap[0][1]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None

@@ -1,0 +1,326 @@
+"""Many queues of one worker: each is served in turn, and no wake-up is lost on the way.
+
+Workers run in the event loop of the test, messages are sent without it: while the test sends, the worker stands still.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import redis
+
+import duly
+from duly import _lua
+from duly.worker import watch
+from tests.conftest import StartedServer
+from tests.fault.proxy import Action, Command, Cut, Delay, Policy, Proxy, Stage
+from tests.worker.rig import WorkerProcess, eventually, wait_until
+
+QUEUES: Final = 10
+TAKE: Final = _lua.script("take_tokens").sha.encode()
+WAKE: Final = _lua.script("wake").sha.encode()
+OCCUPIED: Final = _lua.script("occupied").sha.encode()
+
+
+class Scripts(Policy):
+    """Counts what passes, and does `action` to one kind of command, as often as `times`."""
+
+    def __init__(self, marks: bytes = b"", action: Action | None = None, times: int = 1) -> None:
+        super().__init__()
+        self.counts: Counter[bytes] = Counter()
+        self._marks, self._action, self._times = marks, action, times
+
+    def choose(self, command: Command) -> Action | None:
+        words = [command.name.encode(), *command.args()[:1]]
+        self.counts.update(words)
+        if self._marks in words and self._times:
+            self._times -= 1
+            return self._action
+        return None
+
+
+class Floor:
+    """Queues, their handlers, and a sync app to send with."""
+
+    def __init__(self, url: str, name: str, queues: int = QUEUES, act: Callable[..., Any] | None = None) -> None:
+        self.url = url
+        self.app = duly.Duly(url)
+        self.handled: list[int] = []
+        self.begun: list[int] = []
+        self.names = [f"{name}-{number}" for number in range(queues)]
+        self._act = act
+
+    def worker(self, url: str = "", *, lease: float = 60, **options: Any) -> duly.Worker:
+        """Make a worker of all queues with an app of its own."""
+        app = duly.Duly(url or self.url)
+        for number, name in enumerate(self.names):
+            app.queue(name, lease=lease).handler(self._handler(number))
+        return duly.Worker(app, duly.WorkerOptions(**options))
+
+    def _handler(self, number: int) -> Callable[..., Any]:
+        async def handle(body: Any) -> None:
+            self.begun.append(number)
+            if self._act is not None:
+                await self._act(number, body)
+            self.handled.append(number)
+
+        return handle
+
+    def send_to_all(self) -> None:
+        """Send a message to each queue while the worker stands still."""
+        for name in self.names:
+            self.app.queue(name).send("x")
+
+    def tokens(self, names: Iterable[str] = ()) -> int:
+        """Count the queues whose token is there."""
+        client: Any
+        with redis.Redis.from_url(self.url) as client:
+            return sum(client.llen(self.app.queue(name)._keys.key("wake")) for name in names or self.names)
+
+
+@asynccontextmanager
+async def idle(worker: duly.Worker) -> AsyncIterator[duly.Worker]:
+    """Run a worker, and begin when it watches all its queues."""
+    async with worker:
+        await eventually(lambda: watches_all(worker))
+        yield worker
+
+
+def watches_all(worker: duly.Worker) -> bool:
+    fetcher = worker._fetcher
+    return all(fetcher._watch._bundle_of[source].waiting.is_watching(source) for source in fetcher._sources)
+
+
+@pytest.fixture
+def url(server: StartedServer) -> str:
+    """Give a server that knows the script: a fault must hit its call, not the answer that it is unknown."""
+    url = server("valkey").url
+    client: Any
+    with redis.Redis.from_url(url) as client:
+        client.script_load(_lua.script("take_tokens").text)
+    return url
+
+
+@pytest.fixture
+def floor(url: str, queue_name: str) -> Iterator[Floor]:
+    floor = Floor(url, queue_name)
+    yield floor
+    floor.app.close()
+
+
+@pytest.fixture
+def proxied(server: StartedServer) -> Iterator[Callable[[Policy], Proxy]]:
+    proxies: list[Proxy] = []
+
+    def start(policy: Policy) -> Proxy:
+        proxies.append(Proxy(server("valkey").port, policy).__enter__())
+        return proxies[-1]
+
+    yield start
+    for proxy in proxies:
+        proxy.__exit__(None, None, None)
+
+
+@pytest.fixture
+def without_safety_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing be found but by its wake-up."""
+    monkeypatch.setattr(watch.Bundle, "plan_look", lambda *_: None)
+
+
+# --- One wake-up serves all
+
+
+async def test_one_wake_up_brings_all_tokens(floor: Floor, proxied: Callable[[Policy], Proxy]) -> None:
+    policy = Scripts()
+    async with idle(floor.worker(proxied(policy).url)):
+        before = policy.counts[b"BLPOP"]
+        floor.send_to_all()
+        await eventually(lambda: len(floor.handled) == QUEUES)
+        assert policy.counts[b"BLPOP"] - before <= 2, "a block for each token"
+
+
+async def test_a_worker_takes_no_more_tokens_than_it_has_room_for(
+    url: str, queue_name: str, proxied: Callable[[Policy], Proxy]
+) -> None:
+    may_end = asyncio.Event()
+    floor = Floor(url, queue_name, act=lambda *_: may_end.wait())
+    policy = Scripts()
+    async with idle(floor.worker(proxied(policy).url, concurrency=3)):
+        floor.send_to_all()
+        await eventually(lambda: len(floor.begun) == 3)
+        assert floor.tokens(set(floor.names) - {floor.names[number] for number in floor.begun}) == QUEUES - 3
+        assert policy.counts[WAKE] <= 3, "tokens were taken and passed on"  # it passes on the timers of what it handles
+        async with floor.worker():  # it serves what the full one has left
+            await eventually(lambda: len(floor.begun) == QUEUES)
+        may_end.set()
+        await eventually(lambda: len(floor.handled) == QUEUES)
+    floor.app.close()
+
+
+# --- Nothing is lost between a token and its claim
+
+
+@pytest.mark.usefixtures("without_safety_looks")
+@pytest.mark.parametrize("marks", [b"BLPOP", TAKE], ids=["BLPOP", "take_tokens"])
+async def test_a_reply_with_tokens_that_is_lost_loses_no_wake_up(
+    floor: Floor, proxied: Callable[[Policy], Proxy], marks: bytes
+) -> None:
+    policy = Scripts()
+    async with idle(floor.worker(proxied(policy).url)) as worker:
+        policy._marks, policy._action = marks, Cut(Stage.EXECUTED)
+        if marks == b"BLPOP":  # the block that is out was begun before
+            floor.app.queue(floor.names[3]).send("x")
+            await eventually(lambda: len(floor.handled) == 1 and watches_all(worker))
+        floor.send_to_all()
+        await eventually(lambda: policy.fired == 1)
+        assert policy.faults[0].reply not in (b"*-1\r\n", b"*0\r\n"), "no token was lost: this test shows nothing"
+        await eventually(lambda: set(floor.handled) == set(range(QUEUES)))
+
+
+@pytest.mark.usefixtures("without_safety_looks")
+async def test_tokens_taken_by_a_worker_that_stops_are_passed_on(
+    floor: Floor, proxied: Callable[[Policy], Proxy]
+) -> None:
+    policy = Scripts(TAKE, Delay(0.5, Stage.EXECUTED))
+    async with idle(floor.worker(proxied(policy).url)) as worker:
+        floor.send_to_all()
+        await eventually(lambda: policy.fired == 1)
+        worker.stop()
+    assert len(floor.handled) < QUEUES, "it was too fast: this test shows nothing"
+    assert floor.tokens() == QUEUES - len(floor.handled)
+    async with floor.worker():
+        await eventually(lambda: len(floor.handled) == QUEUES)
+
+
+@pytest.mark.usefixtures("without_safety_looks")
+async def test_a_worker_that_is_cancelled_while_it_takes_tokens_passes_them_on(
+    floor: Floor, proxied: Callable[[Policy], Proxy]
+) -> None:
+    policy = Scripts(TAKE, Delay(0.5, Stage.EXECUTED))
+    async with idle(floor.worker(proxied(policy).url)) as worker:
+        floor.send_to_all()
+        await eventually(lambda: policy.fired == 1)
+        assert floor.tokens() < QUEUES - 1, "it has taken no tokens: this test shows nothing"
+        worker._fetching.cancel()
+    assert floor.tokens() == QUEUES - len(floor.handled)
+
+
+KILLED: Final = """
+for number in range(10):
+    @app.queue(f"{name}-{{number}}", lease=60).handler
+    async def handle(body):
+        note("begin")
+"""
+
+
+async def test_a_worker_killed_between_token_and_claim_leaves_its_messages_to_others(
+    floor: Floor, proxied: Callable[[Policy], Proxy], queue_name: str, tmp_path: Path
+) -> None:
+    """Its tokens are gone with it. Others find the messages when they look by themselves."""
+    policy = Scripts(TAKE, Delay(600, Stage.EXECUTED))
+    with WorkerProcess(proxied(policy).url, tmp_path, KILLED.format(name=queue_name)) as killed:
+        wait_until(lambda: policy.counts[b"BLPOP"] == 1)
+        async with idle(floor.worker(lease=1.5)):
+            killed.freeze()
+            floor.send_to_all()  # a token for each of the two, the others stay
+            killed.thaw()
+            wait_until(lambda: policy.fired == 1)  # the other one stands still meanwhile
+            killed.kill9()
+            begun = len(killed.notes("begin"))
+            assert begun + floor.tokens() < QUEUES - 1, "it has taken no tokens: this test shows nothing"
+            await eventually(lambda: len(floor.handled) >= QUEUES - begun)
+
+
+# --- Whose turn it is
+
+
+@pytest.mark.parametrize("position", [0, 12, 19])
+async def test_a_queue_is_served_whatever_its_position_beside_busy_ones(
+    url: str, queue_name: str, position: int
+) -> None:
+    """Ten queues are never empty: each of their messages sends the next. No place among the others may matter."""
+    waits: list[int] = []
+    sent_at: dict[str, int] = {}
+    busy = [number for number in range(20) if number != position][:10]
+
+    async def act(number: int, body: Any) -> None:
+        if number == position:
+            waits.append(len(given.begun) - sent_at[body])
+        elif len(waits) < 10:
+            await given.app.aio.queue(given.names[number]).send("again")
+
+    given = Floor(url, queue_name, queues=20, act=act)
+    async with idle(given.worker()):
+        for number in busy:
+            given.app.queue(given.names[number]).send_many(["begin"] * 5)
+        for count in range(10):
+            begun = len(given.begun)
+            await eventually(lambda begun=begun: len(given.begun) > begun + 50)  # type: ignore[misc]
+            sent_at[str(count)] = len(given.begun)
+            await given.app.aio.queue(given.names[position]).send(str(count))
+            await eventually(lambda count=count: len(waits) > count)  # type: ignore[misc]
+        await eventually(lambda: len(given.handled) == len(given.begun))
+    await given.app.aio.aclose()
+    given.app.close()
+    assert sorted(waits)[len(waits) // 2] < 150, waits
+
+
+async def test_a_full_worker_with_a_backlog_serves_its_other_queues(url: str, queue_name: str) -> None:
+    """One handler at a time, and the first queue is never empty: it watches nothing, and looks whenever it has room."""
+    given = Floor(url, queue_name, act=lambda *_: asyncio.sleep(0.002))
+    backlog = given.app.queue(given.names[0])
+    backlog.send_many(["x"] * 1000)
+    async with given.worker(concurrency=1):
+        await eventually(lambda: len(given.begun) > 20)
+        for number in range(1, QUEUES):
+            sent_at = len(given.begun)
+            await given.app.aio.queue(given.names[number]).send("x")
+            await eventually(lambda number=number: number in given.begun)  # type: ignore[misc]
+            assert given.begun.index(number) - sent_at < 60, given.begun
+        assert backlog.stats().live > 0, "the backlog was over: this test shows nothing"
+        while backlog.purge():
+            pass
+    await given.app.aio.aclose()
+    given.app.close()
+
+
+async def test_queues_beyond_one_block_are_served_too(url: str, queue_name: str) -> None:
+    floor = Floor(url, queue_name, queues=150)
+    async with idle(floor.worker()) as worker:
+        assert len(worker._fetcher._watch._bundles) == 3
+        floor.send_to_all()
+        await eventually(lambda: sorted(floor.handled) == list(range(150)))
+        floor.send_to_all()
+        await eventually(lambda: len(floor.handled) == 300)
+    floor.app.close()
+
+
+# --- Idle queues
+
+
+async def test_an_idle_worker_asks_for_all_its_queues_in_one_call(
+    url: str, queue_name: str, proxied: Callable[[Policy], Proxy]
+) -> None:
+    policy = Scripts()
+    floor = Floor(url, queue_name, queues=50)
+    claim = _lua.script("claim").sha.encode()
+    async with idle(floor.worker(proxied(policy).url, lease=1.5)):
+        claims, looks = policy.counts[claim], policy.counts[OCCUPIED]
+        await eventually(lambda: policy.counts[OCCUPIED] >= looks + 3)
+        assert policy.counts[claim] == claims
+    floor.app.close()
+
+
+async def test_a_message_whose_wake_up_was_lost_is_found(floor: Floor, url: str) -> None:
+    """A message of a paused queue leaves no token. That it is paused no longer is written past all scripts."""
+    queue = floor.app.queue(floor.names[4])
+    async with idle(floor.worker(lease=1.5)):
+        queue.pause()
+        queue.send("x")
+        with redis.Redis.from_url(url) as client:
+            client.hdel(queue._keys.key("meta"), "paused")
+        await eventually(lambda: floor.handled == [4])
