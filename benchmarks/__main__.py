@@ -36,6 +36,7 @@ SUITES: Final = {
         "worker_delays",
         "worker_recovery",
         "worker_idle",
+        "worker_fairness",
     ),
 }
 RESULTS = Path(__file__).parent / "results"

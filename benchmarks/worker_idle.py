@@ -11,6 +11,8 @@ WINDOW = 15.0
 """Seconds: three times the period after which an idle worker looks again."""
 
 BEAT_EVERY, TIDY_EVERY = 5.0, 60.0
+BUNDLE = 64
+"""Queues that share a block, and a look each period."""
 OURS = ("info", "config|resetstat")
 
 
@@ -33,7 +35,7 @@ def _with(rig: Rig, queues: int) -> list[Result]:
     # Scripts call commands: what goes over the wire are the scripts, and the block.
     trips = sum(count for name, count in calls.items() if name.startswith(("eval", "bl", "bz", "ping")))
     period = patience.looking_period(30.0)
-    asked = (queues + 1) / period + 1 / BEAT_EVERY + queues / TIDY_EVERY
+    asked = 2 * -(-queues // BUNDLE) / period + 1 / BEAT_EVERY + queues / TIDY_EVERY
     of = "1 queue" if queues == 1 else f"{queues} queues"
     beside = {"commands/s, scripts' included": round(sum(calls.values()) / WINDOW, 1)}
     return [
