@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 import duly
-from tests.worker.rig import wait_until
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md"]

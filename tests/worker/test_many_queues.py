@@ -18,7 +18,8 @@ from duly import _lua
 from duly.worker import watch
 from tests.conftest import StartedServer
 from tests.fault.proxy import Action, Command, Cut, Delay, Policy, Proxy, Stage
-from tests.worker.rig import WorkerProcess, eventually, wait_until
+from tests.waiting import wait_until
+from tests.worker.rig import WorkerProcess, eventually
 
 QUEUES: Final = 10
 TAKE: Final = _lua.script("take_tokens").sha.encode()
