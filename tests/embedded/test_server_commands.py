@@ -1,17 +1,21 @@
-"""`duly server start|stop|status`, through real processes."""
+"""`duly server start|stop|restart|status`, through real processes."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
+from duly import Duly, Unavailable
 from duly.embedded.locks import is_locked
+from tests.embedded.processes import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,9 +144,67 @@ def test_stop_by_force_ends_it_under_its_users(home: Home, duly: Command, new_ow
     assert result.returncode == 0, result.stderr
     assert str(owner.pid) in result.stderr
     assert not is_locked(home.server_lock)
-    assert owner.ask("ensure").startswith("Unavailable")
+    assert owner.ask("ensure").startswith("Halted")
     assert new_owner().run("GET a") == "$1 1"  # whoever opens it anew starts it
     assert owner.ask("ensure") == "running"
+
+
+def test_a_send_waits_for_a_server_that_was_stopped_by_force(home: Home, duly: Command) -> None:
+    with Duly(f"embedded://{home.directory}", patience=60) as app, ThreadPoolExecutor() as threads:
+        app.queue("orders").send(1)
+        assert duly("stop", "--force").returncode == 0
+        sent = threads.submit(app.queue("orders").send, 2)
+        wait_until(lambda: app._link.is_down, "the app has noticed that the server is away")
+
+        assert duly("start").returncode == 0
+
+        sent.result(60)
+        assert app.queue("orders").stats().sent == 2
+        duly("stop", "--force")
+
+
+def test_a_send_fails_after_its_patience_when_nothing_starts_the_server_again(home: Home, duly: Command) -> None:
+    with Duly(f"embedded://{home.directory}", patience=0.3) as app:
+        app.queue("orders").send(1)
+        duly("stop", "--force")
+
+        with pytest.raises(Unavailable, match=r"stopped by force; start it with: duly server start --dir .*d"):
+            app.queue("orders").send(2)
+        with pytest.raises(Unavailable, match="stopped by force"):  # a second link of the process starts nothing
+            asyncio.run(app.aio.queue("orders").send(3))
+        assert not is_locked(home.server_lock)
+
+
+@pytest.mark.parametrize("command", [["stats"], ["send", "orders", "1"], ["doctor"]])
+def test_a_command_says_that_a_server_was_stopped_by_force_and_starts_none(
+    home: Home, duly: Command, command: list[str]
+) -> None:
+    duly("start")
+    duly("stop", "--force")
+
+    result = run_python("-m", "duly.cli", *command, "--url", f"embedded://{home.directory}")
+
+    assert result.returncode == 1
+    assert f"it was stopped by force; start it with: duly server start --dir {home.directory}" in result.stderr
+    assert not is_locked(home.keeper_lock)
+
+
+def test_restart_replaces_the_server_under_its_users(
+    home: Home, duly: Command, new_owner: NewOwner, server_pid: GivePid
+) -> None:
+    owner = new_owner()
+    owner.run("SET a 1")
+    before = server_pid()
+
+    result = duly("restart", "--json")
+
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["kept"] is True
+    assert found["pid"] != before
+    assert owner.run("GET a") == "$1 1"
+    owner.leave()
+    assert duly("stop").returncode == 0
 
 
 def test_start_and_stop_may_be_repeated(home: Home, duly: Command) -> None:

@@ -128,19 +128,26 @@ class Connections:
             raise UsageError(f"the app on {self.address.shown} is closed: open another one")
 
     def ensure_server(self) -> None:
-        """Start the embedded server, where it is one and does not run. Raises Unavailable when that cannot be."""
+        """Start the embedded server, where it is one and does not run.
+
+        Raises Unavailable when it cannot be started, and ConnectionError when it was stopped by force: then it is
+        away, as any server may be, and a call waits for it as long as its patience lasts.
+        """
         if self.address.kind == "embedded":
             in_thread(self._ensure_embedded)
 
     def _ensure_embedded(self) -> None:
-        from duly.embedded import open_server
+        from duly.embedded import Halted, open_server
 
         with self._opening:
-            if self._server is None:
-                self._server = open_server(self.address.place)
-                _LOG.info("using the embedded server in %s", self.address.place)
-            else:
-                self._server.ensure_running()
+            try:
+                if self._server is None:
+                    self._server = open_server(self.address.place)
+                    _LOG.info("using the embedded server in %s", self.address.place)
+                else:
+                    self._server.ensure_running()
+            except Halted as error:
+                raise ConnectionError(str(error)) from None
 
     def _new_wire(self) -> Wire:
         options = self.address.options

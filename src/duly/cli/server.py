@@ -1,4 +1,4 @@
-"""`duly server start|stop|status`: the embedded server by hand. Prints; the work is in duly.embedded.control."""
+"""`duly server`: the embedded server by hand. Prints; the work is in duly.embedded.control."""
 
 from __future__ import annotations
 
@@ -41,6 +41,12 @@ def stop(
         typer.echo(f"in use by {output.visible(control.describe(users))}", err=True)
     control.stop(home, force=force)
     _show(control.status(home), as_json)
+
+
+@app.command(cls=Command)
+def restart(directory: Directory = None, as_json: AsJson = False) -> None:
+    """Stop the server, also while processes use it, and start it again. Their calls wait for it."""
+    _show(control.restart(directory or default_directory()), as_json)
 
 
 @app.command(cls=Command)

@@ -18,7 +18,7 @@ from duly._core import address
 from duly._core.address import Address
 from duly._core.naming import nearest
 from duly.cli import asking, output, standard_output
-from duly.embedded import has_server
+from duly.embedded import explain_halt, has_server, is_halted
 from duly.errors import DulyError, ServerError, Unavailable, UsageError
 
 Inbox = duly.Queue | duly.Group
@@ -56,6 +56,8 @@ class Session:
                 f"there is no embedded server in {server.place} yet: `duly send` makes one. "
                 "If another was meant, name it with --url or DULY_URL"
             )
+        if server.kind == "embedded" and is_halted(server.place):
+            raise Unavailable(explain_halt(server.place))
         app = duly.Duly(self.url, namespace=self.namespace, patience=PATIENCE)
         if is_new:
             app.queues()  # starts it: what is said next is true then

@@ -68,12 +68,18 @@ def start(directory: str | os.PathLike[str]) -> Status:
 def stop(directory: str | os.PathLike[str], *, force: bool = False) -> None:
     """Stop the server, its data written. Raises InUse, and stops nothing, while processes use it.
 
-    With `force` it stops all the same. Its users get Unavailable until somebody starts it
-    again, by `duly server start` or by opening the directory anew. Safe to repeat.
+    With `force` it stops all the same. Its users wait for it, as long as their patience lasts, until
+    `duly server start` or a process that is new to the directory starts it again. Safe to repeat.
     """
     home = Home.at(directory)
     with _explaining(home):
         _stop(home, force=force)
+
+
+def restart(directory: str | os.PathLike[str]) -> Status:
+    """Stop the server, also while processes use it, and start it again as `start` does. Its users wait for it."""
+    stop(directory, force=True)
+    return start(directory)
 
 
 def _stop(home: Home, *, force: bool) -> None:

@@ -16,7 +16,7 @@ import weakref
 from pathlib import Path
 
 from duly.embedded.binary import find_binary
-from duly.embedded.home import Home
+from duly.embedded.home import Home, default_directory
 from duly.embedded.locks import Hold, is_locked
 from duly.embedded.probe import Answer, ping
 from duly.embedded.process import STOP_TIMEOUT
@@ -29,18 +29,26 @@ START_TIMEOUT = 60.0
 _handles: weakref.WeakSet[EmbeddedServer] = weakref.WeakSet()
 
 
+class Halted(Unavailable):
+    """The server was stopped by `duly server stop --force`, and nothing has started it since."""
+
+
 def open_server(directory: str | os.PathLike[str]) -> EmbeddedServer:
     """Return a handle on the running server of a directory, starting it if need be. Blocks until it answers.
 
     Any thread may call this. Processes that name the same directory share one server.
+    A process that uses the directory for the first time also starts a server that was stopped by force;
+    a process that has a handle already gets Halted.
     Raises Unavailable, with the end of the server's log, when it does not start.
     """
     home = Home.at(directory)
     try:
         home.make()
+        # An app has several links: a second handle of a process must not undo a stop that was meant for the first.
+        is_first_here = not any(handle._home == home for handle in list(_handles))
         server = EmbeddedServer(home)
-        # Somebody may have halted the server for those who used it then; we are new.
-        home.halt_flag.unlink(missing_ok=True)
+        if is_first_here:
+            home.halt_flag.unlink(missing_ok=True)
         server.ensure_running()
     except OSError as error:
         raise Unavailable(_explain_unusable(home, error)) from error
@@ -75,7 +83,7 @@ class EmbeddedServer:
     def ensure_running(self) -> None:
         """Return when the server answers, starting a keeper if there is none. Cheap when all is well.
 
-        Raises Unavailable when the server cannot be started, or was halted by `duly server stop --force`.
+        Raises Unavailable when the server cannot be started, and Halted when it was stopped by force.
         """
         with self._lock:
             try:
@@ -120,7 +128,7 @@ class EmbeddedServer:
             if answer is Answer.READY:
                 return socket
             if self._home.halt_flag.exists():
-                raise Unavailable(_explain(self._home, "it was stopped by force; start it with: duly server start"))
+                raise Halted(explain_halt(self._home.directory))
             if not is_locked(self._home.keeper_lock):
                 self._raise_failure(is_ours=is_ours)
                 is_ours = start_keeper(self._home) or is_ours
@@ -180,6 +188,19 @@ def _read_tail(log: Path) -> str:
     with contextlib.suppress(OSError):
         return "\n".join(log.read_text(errors="replace").splitlines()[-5:])
     return ""
+
+
+def is_halted(directory: str | os.PathLike[str]) -> bool:
+    """Say whether the server of a directory was stopped by force, and does not run. Starts nothing."""
+    home = Home.at(directory)
+    return home.halt_flag.exists() and not is_locked(home.keeper_lock)
+
+
+def explain_halt(directory: str | os.PathLike[str]) -> str:
+    """Say that the server was stopped by force, and how to start it."""
+    home = Home.at(directory)
+    option = "" if home == Home.at(default_directory()) else f" --dir {home.directory}"
+    return _explain(home, f"it was stopped by force; start it with: duly server start{option}")
 
 
 def _explain(home: Home, reason: str) -> str:

@@ -192,7 +192,8 @@ class Worker:
         address = self._app._address
         if address.kind == "embedded":
             is_new = not has_server(address.place)
-            await self._own._link.connections.ensure_server()
+            with contextlib.suppress(ConnectionError):  # stopped by force: it is away until it is started
+                await self._own._link.connections.ensure_server()
             if is_new:
                 note = "empty and new; senders in other directories use servers of their own, unless DULY_URL names one"
                 event(_LOG, logging.WARNING, "worker.new_server", directory=address.place, note=note)
