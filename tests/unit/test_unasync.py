@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import duly
 from tools import unasync
 
 
@@ -19,6 +20,8 @@ def sync(source: str) -> str:
         ("async with a: [x async for x in y]", "with a: [x for x in y]"),
         ("async def __aenter__(self): raise StopAsyncIteration", "def __enter__(self): raise StopIteration"),
         ("x: AsyncIterator[AsyncDelivery] = AsyncDuly()", "x: Iterator[Delivery] = Duly()"),
+        ("`timeout` cancels an `async def`", "`timeout` cancels an `async def`"),
+        ("`async with app.lock(name):`", "`with app.lock(name):`"),
         ("class _AsyncLoop: ...", "class _Loop: ..."),
         ("from duly._async.queue import AsyncQueue", "from duly._sync.queue import Queue"),
         ("f: Callable[[int], Awaitable[str]]", "f: Callable[[int], str]"),
@@ -28,6 +31,10 @@ def sync(source: str) -> str:
 )
 def test_words_of_the_async_side_become_words_of_the_sync_side(source: str, expected: str) -> None:
     assert sync(source) == expected + "\n"
+
+
+def test_the_help_of_the_sync_client_says_which_functions_a_timeout_cancels() -> None:
+    assert "`timeout` cancels an `async def` after" in str(duly.Duly.task.__doc__)
 
 
 def test_a_block_gives_each_side_its_own_lines() -> None:

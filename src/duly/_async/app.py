@@ -296,7 +296,7 @@ class AsyncDuly:
         """Decorate a function that workers call by its name, over a queue that tasks may share.
 
         `queue` is a name, or a queue of this app when it has options of its own. `retry` is None for the
-        queue's. `timeout` cancels an `async def` after so many seconds, which counts as a failure.
+        queue's. `timeout` cancels an `async def` after this many seconds, which counts as a failure.
         `concurrency` is for all tasks of the queue together, in each process: the largest that one says.
         """
 
