@@ -473,3 +473,77 @@ def test_a_batch_handler_that_is_not_written_for_lists_is_refused(source: str) -
 
     with pytest.raises(UsageError, match=r"handler on_order: .*list"):
         handler.resolve(codec.decoder_of(None))
+
+
+class Special(Point):
+    y: int = 0
+
+
+@pytest.mark.parametrize(
+    ("of_queue", "of_handler"),
+    [
+        (Order, Order),
+        (Point, Special),
+        (Special, Point),
+        (Order, Order | Point),
+        (Order | int, Order),
+        (Order, Order | None),
+        (Order, typing.Annotated[Order, "ours"]),
+        (Order, Any),
+        (Order, dict[str, Any]),
+        (dict, Order),
+        (float, int),
+        (list, tuple[int, int]),
+        (Line, Order),
+        (str, datetime),
+        (None, Order),
+    ],
+)
+def test_a_handler_may_read_the_bodies_of_a_queue_as_another_type(of_queue: Any, of_handler: Any) -> None:
+    app = duly.Duly("memory://")
+
+    @app.queue("orders", type=of_queue).handler
+    def handle(body: of_handler) -> None: ...
+
+    @app.queue("batches", type=of_queue).handler(batch=Batch())
+    def handle_all(bodies: list[of_handler]) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("of_queue", "of_handler"),
+    [(Order, Point), (Customer, Order), (Order, str), (str, int), (bytes, Order), (Order, bytes), (Order, Point | int)],
+)
+def test_a_handler_of_a_type_that_contradicts_the_queue_s_is_refused(of_queue: Any, of_handler: Any) -> None:
+    app = duly.Duly("memory://")
+    names = f"handle takes .*{getattr(of_handler, '__name__', 'Point')}.*queue 'orders' has type={of_queue.__name__}"
+
+    with pytest.raises(UsageError, match=names):
+
+        @app.queue("orders", type=of_queue).handler
+        def handle(body: of_handler) -> None: ...
+
+    with pytest.raises(UsageError, match="has type="):
+
+        @app.queue("orders", type=of_queue).handler(batch=Batch())
+        def handle_all(bodies: list[of_handler]) -> None: ...
+
+    app.queue("orders", type=of_queue).handler(lambda body: None)  # the refused ones have left nothing behind
+
+
+def test_a_type_that_is_defined_below_the_handler_is_compared_when_a_worker_starts() -> None:
+    app = duly.Duly("memory://")
+
+    @app.queue("orders", type=Order).handler
+    def handle(body: "Late") -> None: ...
+
+    class Late(msgspec.Struct):
+        x: int
+
+    handler = Handler(handle)
+    handler.serve("queue 'orders'", Order)
+    handle.__globals__["Late"] = Late
+    try:
+        with pytest.raises(UsageError, match="has type=Order"):
+            handler.resolve(codec.decoder_of(None))
+    finally:
+        del handle.__globals__["Late"]

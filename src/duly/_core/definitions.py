@@ -44,6 +44,7 @@ class Definitions:
         """Let a handler run for a queue."""
         other = self.handlers.get(queue.label)
         if other is None:
+            handler.serve(queue.title, queue.options.type)
             self.handlers[queue.label] = Registered(queue, handler)
         elif isinstance(other.handler, Handler):
             raise UsageError(

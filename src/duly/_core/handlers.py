@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from duly._core import arguments, codec, signatures
+from duly._core import arguments, body_types, codec, signatures
 from duly._core.arguments import ArgumentPlan, Misfit
 from duly._core.outgoing import checked_text
 from duly._core.signatures import UNTYPED
@@ -73,14 +73,26 @@ class Handler:
         self.timeout = checked_timeout(timeout, f"handler {self.name}", is_async=self.is_async)
         self._expected = _EXPECTED_OF_BATCH if batch else _EXPECTED
         self._parameters = signatures.parameters_of(function, "handler")
+        self._queue_title = ""
+        self._queue_type: Any = UNTYPED
         self._check_shape()
 
     def __repr__(self) -> str:
         return f"<handler {self.name}>"
 
+    def serve(self, title: str, queue_type: Any) -> None:
+        """Learn which queue it is for. Raises UsageError when its bodies cannot be those of the queue."""
+        self._queue_title, self._queue_type = title, queue_type
+        try:
+            kind, _ = self._roles()
+        except UsageError:  # what cannot be read yet, as a type further down, is reported by `resolve`
+            return
+        self._check_type(kind)
+
     def resolve(self, queue_decoder: Decode) -> None:
         """Read the annotations. Bodies whose type they do not say are decoded as the queue says."""
         kind, order = self._roles()
+        self._check_type(kind)
         decode = queue_decoder
         if kind is not UNTYPED:
             try:
@@ -92,6 +104,14 @@ class Handler:
         else:
             self.decode_one = _decode_nothing if order == "d" else decode
             self.arguments = _ARRANGED[order]
+
+    def _check_type(self, kind: Any) -> None:
+        if kind is UNTYPED or self._queue_type is UNTYPED or not body_types.contradict(kind, self._queue_type):
+            return
+        raise UsageError(
+            f"handler {self.name} takes {body_types.name_of(kind)}, but {self._queue_title} has "
+            f"type={body_types.name_of(self._queue_type)}: every message would be a dead letter. Use one type in both"
+        )
 
     def _check_shape(self) -> None:
         required = [parameter for parameter in self._parameters if signatures.is_required(parameter)]
