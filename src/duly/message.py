@@ -23,7 +23,9 @@ class Event:
 
     at: datetime
     what: str
-    """sent, claimed, how a delivery ended (ack, retry, defer, release, crash, reject), or redrive."""
+    """sent, claimed, how a delivery ended (ack, retry, defer, release, crash, reject, or fail at the last attempt), or
+    redrive.
+    """
     consumer: str | None = None
     detail: str = ""
     """The beginning of the error or reason."""

@@ -3,10 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from duly._core import codec, ops
-from duly._core.replies import Claimed
+from duly._core.replies import Claimed, Viewer
 from duly.options import Keep
 from tests.clock import ServerClock
 from tests.lua.harness import NOW, SECOND, Queue, ids_of
@@ -48,6 +49,27 @@ def test_a_delivery_that_did_not_simply_end_is_noted(
 def test_a_reject_without_an_error_notes_its_reason(queue: Queue) -> None:
     queue.bury("a", reason="no such order")
     assert [(event.what, event.detail) for event in timeline(queue)] == [("reject", "no such order")]
+
+
+def test_the_failure_of_the_last_attempt_is_noted_as_a_failure(queue: Queue) -> None:
+    (held,) = queue.hold("a")
+    queue.call(ops.reject(queue.keys, queue.options, [(held, "failed", "boom", "trace")], failed=True))
+    assert [(event.what, event.detail) for event in timeline(queue)] == [("fail", "boom")]
+
+
+@pytest.mark.parametrize(("failed", "shown"), [(True, "fail"), (False, "reject")])
+def test_a_failure_that_an_earlier_version_noted_as_a_reject_is_shown_as_a_failure(
+    queue: Queue, failed: bool, shown: str
+) -> None:
+    (held,) = queue.hold("a")
+    queue.call(ops.reject(queue.keys, queue.options, [(held, "failed", "boom", "trace")], failed=failed))
+    why = queue.dump().why["a"]
+    why.timeline[-1].what = "reject"
+    queue.wire.run("HSET", queue.keys.key("why"), "a", msgspec.msgpack.encode(why))
+    look = ops.get(queue.keys, Viewer(queue.keys.name, codec.decoder_of(None)), "a")
+    message = look.decode(queue.call(look))
+    assert message is not None
+    assert [event.what for event in message.timeline] == ["sent", "claimed", shown]
 
 
 def test_a_crash_notes_who_held_the_message_since_when(queue: Queue, clock: ServerClock) -> None:
@@ -120,7 +142,7 @@ def test_redrive_forgets_counts_and_errors_and_keeps_the_timeline(queue: Queue) 
     assert state.counts == {"a": codec.Counts(redrives=1)}
     why = state.why["a"]
     assert (why.reason, why.failures, why.errors, why.rejects) == ("", 0, [], 0)
-    assert words(queue) == ["retry", "reject", "redrive"]
+    assert words(queue) == ["retry", "fail", "redrive"]
 
 
 def test_recycle_forgets_the_timeline_and_counts_the_cycle(queue: Queue) -> None:

@@ -6,6 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple
 
+import msgspec
+
 from duly._core import codec, faults, results
 from duly._core.naming import title_of
 from duly.errors import CodecError, LeaseLost, LockBusy, LockLost, ServerError, UsageError
@@ -387,7 +389,7 @@ class Viewer:
         numbers: Any = reasons if is_over and reasons is not None else counted
         body, raw, stored = self._opened(record)
         due = None if stored is None else counted.due or stored.due
-        events = reasons.timeline if reasons else []
+        events = _events(reasons)
         return Message(
             id=codec.visible(id_),
             queue=self._queue,
@@ -438,6 +440,16 @@ def _result(reasons: codec.Why | None) -> Any:
         return results.unpacked_result(reasons.result) if reasons else None
     except CodecError:
         return None
+
+
+def _events(reasons: codec.Why | None) -> list[codec.Event]:
+    """Give what scripts noted. Older versions noted the failure of the last attempt as a reject."""
+    if reasons is None:
+        return []
+    events = reasons.timeline
+    if events and events[-1].what == "reject" and reasons.reason and not reasons.rejects:
+        return [*events[:-1], msgspec.structs.replace(events[-1], what="fail")]
+    return events
 
 
 def _timeline(

@@ -82,7 +82,7 @@ for _, each in ipairs(held) do
   if error ~= '' then
     add_error(past, { now, attempt, consumer_of(each.lease), error, traceback })
   end
-  add_event(past, now, 'reject', each.lease, error ~= '' and error or reason)
+  add_event(past, now, has_failed and 'fail' or 'reject', each.lease, error ~= '' and error or reason)
   local record = redis.call('HGET', MSGS, each.id)
   has_next = bury(keys, each.id, record, each.lease.size, reason, counted, past, now, each.lease.key) or has_next
 end

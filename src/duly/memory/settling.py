@@ -193,7 +193,7 @@ def reject(queue: QueueState, args: list[bytes]) -> Any:
         counts, past = each.message.counted(), Past.of(each.message)
         if error:
             past.add_error(_fault(each, counts, now, error, traceback))
-        past.add_event(now, "reject", each.lease, error or reason)
+        past.add_event(now, "fail" if has_failed else "reject", each.lease, error or reason)
         counts.failures += has_failed
         is_followed = queue.bury(
             each.message, each.lease.size, reason.decode(), counts, past, now,

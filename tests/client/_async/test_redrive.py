@@ -330,7 +330,7 @@ async def test_the_timeline_tells_of_a_redrive(queue: AsyncQueue) -> None:
 
     await queue.redrive(where=Where(error="boom"))
 
-    assert [event.what for event in (await seen(queue, id_)).timeline] == ["sent", "claimed", "reject", "redrive"]
+    assert [event.what for event in (await seen(queue, id_)).timeline] == ["sent", "claimed", "fail", "redrive"]
 
 
 # Keys

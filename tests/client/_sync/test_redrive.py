@@ -307,7 +307,7 @@ def test_the_timeline_tells_of_a_redrive(queue: Queue) -> None:
 
     queue.redrive(where=Where(error="boom"))
 
-    assert [event.what for event in (seen(queue, id_)).timeline] == ["sent", "claimed", "reject", "redrive"]
+    assert [event.what for event in (seen(queue, id_)).timeline] == ["sent", "claimed", "fail", "redrive"]
 
 
 # Keys
