@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import typer
 
 from duly import acl as rights
+from duly.cli import values
 from duly.cli.session import Session
 from duly.errors import UsageError
 
+RoleName = Literal["producer", "consumer", "observer", "admin"]
 Role = Annotated[
-    Literal["producer", "consumer", "observer", "admin"],
-    typer.Option("--role", help="Whose rights: producer, consumer, observer or admin."),
+    str | None,
+    typer.Option(
+        "--role",
+        metavar="ROLE",
+        help="Whose rights: producer, consumer, observer or admin.",
+        autocompletion=lambda: list(get_args(RoleName)),
+    ),
 ]
 User = Annotated[
     str | None, typer.Option("--user", metavar="NAME", help="The name of the user. Default: duly- and the role.")
@@ -36,7 +43,7 @@ Fsync = Annotated[
 
 def acl(
     session: Session,
-    role: Role,
+    role: Role = None,
     user: User = None,
     server: ServerVersion = None,
     own_keys: OwnKeys = None,
@@ -44,6 +51,9 @@ def acl(
     fsync: Fsync = False,
 ) -> None:
     """Print the command that gives a user of the server the rights of a role, and no others."""
+    if role is None:
+        raise UsageError("acl needs a --role: producer, consumer, observer or admin")
+    role = values.choice(role, "--role", RoleName)
     if user == "":
         raise UsageError("--user: a user needs a name; without --user it is duly- and the role")
     known = rights.ask(session.app, rights.every_command()) if server is None else rights.known_of(server)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal, get_args
 
 import typer
 
 from duly.cli.completion import complete_audited, complete_inbox, complete_queue, complete_topic
 
 State = Literal["ready", "delayed", "leased", "parked", "dead", "done"]
+STATES: Final[tuple[State, ...]] = get_args(State)
 
 Inbox = Annotated[
     str,

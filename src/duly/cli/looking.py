@@ -9,14 +9,22 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from duly._core.measures import span
-from duly.cli import output
-from duly.cli.arguments import Id, Inbox, Limit, Most, State
+from duly.cli import output, values
+from duly.cli.arguments import STATES, Id, Inbox, Limit, Most, State
 from duly.cli.output import Align, body_text, clock_text, time_text, whole_body
 from duly.cli.session import Inbox as AnInbox
 from duly.cli.session import NotFound, Session
 from duly.message import Message, Pending, WorkerInfo
 
-StateOf = Annotated[State, typer.Argument(metavar="STATE", help="ready, delayed, leased, parked, dead or done.")]
+StateOf = Annotated[
+    str,
+    typer.Argument(
+        metavar="STATE",
+        help="ready, delayed, leased, parked, dead or done.",
+        autocompletion=lambda: list(STATES),
+        show_default=False,
+    ),
+]
 After = Annotated[str | None, typer.Option("--after", metavar="ID", help="Go on behind this message.")]
 Consumer = Annotated[str | None, typer.Option("--consumer", metavar="NAME", help="Only what this consumer holds.")]
 
@@ -41,11 +49,12 @@ def list_(session: Session, queue: Inbox, state: StateOf, limit: Limit = 50, aft
 
     Example: duly list orders delayed --limit 20
     """
+    asked: State = values.choice(state, "STATE", State)
     source = session.inbox(queue)
-    if after is not None and ((before := source.get(after)) is None or before.state != state):
-        raise NotFound(f"--after: message {after!r} is not {state} in {queue} any more: begin anew without it")
-    found = _listed(source, state, limit, after)
-    session.show(found, _page_table(state, found))
+    if after is not None and ((before := source.get(after)) is None or before.state != asked):
+        raise NotFound(f"--after: message {after!r} is not {asked} in {queue} any more: begin anew without it")
+    found = _listed(source, asked, limit, after)
+    session.show(found, _page_table(asked, found))
     if len(found) == limit and not session.as_json:
         session.note(f"there may be more: --after {found[-1].id}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 import typer
@@ -33,11 +33,14 @@ Name = Annotated[
 Cron = Annotated[str | None, typer.Option("--cron", metavar="TEXT", help='When, like "0 3 * * *".')]
 Every = Annotated[str | None, typer.Option("--every", metavar="DURATION", help="At the multiples of this: 30s, 1h.")]
 Zone = Annotated[str, typer.Option("--tz", metavar="ZONE", help="The zone of --cron, like Asia/Shanghai.")]
+CatchUpName = Literal["one", "skip", "all"]
 CatchUp = Annotated[
-    Literal["one", "skip", "all"],
+    str,
     typer.Option(
         "--catch-up",
+        metavar="MODE",
         help="For times when nobody was there. one: send for the last; skip: if it is at most 60 s ago; all: for each.",
+        autocompletion=lambda: list(get_args(CatchUpName)),
     ),
 ]
 
@@ -120,11 +123,12 @@ def add(
     """
     if (cron is None) == (every is None):
         raise UsageError("a schedule needs one of --cron and --every")
+    how: CatchUpName = values.choice(catch_up, "--catch-up", CatchUpName)
     given = values.body(body, as_text=text, as_bytes=as_bytes)
     seconds = values.optional_duration(every, "--every")
     target = session.target(queue).name
     with Stops(session.app) as stops:
-        session.app.schedule(name, target, given, cron=cron, every=seconds, tz=tz, catch_up=catch_up)
+        session.app.schedule(name, target, given, cron=cron, every=seconds, tz=tz, catch_up=how)
         stored = next((each for each in _found(session) if each.name == name), None)
         next_at = time_text(stored.next_at if stored else None)
         stops.show_stored(session, stored, f"{name} feeds {queue}; next {next_at}", f"schedule {name} is stored")

@@ -9,14 +9,17 @@ import typer
 
 from duly._core.outgoing import checked_text
 from duly.cli import values
-from duly.cli.arguments import At, Delay, Id, Ids, Inbox, State, Yes
+from duly.cli.arguments import STATES, At, Delay, Id, Ids, Inbox, State, Yes
 from duly.cli.session import NotFound, Session
 from duly.errors import UsageError
 
 OneState = Annotated[
-    State | None,
+    str | None,
     typer.Option(
-        "--state", metavar="STATE", help="Only ready, delayed, leased, parked, dead or done ones. Default: all."
+        "--state",
+        metavar="STATE",
+        help="Only ready, delayed, leased, parked, dead or done ones. Default: all.",
+        autocompletion=lambda: list(STATES),
     ),
 ]
 
@@ -70,7 +73,7 @@ def resume(session: Session, queue: Inbox) -> None:
 
 def purge(session: Session, queue: Inbox, state: OneState = None, yes: Yes = False) -> None:
     """End all messages of a queue, or those in one state. There is no way back."""
-    purge_state(session, queue, state, yes=yes)
+    purge_state(session, queue, None if state is None else values.choice(state, "--state", State), yes=yes)
 
 
 def purge_state(session: Session, queue: str, state: State | None, *, yes: bool) -> None:

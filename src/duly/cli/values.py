@@ -13,10 +13,11 @@ from datetime import UTC, datetime
 from io import BufferedReader, RawIOBase
 from itertools import count
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 
+from duly._core.naming import nearest
 from duly.errors import UsageError
 from duly.options import MAX_DELAY
 
@@ -104,6 +105,16 @@ def due(delay: str | None, at: str | None) -> dict[str, Any]:
     if isinstance(read, datetime) and read.timestamp() - time.time() > MAX_DELAY:
         raise UsageError(f"--at: {at!r} is more than ten years ahead")
     return {"delay": optional_duration(delay, "--delay"), "at": read}
+
+
+def choice(text: str, option: str, kind: Any) -> Any:
+    """Read one of the words that a Literal names."""
+    known = get_args(kind)
+    if text in known:
+        return text
+    raise UsageError(
+        f"{option} must be {', '.join(known[:-1])} or {known[-1]}, not {text!r}.{nearest(text.lower(), known)}"
+    )
 
 
 def headers(pairs: Iterable[str] | None) -> dict[str, str] | None:
