@@ -111,6 +111,7 @@ STATES: Final = ("ready", "delayed", "leased", "parked", "dead", "done")
 PLACES: Final = (
     "/",
     "/topics",
+    "/topics/events",
     "/workers",
     "/schedules",
     "/topics/events/groups/archive",
@@ -220,9 +221,23 @@ async def test_many_topics_and_schedules_are_shown_page_by_page(
         assert shown == [["a", "b"], ["c", "d"], ["e"]], path
 
     overview = await look(client, "/")
-    link = next(each for each in overview.all("href") if each.endswith("#topic-b"))
     assert "3 more are on the page of topics" in overview.text
-    assert "topic-b" in (await look(client, link)).all("id")
+    assert "/topics/b" in overview.all("href")
+
+
+async def test_a_topic_has_a_page_with_links_to_its_groups(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    await site_app.topic("events").group("archive").create()
+    await site_app.topic("events").publish(1)
+
+    page = await look(client, "/topics/events")
+
+    assert page.status == 200
+    assert "/topics/events/groups/archive" in page.all("href")
+    assert "entries 1" in page.text
+    assert "/topics/events" in (await look(client, "/topics/events/groups/archive")).all("href")
+    missing = await look(client, "/topics/event")
+    assert missing.status == 404
+    assert "Did you mean 'events'?" in missing.text
 
 
 async def test_a_topic_that_cannot_be_counted_hides_no_other(

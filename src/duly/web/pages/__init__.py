@@ -33,6 +33,7 @@ def routes(site: Site) -> list[BaseRoute]:
         _page(queue + "/messages/{id:path}", looking.message, "message"),
         _page(group + "/messages/{id:path}", looking.message, "group_message"),
         _page("/topics", looking.topics, "topics"),
+        _page("/topics/{topic}", looking.topic, "topic"),
         _page("/workers", looking.workers, "workers"),
         _page("/schedules", looking.schedules, "schedules"),
         Route("/login", login.login, methods=["GET"], name="login"),

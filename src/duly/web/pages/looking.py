@@ -97,7 +97,15 @@ async def topics(request: Request) -> Response:
     site = site_of(request)
     page = _page(request, await site.names.topics(), str)
     found = await each_of(page.items, site.looks.topic)
-    return render(request, "topics.html", topics=found, page=page)
+    return render(request, "topics.html", topics=found, page=page, only=None)
+
+
+async def topic(request: Request) -> Response:
+    """`/topics/{topic}`: one of them."""
+    site, name = site_of(request), request.path_params["topic"]
+    await site.names.topic(name)
+    found = await site.looks.topic(name)
+    return render(request, "topics.html", topics=[found], page=Page([name], None, is_behind=False), only=name)
 
 
 async def workers(request: Request) -> Response:
