@@ -85,6 +85,9 @@ def test_show_tells_all_of_a_message(shell: Shell, app: duly.Duly) -> None:
     assert fields["body"] == {"order": 17}
     assert fields["errors"][0]["error"] == "out of paper"
     assert fields["timeline"][0]["what"] == "sent"
+    moments = [datetime.fromisoformat(event["at"]).astimezone() for event in fields["timeline"]]
+    for each in moments:  # several events of one second are told apart
+        assert f"{each:%Y-%m-%d %H:%M:%S}.{each.microsecond // 1000:03} " in shown
     assert "raw" not in fields
     assert fields["deliveries"] == 1
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from duly._core.measures import span
 from duly.cli import output, values
 from duly.cli.arguments import STATES, Id, Inbox, Limit, Most, State
-from duly.cli.output import Align, body_text, clock_text, time_text, whole_body
+from duly.cli.output import Align, body_text, clock_text, exact_clock_text, time_text, whole_body
 from duly.cli.session import Inbox as AnInbox
 from duly.cli.session import NotFound, Session
 from duly.message import Message, Pending, WorkerInfo
@@ -137,7 +137,7 @@ def _message_text(message: Message) -> RenderableType:
 def _timeline(message: Message) -> RenderableType:
     rows = [
         (
-            clock_text(each.at),
+            exact_clock_text(each.at),
             each.what,
             "-" if each.took is None else span(each.took),
             each.consumer or "-",

@@ -127,6 +127,11 @@ def clock_text(at: datetime | None) -> str:
     return "-" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
+def exact_clock_text(at: datetime) -> str:
+    """Write a time in the zone of the reader, with milliseconds: what follows within a second is told apart."""
+    return at.astimezone().strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
 class Sheet:
     """Rows in columns, laid out for the terminal.
 
