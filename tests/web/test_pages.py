@@ -20,7 +20,7 @@ import duly
 from duly.web import create_app
 from duly.web.access import Access
 from duly.web.names import Names
-from duly.web.pages import looking, texts
+from duly.web.pages import drawing, looking, texts
 from duly.web.pages.explaining import for_people
 from duly.web.pages.pace import Paces
 from duly.web.pages.patience import within_patience
@@ -223,6 +223,37 @@ async def test_many_topics_and_schedules_are_shown_page_by_page(
     overview = await look(client, "/")
     assert "3 more are on the page of topics" in overview.text
     assert "/topics/b" in overview.all("href")
+
+
+async def test_a_schedule_that_no_worker_serves_names_its_queue_in_quotes_and_links_it(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient
+) -> None:
+    await site_app.schedule("report", "nobody", 1, every=60)
+
+    page = await look(client, "/schedules")
+
+    assert "No worker serves queue 'nobody' : nothing is sent" in page.text
+    assert "/queues/nobody" in page.all("href")
+
+
+async def test_the_timeline_of_a_message_has_milliseconds(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    pages = await given(site_app)
+
+    page = await look(client, pages["dead"])
+
+    message = await site_app.queue("orders").get(pages["dead"].rpartition("/")[2])
+    assert message is not None
+    for event in message.timeline:
+        assert f"{event.at:%Y-%m-%d %H:%M:%S}.{event.at.microsecond // 1000:03}" in page.text
+
+
+async def test_a_rate_that_is_not_known_yet_is_a_dash(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    await site_app.queue("orders").send(1)
+
+    for path in ("/", "/queues/orders"):
+        page = await look(client, path)
+        assert "Sent a second -" in page.text, path
+        assert "Acked a second -" in page.text, path
 
 
 async def test_a_topic_has_a_page_with_links_to_its_groups(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
@@ -713,3 +744,14 @@ def test_what_is_very_large_is_shown_in_part() -> None:
 )
 def test_an_explanation_is_written_for_people(sentence: str, shown: str) -> None:
     assert for_people(sentence) == shown
+
+
+def test_a_trend_is_drawn_over_time_and_leaves_gaps_empty() -> None:
+    line = drawing.trend([1.0, 2.0, 0.0, 2.0], [0.0, 60.0, 62.0, 120.0])
+
+    assert line == "M0.0 10.0h0M48.0 1.5h0L49.6 18.5M96.0 1.5h0"
+
+
+def test_a_trend_shows_two_minutes() -> None:
+    assert drawing.trend([9.0, 1.0], [0.0, 121.0]) == "M96.0 1.5h0"
+    assert drawing.trend([], []) == ""

@@ -16,8 +16,10 @@ _KEPT: Final = 60
 
 @dataclass
 class Course:
-    """The rates of one queue over the last looks."""
+    """The rates of one queue over the last looks. The three are equally long."""
 
+    at: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    """When each look was made, in seconds."""
     sent: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
     acked: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
 
@@ -36,6 +38,7 @@ class Rates:
         for name, stats in found.items():
             course = self._courses.setdefault(name, Course())
             if (before := self._last.get(name)) is not None and passed > 0:
+                course.at.append(at)
                 # A queue that was deleted meanwhile counts from 0 again.
                 course.sent.append(max(0, stats.sent - before.sent) / passed)
                 course.acked.append(max(0, stats.acked - before.acked) / passed)
@@ -50,6 +53,7 @@ class Rates:
         """Give the sum over all queues, as far back as the longest has been watched."""
         courses = list(self._courses.values())
         total = Course()
+        total.at.extend(max(courses, key=lambda each: len(each.at), default=total).at)
         total.sent.extend(_sums([each.sent for each in courses]))
         total.acked.extend(_sums([each.acked for each in courses]))
         return total

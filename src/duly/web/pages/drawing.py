@@ -1,4 +1,4 @@
-"""The course of a rate as a small line: the path of an SVG. Pure."""
+"""The course of a rate as a small line over the last two minutes: the paths of an SVG. Pure."""
 
 from __future__ import annotations
 
@@ -7,20 +7,36 @@ from typing import Final
 
 WIDTH: Final = 96
 HEIGHT: Final = 20
-_POINTS: Final = 40
+MINUTES: Final = 2
+_SECONDS: Final = MINUTES * 60.0
+_TICK: Final = 30.0
 _MARGIN: Final = 1.5
+_LONGEST_STEP: Final = 10.0
+"""Seconds between two looks, above which nothing is known of the time between them."""
 
 
-def trend(values: Sequence[float]) -> str:
-    """Draw the last values from left to right, the newest at the right edge; 0 is at the bottom."""
-    shown = list(values)[-_POINTS:]
-    if len(shown) < 2:
-        return ""
-    top = max(shown) or 1
-    step = WIDTH / (_POINTS - 1)
-    begin = WIDTH - step * (len(shown) - 1)
-    points = (f"{begin + step * at:.1f} {_height(each / top):.1f}" for at, each in enumerate(shown))
-    return "M" + "L".join(points)
+def trend(values: Sequence[float], at: Sequence[float]) -> str:
+    """Draw the values by their times, the newest at the right edge; 0 is at the bottom. Gaps stay empty."""
+    now = at[-1] if at else 0.0
+    points = [(when, value) for when, value in zip(at, values, strict=True) if now - when <= _SECONDS]
+    top = max((value for _, value in points), default=0) or 1
+    path, before = "", None
+    for when, value in points:
+        is_joined = before is not None and when - before <= _LONGEST_STEP
+        path += f"{'L' if is_joined else 'M'}{_x(now - when):.1f} {_height(value / top):.1f}"
+        path += "" if is_joined else "h0"  # a point without neighbours is seen, too
+        before = when
+    return path
+
+
+def axis() -> str:
+    """Draw the line of time, with a tick for every half minute."""
+    ticks = (f"M{_x(at * _TICK):.1f} {HEIGHT}v-2" for at in range(int(_SECONDS / _TICK) + 1))
+    return f"M0 {HEIGHT}H{WIDTH}" + "".join(ticks)
+
+
+def _x(seconds_ago: float) -> float:
+    return WIDTH * (1 - seconds_ago / _SECONDS)
 
 
 def _height(part: float) -> float:

@@ -60,6 +60,10 @@ def _clock(at: datetime | None) -> str:
     return "-" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def _exact_clock(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
 def _from_now(at: datetime | None, now: datetime) -> str:
     """Write how far away a time is: in 5m 20s, 3h ago."""
     if at is None:
@@ -88,11 +92,13 @@ def _environment() -> jinja2.Environment:
         auto_reload=False,
     )
     filters: dict[str, Callable[..., Any]] = {
-        "span": span, "size": size_text, "clock": _clock, "from_now": _from_now, "rate": _rate, "count": "{:,}".format,
+        "span": span, "size": size_text, "clock": _clock, "exact_clock": _exact_clock, "from_now": _from_now,
+        "rate": _rate, "count": "{:,}".format,
         "lines": texts.lines, "body": texts.body, "body_line": texts.body_line, "value": texts.value,
         "trend": drawing.trend, "json": json.dumps,
     }  # fmt: skip
     made.filters.update(filters)
+    made.globals.update(trend_axis=drawing.axis(), trend_minutes=drawing.MINUTES)
     return made
 
 
