@@ -142,6 +142,15 @@ def checked_durable(value: object) -> None:
         raise UsageError(f"durable must be {choices}, not {value!r}")
 
 
+def _checked_exceptions(value: object, what: str) -> tuple[type[Exception], ...]:
+    """Return exceptions as a tuple; one may stand alone."""
+    given = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
+    for each in given:
+        if not isinstance(each, type) or not issubclass(each, Exception):
+            raise UsageError(f"{what} must be exceptions like (ConnectionError, TimeoutError), not {value!r}")
+    return tuple(given)
+
+
 def _checked_choice(value: object, what: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise UsageError(f"{what} must be one of {', '.join(map(repr, choices))}, not {value!r}")
@@ -163,6 +172,8 @@ class Retry:
     - `jitter`: Spread: a delay d becomes a random one within d * (1 ± jitter). 0 to 1. Not for `delays`.
     - `delays`: Explicit delays; the last one repeats when `attempts` is larger.
     - `delay`: Your own: the number of the attempt that failed (1, 2 ...) -> seconds. Not stored with a message.
+    - `only`: The exceptions to retry: any other makes the message dead at once. None: all. Not stored with a message.
+    - `never`: The exceptions that make the message dead at once; they win over `only`. Not stored with a message.
     """
 
     attempts: int | None = None
@@ -186,7 +197,18 @@ class Retry:
     delay: Callable[[int], Seconds] | None = None
     """Your own: the number of the attempt that failed (1, 2 ...) -> seconds. Not stored with a message."""
 
+    only: type[Exception] | Sequence[type[Exception]] | None = None
+    """The exceptions to retry: any other makes the message dead at once. None: all. Not stored with a message."""
+
+    never: type[Exception] | Sequence[type[Exception]] = ()
+    """The exceptions that make the message dead at once; they win over `only`. Not stored with a message."""
+
     def __post_init__(self) -> None:
+        object.__setattr__(self, "never", _checked_exceptions(self.never, "Retry.never"))
+        if self.only is not None:
+            object.__setattr__(self, "only", _checked_exceptions(self.only, "Retry.only"))
+            if not self.only:
+                raise UsageError("Retry.only must not be empty: for no retries use Retry(attempts=1)")
         checked_seconds(self.first, "Retry.first")
         checked_seconds(self.max, "Retry.max")
         checked_number(self.factor, "Retry.factor", most=math.inf)
@@ -212,6 +234,13 @@ class Retry:
         """Whether a failure of this attempt makes the message dead."""
         assert self.attempts is not None
         return attempt >= self.attempts
+
+    def retries(self, error: BaseException) -> bool:
+        """Whether a failure with this exception may be tried again."""
+        never, only = self.never, self.only
+        assert isinstance(never, tuple)
+        assert only is None or isinstance(only, tuple)
+        return not isinstance(error, never) and (only is None or isinstance(error, only))
 
     @staticmethod
     def _asked(delay: Callable[[int], Seconds], attempt: int) -> Seconds:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -44,6 +45,7 @@ class AsyncDelivery(Delivered):
         "_body",
         "_committed",
         "_counts",
+        "_has_failed_for_good",
         "_queue",
         "_record",
         "_settled",
@@ -65,6 +67,8 @@ class AsyncDelivery(Delivered):
         self._committed: replies.Committed | None = None
         self._task_retry: Retry | None = None
         """The policy of the task that a worker has found in it."""
+        self._has_failed_for_good = False
+        """Whether a failure made it dead."""
         # --- async only
         self._settling: tuple[str, asyncio.Future[bool]] | None = None
         # --- end
@@ -285,7 +289,7 @@ class AsyncDelivery(Delivered):
             await self.reject(verdict.reason)
         else:
             policy, attempt = self._retry_policy(), self.attempt
-            decision = outcome_rules.after_failure_at_any_rate(self.queue, policy, attempt, verdict.delay)
+            decision = outcome_rules.after_failure_at_any_rate(self.queue, policy, attempt, verdict.delay, error)
             await self._fail(decision, error)
 
     async def _defer_by(self, delay: float, policy: outcome_rules.DeferPolicy) -> None:
@@ -303,6 +307,7 @@ class AsyncDelivery(Delivered):
             return
         reason = decision[1]
         await self._settle("retry", ops.reject(keys, options, [(self, reason, text, trace)], failed=True))
+        self._has_failed_for_good = True
         self._log_dead(f"{reason}: {text}" if text else reason)
 
     async def _settle(self, verb: str, call: Call[Any]) -> None:
@@ -375,10 +380,12 @@ class AsyncDelivery(Delivered):
             return None
 
     def _retry_policy(self) -> Retry:
+        """Give the message's own policy, with the exceptions that the consumer's names; else the consumer's."""
+        consumers = self._task_retry or self._queue.options.retry
         try:
             own = self._opened().envelope.retry
             if own is not None:
-                return codec.unpacked_retry(own)
+                return replace(codec.unpacked_retry(own), only=consumers.only, never=consumers.never)
         except (CodecError, UsageError):  # written by another version: it must still be possible to settle it
             pass
-        return self._task_retry or self._queue.options.retry
+        return consumers

@@ -342,6 +342,11 @@ def packed_retry(retry: Retry) -> tuple[int, float, float, float, float, list[fl
     """Make a policy storable."""
     if retry.delay is not None:
         raise UsageError("Retry(delay=<callable>) cannot travel with a message: give it to the queue instead")
+    if retry.only is not None or retry.never:
+        raise UsageError(
+            "Retry(only=..., never=...) cannot travel with a message: exceptions are known where the handler runs. "
+            "Give it to the queue or the task instead"
+        )
     assert retry.attempts is not None
     delays = None if retry.delays is None else [_seconds(delay) for delay in retry.delays]
     return retry.attempts, _seconds(retry.first), retry.factor, _seconds(retry.max), retry.jitter, delays

@@ -130,11 +130,16 @@ def _verdict_of_item(value: Any) -> Verdict:
     return verdict_of_error(value) if isinstance(value, BaseException) else verdict_of_return(value)
 
 
-def after_failure(policy: Retry, attempt: int, delay: float | None = None) -> AfterFailure:
+def after_failure(
+    policy: Retry, attempt: int, delay: float | None = None, error: BaseException | str | None = None
+) -> AfterFailure:
     """Decide what follows a failed attempt: seconds until the next, or why the message is dead.
 
-    `delay` overrules the policy's. Raises UsageError when a policy of the user's own fails.
+    `delay` overrules the policy's. `error` is what the handler raised; an outcome like RetryIn is what it wanted.
+    Raises UsageError when a policy of the user's own fails.
     """
+    if isinstance(error, BaseException) and not isinstance(error, Outcome) and not policy.retries(error):
+        return "dead", f"failed with {type(error).__name__}, which is not retried"
     if policy.is_last(attempt):
         return "dead", _last_failure(policy, attempt)
     return "retry", policy.delay_after(attempt) if delay is None else delay
@@ -147,10 +152,12 @@ def _last_failure(policy: Retry, attempt: int) -> str:
     return f"failed at attempt {attempt}{f' of {policy.attempts}' if attempt == policy.attempts else ''}"
 
 
-def after_failure_at_any_rate(queue: str, policy: Retry, attempt: int, delay: float | None = None) -> AfterFailure:
+def after_failure_at_any_rate(
+    queue: str, policy: Retry, attempt: int, delay: float | None = None, error: BaseException | str | None = None
+) -> AfterFailure:
     """Decide as `after_failure`; a policy of the user's own that fails must not leave the message leased."""
     try:
-        return after_failure(policy, attempt, delay)
+        return after_failure(policy, attempt, delay, error)
     except UsageError as bad:
         _LOG.warning("the retry policy of %s failed, the default is used: %s", title_of(queue), bad)
         return "retry", Retry().delay_after(attempt)

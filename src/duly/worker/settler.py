@@ -186,9 +186,7 @@ class Settler:
 
 def _is_dead_by_hand(delivery: AnyDelivery) -> bool:
     """Whether its handler has settled it so that it is dead."""
-    if delivery._settled == "retry":
-        return delivery._retry_policy().is_last(delivery.attempt)
-    return delivery._settled == "reject"
+    return delivery._settled == "reject" or delivery._has_failed_for_good
 
 
 def _row_at_any_rate(runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> tuple[str, Row]:
@@ -208,7 +206,7 @@ def _row_of(runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> t
     if verdict.verb == "retry":
         text, trace = described(verdict.error)
         policy = delivery._retry_policy()
-        fate, value = after_failure_at_any_rate(runtime.name, policy, delivery.attempt, verdict.delay)
+        fate, value = after_failure_at_any_rate(runtime.name, policy, delivery.attempt, verdict.delay, verdict.error)
         return fate, (delivery, value, text, trace)
     if verdict.verb == "reject":
         return "reject", (delivery, storable(verdict.reason), *described(verdict.error))
