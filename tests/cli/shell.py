@@ -84,6 +84,18 @@ class Shell:
             cwd=self.place,
         )
 
+    def start_worker(self, target: str, **variables: str) -> "subprocess.Popen[str]":
+        """Begin a worker of an app in the directory."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "duly", "worker", target],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment(**variables),
+            cwd=self.place,
+        )
+
 
 def given_dead(queue: duly.Queue, body: Any, error: str = "boom", **options: Any) -> str:
     """Send a message and fail it for good."""

@@ -21,7 +21,7 @@ def test_every_command_says_what_it_does_and_takes_the_shared_options(words: tup
         assert (getattr(each, "help", None) or "-.")[-1] in '.")', (words, each.name)
     if words[0] != "worker":
         assert "--json" in options
-    if words[0] not in ("worker", "demo", "server", "bench", "doctor", "acl"):
+    if words[0] not in ("worker", "call", "demo", "server", "bench", "doctor", "acl"):
         assert {"--url", "--namespace", "--json"} <= options
 
 

@@ -14,6 +14,7 @@ from duly.cli import dead, looking, receiving, schedule, sending, server, steeri
 from duly.cli.acl import acl
 from duly.cli.audit import audit
 from duly.cli.bench import bench
+from duly.cli.calling import call
 from duly.cli.command import command
 from duly.cli.dashboard import dashboard
 from duly.cli.demo import demo
@@ -46,6 +47,7 @@ app.command(cls=Command)(demo)
 app.command(cls=OnServerOfApp)(worker)
 command(app, makes_server=True)(dashboard)
 command(app, makes_server=True)(sending.send)
+app.command(cls=OnServerOfApp)(call)
 command(app)(receiving.receive)
 command(app)(stats)
 command(app)(looking.queues)

@@ -76,10 +76,10 @@ def send(
         _send_lines(session, session.target(queue), messages, _durable(durable))
         return
     given = values.body(body, as_text=text, as_bytes=as_bytes)
-    _send_one(session, session.target(queue), given, {**options, "id": own_id}, _durable(durable))
+    send_one(session, session.target(queue), given, {**options, "id": own_id}, _durable(durable))
 
 
-def _send_one(session: Session, queue: duly.Queue, body: Any, options: dict[str, Any], durable: Any) -> None:
+def send_one(session: Session, queue: duly.Queue, body: Any, options: dict[str, Any], durable: Any = None) -> None:
     """Send. A stop waits for the answer: who is not told that a message is stored sends it again."""
     # Chosen here, so that it can be told when there is no answer.
     id_ = options["id"] = session.app._new_id() if options["id"] is None else options["id"]

@@ -141,6 +141,16 @@ def body(argument: str | None, *, as_text: bool = False, as_bytes: bool = False)
     return _as_body(content, as_text=as_text, as_bytes=as_bytes)
 
 
+def argument(text: str) -> Any:
+    """Read an argument of a task: JSON when it reads as JSON, and text otherwise, as a body is read."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        if text.lstrip()[:1] in _LOOKS_LIKE_JSON:
+            raise UsageError(f"the argument {text!r} looks like JSON but is not: {error}") from None
+    return text
+
+
 def bodies_by_line(
     argument: str | None, most: int, *, as_text: bool = False, as_bytes: bool = False
 ) -> Iterator[list[tuple[int, Any]]]:

@@ -8,10 +8,14 @@ import logging
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from duly._async.app import AsyncDuly
+from duly._async.task import AsyncTask
+from duly._core.handlers import TaskDefinition, TaskSet
+from duly._core.naming import nearest
 from duly._sync.app import Duly
+from duly._sync.task import Task
 from duly.errors import UsageError
 from duly.worker.logs import event
 
@@ -38,6 +42,59 @@ def load_app(target: str) -> App:
     if isinstance(found, App):
         return found
     raise UsageError(f"{module_name}:{name} is {_describe(found)}, not a Duly or AsyncDuly. {_suggest(module)}")
+
+
+class FoundTask(NamedTuple):
+    """A task that a target names."""
+
+    app: App
+    queue: Any
+    definition: TaskDefinition
+
+
+def load_task(target: str, app_target: str | None = None) -> FoundTask:
+    """Find the task that `shop:app.welcome` or `shop:welcome` names; or, with an app, the task of that name."""
+    if app_target is not None:
+        return _task_named(load_app(app_target), target)
+    if ":" not in target:
+        raise UsageError(f"{target!r} names no app: write it as shop:app.{target}, or give --app shop:app")
+    module_name, path = _split(target)
+    _put_current_directory_on_path()
+    found: Any = _import(module_name, target)
+    module, parts = found, path.split(".")
+    for at in range(len(parts)):
+        if isinstance(found, App):
+            return _task_named(found, ".".join(parts[at:]))
+        found = _look_up(module, ".".join(parts[: at + 1]))
+    if isinstance(found, Task | AsyncTask):
+        return FoundTask(found.queue._app, found.queue, found._definition)
+    if isinstance(found, App):
+        raise UsageError(f"{target} is an app: name one of its tasks. {_known_tasks(found)}")
+    raise UsageError(f"{target} is {_describe(found)}, not a task: it is made by @app.task")
+
+
+def _task_named(app: App, name: str) -> FoundTask:
+    found = [
+        FoundTask(app, registered.queue, registered.handler.tasks[name])
+        for registered in app._definitions.handlers.values()
+        if isinstance(registered.handler, TaskSet) and name in registered.handler.tasks
+    ]
+    if not found:
+        raise UsageError(f"there is no task {name!r}.{nearest(name, _task_names(app))} {_known_tasks(app)}")
+    if len(found) > 1:
+        queues = " and ".join(repr(each.queue.name) for each in found)
+        raise UsageError(f"there is a task {name!r} on queue {queues}: name the function, like shop:{name}")
+    return found[0]
+
+
+def _task_names(app: App) -> list[str]:
+    handlers = [registered.handler for registered in app._definitions.handlers.values()]
+    return [name for handler in handlers if isinstance(handler, TaskSet) for name in handler.tasks]
+
+
+def _known_tasks(app: App) -> str:
+    names = ", ".join(_task_names(app))
+    return f"It has {names}" if names else "It has none: they are made by @app.task"
 
 
 def _split(target: str) -> tuple[str, str]:
