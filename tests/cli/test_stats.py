@@ -98,3 +98,23 @@ def test_a_watched_table_into_a_pipe_ends_with_its_reader(shell: Shell, app: dul
     assert lines[2].split()[0] == "orders"
     assert lines[3].startswith("1 in all")
     assert err == ""
+
+
+def test_stats_shows_what_became_of_everything_that_was_sent(shell: Shell, app: duly.Duly) -> None:
+    queue = app.queue("orders", done=duly.Keep(count=10), max_length=3, on_full="drop_oldest")
+    for _ in range(2):
+        queue.send("finished")
+        (delivery,) = queue.receive(1, 0)
+        delivery.ack()
+    queue.cancel(queue.send("cancelled"))
+    queue.send_many(["dropped", 1, 2, 3])
+    app.queue("plain").send("waits", delay=60)
+
+    head, orders, plain = (line.split() for line in shell.ok("stats").lines)
+
+    assert head[7:] == ["SENT", "ACKED", "DONE", "CANCELLED", "DROPPED", "SIZE"]
+    row = dict(zip(head, orders, strict=False))
+    assert (row["SENT"], row["ACKED"], row["DONE"], row["CANCELLED"], row["DROPPED"]) == ("7", "2", "2", "1", "1")
+    kept = sum(int(row[name]) for name in ("READY", "DELAYED", "LEASED", "PARKED", "DEAD"))
+    assert kept + 2 + 1 + 1 == 7
+    assert dict(zip(head, plain, strict=False))["CANCELLED"] == "0"

@@ -28,7 +28,19 @@ _SHORTEST_INTERVAL: Final = 0.1
 _FRAME_LINES: Final = 5
 """Lines of the live view that are not queues."""
 _BARS_FROM_WIDTH: Final = 100
-_SPARE: Final = ("SIZE", "PARKED", "LATE", "LEASED", "OLDEST", "DELAYED", "SENT", "IN/S")
+_ENDS: Final = ("done", "cancelled", "expired", "dropped", "purged", "moved", "trimmed", "corrected")
+"""What else became of messages: a column each, where there is any. With them SENT adds up."""
+_SPARE: Final = (
+    *(name.upper() for name in _ENDS),
+    "SIZE",
+    "PARKED",
+    "LATE",
+    "LEASED",
+    "OLDEST",
+    "DELAYED",
+    "SENT",
+    "IN/S",
+)
 
 Watch = Annotated[bool, typer.Option("--watch", help="Go on until Ctrl-C, with rates. In a pipe: a line each time.")]
 Interval = Annotated[str, typer.Option("--interval", metavar="DURATION", help="How often --watch looks.")]
@@ -112,12 +124,15 @@ def _counts(name: str, stats: Stats) -> list[object]:
 def _counts_table(found: Found) -> RenderableType:
     if not found:
         return Text("no queue was used yet: `duly send orders hello` makes one")
-    columns: dict[str, Align] = {**_COUNTS, "SENT": "right", "ACKED": "right", "SIZE": "right"}
+    ends = [name for name in _ENDS if any(getattr(each, name) for each in found.values())]
+    columns: dict[str, Align] = {**_COUNTS, "SENT": "right", "ACKED": "right"}
+    columns |= {**dict.fromkeys(map(str.upper, ends), "right"), "SIZE": "right"}
     rows = [
         [
             *_counts(name, each),
             f"{each.sent:,}",
             f"{each.acked:,}",
+            *(f"{getattr(each, name):,}" for name in ends),
             size_text(each.bytes + each.dead_bytes + each.done_bytes),
         ]
         for name, each in found.items()
