@@ -1,9 +1,13 @@
 """`duly queues`, `list`, `show`, `explain`, `pending` and `workers`: what they tell, and that they change nothing."""
 
 import re
+import time
 from datetime import datetime
 
+import pytest
+
 import duly
+from duly.cli import output
 from tests.cli.shell import Shell, given_dead
 
 
@@ -62,13 +66,49 @@ def test_list_tells_who_holds_and_why_it_died(shell: Shell, app: duly.Duly) -> N
     pending = shell.ok("pending", "orders").lines
     others = shell.ok("pending", "orders", "--consumer", "nobody", "--limit", "5", "--json").json
 
-    assert leased[0].split() == ["ID", "DEADLINE", "ATTEMPT", "KEY", "HOLDER", "BODY"]
+    assert leased[0].split() == ["ID", "DEADLINE", "(UTC)", "ATTEMPT", "KEY", "HOLDER", "BODY"]
     assert consumer in leased[1]
-    assert dead[0].split() == ["ID", "DIED", "FAILURES", "KEY", "REASON", "BODY"]
+    assert dead[0].split() == ["ID", "DIED", "(UTC)", "FAILURES", "KEY", "REASON", "BODY"]
     assert dead[1].split()[3] == "1"
     assert pending[0] == f"1 held: {consumer} 1"
     assert pending[2].split()[0] == delivery.id
     assert others["messages"] == []
+
+
+def test_list_without_a_state_shows_all_of_them(shell: Shell, app: duly.Duly) -> None:
+    queue = app.queue("orders", done=duly.Keep(count=10))
+    dead = given_dead(queue, "dead")
+    done = queue.send("done")
+    queue.receive(1, 0)[0].ack()
+    leased = queue.send("leased")
+    queue.receive(1, 0)
+    ready = [queue.send(n) for n in range(2)]
+    delayed = queue.send("later", delay=60)
+    everything = [*ready, delayed, leased, dead, done]
+
+    head, *rows = shell.ok("list", "orders").lines
+    first = shell.run("list", "orders", "--limit", "3")
+    rest = shell.ok("list", "orders", "--after", delayed, "--json").json
+
+    assert head.split() == ["ID", "STATE", "WHEN", "(UTC)", "FAILURES", "KEY", "BODY"]
+    assert [row.split()[0] for row in rows] == everything
+    assert [row.split()[1] for row in rows] == ["ready", "ready", "delayed", "leased", "dead", "done"]
+    assert [line.split()[0] for line in first.lines[1:]] == everything[:3]
+    assert f"there may be more: --after {delayed}" in first.err
+    assert [each["id"] for each in rest] == everything[3:]
+
+
+@pytest.mark.parametrize(
+    ("zone", "title"), [("Europe/Berlin", "DUE (CET/CEST)"), ("Asia/Shanghai", "DUE (CST)"), ("UTC", "DUE (UTC)")]
+)
+def test_a_table_names_the_zone_of_its_times(monkeypatch: pytest.MonkeyPatch, zone: str, title: str) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        assert output.zoned("DUE") == title
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_show_tells_all_of_a_message(shell: Shell, app: duly.Duly) -> None:

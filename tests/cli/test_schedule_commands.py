@@ -24,6 +24,7 @@ def test_a_schedule_is_added_listed_paused_resumed_and_removed(shell: Shell, app
     assert (added["cron"], added["tz"], added["catch_up"]) == ("0 3 * * *", "Asia/Shanghai", "skip")
     assert datetime.fromisoformat(added["next_at"]).hour == 19  # in UTC, as all times of JSON
     assert "0 3 * * * Asia/Shanghai" in listed[1]
+    assert "03:00:00 CST" in listed[1]  # in the zone of the schedule, not of the reader
     assert paused == "report is paused\n"
     assert stored["paused"] is True
     assert resumed == {"name": "report", "resumed": True}

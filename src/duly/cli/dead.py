@@ -73,9 +73,10 @@ def _where(
 
 
 def _table(letters: list[Message]) -> RenderableType:
+    died = output.zoned("DIED")
     columns: dict[str, Align] = {
         "ID": "left",
-        "DIED": "left",
+        died: "left",
         "REASON": "left",
         "KEY": "left",
         "ERROR": "left",
@@ -92,7 +93,7 @@ def _table(letters: list[Message]) -> RenderableType:
         )
         for each in letters
     ]
-    return output.Sheet(columns, rows, cut=["REASON", "KEY", "ERROR", "BODY"], spare=["KEY", "DIED", "REASON"])
+    return output.Sheet(columns, rows, cut=["REASON", "KEY", "ERROR", "BODY"], spare=["KEY", died, "REASON"])
 
 
 @command(app)

@@ -17,10 +17,10 @@ from duly.cli.session import NotFound, Session
 from duly.message import Message, Pending, WorkerInfo
 
 StateOf = Annotated[
-    str,
+    str | None,
     typer.Argument(
         metavar="STATE",
-        help="ready, delayed, leased, parked, dead or done.",
+        help="ready, delayed, leased, parked, dead or done. Default: all.",
         autocompletion=lambda: list(STATES),
         show_default=False,
     ),
@@ -44,17 +44,26 @@ def queues(session: Session) -> None:
         output.print_text(name)
 
 
-def list_(session: Session, queue: Inbox, state: StateOf, limit: Limit = 50, after: After = None) -> None:
-    """List messages of a queue in one state, with the first 200 characters of each body; --json has all of it.
+def list_(session: Session, queue: Inbox, state: StateOf = None, limit: Limit = 50, after: After = None) -> None:
+    """List messages of a queue, with the first 200 characters of each body; --json has all of it.
 
     Example: duly list orders delayed --limit 20
     """
-    asked: State = values.choice(state, "STATE", State)
+    asked: State | None = None if state is None else values.choice(state, "STATE", State)
     source = session.inbox(queue)
-    if after is not None and ((before := source.get(after)) is None or before.state != asked):
-        raise NotFound(f"--after: message {after!r} is not {asked} in {queue} any more: begin anew without it")
-    found = _listed(source, asked, limit, after)
-    session.show(found, _page_table(asked, found))
+    states = STATES if asked is None else (asked,)
+    if after is not None:
+        before = source.get(after)
+        if before is None or before.state not in states:
+            there = f"{asked} in {queue}" if asked else f"in {queue}"
+            raise NotFound(f"--after: message {after!r} is not {there} any more: begin anew without it")
+        states = states[states.index(before.state) :]
+    found: list[Message] = []
+    for each in states:
+        if len(found) < limit or not found:
+            found += _listed(source, each, limit - len(found), after)
+        after = None
+    session.show(found, _page_table(asked, found) if asked else _mixed_table(found))
     if len(found) == limit and not session.as_json:
         session.note(f"there may be more: --after {found[-1].id}")
 
@@ -67,9 +76,25 @@ def _listed(source: AnInbox, state: State, limit: int, after: str | None) -> lis
     return found
 
 
+def _mixed_table(page: list[Message]) -> RenderableType:
+    """Lay out messages of all states. WHEN is the deadline, the end or the due time, whichever the state has."""
+    when = output.zoned("WHEN")
+    columns: dict[str, Align] = {"ID": "left", "STATE": "left", when: "left", "FAILURES": "right", "KEY": "left"}
+    rows = [
+        (each.id, each.state, clock_text(_when(each)), each.failures, each.key or "-", body_text(output.body_of(each)))
+        for each in page
+    ]
+    return output.Sheet({**columns, "BODY": "left"}, rows, cut=["KEY", "BODY"], spare=["FAILURES", "KEY"])
+
+
 def _page_table(state: str, page: list[Message]) -> RenderableType:
     tries = "FAILURES" if state in _OVER else "ATTEMPT"
-    columns: dict[str, Align] = {"ID": "left", _WHEN.get(state, "DUE"): "left", tries: "right", "KEY": "left"}
+    columns: dict[str, Align] = {
+        "ID": "left",
+        output.zoned(_WHEN.get(state, "DUE")): "left",
+        tries: "right",
+        "KEY": "left",
+    }
     columns |= {"REASON": "left"} if state == "dead" else {"HOLDER": "left"} if state == "leased" else {}
     rows = [
         (
@@ -145,7 +170,9 @@ def _timeline(message: Message) -> RenderableType:
         )
         for each in message.timeline
     ]
-    columns: dict[str, Align] = {"AT": "left", "WHAT": "left", "TOOK": "right", "CONSUMER": "left", "DETAIL": "left"}
+    columns: dict[str, Align] = {
+        output.zoned("AT"): "left", "WHAT": "left", "TOOK": "right", "CONSUMER": "left", "DETAIL": "left",
+    }  # fmt: skip
     return output.Sheet(columns, rows, cut=["CONSUMER", "DETAIL"], spare=["CONSUMER"])
 
 
@@ -182,8 +209,9 @@ def workers(session: Session) -> None:
 
 
 def _workers_table(found: list[WorkerInfo]) -> RenderableType:
+    since = output.zoned("SINCE")
     columns: dict[str, Align] = {
-        "HOST": "left", "PID": "right", "QUEUES": "left", "RUNNING": "right", "HANDLED": "right", "SINCE": "left",
+        "HOST": "left", "PID": "right", "QUEUES": "left", "RUNNING": "right", "HANDLED": "right", since: "left",
         "BEAT": "right", "VERSION": "left",
     }  # fmt: skip
     rows = [
@@ -199,4 +227,4 @@ def _workers_table(found: list[WorkerInfo]) -> RenderableType:
         )
         for each in found
     ]
-    return output.Sheet(columns, rows, cut=["HOST", "QUEUES", "VERSION"], spare=["VERSION", "SINCE", "HANDLED"])
+    return output.Sheet(columns, rows, cut=["HOST", "QUEUES", "VERSION"], spare=["VERSION", since, "HANDLED"])

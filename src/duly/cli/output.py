@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 from rich.console import Console, ConsoleOptions, Group, OverflowMethod, RenderResult
@@ -125,6 +126,21 @@ def time_text(at: datetime | None) -> str:
 def clock_text(at: datetime | None) -> str:
     """Write a time in the zone of the reader, short, for a column."""
     return "-" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def zoned(title: str) -> str:
+    """Head a column of times with the zone of the reader, or both its zones where clocks are put forward."""
+    year = datetime.now().astimezone().year
+    names = dict.fromkeys(datetime(year, month, 1).astimezone().tzname() or "" for month in (1, 7))
+    return f"{title} ({'/'.join(names)})"
+
+
+def zoned_clock_text(at: datetime | None, zone: str) -> str:
+    """Write a time in a zone of the tz database, with its name; in the reader's where the zone is not known here."""
+    try:
+        return "-" if at is None else at.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M:%S %Z")
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return clock_text(at)
 
 
 def exact_clock_text(at: datetime) -> str:

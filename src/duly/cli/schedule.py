@@ -16,7 +16,7 @@ from duly.cli import output, values
 from duly.cli.arguments import AsBytes, AsText, Body, Queue
 from duly.cli.command import command
 from duly.cli.completion import complete_schedule
-from duly.cli.output import Align, body_text, clock_text, time_text
+from duly.cli.output import Align, body_text, time_text
 from duly.cli.session import NotFound, Session
 from duly.cli.stopping import Stops
 from duly.errors import ServerError, Unavailable, UsageError
@@ -95,8 +95,8 @@ def _table(found: list[Schedule]) -> RenderableType:
             each.name,
             each.queue,
             f"{each.cron} {each.tz}" if each.cron else f"every {span(each.every)}",
-            "paused" if each.paused else clock_text(each.next_at),
-            clock_text(each.last_slot),
+            "paused" if each.paused else output.zoned_clock_text(each.next_at, each.tz),
+            output.zoned_clock_text(each.last_slot, each.tz),
             body_text(each.body),
         )
         for each in found

@@ -223,11 +223,12 @@ def _read_on(session: Session, topic: duly.Topic, position: Any, limit: int) -> 
 
 
 def _entries_table(entries: list[Entry]) -> RenderableType:
-    columns: dict[str, Align] = {"ID": "left", "PUBLISHED": "left", "KEY": "left", "BODY": "left"}
+    published = output.zoned("PUBLISHED")
+    columns: dict[str, Align] = {"ID": "left", published: "left", "KEY": "left", "BODY": "left"}
     rows = [
         (each.id, clock_text(each.published_at), each.key or "-", body_text(output.body_of(each))) for each in entries
     ]
-    return output.Sheet(columns, rows, cut=["KEY", "BODY"], spare=["KEY", "PUBLISHED"])
+    return output.Sheet(columns, rows, cut=["KEY", "BODY"], spare=["KEY", published])
 
 
 @command(app)
