@@ -15,7 +15,7 @@ def test_sound_queues_and_groups_are_proved(shell: Shell, app: duly.Duly) -> Non
     app.topic("events").publish(1)
 
     told = shell.ok("audit").lines
-    proved = shell.ok("audit", "orders", "events/archive", "--json").json
+    proved = shell.ok("audit", "orders", "events/archive", "--json").json["audits"]
 
     assert [line.split()[0] for line in told] == ["QUEUE", "orders", "events", "events/archive"]
     assert all(line.rstrip().endswith("right") for line in told[1:])
@@ -39,7 +39,7 @@ def test_what_somebody_broke_is_found_and_repaired(shell: Shell, app: duly.Duly)
     assert "WRONG" in found.lines[1]
     assert f"orders {ids[0]}: " in found.out
     assert repaired.status == 0, repaired
-    assert repaired.json[0]["repaired"] is True
+    assert repaired.json["audits"][0]["repaired"] is True
     assert after[1].rstrip().endswith("right")
     assert sorted(each.body for each in queue.receive(2, 0)) == ["a", "b"]
 
@@ -51,7 +51,7 @@ def test_a_topic_is_proved_by_its_name_or_with_all_others(shell: Shell, app: dul
 
     all_told = shell.ok("audit").lines
     of_topic = shell.ok("audit", "later").lines
-    of_both = shell.ok("audit", "events", "--json").json
+    of_both = shell.ok("audit", "events", "--json").json["audits"]
 
     assert [line.split("  ")[0] for line in all_told] == ["QUEUE", "events", "events (topic)", "later (topic)"]
     assert [line.split("  ")[0] for line in of_topic] == ["QUEUE", "later (topic)"]
@@ -72,7 +72,7 @@ def test_a_delayed_publish_that_somebody_lost_is_found_and_repaired(shell: Shell
 
     found = shell.run("audit", "events")
     repaired = shell.run("audit", "--repair")
-    after = shell.ok("audit", "events", "--json").json
+    after = shell.ok("audit", "events", "--json").json["audits"]
 
     assert (found.status, repaired.status) == (1, 0), repaired
     assert [line.split()[-1] for line in found.lines[1:3]] == ["right", "WRONG"]
@@ -103,8 +103,8 @@ def test_a_stream_that_somebody_overwrote_is_found_for_the_topic_and_its_groups(
     repaired = shell.ok("audit", "--repair").lines
 
     assert (every.status, one.status) == (1, 1)
-    assert {each["queue"] for each in every.json if each["faults"]} == {"events", "events/archive"}
-    assert [fault["id"] for fault in one.json[0]["faults"]] == ["stream"]
+    assert {each["queue"] for each in every.json["audits"] if each["faults"]} == {"events", "events/archive"}
+    assert [fault["id"] for fault in one.json["audits"][0]["faults"]] == ["stream"]
     assert [line.split()[0] for line in repaired[1:3]] == ["events", "events/archive"]
     assert shell.ok("audit").status == 0
 
@@ -132,7 +132,7 @@ def test_one_that_is_damaged_stops_the_audit_of_no_other(shell: Shell, app: duly
 
     found, repaired = shell.run("audit", "--json"), shell.run("audit", "--repair")
 
-    every = {(each["queue"], each["kind"]): each["ok"] for each in found.json}
+    every = {(each["queue"], each["kind"]): each["ok"] for each in found.json["audits"]}
     assert found.status == 1
     assert set(every) == {("orders", "queue"), ("events", "topic"), ("events/archive", "group"), ("later", "topic")}
     assert not (every["events", "topic"] and every["events/archive", "group"])

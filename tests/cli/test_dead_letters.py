@@ -23,7 +23,7 @@ def test_ls_lists_and_chooses(shell: Shell, app: duly.Duly, letters: list[str]) 
     chosen = shell.ok(
         *("dead", "ls", "payments", "--json", "--error", "Timeout", "--key", "eu-*", "--header", "shop=b"),
         *("--since", "2020-01-01T00:00Z", "--until", (datetime.now(UTC) + timedelta(days=1)).isoformat()),
-    ).json
+    ).json["messages"]
     some = shell.run("dead", "ls", "payments", "--limit", "2", "--reason", "*")
     none = shell.ok("dead", "ls", "payments", "--since", (datetime.now(UTC) + timedelta(days=1)).isoformat()).lines
 

@@ -28,7 +28,7 @@ def test_list_shows_a_state_page_by_page(shell: Shell, app: duly.Duly) -> None:
 
     first = shell.run("list", "orders", "ready", "--limit", "2")
     rest = shell.ok("list", "orders", "ready", "--after", ids[1]).lines
-    delayed = shell.ok("list", "orders", "delayed", "--json").json
+    delayed = shell.ok("list", "orders", "delayed", "--json").json["messages"]
 
     assert [line.split()[0] for line in first.out.splitlines()] == ["ID", *ids[:2]]
     assert '{"n":1}' in first.out
@@ -88,7 +88,7 @@ def test_list_without_a_state_shows_all_of_them(shell: Shell, app: duly.Duly) ->
 
     head, *rows = shell.ok("list", "orders").lines
     first = shell.run("list", "orders", "--limit", "3")
-    rest = shell.ok("list", "orders", "--after", delayed, "--json").json
+    rest = shell.ok("list", "orders", "--after", delayed, "--json").json["messages"]
 
     assert head.split() == ["ID", "STATE", "WHEN", "(UTC)", "FAILURES", "KEY", "BODY"]
     assert [row.split()[0] for row in rows] == everything
@@ -148,7 +148,7 @@ def test_groups_are_looked_at_like_queues(shell: Shell, app: duly.Duly) -> None:
     app.topic("events").group("archive").create()
     id_ = app.topic("events").publish({"n": 1})
 
-    listed = shell.ok("list", "events/archive", "ready", "--json").json
+    listed = shell.ok("list", "events/archive", "ready", "--json").json["messages"]
     explained = shell.ok("explain", "events/archive", id_)
 
     assert [each["id"] for each in listed] == [id_]
@@ -157,4 +157,4 @@ def test_groups_are_looked_at_like_queues(shell: Shell, app: duly.Duly) -> None:
 
 def test_workers_are_shown_while_they_beat(shell: Shell, app: duly.Duly) -> None:
     assert shell.ok("workers").lines == [f"no worker on {shell.url}"]
-    assert shell.ok("workers", "--json").json == []
+    assert shell.ok("workers", "--json").json == {"workers": []}

@@ -65,7 +65,7 @@ def test_a_body_that_is_nested_too_deep_is_printed_as_it_was_sent(shell: Shell, 
     assert shell.ok("list", "q", "ready").status == 0
     assert shell.ok("show", "q", id_, "--json").json["body"] == body
     assert "[" * 50 in shell.ok("show", "q", id_).out
-    assert shell.ok("receive", "q", "--release", "--json").json[0]["body"] == body
+    assert shell.ok("receive", "q", "--release", "--json").json["messages"][0]["body"] == body
     assert shell.ok("receive", "q").out == f"{id_}  {body}\n"
     assert app.queue("q").stats().acked == 1
 
@@ -75,7 +75,7 @@ def test_receive_as_json_has_what_a_consumer_sees(shell: Shell, app: duly.Duly) 
     queue.send({"n": 1}, key="k", priority=3, headers={"a": "b"}, id="one")
     queue.send(b"\xff\x00", id="two")
 
-    first, second = shell.ok("receive", "q", "--limit", "2", "--json").json
+    first, second = shell.ok("receive", "q", "--limit", "2", "--json").json["messages"]
     nothing = shell.ok("receive", "q", "--json", "--wait", "10ms")
 
     assert datetime.fromisoformat(first.pop("sent_at")) <= datetime.fromisoformat(first.pop("due_at"))
@@ -90,7 +90,7 @@ def test_receive_as_json_has_what_a_consumer_sees(shell: Shell, app: duly.Duly) 
         "deliveries": 1,
     }
     assert second["body"] == {"base64": "/wA="}
-    assert nothing.json == []
+    assert nothing.json == {"messages": []}
 
 
 def test_released_messages_keep_their_place_and_raw_bodies_are_as_stored(shell: Shell, app: duly.Duly) -> None:
@@ -146,7 +146,7 @@ def test_why_nothing_comes_is_said_where_there_is_something(shell: Shell, app: d
     empty = shell.ok("receive", "orders")
 
     assert held.body == "first"
-    assert (waiting.status, waiting.json) == (0, [])
+    assert (waiting.status, waiting.json) == (0, {"messages": []})
     assert re.fullmatch(
         r"duly: nothing is ready in orders: 1 delayed \(next in .+\), 1 leased, 1 behind others of their keys\n",
         waiting.err,

@@ -15,7 +15,7 @@ def test_a_schedule_is_added_listed_paused_resumed_and_removed(shell: Shell, app
     ).json
     listed = shell.run("schedule", "ls").lines
     paused = shell.ok("schedule", "pause", "report").out
-    (stored,) = shell.ok("schedule", "ls", "--json").json
+    (stored,) = shell.ok("schedule", "ls", "--json").json["schedules"]
     resumed = shell.ok("schedule", "resume", "report", "--json").json
     (running,) = app.schedules()
     removed = shell.ok("schedule", "rm", "report").out
@@ -60,14 +60,14 @@ async def test_a_queue_that_no_worker_serves_is_named(shell: Shell, app: duly.Du
         0,
         "duly: no worker serves 'nobody': nothing is sent until one does, or somebody receives from it\n",
     )
-    assert len(as_json.json) == 4
+    assert len(as_json.json["schedules"]) == 4
 
 
 def test_a_body_that_is_nested_deep_is_shown_as_one_text(shell: Shell) -> None:
     deep = "[" * 900 + "]" * 900
 
     added = shell.ok("schedule", "add", "s", "q", "-", "--every", "1h", "--json", stdin=deep).json
-    (listed,) = shell.ok("schedule", "ls", "--json").json
+    (listed,) = shell.ok("schedule", "ls", "--json").json["schedules"]
     table = shell.run("schedule", "ls")
 
     assert added["body"] == listed["body"] == deep

@@ -99,7 +99,7 @@ def sweep(shell: Shell, server: StartedServer) -> Sweep:
 
 def ids_in(out: str, options: tuple[str, ...]) -> list[str]:
     if "--json" in options:
-        return [each["id"] for each in json.loads(out)] if out else []
+        return [each["id"] for each in json.loads(out)["messages"]] if out else []
     return [line.split()[0] for line in out.splitlines()]
 
 

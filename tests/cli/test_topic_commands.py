@@ -16,8 +16,8 @@ def test_what_is_published_is_read_and_counted(shell: Shell, app: duly.Duly) -> 
     again = shell.ok("topic", "publish", "events", "other", "--dedup", "a").out
     shell.ok("topic", "publish", "events", "17", "--text", "--delay", "2h")
     shell.ok("topic", "publish", "events", "--bytes", "--at", later(), stdin=b"\xff")
-    (entry,) = shell.ok("topic", "read", "events", "--json").json
-    (listed,) = shell.ok("topic", "ls", "--json").json
+    (entry,) = shell.ok("topic", "read", "events", "--json").json["entries"]
+    (listed,) = shell.ok("topic", "ls", "--json").json["topics"]
 
     assert again == first["id"] + "\n"
     assert entry["id"] == first["id"]
@@ -72,7 +72,7 @@ def test_read_pages_by_position_and_follows(shell: Shell, app: duly.Duly) -> Non
     ids = [topic.publish({"n": n}) for n in range(3)]
 
     some = shell.run("topic", "read", "events", "--after", ids[0], "--limit", "1")
-    new = shell.ok("topic", "read", "events", "--after", "new", "--wait", "10ms", "--json").json
+    new = shell.ok("topic", "read", "events", "--after", "new", "--wait", "10ms", "--json").json["entries"]
     process = shell.start("topic", "read", "events", "--follow", "--json", "--after", ids[1])
     assert process.stdout is not None
     lines = [process.stdout.readline()]

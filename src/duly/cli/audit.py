@@ -70,7 +70,8 @@ def audit(session: Session, queues: arguments.Audited = None, repair: Repair = F
     else:
         run.look_at_all()
     found = run.found
-    session.show([*(each.to_fields() for each in found), *(each.to_fields() for each in run.failed)], _text(found))
+    fields = [*(each.to_fields() for each in found), *(each.to_fields() for each in run.failed)]
+    session.show({"audits": fields}, _text(found))
     wrong = [each for each in found if each.is_wrong]
     if repair:
         for each in wrong:

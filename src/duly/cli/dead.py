@@ -46,7 +46,7 @@ def ls(
 ) -> None:
     """List dead letters, oldest first, with the first 200 characters of each body; --json has all of it."""
     letters = session.inbox(queue).find_dead(_where(error, reason, key, since, until, header, None), limit)
-    session.show(letters, _table(letters))
+    session.show({"messages": letters}, _table(letters))
     if len(letters) == limit and not session.as_json:
         session.note("there may be more: choose with --error, --reason, --since, or raise --limit")
 

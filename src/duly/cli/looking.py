@@ -63,7 +63,7 @@ def list_(session: Session, queue: Inbox, state: StateOf = None, limit: Limit = 
         if len(found) < limit or not found:
             found += _listed(source, each, limit - len(found), after)
         after = None
-    session.show(found, _page_table(asked, found) if asked else _mixed_table(found))
+    session.show({"messages": found}, _page_table(asked, found) if asked else _mixed_table(found))
     if len(found) == limit and not session.as_json:
         session.note(f"there may be more: --after {found[-1].id}")
 
@@ -205,7 +205,7 @@ def pending_text(found: Pending) -> RenderableType:
 def workers(session: Session) -> None:
     """Show the workers that live, or were silent for a short time."""
     found = session.app.workers()
-    session.show(found, _workers_table(found) if found else f"no worker on {session.server}")
+    session.show({"workers": found}, _workers_table(found) if found else f"no worker on {session.server}")
 
 
 def _workers_table(found: list[WorkerInfo]) -> RenderableType:

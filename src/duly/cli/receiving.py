@@ -130,7 +130,7 @@ def _settle(
 def _print(session: Session, deliveries: list[duly.AsyncDelivery], *, raw: bool, a_line: bool) -> Iterator[int]:
     """Print, and tell after each message how many have left this process."""
     if session.as_json and not a_line:
-        output.print_json([_to_fields(each) for each in deliveries])
+        output.print_json({"messages": [_to_fields(each) for each in deliveries]})
         yield len(deliveries)
         return
     for count, each in enumerate(deliveries, 1):

@@ -48,7 +48,7 @@ def ls(session: Session) -> None:
     """List the topics."""
     found = {name: session.app.topic(name).stats() for name in session.app.topics()}
     rows = [{"name": name, **output.plain(stats)} for name, stats in found.items()]
-    session.show(rows, _topics_table(found))
+    session.show({"topics": rows}, _topics_table(found))
 
 
 def _topics_table(found: dict[str, TopicStats]) -> RenderableType:
@@ -76,7 +76,7 @@ def _topics_table(found: dict[str, TopicStats]) -> RenderableType:
 def groups(session: Session, topic: Topic) -> None:
     """List the groups of a topic, with how far each one is."""
     found = session.topic(topic).groups()
-    session.show(found, _groups_table(found))
+    session.show({"groups": found}, _groups_table(found))
 
 
 def _groups_table(found: list[GroupInfo]) -> RenderableType:
@@ -196,7 +196,7 @@ def read(
     position = _position(after, "--after")
     if not follow:
         entries = _read(found, position, limit, values.duration(wait, "--wait"))
-        session.show(entries, _entries_table(entries))
+        session.show({"entries": entries}, _entries_table(entries))
         if len(entries) == limit and not session.as_json:
             session.note(f"there may be more: --after {entries[-1].id}")
         return
