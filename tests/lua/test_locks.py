@@ -17,6 +17,7 @@ from tests.servers import Server
 
 HOUR = 3600 * SECOND
 TTL = 30
+KEPT = 120.0
 
 
 class Lock:
@@ -49,13 +50,13 @@ class Lock:
         return answer
 
     def take(self, token: str, ttl: float = TTL, by: str = "me", **options: Any) -> Any:
-        return self.call(ops.lock(self.keys, token, ttl, by), **options)
+        return self.call(ops.lock(self.keys, token, ttl, by, KEPT), **options)
 
     def free(self, token: str, **options: Any) -> Any:
-        return self.call(ops.unlock(self.keys, token), **options)
+        return self.call(ops.unlock(self.keys, token, KEPT), **options)
 
     def prolong(self, token: str, ttl: float, **options: Any) -> Any:
-        return self.call(ops.prolong(self.keys, token, ttl), **options)
+        return self.call(ops.prolong(self.keys, token, ttl, KEPT), **options)
 
     def token_is_there(self) -> bool:
         there = bool(self.wire.run("LLEN", self.keys.key("wake")))
@@ -75,6 +76,27 @@ class Lock:
 @pytest.fixture
 def lock(wire: Wire, queue_name: str, clock: ServerClock) -> Lock:
     return Lock(wire, queue_name, clock)
+
+
+def test_the_record_of_a_call_is_kept_for_as_long_as_the_caller_says(lock: Lock) -> None:
+    def left() -> int:
+        (record,) = lock.wire.run("KEYS", lock.keys.prefix + b"call:*")
+        milliseconds: int = lock.wire.run("PTTL", record)
+        lock.wire.run("PERSIST", record)  # so that each call must set it again
+        return milliseconds
+
+    lock.take("a")
+    kept = [left()]
+    for call in (lock.take, lock.free):
+        call("a")
+        kept.append(left())
+    lock.free("a", sequence=lock.sequence)  # a repeat
+    kept.append(left())
+    lock.take("b")
+    lock.prolong("b", 60)
+    kept.append(left())
+
+    assert all(0 < each <= KEPT * 1000 for each in kept), kept
 
 
 # Holding
@@ -358,18 +380,18 @@ def test_a_full_server_takes_and_frees_locks(own_wire: Callable[..., tuple[Serve
     """Handlers need them to drain it."""
     _, wire = own_wire()
     keys = LockKeys("duly", queue_name)
-    wire.carry(ops.lock(keys, "a", 30, "me"), b"tests", 1)
+    wire.carry(ops.lock(keys, "a", 30, "me", KEPT), b"tests", 1)
     wire.run("CONFIG", "SET", "maxmemory-policy", "noeviction")
     wire.run("SET", "filler", b"." * 30_000_000)
     wire.run("CONFIG", "SET", "maxmemory", "20mb")
     with pytest.raises(Refused, match="OOM"):
         wire.run("SET", "x", "1")
 
-    assert wire.carry(ops.prolong(keys, "a", 60), b"tests", 2) == 1
-    assert wire.carry(ops.unlock(keys, "a"), b"tests", 3) == 1
+    assert wire.carry(ops.prolong(keys, "a", 60, KEPT), b"tests", 2) == 1
+    assert wire.carry(ops.unlock(keys, "a", KEPT), b"tests", 3) == 1
     assert wire.run("LLEN", keys.key("wake")) == 1
     wire.run("DEL", keys.key("wake"))
     assert wire.carry(ops.wake(keys), b"tests", 4) == 1
-    assert wire.carry(ops.lock(keys, "b", 30, "me"), b"tests", 5)[0] > 0
+    assert wire.carry(ops.lock(keys, "b", 30, "me", KEPT), b"tests", 5)[0] > 0
     effect, asking = OnceKeys("duly", queue_name), ops.Asking("orders", "id", 1, 2, 1, 0, 0)
     assert [wire.carry(ops.once(effect, asking, 60), b"tests", n) for n in (6, 6, 7)] == [1, 1, 0]

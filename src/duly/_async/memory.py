@@ -25,6 +25,7 @@ class AsyncMemoryLink:
         self._carrier = Carrier(engine)
         self._is_closed = False
         self.is_down = False
+        self.patience = 0.0
         self.consumer = f"memory:{os.getpid()}:{secrets.token_hex(3)}"
 
     @classmethod

@@ -349,19 +349,23 @@ def workers(keys: RegistryKeys) -> Call[list[WorkerInfo]]:
     return Call(keys.script("workers"), keys, [], registry.read_workers)
 
 
-def lock(keys: LockKeys, token: str, ttl: float, by: str) -> Call[replies.LockState]:
-    """Take a lock that is free, or learn who has it."""
-    return Call(keys.script("lock"), keys, [token, microseconds(ttl), by], replies.lock_state)
+def lock(keys: LockKeys, token: str, ttl: float, by: str, kept: float) -> Call[replies.LockState]:
+    """Take a lock that is free, or learn who has it. `kept`: seconds that the call can be repeated."""
+    return Call(keys.script("lock"), keys, [token, microseconds(ttl), by, _milliseconds(kept)], replies.lock_state)
 
 
-def unlock(keys: LockKeys, token: str) -> Call[bool]:
+def unlock(keys: LockKeys, token: str, kept: float) -> Call[bool]:
     """Free a lock. False: it was lost."""
-    return Call(keys.script("unlock"), keys, [token], replies.is_one)
+    return Call(keys.script("unlock"), keys, [token, _milliseconds(kept)], replies.is_one)
 
 
-def prolong(keys: LockKeys, token: str, ttl: float) -> Call[bool]:
+def prolong(keys: LockKeys, token: str, ttl: float, kept: float) -> Call[bool]:
     """Let a lock end so long from now. False: it was lost."""
-    return Call(keys.script("prolong"), keys, [token, microseconds(ttl)], replies.is_one)
+    return Call(keys.script("prolong"), keys, [token, microseconds(ttl), _milliseconds(kept)], replies.is_one)
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
 
 
 def once(keys: OnceKeys, asking: Asking, ttl: float) -> Call[bool]:

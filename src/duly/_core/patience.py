@@ -6,6 +6,7 @@ from typing import Final
 _SHORTEST_PERIOD: Final = 0.25
 _LONGEST_PERIOD: Final = 5.0
 LONGEST_REST: Final = 0.05
+_CALL_KEPT: Final = 120.0
 
 
 def looking_period(lease: float) -> float:
@@ -33,6 +34,11 @@ def pause_before(next_in: float | None, left: float, period: float, fruitless: i
 def backoff(tries: int, chance: Callable[[], float]) -> float:
     """Seconds before the next try at a server that is away: full jitter, so that a herd spreads out."""
     return chance() * min(1.0, 0.01 * 2.0 ** min(tries, 10))
+
+
+def call_kept(patience: float) -> float:
+    """Seconds that the server remembers a call of a lock: longer than it may be repeated, or arrive late."""
+    return max(_CALL_KEPT, 3 * patience)
 
 
 def room_backoff(tries: int, chance: Callable[[], float]) -> float:

@@ -6,6 +6,7 @@ KEYS     call      string  last call of the stream and its reply
          wake      list    the wake token
 ARGV     sequence  of the call in its stream
          token     of the holding
+         kept      milliseconds that the record of the call is kept
 RETURNS  1  free
          0  the caller had lost it: it ran out, or somebody else has it
 KEEPS    no message is touched; a stale token changes nothing.
@@ -15,10 +16,10 @@ KEEPS    no message is touched; a stale token changes nothing.
 -- @include lib/drain.lua
 -- @include lib/lock.lua
 local CALL, HOLDER, WAKE = KEYS[1], KEYS[2], KEYS[3]
-local sequence, token = ARGV[1], ARGV[2]
+local sequence, token, kept_ms = ARGV[1], ARGV[2], ARGV[3]
 
 let_a_full_server_drain(HOLDER)
-local repeated = answered(CALL, sequence)
+local repeated = answered(CALL, sequence, kept_ms)
 if repeated then
   return repeated
 end
@@ -28,4 +29,4 @@ end
 redis.call('HDEL', HOLDER, 'token', 'until', 'by') -- the fence stays
 keep_holder(HOLDER, 0)
 wake_one(WAKE)
-return answer(CALL, sequence, 1)
+return answer(CALL, sequence, 1, kept_ms)

@@ -37,6 +37,7 @@ class Lock:
         self.fence = 0
         """Grows with every holding of this lock: give it to what you write to, and refuse smaller ones there."""
         self._link = link
+        self._kept = patience.call_kept(link.patience)
         self._keys = LockKeys(namespace, name)
         self._on_busy = on_busy
         self._holder = holder
@@ -59,7 +60,7 @@ class Lock:
         if self._token is None:
             raise UsageError(f"lock {self.name!r} is not held: extend it inside its block")
         ends_at = time.monotonic() + ttl
-        if self._is_lost or not self._link.run(ops.prolong(self._keys, self._token, ttl)):
+        if self._is_lost or not self._link.run(ops.prolong(self._keys, self._token, ttl, self._kept)):
             self._is_lost = True
             raise replies.lock_lost(self.name)
         self._ends_at = ends_at
@@ -86,7 +87,7 @@ class Lock:
         if token is None:
             return
         try:
-            is_freed = uninterrupted(self._link.run_now(ops.unlock(self._keys, token)))
+            is_freed = uninterrupted(self._link.run_now(ops.unlock(self._keys, token, self._kept)))
         except DulyError as trouble:  # what the block did is done: the lock ends by itself
             self._is_lost = self._is_lost or time.monotonic() >= self._ends_at
             _LOG.warning("lock %r could not be freed, it ends by itself: %s", self.name, trouble)
@@ -101,9 +102,9 @@ class Lock:
 
         def give_back(state: replies.LockState) -> None:
             if state.fence:
-                self._link.run_now(ops.unlock(self._keys, token))
+                self._link.run_now(ops.unlock(self._keys, token, self._kept))
 
-        call = ops.lock(self._keys, token, self._ttl, by)
+        call = ops.lock(self._keys, token, self._ttl, by, self._kept)
         state: replies.LockState = uninterrupted(self._link.run_now(call), give_back)
         if state.fence:
             # Reckoned from before the call: rather too early than too late.

@@ -7,7 +7,8 @@
 local CALL_KEPT_MS = 3600000
 
 -- The stored reply of a repeated call, an error for an overtaken one, nil for a new one.
-local function answered(call, sequence)
+-- `kept_ms` is how long the record is kept where that is not an hour.
+local function answered(call, sequence, kept_ms)
   local stored = redis.call('GET', call)
   if not stored then
     return nil
@@ -20,11 +21,11 @@ local function answered(call, sequence)
     return redis.error_reply('OVERTAKEN call ' .. this .. ' of a stream that is at ' .. last)
   end
   -- A write, so that a WAIT or WAITAOF after a repeated call has something to wait for.
-  redis.call('PEXPIRE', call, CALL_KEPT_MS)
+  redis.call('PEXPIRE', call, kept_ms or CALL_KEPT_MS)
   return cmsgpack.unpack(string.sub(stored, 9))
 end
 
-local function answer(call, sequence, reply)
-  redis.call('SET', call, sequence .. cmsgpack.pack(reply), 'PX', CALL_KEPT_MS)
+local function answer(call, sequence, reply, kept_ms)
+  redis.call('SET', call, sequence .. cmsgpack.pack(reply), 'PX', kept_ms or CALL_KEPT_MS)
   return reply
 end
