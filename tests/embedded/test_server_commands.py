@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from duly import Duly, Unavailable
+from duly.embedded import control
 from duly.embedded.locks import is_locked
 from tests.embedded.processes import wait_until
 
@@ -71,6 +72,28 @@ def test_status_tells_what_runs(home: Home, duly: Command, new_owner: NewOwner, 
     assert found["data"] > 0
     assert found["since"].endswith("+00:00")
     assert found["kept"] is False
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["/srv/shop/.venv/bin/python3", "/srv/shop/.venv/bin/duly", "worker", "shop:app"], "duly worker shop:app"),
+        (["python3.12", "-u", "-X", "-m", "uvicorn", "shop:api"], "uvicorn shop:api"),
+        (["/usr/bin/python", "-c", "import duly"], "-c import duly"),
+        (["/usr/bin/python3"], "python3"),
+        (["/opt/gunicorn", "shop:api"], "gunicorn shop:api"),
+        ([], ""),
+    ],
+)
+def test_a_user_is_named_by_what_it_runs(words: list[str], name: str) -> None:
+    assert control.name_of_command(words) == name
+
+
+def test_status_and_stop_name_the_script_of_a_user(home: Home, duly: Command, new_owner: NewOwner) -> None:
+    owner = new_owner()
+
+    assert f"{owner.pid} (owner.py {home.directory}"[:40] in duly("status").stdout
+    assert f"{owner.pid} (owner.py " in duly("stop").stderr
 
 
 def test_status_of_nothing_creates_nothing(home: Home, duly: Command) -> None:

@@ -75,7 +75,9 @@ def _to_fields(found: control.Status) -> dict[str, Any]:
         "socket": found.socket,
         "since": found.since and found.since.isoformat(),
         "kept": found.is_kept if found.is_running else None,
-        "users": None if found.users is None else [{"pid": u.pid, "command": u.command} for u in found.users],
+        "users": None
+        if found.users is None
+        else [{"pid": u.pid, "command": u.command, "name": u.name} for u in found.users],
         "memory": found.memory_bytes,
         "data": found.data_bytes,
     }
@@ -83,7 +85,7 @@ def _to_fields(found: control.Status) -> dict[str, Any]:
 
 def _to_text(name: str, value: Any) -> str:
     if name == "users":
-        return ", ".join(f"{user['pid']} ({user['command'][:60]})" for user in value) or "none"
+        return ", ".join(f"{user['pid']} ({user['name'][:60]})" for user in value) or "none"
     if name in ("memory", "data"):
         return size_text(value)
     if name == "kept":

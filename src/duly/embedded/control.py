@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -33,6 +34,9 @@ class User:
 
     pid: int
     command: str
+    """Its whole command line."""
+    name: str
+    """What it runs, without interpreter and directories: "duly worker shop:app"."""
 
 
 @dataclass(frozen=True)
@@ -132,14 +136,14 @@ def find_users(home: Home) -> tuple[User, ...] | None:
     if pids is None:
         return None
     others = {os.getpid(), home.read_state().keeper_pid}
-    return tuple(User(pid, _read_command(pid)) for pid in sorted(pids) if pid not in others)
+    return tuple(_user(pid) for pid in sorted(pids) if pid not in others)
 
 
 def describe(users: tuple[User, ...] | None) -> str:
     """Return one line that names the users."""
     if not users:
         return "other processes" if users is None else "no other process"
-    return ", ".join(f"{user.pid} ({user.command[:60]})" for user in users)
+    return ", ".join(f"{user.pid} ({user.name[:60]})" for user in users)
 
 
 @contextlib.contextmanager
@@ -209,7 +213,20 @@ def _measure(home: Home) -> int:
     return total
 
 
-def _read_command(pid: int) -> str:
+def _user(pid: int) -> User:
+    words: list[str] = []
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
-    return ""
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").rstrip("\0").split("\0")
+    return User(pid, " ".join(words).strip(), name_of_command(words))
+
+
+def name_of_command(words: list[str]) -> str:
+    """Name what a command line runs: the script or module with its arguments, not the interpreter."""
+    program, *rest = words or [""]
+    if re.fullmatch(r"python[\d.]*", Path(program).name):
+        while rest and rest[0].startswith("-") and rest[0] not in ("-m", "-c"):
+            rest = rest[1:]
+        if rest[:1] == ["-m"]:
+            rest = rest[1:]
+        program, *rest = rest or [program]
+    return " ".join([Path(program).name, *rest]).strip()
