@@ -2,10 +2,13 @@
 
 import difflib
 import random
+import traceback
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+import duly
 from duly._core.naming import nearest
 
 
@@ -33,3 +36,27 @@ def test_few_names_are_compared_however_many_there_are(monkeypatch: pytest.Monke
     monkeypatch.setattr(difflib, "get_close_matches", counted)
     nearest("".join(letters.choices("abcdef", k=128)), known)
     assert compared == [20]
+
+
+def _send_what_does_not_fit(app: duly.Duly) -> None:
+    @app.task
+    def welcome(user: int) -> None: ...
+
+    welcome.send("ann")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "misuse",
+    [
+        lambda app: app.queue("orders", lease=-1),
+        lambda app: app.queue("orders").send(1, delay=-1),
+        lambda app: app.schedule("s", "orders", 1, every=-1),
+        _send_what_does_not_fit,
+    ],
+    ids=["queue", "send", "schedule", "task"],
+)
+def test_misuse_has_one_traceback(misuse: Callable[[duly.Duly], object]) -> None:
+    with pytest.raises(duly.UsageError) as caught:
+        misuse(duly.Duly("memory://"))
+
+    assert "".join(traceback.format_exception(caught.value)).count("Traceback (most recent call last)") == 1

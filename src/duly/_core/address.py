@@ -216,7 +216,7 @@ def chosen(url: str | None, environment: Mapping[str, str]) -> Address:
         try:
             return parse(named)
         except UsageError as error:
-            raise UsageError(f"DULY_URL: {error}") from error
+            raise UsageError(f"DULY_URL: {error}") from error.__cause__
     return _embedded(environment.get("DULY_HOME") or ".duly")
 
 

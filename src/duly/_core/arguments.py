@@ -111,7 +111,7 @@ def _slot(parameter: Parameter, kind: Any) -> Slot:
     try:
         decode = codec.json_decoder_of(kind)
     except UsageError as error:
-        raise UsageError(f"parameter {parameter.name!r}: {error}") from error
+        raise UsageError(f"parameter {parameter.name!r}: {error}") from error.__cause__
     return Slot(parameter.name, decode, signatures.is_required(parameter))
 
 
@@ -130,5 +130,5 @@ def read(slot: Slot, value: msgspec.Raw) -> Any:
 def _decoded(slot: Slot, raw: bytes) -> Any:
     try:
         return slot.decode(raw)
-    except Exception as error:  # whatever a validator of the user's own may raise
-        raise Misfit(f"argument {slot.name!r}: {codec.without_values(error)}") from error
+    except Exception as error:  # noqa: BLE001 - whatever a validator of the user's own may raise
+        raise Misfit(f"argument {slot.name!r}: {codec.without_values(error)}") from codec.cause_of(error)

@@ -188,10 +188,18 @@ def decoder_of(kind: Any) -> Callable[[int, bytes], Any]:
         fields = read_fields(body) if content == CONTENT_FIELDS else None
         try:
             return decode(body) if fields is None else _converted(fields, kind)
-        except Exception as error:  # whatever a validator of the user's own may raise
-            raise CodecError(f"the body does not decode to {_name_of(kind)}: {without_values(error)}") from error
+        except Exception as error:  # noqa: BLE001 - whatever a validator of the user's own may raise
+            raise CodecError(f"the body does not decode to {_name_of(kind)}: {without_values(error)}") from cause_of(
+                error
+            )
 
     return decode_typed
+
+
+def cause_of(error: Exception) -> Exception | None:
+    """Give what a traceback should show beside our own words: nothing where a decoder has only said that it misfits."""
+    is_all_said = isinstance(error, msgspec.DecodeError) and error.__cause__ is None
+    return None if is_all_said else error
 
 
 def json_decoder_of(kind: Any) -> Callable[[bytes], Any]:

@@ -85,7 +85,7 @@ class Definitions:
             raise UsageError(
                 f"{queue.title} is for tasks, and its messages would be dead letters: {error}. The body of a call is "
                 "given by task.body(...), with the arguments of the task"
-            ) from error
+            ) from error.__cause__
 
     def add_on_dead(self, label: str, function: Any) -> None:
         """Tell a function of each dead message of a queue or group; of all groups of a topic, as `events/`."""

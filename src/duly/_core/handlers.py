@@ -98,7 +98,7 @@ class Handler:
             try:
                 decode = codec.decoder_of(kind)
             except UsageError as error:
-                raise UsageError(f"handler {self.name}: {error}") from error
+                raise UsageError(f"handler {self.name}: {error}") from error.__cause__
         if self.batch is None:
             self.bind = _BINDERS[order](self.function, decode)
         else:
@@ -273,7 +273,7 @@ class TaskDefinition:
             try:
                 self._plan = ArgumentPlan(self._parameters, kinds)
             except UsageError as error:
-                raise UsageError(f"task {self.name!r}: {error}") from error
+                raise UsageError(f"task {self.name!r}: {error}") from error.__cause__
         return self._plan
 
     def encoded(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> msgspec.Raw:
@@ -283,7 +283,7 @@ class TaskDefinition:
             positional, named = plan.fit(args, kwargs, arguments.written)
             return msgspec.Raw(_encode_call(TaskCall(self.name, positional, named)))
         except (Misfit, UsageError, UnicodeError) as error:
-            raise UsageError(f"task {self.name!r}: {error}") from error
+            raise UsageError(f"task {self.name!r}: {error}") from error.__cause__
 
     def body(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Check arguments and give the body of a message with them, as JSON reads it."""

@@ -38,7 +38,7 @@ def about(what: str, name: str) -> Iterator[None]:
     except UsageError as error:
         if subject in str(error):
             raise
-        raise type(error)(f"{subject}: {error}") from error
+        raise type(error)(f"{subject}: {error}") from error.__cause__
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -153,7 +153,7 @@ class Encoder:
             try:
                 self._decode(content, raw)
             except CodecError as error:
-                raise UsageError(f"{self._title}: {error}") from error
+                raise UsageError(f"{self._title}: {error}") from error.__cause__
         return content, raw
 
     def _check_size(self, size: int) -> None:
