@@ -90,3 +90,30 @@ def test_purge_ends_dead_letters_alone(shell: Shell, app: duly.Duly, letters: li
     assert "Purge 3 dead message(s) of payments for ever?" in refused.err
     assert done == {"queue": "payments", "state": "dead", "purged": 3}
     assert app.queue("payments").stats().live == 1
+
+
+def test_ls_shows_the_newest_first_on_request(shell: Shell, letters: list[str]) -> None:
+    found = shell.ok("dead", "ls", "payments", "--newest", "--json").json["messages"]
+    some = shell.run("dead", "ls", "payments", "--newest", "--limit", "1", "--error", "Timeout").lines
+
+    assert [each["id"] for each in found] == letters[::-1]
+    assert some[1].split()[0] == letters[2]
+
+
+def test_rm_removes_those_that_are_chosen(shell: Shell, app: duly.Duly, letters: list[str]) -> None:
+    chosen = ("dead", "rm", "payments", "--error", "Timeout")
+    unsaid = shell.run("dead", "rm", "payments", "--yes")
+    would = shell.ok(*chosen, "--dry-run", "--json").json
+    unasked = shell.run(*chosen)
+    before = app.queue("payments").stats().dead
+    done = shell.ok(*chosen, "--yes").out
+    one = shell.ok("dead", "rm", "payments", "--id", letters[1], "--yes", "--json").json
+
+    assert (unsaid.status, "rm needs to know which" in unsaid.err) == (2, True)
+    assert would == {"queue": "payments", "dry_run": True, "removed": 2}
+    assert (unasked.status, before) == (2, 3)
+    assert done == "2 removed from payments\n"
+    assert one["removed"] == 1
+    stats = app.queue("payments").stats()
+    assert (stats.dead, stats.purged) == (0, 3)
+    assert app.queue("payments").audit().ok

@@ -78,6 +78,7 @@ def built() -> list[Call[Any]]:
         ops.pause(KEYS, "me"),
         ops.resume(KEYS),
         ops.purge(KEYS, "dead", 1),
+        *(ops.purge_letters(KEYS, [("id", 1)] * n) for n in rows),
         ops.delete(KEYS),
         ops.get(KEYS, VIEWER, "id"),
         ops.list_(KEYS, VIEWER, "ready", 1, None),
@@ -239,7 +240,8 @@ def _stride(name: str, starred: str) -> int:
 @pytest.mark.parametrize(
     ("name", "stride"),
     [("send", 3), ("send_checked", 3), ("ack", 2), ("retry", 5), ("defer", 4), ("release", 2), ("recycle", 4),
-     ("reject", 5), ("extend", 3), ("finish", 3), ("redrive", 3), ("move", 3), ("correct", 2), ("fire", 3)],
+     ("reject", 5), ("extend", 3), ("finish", 3), ("redrive", 3), ("purge", 2), ("move", 3), ("correct", 2),
+     ("fire", 3)],
 )  # fmt: skip
 def test_the_columns_of_a_repeated_argument_are_read_from_the_header(name: str, stride: int) -> None:
     assert _stride(name, _lua.script(name).argv[-1]) == stride

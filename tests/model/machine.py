@@ -791,6 +791,8 @@ class QueueMachine(RuleBasedStateMachine):
             ops.list_(self.keys, viewer, state, limit, id_),
             ops.pending(self.keys, 0, 10),
         ]
+        if state in ("dead", "done"):
+            looks += [ops.list_(self.keys, viewer, state, limit, after, newest=True) for after in (None, id_)]
         wire = self.world.wire
         answers = wire.post([wire.spelled(call, STREAMS[0], 0) for call in looks])
         for call, answer in zip(looks, answers, strict=True):

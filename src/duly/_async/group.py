@@ -21,7 +21,6 @@ from duly._core.naming import about
 from duly._core.states import State
 from duly.message import Message, Pending, PendingMessage
 from duly.options import MAX_BATCH, Seconds, checked_count, checked_seconds
-from duly.selection import checked_progress
 
 if TYPE_CHECKING:
     from duly._async.topic import AsyncTopic
@@ -151,10 +150,10 @@ class AsyncGroup(AsyncInbox):
         is_wanted = self._message_if_wanted(id, fields) is not None
         return explained_unread(self.label, id, row.unread, (await self.stats()).paused, is_wanted=is_wanted)
 
-    async def _listed(self, state: State, limit: int, after: Message | str | None) -> Page:
+    async def _listed(self, state: State, limit: int, after: Message | str | None, *, newest: bool) -> Page:
         """List what the group has, and of what is ready, then what it has not read yet."""
         if state != "ready":
-            return await super()._listed(state, limit, after)
+            return await super()._listed(state, limit, after, newest=newest)
         behind = await self._unread_behind(after)
         if behind is not None:
             return await self._unread_page(behind, limit)
@@ -255,19 +254,14 @@ class AsyncGroup(AsyncInbox):
         await self.create()
         await super().pause()
 
-    async def purge(self, state: State | None = None, *, on_progress: Callable[[int], None] | None = None) -> int:
-        """End all messages of a state, or all there are, and return how many. Holders find their lease lost.
-
-        Of what is ready, unread entries are passed over: the topic keeps them. `on_progress` is called after that, and
-        after each thousand, with the number that ended so far.
-        """
-        progress = checked_progress(on_progress)
+    async def _purge(self, state: State | None, on_progress: Callable[[int], None] | None, done: int = 0) -> int:
+        """End messages as a queue does. Of what is ready, unread entries are passed over: the topic keeps them."""
         unread = (await self._stats_for("purge")).unread if state in (None, "ready") else 0
         if unread:
             await self.seek("end")
-            if progress is not None:
-                progress(unread)
-        return await self._purge(state, progress, unread)
+            if on_progress is not None:
+                on_progress(done + unread)
+        return await super()._purge(state, on_progress, done + unread)
 
     async def delete(self) -> None:
         """Remove the group with all that it holds and all that it counted. The topic keeps its entries."""

@@ -30,10 +30,11 @@ Page = list[Letter]
 
 
 class AsyncLetters:
-    """The dead letters of a queue or group, oldest first. Those that die after the first look are left out."""
+    """The dead letters of a queue or group, oldest or newest first. What dies after the first look is left out."""
 
-    def __init__(self, queue: "AsyncInbox") -> None:
+    def __init__(self, queue: "AsyncInbox", *, newest: bool = False) -> None:
         self._queue = queue
+        self._newest = newest
         self._after: Message | None = None
         self._end: int | None = None
         self._is_over = False
@@ -43,22 +44,41 @@ class AsyncLetters:
         if self._is_over:
             return None
         queue = self._queue
-        found = await queue._link.run(ops.letters(queue._keys, queue._viewer(), MAX_BATCH, self._after))
+        found = await queue._link.run(
+            ops.letters(queue._keys, queue._viewer(), MAX_BATCH, self._after, newest=self._newest)
+        )
         end = self._end = found.now if self._end is None else self._end
         letters = [letter for letter in found.letters if letter.died < end]
-        self._is_over = found.is_last or len(letters) < len(found.letters)
+        self._is_over = found.is_last or (len(letters) < len(found.letters) and not self._newest)
         self._after = letters[-1].message if letters else None
         return letters
 
 
-async def find(queue: "AsyncInbox", matches: Matches, limit: int) -> list[Message]:
-    """Look at the oldest dead letters that are meant."""
+async def find(queue: "AsyncInbox", matches: Matches, limit: int, *, newest: bool = False) -> list[Message]:
+    """Look at the oldest or newest dead letters that are meant."""
     checked_count(limit, "limit")
-    letters = AsyncLetters(queue)
+    letters = AsyncLetters(queue, newest=newest)
     found: list[Message] = []
     while len(found) < limit and (page := await letters.page()) is not None:
         found += [letter.message for letter in page if matches(letter.message)]
     return found[:limit]
+
+
+async def purge(
+    queue: "AsyncInbox", matches: Matches, *, dry_run: bool, on_progress: Callable[[int], None] | None = None
+) -> int:
+    """End the dead letters that are meant, or count them. One that was redriven since the look at it stays."""
+    letters, total = AsyncLetters(queue), 0
+    while (page := await letters.page()) is not None:
+        meant = [(letter.message.id, letter.died) for letter in page if matches(letter.message)]
+        if dry_run or not meant:
+            total += len(meant)
+        else:
+            purged, _ = await queue._link.run(ops.purge_letters(queue._keys, meant))
+            total += purged
+        if on_progress is not None:
+            on_progress(total)
+    return total
 
 
 async def redrive_oldest(

@@ -212,10 +212,14 @@ def redrive(
     return Call(keys.script("redrive"), keys, args, replies.pair)
 
 
-def letters(keys: QueueKeys, viewer: replies.Viewer, limit: int, after: Message | None) -> Call[replies.LetterPage]:
+def letters(
+    keys: QueueKeys, viewer: replies.Viewer, limit: int, after: Message | None, *, newest: bool = False
+) -> Call[replies.LetterPage]:
     """Look at a page of dead letters, with their records."""
     cursor: list[Arg] = ["", "", "", ""] if after is None else [after.id, *after.cursor, ""]
-    return Call(keys.script("list"), keys, [EVERY_PRIORITY, "dead", limit, *cursor], viewer.letters).part_of("redrive")
+    return Call(
+        keys.script("list"), keys, [EVERY_PRIORITY, "dead", limit, *cursor, _order(newest=newest)], viewer.letters
+    ).part_of("redrive")
 
 
 def move(
@@ -267,6 +271,12 @@ def purge(keys: QueueKeys, state: str, limit: int) -> Call[tuple[int, int]]:
     return Call(keys.script("purge"), keys, [EVERY_PRIORITY, state, limit], replies.pair)
 
 
+def purge_letters(keys: QueueKeys, letters: Sequence[tuple[str, int]]) -> Call[tuple[int, int]]:
+    """End dead letters that were looked at: named by id and time of death. What was redriven since stays."""
+    named: list[Arg] = [each for letter in letters for each in letter]
+    return Call(keys.script("purge"), keys, [EVERY_PRIORITY, "dead", len(letters), *named], replies.pair)
+
+
 def delete(keys: QueueKeys) -> Call[int]:
     """Remove the queue."""
     return Call(keys.script("delete"), keys, [], replies.number)
@@ -288,15 +298,27 @@ def await_end(keys: QueueKeys, viewer: replies.Viewer, id_: str, wait: float) ->
 
 
 def list_(
-    keys: QueueKeys, viewer: replies.Viewer, state: str, limit: int, after: Message | str | None
+    keys: QueueKeys,
+    viewer: replies.Viewer,
+    state: str,
+    limit: int,
+    after: Message | str | None,
+    *,
+    newest: bool = False,
 ) -> Call[tuple[list[Message], bool]]:
-    """Look at a page of a state."""
+    """Look at a page of a state; of dead and done, with the newest first if that is asked for."""
     cursor: list[Arg] = ["", "", "", ""]
     if isinstance(after, Message):
         cursor = [after.id, *after.cursor, after.key or ""]
     elif after is not None:
         cursor = [after, "", "", ""]
-    return Call(keys.script("list"), keys, [EVERY_PRIORITY, state, limit, *cursor], viewer.page(state))
+    return Call(
+        keys.script("list"), keys, [EVERY_PRIORITY, state, limit, *cursor, _order(newest=newest)], viewer.page(state)
+    )
+
+
+def _order(*, newest: bool) -> str:
+    return "newest" if newest else ""
 
 
 def stats(keys: QueueKeys) -> Call[Stats]:

@@ -18,9 +18,11 @@ ARGV     digits          priorities of `waiting*`
          after_score     its score, in case it moved on; '' asks the queue
          after_priority  its priority, for ready, delayed and parked
          after_key       its key, for parked
+         order           newest: of dead and done, the last ones first | '' or absent
 RETURNS  { now, is_last, id, score, record, counts, why, lease ... }; what is absent is ''
          -1  after_id is not in this state and no score was given
-KEEPS    writes nothing; ordered by priority for ready and delayed, by key for parked, then by score and id
+KEEPS    writes nothing; ordered by priority for ready and delayed, by key for parked, then by
+         score and id; the newest first on request
 ]]
 -- @include lib/clock.lua
 -- @include lib/record.lua
@@ -28,7 +30,7 @@ KEEPS    writes nothing; ordered by priority for ready and delayed, by key for p
 -- @include lib/leased.lua
 -- @include lib/lanes.lua
 local digits, state, limit, after_id = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
-local after_score, after_priority, after_key = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
+local after_score, after_priority, after_key, order = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], ARGV[8]
 local BYTES_A_CALL = 4194304
 local keys = {
   msgs = KEYS[1],
@@ -151,8 +153,30 @@ local function add_parked()
   return reply
 end
 
+-- Of one sorted set, from its end to its beginning.
+local function add_newest(key)
+  local last = redis.call('ZCARD', key) - 1
+  if after_id ~= '' then
+    last = rank_behind(key) - 1
+    if last >= 0 and redis.call('ZRANGE', key, last, last)[1] == after_id then
+      last = last - 1
+    end
+  end
+  local rows = last >= 0 and redis.call('ZRANGE', key, math.max(0, last - limit), last, 'WITHSCORES') or {}
+  for i = #rows - 1, 1, -2 do
+    if is_last then
+      add(rows[i], rows[i + 1])
+    end
+  end
+  reply[2] = is_last and 1 or 0
+  return reply
+end
+
 if state == 'parked' then
   return add_parked()
+end
+if order == 'newest' then
+  return add_newest(places[1].key)
 end
 for _, place in ipairs(places) do
   local is_over = after_id ~= '' and place.priority > after_priority

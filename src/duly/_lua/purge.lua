@@ -21,6 +21,7 @@ ARGV     sequence    of the call in its stream
          digits      priorities of `waiting*`
          state       ready | delayed | leased | parked | dead | done
          limit       messages at the most, up to 1,000
+         letters*    id, score of each that is meant; none: whatever is in the state
 RETURNS  { purged, left }
 KEEPS    I1 I2 I6 I7 I9: lanes go on, dedup values are free.
 ]]
@@ -81,9 +82,24 @@ else
   end
 end
 
+-- Those that are named and are still where they were looked at.
+local function meant_in(place)
+  local found, seen = {}, {}
+  for at = 5, #ARGV, 2 do
+    local id = ARGV[at]
+    local score = not seen[id] and redis.call('ZSCORE', place, id)
+    if score and tonumber(score) == tonumber(ARGV[at + 1]) then
+      found[#found + 1] = id
+    end
+    seen[id] = true
+  end
+  return found
+end
+
 local purged, left, freed, has_next = 0, 0, 0, false
 for _, place in ipairs(places) do
-  local members = redis.call('ZRANGEBYSCORE', place, from, to, 'LIMIT', 0, limit - purged)
+  local members = #ARGV > 4 and meant_in(place)
+    or redis.call('ZRANGEBYSCORE', place, from, to, 'LIMIT', 0, limit - purged)
   if state == 'leased' and #members > 0 then
     remove_leased(place, members)
   end

@@ -22,7 +22,6 @@ from duly._sync.inbox import Inbox, Page
 from duly._sync.wire import sleep
 from duly.message import Message, Pending, PendingMessage
 from duly.options import MAX_BATCH, Seconds, checked_count, checked_seconds
-from duly.selection import checked_progress
 
 if TYPE_CHECKING:
     from duly._sync.topic import Topic
@@ -148,10 +147,10 @@ class Group(Inbox):
         is_wanted = self._message_if_wanted(id, fields) is not None
         return explained_unread(self.label, id, row.unread, (self.stats()).paused, is_wanted=is_wanted)
 
-    def _listed(self, state: State, limit: int, after: Message | str | None) -> Page:
+    def _listed(self, state: State, limit: int, after: Message | str | None, *, newest: bool) -> Page:
         """List what the group has, and of what is ready, then what it has not read yet."""
         if state != "ready":
-            return super()._listed(state, limit, after)
+            return super()._listed(state, limit, after, newest=newest)
         behind = self._unread_behind(after)
         if behind is not None:
             return self._unread_page(behind, limit)
@@ -252,19 +251,14 @@ class Group(Inbox):
         self.create()
         super().pause()
 
-    def purge(self, state: State | None = None, *, on_progress: Callable[[int], None] | None = None) -> int:
-        """End all messages of a state, or all there are, and return how many. Holders find their lease lost.
-
-        Of what is ready, unread entries are passed over: the topic keeps them. `on_progress` is called after that, and
-        after each thousand, with the number that ended so far.
-        """
-        progress = checked_progress(on_progress)
+    def _purge(self, state: State | None, on_progress: Callable[[int], None] | None, done: int = 0) -> int:
+        """End messages as a queue does. Of what is ready, unread entries are passed over: the topic keeps them."""
         unread = (self._stats_for("purge")).unread if state in (None, "ready") else 0
         if unread:
             self.seek("end")
-            if progress is not None:
-                progress(unread)
-        return self._purge(state, progress, unread)
+            if on_progress is not None:
+                on_progress(done + unread)
+        return super()._purge(state, on_progress, done + unread)
 
     def delete(self) -> None:
         """Remove the group with all that it holds and all that it counted. The topic keeps its entries."""

@@ -282,20 +282,23 @@ class Inbox(ABC):
         sight = self._link.run(ops.explain(self._keys, self._viewer(), id))
         return explained(self.label, id, sight, self.options)
 
-    def list(self, state: State, limit: int = 50, after: Message | str | None = None) -> Page:
+    def list(self, state: State, limit: int = 50, after: Message | str | None = None, *, newest: bool = False) -> Page:
         """Look at a page of the messages in a state; `after` is the last one of the page before.
 
         Ready and delayed ones come by priority, then by due time; parked ones by key; leased ones by deadline; dead and
-        done ones oldest first. A page of large messages may be shorter than `limit`; an empty one is the end.
+        done ones oldest first, or with `newest` the newest first. A page of large messages may be shorter than
+        `limit`; an empty one is the end.
         """
         _check_state(state)
         checked_count(limit, "limit", most=MAX_BATCH)
         if after is not None and not isinstance(after, Message):
             outgoing.checked_text(after, "after")
-        return self._listed(state, limit, after)
+        if newest and state not in ("dead", "done"):
+            raise UsageError(f"newest=True is for dead and done messages, not for {state} ones")
+        return self._listed(state, limit, after, newest=newest)
 
-    def _listed(self, state: State, limit: int, after: Message | str | None) -> Page:
-        page, _ = self._link.run(ops.list_(self._keys, self._viewer(), state, limit, after))
+    def _listed(self, state: State, limit: int, after: Message | str | None, *, newest: bool) -> Page:
+        page, _ = self._link.run(ops.list_(self._keys, self._viewer(), state, limit, after, newest=newest))
         return page
 
     def pending(self, consumer: str | None = None, limit: int = 100) -> Pending:
@@ -349,12 +352,26 @@ class Inbox(ABC):
         """Hand out again."""
         self._link.run(ops.resume(self._keys))
 
-    def purge(self, state: State | None = None, *, on_progress: Callable[[int], None] | None = None) -> int:
+    def purge(
+        self,
+        state: State | None = None,
+        *,
+        where: Where | Mapping[str, Any] | Callable[[Message], bool] | None = None,
+        dry_run: bool = False,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> int:
         """End all messages of a state, or all there are, and return how many. Holders find their lease lost.
 
-        `on_progress` is called after each thousand with the number that ended so far.
+        Of a group, entries that it has not read are passed over and counted; the topic keeps them.
+        `where` chooses among dead letters, as for `redrive`; a `dry_run` of that only counts them. `on_progress` is
+        called after each thousand with the number that ended so far.
         """
-        return self._purge(state, checked_progress(on_progress))
+        progress = checked_progress(on_progress)
+        if where is None and not dry_run:
+            return self._purge(state, progress)
+        if state != "dead":
+            raise UsageError("where= and dry_run= choose among dead letters: purge('dead', where=...)")
+        return redriving.purge(self, selection_of(where), dry_run=dry_run, on_progress=progress)
 
     def _purge(self, state: State | None, on_progress: Callable[[int], None] | None, done: int = 0) -> int:
         if state is not None:
@@ -424,10 +441,14 @@ class Inbox(ABC):
         return walk.run()
 
     def find_dead(
-        self, where: Where | Mapping[str, Any] | Callable[[Message], bool] | None = None, limit: int = 50
+        self,
+        where: Where | Mapping[str, Any] | Callable[[Message], bool] | None = None,
+        limit: int = 50,
+        *,
+        newest: bool = False,
     ) -> Page:
-        """Look at the oldest dead letters that `where` means, as `redrive(where=...)` does."""
-        return redriving.find(self, selection_of(where), limit)
+        """Look at the oldest, or with `newest` the newest, dead letters that `where` means, as for `redrive`."""
+        return redriving.find(self, selection_of(where), limit, newest=newest)
 
     def audit(self, repair: bool = False, *, on_progress: Callable[[int], None] | None = None) -> Audit:
         """Prove the accounts: what was sent is accounted for, and each id is in exactly one place.

@@ -1,4 +1,4 @@
-"""`duly dead ls|show|redrive|purge`: dead letters."""
+"""`duly dead ls|show|redrive|rm|purge`: dead letters."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from duly.cli.arguments import Headers, Id, Inbox, Most, Yes
 from duly.cli.command import command
 from duly.cli.output import Align, body_text, clock_text
 from duly.cli.session import NotFound, Session
+from duly.errors import UsageError
 from duly.message import Message
 from duly.selection import Where
 
@@ -29,6 +30,7 @@ To = Annotated[str | None, typer.Option("--to", metavar="QUEUE", help="Into anot
 Rate = Annotated[str | None, typer.Option("--rate", metavar="RATE", help="Slowly, like 50/s.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; tell how many it would be.")]
 AtEnd = Annotated[bool, typer.Option("--at-end", help="Behind all that is due now, not to its own place.")]
+Newest = Annotated[bool, typer.Option("--newest", help="The newest first.")]
 MostOrAll = Annotated[int | None, typer.Option("--limit", metavar="N", help="At most so many. Default: all.")]
 
 
@@ -43,9 +45,11 @@ def ls(
     since: Since = None,
     until: Until = None,
     header: Headers = None,
+    newest: Newest = False,
 ) -> None:
     """List dead letters, oldest first, with the first 200 characters of each body; --json has all of it."""
-    letters = session.inbox(queue).find_dead(_where(error, reason, key, since, until, header, None), limit)
+    where = _where(error, reason, key, since, until, header, None)
+    letters = session.inbox(queue).find_dead(where, limit, newest=newest)
     session.show({"messages": letters}, _table(letters))
     if len(letters) == limit and not session.as_json:
         session.note("there may be more: choose with --error, --reason, --since, or raise --limit")
@@ -140,6 +144,37 @@ def redrive(
             f"{count} of {len(set(ids))} {done}: the others are no dead letters of {queue}, or not among those chosen"
         )
     session.show({"queue": queue, "to": to, "dry_run": dry_run, "redriven": count}, f"{count:,} {done}{place}")
+
+
+@command(app)
+def rm(
+    session: Session,
+    queue: Inbox,
+    error: WhereError = None,
+    reason: WhereReason = None,
+    key: WhereKey = None,
+    since: Since = None,
+    until: Until = None,
+    header: Headers = None,
+    ids: WhereIds = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """End the dead letters that are chosen. There is no way back.
+
+    Example: duly dead rm payments --error "card expired" --until 2026-12-01T00:00Z --dry-run
+    """
+    where = _where(error, reason, key, since, until, header, ids)
+    if where is None:
+        raise UsageError(f"rm needs to know which, like --error TEXT; `duly dead purge {queue}` ends all")
+    source = session.inbox(queue)
+    count = source.purge("dead", where=where, dry_run=True)
+    if count and not dry_run:
+        session.confirm(f"Remove {count:,} dead letter(s) of {queue} for ever?", yes=yes)
+        with session.progress("removing", count, f"were removed from {queue}") as progress:
+            count = source.purge("dead", where=where, on_progress=progress)
+    done = "would be removed" if dry_run else "removed"
+    session.show({"queue": queue, "dry_run": dry_run, "removed": count}, f"{count:,} {done} from {queue}")
 
 
 @command(app)

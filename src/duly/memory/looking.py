@@ -58,13 +58,15 @@ def list_(queue: QueueState, args: list[bytes]) -> Any:
     now = queue.tick()
     after = None
     if after_id:
-        after = _cursor(queue, state, after_id, args[4:])
+        after = _cursor(queue, state, after_id, args[4:7])
         if after is None:
             return -1
     reply: list[Any] = [now, 1]
     size = found = 0
-    for row in _in_state(queue, state, now):
-        if after is not None and row <= after:
+    is_newest_first = args[7:] == [b"newest"]
+    rows = list(_in_state(queue, state, now))
+    for row in reversed(rows) if is_newest_first else rows:
+        if after is not None and (row >= after if is_newest_first else row <= after):
             continue
         message = queue.messages[row.id]
         size += message.size

@@ -132,8 +132,10 @@ def purge(queue: QueueState, args: list[bytes]) -> Any:
     state, limit, now = args[1].decode(), int(args[2]), queue.tick()
     purged = left = freed = 0
     has_next = False
+    meant = dict(zip(args[3::2], map(int, args[4::2]), strict=True))
     for rows in _places_of(queue, state, now):
-        for id_ in rows()[: limit - purged]:
+        ids = [id_ for id_ in rows() if queue.score_of(queue.messages[id_]) == meant.get(id_)] if meant else rows()
+        for id_ in ids[: limit - purged]:
             message = queue.messages[id_]
             freed += message.held_size
             queue.free_dedup(message)

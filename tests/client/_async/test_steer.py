@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from duly import AsyncDuly, AsyncQueue, Keep, Retry, Send
+from duly import AsyncDuly, AsyncQueue, Keep, Retry, Send, UsageError
+from duly._core import ops
 from tests.client._async.given import (
     check_accounts,
     counted,
@@ -350,3 +351,57 @@ async def test_an_audit_finds_wrong_counts_and_repairs_them(
 
     assert (found.ok, found.difference) == (False, 5)
     await check_accounts(queue)
+
+
+async def test_dead_letters_are_listed_newest_first_page_by_page(app: AsyncDuly, queue_name: str) -> None:
+    queue = app.queue(queue_name)
+    ids = await queue.send_many(range(5))
+    for delivery in await queue.receive(5, wait=0):
+        await delivery.reject("no use")
+
+    first = await queue.list("dead", limit=2, newest=True)
+    second = await queue.list("dead", limit=2, after=first[-1], newest=True)
+    await queue.cancel(second[-1].id)
+    third = await queue.list("dead", limit=2, after=second[-1], newest=True)
+    by_id = await queue.list("dead", limit=9, after=ids[3], newest=True)
+
+    assert [each.id for page in (first, second, third) for each in page] == ids[::-1]
+    assert [each.id for each in by_id] == [ids[2], ids[0]]
+    assert await queue.list("dead", after=ids[0], newest=True) == []
+    assert [each.id for each in await queue.find_dead(limit=2, newest=True)] == [ids[4], ids[3]]
+    with pytest.raises(UsageError, match="newest=True is for dead and done messages, not for ready ones"):
+        await queue.list("ready", newest=True)
+
+
+async def test_purge_ends_the_dead_letters_that_are_chosen(app: AsyncDuly, queue_name: str) -> None:
+    queue = app.queue(queue_name)
+    for reason in ("broken", "lost", "broken"):
+        await queue.send(reason, key="k")
+        (delivery,) = await queue.receive(1, wait=0)
+        await delivery.reject(reason)
+
+    assert await queue.purge("dead", where={"reason": "broken"}, dry_run=True) == 2
+    assert (await queue.stats()).dead == 3
+    assert await queue.purge("dead", where={"reason": "broken"}) == 2
+
+    (left,) = await queue.list("dead")
+    assert left.reason == "lost"
+    assert (await queue.stats()).purged == 2
+    assert (await queue.audit()).ok
+    with pytest.raises(UsageError, match="choose among dead letters"):
+        await queue.purge("ready", where={"reason": "broken"})
+
+
+async def test_purge_leaves_a_letter_that_died_again_since_it_was_looked_at(app: AsyncDuly, queue_name: str) -> None:
+    queue = app.queue(queue_name)
+    id_ = await queue.send("x")
+    (delivery,) = await queue.receive(1, wait=0)
+    await delivery.reject("no use")
+    (letter,) = await queue.list("dead")
+    await queue.redrive()
+    (delivery,) = await queue.receive(1, wait=0)
+    await delivery.reject("no use")
+
+    purged, left = await queue._link.run(ops.purge_letters(queue._keys, [(id_, letter.cursor[0]), (id_, 1)]))
+
+    assert (purged, left) == (0, 1)

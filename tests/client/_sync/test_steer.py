@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from duly import Duly, Keep, Queue, Retry, Send
+from duly import Duly, Keep, Queue, Retry, Send, UsageError
+from duly._core import ops
 from tests.client._sync.given import (
     check_accounts,
     counted,
@@ -341,3 +342,57 @@ def test_an_audit_finds_wrong_counts_and_repairs_them(app: Duly, queue_name: str
 
     assert (found.ok, found.difference) == (False, 5)
     check_accounts(queue)
+
+
+def test_dead_letters_are_listed_newest_first_page_by_page(app: Duly, queue_name: str) -> None:
+    queue = app.queue(queue_name)
+    ids = queue.send_many(range(5))
+    for delivery in queue.receive(5, wait=0):
+        delivery.reject("no use")
+
+    first = queue.list("dead", limit=2, newest=True)
+    second = queue.list("dead", limit=2, after=first[-1], newest=True)
+    queue.cancel(second[-1].id)
+    third = queue.list("dead", limit=2, after=second[-1], newest=True)
+    by_id = queue.list("dead", limit=9, after=ids[3], newest=True)
+
+    assert [each.id for page in (first, second, third) for each in page] == ids[::-1]
+    assert [each.id for each in by_id] == [ids[2], ids[0]]
+    assert queue.list("dead", after=ids[0], newest=True) == []
+    assert [each.id for each in queue.find_dead(limit=2, newest=True)] == [ids[4], ids[3]]
+    with pytest.raises(UsageError, match="newest=True is for dead and done messages, not for ready ones"):
+        queue.list("ready", newest=True)
+
+
+def test_purge_ends_the_dead_letters_that_are_chosen(app: Duly, queue_name: str) -> None:
+    queue = app.queue(queue_name)
+    for reason in ("broken", "lost", "broken"):
+        queue.send(reason, key="k")
+        (delivery,) = queue.receive(1, wait=0)
+        delivery.reject(reason)
+
+    assert queue.purge("dead", where={"reason": "broken"}, dry_run=True) == 2
+    assert (queue.stats()).dead == 3
+    assert queue.purge("dead", where={"reason": "broken"}) == 2
+
+    (left,) = queue.list("dead")
+    assert left.reason == "lost"
+    assert (queue.stats()).purged == 2
+    assert (queue.audit()).ok
+    with pytest.raises(UsageError, match="choose among dead letters"):
+        queue.purge("ready", where={"reason": "broken"})
+
+
+def test_purge_leaves_a_letter_that_died_again_since_it_was_looked_at(app: Duly, queue_name: str) -> None:
+    queue = app.queue(queue_name)
+    id_ = queue.send("x")
+    (delivery,) = queue.receive(1, wait=0)
+    delivery.reject("no use")
+    (letter,) = queue.list("dead")
+    queue.redrive()
+    (delivery,) = queue.receive(1, wait=0)
+    delivery.reject("no use")
+
+    purged, left = queue._link.run(ops.purge_letters(queue._keys, [(id_, letter.cursor[0]), (id_, 1)]))
+
+    assert (purged, left) == (0, 1)

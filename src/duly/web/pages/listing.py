@@ -35,8 +35,9 @@ async def listed(inbox: Inbox, state: Any, after: str | None) -> Listing:
     begin = None if after is None else position_of(after, state)
     lost = begin if isinstance(begin, str) and await _has_left(inbox, state, begin) else None
     begin = begin if lost is None else None
-    page = await inbox.list(state, limit=_A_PAGE, after=begin)
-    has_more = bool(page) and bool(await inbox.list(state, limit=1, after=page[-1]))
+    newest = state in OVER  # what has just failed is what people look for
+    page = await inbox.list(state, limit=_A_PAGE, after=begin, newest=newest)
+    has_more = bool(page) and bool(await inbox.list(state, limit=1, after=page[-1], newest=newest))
     return Listing(state, page, cursor_of(page[-1]) if has_more else None, begin is not None, lost)
 
 
