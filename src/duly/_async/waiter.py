@@ -3,7 +3,7 @@
 import contextlib
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from redis.exceptions import RedisError
 
@@ -13,6 +13,9 @@ from duly._async.wire import UNREACHABLE, AsyncWire, before_leaving, sleep
 from duly._core import ops, patience
 from duly._core.call import Arg, Call
 from duly._core.keys import GroupKeys, QueueKeys, TopicKeys
+
+_HELD_BACK_BY_A_PAUSE: Final[list[Arg]] = [b"EVAL", b"return 0", 0]
+"""A script may write, so a server that pauses writes does not run it, nor what follows on its connection."""
 
 
 class AsyncWaiter:
@@ -101,25 +104,31 @@ class AsyncWaiter:
     async def unblock(self, wire: AsyncWire) -> None:
         """End a blocking call from outside: the connection stays usable and no token is lost.
 
-        On its own connection this may overtake the blocking call, and find nothing to end: then it is said
-        again, unless the reply has come by itself.
+        A server may hold the blocking call back: CLIENT PAUSE and a planned fail-over pause writes, and BLPOP is one.
+        CLIENT UNBLOCK of such a client aborts Redis before 7.4.6 and 8.2, and Valkey before 8.1.2. So a script goes
+        before it in the same write: while writes are paused the server runs neither, and afterwards one upon the
+        other. No pause can begin in between.
+
+        On its own connection this may overtake the blocking call, and find nothing to end. Then it is sent again,
+        unless the reply has come by itself.
         """
+        command: list[Arg] = [b"CLIENT", b"UNBLOCK", wire.client_id]
         for tries in range(11):
-            is_ended = await self._ask_beside([b"CLIENT", b"UNBLOCK", wire.client_id])
+            is_ended = await self._beside(lambda other: other.ask_second(_HELD_BACK_BY_A_PAUSE, command))
             if is_ended or await wire.poll(0.001 * 2**tries):
                 break
 
     async def cut(self, wire: AsyncWire) -> None:
         """Have the server forget a connection now: a token that is left next must not go to one that is gone."""
         with contextlib.suppress(*UNREACHABLE, RedisError):
-            await self._ask_beside([b"CLIENT", b"KILL", b"ID", wire.client_id])
+            await self._beside(lambda other: other.ask([b"CLIENT", b"KILL", b"ID", wire.client_id]))
 
-    async def _ask_beside(self, command: list[Arg]) -> Any:
+    async def _beside(self, ask: Callable[[AsyncWire], Awaitable[Any]]) -> Any:
         """Ask something on another connection."""
         async with self._connections.gate:
             slot = self._connections.take()
             try:
-                return await (await self._connections.opened(slot)).ask(command)
+                return await ask(await self._connections.opened(slot))
             finally:
                 self._connections.give(slot)
 

@@ -153,6 +153,18 @@ class AsyncWire:
             await self.close()  # a reply may still be on its way: nobody else must read it
             raise
 
+    async def ask_second(self, first: list[Arg], second: list[Arg]) -> Any:
+        """Send two commands in one write, so that the server runs them in a row. Return the reply to the second."""
+        try:
+            async with asyncio.timeout(REPLY_TIMEOUT):
+                both = packed(tuple(first)) + packed(tuple(second))
+                await self._connection.send_packed_command(both, check_health=False)
+                await self._connection.read_response()
+                return await self._connection.read_response()
+        except BaseException:
+            await self.close()  # a reply may still be on its way, also after an error
+            raise
+
     async def begin(self, command: list[Arg]) -> asyncio.Task[Any]:
         """Send a command whose reply may take long. The task ends when it is there; `finish` takes it."""
         await self._connection.send_packed_command(packed(tuple(command)), check_health=False)

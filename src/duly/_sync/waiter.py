@@ -4,7 +4,7 @@
 import contextlib
 import random
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from redis.exceptions import RedisError
 
@@ -14,6 +14,9 @@ from duly._core.keys import GroupKeys, QueueKeys, TopicKeys
 from duly._sync.connections import Connections
 from duly._sync.ends import Told
 from duly._sync.wire import UNREACHABLE, Wire, sleep
+
+_HELD_BACK_BY_A_PAUSE: Final[list[Arg]] = [b"EVAL", b"return 0", 0]
+"""A script may write, so a server that pauses writes does not run it, nor what follows on its connection."""
 
 
 class Waiter:
@@ -98,25 +101,31 @@ class Waiter:
     def unblock(self, wire: Wire) -> None:
         """End a blocking call from outside: the connection stays usable and no token is lost.
 
-        On its own connection this may overtake the blocking call, and find nothing to end: then it is said
-        again, unless the reply has come by itself.
+        A server may hold the blocking call back: CLIENT PAUSE and a planned fail-over pause writes, and BLPOP is one.
+        CLIENT UNBLOCK of such a client aborts Redis before 7.4.6 and 8.2, and Valkey before 8.1.2. So a script goes
+        before it in the same write: while writes are paused the server runs neither, and afterwards one upon the
+        other. No pause can begin in between.
+
+        On its own connection this may overtake the blocking call, and find nothing to end. Then it is sent again,
+        unless the reply has come by itself.
         """
+        command: list[Arg] = [b"CLIENT", b"UNBLOCK", wire.client_id]
         for tries in range(11):
-            is_ended = self._ask_beside([b"CLIENT", b"UNBLOCK", wire.client_id])
+            is_ended = self._beside(lambda other: other.ask_second(_HELD_BACK_BY_A_PAUSE, command))
             if is_ended or wire.poll(0.001 * 2**tries):
                 break
 
     def cut(self, wire: Wire) -> None:
         """Have the server forget a connection now: a token that is left next must not go to one that is gone."""
         with contextlib.suppress(*UNREACHABLE, RedisError):
-            self._ask_beside([b"CLIENT", b"KILL", b"ID", wire.client_id])
+            self._beside(lambda other: other.ask([b"CLIENT", b"KILL", b"ID", wire.client_id]))
 
-    def _ask_beside(self, command: list[Arg]) -> Any:
+    def _beside(self, ask: Callable[[Wire], Any]) -> Any:
         """Ask something on another connection."""
         with self._connections.gate:
             slot = self._connections.take()
             try:
-                return (self._connections.opened(slot)).ask(command)
+                return ask(self._connections.opened(slot))
             finally:
                 self._connections.give(slot)
 

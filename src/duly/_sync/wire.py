@@ -123,6 +123,17 @@ class Wire:
             self.close()  # a reply may still be on its way: nobody else must read it
             raise
 
+    def ask_second(self, first: list[Arg], second: list[Arg]) -> Any:
+        """Send two commands in one write, so that the server runs them in a row. Return the reply to the second."""
+        try:
+            both = packed(tuple(first)) + packed(tuple(second))
+            self._connection.send_packed_command([both], check_health=False)
+            self._connection.read_response()
+            return self._connection.read_response()
+        except BaseException:
+            self.close()  # a reply may still be on its way, also after an error
+            raise
+
     def begin(self, command: list[Arg]) -> None:
         """Send a command whose reply may take long."""
         self._connection.send_packed_command([packed(tuple(command))], check_health=False)
