@@ -6,10 +6,11 @@ from duly.doctor.flaws import FLAWS, flaws_of, mended_version
 from duly.doctor.product import Product, product_of, read_version
 
 OF_2025 = "CVE-2025-49844"
+UNBLOCK = "redis#14164"
 
 
 @pytest.mark.parametrize(
-    ("product", "version", "cve", "has_it"),
+    ("product", "version", "name", "has_it"),
     [
         ("Redis", "6.2.19", OF_2025, True),
         ("Redis", "6.2.20", OF_2025, False),
@@ -66,21 +67,31 @@ OF_2025 = "CVE-2025-49844"
         ("Valkey", "7.2.4", "CVE-2022-24834", False),
         ("Redis", "6.2.6", "CVE-2022-24736", True),
         ("Redis", "6.2.7", "CVE-2022-24736", False),
+        ("Redis", "6.2.20", UNBLOCK, True),
+        ("Redis", "7.0.15", UNBLOCK, True),
+        ("Redis", "7.2.14", UNBLOCK, True),
+        ("Redis", "7.4.5", UNBLOCK, True),
+        ("Redis", "7.4.6", UNBLOCK, False),
+        ("Redis", "8.0.6", UNBLOCK, True),
+        ("Redis", "8.2.0", UNBLOCK, False),
+        ("Valkey", "8.1.1", UNBLOCK, True),
+        ("Valkey", "8.1.2", UNBLOCK, False),
+        ("Valkey", "9.0.0", UNBLOCK, False),
         ("Redis", "6.2.5", "CVE-2021-32626", True),
         ("Redis", "6.2.6", "CVE-2021-32626", False),
     ],
 )
-def test_a_version_has_a_flaw_or_not(product: Product, version: str, cve: str, has_it: bool) -> None:
-    found = [cve for flaw in flaws_of(product, read_version(version)) for cve in flaw.cves]
+def test_a_version_has_a_flaw_or_not(product: Product, version: str, name: str, has_it: bool) -> None:
+    found = [name for flaw in flaws_of(product, read_version(version)) for name in flaw.names]
 
-    assert (cve in found) == has_it
+    assert (name in found) == has_it
 
 
 @pytest.mark.parametrize(
     ("product", "version", "mended"),
     [
-        ("Redis", "6.2.6", "6.2.20"),
-        ("Redis", "7.0.15", "7.2.14"),
+        ("Redis", "6.2.6", "7.4.9"),
+        ("Redis", "7.0.15", "7.4.9"),
         ("Redis", "7.4.0", "7.4.9"),
         ("Redis", "8.0.4", "8.2.6"),
         ("Valkey", "7.2.5", "7.2.13"),
@@ -96,9 +107,9 @@ def test_the_nearest_version_without_flaws_is_named(product: Product, version: s
 
 
 def test_no_flaw_is_listed_twice() -> None:
-    cves = [cve for flaw in FLAWS for cve in flaw.cves]
+    names = [name for flaw in FLAWS for name in flaw.names]
 
-    assert len(cves) == len(set(cves))
+    assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize("product", ["Redis", "Valkey"])

@@ -2,7 +2,7 @@
 
 Flaws that need other rights are not here: RESTORE (CVE-2026-25243), CLIENT KILL over TLS (CVE-2026-56684), a replica
 that takes writes (CVE-2026-23631). The numbers are those of the records of each CVE and of the notes of the releases
-that name it. Three were not found in such notes and follow from the releases around them; they are marked.
+that name it. Five were not found in such notes and follow from the releases around them; they are marked.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,8 @@ Line = tuple[int, int]
 class Flaw:
     """Flaws that were mended by the same releases."""
 
-    cves: tuple[str, ...]
+    names: tuple[str, ...]
+    """Numbers of CVEs; a flaw without one is named by the changes that fixed it."""
     what: str
     mended: Mapping[Product, Mapping[Line, int]]
     """For each line of releases, the first patch without it. Newer lines never had it; older ones, and those between
@@ -54,6 +55,17 @@ FLAWS: Final = (
             "Valkey": {(7, 2): 13, (8, 0): 9, (8, 1): 7, (9, 0): 4},
         },
         {"Redis": (7, 2), "Valkey": (7, 2)},
+    ),
+    Flaw(
+        ("redis#14164", "valkey#2117"),
+        "a program that sends CLIENT UNBLOCK while writes are paused (CLIENT PAUSE, a planned fail-over) aborts the "
+        "server. Duly does not",
+        {
+            # The notes of Redis name 7.4.6 and 8.2.0. Lines that they do not name still had it when we looked.
+            "Redis": {(7, 4): 6, (8, 2): 0},
+            # 7.2.10 and 8.0.4 follow: they are the next releases after it was decided to fix every line.
+            "Valkey": {(7, 2): 10, (8, 0): 4, (8, 1): 2},
+        },
     ),
     Flaw(
         ("CVE-2025-67733",),

@@ -43,7 +43,7 @@ def known_flaws(facts: Facts) -> Finding:
     found = flaws_of(product, read_version(text))
     if not found:
         return FLAWS.ok("none known of this version")
-    named = "; ".join(f"{', '.join(flaw.cves)}: {flaw.what}" for flaw in found)
+    named = "; ".join(f"{', '.join(flaw.names)}: {flaw.what}" for flaw in found)
     return FLAWS.warn(
         f"{product} {text} has {named}",
         f"# upgrade to {product} {mended_version(product, read_version(text))} or later, best the newest of its line. "
