@@ -12,10 +12,14 @@ local function most_counted(meta)
   return math.min(math.max(math.floor(4194304 / math.max(largest, 1)), 1), 1000)
 end
 
--- How far the server says that a group is behind; nil: it does not say, or cannot be trusted. Redis 7.0 counts entries
--- that were trimmed before the group read them for ever.
+-- Redis before 7.4 and Valkey before 8.0 do not carry what a group has read over to files and replicas: after a restart
+-- or a fail-over they report a lag that does not go away.
+local IS_LAG_KEPT = (redis.REDIS_VERSION_NUM or 0) >= 0x070400 or (redis.VALKEY_VERSION_NUM or 0) >= 0x080000
+
+-- How far the server says that a group is behind; nil: it does not say, or cannot be trusted. Entries that were trimmed
+-- before the group read them stay in the lag of some servers.
 local function lag_of(group, meta)
-  return group.lag and redis.call('HEXISTS', meta, 'missed:' .. group.name) == 0 and group.lag or nil
+  return IS_LAG_KEPT and group.lag and redis.call('HEXISTS', meta, 'missed:' .. group.name) == 0 and group.lag or nil
 end
 
 local function count_of(stream, from, to, most)

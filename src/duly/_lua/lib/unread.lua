@@ -1,19 +1,23 @@
--- How many entries a group has not read yet. The server often knows; where it does not, they are counted as far as
+-- How many entries a group has not read yet. The server often knows. Where it does not, they are counted as far as
 -- that is cheap, from either end, and beyond that estimated by time.
 
 -- @include lib/counting_entries.lua
 
 local function unread_of(stream, group, meta)
-  local length, lag = redis.call('XLEN', stream), lag_of(group, meta)
-  if length == 0 or lag then
-    return lag and math.min(lag, length) or 0
+  local length = redis.call('XLEN', stream)
+  if length == 0 then
+    return 0
   end
   local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1][1]
   local last = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1][1]
   if is_before(group.last, first) then
     return length
   elseif not is_before(group.last, last) then
-    return 0
+    return 0 -- whatever the lag says: it may have been loaded from a file of an older server
+  end
+  local lag = lag_of(group, meta)
+  if lag then
+    return math.min(lag, length)
   end
   local most = most_counted(meta)
   local behind = count_of(stream, '(' .. group.last, '+', most)
