@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from duly._core import ops
-from duly._core.keys import RegistryKeys
+from duly._core.keys import RegistryKeys, ScheduleKeys
 from duly.options import Keep
 from tests.lua.harness import Queue, Refused, Wire
 from tests.lua.test_repeats import WRITING, Prepare
 from tests.servers import Server
 
-REFUSED = ("send", "send_checked", "schedule", "fire")
+REFUSED = ("send", "send_checked", "fire")
 
 every_draining_call = pytest.mark.parametrize(
     "prepare",
@@ -131,3 +131,21 @@ def test_workers_go_on_beating(full: _Filled, queue_name: str) -> None:
     for call in (ops.beat(keys, "a", b"info", 60), ops.beat(keys, "b", b"info", 0), ops.depart(keys, "b")):
         assert full.wire.carry(call, b"tests", 1) == 1
     assert len(full.wire.carry(ops.workers(keys), b"tests", 1)) == 1  # `a` was silent for longer than nothing
+
+
+def test_a_schedule_is_registered(full: _Filled, queue_name: str) -> None:
+    """Programs declare their schedules when they start, and the worker that empties the server is one of them."""
+    keys = ScheduleKeys(queue_name)
+    full.fill()
+    assert full.wire.carry(ops.register(keys, "report", "one"), b"tests", 1) == b""
+    replaced = full.wire.carry(ops.register(keys, "report", "another"), b"tests", 2)
+    assert replaced.endswith(b"one")
+
+
+def test_a_consumer_that_leaves_hands_its_watch_on(full: _Filled, queue_name: str) -> None:
+    queue = Queue(full.wire, queue_name)
+    queue.send("a", delay=1000)
+    assert queue.claim(then="watch").ids == []  # no token: this one watches
+    full.fill()
+    full.wire.carry(ops.wake(queue.keys), b"tests", 1)
+    assert full.wire.run("LLEN", queue.keys.key("wake")) == 1

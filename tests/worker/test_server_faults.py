@@ -491,3 +491,67 @@ def test_a_full_server_is_drained_whatever_handlers_say(kind: Kind, tmp_path: Pa
             assert worker.stop() == 0, worker.log()
             assert_calm(worker)
             assert "janitor.failed" not in worker.log()
+
+
+DECLARING: Final = """
+orders = app.queue("orders")
+ticks = app.queue("ticks")
+events = app.topic("events")
+archive = events.group("archive")
+archive.create()
+app.schedule("known", ticks, {"n": 1}, every=3600)
+app.schedule("changed", ticks, {"n": 1}, every=%(every)d)
+
+
+sums = app.queue("sums", done=duly.Keep(count=1000))
+
+
+@app.task(queue=sums)
+def add(one, other):
+    return one + other
+
+
+@orders.handler(concurrency=4)
+def on_order(body: bytes, d):
+    with d.lock(f"stock:{d.id}"):
+        if duly.once(d, f"effect:{d.id}", ttl=60):
+            note("effect", id=d.id)
+
+
+@ticks.handler
+def on_tick(body):
+    pass
+
+
+@archive.handler
+def on_event(body, d):
+    note("event", id=d.id)
+"""
+"""What a program does when it is imported, before it can empty anything."""
+
+
+def test_a_worker_with_schedules_topics_tasks_and_results_starts_on_a_full_server(kind: Kind, tmp_path: Path) -> None:
+    with Server(kind) as server, client_of(server) as client, duly.Duly(server.url) as app:
+        with WorkerProcess(server.url, tmp_path, DECLARING % {"every": 3600}) as worker:
+            worker.wait_for_start()
+            assert worker.stop() == 0, worker.log()
+        orders, events = app.queue("orders"), app.topic("events")
+        ids = orders.send_many([b"x" * 10_000 for _ in range(100)])
+        add = app.task(name="add", queue=app.queue("sums", done=duly.Keep(count=1000)))(lambda one, other: one + other)
+        asked = add.send(1, 2)
+        events.publish_many([{"n": number} for number in range(100)])
+        client.config_set("maxmemory", client.info("memory")["used_memory"] - 100_000)
+        with pytest.raises(duly.QueueFull):
+            orders.send(b"one more")
+        released = DECLARING % {"every": 1800} + 'app.schedule("new", ticks, {"n": 2}, every=1800)\n'
+        with WorkerProcess(server.url, tmp_path, released, name="next") as worker:
+            worker.wait_for_start()
+            wait_until(lambda: orders.stats().acked == len(ids))
+            wait_until(lambda: len(worker.notes("event")) == 100)
+            assert {each["id"] for each in worker.notes("effect")} == set(ids)
+            assert {each.name for each in app.schedules()} == {"known", "changed", "new"}
+            wait_until(lambda: len(app.workers()) == 1)
+            assert add.result(asked, wait=60) == 3
+            client.config_set("maxmemory", 0)
+            assert worker.stop() == 0, worker.log()
+            assert_calm(worker)

@@ -11,9 +11,11 @@ KEEPS    I6
 ]]
 -- @include lib/call.lua
 -- @include lib/clock.lua
+-- @include lib/drain.lua
 local CALL, SCHEDULES = KEYS[1], KEYS[2]
 local sequence, name, queue = ARGV[1], ARGV[2], ARGV[3]
 
+let_a_full_server_drain(SCHEDULES) -- a process that declares its schedules when it starts must be able to start
 local repeated = answered(CALL, sequence)
 if repeated then
   return repeated

@@ -1,8 +1,8 @@
 --[[
 schedule -- store a schedule of this queue, or leave the same one as it is.
 
-Every process may declare its schedules when it starts: the same plan again changes nothing. Another plan
-begins anew: its slots count from now. One that is paused stays so.
+Every process may declare its schedules when it starts: the same plan again changes nothing, and a full server takes
+them. The slots of another plan count from now. A paused schedule stays paused.
 
 KEYS     call       string  last call of the stream and its reply
          schedules  hash    name -> row
@@ -24,6 +24,7 @@ KEEPS    I1 I6
 local CALL, SCHEDULES, SLOTS, WAKE, META = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local sequence, name, plan = ARGV[1], ARGV[2], ARGV[3]
 
+let_a_full_server_drain(META) -- a process that declares its schedules when it starts must be able to start
 local repeated = answered(CALL, sequence)
 if repeated then
   return repeated
@@ -31,12 +32,11 @@ end
 local row = redis.call('HGET', SCHEDULES, name)
 local created, _, _, paused = read_head(row)
 if created and plan_of(row) == plan then
-  let_a_full_server_drain(META)
   return answer(CALL, sequence, 0)
 end
 paused = paused or 0
 
--- Writes. The first is one that a full server refuses.
+-- Writes
 local now = tick(redis.call('HGET', META, 'clock'))
 remember(META, now)
 redis.call('HSET', SCHEDULES, name, written_head(now, now, 0, paused) .. plan)
