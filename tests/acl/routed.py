@@ -59,6 +59,9 @@ class RoutedLink:
     def run_now(self, call: Call[Any]) -> Any:
         return self._for_call(call).run_now(call)
 
+    def run_whole(self, call: Call[Any], _if_interrupted: object) -> Any:
+        return self.run_now(call)
+
     def run_durably(self, call: Call[Any], durable: Any) -> Any:
         return self._for_call(call).run_durably(call, durable)
 

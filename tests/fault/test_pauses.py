@@ -18,7 +18,7 @@ from duly._core.keys import QueueKeys
 from tests.binaries import Kind
 from tests.conftest import need
 from tests.fault.proxy import Action, Command, Policy, Proxy
-from tests.fault.recorded import assert_drained
+from tests.fault.recorded import assert_drained, wait_until
 from tests.servers import Server
 
 pytestmark = pytest.mark.fault
@@ -90,8 +90,7 @@ async def test_a_block_that_is_ended_during_a_pause_keeps_its_connection_and_its
         wire = await link.connections.take_waiting()
         client.client_pause(round(PAUSE * 1000), all=False)
         await wire.begin([b"BLPOP", keys.key("wake"), 30])
-        while not client.info("clients")["blocked_clients"]:
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(wait_until, lambda: client.info("clients")["blocked_clients"] == 1)
         await link.waiter.unblock(wire)
         assert await wire.finish() is None
         assert_lives(server)

@@ -152,9 +152,19 @@ class AsyncInbox(ABC):
         then: ops.Then = "watch" if left > 0 else "leave"
         while True:
             call = self._claim(limit=limit, lease=seconds, then=then)
+            # --- async only
             claimed = await uninterrupted(self._claimed(call), self._give_back)
             if claimed.ids:
                 return self._deliveries(claimed, seconds, renew=renew)
+            # --- sync only
+            # | claimed = self._claimed(call)
+            # | if claimed.ids:
+            # |     try:
+            # |         return self._deliveries(claimed, seconds, renew=renew)
+            # |     except BaseException:  # a signal handler has raised
+            # |         self._give_back(claimed)
+            # |         raise
+            # --- end
             if claimed.next_in == 0 and at_once < _LOOKS_AT_ONCE:  # it was busy, with what is past its ttl, say
                 at_once += 1
                 continue
@@ -191,13 +201,26 @@ class AsyncInbox(ABC):
         """Claim. What schedules have to send by now is sent; what was sent is due at once, so claim again."""
         rounds = 0
         while True:
+            # --- async only
             claimed = await self._link.run_now(call)
-            log_reclaimed(self.label, claimed.reclaimed)
-            due = claimed.schedules
-            is_more = due and await fire_due(self._link, self._keys, claimed.now, due, self._app._new_id)
+            is_more = await self._follow_up(claimed)
+            # --- sync only
+            # | claimed = self._link.run_whole(call, self._give_back)
+            # | try:
+            # |     is_more = self._follow_up(claimed)
+            # | except BaseException:  # a signal handler has raised
+            # |     self._give_back(claimed)
+            # |     raise
+            # --- end
             rounds += 1
             if claimed.ids or not is_more or rounds == _FIRED_IN_A_ROW:
                 return claimed
+
+    async def _follow_up(self, claimed: replies.Claimed) -> bool:
+        """Log what a claim took back, and send for the slots of schedules that have come. True: more may be due."""
+        log_reclaimed(self.label, claimed.reclaimed)
+        due = claimed.schedules
+        return bool(due) and await fire_due(self._link, self._keys, claimed.now, due, self._app._new_id)
 
     def _deliveries(self, claimed: replies.Claimed, lease: float, *, renew: bool) -> list[AsyncDelivery]:
         fence = claimed.fence
@@ -214,7 +237,7 @@ class AsyncInbox(ABC):
         return deliveries
 
     async def _give_back(self, claimed: replies.Claimed) -> None:
-        """Release what a cancelled receive has claimed, or hand on what it was about to watch."""
+        """Release what a cancelled or interrupted receive has claimed, or pass on what it was about to watch."""
         if claimed.ids:
             await self._link.run_now(ops.release(self._keys, self._deliveries(claimed, self._lease, renew=False)))
         else:
@@ -254,11 +277,27 @@ class AsyncInbox(ABC):
         return found
 
     async def _ack(self, batch: Deliveries, call: Call[Positions]) -> Deliveries:
-        found = await self._link.run(call)
-        positions = set(found)
-        for position, delivery in enumerate(batch):
-            delivery._note("ack", is_lost=position in positions)
-        return [batch[position] for position in sorted(positions)]
+        """Settle, and note it whatever becomes of the caller: the same again is a success."""
+
+        def noted(found: Positions) -> Deliveries:
+            positions = set(found)
+            for position, delivery in enumerate(batch):
+                delivery._note("ack", is_lost=position in positions)
+            return [batch[position] for position in sorted(positions)]
+
+        # --- async only
+        async def carry_out() -> Deliveries:
+            return noted(await self._link.run_now(call))
+
+        return await uninterrupted(carry_out())
+        # --- sync only
+        # | found = self._link.run_whole(call, noted)
+        # | try:
+        # |     return noted(found)
+        # | except BaseException:  # a signal handler has raised
+        # |     noted(found)
+        # |     raise
+        # --- end
 
     # Looking
 

@@ -18,7 +18,7 @@ from duly._async.connections import AsyncConnections, AsyncSlot
 from duly._async.durability import missing_for
 from duly._async.ends import AsyncEnds, AsyncEndWatch
 from duly._async.waiter import AsyncWaiter
-from duly._async.wire import UNREACHABLE, nothing_in_background, sleep, uninterrupted
+from duly._async.wire import REPLY_TIMEOUT, UNREACHABLE, nothing_in_background, sleep, uninterrupted
 from duly._core import patience, replies, rights
 from duly._core.address import Address
 from duly._core.call import Arg, Call
@@ -31,6 +31,10 @@ from duly._core.keys import (
     topic_of_key,
     topic_pattern,
 )
+
+# --- sync only
+# | from duly._sync.wire import LEAVING_TIMEOUT
+# --- end
 from duly.errors import DulyError, QueueFull, ServerError, Unavailable
 from duly.options import Durable
 
@@ -78,6 +82,40 @@ class AsyncLink:
         """Do as `run`, for callers that are never cancelled."""
         return call.decode(await self._carry(call))
 
+    # --- sync only
+    # | def run_whole(self, call: Call[T], if_interrupted: Callable[[T], object]) -> T:
+    # |     """Do as `run_now`. When a signal handler raises meanwhile, `if_interrupted` gets the answer all the same.
+    # |
+    # |     The server may have carried the call out. The call is sent again with its number, so the server does not
+    # |     carry it out twice, and gives the same answer (I6).
+    # |     """
+    # |     slot = self.connections.take()
+    # |     slot.sequence += 1
+    # |     answers: list[T] = []
+    # |     try:
+    # |         reply = self._ask_again_and_again(slot, call.title, lambda taken: self._ask(taken, call), gives_up=True)
+    # |         answers.append(call.decode(reply))
+    # |         self.connections.give(slot)
+    # |         return answers[0]
+    # |     except DulyError:
+    # |         self.connections.give(slot)
+    # |         raise
+    # |     except BaseException:
+    # |         with contextlib.suppress(Exception):  # leases and time-outs do the rest
+    # |             answer = answers[0] if answers else call.decode(self._ask_before_leaving(slot, call))
+    # |             if_interrupted(answer)
+    # |         raise
+    # |
+    # | def _ask_before_leaving(self, slot: Slot, call: Call[Any]) -> Any:
+    # |     """Send a call once more. The one who leaves has a moment for it; the connection is not used again."""
+    # |     try:
+    # |         slot.wire.close()  # a reply may be on its way
+    # |         self.connections.opened(slot)
+    # |         return self._ask(slot, call, LEAVING_TIMEOUT)
+    # |     finally:
+    # |         slot.wire.close()
+    # |
+    # --- end
     async def run_on(self, call: Call[T]) -> T:
         """Do as `run_now`, however long the server is away: for workers, who have nothing better to do.
 
@@ -212,15 +250,15 @@ class AsyncLink:
             await sleep(patience.backoff(tries, random.random))
             tries += 1
 
-    async def _ask(self, slot: AsyncSlot, call: Call[Any]) -> Any:
+    async def _ask(self, slot: AsyncSlot, call: Call[Any], timeout: float = REPLY_TIMEOUT) -> Any:
         """Send a call once. A server that does not know the script is sent its text."""
         script = call.script
         try:
-            return await slot.wire.ask(call.command(b"EVALSHA", script.sha, slot.stream, slot.sequence))
+            return await slot.wire.ask(call.command(b"EVALSHA", script.sha, slot.stream, slot.sequence), timeout)
         except ResponseError as error:
             if replies.trouble_of(error) != "noscript":
                 raise
-            return await slot.wire.ask(call.command(b"EVAL", script.text, slot.stream, slot.sequence))
+            return await slot.wire.ask(call.command(b"EVAL", script.text, slot.stream, slot.sequence), timeout)
 
     async def _handle(self, slot: AsyncSlot, title: str, error: RedisError) -> None:
         """Return when the call may be tried again; raise what it means otherwise."""

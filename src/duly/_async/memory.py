@@ -8,6 +8,11 @@ from typing import Self, TypeVar
 from duly._async.wire import AsyncBell
 from duly._core.call import Call
 from duly._core.keys import GroupKeys, QueueKeys, TopicKeys
+
+# --- sync only
+# | from collections.abc import Callable
+# | from duly.errors import DulyError
+# --- end
 from duly.errors import UsageError
 from duly.memory.engine import Engine
 from duly.memory.link import MemoryLink as Carrier
@@ -55,6 +60,21 @@ class AsyncMemoryLink:
         """Carry a call out."""
         return await self.run(call)
 
+    # --- sync only
+    # | def run_whole(self, call: Call[T], if_interrupted: Callable[[T], object]) -> T:
+    # |     """Carry a call out. When a signal handler raises meanwhile, `if_interrupted` gets the answer."""
+    # |     answers: list[T] = []
+    # |     try:
+    # |         answers.append(self.run(call))
+    # |         return answers[0]
+    # |     except DulyError:
+    # |         raise
+    # |     except BaseException:
+    # |         for answer in answers:
+    # |             if_interrupted(answer)
+    # |         raise
+    # |
+    # --- end
     async def run_on(self, call: Call[T]) -> T:
         """Carry a call out."""
         return await self.run(call)

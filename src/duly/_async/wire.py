@@ -9,7 +9,6 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, ParamSpec, TypeVar
 
-from hiredis import pack_command
 from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -18,9 +17,7 @@ from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from duly._core.address import Kind
-from duly._core.call import Arg
-
-packed: Final[Callable[[tuple[Arg, ...]], bytes]] = pack_command  # type: ignore[assignment]
+from duly._core.call import Arg, packed
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -145,7 +142,7 @@ class AsyncWire:
         """Send a command and read its reply."""
         try:
             async with asyncio.timeout(timeout):
-                await self._connection.send_packed_command(packed(tuple(command)), check_health=False)
+                await self._connection.send_packed_command(packed(command), check_health=False)
                 return await self._connection.read_response()
         except ResponseError:
             raise  # an answer, read to its end
@@ -157,7 +154,7 @@ class AsyncWire:
         """Send two commands in one write, so that the server runs them in a row. Return the reply to the second."""
         try:
             async with asyncio.timeout(REPLY_TIMEOUT):
-                both = packed(tuple(first)) + packed(tuple(second))
+                both = packed(first) + packed(second)
                 await self._connection.send_packed_command(both, check_health=False)
                 await self._connection.read_response()
                 return await self._connection.read_response()
@@ -167,7 +164,7 @@ class AsyncWire:
 
     async def begin(self, command: list[Arg]) -> asyncio.Task[Any]:
         """Send a command whose reply may take long. The task ends when it is there; `finish` takes it."""
-        await self._connection.send_packed_command(packed(tuple(command)), check_health=False)
+        await self._connection.send_packed_command(packed(command), check_health=False)
         self._reading = asyncio.create_task(self._connection.read_response())
         return self._reading
 

@@ -316,8 +316,16 @@ class Delivery(Delivered):
             return self._carry_out(verb, call) if self._settled is None else self._settled != verb
 
     def _carry_out(self, verb: str, call: Call[Any]) -> bool:
-        """Settle and note it in one go, whatever becomes of the caller; tell whether the lease was lost."""
-        answer: Any = self._queue._link.run_now(call)
+        """Settle and note it in one go, whatever becomes of the caller; return whether the lease was lost."""
+        answer = self._queue._link.run_whole(call, lambda found: self._conclude(verb, found))
+        try:
+            return self._conclude(verb, answer)
+        except BaseException:  # a signal handler has raised
+            self._conclude(verb, answer)
+            raise
+
+    def _conclude(self, verb: str, answer: Any) -> bool:
+        """Note how a settle ended; return whether the lease was lost."""
         is_lost = bool(answer)
         if isinstance(answer, replies.Committed):
             self._committed = answer

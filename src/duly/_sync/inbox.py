@@ -21,7 +21,6 @@ from duly._sync import redriving
 from duly._sync.auditing import Auditor
 from duly._sync.delivery import Delivery
 from duly._sync.schedules import fire_due
-from duly._sync.wire import uninterrupted
 from duly.errors import UsageError
 from duly.message import Audit, Message, Pending, PendingMessage, Stats
 from duly.options import (
@@ -153,9 +152,13 @@ class Inbox(ABC):
         then: ops.Then = "watch" if left > 0 else "leave"
         while True:
             call = self._claim(limit=limit, lease=seconds, then=then)
-            claimed = uninterrupted(self._claimed(call), self._give_back)
+            claimed = self._claimed(call)
             if claimed.ids:
-                return self._deliveries(claimed, seconds, renew=renew)
+                try:
+                    return self._deliveries(claimed, seconds, renew=renew)
+                except BaseException:  # a signal handler has raised
+                    self._give_back(claimed)
+                    raise
             if claimed.next_in == 0 and at_once < _LOOKS_AT_ONCE:  # it was busy, with what is past its ttl, say
                 at_once += 1
                 continue
@@ -192,13 +195,21 @@ class Inbox(ABC):
         """Claim. What schedules have to send by now is sent; what was sent is due at once, so claim again."""
         rounds = 0
         while True:
-            claimed = self._link.run_now(call)
-            log_reclaimed(self.label, claimed.reclaimed)
-            due = claimed.schedules
-            is_more = due and fire_due(self._link, self._keys, claimed.now, due, self._app._new_id)
+            claimed = self._link.run_whole(call, self._give_back)
+            try:
+                is_more = self._follow_up(claimed)
+            except BaseException:  # a signal handler has raised
+                self._give_back(claimed)
+                raise
             rounds += 1
             if claimed.ids or not is_more or rounds == _FIRED_IN_A_ROW:
                 return claimed
+
+    def _follow_up(self, claimed: replies.Claimed) -> bool:
+        """Log what a claim took back, and send for the slots of schedules that have come. True: more may be due."""
+        log_reclaimed(self.label, claimed.reclaimed)
+        due = claimed.schedules
+        return bool(due) and fire_due(self._link, self._keys, claimed.now, due, self._app._new_id)
 
     def _deliveries(self, claimed: replies.Claimed, lease: float, *, renew: bool) -> list[Delivery]:
         fence = claimed.fence
@@ -215,7 +226,7 @@ class Inbox(ABC):
         return deliveries
 
     def _give_back(self, claimed: replies.Claimed) -> None:
-        """Release what a cancelled receive has claimed, or hand on what it was about to watch."""
+        """Release what a cancelled or interrupted receive has claimed, or pass on what it was about to watch."""
         if claimed.ids:
             self._link.run_now(ops.release(self._keys, self._deliveries(claimed, self._lease, renew=False)))
         else:
@@ -255,11 +266,20 @@ class Inbox(ABC):
         return found
 
     def _ack(self, batch: Deliveries, call: Call[Positions]) -> Deliveries:
-        found = self._link.run(call)
-        positions = set(found)
-        for position, delivery in enumerate(batch):
-            delivery._note("ack", is_lost=position in positions)
-        return [batch[position] for position in sorted(positions)]
+        """Settle, and note it whatever becomes of the caller: the same again is a success."""
+
+        def noted(found: Positions) -> Deliveries:
+            positions = set(found)
+            for position, delivery in enumerate(batch):
+                delivery._note("ack", is_lost=position in positions)
+            return [batch[position] for position in sorted(positions)]
+
+        found = self._link.run_whole(call, noted)
+        try:
+            return noted(found)
+        except BaseException:  # a signal handler has raised
+            noted(found)
+            raise
 
     # Looking
 

@@ -31,7 +31,7 @@ from duly._sync.connections import Connections, Slot
 from duly._sync.durability import missing_for
 from duly._sync.ends import Ends, EndWatch
 from duly._sync.waiter import Waiter
-from duly._sync.wire import UNREACHABLE, nothing_in_background, sleep, uninterrupted
+from duly._sync.wire import LEAVING_TIMEOUT, REPLY_TIMEOUT, UNREACHABLE, nothing_in_background, sleep, uninterrupted
 from duly.errors import DulyError, QueueFull, ServerError, Unavailable
 from duly.options import Durable
 
@@ -78,6 +78,38 @@ class Link:
     def run_now(self, call: Call[T]) -> T:
         """Do as `run`, for callers that are never cancelled."""
         return call.decode(self._carry(call))
+
+    def run_whole(self, call: Call[T], if_interrupted: Callable[[T], object]) -> T:
+        """Do as `run_now`. When a signal handler raises meanwhile, `if_interrupted` gets the answer all the same.
+
+        The server may have carried the call out. The call is sent again with its number, so the server does not
+        carry it out twice, and gives the same answer (I6).
+        """
+        slot = self.connections.take()
+        slot.sequence += 1
+        answers: list[T] = []
+        try:
+            reply = self._ask_again_and_again(slot, call.title, lambda taken: self._ask(taken, call), gives_up=True)
+            answers.append(call.decode(reply))
+            self.connections.give(slot)
+            return answers[0]
+        except DulyError:
+            self.connections.give(slot)
+            raise
+        except BaseException:
+            with contextlib.suppress(Exception):  # leases and time-outs do the rest
+                answer = answers[0] if answers else call.decode(self._ask_before_leaving(slot, call))
+                if_interrupted(answer)
+            raise
+
+    def _ask_before_leaving(self, slot: Slot, call: Call[Any]) -> Any:
+        """Send a call once more. The one who leaves has a moment for it; the connection is not used again."""
+        try:
+            slot.wire.close()  # a reply may be on its way
+            self.connections.opened(slot)
+            return self._ask(slot, call, LEAVING_TIMEOUT)
+        finally:
+            slot.wire.close()
 
     def run_on(self, call: Call[T]) -> T:
         """Do as `run_now`, however long the server is away: for workers, who have nothing better to do.
@@ -189,15 +221,15 @@ class Link:
             sleep(patience.backoff(tries, random.random))
             tries += 1
 
-    def _ask(self, slot: Slot, call: Call[Any]) -> Any:
+    def _ask(self, slot: Slot, call: Call[Any], timeout: float = REPLY_TIMEOUT) -> Any:
         """Send a call once. A server that does not know the script is sent its text."""
         script = call.script
         try:
-            return slot.wire.ask(call.command(b"EVALSHA", script.sha, slot.stream, slot.sequence))
+            return slot.wire.ask(call.command(b"EVALSHA", script.sha, slot.stream, slot.sequence), timeout)
         except ResponseError as error:
             if replies.trouble_of(error) != "noscript":
                 raise
-            return slot.wire.ask(call.command(b"EVAL", script.text, slot.stream, slot.sequence))
+            return slot.wire.ask(call.command(b"EVAL", script.text, slot.stream, slot.sequence), timeout)
 
     def _handle(self, slot: Slot, title: str, error: RedisError) -> None:
         """Return when the call may be tried again; raise what it means otherwise."""

@@ -105,7 +105,7 @@ class Lock:
                 self._link.run_now(ops.unlock(self._keys, token, self._kept))
 
         call = ops.lock(self._keys, token, self._ttl, by, self._kept)
-        state: replies.LockState = uninterrupted(self._link.run_now(call), give_back)
+        state: replies.LockState = self._link.run_whole(call, give_back)
         if state.fence:
             # Reckoned from before the call: rather too early than too late.
             self._token, self.fence, self._ends_at, self._is_lost = token, state.fence, began_at + self._ttl, False

@@ -3,13 +3,13 @@
 
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self, TypeVar
 
 from duly._core.call import Call
 from duly._core.keys import GroupKeys, QueueKeys, TopicKeys
 from duly._sync.wire import Bell
-from duly.errors import UsageError
+from duly.errors import DulyError, UsageError
 from duly.memory.engine import Engine
 from duly.memory.link import MemoryLink as Carrier
 from duly.memory.link import engine_for
@@ -49,6 +49,19 @@ class MemoryLink:
     def run_now(self, call: Call[T]) -> T:
         """Carry a call out."""
         return self.run(call)
+
+    def run_whole(self, call: Call[T], if_interrupted: Callable[[T], object]) -> T:
+        """Carry a call out. When a signal handler raises meanwhile, `if_interrupted` gets the answer."""
+        answers: list[T] = []
+        try:
+            answers.append(self.run(call))
+            return answers[0]
+        except DulyError:
+            raise
+        except BaseException:
+            for answer in answers:
+                if_interrupted(answer)
+            raise
 
     def run_on(self, call: Call[T]) -> T:
         """Carry a call out."""

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, ParamSpec, TypeVar
 
-from hiredis import pack_command
 from redis.backoff import NoBackoff
 from redis.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -19,9 +18,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
 from duly._core.address import Kind
-from duly._core.call import Arg
-
-packed: Final[Callable[[tuple[Arg, ...]], bytes]] = pack_command  # type: ignore[assignment]
+from duly._core.call import Arg, packed
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,6 +35,7 @@ UNREACHABLE: Final = (RedisConnectionError, RedisTimeoutError, OSError)
 """What a wire raises when the server cannot be reached or does not answer."""
 
 CONNECT_TIMEOUT: Final = 5.0
+LEAVING_TIMEOUT: Final = 1.0
 REPLY_TIMEOUT: Final = 5.0
 """Seconds that a server may take for an answer. All scripts are bounded: one that takes longer is stuck."""
 
@@ -65,7 +63,7 @@ def nothing_in_background() -> None:
 
 
 def uninterrupted(result: T, if_abandoned: Callable[[T], object] | None = None) -> T:  # noqa: ARG001
-    """Hand a result through: a thread is not cancelled."""
+    """Return a result. A thread is not cancelled; where a signal handler may raise, `Link.run_whole` is used."""
     return result
 
 
@@ -113,7 +111,7 @@ class Wire:
     def ask(self, command: list[Arg], timeout: float = REPLY_TIMEOUT) -> Any:
         """Send a command and read its reply."""
         try:
-            self._connection.send_packed_command([packed(tuple(command))], check_health=False)
+            self._connection.send_packed_command([packed(command)], check_health=False)
             if timeout == REPLY_TIMEOUT:  # set on the socket already
                 return self._connection.read_response()
             return self._connection.read_response(timeout=timeout)
@@ -126,7 +124,7 @@ class Wire:
     def ask_second(self, first: list[Arg], second: list[Arg]) -> Any:
         """Send two commands in one write, so that the server runs them in a row. Return the reply to the second."""
         try:
-            both = packed(tuple(first)) + packed(tuple(second))
+            both = packed(first) + packed(second)
             self._connection.send_packed_command([both], check_health=False)
             self._connection.read_response()
             return self._connection.read_response()
@@ -136,7 +134,7 @@ class Wire:
 
     def begin(self, command: list[Arg]) -> None:
         """Send a command whose reply may take long."""
-        self._connection.send_packed_command([packed(tuple(command))], check_health=False)
+        self._connection.send_packed_command([packed(command)], check_health=False)
 
     def poll(self, seconds: float) -> bool:
         """Wait for the reply that `begin` asked for, so long at the most. It is not read yet."""
