@@ -8,7 +8,7 @@ import pytest
 from duly._core import codec, ops
 from duly.options import Keep
 from tests.clock import ServerClock
-from tests.lua.harness import NOW, SECOND, Queue, ids_of
+from tests.lua.harness import NOW, SECOND, Queue, Refused, ids_of
 
 
 def test_ack_leaves_nothing_of_a_message(queue: Queue) -> None:
@@ -135,6 +135,40 @@ def test_recycle_is_a_new_message_under_the_same_id(queue: Queue) -> None:
     assert (state.counts, state.why) == ({"a": codec.Counts(cycles=1)}, {})
     assert state.stats["bytes"] == len(state.msgs["a"])
     assert (state.stats["recycled"], state.stats["sent"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("had", "has", "why"),
+    [
+        ({}, {"priority": 7}, "has priority 0, and its new part has 7"),
+        ({"priority": 7}, {}, "has priority 7, and its new part has 0"),
+        ({"key": "k"}, {"key": "other"}, "another key"),
+        ({"key": "k"}, {}, "another key"),
+        ({}, {"key": "k"}, "another key"),
+        ({"ttl": 60}, {}, "another ttl"),
+        ({}, {"ttl": 60}, "another ttl"),
+    ],
+)
+def test_recycle_refuses_a_part_that_is_not_of_its_message(
+    queue: Queue, had: dict[str, Any], has: dict[str, Any], why: str
+) -> None:
+    settle, other = queue.hold("a", "b", **had) if "key" not in had else (*queue.hold("a", **had), *queue.hold("b"))
+    before = queue.dump()
+    part = queue.outgoing("a", b"other", **has).part
+    with pytest.raises(Refused, match=f"message a .*{why}"):
+        queue.call(ops.recycle(queue.keys, [(other, 0, b""), (settle, 0, part)]))
+    assert queue.dump() == before
+    own = queue.outgoing("a", b"other", **had).part
+    assert queue.call(ops.recycle(queue.keys, [(settle, 0, own)])) == []
+
+
+@pytest.mark.parametrize("part", [b"x", b"\x01\x00", b"\x01\x00\xfa", b"\x01\x04\x00\xff"], ids=repr)
+def test_recycle_refuses_a_part_that_cannot_be_read(queue: Queue, part: bytes) -> None:
+    (settle,) = queue.hold("a")
+    before = queue.dump()
+    with pytest.raises(Refused, match="message a "):
+        queue.call(ops.recycle(queue.keys, [(settle, 0, part)]))
+    assert queue.dump() == before
 
 
 def test_recycle_without_a_part_keeps_the_body(queue: Queue) -> None:

@@ -74,3 +74,39 @@ async def test_settling_with_anything_else_is_422(client: httpx.AsyncClient, ver
     body = {"receipt": text.encode(errors="replace").decode(), **_MORE.get(verb, {})}
     answer = await client.post(f"/api/v1/queues/orders/{verb}", json=body)
     assert answer.status_code == 422, answer.text
+
+
+@pytest.mark.parametrize("priority", [7, 250])
+async def test_a_forged_priority_is_refused_in_memory(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient, priority: int
+) -> None:
+    await _check_that_a_forged_priority_is_refused(site_app, client, priority)
+
+
+@pytest.mark.parametrize("priority", [7, 250])
+async def test_a_forged_priority_is_refused_by_a_server(
+    server_app: duly.AsyncDuly, server_client: httpx.AsyncClient, priority: int
+) -> None:
+    await _check_that_a_forged_priority_is_refused(server_app, server_client, priority)
+
+
+async def _check_that_a_forged_priority_is_refused(
+    app: duly.AsyncDuly, client: httpx.AsyncClient, priority: int
+) -> None:
+    """The digest of a receipt has no secret: an operator can write one of his own."""
+    orders = app.queue("orders")
+    await orders.send({"order": 1})
+    (delivery,) = await orders.receive(1, wait=0)
+    own = receipt_of(delivery)
+    delivery._record = delivery._record[:18] + bytes((priority,)) + delivery._record[19:]
+    forged = receipt_of(delivery)
+
+    answer = await client.post("/api/v1/queues/orders/recycle", json={"receipt": forged, "body": {"order": 2}})
+    assert answer.status_code == 502, answer.text
+    assert "its new part" in answer.text
+    assert (await orders.stats()).leased == 1
+    assert (await orders.audit()).ok
+
+    answer = await client.post("/api/v1/queues/orders/recycle", json={"receipt": own, "body": {"order": 2}})
+    assert answer.json()["settled"] == [delivery.id]
+    assert [each.body for each in await orders.receive(1, wait=0)] == [{"order": 2}]

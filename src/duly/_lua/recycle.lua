@@ -17,13 +17,35 @@ KEYS     call      string  last call of the stream and its reply
 ARGV     sequence  of the call in its stream
          digits    priorities of `waiting*`
          settles*  id, fence, delay in microseconds, part: '' leaves the body as it is
-RETURNS  { position ... } of those whose lease was lost
+RETURNS  { position ... } of those whose lease was lost; an error, and nothing is changed, when a part is not one of its
+         message: priority, key, ttl and dedup stay as they are
 KEEPS    I1 I2 I3 I5 I6 I7 I8
 ]]
 -- @include lib/give_back.lua
 -- @include lib/large.lua
 
-return give_back(4, 'recycled', function(held, old, counted, clock, keys)
+local KEPT_FLAGS = FLAG_TTL + FLAG_DEDUP + FLAG_KEY
+
+-- A part with another priority or key would be stored where no claim finds it: a client has made it up.
+local function refusal_of(held)
+  local part, lease = ARGV[held.at + 3], held.lease
+  if part == '' then
+    return nil
+  end
+  local record = stamped(0, 0, part)
+  if flaw_of(record) then
+    return 'cannot be recycled: its new part cannot be read'
+  elseif priority_of(record) ~= lease.priority then
+    return 'has priority ' .. lease.priority .. ', and its new part has ' .. priority_of(record)
+  elseif options_of(record).key ~= lease.key then
+    return 'cannot be recycled: its new part has another key'
+  elseif bit.band(flags_of(record), KEPT_FLAGS) ~= bit.band(lease.flags, KEPT_FLAGS) then
+    return 'cannot be recycled: its new part has another ttl or dedup value'
+  end
+  return nil
+end
+
+local function renewed(held, old, counted, clock, keys)
   local delay, part = tonumber(ARGV[held.at + 2]), ARGV[held.at + 3]
   if part == '' then
     part = part_of(old)
@@ -45,4 +67,6 @@ return give_back(4, 'recycled', function(held, old, counted, clock, keys)
     hand_on(keys, { held.lease.key, held.id }, clock)
   end
   return record, due_of(record)
-end)
+end
+
+return give_back(4, 'recycled', renewed, refusal_of)

@@ -12,7 +12,9 @@ from typing import Final, Self, TypeVar
 
 from duly._core.call import Call
 from duly._core.keys import GroupKeys, QueueKeys, TopicKeys
+from duly.errors import ServerError
 from duly.memory import forks
+from duly.memory.calls import ErrorReply
 from duly.memory.clock import clock
 from duly.memory.engine import Engine
 
@@ -67,7 +69,11 @@ class MemoryLink:
         with self._lock:  # one call of a stream at a time, in the order of their numbers
             self._sequence += 1
             self._moves_seen[call.keys.prefix] = self.engine.clock.moves
-            reply = self.engine.call(call, self._stream, self._sequence)
+            try:
+                reply = self.engine.call(call, self._stream, self._sequence)
+            except ErrorReply as error:
+                why = str(error).removeprefix("ERR ")
+                raise ServerError(f"{call.title} failed on memory://: {why}") from error
             self._let_time_creep()
         return call.decode(reply)
 

@@ -4,9 +4,11 @@ Each checks the fence first: a stale one changes nothing (I5).
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from duly._core import codec
 from duly._core.codec import Counts, Fault, Lease, part_of, stamped
+from duly.errors import CodecError
 from duly.memory.calls import ErrorReply, Kept
 from duly.memory.message import StoredMessage
 from duly.memory.past import Past
@@ -98,13 +100,18 @@ _Back = Callable[[QueueState, _Held, Counts, int], int]
 """Changes the counts of a held message at a tick of the clock, and returns when it is due."""
 
 
-def _giving_back(stride: int, counter: str, back: _Back) -> Callable[[QueueState, list[bytes]], Any]:
+def _giving_back(
+    stride: int, counter: str, back: _Back, refusal_of: Callable[[_Held], str] = lambda _: ""
+) -> Callable[[QueueState, list[bytes]], Any]:
     """Make one of the settles that put messages back among those that wait."""
 
     def settle(queue: QueueState, args: list[bytes]) -> Any:
         held, lost = _sorted_by_holding(queue, args[1:], stride)
         if not held:
             return lost
+        for each in held:
+            if refusal := refusal_of(each):
+                raise ErrorReply(f"ERR message {each.message.id.decode(errors='replace')} {refusal}")
         now = queue.tick()
         for tick, each in enumerate(held, now):
             flaw = each.message.flaw
@@ -175,10 +182,31 @@ def _recycle(queue: QueueState, held: _Held, counts: Counts, tick: int) -> int:
     return message.due
 
 
+_KEPT_FLAGS: Final = codec.FLAG_TTL | codec.FLAG_DEDUP | codec.FLAG_KEY
+
+
+def _refusal_of(held: _Held) -> str:
+    """Say why a part is none of its message: no claim would find it."""
+    part, lease = held.rest[1], held.lease
+    if not part:
+        return ""
+    try:
+        new = codec.read_record(stamped(0, 0, part))
+    except CodecError:
+        return "cannot be recycled: its new part cannot be read"
+    if new.priority != lease.priority:
+        return f"has priority {lease.priority}, and its new part has {new.priority}"
+    if new.key != lease.key:
+        return "cannot be recycled: its new part has another key"
+    if new.flags & _KEPT_FLAGS != lease.flags & _KEPT_FLAGS:
+        return "cannot be recycled: its new part has another ttl or dedup value"
+    return ""
+
+
 retry = _giving_back(5, "retried", _retry)
 defer = _giving_back(4, "deferred", _defer)
 release = _giving_back(2, "released", _release)
-recycle = _giving_back(4, "recycled", _recycle)
+recycle = _giving_back(4, "recycled", _recycle, _refusal_of)
 
 
 def reject(queue: QueueState, args: list[bytes]) -> Any:

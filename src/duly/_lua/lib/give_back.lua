@@ -16,8 +16,9 @@
 -- @include lib/bury.lua
 
 -- For each message that is still held, `move(held, record, counted, clock, keys)` changes `counted`, and
--- returns the record to store (nil: as it is) and the due time. The lease ends here.
-local function give_back(stride, counter, move)
+-- returns the record to store (nil: as it is) and the due time. The lease ends here. `refusal_of(held)` says why a call
+-- must not be carried out: then nothing is changed.
+local function give_back(stride, counter, move, refusal_of)
   local sequence, digits, first_settle = ARGV[1], ARGV[2], 3
   local keys = {
     call = KEYS[1], msgs = KEYS[2], leased = KEYS[3], leases = KEYS[4], counts = KEYS[5], why = KEYS[6],
@@ -37,6 +38,10 @@ local function give_back(stride, counter, move)
   local now = tick(redis.call('HGET', keys.meta, 'clock'))
   local ids = {}
   for i, each in ipairs(held) do
+    local refusal = refusal_of and refusal_of(each)
+    if refusal then
+      return redis.error_reply('ERR message ' .. string.gsub(each.id, '%c', '?') .. ' ' .. refusal)
+    end
     ids[i] = each.id
   end
   remove_leased(keys.leased, ids)
