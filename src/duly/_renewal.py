@@ -58,13 +58,14 @@ class Renewer:
         self._is_stopping = False
 
     def add(self, deliveries: Iterable[Renewed], keys: QueueKeys, lease: float, max_runtime: float | None) -> None:
-        """Look after these deliveries from now on."""
+        """Renew the leases of these deliveries from now on; do nothing after `stop`."""
         now = time.monotonic()
         stop_at = float("inf") if max_runtime is None else now + max_runtime
         with self._changed:
+            if self._is_stopping:
+                return  # the app is closed: a thread that starts now would not end
             self._entries += [_Entry(delivery, keys, lease, stop_at, now) for delivery in deliveries]
             if self._thread is None or not self._thread.is_alive():
-                self._is_stopping = False
                 self._thread = threading.Thread(target=self._work, name="duly-renewer", daemon=True)
                 self._thread.start()
             self._changed.notify()

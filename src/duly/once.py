@@ -29,7 +29,7 @@ def once(d: Delivery | AsyncDelivery, name: str, ttl: Seconds) -> bool | Awaitab
     """
     if not isinstance(d, Delivery | AsyncDelivery):
         raise UsageError(f"once needs a delivery, not {d!r}")
-    outgoing.checked_text(name, "the name of an effect")
+    outgoing.checked_new_text(name, "the name of an effect")
     seconds = checked_positive_seconds(ttl, "ttl")
     if d.is_settled:
         raise replies.lease_lost(d.queue, d.id, "once")

@@ -6,13 +6,14 @@ import os
 import secrets
 import socket
 import threading
+import time
 import weakref
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from duly._async.ends import AsyncEnds
 from duly._async.wire import AsyncWire, Gate, in_thread
 from duly._core.address import Address
-from duly._core.server import check_server, read_info
+from duly._core.server import check_server, eviction_of, read_info
 from duly.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ T = TypeVar("T")
 
 _LOG: Final = logging.getLogger("duly")
 _MAX_CALLS_AT_ONCE: Final = 32
+_LOOK_AGAIN_AFTER: Final = 60.0
+"""Seconds after which a new connection looks again whether the server may evict keys."""
 
 
 class AsyncSlot:
@@ -56,6 +59,8 @@ class AsyncConnections:
         self._opening = threading.Lock()
         self.is_checked = False
         """Whether a server was ever reached, and found fit."""
+        self._look_at = 0.0
+        self._may_evict = False
         self.is_closed = False
         # --- async only
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -109,6 +114,8 @@ class AsyncConnections:
         await slot.wire.open()
         if not self.is_checked:
             await self._check_server(slot.wire)
+        elif time.monotonic() >= self._look_at:
+            await self.look_again(slot.wire)
         return slot.wire
 
     async def _check_server(self, wire: AsyncWire) -> None:
@@ -120,6 +127,22 @@ class AsyncConnections:
             await wire.close()
             raise
         self.is_checked = True
+        self._look_at = time.monotonic() + _LOOK_AGAIN_AFTER
+
+    async def look_again(self, wire: AsyncWire) -> None:
+        """Log when a server that was found fit may evict keys by now, and when it no longer may.
+
+        Nothing is refused: what is leased has to be settled.
+        """
+        self._look_at = time.monotonic() + _LOOK_AGAIN_AFTER
+        if self._allow_eviction:
+            return
+        danger = eviction_of(read_info(await wire.ask([b"INFO", b"memory"])), self.address.shown)
+        may_evict, self._may_evict = self._may_evict, bool(danger)
+        if danger and not may_evict:
+            _LOG.error("%s", danger)
+        elif may_evict and not danger:
+            _LOG.warning("%s evicts no keys any more", self.address.shown)
 
     async def take_waiting(self) -> AsyncWire:
         """Take a connection to block on, with its client id known."""

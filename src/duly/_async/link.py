@@ -161,6 +161,10 @@ class AsyncLink:
             ends = known.setdefault(keys.prefix, AsyncEnds(functools.partial(self.waiter.read_ends, keys)))
         return ends.watch(id)
 
+    async def look_again(self) -> None:
+        """Log when the server may evict keys by now."""
+        await self._insist("a look at the server", lambda slot: self.connections.look_again(slot.wire))
+
     async def queues(self, namespace: str) -> list[str]:
         """Find the queues that were ever used."""
         return await self._names(

@@ -27,7 +27,7 @@ class AsyncLock:
     def __init__(
         self, link: Any, namespace: str, name: str, *, ttl: Seconds, on_busy: OnBusy, holder: str = ""
     ) -> None:
-        outgoing.checked_text(name, "the name of a lock")
+        outgoing.checked_new_text(name, "the name of a lock")
         with about("lock", name):
             if on_busy != "raise" and not isinstance(on_busy, Wait | Defer):
                 raise UsageError(f'on_busy must be "raise", a duly.Wait or a duly.Defer, not {on_busy!r}')

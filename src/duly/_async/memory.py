@@ -110,6 +110,9 @@ class AsyncMemoryLink:
         """Wait for the end of a message, from before the first look at it on."""
         return AsyncMemoryEndWatch(self.engine, keys, id)
 
+    async def look_again(self) -> None:
+        """Do nothing: nothing is evicted here."""
+
     async def queues(self, namespace: str) -> list[str]:
         """Name the queues that were ever used."""
         return self.engine.queues(namespace)

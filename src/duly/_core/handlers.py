@@ -8,7 +8,7 @@ import msgspec
 
 from duly._core import arguments, body_types, codec, signatures
 from duly._core.arguments import ArgumentPlan, Misfit
-from duly._core.outgoing import checked_text
+from duly._core.outgoing import checked_new_text
 from duly._core.signatures import UNTYPED
 from duly.errors import CodecError, UsageError
 from duly.options import Batch, Retry, Seconds, checked_count, checked_positive_seconds
@@ -309,7 +309,7 @@ def _task_name(function: Any) -> str:
 
 
 def _checked_task_name(name: object) -> str:
-    checked_text(name, "name")
+    checked_new_text(name, "name")
     return str(name)
 
 

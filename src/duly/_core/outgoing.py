@@ -1,6 +1,7 @@
 """A message on its way in: options checked, body encoded, ready for a send script."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -61,6 +62,10 @@ def microseconds(seconds: float) -> int:
     return math.ceil(seconds * 1_000_000)
 
 
+_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+"""The control characters of Unicode (category Cc): below a space, DEL, and C1 such as NEL."""
+
+
 def due_in(delay: Seconds | None, at: datetime | float | None, now: float) -> str:
     """Say when a message is due, as the scripts read it."""
     if delay is not None:
@@ -86,8 +91,19 @@ def new_due(delay: Seconds | None, at: datetime | float | None, now: float) -> s
     return "+0" if when == NOW else when
 
 
+def checked_new_text(value: object, what: str) -> bytes:
+    """Encode an id, key, dedup value or name that is about to be stored."""
+    encoded = checked_text(value, what)
+    if _CONTROLS.search(str(value)):
+        raise UsageError(f"{what}={value!r} must not contain control characters")
+    return encoded
+
+
 def checked_text(value: object, what: str) -> bytes:
-    """Encode an id, key or dedup value."""
+    """Encode an id, key or dedup value of what may be stored.
+
+    Of the control characters only those below a space are refused: earlier versions stored the others.
+    """
     if not isinstance(value, str):
         raise UsageError(f"{what} must be a str, not {value!r}")
     if not value:
@@ -172,7 +188,7 @@ class Encoder:
                 raise UsageError("dedup_for needs dedup=: it is how long the same value is not stored again")
             return b"", 0
         window = self._dedup_for if send.dedup_for is None else send.dedup_for
-        return checked_text(send.dedup, "dedup"), microseconds(checked_positive_seconds(window, "dedup_for"))
+        return checked_new_text(send.dedup, "dedup"), microseconds(checked_positive_seconds(window, "dedup_for"))
 
     def headers(self, send: Send, raw: bytes) -> dict[str, str] | None:
         """Check headers, and their size with that of the encoded body."""
@@ -206,10 +222,10 @@ class Encoder:
         if send.replace:
             flags |= codec.FLAG_REPLACE
         if send.key is not None:
-            key = checked_text(send.key, "key")
+            key = checked_new_text(send.key, "key")
             flags |= codec.FLAG_KEY
         if send.id is not None:
-            checked_text(send.id, "id")
+            checked_new_text(send.id, "id")
             id_ = send.id
             flags |= codec.FLAG_OWN_ID
         if repeat is not None:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from duly._core import codec
-from duly._core.outgoing import MAX_CALL_BYTES, NOW, Encoder, Outgoing, checked_text, due_in
+from duly._core.outgoing import MAX_CALL_BYTES, NOW, Encoder, Outgoing, checked_new_text, due_in
 from duly._core.refused_options import INSTEAD_OF_SEND
 from duly._core.replies import moment
 from duly._core.topic_ops import Publication
@@ -66,7 +66,7 @@ class Publisher:
         content, raw = self._encoder.body(send.body)
         fields: list[str | bytes] = [_FIELD_OF_BODY[content], raw]
         if send.key is not None:
-            fields += (KEY, checked_text(send.key, "key"))
+            fields += (KEY, checked_new_text(send.key, "key"))
         for name, value in (self._encoder.headers(send, raw) or {}).items():
             fields += (HEADER + name.encode(), value)
         dedup, dedup_for = self._encoder.dedup(send)

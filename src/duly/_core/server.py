@@ -37,12 +37,19 @@ def check_server(info: Mapping[str, str], shown: str, *, allow_eviction: bool) -
         raise ServerError(
             f"{shown} is a replica of {info.get('master_host')}:{info.get('master_port')}: connect to the primary"
         )
+    if not allow_eviction and (danger := eviction_of(info, shown)):
+        raise UnsafeServer(danger)
+
+
+def eviction_of(info: Mapping[str, str], shown: str) -> str:
+    """Say that a server may evict keys, and what to do; '': it does not."""
     policy = info.get("maxmemory_policy", "noeviction")
-    if policy != "noeviction" and not allow_eviction:
-        raise UnsafeServer(
-            f"{shown} may evict keys (maxmemory-policy {policy}), which loses messages without a word. Set it to "
-            "noeviction (CONFIG SET maxmemory-policy noeviction), or accept the loss with allow_eviction=True"
-        )
+    if policy == "noeviction":
+        return ""
+    return (
+        f"{shown} may evict keys (maxmemory-policy {policy}), which loses messages without a word. Set it to "
+        "noeviction (CONFIG SET maxmemory-policy noeviction), or accept the loss with allow_eviction=True"
+    )
 
 
 def is_unknown_command(text: str) -> bool:

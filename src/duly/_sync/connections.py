@@ -6,11 +6,12 @@ import os
 import secrets
 import socket
 import threading
+import time
 import weakref
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from duly._core.address import Address
-from duly._core.server import check_server, read_info
+from duly._core.server import check_server, eviction_of, read_info
 from duly._sync.ends import Ends
 from duly._sync.wire import Gate, Wire, in_thread
 from duly.errors import UsageError
@@ -22,6 +23,8 @@ T = TypeVar("T")
 
 _LOG: Final = logging.getLogger("duly")
 _MAX_CALLS_AT_ONCE: Final = 32
+_LOOK_AGAIN_AFTER: Final = 60.0
+"""Seconds after which a new connection looks again whether the server may evict keys."""
 
 
 class Slot:
@@ -56,6 +59,8 @@ class Connections:
         self._opening = threading.Lock()
         self.is_checked = False
         """Whether a server was ever reached, and found fit."""
+        self._look_at = 0.0
+        self._may_evict = False
         self.is_closed = False
 
     def take(self) -> Slot:
@@ -78,6 +83,8 @@ class Connections:
         slot.wire.open()
         if not self.is_checked:
             self._check_server(slot.wire)
+        elif time.monotonic() >= self._look_at:
+            self.look_again(slot.wire)
         return slot.wire
 
     def _check_server(self, wire: Wire) -> None:
@@ -89,6 +96,22 @@ class Connections:
             wire.close()
             raise
         self.is_checked = True
+        self._look_at = time.monotonic() + _LOOK_AGAIN_AFTER
+
+    def look_again(self, wire: Wire) -> None:
+        """Log when a server that was found fit may evict keys by now, and when it no longer may.
+
+        Nothing is refused: what is leased has to be settled.
+        """
+        self._look_at = time.monotonic() + _LOOK_AGAIN_AFTER
+        if self._allow_eviction:
+            return
+        danger = eviction_of(read_info(wire.ask([b"INFO", b"memory"])), self.address.shown)
+        may_evict, self._may_evict = self._may_evict, bool(danger)
+        if danger and not may_evict:
+            _LOG.error("%s", danger)
+        elif may_evict and not danger:
+            _LOG.warning("%s evicts no keys any more", self.address.shown)
 
     def take_waiting(self) -> Wire:
         """Take a connection to block on, with its client id known."""

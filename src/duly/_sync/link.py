@@ -147,6 +147,10 @@ class Link:
             ends = known.setdefault(keys.prefix, Ends(functools.partial(self.waiter.read_ends, keys)))
         return ends.watch(id)
 
+    def look_again(self) -> None:
+        """Log when the server may evict keys by now."""
+        self._insist("a look at the server", lambda slot: self.connections.look_again(slot.wire))
+
     def queues(self, namespace: str) -> list[str]:
         """Find the queues that were ever used."""
         return self._names("listing the queues", queue_pattern(namespace), lambda key: queue_of_key(namespace, key))

@@ -90,6 +90,9 @@ class MemoryLink:
         """Wait for the end of a message, from before the first look at it on."""
         return MemoryEndWatch(self.engine, keys, id)
 
+    def look_again(self) -> None:
+        """Do nothing: nothing is evicted here."""
+
     def queues(self, namespace: str) -> list[str]:
         """Name the queues that were ever used."""
         return self.engine.queues(namespace)

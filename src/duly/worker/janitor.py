@@ -1,4 +1,4 @@
-"""Does in the background what nobody waits for: says that the worker lives, and tidies its queues and topics.
+"""Beats for the worker, tidies its queues and topics, and looks at the server, all in the background.
 
 Before the first claim, it has the groups made that the app has handlers for.
 """
@@ -29,6 +29,9 @@ _BEAT_EVERY: Final = 5.0
 _FORGET_AFTER: Final = 60.0
 """Seconds after which a worker that is not heard of any more is forgotten."""
 
+_LOOK_EVERY: Final = 60.0
+"""Seconds between looks whether the server may evict keys: somebody may have switched that on."""
+
 _TIDY_EVERY: Final = 60.0
 _TIDY_STEPS: Final = 20
 """Steps for one queue or topic at a time: the rest is for the next time."""
@@ -51,6 +54,7 @@ class Janitor:
         now = time.monotonic()
         self._chores = _chores(runtimes)
         self._unmade = {group.label: group for group in groups}
+        self._look_at = now + _LOOK_EVERY
         self._make_at = now + _TIDY_EVERY
         """When to try again to make them."""
         self._tidy_at = {name: now + random.uniform(0, _TIDY_EVERY) for name in self._chores}  # noqa: S311
@@ -61,6 +65,9 @@ class Janitor:
             try:
                 await self._beat()
                 await self._tidy_what_is_due()
+                if self._look_at <= time.monotonic():
+                    self._look_at = time.monotonic() + _LOOK_EVERY
+                    await self._link.look_again()
                 if self._unmade and self._make_at <= time.monotonic():
                     await self.make_groups()
             except Unavailable:  # the link has said so

@@ -403,6 +403,7 @@ async def test_a_defer_of_ones_own_making_is_read_with_care(queue: AsyncQueue) -
         (("",), {}, "empty"),
         ((None,), {}, "str"),
         (("a\nb",), {}, "control"),
+        (("a\x85b",), {}, "control"),
         (("\ud800",), {}, "Unicode"),
         (("x" * 100_000,), {}, "bytes"),
         (("a",), {"ttl": 0}, "ttl"),

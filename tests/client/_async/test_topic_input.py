@@ -35,6 +35,7 @@ PUBLISHES = [
     Case("key.*empty", {"key": ""}),
     Case("key.*5", {"key": 5}),
     Case("key.*control", {"key": "a\nb"}),
+    Case("key.*control", {"key": "a\x7fb"}),
     Case("key.*1024", {"key": "x" * 2000}),
     Case("key.*Unicode", {"key": "\ud800"}),
     Case("dedup.*empty", {"dedup": ""}),
