@@ -16,7 +16,7 @@ import pytest
 from duly import Duly, Unavailable
 from duly.embedded import control
 from duly.embedded.locks import is_locked
-from tests.embedded.processes import wait_until
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

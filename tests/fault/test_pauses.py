@@ -18,8 +18,9 @@ from duly._core.keys import QueueKeys
 from tests.binaries import Kind
 from tests.conftest import need
 from tests.fault.proxy import Action, Command, Policy, Proxy
-from tests.fault.recorded import assert_drained, wait_until
+from tests.fault.recorded import assert_drained
 from tests.servers import Server
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.fault
 

@@ -12,8 +12,8 @@ import redis
 import duly
 from tests.binaries import Kind
 from tests.conftest import need
-from tests.fault.recorded import wait_until
 from tests.servers import Server
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.fault
 
