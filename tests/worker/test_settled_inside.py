@@ -1,6 +1,7 @@
 """Handlers that settle their message themselves: what they did stays, whatever they do next."""
 
 import asyncio
+import inspect
 from typing import Any
 
 import pytest
@@ -201,3 +202,39 @@ async def test_a_message_that_was_cancelled_meanwhile_is_not_settled(bench: Benc
         await cancelled.wait()
         await bench.comes_to(sent=1, delivered=1, cancelled=1)
         await eventually(lambda: not any(runtime.busy for runtime in worker._runtimes))
+
+
+@pytest.mark.parametrize("verb", ["return", "raise", "ack", "retry"])
+async def test_a_handler_that_has_seen_its_lease_lost_settles_nothing(memory_bench: Bench, verb: str) -> None:
+    """The renewer marks a delivery as lost when `max_runtime` is over. The server does not know of it yet."""
+    refused: list[str] = []
+
+    def act(body: Any, d: Any) -> Any:
+        if d.attempt > 1:
+            return None
+        d.lost = True
+        if verb == "raise":
+            raise RuntimeError("gave up")
+        return None if verb == "return" else settle(d)
+
+    def settle(d: Any) -> Any:
+        try:
+            found = getattr(d, verb)()
+        except duly.LeaseLost as error:
+            refused.append(str(error))
+            return None
+        return awaited(found) if inspect.iscoroutine(found) else found
+
+    async def awaited(settling: Any) -> None:
+        try:
+            await settling
+        except duly.LeaseLost as error:
+            refused.append(str(error))
+
+    memory_bench.define(act, lease=0.3)
+    await memory_bench.queue.send("x")
+
+    async with memory_bench.worker():
+        await memory_bench.comes_to(sent=1, delivered=2, crashed=1, acked=1)
+
+    assert len(refused) == (verb in ("ack", "retry"))

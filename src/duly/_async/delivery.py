@@ -243,7 +243,7 @@ class AsyncDelivery(Delivered):
     async def extend(self, seconds: Seconds) -> None:
         """Let the lease end `seconds` from now."""
         lease = checked_positive_seconds(seconds, "seconds")
-        if self._settled is not None:
+        if self._settled is not None or self.lost:
             raise replies.lease_lost(self.queue, self.id, "extend")
         lost = await self._queue._link.run(ops.extend(self._queue._keys, [(self, lease)]))
         if lost:
@@ -317,7 +317,7 @@ class AsyncDelivery(Delivered):
         # --- end
         if self._settled == verb:
             return
-        if self._settled is not None:
+        if self._settled is not None or self.lost:
             raise replies.lease_lost(self.queue, self.id, verb)
         # --- async only
         work = asyncio.ensure_future(self._carry_out(verb, call))

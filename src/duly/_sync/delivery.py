@@ -234,7 +234,7 @@ class Delivery(Delivered):
     def extend(self, seconds: Seconds) -> None:
         """Let the lease end `seconds` from now."""
         lease = checked_positive_seconds(seconds, "seconds")
-        if self._settled is not None:
+        if self._settled is not None or self.lost:
             raise replies.lease_lost(self.queue, self.id, "extend")
         lost = self._queue._link.run(ops.extend(self._queue._keys, [(self, lease)]))
         if lost:
@@ -304,7 +304,7 @@ class Delivery(Delivered):
     def _settle(self, verb: str, call: Call[Any]) -> None:
         if self._settled == verb:
             return
-        if self._settled is not None:
+        if self._settled is not None or self.lost:
             raise replies.lease_lost(self.queue, self.id, verb)
         is_lost = self._carry_out_alone(verb, call)
         if is_lost:

@@ -62,8 +62,13 @@ class Settler:
         self._is_idle.set()
 
     def add(self, runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> None:
-        """Settle a message soon. What its handler has settled itself is only noted."""
-        if delivery._settled is not None or verdict.verb == "lost":
+        """Settle a message soon, unless its handler has settled it or its lease is lost.
+
+        The server would still accept an ack of a lease that has run out, until another consumer claims the message.
+        But a handler that saw `d.lost` has given up: its message must be delivered again.
+        """
+        is_given_up = delivery.lost and verdict.verb != "release"  # a stop marks as lost what it releases
+        if delivery._settled is not None or verdict.verb == "lost" or is_given_up:
             self._note_settled(runtime, delivery, verdict)
             return
         if verdict is ACK and not codec.is_repeating(delivery._record):
