@@ -208,6 +208,17 @@ def test_a_day_on_which_the_clocks_change_or_after(cron: str, zone: str, day: st
     assert [(EPOCH + timedelta(microseconds=us)).astimezone(place).strftime("%H:%M") for us in slots] == expected
 
 
+@pytest.mark.timeout(20)
+def test_a_change_that_is_not_at_a_full_hour_holds_nobody_up() -> None:
+    """At 3:45 the clocks of Chatham go back to 2:45. A step through local hours can go round there without end."""
+    slots = calendar("*/5 1-23/2 * * *", "Pacific/Chatham").after(us_of(datetime(2026, 4, 4, 13, tzinfo=UTC)))
+
+    found = [(EPOCH + timedelta(microseconds=us)).astimezone(ZoneInfo("Pacific/Chatham")) for us in islice(slots, 25)]
+    assert found[0].strftime("%H:%M%z") == "03:00+1345"
+    assert [time.strftime("%H:%M%z") for time in found[8:11]] == ["03:40+1345", "03:00+1245", "03:05+1245"]
+    assert found[21].strftime("%H:%M%z") == "05:00+1245"
+
+
 # What is rare, and what never comes
 
 
