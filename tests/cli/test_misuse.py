@@ -45,8 +45,8 @@ MISUSES = [
     ),
     ("acl", "duly: acl needs a --role: producer, consumer, observer or admin"),
     (
-        "acl --role admn",
-        "duly: --role must be producer, consumer, observer or admin, not 'admn'. Did you mean 'admin'?",
+        "acl --role adm",
+        "duly: --role must be producer, consumer, observer or admin, not 'adm'. Did you mean 'admin'?",
     ),
     (
         "schedule add s q x --every 1m --catch-up al",

@@ -186,6 +186,17 @@ def test_a_send_waits_for_a_server_that_was_stopped_by_force(home: Home, duly: C
         duly("stop", "--force")
 
 
+def test_the_use_of_a_server_is_logged_once_a_process(home: Home, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "duly"), Duly(f"embedded://{home.directory}") as app:
+        app.queues()
+        asyncio.run(app.aio.queues())
+        with Duly(f"embedded://{home.directory}") as other:
+            other.queues()
+
+    lines = [each.getMessage() for each in caplog.records if "using the embedded server" in each.getMessage()]
+    assert lines == [f"using the embedded server in {home.directory}"]
+
+
 def test_a_send_fails_after_its_patience_when_nothing_starts_the_server_again(home: Home, duly: Command) -> None:
     with Duly(f"embedded://{home.directory}", patience=0.3) as app:
         app.queue("orders").send(1)

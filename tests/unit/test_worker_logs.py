@@ -1,5 +1,6 @@
 """The lines that workers log: one each, readable, whatever the values are."""
 
+import asyncio
 import contextlib
 import io
 import json
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from duly.errors import UsageError
 from duly.worker import logs
+from duly.worker.retry_summary import RetrySummary
 
 LOGGER = logging.getLogger("duly.worker")
 
@@ -139,8 +141,8 @@ def test_text_lines() -> None:
         logs.event(LOGGER, logging.INFO, "started", queues={"a": 1})
         logs.event(LOGGER, logging.DEBUG, "not shown")
 
-    time, rest = stream.getvalue().split(" ", 1)
-    datetime.strptime(time, "%H:%M:%S")  # noqa: DTZ007
+    date, time, rest = stream.getvalue().split(" ", 2)
+    datetime.strptime(f"{date} {time}", "%Y-%m-%d %H:%M:%S")  # noqa: DTZ007
     assert rest == "INFO started queues=a:1\n"
 
 
@@ -210,3 +212,20 @@ def test_what_is_not_known_is_told() -> None:
             logs.configure("text", "loud")
         with pytest.raises(UsageError, match="log format must be one of text, json"):
             logs.configure("xml", "info")  # type: ignore[arg-type]
+
+
+async def test_retries_are_summed_up_once_a_period(caplog: pytest.LogCaptureFixture) -> None:
+    summary = RetrySummary(period=0.01)
+    for error in ("first", "second"):
+        summary.add("payments", error)
+    summary.add("mails", "third")
+
+    async with asyncio.timeout(60):
+        while len(caplog.records) < 2:  # noqa: ASYNC110 - a log has no event
+            await asyncio.sleep(0.01)
+
+    lines = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert lines == [
+        ("WARNING", "messages.retried queue=payments count=2 seconds=0.01 last_error=second"),
+        ("WARNING", "messages.retried queue=mails count=1 seconds=0.01 last_error=third"),
+    ]

@@ -99,7 +99,7 @@ async def test_a_retry_is_one_line(bench: Bench, caplog: pytest.LogCaptureFixtur
         await bench.comes_to(sent=1, delivered=1, retried=1, delayed=1)
 
     assert only(caplog, "message.") == (
-        "WARNING",
+        "INFO",
         {
             "event": "message.retry",
             "queue": bench.queue_name,

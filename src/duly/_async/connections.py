@@ -1,7 +1,6 @@
 """The connections of one app: made when needed, used again, never shared, forgotten after a fork."""
 
 import asyncio
-import logging
 import os
 import secrets
 import socket
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_LOG: Final = logging.getLogger("duly")
 _MAX_CALLS_AT_ONCE: Final = 32
 _LOOK_AGAIN_AFTER: Final = 60.0
 """Seconds after which a new connection looks again whether the server may evict keys."""
@@ -197,7 +195,6 @@ class AsyncConnections:
             try:
                 if self._server is None:
                     self._server = open_server(self.address.place)
-                    _LOG.info("using the embedded server in %s", self.address.place)
                 else:
                     self._server.ensure_running()
             except Halted as error:

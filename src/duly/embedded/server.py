@@ -7,6 +7,7 @@ whoever finds no keeper starts one. Nothing here stops or signals a server.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import subprocess
 import sys
@@ -25,6 +26,10 @@ from duly.errors import Unavailable
 
 START_TIMEOUT = 60.0
 """Seconds without a sign of life before a start has failed. Loading data is a sign of life."""
+
+_LOG = logging.getLogger("duly")
+_noted: set[Path] = set()
+"""Directories whose use was logged: an app has several links, and one line is enough."""
 
 _handles: weakref.WeakSet[EmbeddedServer] = weakref.WeakSet()
 
@@ -52,6 +57,9 @@ def open_server(directory: str | os.PathLike[str]) -> EmbeddedServer:
         server.ensure_running()
     except OSError as error:
         raise Unavailable(_explain_unusable(home, error)) from error
+    if home.directory not in _noted:
+        _noted.add(home.directory)
+        _LOG.info("using the embedded server in %s", home.directory)
     return server
 
 

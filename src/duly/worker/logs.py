@@ -82,7 +82,7 @@ def _take_over(logger: logging.Logger, handler: logging.Handler, level: int) -> 
 
 class _TextLines(logging.Formatter):
     def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(message)s", "%H:%M:%S")
+        super().__init__("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         """Write one line: what cannot be printed must not begin another, nor move the cursor."""

@@ -26,6 +26,7 @@ from duly.errors import DulyError, Unavailable
 from duly.options import MAX_BATCH, Retry
 from duly.worker.logs import event
 from duly.worker.queue_runtime import QueueRuntime
+from duly.worker.retry_summary import RetrySummary
 from duly.worker.source import AnyDelivery
 
 _LOG: Final = logging.getLogger("duly.worker")
@@ -54,6 +55,7 @@ class Settler:
     ) -> None:
         self._on_progress = on_progress
         self._on_dead = on_dead
+        self._retries = RetrySummary()
         self._runtimes: dict[QueueRuntime, None] = {}
         """Those that have something to settle."""
         self._unsettled: defaultdict[QueueRuntime, Unsettled] = defaultdict(Unsettled)
@@ -144,6 +146,8 @@ class Settler:
         for row in rows:
             if row[0] in told:
                 _report(runtime, verb, row, errors.get(row[0]))
+                if verb == "retry":
+                    self._retries.add(runtime.name, row[2])
         if verb in _DEADLY and settled:
             self._on_dead(runtime, [delivery.id for delivery in settled])
 
@@ -248,7 +252,7 @@ def _report(runtime: QueueRuntime, verb: str, row: Row, error: BaseException | N
         event(_LOG, logging.DEBUG, "handler.failed", **known, exc_info=error)
     place = place_of(error)
     if verb == "retry":
-        event(_LOG, logging.WARNING, "message.retry", **known, delay=round(rest[0], 3), error=rest[1], **place)
+        event(_LOG, logging.INFO, "message.retry", **known, delay=round(rest[0], 3), error=rest[1], **place)
     elif verb in _DEADLY:
         event(_LOG, logging.WARNING, "message.dead", **known, reason=rest[0], error=rest[1], **place)
     elif verb == "release":
