@@ -1,6 +1,7 @@
 """The connections of one app: made when needed, used again, never shared, forgotten after a fork."""
 
 import asyncio
+import logging
 import os
 import secrets
 import socket
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_LOG: Final = logging.getLogger("duly")
 _MAX_CALLS_AT_ONCE: Final = 32
 _LOOK_AGAIN_AFTER: Final = 60.0
 """Seconds after which a new connection looks again whether the server may evict keys."""
