@@ -9,7 +9,7 @@ with duly.Duly(os.environ.get("DULY_URL", "memory://")) as app:
     closing = app.queue("example-closing")
     closings = {order: closing.send({"close": order}, delay=0.3) for order in ("A", "B", "C")}
 
-    # B is paid. True: this call ended the message, so nobody has closed the order and nobody will.
+    # B is paid. True: this call ended the message. No consumer has it, and none will get it.
     print("B is paid, closing cancelled:", closing.cancel(closings["B"]))
     # C gets more time.
     print("C gets more time:", closing.reschedule(closings["C"], delay=0.6))

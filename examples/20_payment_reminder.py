@@ -18,7 +18,7 @@ def await_payment(order: int, repeat: duly.Repeat = UNTIL_PAID) -> None:
 
 
 def paid(order: int) -> None:
-    reminders.cancel(f"remind-{order}")  # no more reminders, whatever the message is doing
+    reminders.cancel(f"remind-{order}", running=True)  # no more reminders, also when one is just being sent
 
 
 @reminders.handler

@@ -19,14 +19,14 @@ def pay(order: int) -> bool:
     if orders[order] != "open":
         return False
     orders[order] = "paid"
-    closing.cancel(f"close-{order}")
+    closing.cancel(f"close-{order}")  # True: close() does not run, now or later. False: it runs at this moment
     return True
 
 
 @closing.handler
 def close(order: int) -> None:
-    # A payment in this very moment may have come before the message could be cancelled: the database decides. With a
-    # real one: UPDATE orders SET state = 'closed' WHERE id = ? AND state = 'open'
+    # A payment at this moment cannot cancel the message any more: the database decides. With a real one:
+    # UPDATE orders SET state = 'closed' WHERE id = ? AND state = 'open'
     if orders[order] == "open":
         orders[order] = "closed"
 

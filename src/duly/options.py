@@ -134,6 +134,13 @@ def checked_number(value: object, what: str, *, most: float) -> None:
         raise UsageError(f"{what} must be a number, {bounds}, not {value!r}")
 
 
+def checked_flag(value: object, what: str) -> bool:
+    """Return a bool. Any other value is refused: the text "false" would be true."""
+    if not isinstance(value, bool):
+        raise UsageError(f"{what} must be True or False, not {value!r}")
+    return value
+
+
 def checked_durable(value: object) -> None:
     """Refuse what is no way to be durable."""
     is_count = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_REPLICAS

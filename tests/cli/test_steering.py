@@ -26,6 +26,28 @@ def test_cancel_and_promote_act_on_each_and_fail_if_one_was_left(shell: Shell, a
     assert queue.stats().live == 0
 
 
+def test_cancel_leaves_a_message_that_a_consumer_has_unless_it_is_told_to_take_it(shell: Shell, app: duly.Duly) -> None:
+    queue = app.queue("q")
+    id_ = queue.send("x")
+    (delivery,) = queue.receive(1, wait=0)
+
+    left = shell.run("cancel", "q", id_, "gone")
+    told = shell.run("cancel", "q", id_, "--json")
+    state = queue.pending().total
+    taken = shell.ok("cancel", "q", id_, "--running").lines
+
+    has_it = "not cancelled: a consumer has it; --running takes it away"
+    assert left.status == 1
+    assert left.out.splitlines() == [
+        f"{id_}  {has_it}",
+        "gone  not cancelled: unknown, finished, or cancelled before",
+    ]
+    assert (told.status, told.json) == (1, {"results": [{"id": id_, "cancelled": False, "reason": has_it}]})
+    assert (state, taken) == (1, [f"{id_}  cancelled"])
+    with pytest.raises(duly.LeaseLost):
+        delivery.ack()
+
+
 def test_an_id_that_is_given_twice_is_cancelled_once_and_told_so(shell: Shell, app: duly.Duly) -> None:
     id_ = app.queue("q").send("x")
 

@@ -108,7 +108,7 @@ async def client(app: duly.AsyncDuly) -> AsyncIterator[httpx.AsyncClient]:
 async def fresh_receipt(app: duly.AsyncDuly, client: httpx.AsyncClient) -> str:
     """Take order-18, wherever it is by now, as somebody does who has read so far."""
     orders = app.queue("orders")
-    await orders.cancel("order-18")
+    await orders.cancel("order-18", running=True)
     await orders.send({"order": 18}, id="order-18", priority=9)
     taken = await Call('curl -H "$AUTH" --json "{}" $DULY/queues/orders/receive').ask(client, '{"limit": 1, "wait": 5}')
     receipt: str = taken.json()["messages"][0]["receipt"]

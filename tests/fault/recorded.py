@@ -80,7 +80,7 @@ class RecordedQueue:
     def cancel(self, message_id: str) -> None:
         """Cancel what is surely there."""
         with self.recorder.operation("cancel", message_id):
-            assert self.queue.cancel(message_id)
+            assert self.queue.cancel(message_id, running=True)
 
 
 def assert_accounts(queue: Queue, **expected: int) -> Stats:

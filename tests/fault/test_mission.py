@@ -297,7 +297,7 @@ def times_of_every_script(queue: Queue, count: int) -> dict[str, int]:
         for prepare in (prepare for name, prepares in WRITING.items() if name != "delete" for prepare in prepares):
             measure(prepare.__name__, prepare(queue))
             for id_ in ("a", "b", "c", "own"):
-                queue.call(ops.cancel(queue.keys, id_))
+                queue.call(ops.cancel(queue.keys, id_, running=True))
             queue.call(ops.purge(queue.keys, "done", 10))
             queue.call(ops.resume(queue.keys))
         for number, call in enumerate(call for call in CALLS if call.script.keys[0] != "call"):

@@ -327,7 +327,7 @@ def test_a_full_server_refuses_sends_is_drained_by_its_consumers_and_takes_sends
         first[3].recycle(0)
         first[4].extend(60)
         first[5].reject("no good")
-        assert queue.cancel(first[6].id)
+        assert queue.cancel(first[6].id, running=True)
         first[4].ack()
         with pytest.raises(duly.QueueFull):
             queue.send_many([b"x" * 10_000] * 100)
@@ -390,7 +390,7 @@ def test_a_record_damaged_while_leased_ends_and_is_audited(
             client.hset(key(queue, "msgs"), message_id, garbage)
         retried.retry(0)
         rejected.reject("no good")
-        assert queue.cancel(cancelled.id)
+        assert queue.cancel(cancelled.id, running=True)
         acked.ack()
 
         def is_over() -> bool:

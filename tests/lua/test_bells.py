@@ -49,7 +49,7 @@ MAKING: dict[str, Change] = {
     "the end of a lane's head": lambda g, s: g.ack([s]),
     "the death of a lane's head": lambda g, s: g.call(ops.reject(g.keys, g.options, [(s, "bad", "", "")])),
     "a commit": lambda g, s: g.call(ops.commit(g.keys, g.options, s)),
-    "a cancelled head": lambda g, s: g.call(ops.cancel(g.keys, s.id)),
+    "a cancelled head": lambda g, s: g.call(ops.cancel(g.keys, s.id, running=True)),
     "purge": lambda g, _: g.call(ops.purge(g.keys, "leased", 10)),
     "a shorter lease": lambda g, s: g.call(ops.extend(g.keys, [(s, 1)])),
     "seek": lambda g, _: g.seek("0"),

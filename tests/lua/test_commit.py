@@ -150,7 +150,7 @@ def test_a_lost_lease_changes_nothing(commits: Commits, how: str) -> None:
     other = commits.other("other")
     (settle,) = commits.queue.hold("a")
     if how == "gone":
-        commits.queue.call(ops.cancel(commits.queue.keys, "a"))
+        commits.queue.call(ops.cancel(commits.queue.keys, "a", running=True))
     else:
         commits.queue.call(ops.release(commits.queue.keys, [settle]))
     if how == "stale":

@@ -89,7 +89,10 @@ def test_the_bytes_of_live_messages_are_right_when_a_leased_one_without_a_body_i
 ) -> None:
     queue.hold("a")
     queue.lose_body("a")
-    calls: dict[str, Any] = {"cancel": ops.cancel(queue.keys, "a"), "purge": ops.purge(queue.keys, "leased", 10)}
+    calls: dict[str, Any] = {
+        "cancel": ops.cancel(queue.keys, "a", running=True),
+        "purge": ops.purge(queue.keys, "leased", 10),
+    }
     queue.call(calls[verb])
     assert queue.dump().stats["bytes"] == 0
 

@@ -393,7 +393,7 @@ def test_counters_of_a_group_balance(any_topic: Topic, clock: ServerClock) -> No
     settles = group.take(5)
     group.ack(settles[:2])
     _reject(group, settles[2:3])
-    group.call(ops.cancel(group.keys, settles[3].id))
+    group.call(ops.cancel(group.keys, settles[3].id, running=True))
     clock.freeze(NOW + MINUTE)
     group.claim(100)
     group.call(ops.purge(group.keys, "parked", 100))

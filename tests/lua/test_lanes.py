@@ -305,7 +305,7 @@ def _fails(queue: Queue, first: ops.Settle, clock: ServerClock) -> None:
 
 
 def _cancels(queue: Queue, first: ops.Settle, clock: ServerClock) -> None:
-    assert queue.call(ops.cancel(queue.keys, "a")) == 1
+    assert queue.call(ops.cancel(queue.keys, "a", running=True)) == 1
 
 
 def _cancels_waiting(queue: Queue, first: ops.Settle, clock: ServerClock) -> None:
@@ -918,7 +918,7 @@ def test_a_body_that_is_lost_while_out_does_not_block_its_lane(
         "release": ops.release(queue.keys, [first]),
         "recycle": ops.recycle(queue.keys, [(first, 0, b"")]),
         "reject": ops.reject(queue.keys, queue.options, [(first, "bad", "", "")]),
-        "cancel": ops.cancel(queue.keys, "a"),
+        "cancel": ops.cancel(queue.keys, "a", running=True),
         "purge": ops.purge(queue.keys, "leased", 10),
     }
     if verb == "crash":

@@ -346,7 +346,7 @@ def test_whoever_makes_room_leaves_a_token(make_queue: Any, verb: str) -> None:
         "ack": ops.ack(queue.keys, queue.options, held),
         "finish": ops.finish(queue.keys, replace(queue.options, done=Keep(count=9)), [(each, "") for each in held]),
         "reject": ops.reject(queue.keys, queue.options, [(each, "bad", "", "") for each in held]),
-        "cancel": ops.cancel(queue.keys, held[0].id),
+        "cancel": ops.cancel(queue.keys, held[0].id, running=True),
         "purge": ops.purge(queue.keys, "leased", 3),
         "retry": ops.retry(queue.keys, [(each, 60, "", "") for each in held]),
         "defer": ops.defer(queue.keys, [(each, 60, "") for each in held]),
@@ -368,7 +368,7 @@ def test_room_that_nobody_waits_for_leaves_no_token(make_queue: Any, verb: str) 
     calls: dict[str, Any] = {
         "ack": ops.ack(queue.keys, queue.options, held[:1]),
         "reject": ops.reject(queue.keys, queue.options, [(held[0], "bad", "", "")]),
-        "cancel": ops.cancel(queue.keys, held[0].id),
+        "cancel": ops.cancel(queue.keys, held[0].id, running=True),
     }
     queue.call(calls[verb])
     assert queue.dump().wake == 0

@@ -24,7 +24,7 @@ VERBS: dict[str, Made] = {
     "recycle": lambda g, s: ops.recycle(g.keys, [(s, 5, b"")]),
     "reject": lambda g, s: ops.reject(g.keys, g.options, [(s, "bad", "", "")]),
     "extend": lambda g, s: ops.extend(g.keys, [(s, 90)]),
-    "cancel": lambda g, s: ops.cancel(g.keys, s.id),
+    "cancel": lambda g, s: ops.cancel(g.keys, s.id, running=True),
     "purge": lambda g, _: ops.purge(g.keys, "leased", 1),
     "pause": lambda g, _: ops.pause(g.keys, "me"),
 }

@@ -290,8 +290,8 @@ def test_a_settle_with_a_stale_fence_changes_nothing(queue: Queue, prepare: Prep
 @every_settle
 def test_a_settle_of_a_message_that_is_gone_changes_nothing(queue: Queue, prepare: Prepare) -> None:
     call = prepare(queue)
-    queue.call(ops.cancel(queue.keys, "a"))
-    queue.call(ops.cancel(queue.keys, "b"))
+    queue.call(ops.cancel(queue.keys, "a", running=True))
+    queue.call(ops.cancel(queue.keys, "b", running=True))
     before = queue.dump()
     assert queue.call(call) == [1, 2]
     assert queue.dump() == before
@@ -300,7 +300,7 @@ def test_a_settle_of_a_message_that_is_gone_changes_nothing(queue: Queue, prepar
 @every_settle
 def test_a_settle_says_which_of_its_messages_were_lost_and_settles_the_others(queue: Queue, prepare: Prepare) -> None:
     call = prepare(queue)
-    queue.call(ops.cancel(queue.keys, "a"))
+    queue.call(ops.cancel(queue.keys, "a", running=True))
     before = queue.dump()
     assert queue.call(call) == [1]
     after = queue.dump()

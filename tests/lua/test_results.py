@@ -152,7 +152,7 @@ def _rejects(queue: Queue, settles: list[ops.Settle]) -> Any:
 
 
 def _cancels(queue: Queue, settles: list[ops.Settle]) -> Any:
-    return [queue.call(ops.cancel(queue.keys, settle.id)) for settle in settles]
+    return [queue.call(ops.cancel(queue.keys, settle.id, running=True)) for settle in settles]
 
 
 ENDS: dict[str, Callable[[Queue, list[ops.Settle]], Any]] = {"finish": finish, "reject": _rejects, "cancel": _cancels}

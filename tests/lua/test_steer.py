@@ -25,7 +25,7 @@ def test_cancel_ends_a_message_wherever_it_is_and_leaves_nothing(queue: Queue, p
     else:
         put: dict[str, Any] = {"waiting": queue.send, "delayed": queue.send, "leased": queue.hold, "dead": queue.bury}
         put[place]("a", **options, **({"delay": 5} if place == "delayed" else {}))
-    assert queue.call(ops.cancel(queue.keys, "a")) == 1
+    assert queue.call(ops.cancel(queue.keys, "a", running=place == "leased")) == 1
     state = queue.dump()
     assert queue.key_names() == LEFT_BEHIND
     assert (state.stats["cancelled"], state.stats["bytes"], state.stats.get("dead_bytes", 0)) == (1, 0, 0)
@@ -39,11 +39,14 @@ def test_cancel_frees_a_dedup_value_only_while_it_is_the_messages_own(queue: Que
     assert queue.dump().dedup == {"x": "b"}
 
 
-@pytest.mark.parametrize("place", ["unknown", "gone", "done"])
-def test_cancel_of_what_is_over_changes_nothing(make_queue: Any, place: str) -> None:
+@pytest.mark.parametrize("place", ["unknown", "gone", "done", "leased", "lease ran out"])
+def test_cancel_of_what_is_over_or_leased_changes_nothing(make_queue: Any, clock: ServerClock, place: str) -> None:
     queue: Queue = make_queue(done=Keep() if place == "done" else None)
-    if place != "unknown":
+    if place in ("gone", "done"):
         _finish(queue, "a")
+    elif place != "unknown":
+        queue.hold("a")
+        clock.freeze(NOW + 3600 * SECOND if place == "lease ran out" else NOW)
     before = queue.dump()
     assert queue.call(ops.cancel(queue.keys, "a")) == 0
     assert replace(queue.dump(), calls={}) == replace(before, calls={})

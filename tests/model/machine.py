@@ -398,7 +398,7 @@ class QueueMachine(RuleBasedStateMachine):
             out = [ops.Settle(*receipt) for receipt in self.receipts[-2:] if self._is_live(receipt)]
             if verb == "cancel":
                 for settle in out:
-                    self._cancel(stream, settle.id)
+                    self._cancel(stream, settle.id, running=is_kept)
             elif out and verb != "crash":
                 self._settle(stream, verb, out, 0, Keep(), is_kept=is_kept, on_dead=on_dead)
 
@@ -424,7 +424,7 @@ class QueueMachine(RuleBasedStateMachine):
         if verb == "send":
             self._send(stream, [plain], {}, "each")
         elif out and verb == "cancel":
-            self._cancel(stream, out[0].id)
+            self._cancel(stream, out[0].id, running=True)
         elif out:
             self._settle(stream, verb, out, 0, Keep(), is_kept=False)
 
@@ -628,18 +628,22 @@ class QueueMachine(RuleBasedStateMachine):
     # Steering.
 
     @precondition(lambda self: self.ids)
-    @rule(stream=streams, pick=picks)
-    def cancel(self, stream: bytes, pick: int) -> None:
-        self._cancel(stream, self.ids[pick % len(self.ids)])
+    @rule(stream=streams, pick=picks, running=st.booleans())
+    def cancel(self, stream: bytes, pick: int, running: bool) -> None:
+        self._cancel(stream, self.ids[pick % len(self.ids)], running=running)
 
-    def _cancel(self, stream: bytes, id_: str) -> None:
+    def _cancel(self, stream: bytes, id_: str, *, running: bool) -> None:
         before = self.state
-        is_over = self._do(ops.cancel(self.keys, id_), stream)
+        is_over = self._do(ops.cancel(self.keys, id_, running=running), stream)
         places = before.places(id_)
+        stay = (["done"],) if running else (["done"], ["leased"])
         if id_ not in self.lost_bodies:
-            check(is_over == (1 if places and places != ["done"] else 0), "cancel said", is_over, places)
+            check(is_over == (1 if places and places not in stay else 0), "cancel said", is_over, places)
         if is_over:
             check(not self.state.places(id_), "cancelled, but still there", id_)
+            check(running or id_ not in before.leases, "cancel took a message from its holder", id_)
+        else:
+            check(self.state.places(id_) == places, "cancel said False and ended it", id_, places)
 
     @precondition(lambda self: self.ids)
     @rule(stream=streams, pick=picks, when=st.sampled_from(("0", "+0", "+500000", "+20000000", "=5", "@")))

@@ -56,7 +56,7 @@ def lose_a_body(machine: QueueMachine, verb: str) -> None:
     machine.engine.lose_body(machine.keys, first)
 
     if verb == "cancel":
-        machine._cancel(STREAM, first)
+        machine._cancel(STREAM, first, running=True)
     elif verb == "purge":
         machine.steer(STREAM, "purge", "leased", 10)
     elif verb == "retry":
@@ -76,7 +76,7 @@ def step_back(machine: QueueMachine, verb: str) -> None:
         machine._settle(STREAM, "release", [ops.Settle(*machine.receipts[0])], 0, Keep(), is_kept=True)
     machine._move_clocks(200 * SECOND)
     if verb == "cancel":
-        machine._cancel(STREAM, first)
+        machine._cancel(STREAM, first, running=True)
     elif verb == "purge":
         machine.steer(STREAM, "purge", "leased", 10)
     else:

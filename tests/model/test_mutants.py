@@ -62,6 +62,12 @@ MUTANTS = [
     ),
     pytest.param(
         "cancel",
+        "(place == 'leased' and not takes_leased)",
+        "false",
+        id="cancel takes a message from its holder",
+    ),
+    pytest.param(
+        "cancel",
         "redis.call('HDEL', keys.dedup, value)",
         "",
         id="cancel keeps the dedup value",

@@ -253,7 +253,10 @@ class History:
 
     def cancel(self) -> None:
         name = self.random.choice(GROUPS)
-        self._do(ops.cancel(self._groups[name], self.random.choice((*self.sight.stores[name].msgs, "1-1"))))
+        store, running = self.sight.stores[name], self.random.random() < 0.5
+        id_ = self.random.choice((*store.msgs, "1-1"))
+        is_over = self._do(ops.cancel(self._groups[name], id_, running=running))
+        check(is_over != 1 or running or id_ not in store.leases, "cancel took an entry from its holder", id_)
 
     def cancel_delayed(self) -> None:
         if self._delayed:

@@ -459,7 +459,7 @@ def test_a_flawed_message_is_found_and_can_be_cancelled(queue: Queue, damage: by
     assert message is not None
     assert message.state == ("ready" if place == "waiting" else place)
     assert queue.run(ops.reschedule(queue.keys, "id-a", "+1")) is False
-    assert queue.run(ops.cancel(queue.keys, "id-a")) is True
+    assert queue.run(ops.cancel(queue.keys, "id-a", running=True)) is True
     assert queue.get("id-a") is None
 
 
@@ -486,7 +486,7 @@ def test_a_leased_message_counts_the_bytes_that_were_handed_out(queue: Queue, ve
     queue.given_leased("a")
     queue.engine.lose_body(queue.keys, "id-a")
     calls: dict[str, Call[Any]] = {
-        "cancel": ops.cancel(queue.keys, "id-a"),
+        "cancel": ops.cancel(queue.keys, "id-a", running=True),
         "purge": ops.purge(queue.keys, "leased", 9),
     }
     queue.run(calls[verb])

@@ -105,7 +105,7 @@ async def test_paging_goes_on_behind_a_message_that_is_gone(
             first = await _json(client, "/queues/orders/messages", state=state, limit=3)
             assert [each["id"] for each in first["messages"]] == ids[:3]
             for id_ in ids[1:4]:
-                assert await orders.cancel(id_)
+                assert await orders.cancel(id_, running=True)
             second = await _json(client, "/queues/orders/messages", state=state, limit=3, after=first["next"])
         assert ([each["id"] for each in second["messages"]], second["next"]) == (ids[4:], None)
 
@@ -270,6 +270,31 @@ async def test_a_cancelled_message_is_gone(site_app: duly.AsyncDuly, client: htt
     assert (done.status_code, done.content) == (204, b"")
     assert (await client.delete(f"{API}/queues/orders/messages/{id_}")).status_code == 404
     assert (await site_app.queue("orders").stats()).cancelled == 1
+
+
+async def test_a_message_that_a_consumer_has_is_cancelled_only_with_running(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient
+) -> None:
+    orders = site_app.queue("orders", done=duly.Keep(count=5))
+    id_ = await orders.send(1)
+    (delivery,) = await orders.receive(1, wait=0)
+    path = f"{API}/queues/orders/messages/{id_}"
+
+    refused = await client.delete(path)
+    not_a_flag = await client.delete(path, params={"running": "perhaps"})
+    unknown = await client.delete(f"{API}/queues/orders/messages/none", params={"running": "true"})
+    assert (refused.status_code, not_a_flag.status_code, unknown.status_code) == (409, 400, 404)
+    assert "a consumer has it" in refused.json()["detail"]
+    assert "?running=true" in refused.json()["detail"]
+    assert (await orders.stats()).leased == 1
+
+    assert (await client.delete(path, params={"running": "true"})).status_code == 204
+    with pytest.raises(duly.LeaseLost):
+        await delivery.ack()
+    finished = await orders.send(2)
+    for each in await orders.receive(1, wait=0):
+        await each.ack()
+    assert (await client.delete(f"{API}/queues/orders/messages/{finished}")).status_code == 404
 
 
 async def test_a_waiting_message_is_moved(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:

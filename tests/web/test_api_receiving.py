@@ -250,7 +250,7 @@ async def test_some_of_several_may_be_lost(site_app: duly.AsyncDuly, client: htt
     orders = site_app.queue("orders")
     ids = await orders.send_many([1, 2])
     receipts = [each["receipt"] for each in await _received(client)]
-    await orders.cancel(ids[0])
+    await orders.cancel(ids[0], running=True)
     answer = await _settle(client, verb, *receipts, **_MORE.get(verb, {}))
     assert (answer.status_code, answer.json()) == (200, {"settled": [ids[1]], "lost": [ids[0]]})
 
@@ -378,7 +378,7 @@ async def test_a_damaged_lease_spoils_only_itself(
     orders = server_app.queue("orders")
     _, bad, gone, _ = await orders.send_many(range(4))
     receipts = [each["receipt"] for each in await _received(server_client)]
-    await orders.cancel(gone)
+    await orders.cancel(gone, running=True)
     async with redis.Redis.from_url(server("valkey").url) as writer:
         await writer.hset(orders._keys.key("leases"), bad, b"short")
     refused = await _settle(server_client, verb, *receipts, **_MORE.get(verb, {}))

@@ -190,7 +190,28 @@ def test_a_body_is_text_and_a_message_is_cancelled_when_it_is_asked_for(page: Pa
 
     expect(page.get_by_role("status").filter(has_text=f"{id_} is cancelled")).to_be_visible()
     assert queue.get(id_) is None
-    assert asked == ["Cancel this message? It is removed for ever."]
+    assert asked == ["Cancel this message? It is removed for good."]
+
+
+def test_a_message_that_a_consumer_has_is_taken_away_when_it_is_confirmed(page: Page, dashboard: Dashboard) -> None:
+    queue = dashboard.app.queue("held")
+    id_ = queue.send("body")
+    (delivery,) = queue.receive(1, wait=0, lease=600)
+    asked: list[str] = []
+
+    def answer(dialog: Dialog) -> None:
+        asked.append(dialog.message)
+        dialog.accept()
+
+    page.on("dialog", answer)
+    page.goto(f"/queues/held/messages/{id_}")
+    page.get_by_role("button", name="Cancel").click()
+
+    expect(page.get_by_role("status").filter(has_text=f"{id_} is cancelled")).to_be_visible()
+    assert queue.get(id_) is None
+    with pytest.raises(duly.LeaseLost):
+        delivery.ack()
+    assert [each.split(".")[0] for each in asked] == ["A consumer has this message"]
 
 
 def test_an_id_with_braces_is_told_as_it_is(page: Page, dashboard: Dashboard) -> None:

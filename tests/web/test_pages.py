@@ -611,6 +611,20 @@ async def test_characters_that_nobody_sees_are_written_out(site_app: duly.AsyncD
     assert not {"\u202e", "\x00", "\u2028", "\x7f"} & set(listing.text + page.text)
 
 
+async def test_the_page_of_a_message_asks_before_it_takes_it_from_a_consumer(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient
+) -> None:
+    orders = site_app.queue("orders")
+    path = f"/queues/orders/messages/{await orders.send(1)}"
+    waiting = await look(client, path)
+    await orders.receive(1, wait=0)
+    held = await look(client, path)
+
+    assert waiting.all("data-url") == [f"/api/v1{path}"]
+    assert held.all("data-url") == [f"/api/v1{path}?running=true"]
+    assert held.all("data-ask") != waiting.all("data-ask")
+
+
 async def test_what_is_said_of_a_change_has_no_text_of_a_message_in_it(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient
 ) -> None:

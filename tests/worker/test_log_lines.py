@@ -223,7 +223,7 @@ async def test_a_lease_that_was_lost_is_one_line(bench: Bench, caplog: pytest.Lo
 
     async with bench.worker() as worker:
         await started.wait()
-        await bench.queue.cancel(id_)
+        await bench.queue.cancel(id_, running=True)
         await over.wait()
         await eventually(lambda: not worker._busy())
 
@@ -237,7 +237,7 @@ async def test_a_settle_that_came_too_late_is_one_line(bench: Bench, caplog: pyt
     loop = asyncio.get_running_loop()
 
     def act(body: Any, d: Any) -> Any:
-        cancelling = bench.queue.cancel(d.id)
+        cancelling = bench.queue.cancel(d.id, running=True)
         if bench.is_async:
             return _without_result(cancelling)
         asyncio.run_coroutine_threadsafe(cancelling, loop).result()
@@ -331,7 +331,7 @@ async def test_an_error_of_a_handler_that_has_lost_its_message_is_not_one_line_m
 
 
 async def _cancelled(bench: Bench, id_: str) -> bool:
-    return await bench.queue.cancel(id_)
+    return await bench.queue.cancel(id_, running=True)
 
 
 async def _is_empty(bench: Bench) -> bool:

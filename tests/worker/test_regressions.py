@@ -281,7 +281,7 @@ async def test_a_handler_that_shrugs_a_loss_off_does_not_shade_the_next(async_be
 
     async with async_bench.worker(grace=0):
         await eventually(began.is_set)
-        await async_bench.queue.cancel(first)
+        await async_bench.queue.cancel(first, running=True)
         second = await async_bench.queue.send("second")
         await eventually(lambda: _has_failed(async_bench, second))
 

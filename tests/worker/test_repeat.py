@@ -45,7 +45,7 @@ async def test_cancel_stops_it(bench: Bench) -> None:
 
     async with bench.worker():
         await eventually(lambda: len(seen) >= 3)
-        assert await bench.queue.cancel(id_)
+        assert await bench.queue.cancel(id_, running=True)
         await eventually(lambda: _is_empty(bench.queue))
 
     assert seen == list(range(len(seen)))

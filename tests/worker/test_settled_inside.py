@@ -186,7 +186,7 @@ async def test_a_message_that_was_cancelled_meanwhile_is_not_settled(bench: Benc
     loop = asyncio.get_running_loop()
 
     async def cancel(d: Any) -> None:
-        await bench.queue.cancel(d.id)
+        await bench.queue.cancel(d.id, running=True)
         cancelled.set()
 
     def act(body: Any, d: Any) -> Any:

@@ -233,7 +233,7 @@ async def test_a_handler_that_loses_the_lease_is_cancelled_and_settles_nothing(a
     stage, ends = async_stage, list[bool]()
 
     async def act(body: Any, d: Any) -> None:
-        await stage.group.cancel(d.id)
+        await stage.group.cancel(d.id, running=True)
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -256,7 +256,7 @@ async def test_a_def_handler_sees_that_its_lease_is_lost(backend: str, queue_nam
         sync_group = bench.app.topic(queue_name).group("archive")
 
         def act(body: Any, d: Any) -> None:
-            sync_group.cancel(d.id)
+            sync_group.cancel(d.id, running=True)
             deadline = time.monotonic() + 20
             while not d.lost and time.monotonic() < deadline:
                 time.sleep(0.01)

@@ -192,9 +192,9 @@ def extend(keys: QueueKeys, settles: Sequence[tuple[Held, float]], *, renews: bo
     return Call(keys.script("extend"), keys, args, replies.lost_positions)
 
 
-def cancel(keys: QueueKeys, id_: str) -> Call[bool]:
-    """End a message, wherever it is."""
-    return Call(keys.script("cancel"), keys, [EVERY_PRIORITY, id_], replies.is_one)
+def cancel(keys: QueueKeys, id_: str, *, running: bool = False) -> Call[bool]:
+    """End a message that waits or is dead; with `running`, also one that is leased."""
+    return Call(keys.script("cancel"), keys, [EVERY_PRIORITY, id_, int(running)], replies.is_one)
 
 
 def reschedule(keys: QueueKeys, id_: str, when: str) -> Call[bool]:

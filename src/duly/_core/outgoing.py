@@ -19,6 +19,7 @@ from duly.options import (
     Send,
     checked_count,
     checked_epoch,
+    checked_flag,
     checked_positive_seconds,
     checked_seconds,
     shown_time,
@@ -217,9 +218,7 @@ class Encoder:
         dedup, dedup_for = self.dedup(send)
         if dedup:
             flags |= codec.FLAG_DEDUP
-        if not isinstance(send.replace, bool):
-            raise UsageError(f"replace must be True or False, not {send.replace!r}")
-        if send.replace:
+        if checked_flag(send.replace, "replace"):
             flags |= codec.FLAG_REPLACE
         if send.key is not None:
             key = checked_new_text(send.key, "key")

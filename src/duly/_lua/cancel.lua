@@ -1,5 +1,5 @@
 --[[
-cancel -- end a message, wherever it is.
+cancel -- end a message that waits or is dead; one that is being handled only if the caller says so.
 
 KEYS     call        string  last call of the stream and its reply
          msgs        hash    id -> record
@@ -22,9 +22,10 @@ KEYS     call        string  last call of the stream and its reply
 ARGV     sequence    of the call in its stream
          digits      priorities of `waiting*`
          id          of the message
+         running     1: also a message that is leased; its holder loses the lease
 RETURNS  1  ended by this call
-         0  unknown, finished or cancelled before
-KEEPS    I1 I2 I5 I6 I7 I9: a holder finds its lease lost; the dedup value is free.
+         0  unknown, over, or leased and `running` is not 1
+KEEPS    I1 I2 I5 I6 I7 I9: a holder that loses the message finds its lease lost; the dedup value is free.
 ]]
 -- @include lib/call.lua
 -- @include lib/clock.lua
@@ -38,7 +39,7 @@ KEEPS    I1 I2 I5 I6 I7 I9: a holder finds its lease lost; the dedup value is fr
 -- @include lib/wake.lua
 -- @include lib/limits.lua
 -- @include lib/ends.lua
-local sequence, digits, id = ARGV[1], ARGV[2], ARGV[3]
+local sequence, digits, id, takes_leased = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1'
 local keys = {
   call = KEYS[1],
   msgs = KEYS[2],
@@ -68,7 +69,8 @@ end
 
 local record = redis.call('HGET', keys.msgs, id)
 local place, _, key, member = place_of(keys, id, record)
-if not place or place == 'done' then
+-- A lease that ran out counts as long as no claim took the message over: its holder may still settle it.
+if not place or place == 'done' or (place == 'leased' and not takes_leased) then
   return answer(keys.call, sequence, 0) -- or a late copy could end a message that uses the id again
 end
 local size, lease = record and #record or 0, nil

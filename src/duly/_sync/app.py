@@ -39,6 +39,7 @@ from duly.options import (
     Seconds,
     TopicOptions,
     checked_count,
+    checked_flag,
     checked_name,
     checked_positive_seconds,
 )
@@ -76,9 +77,7 @@ class Duly:
         self._address = _address(server)
         self.namespace = checked_name(namespace, "namespace")
         self._max_message_bytes = checked_count(max_message_bytes, "max_message_bytes")
-        if not isinstance(allow_eviction, bool):  # "false" would be true
-            raise UsageError(f"allow_eviction must be True or False, not {allow_eviction!r}")
-        self._allow_eviction = allow_eviction
+        self._allow_eviction = checked_flag(allow_eviction, "allow_eviction")
         self._patience = checked_positive_seconds(patience, "patience")
         """Seconds that a call keeps trying while the server is away."""
         self._link: Any = self._make_link()

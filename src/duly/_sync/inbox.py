@@ -29,6 +29,7 @@ from duly.options import (
     QueueOptions,
     Seconds,
     checked_count,
+    checked_flag,
     checked_positive_seconds,
     checked_seconds,
     interval_of,
@@ -340,13 +341,19 @@ class Inbox(ABC):
 
     # Steering
 
-    def cancel(self, id: str) -> bool:  # noqa: A002
-        """End a message in whatever live state, or dead.
+    def cancel(self, id: str, *, running: bool = False) -> bool:  # noqa: A002
+        """End a message that waits (ready, delayed or parked) or is dead.
 
-        False: it is unknown, finished, cancelled before, or an entry that its group has not read yet.
+        True: this call ended it. No handler has it, and none will get it.
+        False: it is unknown or over, an entry that its group has not read yet, or a consumer has it. A consumer has a
+        message from the claim to the settle: also one that a worker claimed ahead, and one whose lease ran out but that
+        no other consumer took over.
+        `running=True` also ends a message that a consumer has. The consumer's lease is lost: an `def` handler is
+        cancelled, a `def` handler sees `d.lost`. What the handler did before that stays done.
         """
         outgoing.checked_text(id, "id")
-        return self._link.run(ops.cancel(self._keys, id))
+        checked_flag(running, "running")
+        return self._link.run(ops.cancel(self._keys, id, running=running))
 
     def reschedule(
         self,

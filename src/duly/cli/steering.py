@@ -24,23 +24,43 @@ OneState = Annotated[
 ]
 
 
-def cancel(session: Session, queue: Inbox, ids: Ids) -> None:
-    """End messages, in whatever state they are. Status 1 if one was unknown, finished or cancelled before."""
-    _for_each(session, ids, session.inbox(queue).cancel, "cancelled", "unknown, finished, or cancelled before")
+Running = Annotated[
+    bool, typer.Option("--running", help="Also take a message from the consumer that has it. Its lease is lost.")
+]
+
+
+def cancel(session: Session, queue: Inbox, ids: Ids, running: Running = False) -> None:
+    """End messages that wait or are dead. Status 1 if one was unknown or over, or a consumer has it."""
+    source = session.inbox(queue)
+
+    def why_not(id_: str) -> str:
+        message = source.get(id_)
+        if message is None or message.state == "done":
+            return "not cancelled: unknown, finished, or cancelled before"
+        return "not cancelled: a consumer has it; --running takes it away"
+
+    _for_each(session, ids, lambda id_: source.cancel(id_, running=running), "cancelled", why_not)
 
 
 def promote(session: Session, queue: Inbox, ids: Ids) -> None:
     """Make delayed messages due now. Status 1 if one does not wait."""
-    _for_each(session, ids, session.inbox(queue).promote, "promoted", "does not wait")
+    _for_each(session, ids, session.inbox(queue).promote, "promoted", lambda _: "does not wait")
 
 
-def _for_each(session: Session, ids: Iterable[str], act: Callable[[str], bool], done: str, else_: str) -> None:
+def _for_each(
+    session: Session, ids: Iterable[str], act: Callable[[str], bool], done: str, why_not: Callable[[str], str]
+) -> None:
     for id_ in ids:
         checked_text(id_, "id")  # all before the first is changed
     results = {id_: act(id_) for id_ in dict.fromkeys(ids)}  # once: the second time it would be told as left
-    lines = (f"{id_}  {done if is_done else else_}" for id_, is_done in results.items())
-    session.show({"results": [{"id": id_, done: is_done} for id_, is_done in results.items()]}, "\n".join(lines))
-    if not all(results.values()):
+    reasons = {id_: why_not(id_) for id_, is_done in results.items() if not is_done}
+    lines = (f"{id_}  {reasons.get(id_, done)}" for id_ in results)
+    rows = [
+        {"id": id_, done: True} if is_done else {"id": id_, done: False, "reason": reasons[id_]}
+        for id_, is_done in results.items()
+    ]
+    session.show({"results": rows}, "\n".join(lines))
+    if reasons:
         raise typer.Exit(1)
 
 

@@ -16,9 +16,9 @@ _LOOKED_PAST: Final = 999
 
 
 def cancel(queue: QueueState, args: list[bytes]) -> Kept:
-    """End a message, wherever it is; a finished one is over already."""
-    message = queue.find(args[1])
-    if message is None or message.place == "done":
+    """End a message that waits or is dead; one that is leased only if the caller takes it from its holder."""
+    message, takes_leased = queue.find(args[1]), args[2] == b"1"
+    if message is None or message.place == "done" or (message.place == "leased" and not takes_leased):
         return Kept(0)  # or a late copy could end a message that uses the id again
     size, was_leased = message.held_size, message.place == "leased"
     queue.free_dedup(message)

@@ -198,6 +198,7 @@ async def test_the_largest_body_is_an_option_of_app_and_queue(backend: str, queu
         ("get", {"id": None}, "id.*None"),
         ("cancel", {"id": ""}, "id.*empty"),
         ("cancel", {"id": 5}, "id.*5"),
+        ("cancel", {"id": "x", "running": "false"}, "running must be True or False, not 'false'"),
         ("promote", {"id": ""}, "id.*empty"),
         ("reschedule", {"id": "x"}, "delay= or at="),
         ("reschedule", {"id": "x", "delay": 1, "at": 1}, "delay=1 and at=1"),

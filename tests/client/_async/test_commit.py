@@ -208,7 +208,7 @@ async def test_another_settle_after_a_commit_is_too_late(queue: AsyncQueue) -> N
 async def test_a_commit_with_a_lost_lease_changes_nothing(queue: AsyncQueue, other: AsyncQueue, keys: Keys) -> None:
     """I5."""
     delivery = await given_leased(queue)
-    await queue.cancel(delivery.id)
+    await queue.cancel(delivery.id, running=True)
 
     with pytest.raises(LeaseLost, match=delivery.id):
         await delivery.commit(send=[(other, "no")], redis=[("INCR", keys("n"))])

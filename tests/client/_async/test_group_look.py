@@ -499,7 +499,9 @@ async def test_a_group_that_was_only_paused_goes_with_its_topic(archive: AsyncGr
 async def test_an_entry_of_a_group_can_be_cancelled(archive: AsyncGroup, live: AsyncGroup) -> None:
     held = await given_read(archive)
 
-    assert await archive.cancel(held.id) is True
+    assert await archive.cancel(held.id) is False
+    assert (await archive.pending()).total == 1
+    assert await archive.cancel(held.id, running=True) is True
     assert await archive.cancel(held.id) is False
 
     with pytest.raises(LeaseLost):

@@ -232,7 +232,7 @@ async def test_a_cancelled_and_a_purged_entry_free_theirs(freeing: AsyncTopic) -
     await freeing.publish_many(range(3))
     held = await take(group, limit=2)
 
-    await group.cancel(held[0].id)
+    await group.cancel(held[0].id, running=True)
     assert await bodies_in(freeing) == [1, 2]
     await group.purge()
     await freeing.publish("last")

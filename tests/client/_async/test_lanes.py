@@ -159,7 +159,7 @@ async def test_whoever_ends_a_message_wakes_a_consumer_for_the_next_of_its_key(
     (consumer,) = await given_blocked(place, other_app.queue(queue.name))
 
     if verb == "cancel":
-        await queue.cancel(ids[0])
+        await queue.cancel(ids[0], running=True)
     elif verb == "purge":
         await queue.purge("leased")
     else:

@@ -298,7 +298,7 @@ async def test_a_consumer_with_renewal_learns_that_its_lease_was_lost(queue: Asy
     await queue.send("body")
     (delivery,) = await queue.receive(lease=0.6, renew=True)
 
-    await queue.cancel(delivery.id)
+    await queue.cancel(delivery.id, running=True)
     await until(lambda: delivery.lost)
 
     with pytest.raises(LeaseLost):

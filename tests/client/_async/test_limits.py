@@ -138,7 +138,7 @@ async def test_whoever_makes_room_wakes_a_consumer(
     (consumer,) = await given_blocked(place, other_app.queue(queue_name, max_in_flight=1))
 
     if verb == "cancel":
-        await queue.cancel(first.id)
+        await queue.cancel(first.id, running=True)
     elif verb == "purge":
         await queue.purge("leased")
     else:

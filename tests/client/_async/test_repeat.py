@@ -87,7 +87,7 @@ async def test_cancel_stops_it(queue: AsyncQueue, clock: Place, is_leased: bool)
     if not is_leased:
         await delivery.ack()
 
-    assert await queue.cancel(id_)
+    assert await queue.cancel(id_, running=True)
 
     if is_leased:
         with pytest.raises(LeaseLost):
@@ -121,7 +121,7 @@ async def test_ack_many_sorts_them(queue: AsyncQueue) -> None:
 async def test_ack_many_tells_which_leases_were_lost(queue: AsyncQueue) -> None:
     ids = await queue.send_many([Send(n, delay=0, repeat=Repeat(first=60)) for n in range(3)])
     deliveries = await take(queue)
-    await queue.cancel(ids[1])
+    await queue.cancel(ids[1], running=True)
 
     lost = await queue.ack_many(deliveries)
 

@@ -191,7 +191,7 @@ async def test_a_message_that_waits_is_waited_for(kept: AsyncQueue, place: Place
 
 
 async def _cancel(queue: AsyncQueue, delivery: AsyncDelivery) -> None:
-    assert await queue.cancel(delivery.id)
+    assert await queue.cancel(delivery.id, running=True)
 
 
 async def _reject(_: AsyncQueue, delivery: AsyncDelivery) -> None:

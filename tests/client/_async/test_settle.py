@@ -74,7 +74,7 @@ async def test_another_verb_afterwards_is_refused_and_changes_nothing(
 async def test_a_cancelled_message_cannot_be_settled(queue: AsyncQueue, verb: str) -> None:
     """I5."""
     delivery = await given_leased(queue)
-    await queue.cancel(delivery.id)
+    await queue.cancel(delivery.id, running=True)
 
     with pytest.raises(LeaseLost, match=queue.name):
         await settle(delivery, verb)

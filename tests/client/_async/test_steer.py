@@ -1,4 +1,4 @@
-"""Steering: cancel, reschedule, promote, pause, purge, delete, redrive, audit."""
+"""Steering: reschedule, promote, pause, purge, delete, redrive, audit."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -20,46 +20,6 @@ from tests.client._async.given import (
 from tests.client.place import Place, ServerPlace
 
 STATES = ["ready", "delayed", "leased", "dead"]
-
-
-@pytest.mark.parametrize("state", STATES)
-async def test_cancel_ends_a_message_in_every_state_once(queue: AsyncQueue, state: str) -> None:
-    """I1 I2, 002-12 003-21."""
-    id_ = await given_in(queue, state)
-
-    answers = [await queue.cancel(id_) for _ in range(3)]
-
-    assert answers == [True, False, False]
-    assert await queue.get(id_) is None
-    assert (await queue.stats()).cancelled == 1
-    await check_accounts(queue)
-
-
-async def test_cancel_of_what_is_unknown_or_finished_is_false(app: AsyncDuly, queue_name: str) -> None:
-    queue = app.queue(queue_name, done=Keep(count=10))
-    finished = await given_in(queue, "done")
-
-    assert not await queue.cancel("unknown")
-    assert not await queue.cancel(finished)
-    assert (await seen(queue, finished)).state == "done"
-
-
-async def test_a_cancelled_message_is_never_delivered(queue: AsyncQueue, clock: Place) -> None:
-    id_ = await queue.send("body", delay=10)
-    await queue.cancel(id_)
-
-    clock.advance(11)
-
-    assert await take(queue) == []
-
-
-@pytest.mark.parametrize("priority", [0, 9])
-async def test_cancel_of_one_leaves_the_others(queue: AsyncQueue, priority: int) -> None:
-    ids = await queue.send_many([Send(n, priority=priority) for n in range(3)])
-
-    await queue.cancel(ids[1])
-
-    assert await take_bodies(queue) == [0, 2]
 
 
 async def test_reschedule_moves_a_message_later(queue: AsyncQueue, clock: Place) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from duly import AsyncDuly, AsyncQueue, Keep, Send
-from tests.client._async.given import SETTLES, given_dead, given_leased, settle, take, take_bodies, take_one
+from tests.client._async.given import SETTLES, given_dead, given_in, given_leased, settle, take, take_bodies, take_one
 from tests.client.place import Place, ServerPlace
 
 # On servers: memory:// has no keys.
@@ -45,13 +45,9 @@ async def test_messages_with_trouble_leave_nothing(queue: AsyncQueue, server: Se
 @pytest.mark.parametrize("state", ["ready", "delayed", "leased", "dead"])
 async def test_a_cancelled_message_leaves_nothing(queue: AsyncQueue, server: ServerPlace, state: str) -> None:
     """I9."""
-    id_ = await queue.send("body", dedup="d", ttl=600, delay=60 if state == "delayed" else 0)
-    for delivery in await take(queue):
-        await (delivery.reject("no use") if state == "dead" else delivery.extend(60))
-    if state == "ready":
-        await queue.promote(id_)
+    id_ = await given_in(queue, state, dedup="d", ttl=600)
 
-    await queue.cancel(id_)
+    assert await queue.cancel(id_, running=state == "leased")
 
     check_left(server, queue.name)
 

@@ -109,7 +109,7 @@ async def test_a_block_whose_lease_was_lost_says_so(queue: AsyncQueue) -> None:
 
     with pytest.raises(LeaseLost, match=delivery.id):
         async with delivery:
-            await queue.cancel(delivery.id)
+            await queue.cancel(delivery.id, running=True)
 
 
 async def test_an_error_in_a_block_whose_lease_was_lost_is_not_hidden(
@@ -119,7 +119,7 @@ async def test_an_error_in_a_block_whose_lease_was_lost_is_not_hidden(
 
     with caplog.at_level(logging.WARNING, "duly"), pytest.raises(ZeroDivisionError):  # noqa: PT012
         async with delivery:
-            await queue.cancel(delivery.id)
+            await queue.cancel(delivery.id, running=True)
             1 / 0  # noqa: B018
 
     assert delivery.id in caplog.text

@@ -203,7 +203,7 @@ def test_another_settle_after_a_commit_is_too_late(queue: Queue) -> None:
 def test_a_commit_with_a_lost_lease_changes_nothing(queue: Queue, other: Queue, keys: Keys) -> None:
     """I5."""
     delivery = given_leased(queue)
-    queue.cancel(delivery.id)
+    queue.cancel(delivery.id, running=True)
 
     with pytest.raises(LeaseLost, match=delivery.id):
         delivery.commit(send=[(other, "no")], redis=[("INCR", keys("n"))])

@@ -496,7 +496,9 @@ def test_a_group_that_was_only_paused_goes_with_its_topic(archive: Group, place:
 def test_an_entry_of_a_group_can_be_cancelled(archive: Group, live: Group) -> None:
     held = given_read(archive)
 
-    assert archive.cancel(held.id) is True
+    assert archive.cancel(held.id) is False
+    assert (archive.pending()).total == 1
+    assert archive.cancel(held.id, running=True) is True
     assert archive.cancel(held.id) is False
 
     with pytest.raises(LeaseLost):

@@ -231,7 +231,7 @@ def test_a_cancelled_and_a_purged_entry_free_theirs(freeing: Topic) -> None:
     freeing.publish_many(range(3))
     held = take(group, limit=2)
 
-    group.cancel(held[0].id)
+    group.cancel(held[0].id, running=True)
     assert bodies_in(freeing) == [1, 2]
     group.purge()
     freeing.publish("last")

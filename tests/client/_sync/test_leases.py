@@ -295,7 +295,7 @@ def test_a_consumer_with_renewal_learns_that_its_lease_was_lost(queue: Queue) ->
     queue.send("body")
     (delivery,) = queue.receive(lease=0.6, renew=True)
 
-    queue.cancel(delivery.id)
+    queue.cancel(delivery.id, running=True)
     until(lambda: delivery.lost)
 
     with pytest.raises(LeaseLost):

@@ -133,7 +133,7 @@ def test_whoever_makes_room_wakes_a_consumer(
     (consumer,) = given_blocked(place, other_app.queue(queue_name, max_in_flight=1))
 
     if verb == "cancel":
-        queue.cancel(first.id)
+        queue.cancel(first.id, running=True)
     elif verb == "purge":
         queue.purge("leased")
     else:

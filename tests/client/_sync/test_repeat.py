@@ -88,7 +88,7 @@ def test_cancel_stops_it(queue: Queue, clock: Place, is_leased: bool) -> None:
     if not is_leased:
         delivery.ack()
 
-    assert queue.cancel(id_)
+    assert queue.cancel(id_, running=True)
 
     if is_leased:
         with pytest.raises(LeaseLost):
@@ -122,7 +122,7 @@ def test_ack_many_sorts_them(queue: Queue) -> None:
 def test_ack_many_tells_which_leases_were_lost(queue: Queue) -> None:
     ids = queue.send_many([Send(n, delay=0, repeat=Repeat(first=60)) for n in range(3)])
     deliveries = take(queue)
-    queue.cancel(ids[1])
+    queue.cancel(ids[1], running=True)
 
     lost = queue.ack_many(deliveries)
 

@@ -187,7 +187,7 @@ def test_a_message_that_waits_is_waited_for(kept: Queue, place: Place) -> None:
 
 
 def _cancel(queue: Queue, delivery: Delivery) -> None:
-    assert queue.cancel(delivery.id)
+    assert queue.cancel(delivery.id, running=True)
 
 
 def _reject(_: Queue, delivery: Delivery) -> None:

@@ -73,7 +73,7 @@ def test_another_verb_afterwards_is_refused_and_changes_nothing(queue: Queue, fi
 def test_a_cancelled_message_cannot_be_settled(queue: Queue, verb: str) -> None:
     """I5."""
     delivery = given_leased(queue)
-    queue.cancel(delivery.id)
+    queue.cancel(delivery.id, running=True)
 
     with pytest.raises(LeaseLost, match=queue.name):
         settle(delivery, verb)

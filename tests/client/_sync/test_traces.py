@@ -4,7 +4,7 @@
 import pytest
 
 from duly import Duly, Keep, Queue, Send
-from tests.client._sync.given import SETTLES, given_dead, given_leased, settle, take, take_bodies, take_one
+from tests.client._sync.given import SETTLES, given_dead, given_in, given_leased, settle, take, take_bodies, take_one
 from tests.client.place import Place, ServerPlace
 
 # On servers: memory:// has no keys.
@@ -46,13 +46,9 @@ def test_messages_with_trouble_leave_nothing(queue: Queue, server: ServerPlace, 
 @pytest.mark.parametrize("state", ["ready", "delayed", "leased", "dead"])
 def test_a_cancelled_message_leaves_nothing(queue: Queue, server: ServerPlace, state: str) -> None:
     """I9."""
-    id_ = queue.send("body", dedup="d", ttl=600, delay=60 if state == "delayed" else 0)
-    for delivery in take(queue):
-        (delivery.reject("no use") if state == "dead" else delivery.extend(60))
-    if state == "ready":
-        queue.promote(id_)
+    id_ = given_in(queue, state, dedup="d", ttl=600)
 
-    queue.cancel(id_)
+    assert queue.cancel(id_, running=state == "leased")
 
     check_left(server, queue.name)
 

@@ -108,7 +108,7 @@ def test_a_block_whose_lease_was_lost_says_so(queue: Queue) -> None:
 
     with pytest.raises(LeaseLost, match=delivery.id):
         with delivery:
-            queue.cancel(delivery.id)
+            queue.cancel(delivery.id, running=True)
 
 
 def test_an_error_in_a_block_whose_lease_was_lost_is_not_hidden(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
@@ -116,7 +116,7 @@ def test_an_error_in_a_block_whose_lease_was_lost_is_not_hidden(queue: Queue, ca
 
     with caplog.at_level(logging.WARNING, "duly"), pytest.raises(ZeroDivisionError):  # noqa: PT012
         with delivery:
-            queue.cancel(delivery.id)
+            queue.cancel(delivery.id, running=True)
             1 / 0  # noqa: B018
 
     assert delivery.id in caplog.text

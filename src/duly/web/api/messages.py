@@ -74,9 +74,17 @@ async def _explain(asked: Asked) -> shapes.Explanation:
 
 
 async def _cancel(asked: Asked) -> None:
-    inbox = await asked.inbox()
-    if not await inbox.cancel(asked.word("id")):
-        raise no_message(inbox, asked.word("id"))
+    inbox, id_ = await asked.inbox(), asked.word("id")
+    if await inbox.cancel(id_, running=asked.query.running):
+        return
+    message = await inbox.get(id_)
+    if message is None or message.state == "done":
+        raise no_message(inbox, id_)
+    raise Refused(
+        409,
+        f"message {id_} of {inbox.title} is not cancelled: a consumer has it, and its handler may have begun. "
+        "?running=true takes it from the consumer and ends it",
+    )
 
 
 async def _move(asked: Asked) -> shapes.Message | None:
@@ -161,9 +169,10 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         method="DELETE",
         path="{inbox}/messages/{id}",
         name="cancel",
-        summary="End a message in whatever live state, or dead.",
+        summary="End a message that waits or is dead. 409: a consumer has it; running=true takes it away.",
         needs="operator",
         act=_cancel,
+        query=shapes.CancelHow,
         answer=None,
         is_logged=True,
     ),

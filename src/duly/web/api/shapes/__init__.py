@@ -29,6 +29,7 @@ from duly.web.api.shapes.bodies import (
 )
 from duly.web.api.shapes.requests import (
     Ack,
+    CancelHow,
     Defer,
     Extend,
     MessagePage,
@@ -49,6 +50,7 @@ from duly.web.api.shapes.requests import (
 
 __all__ = [
     "Ack",
+    "CancelHow",
     "Defer",
     "Explanation",
     "Extend",

@@ -49,6 +49,12 @@ class MessagePage(Given):
     after: str | None = None
 
 
+class CancelHow(Given):
+    """Whether a message is also taken from the consumer that has it."""
+
+    running: bool = False
+
+
 class PendingOf(Given):
     """Whose leases, and how many of them."""
 
