@@ -1,4 +1,4 @@
-"""Exactly once: an order becomes an invoice and a parcel, and the stock shrinks, in one step with the end of the order.
+"""Exactly once: an order becomes an invoice, a parcel and an event, and the stock shrinks, in one step with its end.
 
 Whoever dies in the middle leaves no half of it: either all has happened and the order is finished, or nothing has and
 the order comes again.
@@ -10,34 +10,38 @@ import os
 import duly
 
 app = duly.AsyncDuly(os.environ.get("DULY_URL", "memory://"))
-orders = app.queue("example-orders")
+orders = app.queue("example-orders", done=duly.Keep(count=100))  # keeps results
 invoices = app.queue("example-invoices")
 parcels = app.queue("example-parcels")
+events = app.topic("example-events")
 
 
 @orders.handler
-async def on_order(order: dict[str, int], d: duly.AsyncDelivery) -> None:
-    await d.commit(
+async def on_order(order: dict[str, int], d: duly.AsyncDelivery) -> dict[str, int]:
+    left, _ = await d.commit(
         send=[
             (invoices, {"order": order["number"], "cents": order["count"] * 250}),
             (parcels, duly.Send({"order": order["number"]}, key=f"customer-{order['customer']}")),
         ],
+        publish=[(events, {"packed": order["number"]})],
         redis=[
             ("HINCRBY", "example:stock", "tea", -order["count"]),
             ("ZINCRBY", "example:customers", order["count"], f"customer-{order['customer']}"),
         ],
     )
+    return {"left": left}  # the result; commit(result=...) would keep one in the same step
 
 
 async def main() -> None:
-    await orders.send_many([{"number": n, "count": 2, "customer": n % 3} for n in range(10)])
+    ids = await orders.send_many([{"number": n, "count": 2, "customer": n % 3} for n in range(10)])
     async with duly.Worker(app):
-        while (await orders.stats()).live:  # noqa: ASYNC110 - until nothing is left
-            await asyncio.sleep(0.02)
+        left = [(await orders.result(id_))["left"] for id_ in ids]
 
     made = [(await queue.stats()).sent for queue in (invoices, parcels)]
-    print("10 orders made", made[0], "invoices and", made[1], "parcels")
-    assert made == [10, 10]
+    packed = {entry.body["packed"] for entry in await events.read()}
+    print("10 orders made", made[0], "invoices,", made[1], "parcels and", len(packed), "events")
+    assert (made, packed) == ([10, 10], set(range(10)))
+    assert max(left) - min(left) == 18  # each took two of the stock
 
     await orders.send("not an order")
     (d,) = await orders.receive()
@@ -48,8 +52,8 @@ async def main() -> None:
     await d.reject("not an order")
     assert (await parcels.stats()).sent == 10
 
-    for queue in (orders, invoices, parcels):
-        await queue.delete()
+    for each in (orders, invoices, parcels, events):
+        await each.delete()
     await app.aclose()
 
 

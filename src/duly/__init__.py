@@ -40,6 +40,7 @@ from duly.errors import (
 from duly.message import (
     Audit,
     AuditFault,
+    Committed,
     Entry,
     Event,
     Failure,
@@ -75,6 +76,7 @@ __all__ = [
     "AuditFault",
     "Batch",
     "CodecError",
+    "Committed",
     "Defer",
     "Delivery",
     "Duly",

@@ -1,6 +1,6 @@
 """What looking at a queue or topic shows: plain frozen values. Times are aware datetimes, durations seconds."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -295,6 +295,20 @@ class AuditFault:
     def __str__(self) -> str:
         detail = f" ({self.detail})" if self.detail else ""
         return f"{self.id}: {self.what}{detail}. {self.meaning} {self.mend}".rstrip()
+
+
+class Committed(list[Any]):
+    """What a commit did: a list of the replies to `redis=`, in that order, and the ids of what it sent and published.
+
+    A reply is what the server answered: an int, bytes, or None for a SET with NX or XX that set nothing.
+    """
+
+    def __init__(self, replies: Iterable[Any], sent: Iterable[str], published: Iterable[str]) -> None:
+        super().__init__(replies)
+        self.sent = list(sent)
+        """The ids of `send=`, in its order. A duplicate has the id that was there first."""
+        self.published = list(published)
+        """The ids of `publish=`, in its order, as `publish` returns them."""
 
 
 @dataclass(frozen=True)

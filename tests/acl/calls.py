@@ -108,7 +108,9 @@ CALLS: Final[Mapping[str, Callable[[World], Any]]] = {
     "d.reject": lambda w: w.d.reject("no use"),
     "d.release": lambda w: w.d.release(),
     "d.extend": lambda w: w.d.extend(60),
-    "d.commit": lambda w: w.d.commit(send=[(w.app.queue(_other(w)), "body")]),
+    "d.commit": lambda w: w.d.commit(
+        send=[(w.app.queue(_other(w)), "body")], publish=[(w.topic, "now"), (w.topic, duly.Send("later", delay=60))]
+    ),
     "duly.once": lambda w: duly.once(w.d, _other(w), ttl=60),
     "group.create": lambda w: w.topic.group("news").create(),
     "group.receive": lambda w: w.group.receive(wait=0),

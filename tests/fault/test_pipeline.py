@@ -1,10 +1,12 @@
 """Consume, transform, produce: with commit each output is there exactly once, whoever is killed, whatever is lost."""
 
+import json
 import multiprocessing
 import random
 import time
 from collections import Counter
 from multiprocessing.process import BaseProcess
+from typing import Any
 
 import pytest
 import redis
@@ -23,13 +25,14 @@ DEADLINE = 100.0
 
 
 class Pipeline:
-    """Three queues: what is raw becomes cooked, what is cooked is served. Each step also counts in a key."""
+    """Three queues: what is raw becomes cooked, what is cooked is served. Each step counts, and is an event."""
 
     def __init__(self, app: duly.Duly, name: str) -> None:
         options = {"lease": LEASE, "crash_limit": 1_000_000}
         self.raw = app.queue(f"{name}-raw", **options)  # type: ignore[arg-type]
         self.cooked = app.queue(f"{name}-cooked", **options)  # type: ignore[arg-type]
         self.served = app.queue(f"{name}-served")
+        self.events = app.topic(f"{name}-events")
         self.counter = f"{name}-counted"
 
     def step(self, limit: int = 100, wait: float = 0.1) -> int:
@@ -38,7 +41,11 @@ class Pipeline:
         for source, target, word in ((self.cooked, self.served, "served"), (self.raw, self.cooked, "cooked")):
             for d in source.receive(limit=limit, wait=wait):
                 try:
-                    d.commit(send=[(target, {**d.body, "is": word})], redis=[("HINCRBY", self.counter, word, 1)])
+                    d.commit(
+                        send=[(target, {**d.body, "is": word})],
+                        publish=[(self.events, [word, d.body["n"]])],
+                        redis=[("HINCRBY", self.counter, word, 1)],
+                    )
                 except duly.LeaseLost:
                     continue
                 done += 1
@@ -54,6 +61,9 @@ class Pipeline:
             outputs.update(d.body["n"] for d in found)
             assert self.served.ack_many(found) == []
         assert outputs == Counter(range(count))
+        entries: Any = client.xrange(self.events.stream)
+        told = Counter(tuple(json.loads(fields[b"body"])) for _, fields in entries)
+        assert told == Counter((word, number) for word in ("cooked", "served") for number in range(count))
         assert client.hgetall(self.counter) == {word: str(count).encode() for word in (b"cooked", b"served")}
         for queue in (self.raw, self.cooked, self.served):
             audit = queue.audit()

@@ -366,7 +366,7 @@ def test_a_commit_finishes_an_entry_and_sends_to_a_queue(any_topic: Topic) -> No
     (settle,) = group.take()
     target = ops.Target(queue.keys, queue.options, [queue.outgoing("m1"), queue.outgoing("m2")])
     counter = f"counter:{any_topic.keys.topic}".encode()
-    commit = ops.commit(group.keys, group.options, settle, [target], [0, 1], [Effect("INCR", counter, ())])
+    commit = ops.commit(group.keys, group.options, settle, [target], effects=[Effect("INCR", counter, ())])
     assert len({str(group.call(commit, stream=b"other", sequence=1)) for _ in range(2)}) == 1
     assert any_topic.wire.run("GET", counter) == b"1"
     assert ids_of(queue.claim()) == ["m1", "m2"]

@@ -61,8 +61,15 @@ def built() -> list[Call[Any]]:
         *(ops.finish(KEYS, KEPT, [(KEYED, "jnull")] * n) for n in rows),
         ops.commit(KEYS, OPTIONS, SETTLE),
         ops.commit(
-            KEYS, KEPT, SETTLE, [ops.Target(KEYS, OPTIONS, [_outgoing()] * 2)], [0, 1], [Effect("INCR", b"k", ())]
+            KEYS,
+            KEPT,
+            SETTLE,
+            [ops.Target(KEYS, OPTIONS, [_outgoing()] * 2)],
+            [ops.Publishes(TOPIC, Keep(count=1), PUBLICATIONS)],
+            [Effect("INCR", b"k", ())],
+            result_in=1,
         ),
+        *(ops.keep_results(KEYS, [(SETTLE, "j1")] * n) for n in rows),
         *(ops.retry(KEYS, [(SETTLE, 1.0, "e", "t")] * n) for n in rows),
         *(ops.defer(KEYS, [(SETTLE, 1.0, "")] * n) for n in rows),
         *(ops.release(KEYS, [SETTLE] * n) for n in rows),
@@ -132,7 +139,7 @@ def _built_for(keys: GroupKeys) -> list[Call[Any]]:
         ),
         ops.ack(keys, OPTIONS, [SETTLE]),
         ops.ack(keys, OPTIONS, [KEYED]),
-        ops.commit(keys, OPTIONS, SETTLE, [target], [0, 1], [effect]),
+        ops.commit(keys, OPTIONS, SETTLE, [target], [ops.Publishes(TOPIC, None, [PLAIN])], [effect]),
         ops.retry(keys, [(SETTLE, 1.0, "e", "t")]),
         ops.reject(keys, KEPT, [(SETTLE, "r", "e", "t")]),
         ops.extend(keys, [(SETTLE, 1.0)]),
@@ -257,15 +264,24 @@ def test_the_outcomes_of_a_send_are_those_that_replies_knows() -> None:
 
 def test_the_outcomes_of_a_commit_are_those_that_replies_knows() -> None:
     codes = [replies.COMMIT_LOST, replies.COMMIT_DONE, replies.COMMIT_NO_ROOM, replies.COMMIT_IMPOSSIBLE]
+    codes.append(replies.COMMIT_UNPUBLISHABLE)
     shown = re.findall(r"^(?:RETURNS|       )  \{ (\d)", _header("commit"), re.MULTILINE)
     assert [int(code) for code in shown] == codes
-    assert "local LOST, DONE, NO_ROOM, IMPOSSIBLE = 0, 1, 2, 3" in _code("commit")
+    assert "local LOST, DONE, NO_ROOM, IMPOSSIBLE, UNPUBLISHABLE = 0, 1, 2, 3, 4" in _code("commit")
 
 
 def test_the_keys_of_a_target_of_a_commit_are_those_of_a_checked_send() -> None:
     named = [key for key in _lua.script("send_checked").keys if key not in ("call", "waiting*")]
     assert re.findall(r"^    (\w+) = KEYS\[first", _code("lib/sending"), re.MULTILINE) == named
     assert f"local FIXED_SENDING_KEYS = {len(named)}\n" in _code("lib/sending")
+
+
+def test_the_keys_of_a_topic_of_a_commit_are_those_of_publish() -> None:
+    named = [key for key in _lua.script("publish", "topic").keys if key != "call"]
+    assert re.findall(r"^    (\w+) = KEYS\[first", _code("lib/publishing"), re.MULTILINE) == [
+        key.rstrip("*") for key in named
+    ]
+    assert f"PUBLISHING_KEYS = 3, {len(named)}\n" in _code("lib/publishing")
 
 
 @pytest.mark.parametrize("name", ["cancel", "reschedule", "schedule", "unschedule", "fire"])

@@ -72,7 +72,15 @@ def _commits(queue: Queue) -> Call[Any]:
     (settle,) = queue.hold("a")
     target = ops.Target(queue.keys, queue.options, [queue.outgoing("b", dedup="x", ttl=60), queue.outgoing("c")])
     effect = Effect("INCR", f"mine:{{{queue.keys.name}}}".encode(), ())
-    return ops.commit(queue.keys, queue.options, settle, [target], [0, 1], [effect])
+    return ops.commit(queue.keys, queue.options, settle, [target], effects=[effect])
+
+
+def _keeps_results(queue: Queue) -> Call[Any]:
+    options = replace(queue.options, done=Keep(count=9))
+    settles = queue.hold("a", "b")
+    for settle in settles:
+        queue.call(ops.commit(queue.keys, options, settle, result_in=60))
+    return ops.keep_results(queue.keys, [(settle, "j1") for settle in settles])
 
 
 def _retries(queue: Queue) -> Call[Any]:
@@ -205,6 +213,7 @@ WRITING: dict[str, list[Prepare]] = {
     "ack": [_acks],
     "finish": [_finishes_lanes, _finishes_and_keeps],
     "commit": [_commits],
+    "keep_result": [_keeps_results],
     "retry": [_retries],
     "defer": [_defers],
     "release": [_releases],

@@ -47,6 +47,7 @@ VERBS: Final[Mapping[str, frozenset[str]]] = {
     **{verb: frozenset({verb, "hand on"}) for verb in ("retry", "defer", "release", "recycle")},
     **{verb: frozenset({verb, "hand on"}) for verb in ("cancel", "reschedule", "redrive", "purge")},
     "extend": frozenset({"extend"}),
+    "keep_result": frozenset(),
 }
 """What each script may do to messages; time passes in all of them."""
 
@@ -467,6 +468,7 @@ class QueueMachine(RuleBasedStateMachine):
         on_full=st.sampled_from(("raise", "drop_oldest")),
         keep=st.one_of(st.none(), keeps),
         number=st.sampled_from((1, 2**62)),
+        result_in=st.sampled_from((0, 30)),
     )
     def commit(
         self,
@@ -477,6 +479,7 @@ class QueueMachine(RuleBasedStateMachine):
         on_full: Any,
         keep: Keep | None,
         number: int,
+        result_in: int,
     ) -> None:
         """Finish a message, send others to its own queue and change a key, together."""
         settle = self._chosen(chosen)[0]
@@ -487,13 +490,40 @@ class QueueMachine(RuleBasedStateMachine):
         effect = Effect("INCRBY", self.counted, (b"%d" % number,))
         before, now, ahead = self.state, self.last_now, self.last_now - self.now
         is_held = settle.id in before.leases and before.leases[settle.id].fence == settle.fence
-        answer = self._do(ops.commit(self.keys, options, settle, targets, range(len(batch)), [effect]), stream)
+        answer = self._do(
+            ops.commit(self.keys, options, settle, targets, effects=[effect], result_in=result_in), stream
+        )
         check((answer == [replies.COMMIT_LOST]) != is_held, "I5 a commit without the lease, or the reverse", answer)
         if answer[0] in (replies.COMMIT_NO_ROOM, replies.COMMIT_IMPOSSIBLE):
             changed = [name for name in self.state.differences(before) if name != "calls"]
             check(not changed, "a refused commit changed", *changed)
         elif is_held:
-            self.journal.sent(messages, answer, now, ahead)
+            self.journal.sent(messages, [0, *answer[1]], now, ahead)
+
+    @precondition(lambda self: self.receipts)
+    @rule(stream=streams, chosen=choices, result=st.sampled_from(("", "j1")))
+    def keep_result(self, stream: bytes, chosen: list[tuple[bool, int]], result: str) -> None:
+        """Bring what handlers returned, of deliveries that may have committed."""
+        settles, before = self._chosen(chosen), self.state
+        lost = self._do(ops.keep_results(self.keys, [(settle, result) for settle in settles]), stream)
+        due = [self._awaits_result(before, settle) for settle in settles]
+        ids = [settle.id for settle in settles]
+        kept = [is_due and ids.index(id_) == at for at, (is_due, id_) in enumerate(zip(due, ids, strict=True))]
+        check(
+            lost == [at for at, is_kept in enumerate(kept, 1) if not is_kept],
+            "I5 the wrong results were lost",
+            lost,
+            kept,
+        )
+        for id_ in (id_ for id_, is_kept in zip(ids, kept, strict=True) if is_kept):
+            check((self.state.why[id_].result, self.state.why[id_].result_until) == (result, 0), "a result", id_)
+
+    @staticmethod
+    def _awaits_result(state: State, settle: ops.Settle) -> bool:
+        """Whether this delivery has committed, and its result may still come."""
+        why = state.why.get(settle.id)
+        is_open = settle.id in state.done and why is not None and why.result_until > 0
+        return is_open and why is not None and why.timeline[-1].since == settle.fence
 
     @precondition(lambda self: self.receipts)
     @rule(stream=streams, chosen=choices, keep=keeps, is_failure=st.booleans(), on_dead=on_deads)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
 from duly._core.handlers import TaskDefinition
 from duly._core.refused_options import INSTEAD_OF_USING, refuse
 from duly.errors import UsageError
-from duly.options import Seconds, SendOptions
+from duly.options import Seconds, Send, SendOptions
 
 if TYPE_CHECKING:
     from duly._async.queue import AsyncQueue
@@ -88,5 +88,21 @@ class AsyncTask(Generic[P, R]):
     # |     return AsyncTask(self.queue.aio, self._definition, self._options)
     # |
     # --- end
+    def _as_send(self, arguments: Any) -> Send:
+        """Make the message that `send` would send, of the arguments that a commit gives."""
+        if isinstance(arguments, tuple):
+            encoded = self._definition.encoded(arguments, {})
+        elif isinstance(arguments, Mapping):
+            encoded = self._definition.encoded((), arguments)
+        else:
+            raise UsageError(
+                f"task {self.name!r}: a commit takes its arguments as a tuple, like (42,), or as a dict, like "
+                f"{{'user_id': 42}}, not {arguments!r}"
+            )
+        options = dict(self._options)
+        if options.pop("durable", None) is not None:
+            raise UsageError(f"task {self.name!r}: durable= is not for a commit. Leave it out of using()")
+        return Send(encoded, **cast("Any", options))
+
     async def _send(self, args: Sequence[Any], kwargs: Mapping[str, Any], options: SendOptions) -> str:
         return await self.queue.send(self._definition.encoded(args, kwargs), **options)

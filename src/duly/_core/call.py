@@ -21,6 +21,7 @@ _ASKED: Final[Mapping[str, str]] = {
     "delete_topic": "delete",
     "finish": "ack",
     "foreign_pending": "pending",
+    "keep_result": "commit",
     "move": "redrive",
     "occupied": "receive",
     "read_topic": "read",

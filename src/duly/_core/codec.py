@@ -109,6 +109,8 @@ class Why(msgspec.Struct, array_like=True):
     cycles: int = 0
     result: str = ""
     redrives: int = 0
+    result_until: int = 0
+    """Until when the result of a finished message may come; 0: it is there, or there is none."""
 
 
 class Lease(msgspec.Struct):

@@ -1,28 +1,114 @@
-"""A commit put together: what is sent where, what is done to keys of the user, and what a refusal means."""
+"""A commit put together: what is sent and published where, what is done to keys of the user, what a refusal means."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from duly._core import codec, ops
+from duly._core.call import Call
 from duly._core.effects import Effect, checked_effects, described, shown
 from duly._core.naming import is_of_topic, title_of
-from duly._core.replies import COMMIT_NO_ROOM, Committed
+from duly._core.outgoing import Outgoing
+from duly._core.replies import COMMIT_DONE, COMMIT_NO_ROOM, COMMIT_UNPUBLISHABLE, CommitOutcome
+from duly._core.topic_ops import Publication
 from duly.errors import DulyError, QueueFull, TooLarge, UsageError
 from duly.options import MAX_BATCH
 
 MAX_COMMIT_BYTES: Final = 32 << 20
 
 
-class Commit(NamedTuple):
+class Place(NamedTuple):
+    """Where one send or publish of the caller's is among those of the call."""
+
+    prefix: bytes
+    """Of the keys of its queue or topic."""
+    position: int
+    is_entry: bool = False
+    """Whether it enters the stream of a topic now. All others are messages of a store."""
+
+
+class Commit:
     """What a commit is to do beside the ack."""
 
-    targets: list[ops.Target]
-    """Each queue once."""
-    order: list[int]
-    """For each send as given, its position among the messages of all targets."""
-    effects: list[Effect]
+    def __init__(self) -> None:
+        self._targets: dict[bytes, ops.Target] = {}
+        self._topics: dict[bytes, ops.Publishes] = {}
+        self._sends: list[Place] = []
+        self._publishes: list[Place] = []
+        self.effects: list[Effect] = []
 
-    def refused(self, queue: str, id_: str, outcome: Committed) -> DulyError:
+    @property
+    def targets(self) -> list[ops.Target]:
+        """The stores that messages are sent to, each once."""
+        return list(self._targets.values())
+
+    @property
+    def topics(self) -> list[ops.Publishes]:
+        """The topics that entries are published to, each once."""
+        return list(self._topics.values())
+
+    @property
+    def namespaces(self) -> list[str]:
+        """The namespaces of all that is sent or published to."""
+        return [prefix.decode().partition(":{")[0] for prefix in (*self._targets, *self._topics)]
+
+    def add_send(self, queue: Any, body: Any) -> None:
+        """Add a message for a queue."""
+        self._sends.append(self._message_for(queue._keys, queue.options, queue._outgoing(body)))
+
+    def add_publish(self, topic: Any, body: Any) -> None:
+        """Add an entry for a topic; with a delay, it waits in the store of the topic."""
+        (prepared,) = topic._prepared([body])
+        if isinstance(prepared, Outgoing):
+            self._publishes.append(self._message_for(topic._keys, topic._of_group, prepared))
+        else:
+            self._publishes.append(self._entry_for(topic, prepared))
+
+    def _message_for(self, keys: Any, options: Any, message: Outgoing) -> Place:
+        target = self._targets.setdefault(keys.prefix, ops.Target(keys, options, []))
+        target.messages.append(message)
+        return Place(keys.prefix, len(target.messages) - 1)
+
+    def _entry_for(self, topic: Any, entry: Publication) -> Place:
+        keys = topic._keys
+        found = self._topics.setdefault(keys.prefix, ops.Publishes(keys, topic.options.keep, []))
+        found.entries.append(entry)
+        return Place(keys.prefix, len(found.entries) - 1, is_entry=True)
+
+    def check_size(self, title: str) -> None:
+        """Refuse what is too much for one call."""
+        for what, count in (("sends", len(self._sends)), ("publishes", len(self._publishes))):
+            if count > MAX_BATCH:
+                raise UsageError(f"a commit takes at most {MAX_BATCH} {what}, not {count}")
+        size = sum(codec.stored_size(message.part) for target in self.targets for message in target.messages)
+        size += sum(len(text) for topic in self.topics for entry in topic.entries for text in entry.fields)
+        size += sum(len(value) for effect in self.effects for value in (effect.key, *effect.args))
+        if size > MAX_COMMIT_BYTES:
+            raise TooLarge(f"a commit on {title} of {size} bytes is over {MAX_COMMIT_BYTES}: make it smaller")
+
+    def call(self, queue: Any, settle: ops.Held, result: str, result_in: float) -> Call[CommitOutcome]:
+        """Make the call. Its answer has the ids in the order in which the caller gave the sends and publishes."""
+        call = ops.commit(
+            queue._keys, queue.options, settle, self.targets, self.topics, self.effects,
+            result=result, result_in=result_in,
+        )  # fmt: skip
+        decode = call.decode
+        call.decode = lambda reply: self._arranged(decode(reply))
+        return call
+
+    def _arranged(self, outcome: CommitOutcome) -> CommitOutcome:
+        if outcome.code != COMMIT_DONE:
+            return outcome
+        messages = _begins((prefix, len(target.messages)) for prefix, target in self._targets.items())
+        entries = _begins((prefix, len(topic.entries)) for prefix, topic in self._topics.items())
+
+        def id_at(place: Place) -> str:
+            if place.is_entry:
+                return outcome.published[entries[place.prefix] + place.position]
+            return outcome.sent[messages[place.prefix] + place.position]
+
+        return outcome._replace(sent=list(map(id_at, self._sends)), published=list(map(id_at, self._publishes)))
+
+    def refused(self, queue: str, id_: str, outcome: CommitOutcome) -> DulyError:
         """Say why nothing was done."""
         begin = f"commit of message {id_} of {title_of(queue)} was refused and changed nothing: "
         if outcome.code == COMMIT_NO_ROOM:
@@ -32,47 +118,80 @@ class Commit(NamedTuple):
                 f"{begin}queue {target.keys.name!r} is full ({bounds}). The message is still leased: commit again "
                 "later, or retry it"
             )
-        effect = described(outcome.position + 1, self.effects[outcome.position])
-        return UsageError(f"{begin}{effect}: {outcome.problem}. The message is still leased")
+        if outcome.code == COMMIT_UNPUBLISHABLE:
+            what = self.topics[outcome.position].keys.title
+        else:
+            what = described(outcome.position + 1, self.effects[outcome.position])
+        return UsageError(f"{begin}{what}: {outcome.problem}. The message is still leased")
 
 
-def planned(queue: Any, send: Iterable[tuple[Any, Any]] | None, effects: Iterable[Sequence[Any]] | None) -> Commit:
+def planned(
+    queue: Any,
+    send: Iterable[tuple[Any, Any]] | None,
+    publish: Iterable[tuple[Any, Any]] | None,
+    effects: Iterable[Sequence[Any]] | None,
+) -> Commit:
     """Check and encode what a delivery of `queue` commits. None is nothing."""
-    groups: dict[bytes, ops.Target] = {}
-    places: list[tuple[bytes, int]] = []
-    send = () if send is None else send
-    if isinstance(send, str | bytes | Mapping) or not isinstance(send, Iterable):
-        raise UsageError(f"send= takes pairs of a queue and a body, not {shown(send)}")
-    for position, pair in enumerate(send, 1):
-        target, body = _pair(queue, position, pair)
-        group = groups.setdefault(target._keys.prefix, ops.Target(target._keys, target.options, []))
-        places.append((target._keys.prefix, len(group.messages)))
-        group.messages.append(target._outgoing(body))
-    namespaces = [queue._app.namespace, *(_namespace_of(prefix) for prefix in groups)]
-    commit = Commit(list(groups.values()), _order(groups, places), checked_effects(effects, namespaces))
-    _check_size(queue.title, commit)
+    commit = Commit()
+    for what, pair in _pairs("send", "a queue and a body, or of a task and its arguments", send):
+        commit.add_send(*_checked_send(queue, what, pair))
+    for what, pair in _pairs("publish", "a topic and a body", publish):
+        commit.add_publish(*_checked_publish(queue, what, pair))
+    commit.effects = checked_effects(effects, [queue._app.namespace, *commit.namespaces])
+    commit.check_size(queue.title)
     return commit
 
 
-def _namespace_of(prefix: bytes) -> str:
-    """Read the namespace from the prefix of a queue's keys."""
-    return prefix.decode().partition(":{")[0]
+def _begins(counts: Iterable[tuple[bytes, int]]) -> dict[bytes, int]:
+    """Say where the ids of each store begin among those of all."""
+    begins, total = {}, 0
+    for prefix, count in counts:
+        begins[prefix] = total
+        total += count
+    return begins
 
 
-def _pair(queue: Any, position: int, pair: Any) -> tuple[Any, Any]:
-    if isinstance(pair, tuple | list) and len(pair) == 2 and is_of_topic(pair[0]):
+def _pairs(name: str, of: str, given: Any) -> Iterable[tuple[str, tuple[Any, Any]]]:
+    """Take a list of pairs apart, and say what each is, for errors."""
+    given = () if given is None else given
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise UsageError(f"{name}= takes pairs of {of}, not {shown(given)}")
+    for position, pair in enumerate(given, 1):
+        what = f"{name} {position} of a commit"
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise UsageError(f"{what} must be a pair of {of}, not {shown(pair)}")
+        yield what, (pair[0], pair[1])
+
+
+def _checked_send(queue: Any, what: str, pair: tuple[Any, Any]) -> tuple[Any, Any]:
+    target, body = pair
+    if is_of_topic(target):
+        raise UsageError(f"{what} must go to a queue or a task, not to {target!r}: use publish= for a topic")
+    if hasattr(target, "_as_send"):  # a task
+        target, body = target.queue, target._as_send(body)
+    if not hasattr(target, "_outgoing"):
         raise UsageError(
-            f"send {position} of a commit must go to a queue, not to {pair[0]!r}: publish before the ack with "
-            "dedup=d.id, or send to a queue whose handler publishes"
+            f"{what} must be a pair of a queue and a body, or of a task and its arguments, not {shown(pair)}"
         )
-    if not isinstance(pair, tuple | list) or len(pair) != 2 or not hasattr(pair[0], "_outgoing"):
-        raise UsageError(f"send {position} of a commit must be a pair of a queue and a body, not {shown(pair)}")
-    if not _share_a_server(queue, pair[0]):
+    _check_server(queue, what, target)
+    return target, body
+
+
+def _checked_publish(queue: Any, what: str, pair: tuple[Any, Any]) -> tuple[Any, Any]:
+    topic, body = pair
+    if not hasattr(topic, "_publisher"):
+        instead = ": publish to its topic" if is_of_topic(topic) else ": use send= for a queue or a task"
+        raise UsageError(f"{what} must be a pair of a topic and a body, not {shown(pair)}{instead}")
+    _check_server(queue, what, topic)
+    return topic, body
+
+
+def _check_server(queue: Any, what: str, target: Any) -> None:
+    if not _share_a_server(queue, target):
         raise UsageError(
-            f"send {position} of a commit goes to {pair[0]!r}, on another server than {queue.title}: "
-            "one step cannot span two servers. Send there from a handler of a queue here"
+            f"{what} goes to {target!r}, on another server than {queue.title}: one step cannot span two servers. "
+            "Send there from a handler of a queue here"
         )
-    return pair[0], pair[1]
 
 
 def _share_a_server(one: Any, other: Any) -> bool:
@@ -80,20 +199,3 @@ def _share_a_server(one: Any, other: Any) -> bool:
     if engine is not None:
         return engine is getattr(other._link, "engine", None)
     return bool(one._app._address == other._app._address)
-
-
-def _order(groups: Mapping[bytes, ops.Target], places: Sequence[tuple[bytes, int]]) -> list[int]:
-    begins, total = {}, 0
-    for prefix, target in groups.items():
-        begins[prefix] = total
-        total += len(target.messages)
-    return [begins[prefix] + index for prefix, index in places]
-
-
-def _check_size(title: str, commit: Commit) -> None:
-    if len(commit.order) > MAX_BATCH:
-        raise UsageError(f"a commit takes at most {MAX_BATCH} sends, not {len(commit.order)}")
-    size = sum(codec.stored_size(message.part) for target in commit.targets for message in target.messages)
-    size += sum(len(value) for effect in commit.effects for value in (effect.key, *effect.args))
-    if size > MAX_COMMIT_BYTES:
-        raise TooLarge(f"a commit on {title} of {size} bytes is over {MAX_COMMIT_BYTES}: make it smaller")

@@ -11,8 +11,9 @@ from duly._core import codec, registry, replies
 from duly._core import schedules as scheduling
 from duly._core.call import Arg, Call
 from duly._core.effects import Effect
-from duly._core.keys import EVERY_PRIORITY, LockKeys, OnceKeys, QueueKeys, RegistryKeys, ScheduleKeys
+from duly._core.keys import EVERY_PRIORITY, LockKeys, OnceKeys, QueueKeys, RegistryKeys, ScheduleKeys, TopicKeys
 from duly._core.outgoing import Outgoing, microseconds
+from duly._core.topic_ops import ONLY_PRIORITY, Publication, entry_texts, stream_bounds
 from duly.message import Message, PendingMessage, Stats, WorkerInfo
 from duly.options import Keep, QueueOptions, checked_seconds, interval_of
 
@@ -125,31 +126,55 @@ class Target(NamedTuple):
     messages: list[Outgoing]
 
 
+class Publishes(NamedTuple):
+    """A topic that a commit publishes to, and the entries."""
+
+    keys: TopicKeys
+    keep: Keep | None
+    entries: list[Publication]
+
+
 def commit(
     keys: QueueKeys,
     options: QueueOptions,
     settle: Held,
     targets: Sequence[Target] = (),
-    order: Sequence[int] = (),
+    topics: Sequence[Publishes] = (),
     effects: Sequence[Effect] = (),
-) -> Call[replies.Committed]:
-    """Finish a message, send others and change keys of the user, all or nothing.
+    *,
+    result: str = "",
+    result_in: float = 0,
+) -> Call[replies.CommitOutcome]:
+    """Finish a message, send others, publish entries and change keys of the user, all or nothing.
 
-    `order` gives the sends as the caller sees them: positions among the messages of all targets.
+    `result_in`: the result is not known yet, and `keep_results` may bring it within so many seconds.
     """
-    sends = _lua.script("send_checked")
+    sends, publishes = _lua.script("send_checked"), _lua.script("publish", "topic")
     user_keys = {key: number for number, key in enumerate(dict.fromkeys(effect.key for effect in effects), 1)}
     extra_keys = [key for target in targets for key in target.keys.of_script(sends, EVERY_PRIORITY)]
-    args: list[Arg] = [*_done_bounds(options), EVERY_PRIORITY, settle.id, settle.fence, len(targets), len(effects)]
+    extra_keys += [key for topic in topics for key in topic.keys.of_script(publishes, ONLY_PRIORITY)]
+    args: list[Arg] = [*_done_bounds(options), EVERY_PRIORITY, settle.id, settle.fence, result, microseconds(result_in)]
+    args += (len(targets), len(topics), len(effects))
     for target in targets:
         on_refusal: OnRefusal = "drop" if target.options.on_full == "drop_oldest" else "all"
         args += (int(target.keys.prefix == keys.prefix), *_limits(target.options), on_refusal, len(target.messages))
         for message in target.messages:
             args += message[:3]
+    for topic in topics:
+        texts = entry_texts(topic.entries)
+        args += (*stream_bounds(topic.keep), len(texts), *texts)
     for effect in effects:
         args += (user_keys[effect.key], effect.name, len(effect.args), *effect.args)
-    decode = replies.committed([message.id for target in targets for message in target.messages], order)
+    decode = replies.committed([message.id for target in targets for message in target.messages])
     return Call(keys.script("commit"), keys, args, decode, extra_keys=[*extra_keys, *user_keys])
+
+
+def keep_results(keys: QueueKeys, rows: Sequence[tuple[Held, str]]) -> Call[list[int]]:
+    """Keep what handlers returned after they had committed. The answer: the positions whose message is gone."""
+    args: list[Arg] = []
+    for settle, result in rows:
+        args += (settle.id, settle.fence, result)
+    return Call(keys.script("keep_result"), keys, args, replies.lost_positions)
 
 
 def retry(keys: QueueKeys, settles: Sequence[tuple[Held, float, str, str]]) -> Call[list[int]]:

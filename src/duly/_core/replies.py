@@ -117,34 +117,47 @@ COMMIT_LOST: Final = 0
 COMMIT_DONE: Final = 1
 COMMIT_NO_ROOM: Final = 2
 COMMIT_IMPOSSIBLE: Final = 3
+COMMIT_UNPUBLISHABLE: Final = 4
 
 
-class Committed(NamedTuple):
+class CommitOutcome(NamedTuple):
     """What became of a commit: one of the codes above, and what goes with it."""
 
     code: int
-    ids: list[str]
-    """Of the sends, when it is done."""
+    sent: Sequence[str] = ()
+    """The ids of the messages of all targets, when it is done."""
+    published: Sequence[str] = ()
+    """The ids of the entries of all topics."""
+    replies: Sequence[Any] = ()
+    """What the server answered to each effect."""
     position: int = -1
-    """Of the target without room, or of the effect that cannot be."""
+    """Of the target without room, or of the effect or topic that cannot be."""
     problem: str = ""
 
 
-def committed(ids: Sequence[str], order: Sequence[int]) -> Callable[[list[Any]], Committed]:
-    """Read the answer to a commit. `order` gives the positions of the ids as the caller wants them."""
+def committed(ids: Sequence[str]) -> Callable[[list[Any]], CommitOutcome]:
+    """Read the answer to a commit that sends messages with these ids."""
 
-    def decode(reply: list[Any]) -> Committed:
+    def decode(reply: list[Any]) -> CommitOutcome:
         code, *rest = reply
         if code == COMMIT_DONE:
-            stored = sent(ids)([0, *rest]).ids
-            return Committed(code, [stored[position] for position in order])
+            outcomes, entries, answers = rest
+            stored = sent(ids)([0, *outcomes]).ids
+            return CommitOutcome(
+                code, stored, [entry.decode() for entry in entries], [_effect_reply(each) for each in answers]
+            )
         if code == COMMIT_NO_ROOM:
-            return Committed(code, [], rest[0] - 1)
-        if code == COMMIT_IMPOSSIBLE:
-            return Committed(code, [], rest[0] - 1, rest[1].decode())
-        return Committed(code, [])
+            return CommitOutcome(code, position=rest[0] - 1)
+        if code in (COMMIT_IMPOSSIBLE, COMMIT_UNPUBLISHABLE):
+            return CommitOutcome(code, position=rest[0] - 1, problem=rest[1].decode())
+        return CommitOutcome(code)
 
     return decode
+
+
+def _effect_reply(reply: Any) -> Any:
+    """Read the reply of a command. A list has the digits of a number that is too large for Lua."""
+    return int(reply[0]) if isinstance(reply, list) else reply
 
 
 class Reclaimed(NamedTuple):

@@ -12,7 +12,7 @@ from duly._core.keys import EVERY_PRIORITY, GroupKeys, TopicKeys
 from duly._core.outgoing import microseconds
 from duly.options import Keep, checked_seconds
 
-_ONLY: Final = "0"
+ONLY_PRIORITY: Final = "0"
 """What waits for its time has one priority."""
 
 _UNKEPT: Final = (-1, -1, -1)
@@ -30,19 +30,25 @@ class Publication(NamedTuple):
 
 def publish(keys: TopicKeys, entries: Sequence[Publication], keep: Keep | None) -> Call[list[str]]:
     """Add entries to the stream."""
-    args: list[Arg] = [*_bounds(keep)]
+    args: list[Arg] = [*stream_bounds(keep)]
     if all(len(entry.fields) == 2 and entry.fields[0] == "body" and not entry.dedup for entry in entries):
         args += (1, *(entry.fields[1] for entry in entries))
     else:
-        args.append(0)
-        for entry in entries:
-            args += (entry.dedup, entry.dedup_for, len(entry.fields), *entry.fields)
-    return Call(keys.script("publish"), keys, args, entry_ids, _ONLY)
+        args += (0, *entry_texts(entries))
+    return Call(keys.script("publish"), keys, args, entry_ids, ONLY_PRIORITY)
+
+
+def entry_texts(entries: Sequence[Publication]) -> list[Arg]:
+    """Spell entries out as scripts read them."""
+    texts: list[Arg] = []
+    for entry in entries:
+        texts += (entry.dedup, entry.dedup_for, len(entry.fields), *entry.fields)
+    return texts
 
 
 def read(keys: TopicKeys, begin: str, limit: int) -> Call["Reading"]:
     """Look at entries from `begin` on: `-`, `(` and an id, an id, or `$`."""
-    return Call(keys.script("read_topic"), keys, [begin, limit], reading, _ONLY)
+    return Call(keys.script("read_topic"), keys, [begin, limit], reading, ONLY_PRIORITY)
 
 
 def seek(keys: GroupKeys, to: str, *, makes: bool) -> Call[bool]:
@@ -52,13 +58,13 @@ def seek(keys: GroupKeys, to: str, *, makes: bool) -> Call[bool]:
 
 def stats(keys: TopicKeys) -> Call["TopicSight"]:
     """Look at sizes, counters and groups."""
-    return Call(keys.script("topic_stats"), keys, [_ONLY], topic_sight, _ONLY)
+    return Call(keys.script("topic_stats"), keys, [ONLY_PRIORITY], topic_sight, ONLY_PRIORITY)
 
 
 def tidy(keys: TopicKeys, keep: Keep | None) -> Call[bool]:
     """Do what is overdue, a bounded part of it. True: there may be more."""
-    args: list[Arg] = [*_bounds(keep), int(keep is None)]
-    return Call(keys.script("tidy_topic"), keys, args, replies.is_one, _ONLY)
+    args: list[Arg] = [*stream_bounds(keep), int(keep is None)]
+    return Call(keys.script("tidy_topic"), keys, args, replies.is_one, ONLY_PRIORITY)
 
 
 def foreign_pending(keys: GroupKeys, begin: str, limit: int) -> Call["ForeignPage"]:
@@ -185,7 +191,7 @@ def _text(name: bytes) -> str:
     return name.decode(errors="backslashreplace")
 
 
-def _bounds(keep: Keep | None) -> tuple[int, int, int]:
+def stream_bounds(keep: Keep | None) -> tuple[int, int, int]:
     if keep is None:
         return _UNKEPT
     age = -1 if keep.age is None else microseconds(checked_seconds(keep.age, "Keep.age"))

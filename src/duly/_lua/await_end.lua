@@ -13,7 +13,8 @@ KEYS     msgs      hash    id -> record
 ARGV     digits    priorities of `waiting*`
          id        of the message
          wait      microseconds that the caller waits; 0: it only looks
-RETURNS  {} unknown, or its ttl is over | { place, score, record, why } it is dead or done | { after } it lives
+RETURNS  {} unknown, or its ttl is over | { place, score, record, why } it is dead or done | { after } it lives, or its
+         result is to come
          after  the entry of `ends` behind which its end will be told
 KEEPS    no message is touched; it may simply be done again.
 ]]
@@ -23,7 +24,7 @@ KEEPS    no message is touched; it may simply be done again.
 -- @include lib/waiting.lua
 -- @include lib/place.lua
 -- @include lib/ends.lua
-local FORGOTTEN_A_CALL = 100
+local FORGOTTEN_A_CALL, RESULT_UNTIL = 100, 12
 local digits, id, wait = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local keys = {
   msgs = KEYS[1],
@@ -42,13 +43,23 @@ local function is_expired(now, place, record)
   return may_expire and has(flags_of(record), FLAG_TTL) and expiry_of(record) <= now
 end
 
+-- Whether a message is finished by a commit, and its handler has not returned yet.
+local function is_result_to_come(why, now)
+  local is_read, row = pcall(cmsgpack.unpack, why)
+  local result_until = is_read and type(row) == 'table' and row[RESULT_UNTIL]
+  return type(result_until) == 'number' and result_until > now
+end
+
 local now, record = tick(false), redis.call('HGET', keys.msgs, id)
 local place, score = place_of(keys, id, record)
 if not place or is_expired(now, place, record) then
   return {}
 end
 if place == 'dead' or place == 'done' then
-  return { place, score, record or '', redis.call('HGET', keys.why, id) or '' }
+  local why = redis.call('HGET', keys.why, id) or ''
+  if not is_result_to_come(why, now) then
+    return { place, score, record or '', why }
+  end
 end
 
 if wait > 0 then

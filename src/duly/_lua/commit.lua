@@ -1,5 +1,5 @@
 --[[
-commit -- finish a message, send others and change keys of the user, in one step or not at all.
+commit -- finish a message, send others, publish entries and change keys of the user, in one step or not at all.
 
 KEYS     call        string  last call of the stream and its reply
          msgs        hash    id -> record
@@ -15,7 +15,7 @@ KEYS     call        string  last call of the stream and its reply
          awaited     zset    id -> until when somebody waits for its end
          ends        stream  the ends that were awaited
          waiting*    zset    id -> due, every priority
-         others*     for each target the keys of send_checked after `call`; then the keys of the user
+         others*     for each target the keys of send_checked, for each topic those of publish, but `call`; the user's
 ARGV     sequence    of the call in its stream
          keeps       1: finished messages are kept in `done` | 0: they are gone
          keep_count  finished messages kept; -1: any number
@@ -24,15 +24,22 @@ ARGV     sequence    of the call in its stream
          digits      priorities of `waiting*`, here and in each target
          id          of the message
          fence       that proves the lease
-         targets     how many queues messages are sent to
+         result      kept with the message if finished ones are kept; '' for none
+         result_in   microseconds within which keep_result may bring the result; 0: none will come
+         targets     how many stores messages are sent to: queues, and topics whose entries are delayed
+         topics      how many topics entries are published to
          effects     how many effects there are
          rest*       for each target: 1: it is this queue | 0, max_length, max_bytes, on_full (all or drop), number of
-                     messages, then id, part, when of each; then for each effect: which of the user's keys (1, 2 ...),
-                     command, number of arguments, the arguments after the key
-RETURNS  { 0 }                            the lease was lost
-         { 1, position, outcome, id ... } done; outcomes of sends as those of send_checked
-         { 2, target }                    that queue (1, 2 ...) has no room
-         { 3, effect, why }               that effect (1, 2 ...) cannot be carried out
+                     messages, then id, part, when of each; then for each topic: keep_count, keep_age,
+                     keep_bytes, number of ARGV that its entries take, then these as in publish, none of them
+                     plain; then for each effect: which of the user's keys (1, 2 ...), command, number of
+                     arguments, the arguments after the key
+RETURNS  { 0 }              the lease was lost
+         { 1, outcomes, ids, replies }  done: outcomes of sends as those of send_checked (position, outcome, id ...),
+                            ids of the entries, replies of the effects; an integer over 53 bits is { digits }
+         { 2, target }      that queue (1, 2 ...) has no room
+         { 3, effect, why } that effect (1, 2 ...) cannot be carried out
+         { 4, topic, why }  that topic (1, 2 ...) cannot be published to
 KEEPS    I1 I2 I5 I6 I7 I9: guard, then write; but for 1 nothing is changed.
 ]]
 -- @include lib/call.lua
@@ -48,14 +55,67 @@ local checks = (function()
     effects_from = effects_from,
     bring_nothing_in = bring_nothing_in,
     problem_of = problem_of,
+    problem_of_stream = problem_of_stream,
     carry_out_effects = carry_out_effects,
   }
 end)()
+-- Not made unless there are topics: most commits have none.
+local topics = tonumber(ARGV[12]) > 0 and (function()
+-- @include lib/publishing.lua
+  local TOPIC_HEAD = 4
 
-local LOST, DONE, NO_ROOM, IMPOSSIBLE = 0, 1, 2, 3
-local FIRST_WAITING, FIRST_KEEP, SETTLE, FIRST_REST, TARGET_HEAD = 14, 3, 7, 11, 5
+  -- The key of a topic that somebody overwrote with another kind of value, or nil.
+  local function mistyped_in_topic(topic)
+    local found = { ends = topic.stream, waiting = { topic.waiting } }
+    for _, name in ipairs({ 'msgs', 'dedup', 'dedup_ends', 'dead', 'why', 'meta' }) do
+      found[name] = topic[name]
+    end
+    return mistyped(found)
+  end
+
+  -- The topics whose arguments begin at ARGV[at] and whose keys begin at KEYS[first_key], with the places behind these;
+  -- `wrong` is a key that somebody overwrote.
+  local function topics_from(at, first_key, count)
+    local found = { at = at, first_key = first_key }
+    for i = 1, count do
+      local first = found.at + TOPIC_HEAD
+      local last = first + tonumber(ARGV[found.at + 3]) - 1
+      found[i] = { keys = publishing_keys(found.first_key), keep = bounds_of_stream(found.at) }
+      found[i].first, found[i].last = first, last
+      found.wrong = found.wrong or mistyped_in_topic(found[i].keys)
+      found.at, found.first_key = last + 1, found.first_key + PUBLISHING_KEYS
+    end
+    return found
+  end
+
+  -- Why entries cannot be published, or nil. Redis 6.2 cannot tell beforehand what a user may do.
+  local function problem_of_topic(topic)
+    local stream = topic.keys.stream
+    if redis.acl_check_cmd and not redis.acl_check_cmd('XADD', stream, '*', 'body', '') then
+      return 'the user of this connection may not publish there'
+    end
+    local is_there = redis.call('EXISTS', stream) == 1
+    return is_there and checks.problem_of_stream(stream) or problem_of_entries(topic.first, topic.last)
+  end
+
+  local function publish_all(found)
+    local ids = {}
+    for _, topic in ipairs(found) do
+      for _, entry in ipairs(publish_entries(topic.keys, topic.first, topic.last, false, topic.keep)) do
+        ids[#ids + 1] = entry
+      end
+    end
+    return ids
+  end
+
+  return { from = topics_from, problem_of = problem_of_topic, publish = publish_all }
+end)()
+
+local LOST, DONE, NO_ROOM, IMPOSSIBLE, UNPUBLISHABLE = 0, 1, 2, 3, 4
+local FIRST_WAITING, FIRST_KEEP, SETTLE, FIRST_REST, TARGET_HEAD = 14, 3, 7, 14, 5
 local CALL, sequence, keeps, digits = KEYS[1], ARGV[1], ARGV[2] == '1', ARGV[6]
-local id, target_count, effect_count = ARGV[SETTLE], tonumber(ARGV[9]), tonumber(ARGV[10])
+local id, result_in = ARGV[SETTLE], tonumber(ARGV[10])
+local target_count, effect_count = tonumber(ARGV[11]), tonumber(ARGV[13])
 local keys = {
   msgs = KEYS[2],
   leased = KEYS[3],
@@ -82,7 +142,7 @@ if #held.ids == 0 then
   return { LOST }
 end
 
--- Guard. Plans of sends, then effects; nothing is written.
+-- Guard. Plans of sends, topics, then effects; nothing is written.
 local wrong = mistyped(keys)
 -- @only group
 wrong = wrong or not is_type(STREAM, 'stream') and STREAM
@@ -100,17 +160,25 @@ for i = 1, target_count do
   own_plan = is_own and plans[i] or own_plan
   at, first_key = last + 1, first_key + FIXED_SENDING_KEYS + #digits
 end
+local published = topics and not wrong and topics.from(at, first_key, tonumber(ARGV[12])) or {}
+at, first_key, wrong = published.at or at, published.first_key or first_key, wrong or published.wrong
 if wrong then
-  return redis.error_reply('WRONGTYPE the key ' .. wrong .. ' of a queue was overwritten')
+  return redis.error_reply('WRONGTYPE the key ' .. wrong .. ' of a queue or topic was overwritten')
 end
 
 local effects = checks.effects_from(at, effect_count, first_key - 1)
-if target_count == 0 and checks.bring_nothing_in(effects) then
+if target_count == 0 and not topics and checks.bring_nothing_in(effects) then
   let_a_full_server_drain(keys.leases)
 end
 for i, plan in ipairs(plans) do
   if plan.is_refused then
     return answer(CALL, sequence, { NO_ROOM, i })
+  end
+end
+for i, topic in ipairs(published) do
+  local problem = topics.problem_of(topic)
+  if problem then
+    return answer(CALL, sequence, { UNPUBLISHABLE, i, problem })
   end
 end
 local views = {}
@@ -126,7 +194,7 @@ end
 -- queue is sent to: its id may be used again.
 local now = own_plan and own_plan.now or tick(redis.call('HGET', keys.meta, 'clock'))
 remember(keys.meta, now)
-local failed, failure = checks.carry_out_effects(effects)
+local replies, failed, failure = checks.carry_out_effects(effects)
 if failed == 1 then
   return answer(CALL, sequence, { IMPOSSIBLE, failed, 'the server says ' .. failure })
 elseif failed then
@@ -134,11 +202,11 @@ elseif failed then
   local rest = 'the effects before it were carried out, and nothing else was; the message is still leased. '
   return redis.error_reply(begin .. rest .. 'The server says ' .. failure)
 end
-finish(keys, held, { '' }, keeps and keep_from(FIRST_KEEP), now)
-local reply, before = { DONE }, 0
+finish(keys, held, { ARGV[9] }, keeps and keep_from(FIRST_KEEP), now, result_in > 0 and now + result_in or nil)
+local outcomes, before = {}, 0
 for _, plan in ipairs(plans) do
   carry_out(plan)
-  add_outcomes(reply, plan, before)
+  add_outcomes(outcomes, plan, before)
   before = before + plan.count
 end
-return answer(CALL, sequence, reply)
+return answer(CALL, sequence, { DONE, outcomes, topics and topics.publish(published) or {}, replies })

@@ -14,6 +14,7 @@ from duly._core.delivered import Delivered
 from duly._core.gates import Gates
 from duly._sync.lock import Lock
 from duly.errors import CodecError, LeaseLost, UsageError
+from duly.message import Committed
 from duly.options import UNCHANGED, Retry, Seconds, checked_positive_seconds, checked_seconds
 from duly.outcomes import Defer, OnBusy, Outcome
 
@@ -36,10 +37,12 @@ class Delivery(Delivered):
 
     __slots__ = (
         "__weakref__",
+        "_awaits_result",
         "_body",
         "_committed",
         "_counts",
         "_has_failed_for_good",
+        "_is_in_handler",
         "_queue",
         "_record",
         "_settled",
@@ -58,7 +61,11 @@ class Delivery(Delivered):
         self._stored: codec.Record | None = None
         self._body: Any = UNCHANGED
         self._settled: str | None = None
-        self._committed: replies.Committed | None = None
+        self._committed: replies.CommitOutcome | None = None
+        self._is_in_handler = False
+        """Whether a worker keeps what its handler returns."""
+        self._awaits_result = False
+        """Whether it was committed without a result, and the handler may still return one."""
         self._task_retry: Retry | None = None
         """The policy of the task that a worker has found in it."""
         self._has_failed_for_good = False
@@ -179,10 +186,17 @@ class Delivery(Delivered):
             return ops.recycle(keys, [(self, delay, b"")])
         if result is None or options.done is None:
             return ops.ack(keys, options, [self])
+        return ops.finish(keys, options, [(self, self._packed(result))])
+
+    def _packed(self, result: Any) -> str:
+        """Make a result storable; empty: there is none, or the queue keeps none."""
+        options = self._queue.options
+        if result is None or options.done is None:
+            return ""
         packed = results.packed_result(result, options.max_message_bytes)
         if (why := results.refusal_of(packed)) and self._settled is None:
             _LOG.warning("the result of message %s of %s is not kept: %s", self.id, self._queue.title, why)
-        return ops.finish(keys, options, [(self, packed)])
+        return packed
 
     def retry(self, delay: Seconds | None = None, error: BaseException | str | None = None) -> None:
         """Count a failure: back after `delay`, by default the retry policy's; dead when no attempt is left."""
@@ -211,12 +225,21 @@ class Delivery(Delivered):
         self._settle("release", ops.release(self._queue._keys, [self]))
 
     def commit(
-        self, send: Iterable[tuple[Any, Any]] | None = (), redis: Iterable[Sequence[Any]] | None = ()
-    ) -> list[str]:
-        """Send messages, change keys of your own and finish this one in one step, or do nothing of it.
+        self,
+        send: Iterable[tuple[Any, Any]] | None = (),
+        redis: Iterable[Sequence[Any]] | None = (),
+        *,
+        publish: Iterable[tuple[Any, Any]] | None = (),
+        result: Any = None,
+    ) -> Committed:
+        """Send, publish, change keys of your own and finish this message in one step, or do nothing of it.
 
-        `send` are pairs of a queue and a body or `Send`, `redis` commands like `("DECRBY", "stock:1", 5)` on
-        the same server. Return the ids of what was sent. What is refused, with UsageError or QueueFull, has
+        - `send`: pairs of a queue and a body or `Send`, or of a task and its arguments: a tuple or a dict.
+        - `publish`: pairs of a topic and a body or `Send`.
+        - `redis`: commands like `("DECRBY", "stock:1", 5)` on the same server.
+        - `result`: kept if the queue has `done=`. Without it, the value that a handler returns afterwards is kept.
+
+        Return the replies of `redis`, as a list in the same order. What is refused, with UsageError or QueueFull, has
         changed nothing, and the message is still leased.
         """
         if self._repeat_delay() is not None:
@@ -224,12 +247,16 @@ class Delivery(Delivered):
                 f"message {self.id} of {self._queue.title} was sent with repeat= and would come back: commit cannot "
                 "finish it. Use ack(), or send it without repeat="
             )
-        plan = commits.planned(self._queue, send, redis)
-        self._settle("commit", ops.commit(self._queue._keys, self._queue.options, self, *plan))
-        assert self._committed is not None
-        if self._committed.code != replies.COMMIT_DONE:
-            raise plan.refused(self.queue, self.id, self._committed)
-        return self._committed.ids
+        plan, options = commits.planned(self._queue, send, publish, redis), self._queue.options
+        if self._settled is None:
+            self._awaits_result = self._is_in_handler and options.done is not None and result is None
+        result_in = checked_positive_seconds(options.lease, "lease") if self._awaits_result else 0
+        self._settle("commit", plan.call(self._queue, self, self._packed(result), result_in))
+        outcome = self._committed
+        assert outcome is not None
+        if outcome.code != replies.COMMIT_DONE:
+            raise plan.refused(self.queue, self.id, outcome)
+        return Committed(outcome.replies, outcome.sent, outcome.published)
 
     def extend(self, seconds: Seconds) -> None:
         """Let the lease end `seconds` from now."""
@@ -327,9 +354,9 @@ class Delivery(Delivered):
     def _conclude(self, verb: str, answer: Any) -> bool:
         """Note how a settle ended; return whether the lease was lost."""
         is_lost = bool(answer)
-        if isinstance(answer, replies.Committed):
+        if isinstance(answer, replies.CommitOutcome):
             self._committed = answer
-            if answer.code in (replies.COMMIT_NO_ROOM, replies.COMMIT_IMPOSSIBLE):
+            if answer.code not in (replies.COMMIT_DONE, replies.COMMIT_LOST):
                 return False  # nothing was done, the lease is held
             is_lost = answer.code == replies.COMMIT_LOST
         self._note(verb, is_lost=is_lost)

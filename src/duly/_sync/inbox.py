@@ -348,7 +348,7 @@ class Inbox(ABC):
         False: it is unknown or over, an entry that its group has not read yet, or a consumer has it. A consumer has a
         message from the claim to the settle: also one that a worker claimed ahead, and one whose lease ran out but that
         no other consumer took over.
-        `running=True` also ends a message that a consumer has. The consumer's lease is lost: an `def` handler is
+        `running=True` also ends a message that a consumer has. The consumer's lease is lost: an `async def` handler is
         cancelled, a `def` handler sees `d.lost`. What the handler did before that stays done.
         """
         outgoing.checked_text(id, "id")

@@ -34,6 +34,7 @@ KINDS_OF: Final[Mapping[str, tuple[Kind, ...]]] = {
     "fire": _QUEUE,
     "foreign_pending": _GROUP,
     "get": _ALL,
+    "keep_result": _QUEUE,
     "leave_group": _GROUP,
     "list": _ALL,
     "lock": _QUEUE,
@@ -118,7 +119,9 @@ def _scripts(names: Iterable[str], but: Iterable[Kind] = ()) -> dict[str, tuple[
 _SENDING: Final = ("send", "send_checked", "publish", "cancel", "reschedule", "await_end")
 _SCHEDULING: Final = ("schedule", "unschedule", "register", "unregister", "schedules")
 _LOCKING: Final = ("lock", "unlock", "prolong", "wake_lock")
-_SETTLING: Final = ("ack", "finish", "commit", "retry", "defer", "release", "recycle", "reject", "extend")
+_SETTLING: Final = (
+    "ack", "finish", "commit", "keep_result", "retry", "defer", "release", "recycle", "reject", "extend",
+)  # fmt: skip
 _WORKING: Final = (
     "claim", "wake", "take_tokens", "occupied", "fire", "once", "beat", "depart", "tidy", "tidy_topic", "seek_group",
     "leave_group",

@@ -77,7 +77,7 @@ def await_end(queue: "QueueState", args: list[bytes]) -> list[Any]:
     message = queue.find(id_)
     if message is None or _is_expired(queue, message):
         return []
-    if message.place in ("dead", "done"):
+    if message.place in ("dead", "done") and not (message.why and message.why.result_until > queue.server_us):
         return [message.place.encode(), queue.score_of(message), wire.record(message), wire.why(message)]
     if wait > 0:
         queue.awaiting.add(id_, queue.server_us, wait)

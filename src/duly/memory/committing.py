@@ -1,4 +1,4 @@
-"""Finishing a message, sending others and changing keys of the user, in one step or not at all: commit."""
+"""Finishing a message, sending, publishing and changing keys of the user, in one step or not at all: commit."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -6,37 +6,60 @@ from typing import Any, Final, NamedTuple
 from duly import _lua
 from duly._core.effects import Effect
 from duly._core.replies import COMMIT_DONE, COMMIT_IMPOSSIBLE, COMMIT_LOST, COMMIT_NO_ROOM
-from duly.memory import sending, settling
+from duly.memory import sending, settling, topics
 from duly.memory.calls import Kept
 from duly.memory.message import StoredMessage
 from duly.memory.state import QueueState
+from duly.memory.topic_state import TopicState
 from duly.memory.trying import Trial
-from duly.memory.user_keys import UserKeys
+from duly.memory.user_keys import Reply, UserKeys
 
-_FIRST_REST: Final = 9
+_FIRST_REST: Final = 12
 _TARGET_HEAD: Final = 5
+_TOPIC_HEAD: Final = 4
 _STRIDE: Final = 3
+_NOT_PLAIN: Final = b"0"
+_EXACT_INTEGER: Final = 2**53
 
 
 class Reach(NamedTuple):
     """What a commit may touch beside the queue of its message."""
 
     targets: list[QueueState]
+    topics: list[TopicState]
     user_keys: Sequence[bytes]
     store: UserKeys
 
 
-def split_keys(args: Sequence[bytes], keys: Sequence[bytes]) -> tuple[list[bytes], Sequence[bytes]]:
-    """Tell the queues that a commit sends to, by the prefix of their keys, and the keys of the user."""
-    names = [name for name in _lua.script("send_checked").keys if name not in ("call", "waiting*")]
-    size, count = len(names) + len(args[4]), int(args[7])
-    prefixes = [keys[number * size].removesuffix(names[0].encode()) for number in range(count)]
-    return prefixes, keys[count * size :]
+class Keys(NamedTuple):
+    """The keys that a commit brings, by what they are of."""
+
+    targets: list[bytes]
+    """The prefixes of the stores that it sends to."""
+    topics: list[bytes]
+    """The prefixes of the topics that it publishes to."""
+    of_user: Sequence[bytes]
+
+
+def split_keys(args: Sequence[bytes], keys: Sequence[bytes]) -> Keys:
+    """Tell the stores and topics that a commit reaches, and the keys of the user."""
+    sends, publishes = _lua.script("send_checked").keys, _lua.script("publish", "topic").keys
+    targets, rest = _prefixes(sends, int(args[9]), len(args[4]), keys)
+    return Keys(targets, *_prefixes(publishes, int(args[10]), 1, rest))
+
+
+def _prefixes(
+    names: Sequence[str], count: int, priorities: int, keys: Sequence[bytes]
+) -> tuple[list[bytes], Sequence[bytes]]:
+    """Read so many prefixes from keys that a script has for each of them; the second are the keys behind these."""
+    fixed = [name for name in names if name not in ("call", "waiting*")]
+    size = len(fixed) + priorities
+    return [keys[at * size].removesuffix(fixed[0].encode()) for at in range(count)], keys[count * size :]
 
 
 def commit(queue: QueueState, args: list[bytes], reach: Reach) -> Any:
     """Do everything, or nothing."""
-    id_, fence, effect_count = args[5], int(args[6]), int(args[8])
+    id_, fence, effect_count = args[5], int(args[6]), int(args[11])
     message = queue.messages.get(id_)
     if message is None or message.lease is None or message.lease.fence != fence:
         return [COMMIT_LOST]
@@ -44,6 +67,7 @@ def commit(queue: QueueState, args: list[bytes], reach: Reach) -> Any:
     for position, plan in enumerate(plans, 1):
         if plan.is_refused:
             return Kept([COMMIT_NO_ROOM, position])
+    publishes, at = _publishes(reach.topics, args, at)
     effects = list(_effects(args, at, effect_count, reach.user_keys))
     now, now_ms = queue.tick(), queue.server_us // 1000
     trial = Trial(reach.store, now_ms)
@@ -51,16 +75,34 @@ def commit(queue: QueueState, args: list[bytes], reach: Reach) -> Any:
         problem = trial.problem(effect)
         if problem is not None:
             return Kept([COMMIT_IMPOSSIBLE, position, problem.encode()])
-    for effect in effects:
-        reach.store.run(effect, now_ms)
-    settling.finish(queue, [args[4], *args[:4], id_, args[6], b""])
+    answers = [_exact(reach.store.run(effect, now_ms)) for effect in effects]
+    settling.finish(queue, [args[4], *args[:4], id_, args[6], args[7]], int(args[8]))
     queue.clock = now
-    reply, before = [COMMIT_DONE], 0
+    outcomes, before = list[Any](), 0
     for plan in plans:
         sending.carry_out(plan)
-        reply += sending.outcomes(plan, before)
+        outcomes += sending.outcomes(plan, before)
         before += len(plan.messages)
-    return Kept(reply)
+    ids = [id_ for topic, entries in publishes for id_ in topics.publish(topic, entries).reply]
+    return Kept([COMMIT_DONE, outcomes, ids, answers])
+
+
+def _exact(reply: Reply) -> Any:
+    """Answer as the script does: a number that is too large for Lua is a list of its digits."""
+    return [b"%d" % reply] if isinstance(reply, int) and abs(reply) > _EXACT_INTEGER else reply
+
+
+def _publishes(
+    found: Sequence[TopicState], args: list[bytes], at: int
+) -> tuple[list[tuple[TopicState, list[bytes]]], int]:
+    """Read what is published to each topic, as the arguments of publish."""
+    publishes = []
+    for topic in found:
+        first = at + _TOPIC_HEAD
+        last = first + int(args[at + 3])
+        publishes.append((topic, [*args[at : at + 3], _NOT_PLAIN, *args[first:last]]))
+        at = last
+    return publishes, at
 
 
 def _plans(targets: Sequence[QueueState], args: list[bytes], message: StoredMessage) -> tuple[list[sending.Plan], int]:

@@ -63,6 +63,7 @@ TRANSITIONS: Final[dict[str, Transition]] = {
     "claim": claiming.claim,
     "ack": settling.ack,
     "finish": settling.finish,
+    "keep_result": settling.keep_result,
     "retry": settling.retry,
     "defer": settling.defer,
     "release": settling.release,
@@ -299,16 +300,17 @@ class Engine:
     def _call_reaching(self, call: Call[Any], stream: bytes, sequence: int) -> Any:
         """Carry out a call that touches several queues, and keys of the user."""
         args = wire.arguments(call.args)
-        prefixes, user_keys = committing.split_keys(args, call.extra_keys)
+        keys = committing.split_keys(args, call.extra_keys)
         with self._lock:
             queue = self._queue(call.keys)
-            targets = [self._queues.setdefault(prefix, _Queue(QueueState())) for prefix in prefixes]
-            for target in targets:
-                target.state.tell_time(self.clock.now_us())
-            reach = committing.Reach([target.state for target in targets], user_keys, self._user_keys)
+            stores, topics = (list(map(self._reached, prefixes)) for prefixes in (keys.targets, keys.topics))
+            for each in (*stores, *topics):
+                each.state.tell_time(self.clock.now_us())
+            found = [topic.state for topic in topics if isinstance(topic.state, TopicState)]
+            reach = committing.Reach([store.state for store in stores], found, keys.of_user, self._user_keys)
             commit = committing.TRANSITIONS[call.script.name]
             reply = self._carried_out(queue, lambda state, args: commit(state, args, reach), args, (stream, sequence))
-            waiters = self._waiters_to_call(dict.fromkeys((queue, *targets)))
+            waiters = self._waiters_to_call(dict.fromkeys((queue, *stores, *topics)))
         for waiter in waiters:
             waiter()
         return reply
@@ -353,6 +355,12 @@ class Engine:
         if isinstance(queue.state, GroupState):
             queue.state.frees = keys.kind == "freeing"
         return queue
+
+    def _reached(self, prefix: bytes) -> _Queue:
+        """Give the queue or topic that a call of another one reaches, by the prefix of its keys."""
+        if prefix not in self._queues:
+            self._queues[prefix] = _Queue(TopicState() if b":{@" in prefix else QueueState())
+        return self._queues[prefix]
 
     def _group(self, keys: GroupKeys) -> _Queue:
         topic = self._queue(keys.topic)

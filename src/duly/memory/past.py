@@ -40,10 +40,13 @@ class Past:
         """Make the row of a message that lives."""
         return Why("", 0, 0, 0, 0, self.errors, 0, self.timeline, 0, "")
 
-    def of_the_ended(self, reason: str, counts: Counts, rejects: int = 0, result: str = "") -> Why:
+    def of_the_ended(
+        self, reason: str, counts: Counts, rejects: int = 0, result: str = "", result_until: int = 0
+    ) -> Why:
         """Make the row of a message that is over."""
         numbers = (counts.failures, counts.crashes, counts.defers, counts.releases)
-        return Why(reason, *numbers, self.errors, rejects, self.timeline, counts.cycles, result, counts.redrives)
+        rest = (counts.cycles, result, counts.redrives, result_until)
+        return Why(reason, *numbers, self.errors, rejects, self.timeline, *rest)
 
 
 def counts_of_redriven(message: StoredMessage) -> Counts:

@@ -1,10 +1,12 @@
-"""What a holder does with its messages: ack, finish, retry, defer, release, recycle, reject, extend.
+"""What a holder does with its messages: ack, finish, keep_result, retry, defer, release, recycle, reject, extend.
 
 Each checks the fence first: a stale one changes nothing (I5).
 """
 
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from duly._core import codec
 from duly._core.codec import Counts, Fault, Lease, part_of, stamped
@@ -59,15 +61,18 @@ def ack(queue: QueueState, args: list[bytes]) -> Any:
     return Kept(lost)
 
 
-def finish(queue: QueueState, args: list[bytes]) -> Any:
-    """Finish messages, hand their lanes on, and keep them with what their handlers returned if the queue does."""
+def finish(queue: QueueState, args: list[bytes], result_in: int = 0) -> Any:
+    """Finish messages, hand their lanes on, and keep them with what their handlers returned if the queue does.
+
+    `result_in`: the result is not known yet, and `keep_result` may bring it within so many microseconds.
+    """
     keeps, keep = args[1] == b"1", Keep(*map(int, args[2:5]))
     held, lost = _sorted_by_holding(queue, args[5:], 3)
     if not held:
         return lost
     now = queue.clock = queue.tick()
     if keeps:
-        _keep_finished(queue, held, keep, now)
+        _keep_finished(queue, held, keep, now, now + result_in if result_in else 0)
     else:
         for each in held:
             queue.forget(each.message)
@@ -79,7 +84,7 @@ def finish(queue: QueueState, args: list[bytes]) -> Any:
     return Kept(lost)
 
 
-def _keep_finished(queue: QueueState, held: list[_Held], keep: Keep, now: int) -> None:
+def _keep_finished(queue: QueueState, held: list[_Held], keep: Keep, now: int, result_until: int) -> None:
     size = 0
     for message, lease, (result,) in held:
         if not message.record:  # a body that is lost is not kept
@@ -87,13 +92,29 @@ def _keep_finished(queue: QueueState, held: list[_Held], keep: Keep, now: int) -
             continue
         past = Past.of(message)
         past.add_event(now, "ack", lease)
-        message.why = past.of_the_ended("", message.counted(), result=result.decode())
+        message.why = past.of_the_ended("", message.counted(), result=result.decode(), result_until=result_until)
         queue.set_counts(message, None)
         queue.move(message, "done", now)
         size += message.size
     queue.count("done_bytes", size)
     queue.trim(queue.done, "done", keep, now, len(held))
-    queue.announce_ends([each.message.id for each in held])
+    if not result_until:  # else keep_result tells the end
+        queue.announce_ends([each.message.id for each in held])
+
+
+def keep_result(queue: QueueState, args: list[bytes]) -> Kept:
+    """Keep what handlers returned after a commit had finished their messages."""
+    kept, lost = list[bytes](), list[int]()
+    for position, (id_, fence, result) in enumerate(zip(args[0::3], args[1::3], args[2::3], strict=True), 1):
+        message = queue.messages.get(id_)
+        why = message.why if message is not None and message.place == "done" else None
+        if message is None or why is None or not why.result_until or why.timeline[-1].since != int(fence):
+            lost.append(position)
+            continue
+        message.why = msgspec.structs.replace(why, result=result.decode(), result_until=0)
+        kept.append(id_)
+    queue.announce_ends(kept)
+    return Kept(lost)
 
 
 _Back = Callable[[QueueState, _Held, Counts, int], int]

@@ -8,6 +8,9 @@ from duly._core.effects import Effect
 
 Kind = Literal["string", "hash", "set", "zset", "list", "stream"]
 
+Reply = int | bytes | None
+
+_OK: Final = b"OK"
 _DIGITS: Final = 700
 """Enough for the sum of the largest and the smallest number that an effect may add."""
 _DECIMALS: Final = Decimal(1).scaleb(-17)
@@ -48,13 +51,14 @@ class UserKeys:
         """Remove all."""
         self._values.clear()
 
-    def run(self, effect: Effect, now: int) -> None:
-        """Carry one command out."""
+    def run(self, effect: Effect, now: int) -> Reply:
+        """Carry one command out, and answer as a server does."""
         value = self.find(effect.key, now)
-        getattr(self, f"_{_GROUPS.get(effect.name, effect.name.lower())}")(effect, value, now)
+        reply: Reply = getattr(self, f"_{_GROUPS.get(effect.name, effect.name.lower())}")(effect, value, now)
         value = self._values.get(effect.key)
         if value is not None and value.kind not in ("string", "stream") and not value.content:
             del self._values[effect.key]
+        return reply
 
     def _made(self, key: bytes, value: Value | None, kind: Kind, content: Any = None) -> Value:
         if value is None:
@@ -63,112 +67,145 @@ class UserKeys:
 
     # Any kind
 
-    def _set(self, effect: Effect, value: Value | None, now: int) -> None:
+    def _set(self, effect: Effect, value: Value | None, now: int) -> Reply:
         text, *words = effect.args
         options = [word.upper() for word in words]
         if (b"NX" in options and value is not None) or (b"XX" in options and value is None):
-            return
+            return None
         ends = None
         for unit, factor in ((b"EX", 1000), (b"PX", 1)):
             if unit in options:
                 ends = now + int(options[options.index(unit) + 1]) * factor
         self._values[effect.key] = Value("string", text, ends)
+        return _OK
 
-    def _setex(self, effect: Effect, _value: Value | None, now: int) -> None:
+    def _setex(self, effect: Effect, _value: Value | None, now: int) -> Reply:
         factor = 1000 if effect.name == "SETEX" else 1
         self._values[effect.key] = Value("string", effect.args[1], now + int(effect.args[0]) * factor)
+        return _OK
 
-    def _del(self, effect: Effect, _value: Value | None, _now: int) -> None:
-        self._values.pop(effect.key, None)
+    def _del(self, effect: Effect, _value: Value | None, _now: int) -> Reply:
+        return int(self._values.pop(effect.key, None) is not None)
 
-    def _expire(self, effect: Effect, value: Value | None, now: int) -> None:
+    def _expire(self, effect: Effect, value: Value | None, now: int) -> Reply:
         if value is not None:
             value.ends = now + int(effect.args[0]) * (1000 if effect.name == "EXPIRE" else 1)
+        return int(value is not None)
 
-    def _persist(self, _effect: Effect, value: Value | None, _now: int) -> None:
-        if value is not None:
-            value.ends = None
+    def _persist(self, _effect: Effect, value: Value | None, _now: int) -> Reply:
+        if value is None or value.ends is None:
+            return 0
+        value.ends = None
+        return 1
 
     # Strings
 
-    def _incrby(self, effect: Effect, value: Value | None, _now: int) -> None:
+    def _incrby(self, effect: Effect, value: Value | None, _now: int) -> Reply:
         number = int(effect.args[0]) if effect.args else 1
         made = self._made(effect.key, value, "string", b"0")
-        made.content = b"%d" % (int(made.content) + (-number if effect.name.startswith("DECR") else number))
+        total = int(made.content) + (-number if effect.name.startswith("DECR") else number)
+        made.content = b"%d" % total
+        return total
 
-    def _incrbyfloat(self, effect: Effect, value: Value | None, _now: int) -> None:
+    def _incrbyfloat(self, effect: Effect, value: Value | None, _now: int) -> Reply:
         made = self._made(effect.key, value, "string", b"0")
         made.content = _summed(made.content, effect.args[0])
+        return bytes(made.content)
 
-    def _append(self, effect: Effect, value: Value | None, _now: int) -> None:
+    def _append(self, effect: Effect, value: Value | None, _now: int) -> Reply:
         made = self._made(effect.key, value, "string", b"")
         if effect.args[0]:
             made.content = (b"HYLL" if isinstance(made.content, HyperLogLog) else made.content) + effect.args[0]
+        return len(made.content)
 
-    def _pfadd(self, effect: Effect, value: Value | None, _now: int) -> None:
-        self._made(effect.key, value, "string", HyperLogLog()).content.update(effect.args)
+    def _pfadd(self, effect: Effect, value: Value | None, _now: int) -> Reply:
+        seen = self._made(effect.key, value, "string", HyperLogLog()).content
+        is_new = value is None or not seen.issuperset(effect.args)
+        seen.update(effect.args)
+        return int(is_new)
 
     # Hashes, sets, sorted sets, lists, streams
 
-    def _hset(self, effect: Effect, value: Value | None, _now: int) -> None:
+    def _hset(self, effect: Effect, value: Value | None, _now: int) -> Reply:
         fields = self._made(effect.key, value, "hash").content
+        before = len(fields)
         fields.update(zip(effect.args[0::2], effect.args[1::2], strict=True))
+        return len(fields) - before
 
-    def _hincrby(self, effect: Effect, value: Value | None, _now: int) -> None:
+    def _hincrby(self, effect: Effect, value: Value | None, _now: int) -> Reply:
         fields = self._made(effect.key, value, "hash").content
         field_, number = effect.args
-        fields[field_] = b"%d" % (int(fields.get(field_, b"0")) + int(number))
+        total = int(fields.get(field_, b"0")) + int(number)
+        fields[field_] = b"%d" % total
+        return total
 
-    def _hincrbyfloat(self, effect: Effect, value: Value | None, _now: int) -> None:
+    def _hincrbyfloat(self, effect: Effect, value: Value | None, _now: int) -> Reply:
         fields = self._made(effect.key, value, "hash").content
         field_, number = effect.args
         fields[field_] = _summed(fields.get(field_, b"0"), number)
+        return bytes(fields[field_])
 
-    def _sadd(self, effect: Effect, value: Value | None, _now: int) -> None:
-        self._made(effect.key, value, "set").content.update(effect.args)
+    def _sadd(self, effect: Effect, value: Value | None, _now: int) -> Reply:
+        members = self._made(effect.key, value, "set").content
+        before = len(members)
+        members.update(effect.args)
+        return len(members) - before
 
-    def _remove(self, effect: Effect, value: Value | None, _now: int) -> None:
+    def _remove(self, effect: Effect, value: Value | None, _now: int) -> Reply:
         """Do HDEL, SREM and ZREM."""
-        for member in effect.args if value is not None else ():
-            if value is not None and value.kind == "set":
+        if value is None:
+            return 0
+        before = len(value.content)
+        for member in effect.args:
+            if value.kind == "set":
                 value.content.discard(member)
-            elif value is not None:
+            else:
                 value.content.pop(member, None)
+        return before - len(value.content)
 
-    def _zadd(self, effect: Effect, value: Value | None, _now: int) -> None:
+    def _zadd(self, effect: Effect, value: Value | None, _now: int) -> Reply:
         scores = self._made(effect.key, value, "zset").content
+        before = len(scores)
         for score, member in zip(effect.args[0::2], effect.args[1::2], strict=True):
             scores[member] = float(score)
+        return len(scores) - before
 
-    def _zincrby(self, effect: Effect, value: Value | None, _now: int) -> None:
+    def _zincrby(self, effect: Effect, value: Value | None, _now: int) -> Reply:
         scores = self._made(effect.key, value, "zset").content
         added, member = effect.args
         scores[member] = scores.get(member, 0.0) + float(added)
+        return format(scores[member], ".17g").encode()
 
-    def _lpush(self, effect: Effect, value: Value | None, _now: int) -> None:
-        self._made(effect.key, value, "list").content[:0] = reversed(effect.args)
+    def _lpush(self, effect: Effect, value: Value | None, _now: int) -> Reply:
+        elements = self._made(effect.key, value, "list").content
+        elements[:0] = reversed(effect.args)
+        return len(elements)
 
-    def _rpush(self, effect: Effect, value: Value | None, _now: int) -> None:
-        self._made(effect.key, value, "list").content.extend(effect.args)
+    def _rpush(self, effect: Effect, value: Value | None, _now: int) -> Reply:
+        elements = self._made(effect.key, value, "list").content
+        elements.extend(effect.args)
+        return len(elements)
 
-    def _lrem(self, effect: Effect, value: Value | None, _now: int) -> None:
+    def _lrem(self, effect: Effect, value: Value | None, _now: int) -> Reply:
         if value is None:
-            return
+            return 0
         count, element = int(effect.args[0]), effect.args[1]
         found = [at for at, each in enumerate(value.content) if each == element]
         gone = set(found[count:] if count < 0 else found[: count or None])
         value.content = [each for at, each in enumerate(value.content) if at not in gone]
+        return len(gone)
 
-    def _ltrim(self, effect: Effect, value: Value | None, _now: int) -> None:
+    def _ltrim(self, effect: Effect, value: Value | None, _now: int) -> Reply:
         if value is None:
-            return
+            return _OK
         length = len(value.content)
         start, stop = (max(number + length, 0) if number < 0 else number for number in map(int, effect.args))
         if int(effect.args[1]) < -length:
             stop = -1
         value.content = value.content[start : stop + 1]
+        return _OK
 
-    def _xadd(self, effect: Effect, value: Value | None, now: int) -> None:
+    def _xadd(self, effect: Effect, value: Value | None, now: int) -> Reply:
         stream = self._made(effect.key, value, "stream")
         last_ms, last_sequence = stream.last_id
         stream.last_id = (now, 0) if now > last_ms else (last_ms, last_sequence + 1)
@@ -178,6 +215,7 @@ class UserKeys:
         if begin > 1:  # MAXLEN [~ | =] length; here always exact
             length = int(effect.args[begin - 2])
             stream.content = stream.content[-length:] if length else []
+        return b"%d-%d" % stream.last_id
 
 
 _GROUPS: Final = {

@@ -38,11 +38,13 @@ Errors = dict[AnyDelivery, BaseException]
 class Unsettled:
     """What the server is to be told of one queue."""
 
-    __slots__ = ("acks", "settling", "verdicts")
+    __slots__ = ("acks", "results", "settling", "verdicts")
 
     def __init__(self) -> None:
         self.acks: list[AnyDelivery] = []
         self.verdicts: deque[tuple[AnyDelivery, Verdict]] = deque()
+        self.results: list[tuple[AnyDelivery, str]] = []
+        """Values that handlers returned after they had committed, packed."""
         self.settling: Sequence[AnyDelivery] = ()
         """What it is being told at the moment: whether a lease was lost is for the answer to say."""
 
@@ -77,6 +79,10 @@ class Settler:
             self._unsettled[runtime].acks.append(delivery)
         else:
             self._unsettled[runtime].verdicts.append((delivery, verdict))
+        self._want(runtime)
+
+    def _want(self, runtime: QueueRuntime) -> None:
+        """Have the queue's turn come."""
         if runtime not in self._runtimes:
             self._runtimes[runtime] = None
             self._is_idle.clear()
@@ -102,6 +108,9 @@ class Settler:
                     _LOG, logging.WARNING, "handler.failed_after_settle", queue=runtime.name, id=delivery.id,
                     settled=delivery._settled, error=described(verdict.error)[0], **place_of(verdict.error),
                 )  # fmt: skip
+            if delivery._settled == "commit" and delivery._awaits_result:
+                self._unsettled[runtime].results.append((delivery, verdict.result))
+                self._want(runtime)
         if _is_dead_by_hand(delivery):
             self._on_dead(runtime, [delivery.id])
         self._on_progress(runtime)
@@ -138,6 +147,19 @@ class Settler:
         for verb, those in rows.items():
             for first in range(0, len(those), MAX_BATCH):
                 await self._settle_rows(runtime, verb, those[first : first + MAX_BATCH], errors)
+        returned, unsettled.results = unsettled.results, []
+        for first in range(0, len(returned), MAX_BATCH):
+            await self._keep_results(runtime, returned[first : first + MAX_BATCH])
+
+    async def _keep_results(self, runtime: QueueRuntime, rows: list[tuple[AnyDelivery, str]]) -> None:
+        """Keep what handlers returned after a commit. A result that cannot be kept is logged: its message is over."""
+        try:
+            lost, _ = await self._carried_out(runtime, ops.keep_results(runtime.source.keys, rows))
+            error = "the message is gone"
+        except DulyError as refused:
+            lost, error = list(range(len(rows))), str(refused)
+        for delivery in (rows[position][0] for position in lost if rows[position][1]):
+            event(_LOG, logging.WARNING, "result.lost", queue=runtime.name, id=delivery.id, error=error)
 
     async def _settle_rows(self, runtime: QueueRuntime, verb: str, rows: list[Row], errors: Errors) -> None:
         noted = _NOTED.get(verb, verb)
@@ -155,22 +177,15 @@ class Settler:
         self, runtime: QueueRuntime, verb: str, deliveries: list[AnyDelivery], call: Call[list[int]]
     ) -> list[AnyDelivery]:
         """Carry a call out, as long as it takes, and return what it settled."""
-        lost, tries = list[int](), 0
         self._unsettled[runtime].settling = deliveries
-        while True:
-            try:
-                lost = await runtime.source.link.run_on(call)
-                break
-            except Unavailable:  # the link has said so
-                await asyncio.sleep(patience.backoff(tries, random.random))
-                tries += 1
-            except DulyError as error:
-                event(
-                    _LOG, logging.ERROR, "settle.failed", queue=runtime.name, verb=verb, count=len(deliveries),
-                    error=str(error), fate="delivered again when the leases end",
-                )  # fmt: skip
-                lost = list(range(len(deliveries)))
-                break
+        try:
+            lost, tries = await self._carried_out(runtime, call)
+        except DulyError as error:
+            event(
+                _LOG, logging.ERROR, "settle.failed", queue=runtime.name, verb=verb, count=len(deliveries),
+                error=str(error), fate="delivered again when the leases end",
+            )  # fmt: skip
+            lost, tries = list(range(len(deliveries))), 0
         for delivery in deliveries:
             delivery._settled = verb
         self._unsettled[runtime].settling = ()
@@ -184,6 +199,16 @@ class Settler:
         runtime.handled += len(deliveries)
         self._on_progress(runtime)
         return deliveries if not lost else [each for each in deliveries if not each.lost]
+
+    async def _carried_out(self, runtime: QueueRuntime, call: Call[list[int]]) -> tuple[list[int], int]:
+        """Carry a call out, as long as it takes. Return its answer, and how often the server was away."""
+        tries = 0
+        while True:
+            try:
+                return await runtime.source.link.run_on(call), tries
+            except Unavailable:  # the link has said so
+                await asyncio.sleep(patience.backoff(tries, random.random))
+                tries += 1
 
     def _let_go(self, runtime: QueueRuntime, deliveries: Sequence[AnyDelivery]) -> None:
         runtime.source.held.difference_update(deliveries)

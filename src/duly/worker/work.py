@@ -72,6 +72,7 @@ class Work:
         """Say what to call, or the verdict where no call is needed: it was lost, or does not decode."""
         if item.lost:
             return LOST
+        item._is_in_handler = self._keeps
         try:
             return self._call_for(item, codec.read_envelope(item._record))
         except CodecError as error:

@@ -84,7 +84,7 @@ async def test_a_commit_sends_changes_keys_and_acks(queue: AsyncQueue, other: As
     keys.set("stock", "10")
     delivery = await given_leased(queue, {"order": 1})
 
-    ids = await delivery.commit(
+    done = await delivery.commit(
         send=[(other, {"ship": 1}), (queue, "next"), (other, {"bill": 1})],
         redis=[("DECRBY", keys("stock"), 3), ("incr", keys("orders"))],
     )
@@ -94,7 +94,8 @@ async def test_a_commit_sends_changes_keys_and_acks(queue: AsyncQueue, other: As
     shipped, billed = await take(other)
     assert [shipped.body, billed.body] == [{"ship": 1}, {"bill": 1}]
     (following,) = await take(queue)
-    assert ids == [shipped.id, following.id, billed.id]
+    assert done == [7, 1]
+    assert done.sent == [shipped.id, following.id, billed.id]
     stats = await queue.stats()
     assert (stats.acked, stats.leased) == (1, 1)
     await check_accounts(queue)
@@ -108,10 +109,10 @@ async def test_a_commit_of_a_groups_delivery_sends_changes_keys_and_acks_in_its_
     keys.set("stock", "10")
     delivery = await given_read(archive, {"order": 1})
 
-    (id_,) = await delivery.commit(send=[(other, {"ship": 1})], redis=[("DECRBY", keys("stock"), 3)])
+    done = await delivery.commit(send=[(other, {"ship": 1})], redis=[("DECRBY", keys("stock"), 3)])
 
     assert keys.get("stock") == b"7"
-    assert (await take_one(other)).id == id_
+    assert [(await take_one(other)).id] == done.sent
     assert (await archive.stats()).acked == 1
     assert await take_bodies(live) == [{"order": 1}]
     await check_accounts(archive)
@@ -154,7 +155,7 @@ async def test_every_option_of_a_send_works_in_a_commit(queue: AsyncQueue, other
     await other.send("first", dedup="d")
     delivery = await given_leased(queue)
 
-    ids = await delivery.commit(
+    done = await delivery.commit(
         send=[
             (other, Send("later", delay=60, headers={"h": "1"})),
             (other, Send("urgent", priority=9, key="k", ttl=60)),
@@ -163,11 +164,166 @@ async def test_every_option_of_a_send_works_in_a_commit(queue: AsyncQueue, other
         ]
     )
 
-    assert ids[2] == "mine"
+    assert done.sent[2] == "mine"
     assert await take_bodies(other) == ["urgent", "there", "changed"]
     (delayed,) = await other.list("delayed")
-    assert (delayed.id, delayed.headers) == (ids[0], {"h": "1"})
+    assert (delayed.id, delayed.headers) == (done.sent[0], {"h": "1"})
     await check_accounts(other)
+
+
+async def test_a_commit_returns_what_the_server_answered_to_each_command(queue: AsyncQueue, keys: Keys) -> None:
+    keys.set("large", str(2**62))
+    delivery = await given_leased(queue)
+
+    answers = await delivery.commit(
+        redis=[
+            ("SET", keys("text"), "x", "NX"),
+            ("SET", keys("text"), "y", "NX"),
+            ("INCRBY", keys("large"), 3),
+            ("HINCRBY", keys("hash"), "n", 2**60 + 1),
+            ("INCRBYFLOAT", keys("weight"), 1.5),
+            ("SADD", keys("seen"), "a", "b"),
+            ("DEL", keys("nothing")),
+        ]
+    )
+
+    assert answers == [b"OK", None, 2**62 + 3, 2**60 + 1, b"1.5", 2, 0]
+
+
+async def test_a_commit_publishes_to_topics(
+    queue: AsyncQueue, archive: AsyncGroup, live: AsyncGroup, clock: Place
+) -> None:
+    """I1."""
+    events = archive.topic
+    for group in (archive, live):
+        await group.create()
+    delivery = await given_leased(queue)
+
+    done = await delivery.commit(
+        publish=[
+            (events, {"paid": 1}),
+            (events, Send("later", delay=60)),
+            (events, Send("keyed", key="k", headers={"h": "1"}, dedup="d")),
+        ]
+    )
+
+    first, keyed = await take(archive)
+    assert done == []
+    assert done.published == [first.id, (await events.delayed())[0].id, keyed.id]
+    assert (first.body, keyed.body, keyed.key, keyed.headers) == ({"paid": 1}, "keyed", "k", {"h": "1"})
+    assert await take_bodies(live) == [{"paid": 1}, "keyed"]
+    assert await events.publish("again", dedup="d") == keyed.id
+    clock.advance(61)
+    assert await take_bodies(live) == ["later"]
+    assert (await queue.stats()).acked == 1
+    assert (await events.audit()).ok
+    await check_accounts(queue)
+
+
+async def test_a_commit_of_a_groups_delivery_publishes_to_its_own_topic(archive: AsyncGroup) -> None:
+    delivery = await given_read(archive, "first")
+
+    await delivery.commit(publish=[(archive.topic, "second")])
+
+    assert await take_bodies(archive) == ["second"]
+    await check_accounts(archive)
+
+
+@pytest.mark.parametrize("delay", [None, 0.3])
+async def test_what_a_commit_publishes_wakes_those_who_wait(
+    queue: AsyncQueue, other_app: AsyncDuly, archive: AsyncGroup, place: Place, delay: float | None
+) -> None:
+    group = other_app.topic(archive.topic.name).group("archive")
+    await group.create()
+    delivery = await given_leased(queue)
+    (consumer,) = await given_blocked(place, group)
+
+    await delivery.commit(publish=[(archive.topic, Send("news", delay=delay))])
+
+    assert [each.body for each in await consumer.result()] == ["news"]
+
+
+async def test_a_commit_that_is_refused_publishes_nothing(queue: AsyncQueue, archive: AsyncGroup, keys: Keys) -> None:
+    keys.set("n", "text")
+    await archive.create()
+    delivery = await given_leased(queue)
+
+    with pytest.raises(UsageError, match="effect 1, INCR"):
+        await delivery.commit(
+            publish=[(archive.topic, "never"), (archive.topic, Send("never", delay=1))], redis=[("INCR", keys("n"))]
+        )
+
+    assert await take(archive) == []
+    assert await archive.topic.delayed() == []
+
+
+async def test_a_commit_sends_tasks(app: AsyncDuly, queue: AsyncQueue, queue_name: str) -> None:
+    @app.task(queue=f"{queue_name}-mail")
+    def welcome(user: int, lang: str = "en") -> None: ...
+
+    delivery = await given_leased(queue)
+
+    done = await delivery.commit(
+        send=[(welcome, (1,)), (welcome, {"user": 2, "lang": "zh"}), (welcome.using(id="mine", priority=5), (3,))]
+    )
+
+    mail = welcome.queue
+    assert done.sent[2] == "mine"
+    assert await take_bodies(mail) == [welcome.body(3), welcome.body(1), welcome.body(user=2, lang="zh")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("no number",), "welcome.*user"),
+        ((), "welcome.*user"),
+        ({"user": 1, "nobody": 1}, "welcome.*nobody"),
+        (42, r"welcome.*tuple, like \(42,\), or as a dict.*42"),
+        ([1], "welcome.*tuple"),
+        (None, "welcome.*tuple"),
+    ],
+    ids=repr,
+)
+async def test_arguments_of_a_task_are_checked_before_anything_is_sent(
+    app: AsyncDuly, queue: AsyncQueue, other: AsyncQueue, queue_name: str, arguments: Any, problem: str
+) -> None:
+    @app.task(queue=f"{queue_name}-mail")
+    def welcome(user: int) -> None: ...
+
+    delivery = await given_leased(queue)
+
+    with pytest.raises(UsageError, match=problem):
+        await delivery.commit(send=[(other, "first"), (welcome, arguments)])
+
+    assert (await other.stats()).sent == 0
+    await delivery.ack()
+
+
+async def test_a_durable_task_is_not_for_a_commit(app: AsyncDuly, queue: AsyncQueue, queue_name: str) -> None:
+    @app.task(queue=f"{queue_name}-mail")
+    def welcome(user: int) -> None: ...
+
+    delivery = await given_leased(queue)
+
+    with pytest.raises(UsageError, match="durable= is not for a commit"):
+        await delivery.commit(send=[(welcome.using(durable="fsync"), (1,))])
+
+
+async def test_a_commit_keeps_a_result(app: AsyncDuly, queue_name: str) -> None:
+    queue = app.queue(queue_name, done=Keep(count=10))
+    delivery = await given_leased(queue)
+
+    await delivery.commit(result={"total": 7})
+
+    assert await queue.result(delivery.id, wait=0) == {"total": 7}
+
+
+async def test_a_result_of_a_commit_is_not_kept_where_the_queue_keeps_nothing(queue: AsyncQueue) -> None:
+    delivery = await given_leased(queue)
+
+    await delivery.commit(result=1)
+
+    assert await queue.get(delivery.id) is None
 
 
 async def test_a_second_commit_of_a_delivery_is_a_success_and_does_nothing(
@@ -175,9 +331,11 @@ async def test_a_second_commit_of_a_delivery_is_a_success_and_does_nothing(
 ) -> None:
     """I6."""
     delivery = await given_leased(queue)
-    ids = await delivery.commit(send=[(other, "once")], redis=[("INCR", keys("n"))])
+    done = await delivery.commit(send=[(other, "once")], redis=[("INCR", keys("n"))])
 
-    assert await delivery.commit(send=[(other, "once")], redis=[("INCR", keys("n"))]) == ids
+    again = await delivery.commit(send=[(other, "once"), (other, "twice")], redis=[("INCR", keys("n"))])
+
+    assert (again, again.sent) == (done, done.sent)
 
     assert keys.get("n") == b"1"
     assert (await other.stats()).ready == 1
@@ -233,7 +391,7 @@ async def test_a_full_queue_refuses_the_whole_commit(
     assert (await other.stats()).sent == 0
     assert not delivery.is_settled
     await take_bodies(full)
-    assert len(await delivery.commit(send=[(other, "yes"), (full, "yes")])) == 2
+    assert len((await delivery.commit(send=[(other, "yes"), (full, "yes")])).sent) == 2
 
 
 async def test_a_commit_drops_the_oldest_where_the_queue_says_so(app: AsyncDuly, queue: AsyncQueue) -> None:
@@ -450,9 +608,9 @@ async def test_a_cancelled_commit_is_done_or_not_done(queue: AsyncQueue, other: 
     commit.cancel()
     await until(lambda: not commit.is_running)
 
-    ids = await delivery.commit(send=[(other, "out")])
+    done = await delivery.commit(send=[(other, "out")])
 
-    assert len(ids) == 1
+    assert len(done.sent) == 1
     assert (await other.stats()).sent == 1
 
 

@@ -254,8 +254,21 @@ async def test_a_topic_or_group_in_place_of_a_queue_is_told_what_to_do(app: Asyn
             app.task(queue=of)(print)
         with pytest.raises(UsageError, match=f"to must be a queue, not {shown}: without it.*publish the bodies"):
             await group.redrive(to=of)
-        with pytest.raises(UsageError, match=f"send 1 .* not to {shown}: publish before the ack with dedup=d.id"):
+        with pytest.raises(UsageError, match=f"send 1 .* not to {shown}: use publish= for a topic"):
             await held.commit(send=[(of, "body")])
+    for wrong, instead in ((group, "publish to its topic"), (app.queue("q"), "use send= for a queue or a task")):
+        with pytest.raises(
+            UsageError, match=f"publish 1 of a commit must be a pair of a topic and a body.*: {instead}"
+        ):
+            await held.commit(publish=[(wrong, "body")])
+    for not_pairs in ("ab", {events: "body"}, 5):
+        pairs: Any = not_pairs
+        with pytest.raises(UsageError, match="publish= takes pairs of a topic and a body"):
+            await held.commit(publish=pairs)
+    with pytest.raises(UsageError, match="publish 1 of a commit must be a pair"):
+        await held.commit(publish=[(events,)])  # type: ignore[list-item]
+    with pytest.raises(UsageError, match="priority= is for messages of a queue"):
+        await held.commit(publish=[(events, Send("body", priority=3))])
 
     assert await counted(group) == {"sent": 1, "delivered": 1, "leased": 1}
     await held.ack()

@@ -83,7 +83,7 @@ def test_a_commit_sends_changes_keys_and_acks(queue: Queue, other: Queue, keys: 
     keys.set("stock", "10")
     delivery = given_leased(queue, {"order": 1})
 
-    ids = delivery.commit(
+    done = delivery.commit(
         send=[(other, {"ship": 1}), (queue, "next"), (other, {"bill": 1})],
         redis=[("DECRBY", keys("stock"), 3), ("incr", keys("orders"))],
     )
@@ -93,7 +93,8 @@ def test_a_commit_sends_changes_keys_and_acks(queue: Queue, other: Queue, keys: 
     shipped, billed = take(other)
     assert [shipped.body, billed.body] == [{"ship": 1}, {"bill": 1}]
     (following,) = take(queue)
-    assert ids == [shipped.id, following.id, billed.id]
+    assert done == [7, 1]
+    assert done.sent == [shipped.id, following.id, billed.id]
     stats = queue.stats()
     assert (stats.acked, stats.leased) == (1, 1)
     check_accounts(queue)
@@ -107,10 +108,10 @@ def test_a_commit_of_a_groups_delivery_sends_changes_keys_and_acks_in_its_group_
     keys.set("stock", "10")
     delivery = given_read(archive, {"order": 1})
 
-    (id_,) = delivery.commit(send=[(other, {"ship": 1})], redis=[("DECRBY", keys("stock"), 3)])
+    done = delivery.commit(send=[(other, {"ship": 1})], redis=[("DECRBY", keys("stock"), 3)])
 
     assert keys.get("stock") == b"7"
-    assert (take_one(other)).id == id_
+    assert [(take_one(other)).id] == done.sent
     assert (archive.stats()).acked == 1
     assert take_bodies(live) == [{"order": 1}]
     check_accounts(archive)
@@ -153,7 +154,7 @@ def test_every_option_of_a_send_works_in_a_commit(queue: Queue, other: Queue) ->
     other.send("first", dedup="d")
     delivery = given_leased(queue)
 
-    ids = delivery.commit(
+    done = delivery.commit(
         send=[
             (other, Send("later", delay=60, headers={"h": "1"})),
             (other, Send("urgent", priority=9, key="k", ttl=60)),
@@ -162,19 +163,174 @@ def test_every_option_of_a_send_works_in_a_commit(queue: Queue, other: Queue) ->
         ]
     )
 
-    assert ids[2] == "mine"
+    assert done.sent[2] == "mine"
     assert take_bodies(other) == ["urgent", "there", "changed"]
     (delayed,) = other.list("delayed")
-    assert (delayed.id, delayed.headers) == (ids[0], {"h": "1"})
+    assert (delayed.id, delayed.headers) == (done.sent[0], {"h": "1"})
     check_accounts(other)
+
+
+def test_a_commit_returns_what_the_server_answered_to_each_command(queue: Queue, keys: Keys) -> None:
+    keys.set("large", str(2**62))
+    delivery = given_leased(queue)
+
+    answers = delivery.commit(
+        redis=[
+            ("SET", keys("text"), "x", "NX"),
+            ("SET", keys("text"), "y", "NX"),
+            ("INCRBY", keys("large"), 3),
+            ("HINCRBY", keys("hash"), "n", 2**60 + 1),
+            ("INCRBYFLOAT", keys("weight"), 1.5),
+            ("SADD", keys("seen"), "a", "b"),
+            ("DEL", keys("nothing")),
+        ]
+    )
+
+    assert answers == [b"OK", None, 2**62 + 3, 2**60 + 1, b"1.5", 2, 0]
+
+
+def test_a_commit_publishes_to_topics(queue: Queue, archive: Group, live: Group, clock: Place) -> None:
+    """I1."""
+    events = archive.topic
+    for group in (archive, live):
+        group.create()
+    delivery = given_leased(queue)
+
+    done = delivery.commit(
+        publish=[
+            (events, {"paid": 1}),
+            (events, Send("later", delay=60)),
+            (events, Send("keyed", key="k", headers={"h": "1"}, dedup="d")),
+        ]
+    )
+
+    first, keyed = take(archive)
+    assert done == []
+    assert done.published == [first.id, (events.delayed())[0].id, keyed.id]
+    assert (first.body, keyed.body, keyed.key, keyed.headers) == ({"paid": 1}, "keyed", "k", {"h": "1"})
+    assert take_bodies(live) == [{"paid": 1}, "keyed"]
+    assert events.publish("again", dedup="d") == keyed.id
+    clock.advance(61)
+    assert take_bodies(live) == ["later"]
+    assert (queue.stats()).acked == 1
+    assert (events.audit()).ok
+    check_accounts(queue)
+
+
+def test_a_commit_of_a_groups_delivery_publishes_to_its_own_topic(archive: Group) -> None:
+    delivery = given_read(archive, "first")
+
+    delivery.commit(publish=[(archive.topic, "second")])
+
+    assert take_bodies(archive) == ["second"]
+    check_accounts(archive)
+
+
+@pytest.mark.parametrize("delay", [None, 0.3])
+def test_what_a_commit_publishes_wakes_those_who_wait(
+    queue: Queue, other_app: Duly, archive: Group, place: Place, delay: float | None
+) -> None:
+    group = other_app.topic(archive.topic.name).group("archive")
+    group.create()
+    delivery = given_leased(queue)
+    (consumer,) = given_blocked(place, group)
+
+    delivery.commit(publish=[(archive.topic, Send("news", delay=delay))])
+
+    assert [each.body for each in consumer.result()] == ["news"]
+
+
+def test_a_commit_that_is_refused_publishes_nothing(queue: Queue, archive: Group, keys: Keys) -> None:
+    keys.set("n", "text")
+    archive.create()
+    delivery = given_leased(queue)
+
+    with pytest.raises(UsageError, match="effect 1, INCR"):
+        delivery.commit(
+            publish=[(archive.topic, "never"), (archive.topic, Send("never", delay=1))], redis=[("INCR", keys("n"))]
+        )
+
+    assert take(archive) == []
+    assert archive.topic.delayed() == []
+
+
+def test_a_commit_sends_tasks(app: Duly, queue: Queue, queue_name: str) -> None:
+    @app.task(queue=f"{queue_name}-mail")
+    def welcome(user: int, lang: str = "en") -> None: ...
+
+    delivery = given_leased(queue)
+
+    done = delivery.commit(
+        send=[(welcome, (1,)), (welcome, {"user": 2, "lang": "zh"}), (welcome.using(id="mine", priority=5), (3,))]
+    )
+
+    mail = welcome.queue
+    assert done.sent[2] == "mine"
+    assert take_bodies(mail) == [welcome.body(3), welcome.body(1), welcome.body(user=2, lang="zh")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("no number",), "welcome.*user"),
+        ((), "welcome.*user"),
+        ({"user": 1, "nobody": 1}, "welcome.*nobody"),
+        (42, r"welcome.*tuple, like \(42,\), or as a dict.*42"),
+        ([1], "welcome.*tuple"),
+        (None, "welcome.*tuple"),
+    ],
+    ids=repr,
+)
+def test_arguments_of_a_task_are_checked_before_anything_is_sent(
+    app: Duly, queue: Queue, other: Queue, queue_name: str, arguments: Any, problem: str
+) -> None:
+    @app.task(queue=f"{queue_name}-mail")
+    def welcome(user: int) -> None: ...
+
+    delivery = given_leased(queue)
+
+    with pytest.raises(UsageError, match=problem):
+        delivery.commit(send=[(other, "first"), (welcome, arguments)])
+
+    assert (other.stats()).sent == 0
+    delivery.ack()
+
+
+def test_a_durable_task_is_not_for_a_commit(app: Duly, queue: Queue, queue_name: str) -> None:
+    @app.task(queue=f"{queue_name}-mail")
+    def welcome(user: int) -> None: ...
+
+    delivery = given_leased(queue)
+
+    with pytest.raises(UsageError, match="durable= is not for a commit"):
+        delivery.commit(send=[(welcome.using(durable="fsync"), (1,))])
+
+
+def test_a_commit_keeps_a_result(app: Duly, queue_name: str) -> None:
+    queue = app.queue(queue_name, done=Keep(count=10))
+    delivery = given_leased(queue)
+
+    delivery.commit(result={"total": 7})
+
+    assert queue.result(delivery.id, wait=0) == {"total": 7}
+
+
+def test_a_result_of_a_commit_is_not_kept_where_the_queue_keeps_nothing(queue: Queue) -> None:
+    delivery = given_leased(queue)
+
+    delivery.commit(result=1)
+
+    assert queue.get(delivery.id) is None
 
 
 def test_a_second_commit_of_a_delivery_is_a_success_and_does_nothing(queue: Queue, other: Queue, keys: Keys) -> None:
     """I6."""
     delivery = given_leased(queue)
-    ids = delivery.commit(send=[(other, "once")], redis=[("INCR", keys("n"))])
+    done = delivery.commit(send=[(other, "once")], redis=[("INCR", keys("n"))])
 
-    assert delivery.commit(send=[(other, "once")], redis=[("INCR", keys("n"))]) == ids
+    again = delivery.commit(send=[(other, "once"), (other, "twice")], redis=[("INCR", keys("n"))])
+
+    assert (again, again.sent) == (done, done.sent)
 
     assert keys.get("n") == b"1"
     assert (other.stats()).ready == 1
@@ -226,7 +382,7 @@ def test_a_full_queue_refuses_the_whole_commit(app: Duly, queue: Queue, other: Q
     assert (other.stats()).sent == 0
     assert not delivery.is_settled
     take_bodies(full)
-    assert len(delivery.commit(send=[(other, "yes"), (full, "yes")])) == 2
+    assert len((delivery.commit(send=[(other, "yes"), (full, "yes")])).sent) == 2
 
 
 def test_a_commit_drops_the_oldest_where_the_queue_says_so(app: Duly, queue: Queue) -> None:

@@ -2,13 +2,7 @@
 -- so that a plain XADD wakes them, and beside that for a bell: a stream with one entry, rung when something changes
 -- that is no entry. All hear it, and nobody takes it away: there is nothing to hand on.
 
-local function leave_token(wake)
-  if string.find(wake, '{@', 1, true) then
-    redis.call('XADD', wake, 'MAXLEN', 1, '*', 'rung', 1)
-  elseif redis.call('LLEN', wake) == 0 then -- of a queue that a commit sends to
-    redis.call('RPUSH', wake, 1)
-  end
-end
+-- @include lib/token.lua
 
 local function take_token_if_empty()
   -- a bell may stay

@@ -3,6 +3,7 @@
 -- told for sure, the effect is refused. Names, arity and the syntax of arguments are the client's to check.
 
 local SAFE_INTEGER = 9223372032559808512 -- 2^63 - 2^32: what doubles add wrong up to there stays within 64 bits
+local EXACT_INTEGER = 9007199254740992 -- 2^53
 local SAFE_FLOAT = 1e300
 local LONGEST_NUMBER = 400
 local LONGEST_STRING = 512 * 1024 * 1024
@@ -216,18 +217,19 @@ local function add_to_log(view)
   return nil
 end
 
--- A stream that somebody gave the last of all ids takes no more.
-local function add_entry(view)
-  if view.was ~= 'stream' or not view.stored then
-    return nil
-  end
-  local info = redis.call('XINFO', 'STREAM', view.key)
+-- Why a stream takes no more entries, or nil: somebody may have given it the last of all ids.
+local function problem_of_stream(key)
+  local info = redis.call('XINFO', 'STREAM', key)
   for i = 1, #info, 2 do
     if info[i] == 'last-generated-id' and #string.match(info[i + 1], '^%d+') == 20 then
       return 'its last id leaves no room for another'
     end
   end
   return nil
+end
+
+local function add_entry(view)
+  return view.was == 'stream' and view.stored and problem_of_stream(view.key) or nil
 end
 
 local function try_fields(view, name, args)
@@ -322,16 +324,29 @@ local function effects_from(first, count, before)
   return effects
 end
 
--- Carry effects out, up to the first that fails: its position and why. All were tried before, but what the server
--- does not tell a script may still be in the way: a right of the user on Redis 6.2, a limit in its configuration.
+-- The reply as the caller gets it. A number of Lua holds 53 bits: a larger sum is read again, and its digits are the
+-- one element of a list, which no command of KIND_OF answers with.
+local function exact(effect, reply)
+  if type(reply) ~= 'number' or math.abs(reply) <= EXACT_INTEGER then
+    return reply
+  elseif KIND_OF[effect.name] == 'hash' then
+    return { redis.call('HGET', effect.key, effect.args[1]) }
+  end
+  return { redis.call('GET', effect.key) }
+end
+
+-- Carry effects out: their replies, or the position of the first that fails, and why. All were tried before, but what
+-- the server does not tell a script may be in the way: a right of the user on Redis 6.2, a limit in its configuration.
 local function carry_out_effects(effects)
+  local replies = {}
   for i, effect in ipairs(effects) do
     local reply = redis.pcall(effect.name, effect.key, unpack(effect.args))
     if type(reply) == 'table' and reply.err then
-      return i, reply.err
+      return nil, i, reply.err
     end
+    replies[i] = exact(effect, reply)
   end
-  return nil
+  return replies
 end
 
 local function bring_nothing_in(effects)

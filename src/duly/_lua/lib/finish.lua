@@ -11,7 +11,7 @@
 -- @include lib/ends.lua
 
 -- Moves one message to `done`; the bytes that it has there. A body that is lost is not kept.
-local function keep_finished(keys, id, lease, result, now)
+local function keep_finished(keys, id, lease, result, now, result_until)
   local bytes = redis.call('HSTRLEN', keys.msgs, id)
   if bytes == 0 then
     redis.call('HDEL', keys.msgs, id)
@@ -19,21 +19,23 @@ local function keep_finished(keys, id, lease, result, now)
   else
     local past = past_of(keys.why, id)
     add_event(past, now, 'ack', lease)
-    keep_end(keys.why, id, '', counts_of(keys.counts, id), past, result)
+    keep_end(keys.why, id, '', counts_of(keys.counts, id), past, result, result_until)
     redis.call('ZADD', keys.done, now, id)
   end
   redis.call('HDEL', keys.counts, id)
   return bytes
 end
 
-local function keep_all_finished(keys, held, results, keep, now)
+local function keep_all_finished(keys, held, results, keep, now, result_until)
   local kept = 0
   for i, id in ipairs(held.ids) do
-    kept = kept + keep_finished(keys, id, read_lease(held.texts[i]), results[i], now)
+    kept = kept + keep_finished(keys, id, read_lease(held.texts[i]), results[i], now, result_until)
   end
   redis.call('HINCRBY', keys.meta, 'done_bytes', kept)
   trim(keys, keys.done, 'done_bytes', 'done_trimmed', keep, now, #held.ids)
-  announce_ends(keys, held.ids)
+  if not result_until then -- else keep_result tells the end
+    announce_ends(keys, held.ids)
+  end
 end
 
 local function forget_finished(keys, held)
@@ -45,12 +47,13 @@ local function forget_finished(keys, held)
 end
 
 -- `held` as lib/held.lua reads it, not empty; `results` what the handlers returned, in that order; `keep` how much is
--- kept in `done`, or nil. The caller has checked everything, and remembers `now`.
-local function finish(keys, held, results, keep, now)
+-- kept in `done`, or nil; `result_until` when a result may come that is not there yet, or nil. The caller has checked
+-- everything, and remembers `now`.
+local function finish(keys, held, results, keep, now, result_until)
   remove_leased(keys.leased, held.ids)
   redis.call('HDEL', keys.leases, unpack(held.ids))
   if keep then
-    keep_all_finished(keys, held, results, keep, now)
+    keep_all_finished(keys, held, results, keep, now, result_until)
   else
     forget_finished(keys, held)
   end

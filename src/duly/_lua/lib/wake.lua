@@ -1,10 +1,6 @@
 -- Consumers block on `wake`, never on data. One token says: something changed, somebody look.
 
-local function leave_token(wake)
-  if redis.call('LLEN', wake) == 0 then
-    redis.call('RPUSH', wake, 1)
-  end
-end
+-- @include lib/token.lua
 
 -- Whether anything is to be watched: a message, or the next slot of a schedule.
 local function is_anything_to_come(msgs, meta)

@@ -1,6 +1,6 @@
 -- Why a message is where it is, and what happened to it: { reason, failures, crashes, defers, releases, errors,
--- rejects, timeline, cycles, result, redrives }. A live message has a row once something went wrong; its reason is
--- empty.
+-- rejects, timeline, cycles, result, redrives, result_until }. A live message has a row once something went wrong; its
+-- reason is empty. `result_until`, mostly absent: the result of a finished message may come until then.
 -- An error is { at, attempt, consumer, error, traceback }; an entry of the timeline is
 -- { at, what, consumer, since, detail }. The last few of each are kept.
 
@@ -58,7 +58,7 @@ local function keep_past(why, id, past)
 end
 
 -- Of a message that is over.
-local function keep_end(why, id, reason, counted, past, result)
+local function keep_end(why, id, reason, counted, past, result, result_until)
   redis.call('HSET', why, id, cmsgpack.pack({
     reason,
     counted[FAILURES],
@@ -71,5 +71,6 @@ local function keep_end(why, id, reason, counted, past, result)
     counted[CYCLES],
     result,
     counted[REDRIVES],
+    result_until,
   }))
 end

@@ -1,0 +1,115 @@
+-- Adds entries to the stream of a topic and keeps it within its bounds. In ARGV an entry is: dedup value or '', window
+-- in microseconds, number of texts, then so many: field, value ... A plain one is its JSON body.
+
+-- @include lib/clock.lua
+-- @include lib/let_in.lua
+-- @include lib/retain.lua
+-- @include lib/windows.lua
+
+local ENTRY_HEAD, PUBLISHING_KEYS = 3, 8
+local WINDOWS_A_CALL, MOST_TEXTS = 100, 7000 -- more do not fit on the stack
+
+-- The keys of a topic from KEYS[first] on: those that the header of publish names after `call`.
+local function publishing_keys(first)
+  return {
+    stream = KEYS[first],
+    msgs = KEYS[first + 1],
+    dedup = KEYS[first + 2],
+    dedup_ends = KEYS[first + 3],
+    dead = KEYS[first + 4],
+    why = KEYS[first + 5],
+    meta = KEYS[first + 6],
+    waiting = KEYS[first + 7],
+  }
+end
+
+-- The bounds `keep_count, keep_age, keep_bytes` from ARGV[first] on; -1: no bound.
+local function bounds_of_stream(first)
+  return { count = tonumber(ARGV[first]), age = tonumber(ARGV[first + 1]), bytes = tonumber(ARGV[first + 2]) }
+end
+
+-- What is wrong with the entries in ARGV[first] to ARGV[last], or nil.
+local function problem_of_entries(first, last)
+  local at = first
+  while at <= last do
+    local texts = tonumber(ARGV[at + 2])
+    if texts > MOST_TEXTS then
+      return 'an entry has ' .. texts / 2 .. ' fields: at most ' .. MOST_TEXTS / 2 .. ' are possible'
+    end
+    at = at + ENTRY_HEAD + texts
+  end
+  return nil
+end
+
+-- The texts of an entry, and their size.
+local function texts_of(first, last)
+  local texts, size = {}, 0
+  for at = first, last do
+    texts[#texts + 1], size = ARGV[at], size + #ARGV[at]
+  end
+  return texts, size
+end
+
+-- Adds plain entries: their ids, and the size of the largest.
+local function publish_plain(stream, first, last)
+  local add = redis.call
+  local ids, largest = {}, 0
+  for at = first, last do
+    local body = ARGV[at]
+    ids[at - first + 1] = add('XADD', stream, '*', 'body', body)
+    if #body > largest then
+      largest = #body
+    end
+  end
+  return { ids = ids, published = #ids, largest = largest, windows = 0 }
+end
+
+-- The id that a dedup value stands for, if its window is open.
+local function first_with(topic, value, now)
+  local ends = redis.call('ZSCORE', topic.dedup_ends, value)
+  return ends and tonumber(ends) > now and redis.call('HGET', topic.dedup, value)
+end
+
+-- Adds entries with all that they may have, once per dedup value.
+local function publish_each(topic, first_entry, last_entry, now)
+  local added, at = { ids = {}, published = 0, largest = 0, windows = 0 }, first_entry
+  while at <= last_entry do
+    local value, first = ARGV[at], at + ENTRY_HEAD
+    local last = first + tonumber(ARGV[at + 2]) - 1
+    local id = value ~= '' and first_with(topic, value, now)
+    if not id then
+      local texts, size = texts_of(first, last)
+      id = redis.call('XADD', topic.stream, '*', unpack(texts))
+      added.published = added.published + 1
+      added.largest = math.max(added.largest, size)
+      if value ~= '' then
+        open_window(topic, now, id, value, tonumber(ARGV[at + 1]))
+        added.windows = added.windows + 1
+      end
+    end
+    added.ids[#added.ids + 1] = id
+    at = last + 1
+  end
+  return added
+end
+
+-- Adds the entries in ARGV[first] to ARGV[last] behind what is due, and returns their ids. The caller has checked them.
+local function publish_entries(topic, first, last, is_plain, keep)
+  let_in(topic, topic.stream)
+  local meta = redis.call('HMGET', topic.meta, 'clock', 'largest', 'published')
+  local now, ahead = tick(meta[1])
+  local added = is_plain and publish_plain(topic.stream, first, last) or publish_each(topic, first, last, now)
+  redis.call('HSET', topic.meta, 'published', (meta[3] or 0) + added.published)
+  if #added.ids > added.published then
+    redis.call('HINCRBY', topic.meta, 'duplicates', #added.ids - added.published)
+  end
+  if added.largest > tonumber(meta[2] or 0) then
+    redis.call('HSET', topic.meta, 'largest', added.largest)
+  end
+  if added.windows > 0 then
+    remember(topic.meta, now)
+    close_windows(topic, now, added.windows + WINDOWS_A_CALL)
+  end
+  retain(topic, topic.stream, keep, now - ahead)
+  return added.ids
+end
