@@ -325,3 +325,20 @@ async def test_a_message_whose_wake_up_was_lost_is_found(floor: Floor, url: str)
         with redis.Redis.from_url(url) as client:
             client.hdel(queue._keys.key("meta"), "paused")
         await eventually(lambda: floor.handled == [4])
+
+
+# --- What is given back
+
+
+async def test_a_queue_that_had_messages_waiting_long_ago_gives_nothing_back_at_once(floor: Floor) -> None:
+    """A message that waits for its handler is given back after a second. That second begins anew with each message."""
+    async with idle(floor.worker()) as worker:
+        runtime = worker._runtimes[0]
+        for count in range(1, 4):
+            runtime.hoards_since = 0.0  # as if one had waited for a moment, long ago
+            floor.app.queue(floor.names[0]).send("x")
+            await eventually(lambda count=count: floor.app.queue(floor.names[0]).stats().acked == count)  # type: ignore[misc]
+            await eventually(lambda: not runtime.busy)
+            floor.app.queue(floor.names[1]).send("x")  # the worker does something else
+            await eventually(lambda count=count: floor.app.queue(floor.names[1]).stats().acked == count)  # type: ignore[misc]
+            assert runtime.hoards_since is None

@@ -156,6 +156,7 @@ class Fetcher:
         """Tell whether anything would be counted as crashed if this process died now."""
         for runtime in [runtime for runtime in self._active if not runtime.busy]:
             del self._active[runtime]
+            runtime.hoards_since = None
         return any(runtime.source.held for runtime in self._active)
 
     def _pool_room(self) -> int:
