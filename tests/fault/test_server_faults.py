@@ -1,5 +1,6 @@
 """The server restarts, hangs, fills up, refuses, jumps in time or is written to by strangers: work goes on."""
 
+import logging
 import os
 import signal
 import socket
@@ -277,25 +278,42 @@ def test_a_server_that_stays_away_is_named_without_credentials_after_patience_is
             assert "s3cret" not in text + repr(caught.value) + repr(app) + repr(queue)
 
 
-def test_an_outage_is_one_line_in_the_log_and_its_end_another(
+def test_an_outage_is_one_warning_and_its_end_one_line_of_information_for_all_apps_of_a_process(
     own_server: Server, queue_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "duly")
     own_server.config |= ALWAYS
     own_server.restart()
-    with duly.Duly(own_server.url) as app, ThreadPoolExecutor(1) as pool:
-        queue = app.queue(queue_name)
-        queue.send("before")
+    with duly.Duly(own_server.url) as app, duly.Duly(own_server.url) as other, ThreadPoolExecutor(2) as pool:
+        apps = (app, other)
+        for each in apps:
+            each.queue(queue_name).send("before")
+        for _ in range(2):  # the next outage is logged, too
+            own_server.kill9()
+            sending = [pool.submit(each.queue(queue_name).send, "meanwhile") for each in apps]
+            wait_until(lambda: all(each._link.is_down for each in apps))
+            own_server.start()
+            assert all(sent.result(timeout=30) for sent in sending)
+            assert not any(each._link.is_down for each in apps)
+    lines = [(record.levelname, record.getMessage()) for record in caplog.records if record.name == "duly"]
+    assert [level for level, _ in lines] == ["WARNING", "INFO"] * 2, lines
+    assert f"{own_server.url} does not answer" in lines[0][1]
+    assert f"{own_server.url} answers again" in lines[1][1]
+
+
+def test_an_app_that_had_no_outage_itself_logs_the_end_of_one(
+    own_server: Server, queue_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "duly")
+    with duly.Duly(own_server.url) as app, duly.Duly(own_server.url, patience=0.5) as idle:
+        app.queue(queue_name).send("before")
+        idle.queue(queue_name).send("before")
         own_server.kill9()
-        sending = pool.submit(queue.send, "meanwhile")
-        wait_until(lambda: "does not answer" in caplog.text)
-        time.sleep(1)  # in which it tries again and again
+        with pytest.raises(duly.Unavailable):
+            idle.queue(queue_name).send("meanwhile")
         own_server.start()
-        assert sending.result(timeout=30)
-    lines = [record.getMessage() for record in caplog.records if record.name == "duly"]
-    assert len(lines) == 2, lines
-    assert f"{LOOPBACK}:{own_server.port}" in lines[0]
-    assert "does not answer" in lines[0]
-    assert "answers again" in lines[1]
+        app.queue(queue_name).send("after")  # the other one is not used again
+    assert [record.levelname for record in caplog.records if record.name == "duly"] == ["WARNING", "INFO"]
 
 
 # --- The server is full ------------------------------------------------------------------------------------

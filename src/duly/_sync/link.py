@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, RedisError, ResponseError
 
-from duly._core import patience, replies, rights
+from duly._core import outages, patience, replies, rights
 from duly._core.address import Address
 from duly._core.call import Arg, Call
 from duly._core.keys import (
@@ -59,7 +59,9 @@ class Link:
         self.waiter = Waiter(self.connections, self._carry)
         self._is_down = False
         self.is_quiet = False
-        """Whether somebody else says it when the server is away: a link that has others beside it in one program."""
+        """Whether it logs no outage: another link of the program does."""
+        self.on_return: Callable[[], object] | None = None
+        """Called when the server answers again and this link logs it: for commands, which show no log."""
 
     @property
     def is_down(self) -> bool:
@@ -213,7 +215,7 @@ class Link:
                 self._handle(slot, title, error)
                 trouble = error
             else:
-                if self._is_down:
+                if self._is_down or outages.unanswered:
                     self._note_up()
                 return answer
             now = time.monotonic()
@@ -262,12 +264,18 @@ class Link:
     def _note_down(self, trouble: Exception, *, gives_up: bool) -> None:
         if not self._is_down and not self.is_quiet:
             self._is_down = True
+            if not outages.begin(self._shown):
+                return
             until = f"for up to {self.patience:g} s" if gives_up else "until it does"
             _LOG.warning("%s does not answer, trying again %s: %s", self._shown, until, _described(trouble))
 
     def _note_up(self) -> None:
         self._is_down = False
-        _LOG.warning("%s answers again", self._shown)
+        if not outages.end(self._shown):
+            return
+        _LOG.info("%s answers again", self._shown)
+        if self.on_return is not None:
+            self.on_return()
 
     def _unavailable(self, title: str, trouble: Exception, *, was_asked: bool) -> Unavailable:
         outcome = f"{title} may or may not have been carried out" if was_asked else f"{title} was not carried out"

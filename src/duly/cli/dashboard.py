@@ -15,7 +15,7 @@ import typer
 
 import duly
 from duly.cli.session import PATIENCE, Session
-from duly.cli.stopping import Stops
+from duly.cli.stopping import Stops, show_return
 from duly.errors import DulyError, UsageError
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def dashboard(
     session.app.queues()  # a server that is not there is told at once
     with where.listen() as listener, Stops() as stops:
         shown = duly.AsyncDuly(session.app, namespace=session.namespace, patience=PATIENCE)
+        show_return(shown)
         chosen = chosen_token(token, os.environ)
         site = create_app(shown, tokens=chosen.text, read_only=read_only, hosts=where.hosts, open_metrics=open_metrics)
         told = functools.partial(_announce, session, where.url(listener), chosen)

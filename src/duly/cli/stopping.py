@@ -155,15 +155,22 @@ def interrupt() -> NoReturn:
 def going_on(*apps: duly.Duly | duly.AsyncDuly) -> Iterator[Stops]:
     """Go on until a stop, which is the way to end it.
 
-    A restart of the server is outlasted; the library says on standard error that it is away, and that it is back.
+    It outlasts a restart of the server. Standard error says that the server does not answer, and when it does again.
     """
     for app in apps:
         app._link.patience = _LONG_PATIENCE
+        show_return(app)
     try:
         with Stops(*apps) as stops:
             yield stops
     except KeyboardInterrupt:
         standard_output.abandon()
+
+
+def show_return(app: duly.Duly | duly.AsyncDuly) -> None:
+    """Print when the server answers again. The library logs it as information, and commands show warnings only."""
+    shown = app._address.shown
+    app._link.on_return = lambda: print(f"{shown} answers again", file=sys.stderr)
 
 
 @contextmanager
