@@ -14,6 +14,10 @@ from duly._async.ends import AsyncEnds
 from duly._async.wire import AsyncWire, Gate, in_thread
 from duly._core.address import Address
 from duly._core.server import check_server, eviction_of, read_info
+
+# --- sync only
+# | from duly._core import blocked_loop
+# --- end
 from duly.errors import UsageError
 
 if TYPE_CHECKING:
@@ -93,6 +97,12 @@ class AsyncConnections:
         if server is not None:
             server.release()
 
+    # --- sync only
+    # | def mind_the_loop(self) -> None:
+    # |     """Warn, once in a process, when this thread runs an event loop, which the call would block."""
+    # |     if asyncio._get_running_loop() is not None:
+    # |         blocked_loop.warn()
+    # |
     # --- end
     def take(self) -> AsyncSlot:
         """Take a slot that nobody uses. Its wire may be closed."""

@@ -87,6 +87,7 @@ class Link:
         The server may have carried the call out. The call is sent again with its number, so the server does not
         carry it out twice, and gives the same answer (I6).
         """
+        self.connections.mind_the_loop()
         slot = self.connections.take()
         slot.sequence += 1
         answers: list[T] = []
@@ -133,16 +134,19 @@ class Link:
 
     def wait_for_token(self, keys: QueueKeys, seconds: float, *, exact: bool) -> bool:
         """Wait until somebody says that there is something to look at. True: a token was taken."""
+        self.connections.mind_the_loop()
         return self.waiter.wait(keys, seconds, exact=exact)
 
     def wait_for_entry(
         self, keys: TopicKeys | GroupKeys, position: Sequence[bytes], seconds: float, *, exact: bool
     ) -> bool:
         """Wait until there is more behind a position of a topic or group. True: there is. All who wait are told."""
+        self.connections.mind_the_loop()
         return self.waiter.wait_for_entry(keys, position, seconds, exact=exact)
 
     def watch_end(self, keys: QueueKeys, id: str) -> EndWatch:  # noqa: A002
         """Wait for the end of a message, from before the first look at it on."""
+        self.connections.mind_the_loop()
         known = self.connections.ends
         ends = known.get(keys.prefix)
         if ends is None:
@@ -190,6 +194,7 @@ class Link:
     def _insist(self, title: str, ask: Callable[[Slot], T], *, gives_up: bool = True) -> T:
         """Ask until there is an answer, or patience is over. The slot's sequence number stays the same."""
         connections = self.connections
+        connections.mind_the_loop()
         with connections.gate:
             slot = connections.take()
             slot.sequence += 1
