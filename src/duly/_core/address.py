@@ -1,7 +1,7 @@
 """Where the server is: URLs read, credentials kept out of sight."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -46,6 +46,8 @@ class Address:
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     place: str = ""
     """The directory of an embedded server, or the name of an in-process store."""
+    is_default: bool = False
+    """Whether it is the embedded server in ./.duly, which neither the program nor the environment named."""
 
 
 def parse(url: Any) -> Address:
@@ -217,7 +219,9 @@ def chosen(url: str | None, environment: Mapping[str, str]) -> Address:
             return parse(named)
         except UsageError as error:
             raise UsageError(f"DULY_URL: {error}") from error.__cause__
-    return _embedded(environment.get("DULY_HOME") or ".duly")
+    if home := environment.get("DULY_HOME"):
+        return _embedded(home)
+    return replace(_embedded(".duly"), is_default=True)
 
 
 def _embedded(directory: str) -> Address:

@@ -166,13 +166,18 @@ class Connections:
         if self.address.kind == "embedded":
             in_thread(self._ensure_embedded)
 
+    @property
+    def has_new_server(self) -> bool:
+        """Whether this is the first use of the embedded server's directory by any process."""
+        return self._server is not None and self._server.is_new
+
     def _ensure_embedded(self) -> None:
         from duly.embedded import Halted, open_server
 
         with self._opening:
             try:
                 if self._server is None:
-                    self._server = open_server(self.address.place)
+                    self._server = open_server(self.address.place, is_default=self.address.is_default)
                 else:
                     self._server.ensure_running()
             except Halted as error:

@@ -33,6 +33,12 @@ def has_server(directory: str | os.PathLike[str]) -> bool:
     return os.path.lexists(home.config_file) or os.path.lexists(home.data_directory)
 
 
+def server_above(directory: str | os.PathLike[str]) -> Path | None:
+    """Find the default directory of a server in the nearest parent of the place that has one of its own."""
+    places = (parent / ".duly" for parent in Path(directory).absolute().parent.parents)
+    return next((place for place in places if has_server(place)), None)
+
+
 @dataclass(frozen=True)
 class State:
     """What the keeper last wrote down. True only while the keeper's lock is held."""

@@ -17,7 +17,7 @@ import weakref
 from pathlib import Path
 
 from duly.embedded.binary import find_binary
-from duly.embedded.home import Home, default_directory
+from duly.embedded.home import Home, default_directory, has_server, server_above
 from duly.embedded.locks import Hold, is_locked
 from duly.embedded.probe import Answer, ping
 from duly.embedded.process import STOP_TIMEOUT
@@ -38,15 +38,17 @@ class Halted(Unavailable):
     """The server was stopped by `duly server stop --force`, and nothing has started it since."""
 
 
-def open_server(directory: str | os.PathLike[str]) -> EmbeddedServer:
+def open_server(directory: str | os.PathLike[str], *, is_default: bool = False) -> EmbeddedServer:
     """Return a handle on the running server of a directory, starting it if need be. Blocks until it answers.
 
     Any thread may call this. Processes that name the same directory share one server.
     A process that uses the directory for the first time also starts a server that was stopped by force;
     a process that has a handle already gets Halted.
+    With `is_default`, a new server below a directory that has one is warned of: one of them was hardly meant.
     Raises Unavailable, with the end of the server's log, when it does not start.
     """
     home = Home.at(directory)
+    was_there = has_server(directory)
     try:
         home.make()
         # An app has several links: a second handle of a process must not undo a stop that was meant for the first.
@@ -57,9 +59,17 @@ def open_server(directory: str | os.PathLike[str]) -> EmbeddedServer:
         server.ensure_running()
     except OSError as error:
         raise Unavailable(_explain_unusable(home, error)) from error
+    server.is_new = server.has_started_keeper and not was_there
     if home.directory not in _noted:
         _noted.add(home.directory)
         _LOG.info("using the embedded server in %s", home.directory)
+    if server.is_new and is_default and (other := server_above(directory)):
+        _LOG.warning(
+            "started a new, empty embedded server in %s, though there is one in %s: they share no messages. To use "
+            "the same server in all directories, set DULY_HOME to its directory, or DULY_URL to its address",
+            home.directory,
+            other,
+        )
     return server
 
 
@@ -74,6 +84,10 @@ class EmbeddedServer:
         self._hold: Hold | None = None
         self._socket = ""
         self._lock = threading.RLock()
+        self.has_started_keeper = False
+        """Whether the keeper was started through this handle, and not by another process or for another handle."""
+        self.is_new = False
+        """Whether this handle started the first server of the directory. Of several processes, one has that."""
         _handles.add(self)
 
     @property
@@ -140,6 +154,7 @@ class EmbeddedServer:
             if not is_locked(self._home.keeper_lock):
                 self._raise_failure(is_ours=is_ours)
                 is_ours = start_keeper(self._home) or is_ours
+                self.has_started_keeper |= is_ours
             if answer is Answer.LOADING:
                 deadline = time.monotonic() + START_TIMEOUT
             elif time.monotonic() > deadline:

@@ -13,7 +13,6 @@ from duly._async.group import AsyncGroup
 from duly._core import signatures
 from duly._core.definitions import Definitions, Registered
 from duly._sync.app import Duly
-from duly.embedded import has_server
 from duly.errors import DulyError, UsageError
 from duly.options import Seconds
 from duly.worker import signals
@@ -191,10 +190,9 @@ class Worker:
         """Start the embedded server. One that cannot be started is a mistake; one that is away may come back."""
         address = self._app._address
         if address.kind == "embedded":
-            is_new = not has_server(address.place)
             with contextlib.suppress(ConnectionError):  # stopped by force: it is away until it is started
                 await self._own._link.connections.ensure_server()
-            if is_new:
+            if self._own._link.connections.has_new_server:
                 note = "empty and new; senders in other directories use servers of their own, unless DULY_URL names one"
                 event(_LOG, logging.WARNING, "worker.new_server", directory=address.place, note=note)
 
