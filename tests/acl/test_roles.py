@@ -48,11 +48,11 @@ def test_every_script_is_of_a_role_and_an_admin_has_them_all() -> None:
 
 
 def test_every_command_that_the_client_sends_is_of_a_role() -> None:
-    """What redis-py sends at the beginning of a connection is AUTH, which needs no right, CLIENT SETNAME and SELECT."""
+    """What redis-py sends at the beginning of a connection is AUTH, which needs no permission, and SELECT."""
     listed = {part.upper() for command in (*ADMIN.sends, *FOR_FSYNC) for part in command.split("|")}
 
     assert set(words_sent()) <= listed | ARGUMENTS
-    assert listed - set(words_sent()) == {"SETNAME", "SELECT"}
+    assert listed - set(words_sent()) == {"SELECT"}
 
 
 def test_a_consumer_has_all_that_a_producer_has_and_an_admin_all_there_is() -> None:

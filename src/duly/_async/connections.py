@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import os
+import re
 import secrets
 import socket
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from duly._async.ends import AsyncEnds
 from duly._async.wire import AsyncWire, Gate, in_thread
@@ -27,8 +29,12 @@ T = TypeVar("T")
 
 _LOG: Final = logging.getLogger("duly")
 _MAX_CALLS_AT_ONCE: Final = 32
+_HOST: Final = re.sub(r"[^!-~]", "-", socket.gethostname())
+"""As CLIENT SETNAME takes it: without spaces and control characters."""
 _LOOK_AGAIN_AFTER: Final = 60.0
 """Seconds after which a new connection looks again whether the server may evict keys."""
+_CLOSE_AFTER: Final = 60.0
+"""Seconds without use after which a connection is closed, as soon as another call ends."""
 
 
 class AsyncSlot:
@@ -47,6 +53,8 @@ class AsyncConnections:
 
     def __init__(self, address: Address, *, allow_eviction: bool) -> None:
         self.address = address
+        self.role: Literal["client", "worker"] = "client"
+        """What CLIENT LIST shows of new connections."""
         self._allow_eviction = allow_eviction
         self._start_anew()
         _alive.add(self)
@@ -56,6 +64,9 @@ class AsyncConnections:
         self.gate = Gate(_MAX_CALLS_AT_ONCE)
         self.consumer = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self._free: list[AsyncSlot] = []
+        """The slot that was used last is at the end, and is taken first."""
+        self._resting: list[AsyncSlot] = []
+        """Slots whose connection was closed. They keep their stream: a stream leaves a key in each queue."""
         self._waiting: list[AsyncWire] = []
         self.ends: dict[bytes, AsyncEnds] = {}
         """Who waits for ends of messages, by the prefix of their queue's keys."""
@@ -107,12 +118,16 @@ class AsyncConnections:
     def take(self) -> AsyncSlot:
         """Take a slot that nobody uses. Its wire may be closed."""
         self._check_open()
-        return _popped(self._free) or AsyncSlot(self._new_wire())
+        return _popped(self._free) or _popped(self._resting) or AsyncSlot(self._new_wire())
 
     def give(self, slot: AsyncSlot) -> None:
         """Put a slot back."""
         if self.is_closed:
             slot.wire.abandon()
+        now = slot.wire.idle_since = time.monotonic()
+        if self._free and (idle := _popped_idle(self._free, lambda free: free.wire.idle_since, now)):
+            idle.wire.abandon()
+            self._resting.append(idle)
         self._free.append(slot)
 
     async def opened(self, slot: AsyncSlot) -> AsyncWire:
@@ -174,6 +189,9 @@ class AsyncConnections:
         """Put a connection to block on back."""
         if self.is_closed:
             wire.abandon()
+        now = wire.idle_since = time.monotonic()
+        if self._waiting and (idle := _popped_idle(self._waiting, lambda waiting: waiting.idle_since, now)):
+            idle.abandon()
         self._waiting.append(wire)
 
     async def aclose(self) -> None:
@@ -221,7 +239,8 @@ class AsyncConnections:
         options = self.address.options
         if self.address.kind == "embedded":
             options = {"path": str(self._server.socket_path) if self._server else ""}
-        return AsyncWire(self.address.kind, options)
+        name = "" if "client_name" in options else f"duly:{self.role}:{_HOST}:{os.getpid()}"
+        return AsyncWire(self.address.kind, options, name)
 
 
 _alive: Final[weakref.WeakSet[AsyncConnections]] = weakref.WeakSet()
@@ -233,6 +252,20 @@ def _popped(spare: list[T]) -> T | None:
         return spare.pop()
     except IndexError:
         return None
+
+
+def _popped_idle(spare: list[T], idle_since: Callable[[T], float], now: float) -> T | None:
+    """Take the one that was not used for the longest time, if that is long. Threads share the list."""
+    try:
+        if now - idle_since(spare[0]) < _CLOSE_AFTER:
+            return None
+        oldest = spare.pop(0)
+    except IndexError:
+        return None
+    if now - idle_since(oldest) >= _CLOSE_AFTER:
+        return oldest
+    spare.insert(0, oldest)  # another thread took the one that was looked at
+    return None
 
 
 # What a child inherits must not be closed there, not even by the garbage collector: an event loop's poll

@@ -111,7 +111,8 @@ class AsyncBell:
 class AsyncWire:
     """One connection to one server. Errors are redis-py's; after one, the wire is closed."""
 
-    def __init__(self, kind: Kind, options: Mapping[str, Any]) -> None:
+    def __init__(self, kind: Kind, options: Mapping[str, Any], name: str = "") -> None:
+        """Take a name for CLIENT LIST. A user who may not set one is served all the same."""
         make: Any = _KINDS[kind]
         self._connection = make(
             protocol=2,
@@ -122,8 +123,12 @@ class AsyncWire:
             **options,
         )
         self._reading: asyncio.Task[Any] | None = None
+        self._introduction = packed([b"CLIENT", b"SETNAME", name]) if name else b""
+        """Sent together with the first command: the name costs no round trip."""
         self.client_id = 0
         """What CLIENT UNBLOCK needs, where somebody asked for it."""
+        self.idle_since = 0.0
+        """When its last call ended, by the monotonic clock."""
 
     @property
     def is_open(self) -> bool:
@@ -142,13 +147,21 @@ class AsyncWire:
         """Send a command and read its reply."""
         try:
             async with asyncio.timeout(timeout):
-                await self._connection.send_packed_command(packed(command), check_health=False)
+                introduction = self._introduction
+                await self._connection.send_packed_command(introduction + packed(command), check_health=False)
+                if introduction:
+                    await self._finish_introduction()
                 return await self._connection.read_response()
         except ResponseError:
             raise  # an answer, read to its end
         except BaseException:
             await self.close()  # a reply may still be on its way: nobody else must read it
             raise
+
+    async def _finish_introduction(self) -> None:
+        self._introduction = b""
+        with contextlib.suppress(ResponseError):
+            await self._connection.read_response()
 
     async def ask_second(self, first: list[Arg], second: list[Arg]) -> Any:
         """Send two commands in one write, so that the server runs them in a row. Return the reply to the second."""

@@ -4,12 +4,14 @@
 import asyncio
 import logging
 import os
+import re
 import secrets
 import socket
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from duly._core import blocked_loop
 from duly._core.address import Address
@@ -25,8 +27,12 @@ T = TypeVar("T")
 
 _LOG: Final = logging.getLogger("duly")
 _MAX_CALLS_AT_ONCE: Final = 32
+_HOST: Final = re.sub(r"[^!-~]", "-", socket.gethostname())
+"""As CLIENT SETNAME takes it: without spaces and control characters."""
 _LOOK_AGAIN_AFTER: Final = 60.0
 """Seconds after which a new connection looks again whether the server may evict keys."""
+_CLOSE_AFTER: Final = 60.0
+"""Seconds without use after which a connection is closed, as soon as another call ends."""
 
 
 class Slot:
@@ -45,6 +51,8 @@ class Connections:
 
     def __init__(self, address: Address, *, allow_eviction: bool) -> None:
         self.address = address
+        self.role: Literal["client", "worker"] = "client"
+        """What CLIENT LIST shows of new connections."""
         self._allow_eviction = allow_eviction
         self._start_anew()
         _alive.add(self)
@@ -54,6 +62,9 @@ class Connections:
         self.gate = Gate(_MAX_CALLS_AT_ONCE)
         self.consumer = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self._free: list[Slot] = []
+        """The slot that was used last is at the end, and is taken first."""
+        self._resting: list[Slot] = []
+        """Slots whose connection was closed. They keep their stream: a stream leaves a key in each queue."""
         self._waiting: list[Wire] = []
         self.ends: dict[bytes, Ends] = {}
         """Who waits for ends of messages, by the prefix of their queue's keys."""
@@ -73,12 +84,16 @@ class Connections:
     def take(self) -> Slot:
         """Take a slot that nobody uses. Its wire may be closed."""
         self._check_open()
-        return _popped(self._free) or Slot(self._new_wire())
+        return _popped(self._free) or _popped(self._resting) or Slot(self._new_wire())
 
     def give(self, slot: Slot) -> None:
         """Put a slot back."""
         if self.is_closed:
             slot.wire.abandon()
+        now = slot.wire.idle_since = time.monotonic()
+        if self._free and (idle := _popped_idle(self._free, lambda free: free.wire.idle_since, now)):
+            idle.wire.abandon()
+            self._resting.append(idle)
         self._free.append(slot)
 
     def opened(self, slot: Slot) -> Wire:
@@ -140,6 +155,9 @@ class Connections:
         """Put a connection to block on back."""
         if self.is_closed:
             wire.abandon()
+        now = wire.idle_since = time.monotonic()
+        if self._waiting and (idle := _popped_idle(self._waiting, lambda waiting: waiting.idle_since, now)):
+            idle.abandon()
         self._waiting.append(wire)
 
     def close(self) -> None:
@@ -187,7 +205,8 @@ class Connections:
         options = self.address.options
         if self.address.kind == "embedded":
             options = {"path": str(self._server.socket_path) if self._server else ""}
-        return Wire(self.address.kind, options)
+        name = "" if "client_name" in options else f"duly:{self.role}:{_HOST}:{os.getpid()}"
+        return Wire(self.address.kind, options, name)
 
 
 _alive: Final[weakref.WeakSet[Connections]] = weakref.WeakSet()
@@ -199,6 +218,20 @@ def _popped(spare: list[T]) -> T | None:
         return spare.pop()
     except IndexError:
         return None
+
+
+def _popped_idle(spare: list[T], idle_since: Callable[[T], float], now: float) -> T | None:
+    """Take the one that was not used for the longest time, if that is long. Threads share the list."""
+    try:
+        if now - idle_since(spare[0]) < _CLOSE_AFTER:
+            return None
+        oldest = spare.pop(0)
+    except IndexError:
+        return None
+    if now - idle_since(oldest) >= _CLOSE_AFTER:
+        return oldest
+    spare.insert(0, oldest)  # another thread took the one that was looked at
+    return None
 
 
 # What a child inherits must not be closed there, not even by the garbage collector: an event loop's poll

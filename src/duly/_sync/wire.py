@@ -86,7 +86,8 @@ class Bell:
 class Wire:
     """One connection to one server. Errors are redis-py's; after one, the wire is closed."""
 
-    def __init__(self, kind: Kind, options: Mapping[str, Any]) -> None:
+    def __init__(self, kind: Kind, options: Mapping[str, Any], name: str = "") -> None:
+        """Take a name for CLIENT LIST. A user who may not set one is served all the same."""
         make: Any = _KINDS[kind]
         self._connection = make(
             protocol=2,
@@ -96,8 +97,12 @@ class Wire:
             socket_connect_timeout=CONNECT_TIMEOUT,
             **options,
         )
+        self._introduction = packed([b"CLIENT", b"SETNAME", name]) if name else b""
+        """Sent together with the first command: the name costs no round trip."""
         self.client_id = 0
         """What CLIENT UNBLOCK needs, where somebody asked for it."""
+        self.idle_since = 0.0
+        """When its last call ended, by the monotonic clock."""
 
     @property
     def is_open(self) -> bool:
@@ -111,7 +116,10 @@ class Wire:
     def ask(self, command: list[Arg], timeout: float = REPLY_TIMEOUT) -> Any:
         """Send a command and read its reply."""
         try:
-            self._connection.send_packed_command([packed(command)], check_health=False)
+            introduction = self._introduction
+            self._connection.send_packed_command([introduction + packed(command)], check_health=False)
+            if introduction:
+                self._finish_introduction(timeout)
             if timeout == REPLY_TIMEOUT:  # set on the socket already
                 return self._connection.read_response()
             return self._connection.read_response(timeout=timeout)
@@ -120,6 +128,11 @@ class Wire:
         except BaseException:
             self.close()  # a reply may still be on its way: nobody else must read it
             raise
+
+    def _finish_introduction(self, timeout: float) -> None:
+        self._introduction = b""
+        with contextlib.suppress(ResponseError):
+            self._connection.read_response(timeout=timeout)
 
     def ask_second(self, first: list[Arg], second: list[Arg]) -> Any:
         """Send two commands in one write, so that the server runs them in a row. Return the reply to the second."""

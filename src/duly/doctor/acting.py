@@ -25,7 +25,7 @@ _SAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
 """Where the key is not the first argument, or not the only one that may be a key."""
 _KEYLESS: Final = frozenset({"info", "scan", "select", "time", "wait", "waitaof"})
 _IF_ASKED_FOR: Final = frozenset({"client|setname", "select"})
-"""What a client sends only when an address has a name or a database: then it could not be examined without."""
+"""A client does without a name, and selects a database only when its address has one."""
 _TRY: Final = """
 if not redis.acl_check_cmd then return redis.error_reply('ERR nothing can be tried') end
 local denied, unknown = {}, {}
