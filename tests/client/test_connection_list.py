@@ -52,6 +52,17 @@ def test_connections_have_the_name_of_their_process(
     asyncio.run(send_and_wait())
 
 
+def test_a_connection_that_was_cut_has_its_name_again(
+    server: ServerPlace, queue_name: str, client: redis.Redis, host: str
+) -> None:
+    with duly.Duly(server.url) as app:
+        app.queue(queue_name).send("x")
+        [cut] = [each["id"] for each in client.client_list() if host in each["name"]]
+        client.client_kill_filter(_id=cut)
+        app.queue(queue_name).send("x")
+        assert names(client, host) == [f"duly:client:{host}:{os.getpid()}"]
+
+
 def test_connections_of_a_worker_are_told_from_those_of_its_handlers(
     server: ServerPlace, queue_name: str, client: redis.Redis, host: str
 ) -> None:

@@ -123,8 +123,9 @@ class AsyncWire:
             **options,
         )
         self._reading: asyncio.Task[Any] | None = None
-        self._introduction = packed([b"CLIENT", b"SETNAME", name]) if name else b""
-        """Sent together with the first command: the name costs no round trip."""
+        self._naming = packed([b"CLIENT", b"SETNAME", name]) if name else b""
+        self._introduction = b""
+        """Sent together with the first command after a connect: the name costs no round trip."""
         self.client_id = 0
         """What CLIENT UNBLOCK needs, where somebody asked for it."""
         self.idle_since = 0.0
@@ -137,6 +138,8 @@ class AsyncWire:
 
     async def open(self) -> None:
         """Connect."""
+        if not self.is_open:
+            self._introduction = self._naming
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 await self._connection.connect()
