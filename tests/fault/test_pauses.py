@@ -60,8 +60,8 @@ def assert_lives(server: Server) -> None:
 def test_a_receive_that_ends_during_a_pause_leaves_the_server_alive(kind: Kind, queue_name: str) -> None:
     with pausing(kind) as (server, proxy, policy), duly.Duly(proxy.url) as app:
         queue = app.queue(queue_name)
-        assert queue.receive(1, wait=0.05) == []
-        assert policy.pauses == 1
+        while not policy.pauses:  # a receive may end before it has blocked: the machine is busy
+            assert queue.receive(1, wait=0.05) == []
         assert_lives(server)
         queue.send("after")
         (delivery,) = queue.receive(1, wait=30)
@@ -74,8 +74,8 @@ async def test_an_async_receive_that_ends_during_a_pause_leaves_the_server_alive
     with pausing("redis7") as (server, proxy, policy):
         async with duly.AsyncDuly(proxy.url) as app:
             queue = app.queue(queue_name)
-            assert await queue.receive(1, wait=0.05) == []
-            assert policy.pauses == 1
+            while not policy.pauses:
+                assert await queue.receive(1, wait=0.05) == []
             assert_lives(server)
             await queue.send("after")
             (delivery,) = await queue.receive(1, wait=30)
