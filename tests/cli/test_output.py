@@ -23,7 +23,7 @@ from tests.cli.shell import Shell, given_dead
 NASTY = "\x1b[31mred\x07\r\n\t\x9b2J\u202eabc\u2066\u2028\x00\x7f é漢"
 """Colours, a bell, a second line, a cursor that moves, a line that runs backwards; and words that are words."""
 
-SLY = "".join(one for one in NASTY if ord(one) >= 32)
+SLY = "".join(one for one in NASTY if unicodedata.category(one) != "Cc")
 """What of it keys and ids may have."""
 
 

@@ -252,8 +252,8 @@ async def test_a_rate_that_is_not_known_yet_is_a_dash(site_app: duly.AsyncDuly, 
 
     for path in ("/", "/queues/orders"):
         page = await look(client, path)
-        assert "Sent a second -" in page.text, path
-        assert "Acked a second -" in page.text, path
+        assert "Sent per second -" in page.text, path
+        assert "Acked per second -" in page.text, path
 
 
 async def test_a_topic_has_a_page_with_links_to_its_groups(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
@@ -603,11 +603,11 @@ async def test_a_text_from_a_queue_is_only_ever_text(
 
 
 async def test_characters_that_nobody_sees_are_written_out(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
-    id_ = await site_app.queue("orders").send("a\u202eb\u0000c\u2028d", key="\u202ekey\x7f")
+    id_ = await site_app.queue("orders").send("a\u202eb\u0000c\u2028d\x7f", key="\u202ekey")
 
     listing, page = await look(client, "/queues/orders"), await look(client, f"/queues/orders/messages/{id_}")
 
-    assert "\\u202ekey\\x7f" in listing.text
+    assert "\\u202ekey" in listing.text
     assert not {"\u202e", "\x00", "\u2028", "\x7f"} & set(listing.text + page.text)
 
 

@@ -62,7 +62,7 @@ end)()
 -- Not made unless there are topics: most commits have none.
 local topics = tonumber(ARGV[12]) > 0 and (function()
 -- @include lib/publishing.lua
-  local TOPIC_HEAD = 4
+  local PUBLISH_HEAD = 4
 
   -- The key of a topic that somebody overwrote with another kind of value, or nil.
   local function mistyped_in_topic(topic)
@@ -78,7 +78,7 @@ local topics = tonumber(ARGV[12]) > 0 and (function()
   local function topics_from(at, first_key, count)
     local found = { at = at, first_key = first_key }
     for i = 1, count do
-      local first = found.at + TOPIC_HEAD
+      local first = found.at + PUBLISH_HEAD
       local last = first + tonumber(ARGV[found.at + 3]) - 1
       found[i] = { keys = publishing_keys(found.first_key), keep = bounds_of_stream(found.at) }
       found[i].first, found[i].last = first, last

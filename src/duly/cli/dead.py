@@ -162,7 +162,7 @@ def rm(
 ) -> None:
     """End the dead letters that are chosen. There is no way back.
 
-    Example: duly dead rm payments --error "card expired" --until 2026-12-01T00:00Z --dry-run
+    Example: duly dead rm payments --error "card expired" --dry-run
     """
     where = _where(error, reason, key, since, until, header, ids)
     if where is None:

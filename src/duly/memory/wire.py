@@ -32,7 +32,10 @@ def counts(message: StoredMessage) -> bytes:
 
 def why(message: StoredMessage) -> bytes:
     """Write the row of `why`."""
-    return b"" if message.why is None else _pack(message.why)
+    if message.why is None:
+        return b""
+    row = msgspec.structs.astuple(message.why)
+    return _pack(row if message.why.result_until else row[:-1])  # as the scripts do: mostly absent
 
 
 def lease(message: StoredMessage) -> bytes:

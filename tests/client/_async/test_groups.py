@@ -444,7 +444,7 @@ async def test_a_block_that_raises_settles_by_what_it_raised(archive: AsyncGroup
 async def test_a_commit_acks_and_sends_in_one_step(archive: AsyncGroup, queue: AsyncQueue) -> None:
     held = await given_read(archive, {"n": 1})
 
-    (id_,) = await held.commit(send=[(queue, {"from": held.id})])
+    (id_,) = (await held.commit(send=[(queue, {"from": held.id})])).sent
 
     sent = await take_one(queue)
     assert (sent.id, sent.body) == (id_, {"from": held.id})

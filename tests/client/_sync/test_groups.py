@@ -437,7 +437,7 @@ def test_a_block_that_raises_settles_by_what_it_raised(archive: Group, error: Ex
 def test_a_commit_acks_and_sends_in_one_step(archive: Group, queue: Queue) -> None:
     held = given_read(archive, {"n": 1})
 
-    (id_,) = held.commit(send=[(queue, {"from": held.id})])
+    (id_,) = (held.commit(send=[(queue, {"from": held.id})])).sent
 
     sent = take_one(queue)
     assert (sent.id, sent.body) == (id_, {"from": held.id})
