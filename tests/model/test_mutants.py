@@ -39,7 +39,7 @@ MUTANTS = [
         "retry",
         "local lease = stored[position] and not seen[id] and read_lease(stored[position])",
         "local lease = not seen[id] and (stored[position] and read_lease(stored[position]) or "
-        "{ fence = tonumber(ARGV[at + 1]), size = 0, flags = 0, consumer = '', "
+        "{ fence = tonumber(ARGV[at + 1]), size = 0, flags = 0, text = '', rest_at = 1, "
         "priority = tonumber(string.sub(ARGV[2], 1, 1)) })",
         id="retry brings back what was acked",
     ),
