@@ -76,6 +76,7 @@ def test_the_first_screen_runs_as_printed(page: Path, tmp_path: Path) -> None:
         (tmp_path / name).write_text(f"# {source}")
     _install, start_worker, send = SHELL.findall(text)[0].splitlines()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DULY_")}
+    environment["PYTHONUNBUFFERED"] = "1"  # as in a terminal, which shows each line at once
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
     log = tmp_path / "worker.log"
 
