@@ -36,10 +36,10 @@ define run-tests
 	$(PYTEST) -m 'serial and not measure $(1)' $(ALONE)
 endef
 
-test: setup servers check ## Run all checks and the tests that CI runs: ten minutes
+test: setup servers check ## Run all checks and the tests that CI runs: 15 minutes
 	$(call run-tests,and not long)
 
-quick: setup servers ## Run the tests that need no faults, on Valkey and in memory: a minute and a half
+quick: setup servers ## Run the tests that need no faults, on Valkey and in memory
 	DULY_TEST_MATRIX=quick $(PYTEST) $(PARALLEL) -m 'not fault and not serial and not measure and not long and not slow' \
 		tests/unit tests/lua tests/client tests/worker tests/acl tests/model tests/testing
 
