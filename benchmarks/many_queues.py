@@ -29,7 +29,7 @@ Latencies = dict[int, list[float]]
 
 
 class WorkerProcess:
-    """A worker of so many queues, that notes when handlers start."""
+    """A worker of a number of queues that records when handlers start."""
 
     def __init__(self, url: str, queues: int, **job: Any) -> None:
         self._directory = tempfile.TemporaryDirectory()
@@ -81,7 +81,7 @@ def working(url: str, queues: int, *, processes: int = 1, **job: Any) -> Iterato
 
 
 def _wait_for_workers(app: duly.Duly, count: int) -> None:
-    """Wait until so many workers are known."""
+    """Wait until the given number of workers has registered."""
     deadline = time.monotonic() + 60
     while len(app.workers()) < count:
         if time.monotonic() > deadline:
