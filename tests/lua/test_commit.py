@@ -379,6 +379,7 @@ IMPOSSIBLE_EFFECTS = [
     ([("INCRBYFLOAT", "infinite", "1")], "does not hold a number"),
     ([("SET", "none", "1e-5000"), ("INCRBYFLOAT", "none", "1")], "does not hold a number"),
     ([("SET", "none", "1e400"), ("INCRBYFLOAT", "none", "1")], "does not hold a number"),
+    ([("SET", "none", "1." + "0" * 6000), ("INCRBYFLOAT", "none", "1")], "does not hold a number"),
     ([("SET", "none", "-0"), ("INCR", "none")], "does not hold an integer"),
     ([("HINCRBY", "hash", "minus", 1)], "does not hold an integer"),
     ([("HINCRBYFLOAT", "hash", "tiny", "1")], "does not hold a number"),

@@ -106,6 +106,9 @@ local function integer_of(text)
 end
 
 local function float_of(text)
+  if #text > LONGEST_NUMBER then
+    return nil -- the server reads no text of more than 5 KiB as a number
+  end
   local digits = string.match(text, '^-?(%d+)$')
     or string.match(text, '^-?(%d+%.%d+)$')
     or string.match(text, '^-?(%d+)[eE][+-]?%d+$')
