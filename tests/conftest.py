@@ -21,6 +21,9 @@ from tests.servers import Server, die_with_parent
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so would all that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# `nohup` has them ignore a closed terminal in the same way.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 StartedServer = Callable[[Kind], Server]
 
