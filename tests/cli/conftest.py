@@ -9,23 +9,15 @@ import pytest
 
 import duly
 from duly.cli import main
-from tests.cli.preloaded import Preloaded
 from tests.cli.shell import Done, Shell
 from tests.conftest import StartedServer
 
 Call = Callable[..., Done]
 
 
-@pytest.fixture(scope="session")
-def preloaded() -> Iterator[Preloaded]:
-    preloaded = Preloaded()
-    yield preloaded
-    preloaded.close()
-
-
 @pytest.fixture
-def shell(preloaded: Preloaded, server: StartedServer, tmp_path: Path) -> Shell:
-    return Shell(preloaded, server("valkey").url, f"cli-{uuid.uuid4().hex[:12]}", tmp_path)
+def shell(server: StartedServer, tmp_path: Path) -> Shell:
+    return Shell(server("valkey").url, f"cli-{uuid.uuid4().hex[:12]}", tmp_path)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import duly
-from tests.cli.preloaded import Preloaded
+from tests.warm import WarmPopen
 
 DEADLINE = 60.0
 
@@ -34,8 +34,7 @@ class Done:
 class Shell:
     """Runs `duly ...` in a directory. Everything but what a test says comes from here: no variable of the machine."""
 
-    def __init__(self, preloaded: Preloaded, url: str, namespace: str, place: Path) -> None:
-        self.preloaded = preloaded
+    def __init__(self, url: str, namespace: str, place: Path) -> None:
         self.url = url
         self.namespace = namespace
         self.place = place
@@ -53,9 +52,20 @@ class Shell:
 
     def run_bare(self, *words: str, stdin: str | bytes = b"", **variables: str) -> Done:
         """Run just these words."""
-        given = stdin.encode() if isinstance(stdin, str) else stdin
-        status, out, err = self.preloaded.run([*words], self.environment(**variables), self.place, given)
-        return Done(status, out.decode(), err.decode())
+        with self.start_bare(*words, **variables) as process:
+            out, err = process.communicate(stdin.encode() if isinstance(stdin, str) else stdin, timeout=DEADLINE)
+        return Done(process.returncode, out.decode(), err.decode())
+
+    def start_bare(self, *words: str, **variables: str) -> "subprocess.Popen[bytes]":
+        """Begin just these words, with pipes for everything."""
+        return WarmPopen(
+            [sys.executable, "-m", "duly", *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self.environment(**variables),
+            cwd=self.place,
+        )
 
     def run_in_ascii(self, *words: str) -> Done:
         """Run a command of a Python that knows no other encoding."""
@@ -74,7 +84,7 @@ class Shell:
 
     def start(self, *words: str, stdout: int | IO[Any] = subprocess.PIPE, **variables: str) -> "subprocess.Popen[str]":
         """Begin a command that goes on."""
-        return subprocess.Popen(
+        return WarmPopen(
             self.words(*words),
             stdin=subprocess.DEVNULL,
             stdout=stdout,
@@ -86,7 +96,7 @@ class Shell:
 
     def start_worker(self, target: str, **variables: str) -> "subprocess.Popen[str]":
         """Begin a worker of an app in the directory."""
-        return subprocess.Popen(
+        return WarmPopen(
             [sys.executable, "-m", "duly", "worker", target],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

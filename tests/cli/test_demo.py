@@ -12,6 +12,7 @@ import pytest
 
 from tests.conftest import StartedServer
 from tests.waiting import wait_until
+from tests.warm import WarmPopen
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
@@ -28,7 +29,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def start(place: Path, *options: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
+    return WarmPopen(
         [sys.executable, "-m", "duly.cli", "demo", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -8,7 +8,6 @@ import redis
 
 import duly
 from tests.cli.conftest import Call
-from tests.cli.preloaded import Preloaded
 from tests.cli.shell import Shell
 from tests.conftest import need
 from tests.servers import Server
@@ -49,10 +48,10 @@ WORKING = [
 
 
 @pytest.fixture
-def shell(preloaded: Preloaded, tmp_path: Path) -> Iterator[Shell]:
+def shell(tmp_path: Path) -> Iterator[Shell]:
     need("valkey")
     with Server("valkey") as server:
-        yield Shell(preloaded, server.url, "cli", tmp_path)
+        yield Shell(server.url, "cli", tmp_path)
 
 
 def test_all_but_sends_work(shell: Shell, app: duly.Duly, call: Call) -> None:

@@ -14,6 +14,7 @@ import duly
 from tests.cli.shell import DEADLINE, Shell
 from tests.conftest import StartedServer
 from tests.fault.proxy import SCRIPT_COMMANDS, Command, Cut, Policy, Proxy, Stage
+from tests.warm import WarmPopen
 
 
 def only(queue: duly.Queue, state: str) -> duly.Message:
@@ -102,7 +103,7 @@ def test_lines_are_messages_and_an_end_in_the_middle_tells_how_many_went(shell: 
 def test_lines_that_come_slowly_are_sent_as_they_come(shell: Shell, app: duly.Duly) -> None:
     queue = app.queue("q")
     words = shell.words("send", "q", "--lines")
-    with subprocess.Popen(
+    with WarmPopen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=shell.environment(), cwd=shell.place, text=True
     ) as process:
         assert process.stdin is not None
@@ -129,7 +130,7 @@ def test_a_non_blocking_pipe_is_read_to_its_end(shell: Shell, app: duly.Duly, wo
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     os.write(writing, b"first\nhalf of ")
-    with subprocess.Popen(shell.words(*words.split()), stdin=reading, env=shell.environment()) as process:
+    with WarmPopen(shell.words(*words.split()), stdin=reading, env=shell.environment()) as process:
         deadline = time.monotonic() + DEADLINE
         while select.select([reading], [], [], 0)[0]:
             assert time.monotonic() < deadline
@@ -146,7 +147,7 @@ def test_a_non_blocking_pipe_is_read_to_its_end(shell: Shell, app: duly.Duly, wo
 def test_a_terminal_that_is_closed_while_it_waits_for_lines_is_told_how_far_it_came(
     shell: Shell, app: duly.Duly
 ) -> None:
-    with subprocess.Popen(
+    with WarmPopen(
         shell.words("send", "q", "--lines"),
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -82,14 +82,11 @@ class Sweep:
 
     def run_once(self, policy: StopAt, *words: str, stdin: str = "") -> tuple[int, str, str]:
         with Proxy(self.port, policy) as proxy:
-            status, out, err = self.shell.preloaded.run(
-                [*words, "--namespace", self.shell.namespace],
-                self.shell.environment(DULY_URL=proxy.url),
-                self.shell.place,
-                stdin.encode(),
-                on_start=policy.pid.set_result,
-            )
-        return status, out.decode(), err.decode()
+            command = self.shell.start_bare(*words, "--namespace", self.shell.namespace, DULY_URL=proxy.url)
+            with command as process:
+                policy.pid.set_result(process.pid)
+                out, err = process.communicate(stdin.encode(), timeout=DEADLINE)
+        return process.returncode, out.decode(), err.decode()
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import duly
 from tests.conftest import StartedServer
 from tests.servers import Server
 from tests.waiting import wait_until
+from tests.warm import WarmPopen
 
 DEADLINE = 60.0
 
@@ -49,7 +50,7 @@ class Command:
         self.place = place
         self._log = place / "log"
         with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
+            self.process = WarmPopen(
                 [sys.executable, "-m", "duly", "worker", *options],
                 cwd=place,
                 stdin=subprocess.DEVNULL,

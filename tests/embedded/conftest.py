@@ -12,8 +12,10 @@ from duly.embedded.home import Home
 from duly.embedded.locks import is_locked
 from tests.embedded.processes import NewOwner, Owner, is_gone
 from tests.waiting import wait_until
+from tests.warm import WarmPopen
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
@@ -31,8 +33,8 @@ def new_owner(home: Home) -> Iterator[NewOwner]:
     """Start owners of the directory, opened; whoever is left at the end is killed."""
     owners: list[Owner] = []
 
-    def start(*, opened: bool = True) -> Owner:
-        owner = Owner(home.directory)
+    def start(*, opened: bool = True, popen: type[subprocess.Popen[str]] = WarmPopen) -> Owner:
+        owner = Owner(home.directory, popen)
         owners.append(owner)
         if opened:
             assert owner.ask("open") == str(home.directory / "server.sock")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from duly.embedded.locks import is_locked
+from tests.warm import WarmPopen
 
 if TYPE_CHECKING:
     from duly.embedded.home import Home
@@ -29,8 +30,8 @@ def is_gone(home: Home) -> bool:
 class Owner:
     """A process that uses the server; see owner.py for what it can be told."""
 
-    def __init__(self, directory: Path) -> None:
-        self.process = subprocess.Popen(
+    def __init__(self, directory: Path, popen: type[subprocess.Popen[str]] = WarmPopen) -> None:
+        self.process = popen(
             [sys.executable, str(OWNER), str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self.pid = self.process.pid
@@ -74,4 +75,4 @@ class Owner:
 class NewOwner(Protocol):
     """What the fixture `new_owner` gives."""
 
-    def __call__(self, *, opened: bool = True) -> Owner: ...
+    def __call__(self, *, opened: bool = True, popen: type[subprocess.Popen[str]] = WarmPopen) -> Owner: ...

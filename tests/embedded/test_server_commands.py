@@ -17,6 +17,7 @@ from duly import Duly, Unavailable
 from duly.embedded import control
 from duly.embedded.locks import is_locked
 from tests.waiting import wait_until
+from tests.warm import run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +32,7 @@ Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def run_python(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=60, check=False)
+    return run([sys.executable, *words], timeout=60)
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def test_a_user_is_named_by_what_it_runs(words: list[str], name: str) -> None:
 
 
 def test_status_and_stop_name_the_script_of_a_user(home: Home, duly: Command, new_owner: NewOwner) -> None:
-    owner = new_owner()
+    owner = new_owner(popen=subprocess.Popen)  # whose command line is its own
 
     assert f"{owner.pid} (owner.py {home.directory}"[:40] in duly("status").stdout
     assert f"{owner.pid} (owner.py " in duly("stop").stderr
@@ -260,7 +261,8 @@ def test_misuse_is_2_and_failure_is_1(home: Home, duly: Command, tmp_path: Path)
 def test_without_typer_the_command_says_what_to_install() -> None:
     code = "import sys; sys.modules['typer'] = None; from duly.cli import main; main()"
 
-    result = run_python("-c", code)
+    command = [sys.executable, "-c", code]  # a Python that has not imported it yet
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     assert result.returncode == 1
     assert result.stderr.strip() == 'duly: the command line needs its extra: pip install "duly[cli]"'

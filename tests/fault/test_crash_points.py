@@ -22,6 +22,7 @@ from tests.fault.proxy import CutAt, Fault, Policy, Proxy, Stage
 from tests.fault.recorded import RecordedQueue, assert_accounts, assert_drained
 from tests.servers import Server
 from tests.waiting import wait_until
+from tests.warm import WarmPopen
 
 pytestmark = pytest.mark.fault
 
@@ -166,7 +167,7 @@ class Consumer:
         self._proxy = Proxy(server.port, policy)
         command = [sys.executable, "-c", CONSUMER, self._proxy.url, queue_name, str(self.paths[1]), str(LEASE)]
         root = Path(__file__).parents[2]
-        self._process = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self._process = WarmPopen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self._started.set()
 
     def kill(self, fault: Fault) -> None:

@@ -29,6 +29,7 @@ from tests.lua.test_headers import CALLS, KEYS
 from tests.lua.test_repeats import WRITING
 from tests.servers import Server
 from tests.waiting import wait_until
+from tests.warm import WarmPopen
 
 pytestmark = pytest.mark.fault
 
@@ -129,7 +130,7 @@ def killed_while_it_recovers(server: Server, queue_name: str, stage: Stage) -> N
 
     policy = CutAt(1, stage, only={"EVALSHA"}, on_fire=kill)
     with Proxy(server.port, policy) as proxy:
-        processes.append(subprocess.Popen([sys.executable, "-c", RECOVERER, proxy.url, queue_name]))
+        processes.append(WarmPopen([sys.executable, "-c", RECOVERER, proxy.url, queue_name]))
         is_started.set()
         assert processes[0].wait(60) == -signal.SIGKILL
     assert policy.fired == 1

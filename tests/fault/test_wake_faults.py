@@ -22,6 +22,7 @@ from tests.fault.proxy import Command, Delay, FaultAt, LoseReplies, Proxy, Stage
 from tests.fault.recorded import assert_drained
 from tests.servers import Server
 from tests.waiting import wait_until
+from tests.warm import WarmPopen
 
 pytestmark = pytest.mark.fault
 
@@ -36,11 +37,9 @@ with duly.Duly(sys.argv[1]) as app:
 
 
 @contextmanager
-def consumer_process(url: str, queue_name: str) -> Iterator["subprocess.Popen[str]"]:
+def consumer_process(url: str, queue_name: str) -> Iterator[WarmPopen]:
     """Run a process that waits for one message."""
-    with subprocess.Popen(
-        [sys.executable, "-c", CONSUMER, url, queue_name], stdout=subprocess.PIPE, text=True
-    ) as process:
+    with WarmPopen([sys.executable, "-c", CONSUMER, url, queue_name], stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process
         finally:

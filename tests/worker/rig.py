@@ -19,7 +19,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import textwrap
 import time
@@ -30,8 +29,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import duly
-from tests.servers import die_with_parent
 from tests.waiting import PATIENCE, wait_until
+from tests.warm import WarmPopen
 
 _PRELUDE = """
 import asyncio, json, os, signal, sys, threading, time
@@ -60,14 +59,13 @@ class WorkerProcess:
         self.log_path = directory / f"{name}-{time.monotonic_ns()}.log"
         environment = {**os.environ, "DULY_URL": url, "DULY_TEST_NOTES": str(self._notes), "PYTHONUNBUFFERED": "1"}
         with self.log_path.open("wb") as log:
-            self.process = subprocess.Popen(
+            self.process = WarmPopen(
                 [sys.executable, "-m", "duly", "worker", f"{name}:app", "--log-level", "debug", *arguments],
                 cwd=directory,
                 env=environment,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - a test run that is killed takes its workers with it
             )
 
     @property

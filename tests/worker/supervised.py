@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.waiting import wait_until
+from tests.warm import WarmPopen
 
 DEADLINE = 30.0
 
@@ -89,7 +90,7 @@ class Supervised:
     def __init__(self, place: Path, command: list[str]) -> None:
         self._place = place
         with (place / "log").open("wb") as log:
-            self.process = subprocess.Popen(command, cwd=place, stderr=log, stdin=subprocess.DEVNULL)
+            self.process = WarmPopen(command, cwd=place, stderr=log, stdin=subprocess.DEVNULL)
 
     @property
     def events(self) -> list[dict[str, Any]]:

@@ -80,7 +80,7 @@ def test_a_second_signal_is_handed_on_too(tmp_path: Path) -> None:
 
 
 def test_a_child_that_does_not_stop_is_killed_with_what_it_started(tmp_path: Path) -> None:
-    with supervised(tmp_path, "steady,stubborn,steady", 3, grace=0.5, margin=2.5) as parent:
+    with supervised(tmp_path, "steady,stubborn,steady", 3, grace=0.5, margin=6) as parent:
         parent.wait_ready(3)
         (grandchild,) = parent.pids("grandchild")
         parent.signal(signal.SIGTERM)
