@@ -5,6 +5,7 @@ imported Duly and forks for each command. The new process has its own arguments,
 streams, it is a child of the test like any other, and the kernel kills it when the test run ends.
 """
 
+import atexit
 import ctypes
 import gc
 import io
@@ -19,6 +20,7 @@ import sys
 import threading
 import time
 import types
+import warnings
 from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from functools import cache
@@ -51,6 +53,11 @@ class _Forker:
         with theirs:
             command = [sys.executable, "-m", "tests.warm", str(theirs.fileno())]
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], cwd=_ROOT, start_new_session=True)
+        atexit.register(self._close)
+
+    def _close(self) -> None:
+        self._socket.close()
+        self._process.wait()
 
     def fork(self, request: dict[str, Any], streams: list[int]) -> int:
         """Start a process with these standard streams; return its id. It becomes a child of this process."""
@@ -120,7 +127,7 @@ def _can_be_forked(args: Any, env: Mapping[str, str] | None) -> bool:
     return (
         sys.platform == "linux"
         and args[0] == sys.executable
-        and (args[1] in ("-m", "-c") or not args[1].startswith("-"))
+        and (args[1] in ("-m", "-c") or args[1:3] == ["-W", "error"] or not args[1].startswith("-"))
         and not any(name.startswith("PYTHON") for name in changed - _KNOWN_VARIABLES)
     )
 
@@ -200,6 +207,9 @@ def _become(request: dict[str, Any], streams: list[int], requests: socket.socket
 
 def _run(words: list[str]) -> None:
     """Do what `python words` does."""
+    if words[:2] == ["-W", "error"]:
+        warnings.simplefilter("error")
+        words = words[2:]
     kind, *rest = words
     if kind == "-m":
         sys.path[0] = str(Path.cwd())
