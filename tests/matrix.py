@@ -2,7 +2,7 @@
 
 `DULY_TEST_MATRIX` is one of:
 - `quick`: scripts on Valkey, everything above them in memory.
-- `usual`: scripts on every server, everything above them in memory and on Valkey.
+- `usual`: scripts on every server, everything above them in memory and on Valkey, the sync client on Valkey.
 - `whole`: everything on every server, and the client as the user of every ACL role.
 """
 
@@ -16,13 +16,14 @@ _LEVEL: Final = os.environ.get("DULY_TEST_MATRIX", "usual")
 if _LEVEL not in _LEVELS:
     raise RuntimeError(f"DULY_TEST_MATRIX is {_LEVEL!r}: it is one of {', '.join(_LEVELS)}")
 
+IS_QUICK: Final = _LEVEL == "quick"
 IS_WHOLE: Final = _LEVEL == "whole"
 
-SCRIPT_SERVERS: Final[tuple[Kind, ...]] = ("valkey",) if _LEVEL == "quick" else KINDS
+SCRIPT_SERVERS: Final[tuple[Kind, ...]] = ("valkey",) if IS_QUICK else KINDS
 """For tests of the scripts, of the audit, of permissions and of `doctor`: there the server makes the difference."""
 
 SERVERS: Final[tuple[Kind, ...]] = KINDS if IS_WHOLE else ("valkey",)
 """For tests above the scripts that start a server."""
 
-ENGINES: Final[tuple[str, ...]] = ("memory",) if _LEVEL == "quick" else ("memory", *SERVERS)
+ENGINES: Final[tuple[str, ...]] = ("memory",) if IS_QUICK else ("memory", *SERVERS)
 """For tests above the scripts that take any engine."""

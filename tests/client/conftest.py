@@ -18,7 +18,7 @@ from tests.binaries import Kind
 from tests.client.place import MemoryPlace, Place, ServerPlace
 from tests.clock import ServerClock, miss_the_shim
 from tests.conftest import need
-from tests.matrix import ENGINES, IS_WHOLE
+from tests.matrix import ENGINES, IS_QUICK, IS_WHOLE, SERVERS
 from tests.servers import Server
 
 OpenPlace = Callable[[Kind], ServerPlace]
@@ -55,8 +55,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _places(path: Path) -> Sequence[str]:
+    if not IS_WHOLE and path.name in _UNSENT:
+        return ("memory",)
     if not IS_WHOLE:
-        return ("memory",) if path.name in _UNSENT else ENGINES
+        # The sync client is generated. What it has of its own is its connection.
+        return SERVERS if path.parent.name == "_sync" and not IS_QUICK else ENGINES
     users = [name for name, each in AS_USERS.items() if path.name not in each.left_out]
     return (*ENGINES, *(users if path.parent.name == "_sync" else ()))
 
