@@ -25,22 +25,23 @@ servers: ## Install the servers that the tests run against
 	@tools/install_servers.sh
 
 # Three passes: tests that keep the processors busy, tests that mostly wait for processes and leases, and tests that
-# need the machine to themselves. The last two name their folders, since collecting all tests takes a while.
+# need a quiet machine. The last two name their folders, since collecting all tests takes a while.
 PYTEST = $(BIN)/python -m pytest
 PARALLEL = -n 4 --dist worksteal
+PATIENT = -n 6 --dist worksteal
 WAITING = tests/acl tests/cli tests/doctor tests/embedded tests/fault tests/testing tests/worker
-ALONE = tests/worker tests/web
+QUIET = tests/worker tests/web
 define run-tests
-	$(PYTEST) $(PARALLEL) -m 'not fault and not serial and not measure $(1)'
-	$(PYTEST) $(PARALLEL) -m 'fault and not serial and not measure $(1)' $(WAITING)
-	$(PYTEST) -m 'serial and not measure $(1)' $(ALONE)
+	$(PYTEST) $(PARALLEL) -m 'not fault and not quiet and not measure $(1)'
+	$(PYTEST) $(PATIENT) -m 'fault and not quiet and not measure $(1)' $(WAITING)
+	$(PYTEST) -n 2 -m 'quiet and not measure $(1)' $(QUIET)
 endef
 
 test: setup servers check ## Run all checks and the tests that CI runs: 15 minutes
 	$(call run-tests,and not long)
 
 quick: setup servers ## Run the tests that need no faults, on Valkey and in memory
-	DULY_TEST_MATRIX=quick $(PYTEST) $(PARALLEL) -m 'not fault and not serial and not measure and not long and not slow' \
+	DULY_TEST_MATRIX=quick $(PYTEST) $(PARALLEL) -m 'not fault and not quiet and not measure and not long and not slow' \
 		tests/unit tests/lua tests/client tests/worker tests/acl tests/model tests/testing
 
 test-all: export DULY_TEST_MATRIX = whole

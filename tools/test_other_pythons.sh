@@ -17,5 +17,5 @@ for version in 3.12 3.13; do
   "$python" -m venv "$home"
   "$home/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
   DULY_TEST_MATRIX=usual "$home/bin/python" -m pytest -n 4 --dist worksteal \
-    -m 'not fault and not serial and not measure and not long'
+    -m 'not fault and not quiet and not measure and not long'
 done

@@ -25,7 +25,7 @@ def named(pattern: str) -> set[str]:
     ("marker", "pattern"),
     [
         ("fault", r"^WAITING = (.*)$"),
-        ("serial", r"^ALONE = (.*)$"),
+        ("quiet", r"^QUIET = (.*)$"),
         ("measure", r"-m measure (.*)$"),
     ],
 )

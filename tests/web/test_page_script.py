@@ -25,7 +25,7 @@ _REPORT: Final = """
 """
 
 # Alone: a browser takes all of a small machine, and a page that waits for 5 s says that it is not up to date.
-pytestmark = [pytest.mark.slow, pytest.mark.serial]
+pytestmark = [pytest.mark.slow, pytest.mark.quiet]
 
 
 class Dashboard:

@@ -16,7 +16,7 @@ from tests.servers import Server
 from tests.waiting import wait_until
 from tests.worker.rig import WorkerProcess
 
-pytestmark = [pytest.mark.serial, pytest.mark.slow]
+pytestmark = [pytest.mark.quiet, pytest.mark.slow]
 
 LEASE: Final = 6.0
 PERIOD: Final = LEASE / 6

@@ -21,7 +21,7 @@ TOLERANCE: Final = 0.1
 
 
 @pytest.mark.slow
-@pytest.mark.serial
+@pytest.mark.quiet
 def test_two_workers_share_a_rate(server: StartedServer, tmp_path: Path, queue_name: str) -> None:
     url, rate, seconds = server("valkey").url, 50, 0.5
     source = module_of(
@@ -157,7 +157,7 @@ def scripts_run(client: Any) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.serial
+@pytest.mark.quiet
 @pytest.mark.parametrize(("options", "seconds"), [("rate='1/m'", 0), ("max_in_flight=1", 30)])
 def test_a_worker_that_waits_for_a_limit_does_not_spin(tmp_path: Path, options: str, seconds: float) -> None:
     with limited_worker(tmp_path, options) as (server, client), duly.Duly(server.url) as app:

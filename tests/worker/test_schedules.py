@@ -157,7 +157,7 @@ async def _has_waited(bench: Any, seconds: float) -> bool:
     return time.time() * 1e6 - read_row(row).after > seconds * 1e6
 
 
-@pytest.mark.serial
+@pytest.mark.quiet
 @pytest.mark.slow
 def test_a_schedule_that_cannot_be_read_keeps_no_worker_busy(tmp_path: Path) -> None:
     need("valkey")

@@ -761,7 +761,7 @@ def own_client(kind: Kind) -> Iterator[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.serial
+@pytest.mark.quiet
 async def test_an_idle_worker_of_many_groups_asks_little(own_client: Any) -> None:
     """With leases of 6 s it looks once a second: a claim for each group, and one wait for all of them."""
     async with duly.AsyncDuly(own_client.url) as app:
@@ -783,7 +783,7 @@ async def test_an_idle_worker_of_many_groups_asks_little(own_client: Any) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.serial
+@pytest.mark.quiet
 async def test_an_entry_costs_a_claim_for_the_groups_of_its_topic_only(own_client: Any) -> None:
     handled: list[int] = []
     async with duly.AsyncDuly(own_client.url) as app:
@@ -808,7 +808,7 @@ def _noting(handled: list[int]) -> Callable[[int], Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.serial
+@pytest.mark.quiet
 async def test_a_paused_group_with_a_backlog_costs_no_more_than_an_idle_one(own_client: Any) -> None:
     async with duly.AsyncDuly(own_client.url) as app:
         topic = app.topic("events", lease=6)
@@ -827,7 +827,7 @@ async def test_a_paused_group_with_a_backlog_costs_no_more_than_an_idle_one(own_
 
 
 @pytest.mark.slow
-@pytest.mark.serial
+@pytest.mark.quiet
 async def test_many_idle_workers_of_a_group_do_not_cost_a_claim_each_for_every_entry(own_client: Any) -> None:
     """All of them hear of an entry; those that find nothing rest, or ten would make ten claims an entry."""
     handled: list[int] = []
