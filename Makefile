@@ -24,20 +24,18 @@ demo: setup ## Show the queue at work
 servers: ## Install the servers that the tests run against
 	@tools/install_servers.sh
 
-# Three passes: tests that keep the processors busy, tests that mostly wait for processes and leases, and tests that
-# need a quiet machine. The last two name their folders, since collecting all tests takes a while.
+# Two passes: all tests, more at a time than there are processors, since many wait for processes and leases; and tests
+# that need a quiet machine. The second names its folders, since collecting all tests takes a while.
 PYTEST = $(BIN)/python -m pytest
-PARALLEL = -n 4 --dist worksteal
-PATIENT = -n 6 --dist worksteal
-WAITING = tests/acl tests/cli tests/doctor tests/embedded tests/fault tests/testing tests/worker
+PARALLEL = -n 6 --dist worksteal
 QUIET = tests/worker tests/web
 define run-tests
-	$(PYTEST) $(PARALLEL) -m 'not fault and not quiet and not measure $(1)'
-	$(PYTEST) $(PATIENT) -m 'fault and not quiet and not measure $(1)' $(WAITING)
+	$(PYTEST) $(PARALLEL) -m 'not quiet and not measure $(1)'
 	$(PYTEST) -n 2 -m 'quiet and not measure $(1)' $(QUIET)
 endef
 
-test: setup servers check ## Run all checks and the tests that CI runs: 15 minutes
+test: setup servers ## Run all checks and the tests that CI runs: 10 minutes
+	$(MAKE) --jobs 2 --output-sync check
 	$(call run-tests,and not long)
 
 quick: setup servers ## Run the tests that need no faults, on Valkey and in memory
@@ -45,7 +43,8 @@ quick: setup servers ## Run the tests that need no faults, on Valkey and in memo
 		tests/unit tests/lua tests/client tests/worker tests/acl tests/model tests/testing
 
 test-all: export DULY_TEST_MATRIX = whole
-test-all: setup servers check ## Run the whole matrix of servers, users, mutants and Pythons: 45 minutes
+test-all: setup servers ## Run the whole matrix of servers, users, mutants and Pythons: 45 minutes
+	$(MAKE) --jobs 2 --output-sync check
 	$(call run-tests,)
 	tools/test_other_pythons.sh
 

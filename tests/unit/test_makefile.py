@@ -24,7 +24,6 @@ def named(pattern: str) -> set[str]:
 @pytest.mark.parametrize(
     ("marker", "pattern"),
     [
-        ("fault", r"^WAITING = (.*)$"),
         ("quiet", r"^QUIET = (.*)$"),
         ("measure", r"-m measure (.*)$"),
     ],
