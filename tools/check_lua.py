@@ -8,12 +8,16 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 from duly import _lua
+from duly._lua import naming
+from duly._lua.naming import beginning, keys_function
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = ROOT / "src/duly/_lua"
+_KEYS_OF = re.compile(r"-- @keys (\w+) of (\w+)$")
 _INCLUDE = re.compile(r"-- @include (\S+)\s*$")
 _ONLY = re.compile(r" *-- @only (\w+)$")
 _END = re.compile(r" *-- @end$")
@@ -22,11 +26,22 @@ _FINDING = re.compile(r".*?:(\d+):(\d+): (.*)")
 Line = tuple[str, Path, int]
 
 
-def expand(path: Path, seen: set[Path], kind: _lua.Kind = "queue") -> list[Line]:
-    """Return the lines of a script with its includes, each with where it stands; each file once."""
+def numbered(path: Path) -> list[Line]:
+    """Return the lines of a file, each with where it stands."""
+    return [(text, path, number) for number, text in enumerate(path.read_text().splitlines(), 1)]
+
+
+def written(text: str, path: Path, number: int = 1) -> list[Line]:
+    """Return lines that the loader writes. No script uses all of their names, and some are wide."""
+    marks = ("-- luacheck: push ignore 211 221 231 431 631", "-- luacheck: pop")
+    return [(line, path, number) for line in (marks[0], *text.splitlines(), marks[1])]
+
+
+def expand(lines_of_file: list[Line], seen: set[Path], kind: _lua.Kind = "queue") -> list[Line]:
+    """Return lines with what they include, each with where it stands; each file once."""
     lines: list[Line] = []
     form, only = _lua.form_of(kind), ""
-    for number, text in enumerate(path.read_text().splitlines(), 1):
+    for text, path, number in lines_of_file:
         include = _INCLUDE.match(text)
         if mark := _ONLY.match(text):
             only = mark[1]
@@ -41,17 +56,38 @@ def expand(path: Path, seen: set[Path], kind: _lua.Kind = "queue") -> list[Line]
             seen.add(library)
             # No script uses all that it includes, and one that includes it in a function has names of its own.
             lines.append(("-- luacheck: push ignore 211 431", path, number))
-            lines += expand(library, seen, kind)
+            lines += expand(numbered(library), seen, kind)
             lines.append(("-- luacheck: pop", path, number))
+        elif keys := _KEYS_OF.match(text):
+            lines += written(keys_function(keys[1], _lua.header_of(keys[2])), path, number)
         else:
             lines.append((text, path, number))
     return lines
 
 
+def named(path: Path, kind: _lua.Kind) -> list[Line]:
+    """Return the lines of a script as the server will see them, helpers included that this script does not call."""
+    header, of_group = _lua.header_of(path.stem, kind), _lua.form_of(kind) == "group"
+    script = [*written(beginning(header), path), *numbered(path)]
+    text = "\n".join(line for line, _, _ in expand(script, {path}, kind))
+    code = re.sub(r"--(?:\[\[(?s:.*?)\]\]|.*)", "", text)
+    names = naming.named(header, naming.with_rows(code, header, of_group=of_group), of_group=of_group)
+    lines = expand([*written(names, path), *script], {path}, kind)
+    return [(naming.with_rows(text, header, of_group=of_group), path, number) for text, path, number in lines]
+
+
+@cache
+def rows_of_all() -> list[str]:
+    """Name the rows of all scripts: a library may have functions for scripts that have them."""
+    headers = [_lua.header_of(path.stem, kind) for path in SCRIPTS.glob("*.lua") for kind in kinds_of(path)]
+    return sorted({argument.name for header in headers for argument in header.arguments if argument.is_row})
+
+
 def findings(path: Path, kind: _lua.Kind = "queue") -> set[str]:
     """Return what luacheck says of one script, in the form of a kind."""
-    lines = expand(path, {path}, kind)
-    command = ["luacheck", "--formatter", "plain", "--codes", "--config", str(ROOT / ".luacheckrc"), "-"]
+    lines = named(path, kind)
+    config = ["--config", str(ROOT / ".luacheckrc"), "--read-globals", *rows_of_all()]
+    command = ["luacheck", "-", "--formatter", "plain", "--codes", *config]
     source = "\n".join(text for text, _, _ in lines) + "\n"
     run = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
     found = set()

@@ -13,6 +13,7 @@ from duly._core.call import Call
 from duly._core.effects import Effect
 from duly._core.keys import GroupKeys, LockKeys, OnceKeys, QueueKeys, RegistryKeys, ScheduleKeys, TopicKeys
 from duly._core.schedules import Choice, Plan, written_plan
+from duly._lua.keys import KEYS as DESCRIBED
 from duly.options import Keep, QueueOptions, Send
 from tools import check_lua
 
@@ -33,11 +34,6 @@ SETTLE = ops.Settle("id", 1, has_key=False)
 KEYED = ops.Settle("id", 1, has_key=True)
 VIEWER = replies.Viewer("orders", lambda _content, body: body)
 
-KNOWN_KEYS = {
-    "call", "msgs", "waiting*", "leased", "leases", "counts", "why", "expires", "dead", "done", "dedup", "dedup_ends",
-    "lanes", "parked", "schedules", "slots", "awaited", "ends", "wake", "meta", "workers", "beats", "holder", "once",
-    "stream", "others*",
-}  # fmt: skip
 INVARIANTS = {f"I{number}" for number in range(1, 13)}
 
 
@@ -192,7 +188,6 @@ def test_every_script_has_an_operation() -> None:
 def test_a_header_names_its_script_its_keys_and_its_invariants(name: str) -> None:
     header = _header(name)
     assert header.startswith(f"--[[\n{name} -- ")
-    assert set(_lua.script(name).keys) <= KNOWN_KEYS
     assert re.search(r"^RETURNS  \S", header, re.MULTILINE)
     keeps = re.search(r"^KEEPS    (.*)", header, re.MULTILINE)
     assert keeps
@@ -222,10 +217,10 @@ def test_a_call_has_the_keys_and_arguments_that_the_header_names(call: Call[Any]
     assert tuple(keys[len(keys) - len(call.keys.tail) :]) == call.keys.tail
     assert keys[: len(fixed)] == [call.keys.call(b"stream") if key == "call" else call.keys.key(key) for key in fixed]
     argv = call.script.argv
-    if argv[-1:] in (("rest*",), ("entries*",)):  # rows of several kinds
+    if argv[-1:] in (("target_rows*",), ("entries*",)):  # rows of several kinds
         assert len(args) >= len(argv) - 1
     elif argv[-1:] and argv[-1].endswith("*"):
-        stride = _stride(call.script.name, argv[-1])
+        stride = _stride(call.script.name, call.keys.kind)
         assert (len(args) - len(argv) + 1) % stride == 0
         may_be_none = "none:" in _header(call.script.name)
         assert len(args) >= len(argv) - 1 + (0 if may_be_none else stride)
@@ -235,13 +230,9 @@ def test_a_call_has_the_keys_and_arguments_that_the_header_names(call: Call[Any]
         assert args[argv.index("digits")] == call.digits
 
 
-def _stride(name: str, starred: str) -> int:
-    """Count the columns that the header gives a repeated argument; what stands behind `:` explains one."""
-    line = re.search(rf"^\s+(?:ARGV\s+)?{re.escape(starred)}\s+(.*)$", _header(name), re.MULTILINE)
-    assert line
-    columns = re.sub(r"\bin microseconds\b", "", line[1])
-    columns = re.sub(r":[^,]*(?=,|$)", "", columns)
-    return columns.count(",") + 1
+def _stride(name: str, kind: _lua.Kind = "queue") -> int:
+    """Count the columns of the argument that repeats."""
+    return _lua.header_of(name, kind).arguments[-1].size
 
 
 @pytest.mark.parametrize(
@@ -251,7 +242,7 @@ def _stride(name: str, starred: str) -> int:
      ("fire", 3)],
 )  # fmt: skip
 def test_the_columns_of_a_repeated_argument_are_read_from_the_header(name: str, stride: int) -> None:
-    assert _stride(name, _lua.script(name).argv[-1]) == stride
+    assert _stride(name) == stride
 
 
 def test_the_outcomes_of_a_send_are_those_that_replies_knows() -> None:
@@ -267,21 +258,31 @@ def test_the_outcomes_of_a_commit_are_those_that_replies_knows() -> None:
     codes.append(replies.COMMIT_UNPUBLISHABLE)
     shown = re.findall(r"^(?:RETURNS|       )  \{ (\d)", _header("commit"), re.MULTILINE)
     assert [int(code) for code in shown] == codes
-    assert "local LOST, DONE, NO_ROOM, IMPOSSIBLE, UNPUBLISHABLE = 0, 1, 2, 3, 4" in _code("commit")
+    assert "local LOST, COMMITTED, NO_ROOM, IMPOSSIBLE, UNPUBLISHABLE = 0, 1, 2, 3, 4" in _code("commit")
 
 
-def test_the_keys_of_a_target_of_a_commit_are_those_of_a_checked_send() -> None:
-    named = [key for key in _lua.script("send_checked").keys if key not in ("call", "waiting*")]
-    assert re.findall(r"^    (\w+) = KEYS\[first", _code("lib/sending"), re.MULTILINE) == named
-    assert f"local FIXED_SENDING_KEYS = {len(named)}\n" in _code("lib/sending")
+@pytest.mark.parametrize("script", [_lua.script("send_checked"), _lua.script("publish", "topic")])
+def test_a_commit_names_the_keys_of_its_targets_and_topics_as_their_own_scripts_do(script: _lua.Script) -> None:
+    named = [key.rstrip("*") for key in script.keys if key != "call"]
+    functions = re.findall(r"function \w+_keys\(.*?^end$", _lua.script("commit").text, re.MULTILINE | re.DOTALL)
+    assert named in [re.findall(r"^    (\w+) = ", function, re.MULTILINE) for function in functions]
 
 
-def test_the_keys_of_a_topic_of_a_commit_are_those_of_publish() -> None:
-    named = [key for key in _lua.script("publish", "topic").keys if key != "call"]
-    assert re.findall(r"^    (\w+) = KEYS\[first", _code("lib/publishing"), re.MULTILINE) == [
-        key.rstrip("*") for key in named
-    ]
-    assert f"PUBLISHING_KEYS = 3, {len(named)}\n" in _code("lib/publishing")
+def test_every_key_that_is_described_is_used() -> None:
+    named = {key for name, kind in FORMS for key in _lua.header_of(name, kind).keys}
+    assert named == set(DESCRIBED)
+
+
+def test_the_types_of_keys_are_the_same_wherever_they_are_named() -> None:
+    types = dict(re.findall(r"^  (\w+) = '(\w+)',$", _code("lib/types"), re.MULTILINE))
+    assert types.items() <= {name: key.type for name, key in DESCRIBED.items()}.items()
+
+
+@every_form
+def test_no_name_of_a_row_is_left_in_the_text_that_is_sent(name: str, kind: _lua.Kind) -> None:
+    text = _lua.script(name, kind).text
+    rows = [row for row in check_lua.rows_of_all() if not re.search(rf"\blocal [\w, ]*\b{row}\b", text)]
+    assert not re.search(rf"(?<![.\w])(?:{'|'.join([*rows, 'KEYS', 'others'])})\.\w", text)
 
 
 @pytest.mark.parametrize("name", ["cancel", "reschedule", "schedule", "unschedule", "fire"])
@@ -310,8 +311,28 @@ def test_every_counter_that_a_script_raises_is_one_that_stats_knows() -> None:
         (r"\.\.\s*(now|clock|due|deadline|expiry|fence)\b(?!\()", "a clock number: write %.0f"),
         (r"\b(now|clock|due|deadline|expiry|fence)\s*\.\.(?!\.)", "a clock number: write %.0f"),
         (r"tostring\((now|clock|due|deadline|expiry|fence)", "a clock number: write %.0f"),
+        (r"\bKEYS\[", "the loader names keys"),
+        (r"\bARGV\[[^]]*\d", "the loader names arguments and columns"),
+        (r"\blocal keys = \{", "the loader makes the table of keys"),
+        (r"\b(FIRST|STRIDE)\w* = \d|_STRIDE = \d", "the header says where rows begin, and how long they are"),
+        (r"\brepeated = \w+\(", "the loader writes how a script begins"),
     ],
-    ids=["nil", "if #", "unpack", "globals", "TIME", "unbounded", ".. clock", "clock ..", "tostring"],
+    ids=[
+        "nil",
+        "if #",
+        "unpack",
+        "globals",
+        "TIME",
+        "unbounded",
+        ".. clock",
+        "clock ..",
+        "tostring",
+        "KEYS[",
+        "ARGV[1]",
+        "keys = {",
+        "FIRST_ROW",
+        "prologue",
+    ],
 )
 def test_a_script_is_free_of_known_mistakes(path: str, pattern: str, why: str) -> None:
     found = re.search(pattern, _code(path))

@@ -13,6 +13,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Final, Literal
 
+from duly._lua.header import Header, parsed
+from duly._lua.naming import beginning, keys_function, named, with_rows
+
 Kind = Literal["queue", "topic", "group", "freeing"]
 """Whose store a script works on: a queue's; a topic's, for what enters the stream later; a group's; or a group's of a
 topic that frees what every group has acked."""
@@ -32,8 +35,8 @@ REPLACED: Final[dict[Kind, dict[str, str]]] = {
 _ONLY: Final = re.compile(r"^ *-- @only (queue|topic|group)\n(.*?)^ *-- @end\n", re.MULTILINE | re.DOTALL)
 """Lines that only the scripts of queues have, or only those of topics, or of groups."""
 _INCLUDE: Final = re.compile(r"^-- @include (lib/\w+\.lua)\n", re.MULTILINE)
-_SECTION: Final = re.compile(r"^(KEYS|ARGV|RETURNS|KEEPS)\s+(.*)$")
-_NAME: Final = re.compile(r"^(\w+\*?)(?:\s|$)")
+_KEYS_OF: Final = re.compile(r"^-- @keys (\w+) of (\w+)\n", re.MULTILINE)
+"""A function that names the keys of another script."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,8 @@ def expanded(text: str, kind: Kind = "queue", seen: set[str] | None = None) -> s
         seen.add(path)
         return expanded(_read(path), kind, seen)
 
-    return _INCLUDE.sub(included, _in_form(text, kind))
+    text = _KEYS_OF.sub(lambda match: keys_function(match[1], header_of(match[2])), _in_form(text, kind))
+    return _INCLUDE.sub(included, text)
 
 
 def form_of(kind: Kind) -> str:
@@ -98,35 +102,37 @@ def _code(text: str) -> str:
     return re.sub(r"--.*", "", text)
 
 
-def parsed_header(text: str) -> dict[str, tuple[str, ...]]:
-    """Read the names under KEYS and ARGV from the comment that opens a script."""
-    header = text[: text.index("]]")]
-    names: dict[str, list[str]] = {"KEYS": [], "ARGV": []}
-    section = ""
-    for line in header.splitlines():
-        if opening := _SECTION.match(line):
-            section, rest = opening.groups()
-        elif section and line.startswith("         "):
-            rest = line.strip()
-        else:
-            continue
-        if section in names and (name := _NAME.match(rest)):
-            names[section].append(name.group(1))
-    return {section: tuple(found) for section, found in names.items()}
-
-
 def _tidied(text: str) -> str:
     return re.sub(r"[ \t]*\n\s*\n+", "\n", text).strip() + "\n"
+
+
+def header_of(name: str, kind: Kind = "queue") -> Header:
+    """Read the header of a script, in the form that it has for a kind of store."""
+    return parsed(_in_form(_read(f"{name}.lua"), kind))
+
+
+def opening(name: str, kind: Kind = "queue") -> str:
+    """Write what the header of a script says as Lua, includes not yet in place."""
+    known, of_group = header_of(name, kind), form_of(kind) == "group"
+    begins = beginning(known)
+    code = with_rows(_code(without_unused(expanded(begins + _body(name), kind))), known, of_group=of_group)
+    return named(known, code, of_group=of_group) + begins
+
+
+def _body(name: str) -> str:
+    text = _read(f"{name}.lua")
+    return text[text.index("]]") + 2 :]
 
 
 @cache
 def script(name: str, kind: Kind = "queue") -> Script:
     """Load one script by the name of its transition, in the form that it has for a kind of store."""
-    text = _read(f"{name}.lua")
-    header = parsed_header(_in_form(text, kind))
-    body = _tidied(_code(without_unused(expanded(text[text.index("]]") + 2 :], kind))))
-    sha = hashlib.sha1(body.encode(), usedforsecurity=False).hexdigest()
-    return Script(name, body, sha, header["KEYS"], header["ARGV"])
+    known = header_of(name, kind)
+    text = _code(without_unused(expanded(opening(name, kind) + _body(name), kind)))
+    text = _tidied(with_rows(text, known, of_group=form_of(kind) == "group"))
+    sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+    keys = tuple("waiting*" if key == "waiting" else key for key in known.keys)
+    return Script(name, text, sha, keys, known.argv)
 
 
 def names() -> list[str]:

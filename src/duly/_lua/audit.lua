@@ -5,32 +5,15 @@ Of a topic, it looks at the store of those publishes that wait for their time.
 
 Online: the ids of a step are judged at one moment, so messages that move meanwhile raise no alarm.
 
-KEYS     msgs        hash    id -> record
-         leased      zset    id -> lease deadline
-         leases      hash    id -> lease
-         counts      hash    id -> what went wrong with it
-         why         hash    id -> errors, reason
-         expires     zset    id -> when a waiting message with a ttl is over
-         dead        zset    id -> when it died
-         done        zset    id -> when it was finished
-         dedup       hash    dedup value -> id
-         dedup_ends  zset    dedup value -> end of its window
-         lanes       hash    key -> the id that its lane belongs to
-         parked      zset    what is due and behind its lane's id
-         schedules   hash    name -> schedule
-         slots       zset    name of a schedule -> when to look at it
-         awaited     zset    id -> until when somebody waits for its end
-         ends        stream  ends that were awaited
-         wake        list    the wake token
-         meta        hash    clock, priorities, slot, counters
-         waiting*    zset    id -> due, every priority
+KEYS     msgs, leased, leases, counts, why, expires, dead, done, dedup, dedup_ends, lanes, parked, schedules,
+         slots, awaited, ends, wake, meta, waiting*
 -- @only topic
-         stream      stream  the entries
+         stream
 -- @end
-ARGV     digits      priorities of `waiting*`
-         repair      1: mend what is found | 0: only look
-         source      the name of the key to look at, waiting0 ... waiting9; keys: whether they can be read at all
-         cursor      where the step before ended; 0 begins
+ARGV     digits  text
+         repair  flag    1: mend what is found | 0: only look
+         source  text    the name of the key to look at, waiting0 ... waiting9; keys: whether they can be read at all
+         cursor  text    where the step before ended; 0 begins
 RETURNS  { cursor, checked, live_bytes, dead_bytes, done_bytes, id, fault ... }; cursor 0: the key is through
 KEEPS    I1 I2 I3 I7 I9: a repair loses no body, hands nothing out early, and may be repeated.
 ]]
@@ -45,37 +28,9 @@ KEEPS    I1 I2 I3 I7 I9: a repair loses no body, hands nothing out early, and ma
 -- @include lib/bury.lua
 -- @include lib/windows.lua
 -- @include lib/drain.lua
-local digits, repair, source, cursor = ARGV[1], ARGV[2] == '1', ARGV[3], ARGV[4]
 local IDS_A_CALL, LET_WAIT_A_CALL, LET_WAIT_A_LANE = 50, 100, 2
 local LONGEST_US = 316224000000000 -- ten years, all of them leap years: no client asks for a longer lease or window
 local ENDLESS_LEASE_US = 60000000 -- what is left of a lease that has no end: its holder may be at work
-local keys = {
-  msgs = KEYS[1],
-  leased = KEYS[2],
-  leases = KEYS[3],
-  counts = KEYS[4],
-  why = KEYS[5],
-  expires = KEYS[6],
-  dead = KEYS[7],
-  done = KEYS[8],
-  dedup = KEYS[9],
-  dedup_ends = KEYS[10],
-  lanes = KEYS[11],
-  parked = KEYS[12],
-  schedules = KEYS[13],
-  slots = KEYS[14],
-  awaited = KEYS[15],
-  ends = KEYS[16],
-  wake = KEYS[17],
-  meta = KEYS[18],
-  waiting = waiting_by_priority(19, digits),
-  -- @only topic
-  stream = KEYS[19 + #digits],
-  -- @end
-  -- @only group
-  stream = STREAM,
-  -- @end
-}
 local now
 local reply = { '0', 0, 0, 0, 0 }
 

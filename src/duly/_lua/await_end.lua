@@ -1,18 +1,10 @@
 --[[
 await_end -- how a message ended; while it lives, its end is to be told in `ends`.
 
-KEYS     msgs      hash    id -> record
-         leased    zset    id -> lease deadline
-         why       hash    id -> errors, reason, timeline, result
-         dead      zset    id -> when it died
-         done      zset    id -> when it was finished
-         parked    zset    what is due and behind its lane's id
-         awaited   zset    id -> until when somebody waits for its end
-         ends      stream  the ends that were awaited
-         waiting*  zset    id -> due, every priority
-ARGV     digits    priorities of `waiting*`
-         id        of the message
-         wait      microseconds that the caller waits; 0: it only looks
+KEYS     msgs, leased, why, dead, done, parked, awaited, ends, waiting*
+ARGV     digits  text
+         id      text    of the message
+         wait    number  microseconds that the caller waits; 0: it only looks
 RETURNS  {} unknown, or its ttl is over | { place, score, record, why } it is dead or done | { after } it lives, or its
          result is to come
          after  the entry of `ends` behind which its end will be told
@@ -25,18 +17,6 @@ KEEPS    no message is touched; it may simply be done again.
 -- @include lib/place.lua
 -- @include lib/ends.lua
 local FORGOTTEN_A_CALL, RESULT_UNTIL = 100, 12
-local digits, id, wait = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local keys = {
-  msgs = KEYS[1],
-  leased = KEYS[2],
-  why = KEYS[3],
-  dead = KEYS[4],
-  done = KEYS[5],
-  parked = KEYS[6],
-  awaited = KEYS[7],
-  ends = KEYS[8],
-  waiting = waiting_by_priority(9, digits),
-}
 
 local function is_expired(now, place, record)
   local may_expire = (place == 'waiting' or place == 'parked') and not flaw_of(record)

@@ -6,41 +6,27 @@ is due is taken, highest priority first. Nothing moves when time passes: this is
 looks at the clock, and the only one that makes order within a key. A suspect, whose next crash would be its
 last, may be kept apart from the others: a process that dies takes all that it holds with it.
 
-KEYS     call         string  last call of the stream and its reply
-         msgs         hash    id -> record
-         leased       zset    id -> lease deadline
-         leases       hash    id -> lease
-         counts       hash    id -> what went wrong with it
-         why          hash    id -> errors, reason, timeline, result
-         expires      zset    id -> when a waiting message with a ttl is over
-         dead         zset    id -> when it died
-         dedup        hash    dedup value -> id
-         dedup_ends   zset    dedup value -> end of its window
-         lanes        hash    key -> the id that its lane belongs to
-         parked       zset    what is due and behind its lane's id
-         schedules    hash    name -> schedule
-         slots        zset    name of a schedule -> when to look at it
-         wake         list    the wake token
-         meta         hash    clock, paused, priorities, large, keyed, tat, limited, slot
-         waiting*     zset    id -> due, every priority
-ARGV     sequence     of the call in its stream
-         digits       priorities of `waiting*`
-         limit        messages at the most
-         lease        microseconds
-         crash_limit  leases lost before a message is dead
-         consumer     name of the holder
-         then         watch: blocks if nothing is found | stay: blocks unless at its limit | pass: took a token | leave
-         suspects     with: like all others | none: passed over | alone: one by itself if it comes first
-         keep_count   dead letters kept; -1: any number
-         keep_age     microseconds they are kept; -1: for ever
-         keep_bytes   bytes of them kept; -1: any number
-         on_dead      continue: a lane goes on | block: it waits for a dead letter
-         interval     microseconds from one delivery to the next, by the rate; 0: no rate
-         in_flight    leases out at the most; -1: any number
+KEYS     call, msgs, leased, leases, counts, why, expires, dead, dedup, dedup_ends, lanes, parked, schedules,
+         slots, wake, meta, waiting*
+ARGV     sequence     text
+         digits       text
+         limit        number  messages at the most
+         lease_us     number  microseconds
+         crash_limit  number  leases lost before a message is dead
+         consumer     text    name of the holder
+         after        text    watch: blocks if nothing is found | stay: blocks unless at its limit | pass: took a
+                              token | leave
+         suspects     text    with: like all others | none: passed over | alone: one by itself if it comes first
+         dead_kept    row     count, age: microseconds, bytes; of dead letters, -1 is no bound
+         on_dead      text    continue: a lane goes on | block: it waits for a dead letter
+         interval     number  microseconds from one delivery to the next, by the rate; 0: no rate
+         in_flight    number  leases out at the most; -1: any number
 -- @only group
-         start        the id behind which a group begins that does not exist yet
-         filter*      header, value: an entry has one of the values of each header
+         start        text    the id behind which a group begins that does not exist yet
+         filter*      rows    header, value; an entry has one of the values of each header
 -- @end
+DRAINS   leases
+REPEATS  the same messages with the same fence, without those that were settled or lost since
 RETURNS  { state, now, next, fence, ids, records, counts, reclaimed, schedules }, and for a group { position ... }
          state      0 open | 1 paused | 2 open, and suspects were passed over | 3 limited
          next       microseconds to the next due time or lease deadline; 0 look again; -1 nothing to come;
@@ -51,45 +37,28 @@ RETURNS  { state, now, next, fence, ids, records, counts, reclaimed, schedules }
          position   of a group: the ids behind which to wait for entries, the topic's bell, and the group's
 KEEPS    I1 I2 I3 I4 I6 I7 I8
 ]]
--- @include lib/call.lua
 -- @include lib/clock.lua
--- @include lib/drain.lua
 -- @include lib/layout.lua
 -- @include lib/lease_text.lua
 -- @include lib/waiting.lua
 -- @include lib/leased.lua
 -- @include lib/wake.lua
-local CALL, MSGS, LEASED, LEASES, COUNTS, WHY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local EXPIRES, DEAD, DEDUP, DEDUP_ENDS, LANES, PARKED = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
-local SCHEDULES, SLOTS, WAKE, META = KEYS[13], KEYS[14], KEYS[15], KEYS[16]
-local FIRST_WAITING = 17
 local OPEN, PAUSED, PASSED_OVER, LIMITED = 0, 1, 2, 3
 local RECLAIMED_A_CALL = 100
 local PARKED_A_CALL, LOOKED_AHEAD, MOST_LOOKED_AHEAD = 1000, 10, 640
 local SCHEDULES_A_CALL, LOOK_AGAIN_US = 10, 1000000
 local BYTES_A_CALL = 4194304
 
-local sequence, digits, limit, lease_us = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local crash_limit, consumer, after, suspects = tonumber(ARGV[5]), ARGV[6], ARGV[7], ARGV[8]
-local FIRST_BOUND = 9
-local on_dead, interval, in_flight = ARGV[12], tonumber(ARGV[13]), tonumber(ARGV[14])
 -- @only group
 -- @include lib/group.lua
 -- @include lib/entry.lua
 -- @include lib/entry_ids.lua
 -- @include lib/large.lua
-local start, FIRST_FILTER = ARGV[15], 16
 local READ_A_CALL, READ_AT_ONCE, ASKED_UNMEASURED = 1000, 100, 10
 local GROUP = group_of(LEASED)
 -- @end
-local keys = {
-  msgs = MSGS, expires = EXPIRES, counts = COUNTS, why = WHY, dead = DEAD, meta = META, wake = WAKE,
-  dedup = DEDUP, dedup_ends = DEDUP_ENDS, lanes = LANES, parked = PARKED,
-  blocks = on_dead == 'block',
-  waiting = waiting_by_priority(FIRST_WAITING, digits),
-}
+keys.blocks = on_dead == 'block'
 
-let_a_full_server_drain(LEASES)
 local meta = redis.call(
   'HMGET', META, 'clock', 'paused', 'priorities', 'large', 'delivered', 'keyed', 'tat', 'limited', 'slot'
 )
@@ -390,7 +359,7 @@ local make_seldom_needed = function()
     drop_expired = drop_expired,
     expire_some = expire_some,
     trim = trim,
-    keep_from = keep_from,
+    bounds_of = bounds_of,
     -- @only group
     let_in = let_in,
     take_over_silent = take_over_silent,
@@ -407,9 +376,9 @@ local function seldom()
   return made
 end
 
-local repeated = answered(CALL, sequence)
+-- @include lib/repeated.lua
 if repeated then
-  return repeated.err and repeated or seldom().given_again(repeated[1], repeated[2])
+  return seldom().given_again(repeated[1], repeated[2])
 end
 
 -- @only group
@@ -558,7 +527,8 @@ free_at_last()
 -- @end
 -- A lane that waits for a dead letter goes on when that is kept no longer.
 if buried > 0 or (keys.blocks and is_keyed) then
-  seldom().trim(keys, DEAD, 'dead_bytes', 'trimmed', seldom().keep_from(FIRST_BOUND), now, buried)
+  local kept = seldom().bounds_of(dead_kept.count, dead_kept.age, dead_kept.bytes)
+  seldom().trim(keys, DEAD, 'dead_bytes', 'trimmed', kept, now, buried)
 end
 
 local is_limited, free_at, stays_limited = false, 0, false
@@ -676,7 +646,7 @@ else
   take_token_if_empty(WAKE, MSGS, META)
 end
 -- @end
-answer(CALL, sequence, { fence, ids }) -- also of nothing, or a late copy would take messages for nobody
+answer({ fence, ids }) -- also of nothing, or a late copy would take messages for nobody
 -- @only group
 do
   return { state, now, next_us, fence, ids, records, counted, reclaimed, schedules, position }

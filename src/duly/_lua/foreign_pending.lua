@@ -1,17 +1,14 @@
 --[[
 foreign_pending -- a page of what consumers of other programs hold in a group.
 
-KEYS     leased   zset  id -> lease deadline
-         leases   hash  id -> lease
-ARGV     from     - the beginning | ( and an id: behind it
-         limit    rows of the pending list to look at
+KEYS     leased, leases
+ARGV     from   text    - the beginning | ( and an id: behind it
+         limit  number  rows of the pending list to look at
 RETURNS  { last, id, consumer, idle, deliveries ... }
          last     where the page ended, '' if it was the last; idle: milliseconds
 KEEPS    writes nothing
 ]]
 -- @include lib/group.lua
-local LEASED, LEASES = KEYS[1], KEYS[2]
-local from, limit = ARGV[1], tonumber(ARGV[2])
 local rows = redis.pcall('XPENDING', STREAM, group_of(LEASED), from, '+', limit)
 if rows.err then
   return { '' } -- there is no such group

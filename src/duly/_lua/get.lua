@@ -1,19 +1,9 @@
 --[[
 get -- all that is known of one message.
 
-KEYS     msgs      hash    id -> record
-         leased    zset    id -> lease deadline
-         leases    hash    id -> lease
-         counts    hash    id -> what went wrong with it
-         why       hash    id -> errors, reason, timeline, result
-         dead      zset    id -> when it died
-         done      zset    id -> when it was finished
-         lanes     hash    key -> the id that its lane belongs to
-         parked    zset    what is due and behind its lane's id
-         meta      hash    clock, paused, priorities, tat
-         waiting*  zset    id -> due, every priority
-ARGV     digits    priorities of `waiting*`
-         id        of the message
+KEYS     msgs, leased, leases, counts, why, dead, done, lanes, parked, meta, waiting*
+ARGV     digits  text
+         id      text    of the message
 RETURNS  {} unknown | { now, place, score, record, counts, why, lease, owner, ahead, paused, tat, leased,
                          owner_place, owner_score }
          place   waiting | parked | leased | dead | done
@@ -27,20 +17,6 @@ KEEPS    writes nothing
 -- @include lib/waiting.lua
 -- @include lib/leased.lua
 -- @include lib/place.lua
-local digits, id = ARGV[1], ARGV[2]
-local keys = {
-  msgs = KEYS[1],
-  leased = KEYS[2],
-  leases = KEYS[3],
-  counts = KEYS[4],
-  why = KEYS[5],
-  dead = KEYS[6],
-  done = KEYS[7],
-  lanes = KEYS[8],
-  parked = KEYS[9],
-  meta = KEYS[10],
-  waiting = waiting_by_priority(11, digits),
-}
 
 local record = redis.call('HGET', keys.msgs, id)
 local place, score, key = place_of(keys, id, record)

@@ -1,24 +1,15 @@
 --[[
 list -- a page of the messages in one state.
 
-KEYS     msgs            hash    id -> record
-         leased          zset    id -> lease deadline
-         leases          hash    id -> lease
-         counts          hash    id -> what went wrong with it
-         why             hash    id -> errors, reason, timeline, result
-         dead            zset    id -> when it died
-         done            zset    id -> when it was finished
-         parked          zset    what is due and behind its lane's id
-         meta            hash    clock, priorities
-         waiting*        zset    id -> due, every priority
-ARGV     digits          priorities of `waiting*`
-         state           ready | delayed | leased | parked | dead | done
-         limit           messages at the most
-         after_id        the last one of the page before; '' begins
-         after_score     its score, in case it moved on; '' asks the queue
-         after_priority  its priority, for ready, delayed and parked
-         after_key       its key, for parked
-         order           newest: of dead and done, the last ones first | '' or absent
+KEYS     msgs, leased, leases, counts, why, dead, done, parked, meta, waiting*
+ARGV     digits          text
+         state           text    ready | delayed | leased | parked | dead | done
+         limit           number  messages at the most
+         after_id        text    the last one of the page before; '' begins
+         after_score     number  its score, in case it moved on; '' asks the queue
+         after_priority  number  its priority, for ready, delayed and parked
+         after_key       text    its key, for parked
+         order           text    newest: of dead and done, the last ones first | '' or absent
 RETURNS  { now, is_last, id, score, record, counts, why, lease ... }; what is absent is ''
          -1  after_id is not in this state and no score was given
 KEEPS    writes nothing; ordered by priority for ready and delayed, by key for parked, then by
@@ -29,21 +20,7 @@ KEEPS    writes nothing; ordered by priority for ready and delayed, by key for p
 -- @include lib/waiting.lua
 -- @include lib/leased.lua
 -- @include lib/lanes.lua
-local digits, state, limit, after_id = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
-local after_score, after_priority, after_key, order = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], ARGV[8]
 local BYTES_A_CALL = 4194304
-local keys = {
-  msgs = KEYS[1],
-  leased = KEYS[2],
-  leases = KEYS[3],
-  counts = KEYS[4],
-  why = KEYS[5],
-  dead = KEYS[6],
-  done = KEYS[7],
-  parked = KEYS[8],
-  meta = KEYS[9],
-  waiting = waiting_by_priority(10, digits),
-}
 
 local meta = redis.call('HMGET', keys.meta, 'clock', 'priorities')
 local now = tick(meta[1])

@@ -1,29 +1,20 @@
 --[[
 move -- dead letters to another queue, where they are new messages.
 
-KEYS     call        string  last call of the stream and its reply
-         msgs        hash    id -> record
-         why         hash    id -> errors, reason, timeline, result
-         dead        zset    id -> when it died
-         lanes       hash    key -> the id that its lane belongs to
-         parked      zset    what is due and behind its lane's id
-         wake        list    the wake token
-         meta        hash    clock
-         waiting*    zset    id -> due, every priority
-         others*     the keys of the other queue that send_checked has after `call`
-ARGV     sequence    of the call in its stream
-         digits      priorities of `waiting*`, in both queues
-         max_length  live messages there at the most; -1: any number
-         max_bytes   bytes of live messages there at the most; -1: any number
-         detail      what the timeline says about it
-         letters*    id, when it died, part: '' leaves the body as it is
+KEYS     call, msgs, why, dead, lanes, parked, wake, meta, waiting*
+         others*: the keys of the other queue that send_checked has after `call`
+ARGV     sequence    text
+         digits      text    priorities of `waiting*`, in both queues
+         max_length  number  live messages there at the most; -1: any number
+         max_bytes   number  bytes of live messages there at the most; -1: any number
+         detail      text    what the timeline says about it
+         letters*    rows    id, died, part: '' leaves the body as it is
+DRAINS   msgs
 RETURNS  { moved, is_full, id ... }: is_full 1 when one found no room, and those behind it were not tried; the ids are
          live or dead there already, and stay here
 KEEPS    I1 I2 I6 I7: a letter is in one of the queues; a lane that waited for it goes on.
 ]]
--- @include lib/call.lua
 -- @include lib/clock.lua
--- @include lib/drain.lua
 -- @include lib/record.lua
 -- @include lib/counts.lua
 -- @include lib/why.lua
@@ -37,28 +28,8 @@ KEEPS    I1 I2 I6 I7: a letter is in one of the queues; a lane that waited for i
 -- @include lib/place.lua
 -- @include lib/sending.lua
 -- @include lib/types.lua
-local FIRST_WAITING, FIRST_LETTER, STRIDE = 9, 6, 3
-local sequence, digits = ARGV[1], ARGV[2]
-local max_length, max_bytes, detail = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
-local first_there = FIRST_WAITING + #digits
-local here = {
-  call = KEYS[1],
-  msgs = KEYS[2],
-  why = KEYS[3],
-  dead = KEYS[4],
-  lanes = KEYS[5],
-  parked = KEYS[6],
-  wake = KEYS[7],
-  meta = KEYS[8],
-  waiting = waiting_by_priority(FIRST_WAITING, digits),
-}
-local there = sending_keys(first_there, digits)
+local here, there = keys, sending_keys(others.first, digits)
 
-let_a_full_server_drain(here.msgs)
-local repeated = answered(here.call, sequence)
-if repeated then
-  return repeated
-end
 local wrong = mistyped(here) or mistyped(there)
 if wrong then
   return redis.error_reply('WRONGTYPE the key ' .. wrong .. ' of a queue was overwritten')
@@ -68,7 +39,7 @@ local meta = read_meta(there.meta)
 local now_here, now_there = tick(redis.call('HGET', here.meta, 'clock')), tick(meta.clock)
 local in_use, has_large, has_keys = meta.priorities, meta.large, meta.keyed
 local moved, freed, size, is_full, has_next, known = 0, 0, 0, false, false, {}
-expire_some(there, now_there, (#ARGV - FIRST_LETTER + 1) / STRIDE) -- what is past its ttl holds no room and no id
+expire_some(there, now_there, (letters.last - letters.first + 1) / letters.stride) -- what is past its ttl holds no room and no id
 
 local length_left, bytes_left = math.huge, math.huge
 if max_length >= 0 then
@@ -139,19 +110,19 @@ local function move(id, old, part)
   moved, freed, size = moved + 1, freed + #old, size + #record
 end
 
-for at = FIRST_LETTER, #ARGV, STRIDE do
-  local id = ARGV[at]
-  local record = not is_full and record_of(id, ARGV[at + 1])
+for at = letters.first, letters.last, letters.stride do
+  local id = letters.id(at)
+  local record = not is_full and record_of(id, letters.died(at))
   if record and is_known_there(id) then
     known[#known + 1] = id
   elseif record then
-    move(id, record, ARGV[at + 2])
+    move(id, record, letters.part(at))
   end
 end
 
 local reply = { moved, is_full and 1 or 0, unpack(known) }
 if moved == 0 then
-  return answer(here.call, sequence, reply) -- or a late copy would move what dies meanwhile
+  return answer(reply) -- or a late copy would move what dies meanwhile
 end
 redis.call('HINCRBY', here.meta, 'moved', moved)
 redis.call('HINCRBY', here.meta, 'dead_bytes', 0 - freed)
@@ -175,4 +146,4 @@ end
 if not meta.paused and not is_limited(meta.limited, now_there + moved - 1) then
   leave_token(there.wake)
 end
-return answer(here.call, sequence, reply)
+return answer(reply)

@@ -1,26 +1,20 @@
 --[[
 once -- may this delivery cause an effect that happens at most once?
 
-KEYS     call        string  last call of the stream and its reply
-         once        string  the delivery that may: queue, id, sent, fence, deliveries, crashes, redrives
-ARGV     sequence    of the call in its stream
-         queue       of the message
-         id          of the message
-         sent        when it was sent, or recycled last
-         fence       of the delivery
-         deliveries  of the message so far, this one included
-         crashes     of the message so far
-         redrives    of the message so far
-         ttl         microseconds
+KEYS     call, once
+ARGV     sequence    text
+         queue       text    of the message
+         id          text    of the message
+         sent        text    when it was sent, or recycled last
+         fence       number  of the delivery
+         deliveries  number  of the message so far, this one included
+         crashes     number  of the message so far
+         redrives    number  of the message so far
+         ttl_us      number  microseconds
 RETURNS  1  yes, and it is noted
          0  no: somebody else may, or nobody knows whether it has happened
 KEEPS    no message is touched; at most one living delivery may.
 ]]
--- @include lib/call.lua
-local CALL, ONCE = KEYS[1], KEYS[2]
-local sequence, queue, id, sent, ttl_us = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[9])
-local fence, deliveries, crashes, redrives = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-
 local NOBODY_KNOWS = -1 -- in place of crashes
 
 -- An earlier delivery of the same message may; whether it did is another question.
@@ -35,11 +29,7 @@ local function was_given_back(noted)
 end
 
 -- Opens the door of a full server, as lib/drain.lua says: there is no hash here to remove nothing from.
-redis.call('PEXPIRE', CALL, CALL_KEPT_MS)
-local repeated = answered(CALL, sequence)
-if repeated then
-  return repeated
-end
+redis.call('PEXPIRE', CALL, kept_ms)
 local stored = redis.call('GET', ONCE)
 local noted = stored and cmsgpack.unpack(stored)
 local is_later = noted and is_of_this_message(noted)
@@ -48,8 +38,8 @@ if noted and not (is_later and was_given_back(noted)) then
     noted[6] = NOBODY_KNOWS -- and nobody will
     redis.call('SET', ONCE, cmsgpack.pack(noted), 'KEEPTTL')
   end
-  return answer(CALL, sequence, 0)
+  return answer(0)
 end
 noted = { queue, id, sent, fence, deliveries, crashes, redrives }
 redis.call('SET', ONCE, cmsgpack.pack(noted), 'PX', math.ceil(ttl_us / 1000))
-return answer(CALL, sequence, 1)
+return answer(1)

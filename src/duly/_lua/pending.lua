@@ -1,19 +1,14 @@
 --[[
 pending -- a page of what is out: id, deadline, lease, counts.
 
-KEYS     leased  zset    id -> lease deadline
-         leases  hash    id -> lease
-         counts  hash    id -> what went wrong with it
-         meta    hash    clock, paused, priorities, large
-ARGV     offset  leases to skip
-         limit   leases at the most
+KEYS     leased, leases, counts, meta
+ARGV     offset  number  leases to skip
+         limit   number  leases at the most
 RETURNS  { now, id, deadline, lease, counts ... }; what is absent is ''
 KEEPS    writes nothing
 ]]
 -- @include lib/clock.lua
 -- @include lib/leased.lua
-local LEASED, LEASES, COUNTS, META = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local offset, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
 local now = tick(redis.call('HGET', META, 'clock'))
 local reply = { now }
 local last = math.min(offset + limit, count_leased(LEASED)) - 1

@@ -4,15 +4,9 @@ read_topic -- look at entries without a group.
 Publishes that waited for their time and are due enter the stream first, unless the caller has no right to write: then
 they are left to others. It may simply be done again, so it keeps no call record.
 
-KEYS     stream    stream  the entries
-         msgs      hash    id -> record, of publishes that wait for their time
-         dead      zset    id -> when it died, of those that could not enter
-         why       hash    id -> reason
-         wake      stream  the topic's bell
-         meta      hash    clock, largest
-         waiting*  zset    id -> due, of publishes that wait for their time
-ARGV     from      - the beginning | ( and an id: behind it | an id: from it on | $ only what comes
-         limit     entries at the most
+KEYS     stream, msgs, dead, why, wake, meta, waiting
+ARGV     from   text    - the beginning | ( and an id: behind it | an id: from it on | $ only what comes
+         limit  number  entries at the most
 RETURNS  { next, { position, bell }, id, fields, id, fields ... }
          next      microseconds until the next entry enters; -1: none waits
          position  the ids behind which to wait for entries, and for the bell
@@ -22,20 +16,17 @@ KEEPS    I6: reading again gives the same
 -- @include lib/clock.lua
 -- @include lib/let_in.lua
 -- @include lib/bell.lua
-local STREAM, WAKE = KEYS[1], KEYS[5]
-local topic = { msgs = KEYS[2], dead = KEYS[3], why = KEYS[4], meta = KEYS[6], waiting = KEYS[7] }
 local BYTES_A_CALL, ASKED_AT_FIRST = 4194304, 10
-local from, limit = ARGV[1], tonumber(ARGV[2])
 
-if redis.call('ZCARD', topic.waiting) > 0 then
-  redis.pcall('HDEL', topic.msgs, '') -- as lib/drain.lua, but a user who may only look is not sent away
+if redis.call('ZCARD', keys.waiting) > 0 then
+  redis.pcall('HDEL', keys.msgs, '') -- as lib/drain.lua, but a user who may only look is not sent away
 end
-local next_us = let_in(topic, STREAM) or -1
+local next_us = let_in(keys, STREAM) or -1
 local last = redis.call('XREVRANGE', STREAM, '+', '-', 'COUNT', 1)[1]
 local reply = { next_us, {} }
 
 -- How many to ask for, of which nobody knows the size before: few at first, then more as long as they are small.
-local largest, size, step = math.max(tonumber(redis.call('HGET', topic.meta, 'largest') or 0), 1), 0, ASKED_AT_FIRST
+local largest, size, step = math.max(tonumber(redis.call('HGET', keys.meta, 'largest') or 0), 1), 0, ASKED_AT_FIRST
 local function entries_to_ask_for(left)
   return math.min(left, step, math.max(math.floor((BYTES_A_CALL - size) / largest), 1))
 end

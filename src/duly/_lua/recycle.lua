@@ -1,22 +1,11 @@
 --[[
 recycle -- finished, and back in the queue as new, in one step: one copy, always.
 
-KEYS     call      string  last call of the stream and its reply
-         msgs      hash    id -> record
-         leased    zset    id -> lease deadline
-         leases    hash    id -> lease
-         counts    hash    id -> what went wrong with it
-         why       hash    id -> errors, reason, timeline, result
-         expires   zset    id -> when a waiting message with a ttl is over
-         dead      zset    id -> when it died
-         lanes     hash    key -> the id that its lane belongs to
-         parked    zset    what is due and behind its lane's id
-         wake      list    the wake token
-         meta      hash    clock
-         waiting*  zset    id -> due, every priority
-ARGV     sequence  of the call in its stream
-         digits    priorities of `waiting*`
-         settles*  id, fence, delay in microseconds, part: '' leaves the body as it is
+KEYS     call, msgs, leased, leases, counts, why, expires, dead, lanes, parked, wake, meta, waiting*
+ARGV     sequence  text
+         digits    text
+         settles*  rows    id, fence, delay: microseconds, part: '' leaves the body as it is
+DRAINS   leases
 RETURNS  { position ... } of those whose lease was lost; an error, and nothing is changed, when a part is not one of its
          message: priority, key, ttl and dedup stay as they are
 KEEPS    I1 I2 I3 I5 I6 I7 I8
@@ -28,7 +17,7 @@ local KEPT_FLAGS = FLAG_TTL + FLAG_DEDUP + FLAG_KEY
 
 -- A part with another priority or key would be stored where no claim finds it: a client has made it up.
 local function refusal_of(held)
-  local part, lease = ARGV[held.at + 3], held.lease
+  local part, lease = settles.part(held.at), held.lease
   if part == '' then
     return nil
   end
@@ -45,8 +34,8 @@ local function refusal_of(held)
   return nil
 end
 
-local function renewed(held, old, counted, clock, keys)
-  local delay, part = tonumber(ARGV[held.at + 2]), ARGV[held.at + 3]
+local function renewed(held, old, counted, clock)
+  local delay, part = tonumber(settles.delay(held.at)), settles.part(held.at)
   if part == '' then
     part = part_of(old)
   end
@@ -69,4 +58,4 @@ local function renewed(held, old, counted, clock, keys)
   return record, due_of(record)
 end
 
-return give_back(4, 'recycled', renewed, refusal_of)
+return give_back('recycled', renewed, refusal_of)

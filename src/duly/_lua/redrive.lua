@@ -1,29 +1,17 @@
 --[[
 redrive -- dead letters back to work as new: the oldest, or those that are named.
 
-KEYS     call      string  last call of the stream and its reply
-         msgs      hash    id -> record
-         leases    hash    id -> lease
-         counts    hash    id -> what went wrong with it
-         expires   zset    id -> when a waiting message with a ttl is over
-         why       hash    id -> errors, reason, timeline, result
-         dead      zset    id -> when it died
-         lanes     hash    key -> the id that its lane belongs to
-         parked    zset    what is due and behind its lane's id
-         wake      list    the wake token
-         meta      hash    clock, large
-         waiting*  zset    id -> due, every priority
-ARGV     sequence  of the call in its stream
-         digits    priorities of `waiting*`
-         limit     messages at the most, up to 1,000
-         at_end    1: behind all that is due now | 0: to its own place
-         letters*  id, when it died, part: '' leaves the body as it is; none: the oldest
+KEYS     call, msgs, leases, counts, expires, why, dead, lanes, parked, wake, meta, waiting*
+ARGV     sequence  text
+         digits    text
+         limit     number  messages at the most, up to 1,000
+         at_end    flag    1: behind all that is due now | 0: to its own place
+         letters*  rows    id, died, part: '' leaves the body as it is; none: the oldest
+DRAINS   leases
 RETURNS  { redriven, left }
 KEEPS    I1 I2 I6 I7: counts and errors begin anew; a dead letter whose body was lost stays.
 ]]
--- @include lib/call.lua
 -- @include lib/clock.lua
--- @include lib/drain.lua
 -- @include lib/record.lua
 -- @include lib/counts.lua
 -- @include lib/why.lua
@@ -31,29 +19,7 @@ KEEPS    I1 I2 I6 I7: counts and errors begin anew; a dead letter whose body was
 -- @include lib/large.lua
 -- @include lib/waiting.lua
 -- @include lib/wake.lua
-local FIRST_LETTER, STRIDE = 5, 3
 local LOOKED_PAST = 999 -- letters whose record is flawed stay, in front of the others
-local sequence, digits, limit, at_end = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
-local keys = {
-  call = KEYS[1],
-  msgs = KEYS[2],
-  leases = KEYS[3],
-  counts = KEYS[4],
-  expires = KEYS[5],
-  why = KEYS[6],
-  dead = KEYS[7],
-  lanes = KEYS[8],
-  parked = KEYS[9],
-  wake = KEYS[10],
-  meta = KEYS[11],
-  waiting = waiting_by_priority(12, digits),
-}
-
-let_a_full_server_drain(keys.leases)
-local repeated = answered(keys.call, sequence)
-if repeated then
-  return repeated
-end
 
 local now = tick(redis.call('HGET', keys.meta, 'clock'))
 local redriven, size, dead_size = 0, 0, 0
@@ -130,25 +96,25 @@ local function redrive_if_sound(id, part)
   end
 end
 
-if #ARGV < FIRST_LETTER then
+if letters.last < letters.first then
   for _, id in ipairs(redis.call('ZRANGE', keys.dead, 0, limit + LOOKED_PAST)) do
     redrive_if_sound(id, '')
   end
 end
-for at = FIRST_LETTER, #ARGV, STRIDE do
-  local died = redis.call('ZSCORE', keys.dead, ARGV[at])
-  if died and tonumber(died) == tonumber(ARGV[at + 1]) then -- the same letter that was looked at
-    redrive_if_sound(ARGV[at], ARGV[at + 2])
+for at = letters.first, letters.last, letters.stride do
+  local died = redis.call('ZSCORE', keys.dead, letters.id(at))
+  if died and tonumber(died) == tonumber(letters.died(at)) then -- the same letter that was looked at
+    redrive_if_sound(letters.id(at), letters.part(at))
   end
 end
 
 local left = redis.call('ZCARD', keys.dead)
 if redriven == 0 then
-  return answer(keys.call, sequence, { 0, left }) -- or a late copy would redrive what dies meanwhile
+  return answer({ 0, left }) -- or a late copy would redrive what dies meanwhile
 end
 redis.call('HINCRBY', keys.meta, 'redriven', redriven)
 redis.call('HINCRBY', keys.meta, 'bytes', size)
 redis.call('HINCRBY', keys.meta, 'dead_bytes', 0 - dead_size)
 remember(keys.meta, now + redriven - 1)
 leave_token(keys.wake)
-return answer(keys.call, sequence, { redriven, left })
+return answer({ redriven, left })

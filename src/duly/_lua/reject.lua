@@ -1,37 +1,21 @@
 --[[
 reject -- dead, now: the handler gave up, or the last attempt failed.
 
-KEYS     call        string  last call of the stream and its reply
-         msgs        hash    id -> record
-         leased      zset    id -> lease deadline
-         leases      hash    id -> lease
-         counts      hash    id -> what went wrong with it
-         why         hash    id -> errors, reason, timeline, result
-         expires     zset    id -> when a waiting message with a ttl is over
-         dead        zset    id -> when it died
-         lanes       hash    key -> the id that its lane belongs to
-         parked      zset    what is due and behind its lane's id
-         wake        list    the wake token
-         meta        hash    clock, limited
-         awaited     zset    id -> until when somebody waits for its end
-         ends        stream  the ends that were awaited
-         waiting*    zset    id -> due, every priority
-ARGV     sequence    of the call in its stream
-         digits      priorities of `waiting*`
-         keep_count  dead letters kept; -1: any number
-         keep_age    microseconds they are kept; -1: for ever
-         keep_bytes  bytes of them kept; -1: any number
-         failed      1: the last attempt, counted as a failure | 0: given up
-         on_dead     continue: the lane goes on | block: it waits for the dead letter
-         settles*    id, fence, reason, error, traceback
+KEYS     call, msgs, leased, leases, counts, why, expires, dead, lanes, parked, wake, meta, awaited, ends,
+         waiting*
+ARGV     sequence    text
+         digits      text
+         dead_kept   row     count, age: microseconds, bytes; of dead letters, -1 is no bound
+         has_failed  flag    1: the last attempt, counted as a failure | 0: given up
+         on_dead     text    continue: the lane goes on | block: it waits for the dead letter
+         settles*    rows    id, fence, reason, error, traceback
+DRAINS   leases
 RETURNS  { position ... } of those whose lease was lost
 KEEPS    I1 I2 I5 I6 I7 I8
 ]]
--- @include lib/call.lua
 -- @include lib/clock.lua
--- @include lib/drain.lua
 -- @include lib/record.lua
--- @include lib/lease.lua
+-- @include lib/holding.lua
 -- @include lib/leased.lua
 -- @include lib/counts.lua
 -- @include lib/why.lua
@@ -41,23 +25,9 @@ KEEPS    I1 I2 I5 I6 I7 I8
 -- @include lib/wake.lua
 -- @include lib/limits.lua
 -- @include lib/ends.lua
-local CALL, MSGS, LEASED, LEASES, COUNTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local WHY, EXPIRES, DEAD, LANES, PARKED, WAKE, META = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
-local FIRST_WAITING, FIRST_SETTLE, STRIDE = 15, 8, 5
-local sequence, digits, has_failed, on_dead = ARGV[1], ARGV[2], ARGV[6] == '1', ARGV[7]
-local keys = {
-  msgs = MSGS, counts = COUNTS, why = WHY, expires = EXPIRES, dead = DEAD, meta = META, wake = WAKE,
-  lanes = LANES, parked = PARKED, awaited = KEYS[13], ends = KEYS[14],
-  waiting = waiting_by_priority(FIRST_WAITING, digits),
-  blocks = on_dead == 'block',
-}
+keys.blocks = on_dead == 'block'
 
-let_a_full_server_drain(LEASES)
-local repeated = answered(CALL, sequence)
-if repeated then
-  return repeated
-end
-local held, lost = sorted_by_holding(LEASES, FIRST_SETTLE, STRIDE)
+local held, lost = sorted_by_holding(LEASES)
 if #held == 0 then
   return lost
 end
@@ -73,7 +43,7 @@ for _, each in ipairs(held) do
   local counted = counts_of(COUNTS, each.id)
   local past = past_of(WHY, each.id)
   local attempt = counted[FAILURES] + counted[CRASHES] + 1
-  local reason, error, traceback = ARGV[each.at + 2], ARGV[each.at + 3], ARGV[each.at + 4]
+  local reason, error, traceback = settles.reason(each.at), settles.error(each.at), settles.traceback(each.at)
   if has_failed then
     counted[FAILURES] = counted[FAILURES] + 1
   else
@@ -86,7 +56,8 @@ for _, each in ipairs(held) do
   local record = redis.call('HGET', MSGS, each.id)
   has_next = bury(keys, each.id, record, each.lease.size, reason, counted, past, now, each.lease.key) or has_next
 end
-trim(keys, DEAD, 'dead_bytes', 'trimmed', keep_from(3), now, #held)
+local kept = bounds_of(dead_kept.count, dead_kept.age, dead_kept.bytes)
+trim(keys, DEAD, 'dead_bytes', 'trimmed', kept, now, #held)
 announce_ends(keys, ids)
 remember(META, now)
 if has_next then
@@ -94,4 +65,4 @@ if has_next then
 elseif not announce_room(WAKE, META, meta[2]) then
   take_token_if_empty(WAKE, MSGS, META)
 end
-return answer(CALL, sequence, lost)
+return answer(lost)

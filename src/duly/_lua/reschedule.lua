@@ -1,52 +1,23 @@
 --[[
 reschedule -- give a waiting message another due time. promote is: due now.
 
-KEYS     call      string  last call of the stream and its reply
-         msgs      hash    id -> record
-         counts    hash    id -> what went wrong with it
-         expires   zset    id -> when a waiting message with a ttl is over
-         leases    hash    id -> lease
-         lanes     hash    key -> the id that its lane belongs to
-         parked    zset    what is due and behind its lane's id
-         wake      list    the wake token
-         meta      hash    clock
-         waiting*  zset    id -> due, every priority
-ARGV     sequence  of the call in its stream
-         digits    priorities of `waiting*`
-         id        of the message
-         when      0 now, unless it is due already | +us from now | =us since the epoch
+KEYS     call, msgs, counts, expires, leases, lanes, parked, wake, meta, waiting*
+ARGV     sequence  text
+         digits    text
+         id        text    of the message
+         when      text    0 now, unless it is due already | +us from now | =us since the epoch
+DRAINS   leases
 RETURNS  1  done
          0  it does not wait: leased, dead, finished or unknown
 KEEPS    I1 I2 I3 I6 I7: a ttl counts from the new due time.
 ]]
--- @include lib/call.lua
 -- @include lib/clock.lua
--- @include lib/drain.lua
 -- @include lib/record.lua
 -- @include lib/waiting.lua
 -- @include lib/lanes.lua
 -- @include lib/wake.lua
 -- @include lib/counts.lua
 -- @include lib/store.lua
-local sequence, digits, id, when = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local keys = {
-  call = KEYS[1],
-  msgs = KEYS[2],
-  counts = KEYS[3],
-  expires = KEYS[4],
-  leases = KEYS[5],
-  lanes = KEYS[6],
-  parked = KEYS[7],
-  wake = KEYS[8],
-  meta = KEYS[9],
-  waiting = waiting_by_priority(10, digits),
-}
-
-let_a_full_server_drain(keys.leases)
-local repeated = answered(keys.call, sequence)
-if repeated then
-  return repeated
-end
 
 local record = redis.call('HGET', keys.msgs, id)
 local is_sound = not flaw_of(record)
@@ -55,11 +26,11 @@ local due = waiting and redis.call('ZSCORE', waiting, id)
 local member = key and not due and parked_member(key, record, id)
 local is_parked = member and redis.call('ZSCORE', keys.parked, member)
 if not due and not is_parked then
-  return answer(keys.call, sequence, 0) -- or a late copy would move a message that uses the id again
+  return answer(0) -- or a late copy would move a message that uses the id again
 end
 local now, ahead = tick(redis.call('HGET', keys.meta, 'clock'))
 if when == '0' and (is_parked or tonumber(due) <= now) then
-  return answer(keys.call, sequence, 1)
+  return answer(1)
 end
 
 local new_due = when == '0' and now or due_at(now, ahead, when)
@@ -82,4 +53,4 @@ if key and not has_begun(counted) then
 end
 remember(keys.meta, now)
 leave_token(keys.wake)
-return answer(keys.call, sequence, 1)
+return answer(1)

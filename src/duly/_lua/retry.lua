@@ -1,33 +1,22 @@
 --[[
 retry -- a delivery failed: back to those that wait, due after its delay, one failure more.
 
-KEYS     call      string  last call of the stream and its reply
-         msgs      hash    id -> record
-         leased    zset    id -> lease deadline
-         leases    hash    id -> lease
-         counts    hash    id -> what went wrong with it
-         why       hash    id -> errors, reason, timeline, result
-         expires   zset    id -> when a waiting message with a ttl is over
-         dead      zset    id -> when it died
-         lanes     hash    key -> the id that its lane belongs to
-         parked    zset    what is due and behind its lane's id
-         wake      list    the wake token
-         meta      hash    clock
-         waiting*  zset    id -> due, every priority
-ARGV     sequence  of the call in its stream
-         digits    priorities of `waiting*`
-         settles*  id, fence, delay in microseconds, error, traceback
+KEYS     call, msgs, leased, leases, counts, why, expires, dead, lanes, parked, wake, meta, waiting*
+ARGV     sequence  text
+         digits    text
+         settles*  rows    id, fence, delay: microseconds, error, traceback
+DRAINS   leases
 RETURNS  { position ... } of those whose lease was lost
 KEEPS    I1 I2 I3 I5 I6 I7 I8
 ]]
 -- @include lib/give_back.lua
 
-return give_back(5, 'retried', function(held, _, counted, clock, keys)
-  local delay, error, traceback = tonumber(ARGV[held.at + 2]), ARGV[held.at + 3], ARGV[held.at + 4]
+return give_back('retried', function(held, _, counted, clock)
+  local delay, error = tonumber(settles.delay(held.at)), settles.error(held.at)
   local past = past_of(keys.why, held.id)
   if error ~= '' then
     local attempt = counted[FAILURES] + counted[CRASHES] + 1
-    add_error(past, { clock, attempt, consumer_of(held.lease), error, traceback })
+    add_error(past, { clock, attempt, consumer_of(held.lease), error, settles.traceback(held.at) })
   end
   add_event(past, clock, 'retry', held.lease, error)
   keep_past(keys.why, held.id, past)

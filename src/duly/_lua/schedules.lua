@@ -1,16 +1,13 @@
 --[[
 schedules -- look at the schedules of a queue, or at what the registry of schedules knows.
 
-KEYS     schedules  hash  name -> row
-         meta       hash  clock, slot
-ARGV     cursor     0, then what the last call said
-         name       the one that is wanted; '': all
+KEYS     schedules, meta
+ARGV     cursor  text    0, then what the last call said
+         name    text    the one that is wanted; '': all
 RETURNS  { now, cursor, name, row ... }; the cursor is 0 at the end
 KEEPS    writes nothing
 ]]
 -- @include lib/clock.lua
-local SCHEDULES, META = KEYS[1], KEYS[2]
-local cursor, name = ARGV[1], ARGV[2]
 local LOOKED_AT_A_CALL = 100
 
 local now = tick(redis.call('HGET', META, 'clock'))

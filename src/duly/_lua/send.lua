@@ -6,32 +6,26 @@ the script that is called most, often for a single message: it makes no function
 twice. Messages with a ttl, a dedup value or an id of the caller's own, bounds, and mixed priorities are
 for send_checked.
 
-KEYS     call       string  last call of the stream and its reply
-         msgs       hash    id -> record
-         wake       list    the wake token
-         meta       hash    clock, paused, priorities, large, keyed, limited, counters
-         waiting*   zset    id -> due, of the one priority
-ARGV     sequence   of the call in its stream
-         digits     the priority
-         keyed      1: some have a key | 0: none has
-         messages*  id, part, when: 0 now | +us from now | =us since the epoch
+KEYS     call, msgs, wake, meta, waiting
+ARGV     sequence   text
+         digits     text    the priority
+         has_keys   flag    1: some have a key | 0: none has
+         messages*  rows    id, part, when: 0 now | +us from now | =us since the epoch
+REPEATS  in the same step that stores the number of the call: the reply is known beforehand
 RETURNS  1  all are stored
 KEEPS    I1 I2 I3 I6
 ]]
-local CALL, MSGS, WAKE, META, WAITING = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local sequence, digit, has_keys = ARGV[1], ARGV[2], ARGV[3] == '1'
-local FIRST_MESSAGE, STRIDE = 4, 3
-local CALL_KEPT_MS, STORED = 3600000, '\1' -- the reply 1, packed
+local STORED = '\1' -- the reply 1, packed
 local LARGE = 4096 -- see lib/large.lua
 local PLUS = 43
 
 -- As in lib/call.lua, in one step: the reply is known beforehand. A full server refuses this first write;
 -- then a repeat is still answered.
-local before = redis.pcall('SET', CALL, sequence .. STORED, 'PX', CALL_KEPT_MS, 'GET')
+local before = redis.pcall('SET', CALL, sequence .. STORED, 'PX', kept_ms, 'GET')
 if before and type(before) == 'table' then
   local stored = redis.call('GET', CALL)
   if stored and string.sub(stored, 1, 8) == sequence then
-    redis.call('PEXPIRE', CALL, CALL_KEPT_MS)
+    redis.call('PEXPIRE', CALL, kept_ms)
     return 1
   end
   return before
@@ -39,7 +33,7 @@ end
 if before then
   local last, this = struct.unpack('<d', before), struct.unpack('<d', sequence)
   if this <= last then
-    redis.call('SET', CALL, before, 'PX', CALL_KEPT_MS)
+    redis.call('SET', CALL, before, 'PX', kept_ms)
     if this < last then
       return redis.error_reply('OVERTAKEN call ' .. this .. ' of a stream that is at ' .. last)
     end
@@ -58,15 +52,15 @@ end
 
 local records, places, n = {}, {}, 0
 local clock, earliest, size, largest = now - 1, math.huge, 0, 0
-for at = FIRST_MESSAGE, #ARGV, STRIDE do
-  local id, when = ARGV[at], ARGV[at + 2]
+for at = messages.first, messages.last, messages.stride do
+  local id, when = messages.id(at), messages.when(at)
   clock = clock + 1
   local due = clock
   if when ~= '0' then
     local us = tonumber(string.sub(when, 2))
     due = string.byte(when) == PLUS and clock + us or math.max(clock, us + ahead)
   end
-  local record = struct.pack('<ddc0', clock, due, ARGV[at + 1])
+  local record = struct.pack('<ddc0', clock, due, messages.part(at))
   n = n + 2
   records[n - 1], records[n] = id, record
   places[n - 1], places[n] = due, id
@@ -89,7 +83,7 @@ if type(problem) == 'table' then -- a key of another type: nothing is stored, an
   end
   redis.call('DEL', CALL)
   if before then
-    redis.call('SET', CALL, before, 'PX', CALL_KEPT_MS)
+    redis.call('SET', CALL, before, 'PX', kept_ms)
   end
   return problem
 end
@@ -103,9 +97,9 @@ if has_keys and not meta[8] then
 end
 
 local in_use = meta[3] or '0' -- the priorities in use, highest first
-if not string.find(in_use, digit, 1, true) then
-  local higher = string.gsub(in_use, '[0-' .. digit .. ']', '')
-  redis.call('HSET', META, 'priorities', higher .. digit .. string.sub(in_use, #higher + 1))
+if not string.find(in_use, digits, 1, true) then
+  local higher = string.gsub(in_use, '[0-' .. digits .. ']', '')
+  redis.call('HSET', META, 'priorities', higher .. digits .. string.sub(in_use, #higher + 1))
 end
 
 -- Somebody must look when a message is due, or due before all that was known; not while nothing may be handed out: see

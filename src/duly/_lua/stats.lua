@@ -1,14 +1,8 @@
 --[[
 stats -- sizes and counters, at one moment.
 
-KEYS     msgs      hash    id -> record
-         leased    zset    id -> lease deadline
-         parked    zset    what is due and behind its lane's id
-         dead      zset    id -> when it died
-         done      zset    id -> when it was finished
-         meta      hash    clock, paused, priorities, large
-         waiting*  zset    id -> due, every priority
-ARGV     digits    priorities of `waiting*`
+KEYS     msgs, leased, parked, dead, done, meta, waiting*
+ARGV     digits  text
 RETURNS  { now, ready, delayed, leased, parked, dead, done, oldest, next, deadline, paused, lateness, name, value ... }
          oldest    due time of the oldest ready message, or when the first unread entry entered, or -1; next: due time
                    of the next delayed one
@@ -18,16 +12,6 @@ KEEPS    writes nothing
 -- @include lib/clock.lua
 -- @include lib/waiting.lua
 -- @include lib/leased.lua
-local digits = ARGV[1]
-local keys = {
-  msgs = KEYS[1],
-  leased = KEYS[2],
-  parked = KEYS[3],
-  dead = KEYS[4],
-  done = KEYS[5],
-  meta = KEYS[6],
-  waiting = waiting_by_priority(7, digits),
-}
 
 local meta = redis.call('HMGET', keys.meta, 'clock', 'paused', 'lateness')
 local now = tick(meta[1])

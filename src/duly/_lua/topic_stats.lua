@@ -1,10 +1,8 @@
 --[[
 topic_stats -- sizes, counters and groups of a topic, at one moment.
 
-KEYS     stream    stream  the entries
-         meta      hash    clock, counters, names of groups
-         waiting*  zset    id -> due, of publishes that wait for their time
-ARGV     digits    priorities of `waiting*`
+KEYS     stream, meta, waiting
+ARGV     digits  text
 RETURNS  { now, length, bytes, delayed, first, last, groups, name, value ... }
          bytes     of the stream, as the server estimates them
          first     id of the first entry, or ''; last: of the last
@@ -14,7 +12,6 @@ KEEPS    writes nothing
 -- @include lib/clock.lua
 -- @include lib/groups_of_stream.lua
 -- @include lib/unread.lua
-local STREAM, META, WAITING = KEYS[1], KEYS[2], KEYS[3]
 
 -- A key that somebody has overwritten has nothing, and a number that is none counts nothing: whoever looks must still
 -- find the topic, and its groups, to mend it.

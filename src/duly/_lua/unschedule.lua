@@ -1,30 +1,17 @@
 --[[
 unschedule -- remove a schedule. What it has sent stays.
 
-KEYS     call       string  last call of the stream and its reply
-         msgs       hash    id -> record
-         schedules  hash    name -> row
-         slots      zset    name -> when to look at it next
-         wake       list    the wake token
-         meta       hash    clock, slot
-ARGV     sequence   of the call in its stream
-         name       of the schedule
+KEYS     call, msgs, schedules, slots, wake, meta
+ARGV     sequence  text
+         name      text    of the schedule
+DRAINS   meta
 RETURNS  1  removed
          0  it was not there
 KEEPS    I1 I6 I9
 ]]
--- @include lib/call.lua
--- @include lib/drain.lua
 -- @include lib/schedule.lua
-local CALL, MSGS, SCHEDULES, SLOTS, WAKE, META = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local sequence, name = ARGV[1], ARGV[2]
 
-let_a_full_server_drain(META)
-local repeated = answered(CALL, sequence)
-if repeated then
-  return repeated
-end
 local removed = redis.call('HDEL', SCHEDULES, name)
 look_at(SLOTS, META, name, false)
 take_token_if_over(WAKE, MSGS, SLOTS)
-return answer(CALL, sequence, removed)
+return answer(removed)

@@ -1,13 +1,11 @@
 --[[
 workers -- who beats, the newest beat first.
 
-KEYS     workers  hash  consumer -> info
-         beats    zset  consumer -> time of its last beat
+KEYS     workers, beats
 RETURNS  { now, consumer, beat, info ... }, at most 1,000 of them; what is absent is ''
 KEEPS    writes nothing
 ]]
 -- @include lib/clock.lua
-local WORKERS, BEATS = KEYS[1], KEYS[2]
 local SHOWN = 1000
 
 local now = tick(false)

@@ -312,19 +312,22 @@ local function problem_of(views, effect)
   return try_kind(view, kind, name, effect.args)
 end
 
--- The effects `key, name, size, argument ...` from ARGV[first] on, where `key` counts from KEYS[before + 1].
-local function effects_from(first, count, before)
-  local effects, at = {}, first
+-- The effects whose rows, each followed by its arguments, are in ARGV from `first` on. Their keys are in KEYS from
+-- `first_key` on.
+local function effects_from(first, count, first_key)
+  local found, at = {}, first
   for i = 1, count do
-    local size = tonumber(ARGV[at + 2])
-    local effect = { key = KEYS[before + tonumber(ARGV[at])], name = ARGV[at + 1], args = {} }
-    for k = 1, size do
-      effect.args[k] = ARGV[at + 2 + k]
+    local size = tonumber(effect_rows.size(at))
+    local key_at = first_key + tonumber(effect_rows.key(at)) - 1
+    local effect = { key = others.key(key_at), name = effect_rows.name(at), args = {} }
+    local first_arg = at + effect_rows.stride
+    at = first_arg + size
+    for each = first_arg, at - 1 do
+      effect.args[#effect.args + 1] = ARGV[each]
     end
-    effects[i] = effect
-    at = at + 3 + size
+    found[i] = effect
   end
-  return effects
+  return found
 end
 
 -- The reply as the caller gets it. A number of Lua holds 53 bits: a larger sum is read again, and its digits are the

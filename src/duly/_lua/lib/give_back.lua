@@ -1,13 +1,11 @@
 -- What retry, defer, release and recycle share: held messages go back to those that wait.
 --
--- The four scripts have the same KEYS, and ARGV begins with sequence, digits; then the settles, each
--- beginning with id, fence. A message that goes back keeps its lane.
+-- The four scripts have the same keys, and settles whose rows begin with id and fence. A message that goes back keeps
+-- its lane.
 
--- @include lib/call.lua
 -- @include lib/clock.lua
--- @include lib/drain.lua
 -- @include lib/record.lua
--- @include lib/lease.lua
+-- @include lib/holding.lua
 -- @include lib/leased.lua
 -- @include lib/counts.lua
 -- @include lib/why.lua
@@ -15,23 +13,11 @@
 -- @include lib/wake.lua
 -- @include lib/bury.lua
 
--- For each message that is still held, `move(held, record, counted, clock, keys)` changes `counted`, and
+-- For each message that is still held, `move(held, record, counted, clock)` changes `counted`, and
 -- returns the record to store (nil: as it is) and the due time. The lease ends here. `refusal_of(held)` says why a call
 -- must not be carried out: then nothing is changed.
-local function give_back(stride, counter, move, refusal_of)
-  local sequence, digits, first_settle = ARGV[1], ARGV[2], 3
-  local keys = {
-    call = KEYS[1], msgs = KEYS[2], leased = KEYS[3], leases = KEYS[4], counts = KEYS[5], why = KEYS[6],
-    expires = KEYS[7], dead = KEYS[8], lanes = KEYS[9], parked = KEYS[10], wake = KEYS[11], meta = KEYS[12],
-    waiting = waiting_by_priority(13, digits),
-  }
-
-  let_a_full_server_drain(keys.leases)
-  local repeated = answered(keys.call, sequence)
-  if repeated then
-    return repeated
-  end
-  local held, lost = sorted_by_holding(keys.leases, first_settle, stride)
+local function give_back(counter, move, refusal_of)
+  local held, lost = sorted_by_holding(keys.leases)
   if #held == 0 then
     return lost
   end
@@ -53,7 +39,7 @@ local function give_back(stride, counter, move, refusal_of)
     if flaw then -- it cannot be delivered again: a dead letter
       bury(keys, id, record, each.lease.size, flaw, counted, past_of(keys.why, id), now, each.lease.key)
     else
-      local rewritten, due = move(each, record, counted, now + i - 1, keys)
+      local rewritten, due = move(each, record, counted, now + i - 1)
       redis.call('ZADD', keys.waiting[each.lease.priority], due, id)
       keep_counts(keys.counts, id, counted)
       if has(flags_of(record), FLAG_TTL) then
@@ -64,5 +50,5 @@ local function give_back(stride, counter, move, refusal_of)
   remember(keys.meta, now + #held - 1)
   redis.call('HINCRBY', keys.meta, counter, #held)
   leave_token(keys.wake)
-  return answer(keys.call, sequence, lost)
+  return answer(lost)
 end

@@ -2,24 +2,22 @@
 
 -- @include lib/lease.lua
 
--- Reads settles given as `id, fence, ...` from ARGV[first] in steps of `stride`, up to ARGV[last] or the end. Returns
--- those that hold their lease:
--- ids, positions in ARGV, lease texts, size of their records in all, the lanes that they have as { key, id ... }, and
--- the ids that have rows in `counts` or `why`; and the positions (1, 2 ...) of those that lost it. An id given
--- twice is settled once (I5).
-local function held_by_caller(leases, first, stride, last)
+-- Reads the settles of one call. Returns those that hold their lease: ids, where their rows begin in ARGV, lease texts,
+-- size of their records in all, the lanes that they have as { key, id ... }, and the ids that have rows in `counts` or
+-- `why`; and the positions (1, 2 ...) of those that lost it. An id given twice is settled once (I5).
+local function held_by_caller(leases)
   local asked, lost, seen = {}, {}, {}
   local ids, ats, texts, owners, troubled, size = {}, {}, {}, {}, {}, 0
   local unpack_lease, format = struct.unpack, LEASE_FORMAT
-  for at = first, last or #ARGV, stride do
-    asked[#asked + 1] = ARGV[at]
+  for at = settles.first, settles.last, settles.stride do
+    asked[#asked + 1] = settles.id(at)
   end
   local stored = redis.call('HMGET', leases, unpack(asked))
   local last_text, last_given, given_fence -- most leases of a batch are equal, and all fences
   local fence, bytes, flags, rest_at, _
   for position, id in ipairs(asked) do
-    local text, at = stored[position], first + (position - 1) * stride
-    local given = ARGV[at + 1]
+    local text, at = stored[position], settles.first + (position - 1) * settles.stride
+    local given = settles.fence(at)
     if given ~= last_given then
       last_given, given_fence = given, tonumber(given)
     end

@@ -1,42 +1,26 @@
--- Adds entries to the stream of a topic and keeps it within its bounds. In ARGV an entry is: dedup value or '', window
--- in microseconds, number of texts, then so many: field, value ... A plain one is its JSON body.
+-- Adds entries to the stream of a topic and keeps it within its bounds. An entry is a row
+-- of `entries` and its texts: field, value ... A plain one is its JSON body.
 
+-- @include lib/bounds.lua
 -- @include lib/clock.lua
 -- @include lib/let_in.lua
 -- @include lib/retain.lua
 -- @include lib/windows.lua
 
-local ENTRY_HEAD, PUBLISHING_KEYS = 3, 8
 local WINDOWS_A_CALL, MOST_TEXTS = 100, 7000 -- more do not fit on the stack
 
--- The keys of a topic from KEYS[first] on: those that the header of publish names after `call`.
-local function publishing_keys(first)
-  return {
-    stream = KEYS[first],
-    msgs = KEYS[first + 1],
-    dedup = KEYS[first + 2],
-    dedup_ends = KEYS[first + 3],
-    dead = KEYS[first + 4],
-    why = KEYS[first + 5],
-    meta = KEYS[first + 6],
-    waiting = KEYS[first + 7],
-  }
-end
-
--- The bounds `keep_count, keep_age, keep_bytes` from ARGV[first] on; -1: no bound.
-local function bounds_of_stream(first)
-  return { count = tonumber(ARGV[first]), age = tonumber(ARGV[first + 1]), bytes = tonumber(ARGV[first + 2]) }
-end
+-- The keys of a topic from a position of KEYS on, and the position behind them.
+-- @keys publishing_keys of publish
 
 -- What is wrong with the entries in ARGV[first] to ARGV[last], or nil.
 local function problem_of_entries(first, last)
   local at = first
   while at <= last do
-    local texts = tonumber(ARGV[at + 2])
+    local texts = tonumber(entries.texts(at))
     if texts > MOST_TEXTS then
       return 'an entry has ' .. texts / 2 .. ' fields: at most ' .. MOST_TEXTS / 2 .. ' are possible'
     end
-    at = at + ENTRY_HEAD + texts
+    at = at + entries.stride + texts
   end
   return nil
 end
@@ -74,8 +58,8 @@ end
 local function publish_each(topic, first_entry, last_entry, now)
   local added, at = { ids = {}, published = 0, largest = 0, windows = 0 }, first_entry
   while at <= last_entry do
-    local value, first = ARGV[at], at + ENTRY_HEAD
-    local last = first + tonumber(ARGV[at + 2]) - 1
+    local value, first = entries.dedup(at), at + entries.stride
+    local last = first + tonumber(entries.texts(at)) - 1
     local id = value ~= '' and first_with(topic, value, now)
     if not id then
       local texts, size = texts_of(first, last)
@@ -83,7 +67,7 @@ local function publish_each(topic, first_entry, last_entry, now)
       added.published = added.published + 1
       added.largest = math.max(added.largest, size)
       if value ~= '' then
-        open_window(topic, now, id, value, tonumber(ARGV[at + 1]))
+        open_window(topic, now, id, value, tonumber(entries.window(at)))
         added.windows = added.windows + 1
       end
     end

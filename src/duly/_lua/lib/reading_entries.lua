@@ -57,7 +57,7 @@ local function take_entries(entries)
   if known[1] and not is_before(known[1], entries[1][1]) then
     entries = seldom().without_known(entries)
   end
-  if FIRST_FILTER <= #ARGV and #entries > 0 then
+  if filter.first <= filter.last and #entries > 0 then
     entries = seldom().that_match(entries)
   end
   if #entries == 0 then

@@ -1,7 +1,7 @@
 -- New messages that depend on what is there: bounds, ttl, dedup, ids of the caller's own.
 --
 -- Making a plan writes nothing, so that a script may plan for several queues, look at what would be refused,
--- and then carry all plans out, or none. Messages are `id, part, when` in ARGV.
+-- and then carry all plans out, or none.
 
 -- @include lib/clock.lua
 -- @include lib/record.lua
@@ -14,36 +14,11 @@
 -- @include lib/store.lua
 -- @include lib/windows.lua
 
-local MESSAGE_STRIDE = 3
 local DUPLICATE, FULL, REPLACED = 1, 2, 3
 local DROPPED_BESIDE = 100 -- more than comes in, so that a bound made smaller is reached
-local FIXED_SENDING_KEYS = 13
 
--- The keys of one queue that sends need, from KEYS[first] on: those that the header of send_checked names
--- after `call`.
-local function sending_keys(first, digits)
-  return {
-    msgs = KEYS[first],
-    expires = KEYS[first + 1],
-    leased = KEYS[first + 2],
-    counts = KEYS[first + 3],
-    why = KEYS[first + 4],
-    dead = KEYS[first + 5],
-    done = KEYS[first + 6],
-    dedup = KEYS[first + 7],
-    dedup_ends = KEYS[first + 8],
-    lanes = KEYS[first + 9],
-    parked = KEYS[first + 10],
-    wake = KEYS[first + 11],
-    meta = KEYS[first + 12],
-    waiting = waiting_by_priority(first + FIXED_SENDING_KEYS, digits),
-  }
-end
-
--- The bounds `max_length, max_bytes, on_full` from ARGV[first] on; -1: no bound.
-local function bounds_from(first)
-  return { length = tonumber(ARGV[first]), bytes = tonumber(ARGV[first + 1]), on_full = ARGV[first + 2] }
-end
+-- The keys of one queue that sends need, from a position of KEYS on, and the position behind them.
+-- @keys sending_keys of send_checked
 
 -- Takes a message out of the place where it waits, or is parked: `key` and `member` say where, if that is known.
 local function leave_waiting(plan, id, record, key, member)
@@ -194,11 +169,11 @@ local function accept_instead(plan, at, id, size)
   accept(plan, at, id, size)
 end
 
--- What becomes of the message at ARGV[at]. Later messages of the call see the earlier ones.
+-- What becomes of the message whose row begins at `at`. Later messages of the call see the earlier ones.
 local function consider(plan, at)
-  local part = ARGV[at + 1]
+  local part = messages.part(at)
   local flags, options = string.byte(part, 2), options_of_part(part)
-  local outcome, id = known_as(plan, ARGV[at], flags, options)
+  local outcome, id = known_as(plan, messages.id(at), flags, options)
   local size = STAMP_SIZE + #part
   if outcome == REPLACED then
     accept_instead(plan, at, id, size)
@@ -212,7 +187,7 @@ local function consider(plan, at)
     plan.dedup_here[options.dedup] = id
   end
   if outcome then
-    local position = (at - plan.first) / MESSAGE_STRIDE + 1
+    local position = (at - plan.first) / messages.stride + 1
     table.insert(plan.outcomes, { position = position, outcome = outcome, id = id })
   end
 end
@@ -263,7 +238,7 @@ local function oldest_to_drop(plan)
   return dropped
 end
 
--- Plans the messages from ARGV[first] to ARGV[last]. `leaving` is a held message, { id, size }, that the same
+-- Plans the messages whose rows are ARGV[first] to ARGV[last]. `leaving` is a held message, { id, size }, that the same
 -- call finishes: its room and its id are free. A plan with `is_refused` must not be carried out.
 local function plan_sends(keys, first, last, bounds, leaving)
   local meta = read_meta(keys.meta)
@@ -274,7 +249,7 @@ local function plan_sends(keys, first, last, bounds, leaving)
     now = now,
     ahead = ahead,
     first = first,
-    count = (last - first + 1) / MESSAGE_STRIDE,
+    count = (last - first + 1) / messages.stride,
     bounds = bounds,
     leaving = leaving and leaving.id,
     length_left = math.huge,
@@ -297,7 +272,7 @@ local function plan_sends(keys, first, last, bounds, leaving)
       plan.length_left, plan.bytes_left = plan.length_left + 1, plan.bytes_left + leaving.size
     end
   end
-  for at = first, last, MESSAGE_STRIDE do
+  for at = first, last, messages.stride do
     consider(plan, at)
   end
   if bounds.on_full == 'all' then
@@ -403,8 +378,9 @@ local function add_refusals(reply, plan)
     end
   end
   for position = 1, plan.count do
+    local at = plan.first + (position - 1) * messages.stride
     table.insert(reply, position)
     table.insert(reply, known[position] and DUPLICATE or FULL)
-    table.insert(reply, known[position] or ARGV[plan.first + (position - 1) * MESSAGE_STRIDE])
+    table.insert(reply, known[position] or messages.id(at))
   end
 end

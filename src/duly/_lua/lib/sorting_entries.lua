@@ -2,9 +2,10 @@
 
 -- What the filter asks for: by header, the values of which one must be there.
 local wanted_values = {}
-for at = FIRST_FILTER, #ARGV, 2 do
-  wanted_values[ARGV[at]] = wanted_values[ARGV[at]] or {}
-  wanted_values[ARGV[at]][ARGV[at + 1]] = true
+for at = filter.first, filter.last, filter.stride do
+  local name = filter.header(at)
+  wanted_values[name] = wanted_values[name] or {}
+  wanted_values[name][filter.value(at)] = true
 end
 
 -- Whether an entry has what the filter asks for, in the headers that its record has: of a name twice, the last counts.

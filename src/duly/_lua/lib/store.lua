@@ -20,7 +20,7 @@ local function due_at(clock, ahead, when)
   return math.max(clock, us + ahead)
 end
 
--- Stores the messages `id, part, when` that begin at the positions `offsets` of ARGV; `renamed` gives
+-- Stores the messages whose rows begin at the positions `offsets` of ARGV; `renamed` gives
 -- some of them another id. Each gets its own tick of the clock, so that arrivals have a strict order.
 -- The first write is one that a full server refuses. `on_stored(id, record, at)` may follow each.
 local function store(keys, meta, now, ahead, offsets, renamed, on_stored)
@@ -29,7 +29,7 @@ local function store(keys, meta, now, ahead, offsets, renamed, on_stored)
   local byte, pack = string.byte, struct.pack
   remember(keys.meta, now + #offsets - 1)
   for i, at in ipairs(offsets) do
-    local id, part, when = renamed[at] or ARGV[at], ARGV[at + 1], ARGV[at + 2]
+    local id, part, when = renamed[at] or messages.id(at), messages.part(at), messages.when(at)
     clock = clock + 1
     local due = when == '0' and clock or due_at(clock, ahead, when)
     local flags, priority = byte(part, 2, 3)

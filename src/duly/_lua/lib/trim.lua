@@ -1,14 +1,11 @@
 -- Keeps `dead` and `done` within their bounds: the oldest go, a bounded number a call, and are counted.
 
+-- @include lib/bounds.lua
 -- @include lib/record.lua
 -- @include lib/lanes.lua
 -- @include lib/wake.lua
 
 local TRIMMED_BESIDE = 100 -- more than was added, so that a bound made smaller is reached
-
-local function keep_from(first)
-  return { count = tonumber(ARGV[first]), age = tonumber(ARGV[first + 1]), bytes = tonumber(ARGV[first + 2]) }
-end
 
 -- Called after `added` messages came in. `keep` has count, age (microseconds) and bytes, -1 for no bound;
 -- `size_field` counts the bytes that `place` holds, `counter` what is trimmed. A lane that waits for a dead letter that

@@ -1,16 +1,15 @@
--- `waiting` is one sorted set a priority in use. They are the last KEYS, in the order of `digits`, and
+-- `waiting` is one sorted set a priority in use. They are in KEYS in the order of `digits`, and
 -- the field `priorities` of meta names those in use, highest first; without it only 0 is.
 
+-- Their keys by priority, where the first of them is at this position of KEYS.
 local function waiting_by_priority(first, digits)
-  local waiting = {}
-  if #digits == 10 then -- all of them, highest first
-    for priority = 0, 9 do
-      waiting[priority] = KEYS[first + 9 - priority]
-    end
-    return waiting
+  if #digits == 10 then -- all of them, highest first; without a loop, since most calls need them
+    local w9, w8, w7, w6, w5, w4, w3, w2, w1, w0 = unpack(KEYS, first, first + 9)
+    return { [0] = w0, w1, w2, w3, w4, w5, w6, w7, w8, w9 }
   end
-  for i = 1, #digits do
-    waiting[tonumber(string.sub(digits, i, i))] = KEYS[first + i - 1]
+  local waiting = {}
+  for i, key in ipairs({ unpack(KEYS, first, first + #digits - 1) }) do
+    waiting[tonumber(string.sub(digits, i, i))] = key
   end
   return waiting
 end

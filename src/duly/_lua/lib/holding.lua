@@ -1,0 +1,25 @@
+-- Which settles of one call hold their lease, each as a table. For many at once: lib/held.lua.
+
+-- @include lib/lease.lua
+
+-- Sorts the settles of one call: those that hold their lease, as { at = where the row begins in ARGV, id, lease }, and
+-- the positions (1, 2 ...) of those that lost it. A lease whose deadline has passed holds until another consumer
+-- takes the message over. An id given twice is settled once (I5).
+local function sorted_by_holding(leases)
+  local ids, held, lost, seen = {}, {}, {}, {}
+  for at = settles.first, settles.last, settles.stride do
+    ids[#ids + 1] = settles.id(at)
+  end
+  local stored = redis.call('HMGET', leases, unpack(ids))
+  for position, id in ipairs(ids) do
+    local at = settles.first + (position - 1) * settles.stride
+    local lease = stored[position] and not seen[id] and read_lease(stored[position])
+    if lease and lease.fence == tonumber(settles.fence(at)) then
+      held[#held + 1] = { at = at, id = id, lease = lease }
+      seen[id] = true
+    else
+      lost[#lost + 1] = position
+    end
+  end
+  return held, lost
+end
