@@ -62,7 +62,7 @@ MUTANTS = [
     ),
     pytest.param(
         "cancel",
-        "(place == 'leased' and not takes_leased)",
+        "(place == 'leased' and not running)",
         "false",
         id="cancel takes a message from its holder",
     ),

@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 
 from duly import _lua
 from duly._lua import Kind, Script
+from duly._lua.keys import OF_THE_TOPIC
 from duly.options import is_name
 
 EVERY_PRIORITY: Final = "9876543210"
@@ -18,6 +19,12 @@ _REGISTRY: Final = "~workers"
 
 _SCHEDULES: Final = "~schedules"
 _PROBE: Final = "~doctor"
+
+
+_IN_TOPIC: Final = tuple(
+    "waiting0" if name == "topic_waiting" else name.removeprefix("topic_") for name in OF_THE_TOPIC
+)
+"""The keys of a topic that scripts of its groups need, as the topic names them."""
 
 
 class QueueKeys:
@@ -186,7 +193,7 @@ class GroupKeys(QueueKeys):
         self.kind: Kind = "freeing" if frees else "group"
         self.name = f"{topic.topic}/{group}"
         self.prefix = topic.prefix + f"group:{group}:".encode()
-        self.tail = (*map(topic.key, ("dead", "why", "msgs", "waiting0", "wake", "meta")), topic.stream)
+        self.tail = tuple(map(topic.key, _IN_TOPIC))
         self._ready_made = {}
 
     @property

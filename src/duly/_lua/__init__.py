@@ -1,8 +1,8 @@
 """The scripts: every change of state of a queue is one of them.
 
-One transition a file, shared helpers in lib/. A file's header is a grammar that this loader reads: the
-names under KEYS and ARGV tell the core how a call is put together. Scripts are known by the hash of
-their text, so that two versions of Duly can share a server.
+One transition a file, shared helpers in lib/. A file's header is a grammar (`header.py`) that this loader reads. The
+names under KEYS and ARGV tell the core how a call is put together, and become names in the script (`naming.py`).
+Scripts are known by the hash of their text, so that two versions of Duly can share a server.
 """
 
 import hashlib

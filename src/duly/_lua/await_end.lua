@@ -13,7 +13,6 @@ KEEPS    no message is touched; it may simply be done again.
 -- @include lib/clock.lua
 -- @include lib/drain.lua
 -- @include lib/record.lua
--- @include lib/waiting.lua
 -- @include lib/place.lua
 -- @include lib/ends.lua
 local FORGOTTEN_A_CALL, RESULT_UNTIL = 100, 12

@@ -3,10 +3,10 @@ cancel -- end a message that waits or is dead; one that is being handled only if
 
 KEYS     call, msgs, leased, leases, counts, why, expires, dead, done, dedup, dedup_ends, lanes, parked, wake,
          meta, awaited, ends, waiting*
-ARGV     sequence      text
-         digits        text
-         id            text    of the message
-         takes_leased  flag    1: also a message that is leased; its holder loses the lease
+ARGV     sequence  text
+         digits    text
+         id        text    of the message
+         running   flag    1: also a message that is leased; its holder loses the lease
 DRAINS   leases
 RETURNS  1  ended by this call
          0  unknown, over, or leased and `running` is not 1
@@ -16,7 +16,6 @@ KEEPS    I1 I2 I5 I6 I7 I9: a holder that loses the message finds its lease lost
 -- @include lib/record.lua
 -- @include lib/lease.lua
 -- @include lib/leased.lua
--- @include lib/waiting.lua
 -- @include lib/forget.lua
 -- @include lib/place.lua
 -- @include lib/wake.lua
@@ -26,7 +25,7 @@ KEEPS    I1 I2 I5 I6 I7 I9: a holder that loses the message finds its lease lost
 local record = redis.call('HGET', keys.msgs, id)
 local place, _, key, member = place_of(keys, id, record)
 -- A lease that ran out counts as long as no claim took the message over: its holder may still settle it.
-if not place or place == 'done' or (place == 'leased' and not takes_leased) then
+if not place or place == 'done' or (place == 'leased' and not running) then
   return answer(0) -- or a late copy could end a message that uses the id again
 end
 local size, lease = record and #record or 0, nil

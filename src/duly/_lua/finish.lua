@@ -12,7 +12,6 @@ RETURNS  { position ... } of those whose lease was lost
 KEEPS    I1 I2 I5 I6 I7 I9: a stale fence changes nothing; a finished message hands its lane on.
 ]]
 -- @include lib/clock.lua
--- @include lib/waiting.lua
 -- @include lib/finish.lua
 
 local held, lost = held_by_caller(keys.leases)

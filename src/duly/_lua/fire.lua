@@ -19,7 +19,6 @@ KEEPS    I1 I2 I3 I6
 ]]
 -- @include lib/clock.lua
 -- @include lib/record.lua
--- @include lib/waiting.lua
 -- @include lib/wake.lua
 -- @include lib/store.lua
 -- @include lib/schedule.lua

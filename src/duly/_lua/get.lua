@@ -14,7 +14,6 @@ KEEPS    writes nothing
 ]]
 -- @include lib/clock.lua
 -- @include lib/record.lua
--- @include lib/waiting.lua
 -- @include lib/leased.lua
 -- @include lib/place.lua
 

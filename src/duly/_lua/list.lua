@@ -17,7 +17,6 @@ KEEPS    writes nothing; ordered by priority for ready and delayed, by key for p
 ]]
 -- @include lib/clock.lua
 -- @include lib/record.lua
--- @include lib/waiting.lua
 -- @include lib/leased.lua
 -- @include lib/lanes.lua
 local BYTES_A_CALL = 4194304

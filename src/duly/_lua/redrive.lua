@@ -17,7 +17,6 @@ KEEPS    I1 I2 I6 I7: counts and errors begin anew; a dead letter whose body was
 -- @include lib/why.lua
 -- @include lib/lanes.lua
 -- @include lib/large.lua
--- @include lib/waiting.lua
 -- @include lib/wake.lua
 local LOOKED_PAST = 999 -- letters whose record is flawed stay, in front of the others
 

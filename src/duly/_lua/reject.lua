@@ -21,7 +21,6 @@ KEEPS    I1 I2 I5 I6 I7 I8
 -- @include lib/why.lua
 -- @include lib/bury.lua
 -- @include lib/trim.lua
--- @include lib/waiting.lua
 -- @include lib/wake.lua
 -- @include lib/limits.lua
 -- @include lib/ends.lua

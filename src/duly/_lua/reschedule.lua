@@ -13,7 +13,6 @@ KEEPS    I1 I2 I3 I6 I7: a ttl counts from the new due time.
 ]]
 -- @include lib/clock.lua
 -- @include lib/record.lua
--- @include lib/waiting.lua
 -- @include lib/lanes.lua
 -- @include lib/wake.lua
 -- @include lib/counts.lua

@@ -10,7 +10,6 @@ RETURNS  { now, ready, delayed, leased, parked, dead, done, oldest, next, deadli
 KEEPS    writes nothing
 ]]
 -- @include lib/clock.lua
--- @include lib/waiting.lua
 -- @include lib/leased.lua
 
 local meta = redis.call('HMGET', keys.meta, 'clock', 'paused', 'lateness')

@@ -16,7 +16,6 @@ KEEPS    I1 I2 I7 I9
 ]]
 -- @include lib/clock.lua
 -- @include lib/record.lua
--- @include lib/waiting.lua
 -- @include lib/wake.lua
 -- @include lib/forget.lua
 -- @include lib/expire.lua

@@ -9,7 +9,6 @@
 -- @include lib/leased.lua
 -- @include lib/counts.lua
 -- @include lib/why.lua
--- @include lib/waiting.lua
 -- @include lib/wake.lua
 -- @include lib/bury.lua
 

@@ -3,6 +3,7 @@
 -- @include lib/record.lua
 -- @include lib/large.lua
 -- @include lib/limits.lua
+-- @include lib/waiting.lua
 
 local function read_meta(key)
   local stored = redis.call('HMGET', key, 'clock', 'paused', 'priorities', 'large', 'keyed', 'limited')
