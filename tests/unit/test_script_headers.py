@@ -202,7 +202,7 @@ def test_a_row_is_no_value() -> None:
 
 
 def test_a_script_lets_a_full_server_drain_and_answers_a_repeated_call() -> None:
-    assert naming.beginning(header("KEYS     call, leases", "DRAINS   leases")).splitlines() == [
+    assert naming.beginning(header("KEYS     call, leases", "DRAINS   leases: acks go on")).splitlines() == [
         "-- @include lib/drain.lua",
         "let_a_full_server_drain(LEASES)",
         "-- @include lib/repeated.lua",

@@ -52,6 +52,7 @@ class Script:
     """Names of ARGV. A last name with a star repeats."""
 
 
+@cache
 def _read(path: str) -> str:
     return (files(__package__) / path).read_text(encoding="utf-8")
 
@@ -86,15 +87,18 @@ _WORD: Final = re.compile(r"\w+")
 _HELPER: Final = re.compile(r"^local function (\w+)\(.*?^end\n", re.MULTILINE | re.DOTALL)
 
 
-def without_unused(text: str) -> str:
+def without_unused(code: str) -> str:
     """Leave out helpers that nothing calls: a script makes all of its functions anew at every call."""
-    while True:
-        counts = Counter(_WORD.findall(_code(text)))
-        unused = [match for match in _HELPER.finditer(text) if counts[match.group(1)] == 1]
-        if not unused:
-            return text
-        for match in reversed(unused):
-            text = text[: match.start()] + text[match.end() :]
+    counts = Counter(_WORD.findall(code))
+    helpers = list(_HELPER.finditer(code))
+    unused: list[re.Match[str]] = []
+    while found := [helper for helper in helpers if counts[helper.group(1)] == 1]:
+        for helper in found:
+            counts.subtract(_WORD.findall(helper.group()))
+        unused += found
+    for helper in sorted(unused, key=lambda helper: helper.start(), reverse=True):
+        code = code[: helper.start()] + code[helper.end() :]
+    return code
 
 
 def _code(text: str) -> str:
@@ -115,8 +119,13 @@ def opening(name: str, kind: Kind = "queue") -> str:
     """Write what the header of a script says as Lua, includes not yet in place."""
     known, of_group = header_of(name, kind), form_of(kind) == "group"
     begins = beginning(known)
-    code = with_rows(_code(without_unused(expanded(begins + _body(name), kind))), known, of_group=of_group)
+    code = with_rows(_assembled(begins + _body(name), kind), known, of_group=of_group)
     return named(known, code, of_group=of_group) + begins
+
+
+def _assembled(text: str, kind: Kind) -> str:
+    """Put included files in place, and leave out comments and helpers that nothing calls."""
+    return without_unused(_code(expanded(text, kind)))
 
 
 def _body(name: str) -> str:
@@ -128,7 +137,7 @@ def _body(name: str) -> str:
 def script(name: str, kind: Kind = "queue") -> Script:
     """Load one script by the name of its transition, in the form that it has for a kind of store."""
     known = header_of(name, kind)
-    text = _code(without_unused(expanded(opening(name, kind) + _body(name), kind)))
+    text = _assembled(opening(name, kind) + _body(name), kind)
     text = _tidied(with_rows(text, known, of_group=form_of(kind) == "group"))
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     keys = tuple("waiting*" if key == "waiting" else key for key in known.keys)

@@ -17,8 +17,8 @@ argument has a type. The columns of a row stand in order; what follows a colon e
 a semicolon all of them. `rows` repeat to the end of ARGV. A second one begins where the script says: it follows the
 first or is part of it. Lines that are indented further belong to the line above.
 
-DRAINS names a hash: a full server still runs the script (see lib/drain.lua). REPEATS says that the script answers a
-repeated call in a way of its own.
+DRAINS names a hash: a full server still runs the script (see lib/drain.lua); a colon may introduce why. REPEATS says
+that the script answers a repeated call in a way of its own.
 """
 
 import re
@@ -87,7 +87,7 @@ def parsed(text: str) -> Header:
     """Read the comment that opens a script. Lines that other forms of the script have are left out before."""
     sections = _sections(text[: text.index("]]")])
     keys = tuple(name for line in sections.get("KEYS", []) for name in _keys(line))
-    drains = sections.get("DRAINS", [""])[0]
+    drains = sections.get("DRAINS", [""])[0].partition(":")[0]
     if drains and drains not in keys:
         raise BadHeader(f"DRAINS names {drains!r}, which is not among KEYS")
     return Header(keys, _arguments(sections.get("ARGV", [])), drains, "REPEATS" in sections)

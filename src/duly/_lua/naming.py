@@ -51,10 +51,10 @@ def beginning(header: Header) -> str:
 def named(header: Header, code: str, *, of_group: bool) -> str:
     """Write the names that a text without comments uses."""
     code = _STRING.sub("''", code)
-    if misused := {argument.name for argument in header.arguments if argument.is_row} & _used(code):
+    used = _used(code)
+    if misused := {argument.name for argument in header.arguments if argument.is_row} & used:
         raise BadName(f"{sorted(misused)}: a row of ARGV is no value")
     places = _places(header, of_group=of_group)
-    used = _used(code)
     keys = _keys(header, places, used, of_group=of_group)
     if "keys" in used:
         keys.append(_table(places, used, code, of_group=of_group))

@@ -5,7 +5,7 @@ KEYS     call, schedules
 ARGV     sequence  text
          name      text    of the schedule
          queue     text    to which it belongs
-DRAINS   schedules
+DRAINS   schedules: a process that declares its schedules when it starts must be able to start
 RETURNS  the entry that it replaces, '' for none
 KEEPS    I6
 ]]

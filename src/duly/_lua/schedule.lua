@@ -8,7 +8,7 @@ KEYS     call, schedules, slots, wake, meta
 ARGV     sequence  text
          name      text    of the schedule
          plan      text    what the client stores of it
-DRAINS   meta
+DRAINS   meta: a process that declares its schedules when it starts must be able to start
 RETURNS  1  stored
          0  it was there
 KEEPS    I1 I6
