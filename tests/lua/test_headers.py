@@ -161,7 +161,8 @@ def _has_own_lines(form: tuple[str, _lua.Kind]) -> bool:
 
 
 every_file = pytest.mark.parametrize(
-    "path", [*_lua.names(), *sorted(f"lib/{p.name[:-4]}" for p in (files("duly._lua") / "lib").iterdir())]
+    "path",
+    sorted(str(path.relative_to(check_lua.SCRIPTS).with_suffix("")) for path in check_lua.SCRIPTS.rglob("*.lua")),
 )
 
 

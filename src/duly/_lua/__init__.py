@@ -34,7 +34,7 @@ REPLACED: Final[dict[Kind, dict[str, str]]] = {
 
 _ONLY: Final = re.compile(r"^ *-- @only (queue|topic|group)\n(.*?)^ *-- @end\n", re.MULTILINE | re.DOTALL)
 """Lines that only the scripts of queues have, or only those of topics, or of groups."""
-_INCLUDE: Final = re.compile(r"^-- @include (lib/\w+\.lua)\n", re.MULTILINE)
+_INCLUDE: Final = re.compile(r"^-- @include (lib/(?:\w+/)?\w+\.lua)\n", re.MULTILINE)
 _KEYS_OF: Final = re.compile(r"^-- @keys (\w+) of (\w+)\n", re.MULTILINE)
 """A function that names the keys of another script."""
 
