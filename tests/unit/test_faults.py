@@ -14,14 +14,14 @@ from duly.message import AuditFault
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "operations.md").read_text()
 CHINESE_PAGE = (DOCS / "zh/operations.md").read_text()
-SCRIPTS = ("audit.lua", *(f"lib/audit_{part}.lua" for part in ("keys", "meta", "hints", "schedules", "delayed")))
+SCRIPTS = (files("duly._lua") / "audit.lua", *(files("duly._lua") / "lib/audit").iterdir())
 _TOKEN = re.compile(r"'[^']*'|[^\s']+")
 
 
 def arguments_of_faults() -> Iterator[str]:
     """Give the second argument of each call of `fault` in the scripts, as it is written."""
     for path in SCRIPTS:
-        text = (files("duly._lua") / path).read_text()
+        text = path.read_text()
         for call in re.finditer(r"(?<!function )\bfault\(", text):
             yield _arguments(text[call.end() :])[1]
 

@@ -22,7 +22,7 @@ topic that frees what every group has acked."""
 
 REPLACED: Final[dict[Kind, dict[str, str]]] = {
     "queue": {},
-    "topic": {"lib/wake.lua": "lib/bell.lua", "lib/audit_places.lua": "lib/audit_delayed.lua"},
+    "topic": {"lib/wake.lua": "lib/bell.lua", "lib/audit/store.lua": "lib/audit/delayed_store.lua"},
     "group": {"lib/leased.lua": "lib/pending_leased.lua", "lib/wake.lua": "lib/bell.lua"},
     "freeing": {
         "lib/leased.lua": "lib/pending_leased.lua",

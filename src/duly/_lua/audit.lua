@@ -21,7 +21,7 @@ KEEPS    I1 I2 I3 I7 I9: a repair loses no body, hands nothing out early, and ma
 -- @include lib/record.lua
 -- @include lib/lease.lua
 -- @include lib/leased.lua
--- @include lib/sound_rows.lua
+-- @include lib/audit/rows.lua
 -- @include lib/waiting.lua
 -- @include lib/wake.lua
 -- @include lib/lanes.lua
@@ -43,9 +43,9 @@ local function fault(id, what, mend)
   end
 end
 
--- @include lib/audit_places.lua
--- @include lib/audit_hints.lua
--- @include lib/audit_schedules.lua
+-- @include lib/audit/store.lua
+-- @include lib/audit/hints.lua
+-- @include lib/audit/schedules.lua
 
 local function end_lease(id)
   redis.call('HDEL', keys.leases, id)
@@ -179,7 +179,7 @@ local function is_dead_as(id, reason)
 end
 
 -- @only group
--- @include lib/audit_entries.lua
+-- @include lib/audit/entries.lua
 -- False: it is as with any message that has lost its body.
 local function check_entry(id, place)
   local record = not is_dead_as(id, 'body lost') and record_in_stream(id, place)
@@ -741,13 +741,13 @@ end
 -- A script has room for 200 names, and so has each function of it: these have theirs. First comes what would stop the
 -- scripts, this one too, and the rest when nothing of it is left.
 local check_readable = function()
--- @include lib/audit_keys.lua
+-- @include lib/audit/keys.lua
   check_types()
   check_all_fields()
 end
 
 local check_meta = function()
--- @include lib/audit_meta.lua
+-- @include lib/audit/meta.lua
   -- @only topic
   check_keys_of_queues()
   -- @end

@@ -1,4 +1,4 @@
--- What lib/audit_places.lua is for queues and groups, in the audit of a topic. Nothing is handed out from a topic's own
+-- What lib/audit/store.lua is for queues and groups, in the audit of a topic. Nothing is handed out from a topic's own
 -- store: what is in it waits for its time, or is dead because it cannot be read.
 
 -- @include lib/let_in.lua

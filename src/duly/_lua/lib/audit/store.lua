@@ -1,4 +1,4 @@
--- Part of audit: what a queue or group takes for right. For a topic's own store: lib/audit_delayed.lua.
+-- Part of audit: what a queue or group takes for right. For a topic's own store: lib/audit/delayed_store.lua.
 
 local store = {
   -- Under which priority a sound message waits.
