@@ -1,166 +1,64 @@
 -- What lib/audit/store.lua is for queues and groups, in the audit of a topic. Nothing is handed out from a topic's own
 -- store: what is in it waits for its time, or is dead because it cannot be read.
+-- READS    msgs; in a step the key that it goes through; now, cursor
+-- CHANGES  nothing
+-- GIVES    store, as lib/audit/store.lua does
 
--- @include lib/let_in.lua
+-- @include lib/audit/entered.lua
 
-local NO_KEYS_OF_TOPICS = { 'leased', 'leases', 'counts', 'expires', 'done', 'lanes', 'parked', 'schedules', 'slots' }
-local ENTRIES_LOOKED_AT, BYTES_LOOKED_AT, ENTRIES_A_PAGE = 1000, 4194304, 10
-
-local store = {
-  -- What is due enters from one place, whatever the record says.
-  waits_under = function()
-    return 0
-  end,
-  -- What enters the stream is read to its end.
-  is_flawed = function(record)
-    return not fields_if_sound(record)
-  end,
-  -- An entry has an id of its own.
-  is_nameless = function()
-    return false
-  end,
-}
-
--- A sound publish is never over here: it waits, or has entered.
-local function place_when_over()
-  return nil
-end
-
-local function check_keys_of_queues()
-  for _, name in ipairs(NO_KEYS_OF_TOPICS) do
-    if redis.call('EXISTS', keys[name]) == 1 then
-      fault(name, 'a key that no topic has', function()
-        redis.call('UNLINK', keys[name])
-      end)
-    end
-  end
-end
-
--- A way through the stream, forwards. `sizes` are those of all entries up to one, `seen` has what had waited.
-local function begin_walk()
-  return { from = '-', first = 1, times = {}, sizes = { [0] = 0 }, largest = 1, page = 1, seen = {} }
-end
-
-local function note_entry(walk, entry)
-  local fields, before = entry[2], walk.sizes[#walk.times]
-  local size = size_of_texts(fields)
-  for at = 1, #fields, 2 do
-    if fields[at] == 'sent' then
-      walk.seen[fields[at + 1] .. ' ' .. fields[2]] = true
-    end
-  end
-  walk.times[#walk.times + 1] = tonumber(string.match(entry[1], '^%d+'))
-  walk.sizes[#walk.times] = before + size
-  walk.from, walk.largest = '(' .. entry[1], math.max(walk.largest, size)
-end
-
--- Few at a time: how large entries are that others have written is known when they are read.
-local function read_on(walk, left, room)
-  local count = math.max(math.min(walk.page, left, math.floor(room / walk.largest)), 1)
-  local entries = redis.call('XRANGE', keys.stream, walk.from, '+', 'COUNT', count)
-  for _, entry in ipairs(entries) do
-    note_entry(walk, entry)
-  end
-  walk.page, walk.is_through = math.min(2 * walk.page, ENTRIES_A_PAGE), #entries < count
-end
-
--- Goes on until enough is read to look for one that was due at `ms`, which is not before those that were looked for.
--- False: so far a call does not go.
-local function walk_from(walk, ms)
-  local times, sizes = walk.times, walk.sizes
-  while times[walk.first] and times[walk.first] < ms do
-    walk.first = walk.first + 1
-  end
-  if not times[walk.first] then
-    walk.from = string.format('%.0f', ms)
-  end
-  while not walk.is_through do
-    local left = ENTRIES_LOOKED_AT - (#times - walk.first + 1)
-    local room = BYTES_LOOKED_AT - (sizes[#times] - sizes[walk.first - 1])
-    if left <= 0 or room <= 0 then
-      break
-    elseif #times >= ENTRIES_LOOKED_AT or sizes[#times] >= BYTES_LOOKED_AT then
+local store
+do
+  store = {
+    -- What is due enters from one place, whatever the record says.
+    waits_under = function()
+      return 0
+    end,
+    -- What enters the stream is read to its end.
+    is_flawed = function(record)
+      return not fields_if_sound(record)
+    end,
+    -- An entry has an id of its own.
+    is_nameless = function()
       return false
-    end
-    read_on(walk, left, room)
-  end
-  return true
-end
+    end,
+  }
 
-local has_entered, is_open = {}, {} -- by id; open: nobody has looked for it yet
-
--- Whether the stream has the entries that some records became. No two publishes of a topic that waited have the same
--- `sent`, and none has entered before it was due.
-local function look_for(rows)
-  local walk = begin_walk()
-  for _, row in ipairs(rows) do
-    if not walk_from(walk, row.ms) then
-      return
-    end
-    is_open[row.id], has_entered[row.id] = nil, walk.seen[row.entry]
-  end
-end
-
--- What is to be looked for; nil: it cannot have entered.
-local function wanted_entry(id)
-  local record = redis.call('HGET', keys.msgs, id)
-  local fields = fields_if_sound(record)
-  if not fields or due_of(record) > now then
+  -- A sound publish is never over here: it waits, or has entered.
+  function store.place_when_over()
     return nil
   end
-  local entry = string.format('%.0f', sent_of(record)) .. ' ' .. fields[2]
-  return { id = id, ms = math.max(math.floor(due_of(record) / 1000), 0), entry = entry }
-end
 
--- Looks for all at once, for they may have been due together; if that is too far, for the first one alone.
-local function look_for_entries(ids)
-  local rows, first = {}, nil
-  for _, id in ipairs(ids) do
-    local row = wanted_entry(id)
-    if row then
-      first = first or row
-      rows[#rows + 1], is_open[id] = row, true
+  -- The ids of a step in an order that does not change while they do, but for those that come before `after`.
+  local function ids_after(step, after)
+    local ids, turns, values = {}, {}, {}
+    for at = 1, #step, 2 do
+      local id = step[at]
+      turns[id], values[id] = redis.sha1hex(id), step[at + 1]
+      if turns[id] > after then
+        ids[#ids + 1] = id
+      end
     end
+    table.sort(ids, function(one, other)
+      return turns[one] < turns[other]
+    end)
+    return ids, turns, values
   end
-  table.sort(rows, function(one, other)
-    return one.ms < other.ms
-  end)
-  look_for(rows)
-  if first and is_open[first.id] then
-    look_for({ first })
-  end
-end
 
--- The ids of a step in an order that does not change while they do, but for those that come before `after`.
-local function ids_after(step, after)
-  local ids, turns, values = {}, {}, {}
-  for at = 1, #step, 2 do
-    local id = step[at]
-    turns[id], values[id] = redis.sha1hex(id), step[at + 1]
-    if turns[id] > after then
-      ids[#ids + 1] = id
+  -- The ids of one step of a key that can be judged in one call, each with its value, and where the next call begins:
+  -- behind the step, or again at its cursor, with the last id that was judged.
+  function store.step_of(key, is_hash)
+    local at, after = string.match(cursor, '^(%d+)/?(%x*)$')
+    local step = redis.call(is_hash and 'HSCAN' or 'ZSCAN', key, at, 'COUNT', IDS_A_CALL)
+    local ids, turns, values = ids_after(step[2], after)
+    local judged = {}
+    look_for_entries(ids)
+    for _, id in ipairs(ids) do
+      if is_not_looked_for(id) then
+        return judged, at .. '/' .. turns[judged[#judged - 1]]
+      end
+      judged[#judged + 1] = id
+      judged[#judged + 1] = values[id]
     end
+    return judged, step[1]
   end
-  table.sort(ids, function(one, other)
-    return turns[one] < turns[other]
-  end)
-  return ids, turns, values
-end
-
--- The ids of one step of a key that can be judged in one call, each with its value, and where the next call begins:
--- behind the step, or again at its cursor, with the last id that was judged.
-function store.step_of(key, is_hash)
-  local at, after = string.match(cursor, '^(%d+)/?(%x*)$')
-  local step = redis.call(is_hash and 'HSCAN' or 'ZSCAN', key, at, 'COUNT', IDS_A_CALL)
-  local ids, turns, values = ids_after(step[2], after)
-  local judged = {}
-  look_for_entries(ids)
-  for _, id in ipairs(ids) do
-    if is_open[id] then
-      return judged, at .. '/' .. turns[judged[#judged - 1]]
-    end
-    judged[#judged + 1] = id
-    judged[#judged + 1] = values[id]
-  end
-  return judged, step[1]
 end

@@ -1,78 +1,114 @@
--- Part of audit: whether keys and the fields of `meta` can be read at all.
+-- Part of audit: keys as a whole, without going through them.
+-- READS    every key: its type, its time to live; leased, lanes, dedup_ends; now
+-- CHANGES  every key: removes one of another type, sets times to live; leased, lanes: their pillars
+-- GIVES    check_types(); check_times_to_live(); check_pillars()
 
 -- @include lib/types.lua
--- @include lib/entry_ids.lua
 
-local SIGNED = { 'corrected', 'bytes', 'dead_bytes', 'done_bytes' } -- others may make them so
-local TIMES = { 'clock', 'lateness', 'tat', 'limited', 'slot', 'swept', 'trimmed_at' }
-local MOST_DIGITS = 18 -- what the server can add to, and a double holds nearly
-
-local function is_integer(text)
-  return string.find(text, '^-?%d+$') and #text <= MOST_DIGITS
-end
-
--- Behind an entry, as XPENDING has it.
-local function is_position(text)
-  return string.sub(text, 1, 1) == '(' and is_entry_id(string.sub(text, 2))
-end
-
-local function check_fields(names, is_sound)
-  for i, value in ipairs(redis.call('HMGET', keys.meta, unpack(names))) do
-    if value and not is_sound(value) then
-      fault(names[i], 'a field of meta that cannot be read', function()
-        redis.call('HDEL', keys.meta, names[i])
+local check_types, check_times_to_live, check_pillars
+do
+  local function check_type(key, wanted)
+    if not is_type(key, wanted) then
+      fault(string.match(key, '[^:]*$'), 'a key of another type', function()
+        redis.call('DEL', key)
       end)
     end
   end
-end
 
-local function check_type(key, wanted)
-  if not is_type(key, wanted) then
-    fault(string.match(key, '[^:]*$'), 'a key of another type', function()
-      redis.call('DEL', key)
-    end)
-  end
-end
-
--- @only topic
-local function check_missed()
-  local names, fields = {}, redis.call('HGETALL', keys.meta)
-  for at = 1, #fields, 2 do
-    if string.find(fields[at], '^missed:') then
-      names[#names + 1] = fields[at]
+  function check_types()
+    for name, wanted in pairs(TYPES) do
+      local is_bell = name == 'wake' and string.find(keys.wake, '{@', 1, true)
+      check_type(keys[name], is_bell and 'stream' or wanted)
+    end
+    for _, key in pairs(keys.waiting) do
+      check_type(key, 'zset')
+    end
+    check_type(keys.schedules, 'hash')
+    check_type(keys.slots, 'zset')
+    if keys.stream then
+      check_type(keys.stream, 'stream')
     end
   end
-  if #names > 0 then
-    check_fields(names, is_integer)
-  end
-end
--- @end
 
-local function check_types()
-  for name, wanted in pairs(TYPES) do
-    local is_bell = name == 'wake' and string.find(keys.wake, '{@', 1, true)
-    check_type(keys[name], is_bell and 'stream' or wanted)
-  end
-  for _, key in pairs(keys.waiting) do
-    check_type(key, 'zset')
-  end
-  check_type(keys.schedules, 'hash')
-  check_type(keys.slots, 'zset')
-  if keys.stream then
-    check_type(keys.stream, 'stream')
-  end
-end
+  local LASTING = {
+    'msgs', 'leased', 'leases', 'counts', 'why', 'expires', 'dead', 'done', 'lanes', 'parked', 'schedules', 'slots',
+    'wake', 'meta', 'stream',
+  }
+  local ENDS_KEPT_MS = 60000 -- as in lib/ends.lua
 
-local function check_all_fields()
-  if not is_type(keys.meta, 'hash') then
-    return
+  local function check_lasting(key)
+    if redis.call('PTTL', key) >= 0 then
+      fault(string.match(key, '[^:]*$'), 'a key that would expire', function()
+        redis.call('PERSIST', key)
+      end)
+    end
   end
-  check_fields(COUNTERS, is_integer)
-  check_fields(SIGNED, is_integer)
-  check_fields(TIMES, is_time)
-  check_fields({ 'fed' }, is_entry_id)
-  check_fields({ 'sweeping' }, is_position)
-  -- @only topic
-  check_missed()
-  -- @end
+
+  local function check_passing(key, kept_ms)
+    if redis.call('PTTL', key) == -1 then
+      fault(string.match(key, '[^:]*$'), 'a key that would never expire', function()
+        redis.call('PEXPIRE', key, kept_ms)
+      end)
+    end
+  end
+
+  -- How long the windows are needed, by the last of them that has an end.
+  local function windows_kept_ms()
+    local ending = redis.call('ZCOUNT', keys.dedup_ends, '-inf', string.format('%.0f', now + LONGEST_US))
+    local last = ending > 0 and redis.call('ZRANGE', keys.dedup_ends, ending - 1, ending - 1, 'WITHSCORES')[2]
+    return math.ceil(math.max(tonumber(last or 0) - now, 0) / 1000) + 1000
+  end
+
+  -- Both keys of windows expire at the same time: one that goes before the other was told so by somebody else.
+  local function check_windows_expire_together()
+    local first, second = redis.call('PTTL', keys.dedup), redis.call('PTTL', keys.dedup_ends)
+    if first < 0 or second < 0 or math.abs(first - second) <= 1000 then
+      return
+    end
+    local key = first < second and keys.dedup or keys.dedup_ends
+    fault(string.match(key, '[^:]*$'), 'a key that would expire', function()
+      redis.call('PEXPIRE', key, math.max(first, second))
+    end)
+  end
+
+  function check_times_to_live()
+    for _, name in ipairs(LASTING) do
+      if keys[name] then
+        check_lasting(keys[name])
+      end
+    end
+    for _, key in pairs(keys.waiting) do
+      check_lasting(key)
+    end
+    check_passing(keys.awaited, ENDS_KEPT_MS)
+    check_passing(keys.ends, ENDS_KEPT_MS)
+    check_passing(keys.dedup, windows_kept_ms())
+    check_passing(keys.dedup_ends, windows_kept_ms())
+    check_windows_expire_together()
+  end
+
+  -- Counting and freeing take it for granted that there is a pillar when there is anything, and then only.
+  function check_pillars()
+    local leased, in_lanes = redis.call('ZCARD', keys.leased), redis.call('HLEN', keys.lanes)
+    local score = redis.call('ZSCORE', keys.leased, PILLAR)
+    if leased > 0 and (not score or tonumber(score) < math.huge) then
+      fault('leased', 'without its pillar', function()
+        redis.call('ZADD', keys.leased, '+inf', PILLAR)
+      end)
+    elseif leased == 1 then
+      fault('leased', 'a pillar and nothing else', function()
+        redis.call('DEL', keys.leased)
+      end)
+    end
+    local has_pillar = redis.call('HEXISTS', keys.lanes, LANES_PILLAR_FIELD) == 1
+    if in_lanes > 0 and not has_pillar then
+      fault('lanes', 'without its pillar', function()
+        redis.call('HSET', keys.lanes, LANES_PILLAR_FIELD, LANES_PILLAR)
+      end)
+    elseif in_lanes == 1 then
+      fault('lanes', 'a pillar and nothing else', function()
+        redis.call('DEL', keys.lanes)
+      end)
+    end
+  end
 end

@@ -1,49 +1,60 @@
 -- Part of audit: schedules, and when they are looked at.
+-- READS    schedules, slots, meta: `slot`; now
+-- CHANGES  schedules, slots, wake, meta: `slot`
+-- GIVES    check_schedule(name, row); check_slot(name); check_next_slot()
 
+local check_schedule, check_slot, check_next_slot
+do
 -- @include lib/schedule.lua
 
-local function is_time(text)
-  local value = tonumber(text)
-  return value and value >= 0 and value < NO_TIME
-end
-
-local function is_schedule(row)
-  local created, after, last, paused = read_head(row)
-  return created and is_time(created) and is_time(after) and is_time(last) and paused <= 1
-end
-
--- The plan in a row is for clients: one that cannot be read is left for another version.
-local function check_schedule(name, row)
-  if not is_schedule(row) then
-    return fault(name, 'a schedule that cannot be read', function()
-      redis.call('HDEL', keys.schedules, name)
-      look_at(keys.slots, keys.meta, name, false)
-    end)
+  local function is_schedule(row)
+    local created, after, last, paused = read_head(row)
+    return created and is_time(created) and is_time(after) and is_time(last) and paused <= 1
   end
-  local _, _, _, paused = read_head(row)
-  local is_looked_at = redis.call('ZSCORE', keys.slots, name)
-  if paused == 0 and not is_looked_at then
-    fault(name, 'a schedule that nobody looks at', function()
-      look_at(keys.slots, keys.meta, name, now)
-      leave_token(keys.wake)
-    end)
-  elseif paused == 1 and is_looked_at then
-    fault(name, 'a paused schedule that is looked at', function()
-      look_at(keys.slots, keys.meta, name, false)
-    end)
-  end
-end
 
-local function check_slot(name)
-  local at = tonumber(redis.call('ZSCORE', keys.slots, name))
-  if redis.call('HEXISTS', keys.schedules, name) == 0 then
-    fault(name, 'a slot of no schedule', function()
-      look_at(keys.slots, keys.meta, name, false)
-    end)
-  elseif not (at >= 0 and at <= now + LONGEST_US and at == math.floor(at)) then
-    fault(name, 'a slot at no time', function()
-      look_at(keys.slots, keys.meta, name, now)
-      leave_token(keys.wake)
-    end)
+  -- The plan in a row is for clients: one that cannot be read is left for another version.
+  function check_schedule(name, row)
+    if not is_schedule(row) then
+      return fault(name, 'a schedule that cannot be read', function()
+        redis.call('HDEL', keys.schedules, name)
+        look_at(keys.slots, keys.meta, name, false)
+      end)
+    end
+    local _, _, _, paused = read_head(row)
+    local is_looked_at = redis.call('ZSCORE', keys.slots, name)
+    if paused == 0 and not is_looked_at then
+      fault(name, 'a schedule that nobody looks at', function()
+        look_at(keys.slots, keys.meta, name, now)
+        leave_token(keys.wake)
+      end)
+    elseif paused == 1 and is_looked_at then
+      fault(name, 'a paused schedule that is looked at', function()
+        look_at(keys.slots, keys.meta, name, false)
+      end)
+    end
+  end
+
+  function check_slot(name)
+    local at = tonumber(redis.call('ZSCORE', keys.slots, name))
+    if redis.call('HEXISTS', keys.schedules, name) == 0 then
+      fault(name, 'a slot of no schedule', function()
+        look_at(keys.slots, keys.meta, name, false)
+      end)
+    elseif not (at >= 0 and at <= now + LONGEST_US and at == math.floor(at)) then
+      fault(name, 'a slot at no time', function()
+        look_at(keys.slots, keys.meta, name, now)
+        leave_token(keys.wake)
+      end)
+    end
+  end
+
+  function check_next_slot()
+    local first, noted = redis.call('ZRANGE', keys.slots, 0, 0, 'WITHSCORES'), redis.call('HGET', keys.meta, 'slot')
+    if tonumber(first[2]) ~= tonumber(noted or nil) then
+      fault('slot', 'the next slot is noted wrong', function()
+        look_at(keys.slots, keys.meta, '', false)
+        leave_token(keys.wake)
+      end)
+    end
   end
 end

@@ -1,4 +1,7 @@
 -- Part of audit: what a queue or group takes for right. For a topic's own store: lib/audit/delayed_store.lua.
+-- READS    why; in a step the key that it goes through; now, cursor
+-- CHANGES  nothing
+-- GIVES    store: waits_under(record), is_flawed(record), is_nameless(id), place_when_over(id), step_of(key, is_hash)
 
 local store = {
   -- Under which priority a sound message waits.
@@ -12,7 +15,7 @@ local store = {
 }
 
 -- Where a message belongs that is over, as its past tells, and since when; nil: it lives, as far as anybody knows.
-local function place_when_over(id)
+function store.place_when_over(id)
   local row = sound_why(keys.why, id)
   local last = row and row[8][#row[8]]
   if row and row[1] ~= '' then

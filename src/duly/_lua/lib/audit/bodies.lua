@@ -1,0 +1,129 @@
+-- Part of audit: messages without a body, without a place, or with a body that cannot be read.
+-- READS    msgs, why, dead, done; source; of a group the stream
+-- CHANGES  msgs, dead, done, leases, why, wake, as lib/audit/moves.lua says, and in groups lanes
+-- GIVES    check_nowhere(id, record); check_bodiless(id, place); check_damaged and check_foreign_id(id, record, place);
+--          for groups: check_entry(id, place), check_overwritten(id, place)
+
+-- @only group
+-- @include lib/audit/entries.lua
+-- @end
+local check_nowhere, check_bodiless, check_damaged, check_foreign_id
+-- @only group
+local check_entry, check_overwritten
+-- @end
+do
+  -- Of a sound message that is not over; `place` is nil when it has none.
+  function check_foreign_id(id, record, place)
+    fault(id, 'an id that is not text', function()
+      if place then
+        remove_from(place, id)
+      end
+      end_lease(id)
+      bury_flawed(id, record, #record)
+    end)
+  end
+
+  function check_damaged(id, record, place)
+    fault(id, 'damaged', function()
+      remove_from(place, id)
+      redis.call('HDEL', keys.leases, id)
+      bury_flawed(id, record, #record)
+    end)
+  end
+
+  local function is_dead_as(id, reason)
+    local row = sound_why(keys.why, id)
+    return row and row[1] == reason
+  end
+
+  -- @only group
+  -- False: it is as with any message that has lost its body.
+  function check_entry(id, place)
+    local record = not is_dead_as(id, 'body lost') and record_in_stream(id, place)
+    if is_unread(id) then
+      fault(id, 'place of an entry that was not read yet', function()
+        remove_from(place, id)
+        remove_rows(id)
+      end)
+      return true
+    elseif record then
+      fault(id, 'a body that only the stream has', function()
+        redis.call('HSET', keys.msgs, id, record)
+        -- Nobody waits for what is dead because it could not be read: it could not say which lane it had.
+        if is_dead_as(id, 'damaged') and leave_lane(keys, id, record, now) then
+          leave_token(keys.wake)
+        end
+      end)
+    end
+    return record
+  end
+
+  -- The same, of one whose body is there and cannot be read; `place` is nil when it has none.
+  function check_overwritten(id, place)
+    if place then
+      return check_entry(id, place)
+    elseif not (is_unread(id) and fields_in_stream(id)) then
+      return false
+    end
+    fault(id, 'body of an entry that was not read yet', function()
+      redis.call('HDEL', keys.msgs, id)
+      remove_rows(id)
+    end)
+    return true
+  end
+  -- @end
+
+  function check_nowhere(id, record)
+    -- @only group
+    if record and flaw_of(record) and check_overwritten(id, parked_as_in_stream(id)) then
+      return
+    end
+    -- @end
+    if record and store.is_flawed(record) then
+      fault(id, 'damaged body without a place', function()
+        end_lease(id)
+        bury_flawed(id, record, #record)
+      end)
+    elseif record and store.is_nameless(id) and not store.place_when_over(id) then
+      check_foreign_id(id, record)
+    elseif record then
+      fault(id, 'body without a place', function()
+        local place, at = store.place_when_over(id)
+        end_lease(id)
+        if place then
+          redis.call('ZADD', keys[place], at, id)
+        else
+          wait_again(id, record)
+        end
+      end)
+    elseif source ~= 'msgs' then
+      fault(id, 'row in ' .. source .. ' of no message', function()
+        remove_rows(id)
+      end)
+    end
+  end
+
+  function check_bodiless(id, place)
+    -- @only group
+    if check_entry(id, place) then
+      return
+    end
+    -- @end
+    if place.name == 'done' then
+      fault(id, 'finished without a body', function()
+        redis.call('ZREM', place.key, id)
+        remove_rows(id)
+      end)
+    elseif place.name == 'dead' and not is_dead_as(id, 'body lost') then
+      fault(id, 'dead without a body', function()
+        keep_end(keys.why, id, 'body lost', read_counts(nil), sound_past(keys.why, id), '')
+      end)
+    elseif place.name ~= 'dead' then
+      fault(id, 'place without a body', function()
+        remove_from(place, id)
+        redis.call('HDEL', keys.leases, id)
+        bury_flawed(id, nil, 0)
+      end)
+    end
+  end
+end

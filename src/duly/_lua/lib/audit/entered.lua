@@ -1,0 +1,115 @@
+-- Part of audit, for topics: whether what waits has entered the stream.
+-- READS    msgs, stream; now
+-- CHANGES  nothing
+-- GIVES    look_for_entries(ids); then, of these, has_entered(id) and is_not_looked_for(id)
+
+-- @include lib/let_in.lua
+
+local look_for_entries, has_entered, is_not_looked_for
+do
+  local ENTRIES_LOOKED_AT, BYTES_LOOKED_AT, ENTRIES_A_PAGE = 1000, 4194304, 10
+
+  local entered, is_open = {}, {} -- by id; open: nobody has looked for it yet
+
+  -- A way through the stream, forwards. `sizes` are those of all entries up to one, `seen` has what had waited.
+  local function begin_walk()
+    return { from = '-', first = 1, times = {}, sizes = { [0] = 0 }, largest = 1, page = 1, seen = {} }
+  end
+
+  local function note_entry(walk, entry)
+    local fields, before = entry[2], walk.sizes[#walk.times]
+    local size = size_of_texts(fields)
+    for at = 1, #fields, 2 do
+      if fields[at] == 'sent' then
+        walk.seen[fields[at + 1] .. ' ' .. fields[2]] = true
+      end
+    end
+    walk.times[#walk.times + 1] = tonumber(string.match(entry[1], '^%d+'))
+    walk.sizes[#walk.times] = before + size
+    walk.from, walk.largest = '(' .. entry[1], math.max(walk.largest, size)
+  end
+
+  -- Few at a time: how large entries are that others have written is known when they are read.
+  local function read_on(walk, left, room)
+    local count = math.max(math.min(walk.page, left, math.floor(room / walk.largest)), 1)
+    local entries = redis.call('XRANGE', keys.stream, walk.from, '+', 'COUNT', count)
+    for _, entry in ipairs(entries) do
+      note_entry(walk, entry)
+    end
+    walk.page, walk.is_through = math.min(2 * walk.page, ENTRIES_A_PAGE), #entries < count
+  end
+
+  -- Goes on until enough is read to look for one that was due at `ms`, which is not before those that were looked for.
+  -- False: so far a call does not go.
+  local function walk_from(walk, ms)
+    local times, sizes = walk.times, walk.sizes
+    while times[walk.first] and times[walk.first] < ms do
+      walk.first = walk.first + 1
+    end
+    if not times[walk.first] then
+      walk.from = string.format('%.0f', ms)
+    end
+    while not walk.is_through do
+      local left = ENTRIES_LOOKED_AT - (#times - walk.first + 1)
+      local room = BYTES_LOOKED_AT - (sizes[#times] - sizes[walk.first - 1])
+      if left <= 0 or room <= 0 then
+        break
+      elseif #times >= ENTRIES_LOOKED_AT or sizes[#times] >= BYTES_LOOKED_AT then
+        return false
+      end
+      read_on(walk, left, room)
+    end
+    return true
+  end
+
+  -- Whether the stream has the entries that some records became. No two publishes of a topic that waited have the same
+  -- `sent`, and none has entered before it was due.
+  local function look_for(rows)
+    local walk = begin_walk()
+    for _, row in ipairs(rows) do
+      if not walk_from(walk, row.ms) then
+        return
+      end
+      is_open[row.id], entered[row.id] = nil, walk.seen[row.entry]
+    end
+  end
+
+  -- What is to be looked for; nil: it cannot have entered.
+  local function wanted_entry(id)
+    local record = redis.call('HGET', keys.msgs, id)
+    local fields = fields_if_sound(record)
+    if not fields or due_of(record) > now then
+      return nil
+    end
+    local entry = string.format('%.0f', sent_of(record)) .. ' ' .. fields[2]
+    return { id = id, ms = math.max(math.floor(due_of(record) / 1000), 0), entry = entry }
+  end
+
+  -- Looks for all at once, for they may have been due together; if that is too far, for the first one alone.
+  function look_for_entries(ids)
+    local rows, first = {}, nil
+    for _, id in ipairs(ids) do
+      local row = wanted_entry(id)
+      if row then
+        first = first or row
+        rows[#rows + 1], is_open[id] = row, true
+      end
+    end
+    table.sort(rows, function(one, other)
+      return one.ms < other.ms
+    end)
+    look_for(rows)
+    if first and is_open[first.id] then
+      look_for({ first })
+    end
+  end
+
+  function has_entered(id)
+    return entered[id]
+  end
+
+  -- It is left for the next call.
+  function is_not_looked_for(id)
+    return is_open[id]
+  end
+end

@@ -1,0 +1,136 @@
+-- Part of audit: lanes, and what is parked in them.
+-- READS    msgs, counts, lanes, parked; repair, cursor
+-- CHANGES  lanes, parked, leases; what waits again and what is buried as lib/audit/moves.lua says
+-- GIVES    check_own_lane(id, key, lane); check_lane(key, stored); check_parked_scores(); check_member(member) and
+--          check_front(id, key), for what comes before and after the check of a parked message itself
+
+local check_own_lane, check_lane, check_parked_scores, check_member, check_front
+do
+  local LET_WAIT_A_CALL, LET_WAIT_A_LANE = 100, 2
+
+  -- Whether a lane may not be taken from an id: it is in work, or waited for.
+  local function is_in_its_right(id)
+    local record = redis.call('HGET', keys.msgs, id)
+    local place = places_of(id, record)[1]
+    if not place or flaw_of(record) then
+      return false
+    end
+    return place.name == 'leased' or place.name == 'dead' or has_begun(sound_counts(keys.counts, id))
+  end
+
+  -- A message that is out, or comes back, has its lane, or another one of its key would overtake it (I7).
+  function check_own_lane(id, key, lane)
+    local owner = lane and string.sub(lane, 2)
+    if owner == id or (owner and is_in_its_right(owner)) then
+      return
+    end
+    fault(id, 'in work without its lane', function()
+      redis.call('HSET', keys.lanes, LANES_PILLAR_FIELD, LANES_PILLAR, key, SOMEBODY_BEHIND .. id)
+    end)
+  end
+
+  -- Whether `member` is what stands for this record in `parked`.
+  local function is_parked_as(member, id, record)
+    local key = not flaw_of(record) and key_of(record)
+    return key and parked_member(key, record, id) == member
+  end
+
+  -- A lane of nobody begins anew: the first that are parked wait again, and a claim makes their order. It is given to
+  -- none of them, for the one that it was handed on to may wait already. Of many lanes, or of one that is met again and
+  -- again, few wait a call: the others are met parked behind nobody.
+  local left_to_let_wait = LET_WAIT_A_CALL
+  local function begin_lane(key)
+    local count = math.max(left_to_let_wait, LET_WAIT_A_LANE)
+    free_lanes(keys.lanes, { key })
+    for _, member in ipairs(first_parked(keys.parked, key, count)) do
+      left_to_let_wait = left_to_let_wait - 1
+      local id = id_of_parked(member)
+      local record = redis.call('HGET', keys.msgs, id)
+      if is_parked_as(member, id, record) then
+        redis.call('ZREM', keys.parked, member)
+        wait_again(id, record)
+      end
+    end
+  end
+
+  local function check_parked_elsewhere(id, member, record)
+    local is_lost = id and not record and #places_of(id, record) == 0
+    -- @only group
+    if is_lost and check_entry(id, { name = 'parked', key = keys.parked, member = member }) then
+      return false
+    end
+    -- @end
+    fault(id or member, is_lost and 'place without a body' or 'parked where it does not belong', function()
+      redis.call('ZREM', keys.parked, member)
+      if is_lost then
+        redis.call('HDEL', keys.leases, id)
+        bury_flawed(id, nil, 0)
+      end
+    end)
+    return not is_lost and id or nil
+  end
+
+  -- Looks at a member of `parked`. Returns the id of the message that is to be checked then, or nil, and its key if it
+  -- is parked where it belongs.
+  function check_member(member)
+    if not redis.call('ZSCORE', keys.parked, member) then
+      return nil -- it was let in by what was mended before it
+    end
+    local id = string.find(member, '\0', 1, true) and id_of_parked(member)
+    local record = id and redis.call('HGET', keys.msgs, id)
+    if not is_parked_as(member, id, record) then
+      return check_parked_elsewhere(id, member, record)
+    end
+    return id, key_of(record)
+  end
+
+  -- A parked message must have somebody in front of it who knows that it is there.
+  function check_front(id, key)
+    local lane = redis.call('HGET', keys.lanes, key)
+    if not lane or string.sub(lane, 2) == id then
+      fault(id, 'parked behind nobody', function()
+        begin_lane(key)
+      end)
+    elseif string.sub(lane, 1, 1) ~= SOMEBODY_BEHIND then
+      fault(id, 'parked behind one that does not know', function()
+        redis.call('HSET', keys.lanes, key, SOMEBODY_BEHIND .. string.sub(lane, 2))
+      end)
+    end
+  end
+
+  -- A lane belongs to a message that is out, waits, or is dead and waited for.
+  function check_lane(key, stored)
+    local id, mark = string.sub(stored, 2), string.sub(stored, 1, 1)
+    local record = redis.call('HGET', keys.msgs, id)
+    local place = places_of(id, record)[1]
+    local is_its_key = record and not flaw_of(record) and key_of(record) == key
+    count_id()
+    if not is_its_key or not place or place.name == 'parked' or place.name == 'done' then
+      fault(id, 'the lane ' .. key .. ' belongs to nobody', function()
+        begin_lane(key)
+      end)
+    elseif mark ~= NOBODY_BEHIND and mark ~= SOMEBODY_BEHIND then
+      fault(id, 'the lane ' .. key .. ' has no mark', function()
+        redis.call('HSET', keys.lanes, key, SOMEBODY_BEHIND .. id)
+      end)
+    end
+  end
+
+  -- All that is parked has the same score, or its order is not that of the bytes, and looking for the first of a lane
+  -- passes some over. So this comes before the lanes.
+  function check_parked_scores()
+    local from = repair and 0 or tonumber(cursor)
+    for _, range in ipairs({ { '-inf', '(0' }, { '(0', '+inf' } }) do
+      local wrong = redis.call('ZRANGEBYSCORE', keys.parked, range[1], range[2], 'LIMIT', from, IDS_A_CALL)
+      for _, member in ipairs(wrong) do
+        local id = string.find(member, '\0', 1, true) and id_of_parked(member) or member
+        fault(id, 'parked out of its order', function()
+          redis.call('ZADD', keys.parked, 0, member)
+        end)
+      end
+      if #wrong == IDS_A_CALL then
+        go_on_at(tostring(from + IDS_A_CALL))
+      end
+    end
+  end
+end

@@ -1,0 +1,125 @@
+-- Part of audit: a sound message that waits, is parked or is leased.
+-- READS    leases, leased, expires, counts, why, lanes; now
+-- CHANGES  leases, leased, expires, counts, waiting*, wake, and as lib/audit/moves.lua and lib/audit/lanes.lua say
+-- GIVES    check_live(id, record, place); check_expiry(id, record, is_waiting)
+
+local check_live, check_expiry
+do
+  -- A lease repeats what a settle must know of the record: its lane is handed on by what the lease says.
+  local function is_lease_of(text, record)
+    if not is_lease(text) then
+      return false
+    end
+    local lease = read_lease(text)
+    return lease.priority == priority_of(record) and lease.key == key_of(record)
+  end
+
+  -- False: it is not leased any more.
+  local function check_lease(id, record)
+    local text = redis.call('HGET', keys.leases, id)
+    if text and is_lease_of(text, record) then
+      return true
+    end
+    fault(id, text and 'a lease that cannot be read' or 'leased to nobody', function()
+      remove_leased(keys.leased, { id })
+      redis.call('HDEL', keys.leases, id)
+      wait_again(id, record)
+    end)
+    return false
+  end
+
+  -- Whether an id that should be in `expires` is there, at its time, and no other: whatever is there is dropped then.
+  function check_expiry(id, record, is_waiting)
+    local watched = redis.call('ZSCORE', keys.expires, id)
+    local has_ttl = has(flags_of(record), FLAG_TTL)
+    local function watch()
+      redis.call('ZADD', keys.expires, expiry_of(record), id)
+    end
+    local function stop_watching()
+      redis.call('ZREM', keys.expires, id)
+    end
+    if is_waiting and has_ttl and not watched then
+      fault(id, 'a ttl that nobody watches', watch)
+    elseif is_waiting and has_ttl and tonumber(watched) ~= expiry_of(record) then
+      fault(id, 'a ttl that is watched at a wrong time', watch)
+    elseif watched and not is_waiting then
+      fault(id, 'in expires, but not waiting', stop_watching)
+    elseif watched and not has_ttl then
+      fault(id, 'in expires, but without a ttl', stop_watching)
+    end
+  end
+
+  -- What is handed out next waits since it was let in; everything else for the time that was asked for. Without a true
+  -- row in `counts` nobody knows which time that is, while `why` says that there was one.
+  local function check_time(id, record, place, owns_lane)
+    local due, own = due_of(record), own_due(id, record)
+    local is_let_in = owns_lane and place.score <= now and (place.score >= due or not (due >= 0 and due < NO_TIME))
+    local stored = redis.call('HGET', keys.counts, id)
+    local is_known = stored and is_counts(stored) and not knows_too_little(id, stored)
+    local is_uncounted = not is_known and redis.call('HEXISTS', keys.why, id) == 1
+    local is_never = place.score >= NO_TIME and own < NO_TIME
+    if place.score == own or is_let_in or (is_uncounted and place.score >= due and not is_never) then
+      return
+    end
+    -- Either of the two may be somebody else's: none of them is to come early (I3).
+    if is_known and place.score > own and place.score <= now + LONGEST_US then
+      return fault(id, 'waits for another time than it counts', function()
+        local counted = read_counts(stored)
+        counted[DUE] = math.ceil(place.score)
+        keep_counts(keys.counts, id, counted)
+        redis.call('ZADD', place.key, counted[DUE], id)
+      end)
+    end
+    fault(id, 'waits for a wrong time', function()
+      redis.call('ZADD', place.key, own, id)
+      leave_token(keys.wake)
+    end)
+  end
+
+  local function check_leased(id, record, place, key, lane)
+    if not check_lease(id, record) then
+      return
+    end
+    if place.score > now + LONGEST_US then
+      fault(id, 'a lease without an end', function()
+        redis.call('ZADD', keys.leased, now + ENDLESS_LEASE_US, id)
+      end)
+    end
+    if key then
+      check_own_lane(id, key, lane)
+    end
+    check_expiry(id, record, false)
+  end
+
+  -- Of one that waits or is parked.
+  local function check_unleased(id, record, place, key, lane)
+    if redis.call('HEXISTS', keys.leases, id) == 1 then
+      fault(id, 'a lease, but not leased', function()
+        end_lease(id)
+      end)
+    end
+    if place.name == 'waiting' then
+      check_time(id, record, place, lane and string.sub(lane, 2) == id)
+      if key and has_begun(sound_counts(keys.counts, id)) then
+        check_own_lane(id, key, lane)
+      end
+    end
+    check_expiry(id, record, true)
+  end
+
+  function check_live(id, record, place)
+    if place.name == 'misplaced' then
+      return fault(id, 'waits under a wrong priority', function()
+        redis.call('ZREM', place.key, id)
+        wait_again(id, record)
+      end)
+    end
+    local key = key_of(record)
+    local lane = key and redis.call('HGET', keys.lanes, key)
+    if place.name == 'leased' then
+      check_leased(id, record, place, key, lane)
+    else
+      check_unleased(id, record, place, key, lane)
+    end
+  end
+end

@@ -1,0 +1,48 @@
+-- Part of audit: a message that is dead or done.
+-- READS    why, leases, lanes, counts; now
+-- CHANGES  why, dead, done, leases, and as lib/audit/moves.lua says
+-- GIVES    check_over(id, record, place)
+
+local check_over
+do
+  -- Whether nobody has finished what is in `done`: nothing says so, and its score is no time of a finish, as when it
+  -- was taken there from `waiting*` or `leased`. Or it is next in its lane, which one that is finished has handed on.
+  local function is_unfinished(id, record, place)
+    local row = sound_why(keys.why, id)
+    local last = row and row[8][#row[8]]
+    if place.name ~= 'done' or flaw_of(record) or (last and last[2] == 'ack') then
+      return false
+    end
+    local lane = key_of(record) and redis.call('HGET', keys.lanes, key_of(record))
+    local is_next = lane and string.sub(lane, 2) == id
+    return is_next or not is_time_of_finish(place.score, id, record)
+  end
+
+  function check_over(id, record, place)
+    if is_unfinished(id, record, place) then
+      return fault(id, 'finished by nobody', function()
+        remove_from(place, id)
+        end_lease(id)
+        wait_again(id, record)
+      end)
+    end
+    if place.name == 'dead' and redis.call('HEXISTS', keys.why, id) == 0 then
+      fault(id, 'dead without a reason', function()
+        keep_end(keys.why, id, 'unknown', sound_counts(keys.counts, id), { errors = {}, timeline = {} }, '')
+      end)
+    end
+    if not (place.score >= 0 and place.score < NO_TIME) then
+      fault(id, 'over since no time', function()
+        redis.call('ZADD', place.key, now, id)
+      end)
+    end
+    if redis.call('HEXISTS', keys.leases, id) == 1 then
+      fault(id, 'a lease, but not leased', function()
+        end_lease(id)
+      end)
+    end
+    if not flaw_of(record) then
+      check_expiry(id, record, false)
+    end
+  end
+end

@@ -1,0 +1,65 @@
+-- Part of audit: what went wrong with a message, as `counts` and `why` have it.
+-- READS    msgs, counts, why, waiting*
+-- CHANGES  counts, why
+-- GIVES    knows_too_little(id, stored); check_counts(id, stored); check_why(id, stored)
+
+local knows_too_little, check_counts, check_why
+do
+  -- Whether `counts` knows less of an id than its timeline tells: then it does not know the time of a retry either.
+  function knows_too_little(id, stored)
+    local timeline = sound_past(keys.why, id).timeline
+    return #timeline > 0 and tells_less(read_counts(stored), recounted(timeline))
+  end
+
+  -- Counts what went wrong anew. When it waits for a retry, its place says for how long.
+  local function count_again(id, record)
+    local counted = with_more(sound_counts(keys.counts, id), recounted(sound_past(keys.why, id).timeline))
+    local place = not flaw_of(record) and redis.call('ZSCORE', keys.waiting[store.waits_under(record)], id)
+    local waits_until = math.ceil(tonumber(place or 0))
+    if place and waits_until > due_of(record) and waits_until < NO_TIME then
+      counted[DUE] = waits_until
+    end
+    keep_counts(keys.counts, id, counted)
+  end
+
+  function check_counts(id, stored)
+    local record = redis.call('HGET', keys.msgs, id)
+    local place = places_of(id, record)[1]
+    if place and (place.name == 'dead' or place.name == 'done') then
+      fault(id, 'counts of a message that is over', function()
+        redis.call('HDEL', keys.counts, id)
+      end)
+    elseif not is_counts(stored) then
+      fault(id, 'counts that cannot be read', function()
+        count_again(id, record)
+      end)
+    elseif record and place and knows_too_little(id, stored) then
+      fault(id, 'troubled, but not counted', function()
+        count_again(id, record)
+      end)
+    end
+  end
+
+  function check_why(id, stored)
+    local record = redis.call('HGET', keys.msgs, id)
+    local place = places_of(id, record)[1]
+    local is_live = place and place.name ~= 'dead' and place.name ~= 'done'
+    if not is_why(stored) then
+      fault(id, 'a past that cannot be read', function()
+        redis.call('HDEL', keys.why, id)
+        if place and place.name == 'done' then
+          keep_end(keys.why, id, '', read_counts(nil), { errors = {}, timeline = {} }, '')
+        end
+      end)
+    elseif is_live and unpacked(stored)[1] ~= '' then
+      fault(id, 'alive, but with a reason to be dead', function()
+        keep_past(keys.why, id, sound_past(keys.why, id))
+      end)
+    end
+    if is_live and redis.call('HEXISTS', keys.counts, id) == 0 then
+      fault(id, 'troubled, but not counted', function()
+        count_again(id, record)
+      end)
+    end
+  end
+end
