@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 from hypothesis.internal.constants_ast import Constants
 
-from duly._core import blocked_loop
+from duly._sync import blocked_loop
 from tests.binaries import KINDS, Kind, ServerMissing, find_binary
 from tests.clock import ServerClock
 from tests.matrix import ENGINES, SERVERS

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 import duly
-from duly._core import blocked_loop
+from duly._sync import blocked_loop
 from tests.client.place import ServerPlace
 
 

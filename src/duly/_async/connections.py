@@ -18,7 +18,7 @@ from duly._core.address import Address
 from duly._core.server import check_server, eviction_of, read_info
 
 # --- sync only
-# | from duly._core import blocked_loop
+# | from duly._sync import blocked_loop
 # --- end
 from duly.errors import UsageError
 

@@ -15,7 +15,7 @@ from duly._core.call import Call
 from duly._core.delivered import Delivered
 
 # --- sync only
-# | from duly._core.gates import Gates
+# | from duly._sync.gates import Gates
 # --- end
 from duly.errors import CodecError, LeaseLost, UsageError
 from duly.message import Committed

@@ -13,9 +13,9 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
-from duly._core import blocked_loop
 from duly._core.address import Address
 from duly._core.server import check_server, eviction_of, read_info
+from duly._sync import blocked_loop
 from duly._sync.ends import Ends
 from duly._sync.wire import Gate, Wire, in_thread
 from duly.errors import UsageError

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from duly._core import codec, commits, ops, outcome_rules, replies, results
 from duly._core.call import Call
 from duly._core.delivered import Delivered
-from duly._core.gates import Gates
+from duly._sync.gates import Gates
 from duly._sync.lock import Lock
 from duly.errors import CodecError, LeaseLost, UsageError
 from duly.message import Committed

@@ -15,8 +15,8 @@ from duly._core.call import Call
 from duly._core.explanation import explained
 from duly._core.handlers import Handler
 from duly._core.keys import QueueKeys
-from duly._core.reclaims import log_reclaimed
 from duly._core.states import STATES, State
+from duly._reclaim_log import log_reclaimed
 from duly._sync import redriving
 from duly._sync.auditing import Auditor
 from duly._sync.delivery import Delivery

@@ -11,7 +11,7 @@ from typing import Final
 from duly._async.schedules import fire_due
 from duly._core import ops, patience
 from duly._core.ops import Suspects
-from duly._core.reclaims import log_reclaimed
+from duly._reclaim_log import log_reclaimed
 from duly._core.replies import Claimed
 from duly.errors import DulyError, Unavailable
 from duly.worker.dispatcher import Dispatcher
