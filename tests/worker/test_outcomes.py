@@ -371,6 +371,20 @@ async def test_a_policy_that_fails_leaves_no_message_behind(
     assert [failure.error for failure in (await bench.seen(id_)).errors] == ["ValueError: broken"] * 2
 
 
+async def test_an_outcome_that_cannot_be_read_is_a_failure_and_is_logged(
+    memory_bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench, defer = memory_bench, Defer(5)
+    defer.delay = -1
+    bench.define(raising(defer), retry=Retry(first=60))
+    id_ = await bench.queue.send("body")
+
+    async with bench.worker():
+        await eventually(lambda: _is_failed(bench, id_))
+
+    assert "an outcome of type Defer cannot be read" in caplog.text
+
+
 async def _is_failed(bench: Bench, id_: str) -> bool:
     return (await bench.seen(id_)).failures >= 1
 

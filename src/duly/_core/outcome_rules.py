@@ -5,7 +5,6 @@ by the policy; and so does a defer, by how often there was one before.
 """
 
 import inspect
-import logging
 import math
 import sysconfig
 import traceback as tracebacks
@@ -24,7 +23,6 @@ Verb = Literal["ack", "retry", "defer", "recycle", "reject", "release", "lost"]
 AfterFailure = tuple[Literal["retry"], float] | tuple[Literal["dead"], str]
 AfterDefer = tuple[Literal["defer"], float] | tuple[Literal["reject"], str]
 
-_LOG: Final = logging.getLogger("duly")
 _MAX_ERROR: Final = 1_000
 _MAX_TRACEBACK: Final = 10_000
 _WORKER: Final = "duly.worker."
@@ -59,6 +57,8 @@ class Verdict(NamedTuple):
     """Of a defer."""
     result: str = ""
     """What the handler returned, packed, where it is kept."""
+    flaw: str = ""
+    """Why an outcome of the user's own making counts as a failure: a line for the log."""
 
 
 ACK: Final = Verdict("ack")
@@ -99,7 +99,8 @@ def verdict_of_error(error: BaseException) -> Verdict:
         if isinstance(error, Reject):
             return Verdict("reject", reason=str(error.reason))
     except Exception as flaw:  # noqa: BLE001
-        _LOG.warning("an outcome of type %s cannot be read, and counts as a failure: %r", type(error).__name__, flaw)
+        reason = f"an outcome of type {type(error).__name__} cannot be read, and counts as a failure: {flaw!r}"
+        return Verdict("retry", error=error, flaw=reason)
     return Verdict("retry", error=error)
 
 
@@ -154,13 +155,16 @@ def _last_failure(policy: Retry, attempt: int) -> str:
 
 def after_failure_at_any_rate(
     queue: str, policy: Retry, attempt: int, delay: float | None = None, error: BaseException | str | None = None
-) -> AfterFailure:
-    """Decide as `after_failure`; a policy of the user's own that fails must not leave the message leased."""
+) -> tuple[AfterFailure, str]:
+    """Decide as `after_failure`; a policy of the user's own that fails must not leave the message leased.
+
+    The second is a line for the log, where the policy failed.
+    """
     try:
-        return after_failure(policy, attempt, delay, error)
+        return after_failure(policy, attempt, delay, error), ""
     except UsageError as bad:
-        _LOG.warning("the retry policy of %s failed, the default is used: %s", title_of(queue), bad)
-        return "retry", Retry().delay_after(attempt)
+        flaw = f"the retry policy of {title_of(queue)} failed, the default is used: {bad}"
+        return ("retry", Retry().delay_after(attempt)), flaw
 
 
 def after_defer(delay: float, policy: DeferPolicy, defers: int) -> AfterDefer:

@@ -4,7 +4,6 @@ An entry that enters now becomes the fields of a stream entry; one that is delay
 """
 
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -189,15 +188,15 @@ def checked_id(value: object, what: str) -> str:
     return f"{parts[0]}-{parts[1]}"
 
 
-def start_of(position: object, what: str) -> str:
-    """Say behind which entry a group begins: an id, 0 for the beginning, $ for the end."""
+def start_of(position: object, what: str, now: float) -> str:
+    """Say behind which entry a group begins: an id, 0 for the beginning, $ for the end. `now`: the time, in seconds."""
     if position == _BEGINNING:
         return "0"
     if position in _END:
         return AT_END
     if isinstance(position, datetime):
         milliseconds = _milliseconds(position, what)
-        if milliseconds / 1000 > time.time() + _MOST_AHEAD:
+        if milliseconds / 1000 > now + _MOST_AHEAD:
             raise UsageError(
                 f"{what}={shown_time(position)} is in the future: use 'new' to begin with what is published from now"
             )

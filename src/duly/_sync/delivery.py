@@ -301,13 +301,17 @@ class Delivery(Delivered):
             self.release()
             return
         verdict = outcome_rules.verdict_of_error(error)
+        if verdict.flaw:
+            _LOG.warning("%s", verdict.flaw)
         if verdict.verb == "defer" and verdict.delay is not None:
             self._defer_by(verdict.delay, verdict.policy)
         elif verdict.verb == "reject":
             self.reject(verdict.reason)
         else:
             policy, attempt = self._retry_policy(), self.attempt
-            decision = outcome_rules.after_failure_at_any_rate(self.queue, policy, attempt, verdict.delay, error)
+            decision, flaw = outcome_rules.after_failure_at_any_rate(self.queue, policy, attempt, verdict.delay, error)
+            if flaw:
+                _LOG.warning("%s", flaw)
             self._fail(decision, error)
 
     def _defer_by(self, delay: float, policy: outcome_rules.DeferPolicy) -> None:

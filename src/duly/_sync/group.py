@@ -2,6 +2,7 @@
 """A group of a topic: an inbox that is fed by the topic's stream, with its own progress, retries and dead letters."""
 
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,7 @@ class Group(Inbox):
     """
 
     def __init__(self, topic: "Topic", name: str, *, start: Position, headers: Wanted | None) -> None:
-        self._start = publishing.start_of(start, "start")
+        self._start = publishing.start_of(start, "start", time.time())
         self._filter = publishing.checked_filter(headers)
         keys = GroupKeys(topic._keys, name, frees=topic.options.keep is None)
         super().__init__(topic._app, name, keys, topic.options.of_group())
@@ -78,7 +79,7 @@ class Group(Inbox):
         What members hold, and what waits for another attempt, stays; none of it is delivered twice at the same time.
         """
         with about("group", self.label):
-            position = publishing.start_of(to, "to")
+            position = publishing.start_of(to, "to", time.time())
         self._link.run(topic_ops.seek(self._keys, position, makes=False))
 
     # Receiving

@@ -240,7 +240,11 @@ def _row_of(runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> t
     if verdict.verb == "retry":
         text, trace = described(verdict.error)
         policy = delivery._retry_policy()
-        fate, value = after_failure_at_any_rate(runtime.name, policy, delivery.attempt, verdict.delay, verdict.error)
+        (fate, value), flaw = after_failure_at_any_rate(
+            runtime.name, policy, delivery.attempt, verdict.delay, verdict.error
+        )
+        for line in filter(None, (verdict.flaw, flaw)):
+            _LOG.warning("%s", line)
         return fate, (delivery, value, text, trace)
     if verdict.verb == "reject":
         return "reject", (delivery, storable(verdict.reason), *described(verdict.error))

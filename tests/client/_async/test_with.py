@@ -123,3 +123,18 @@ async def test_an_error_in_a_block_whose_lease_was_lost_is_not_hidden(
             1 / 0  # noqa: B018
 
     assert delivery.id in caplog.text
+
+
+async def test_an_outcome_that_cannot_be_read_is_a_failure_and_is_logged(
+    queue: AsyncQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    delivery = await given_leased(queue)
+    defer = Defer(5)
+    defer.delay = -1
+
+    with caplog.at_level(logging.WARNING, "duly"):
+        async with delivery:
+            raise defer
+
+    assert "an outcome of type Defer cannot be read" in caplog.text
+    assert (await seen(queue, delivery.id)).failures == 1

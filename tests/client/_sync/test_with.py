@@ -120,3 +120,18 @@ def test_an_error_in_a_block_whose_lease_was_lost_is_not_hidden(queue: Queue, ca
             1 / 0  # noqa: B018
 
     assert delivery.id in caplog.text
+
+
+def test_an_outcome_that_cannot_be_read_is_a_failure_and_is_logged(
+    queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    delivery = given_leased(queue)
+    defer = Defer(5)
+    defer.delay = -1
+
+    with caplog.at_level(logging.WARNING, "duly"):
+        with delivery:
+            raise defer
+
+    assert "an outcome of type Defer cannot be read" in caplog.text
+    assert (seen(queue, delivery.id)).failures == 1
