@@ -19,8 +19,8 @@ from duly._core.call import Call
 from duly._core.explanation import explained
 from duly._core.handlers import Handler
 from duly._core.keys import QueueKeys
-from duly._reclaim_log import log_reclaimed
 from duly._core.states import STATES, State
+from duly._reclaim_log import log_reclaimed
 from duly.errors import UsageError
 from duly.message import Audit, Message, Pending, PendingMessage, Stats
 from duly.options import (

@@ -13,9 +13,9 @@ from duly._async.delivery import AsyncDelivery
 from duly._async.schedules import fire_due
 from duly._core.hooks import Hooks
 from duly._core.outcome_rules import Verdict
-from duly._reclaim_log import log_reclaimed
 from duly._core.replies import Claimed
 from duly._core.schedules import moment_of
+from duly._reclaim_log import log_reclaimed
 from duly.errors import CodecError, HandlerFailed
 from duly.outcomes import Outcome, Reject
 from duly.worker.dispatcher import Dispatcher

@@ -11,8 +11,8 @@ from typing import Final
 from duly._async.schedules import fire_due
 from duly._core import ops, patience
 from duly._core.ops import Suspects
-from duly._reclaim_log import log_reclaimed
 from duly._core.replies import Claimed
+from duly._reclaim_log import log_reclaimed
 from duly.errors import DulyError, Unavailable
 from duly.worker.dispatcher import Dispatcher
 from duly.worker.isolation import Isolation
