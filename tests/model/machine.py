@@ -18,7 +18,7 @@ from duly._core import codec, ops, replies
 from duly._core.call import Call
 from duly._core.effects import Effect
 from duly._core.outgoing import Outgoing
-from duly._core.states import MOVES
+from duly._core.verbs import MOVES
 from duly.memory.clock import Clock
 from duly.memory.engine import Engine, ErrorReply
 from duly.message import Audit
