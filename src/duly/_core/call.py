@@ -7,6 +7,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 from hiredis import pack_command
 
 from duly._core.keys import EVERY_PRIORITY, QueueKeys
+from duly._core.verbs import VERBS
 from duly._lua import Script
 
 T = TypeVar("T")
@@ -15,13 +16,12 @@ _SEQUENCE: Final = struct.Struct("<d")
 """A double, since that is what numbers are in Lua; as bytes, so that a script need not convert it."""
 
 _ASKED: Final[Mapping[str, str]] = {
+    **{script: name for name, verb in VERBS.items() for script in verb.scripts},
     "await_end": "result",
     "claim": "receive",
     "correct": "repair",
     "delete_topic": "delete",
-    "finish": "ack",
     "foreign_pending": "pending",
-    "keep_result": "commit",
     "move": "redrive",
     "occupied": "receive",
     "read_topic": "read",

@@ -13,12 +13,13 @@ from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple
 
 from duly._core.naming import title_of
+from duly._core.verbs import Settling, verb_of
 from duly.errors import UsageError
 from duly.options import Retry, checked_count, checked_number, checked_seconds
-from duly.outcomes import Defer, Outcome, Recycle, Reject, RetryIn
+from duly.outcomes import Defer, Outcome, Recycle
 
-Verb = Literal["ack", "retry", "defer", "recycle", "reject", "release", "lost"]
-"""The ways to settle; `lost`: there is nothing left to settle. The last two are for workers, no handler says them."""
+Verb = Settling | Literal["lost"]
+"""How a delivery ends; `lost`: there is nothing left to settle. `release` and `lost` are for workers."""
 
 AfterFailure = tuple[Literal["retry"], float] | tuple[Literal["dead"], str]
 AfterDefer = tuple[Literal["defer"], float] | tuple[Literal["reject"], str]
@@ -92,16 +93,20 @@ def _verdict_of_awaitable(value: Any) -> Verdict:
 def verdict_of_error(error: BaseException) -> Verdict:
     """Say what a raised error means. An outcome of the user's own making may lack what it should have."""
     try:
-        if isinstance(error, Defer):
-            return Verdict("defer", checked_seconds(error.delay, "Defer.delay"), policy=_policy_of(error))
-        if isinstance(error, RetryIn):
-            return Verdict("retry", checked_seconds(error.delay, "RetryIn.delay"), error=error)
-        if isinstance(error, Reject):
-            return Verdict("reject", reason=str(error.reason))
+        if isinstance(error, Outcome) and (verb := verb_of(error)):
+            return _verdict_asked_for(verb, error)
     except Exception as flaw:  # noqa: BLE001
         reason = f"an outcome of type {type(error).__name__} cannot be read, and counts as a failure: {flaw!r}"
         return Verdict("retry", error=error, flaw=reason)
     return Verdict("retry", error=error)
+
+
+def _verdict_asked_for(verb: str, outcome: Any) -> Verdict:
+    if verb == "reject":
+        return Verdict("reject", reason=str(outcome.reason))
+    if verb == "defer":
+        return Verdict("defer", checked_seconds(outcome.delay, "Defer.delay"), policy=_policy_of(outcome))
+    return Verdict("retry", checked_seconds(outcome.delay, "RetryIn.delay"), error=outcome)
 
 
 def _policy_of(error: Defer) -> DeferPolicy:

@@ -4,16 +4,19 @@ import shlex
 from collections.abc import Mapping
 from typing import Final
 
+from duly._core.verbs import VERBS
+
 _PRODUCERS: Final = frozenset(
     {
         "send", "publish", "cancel", "reschedule", "result", "schedule", "unschedule", "schedules", "lock", "unlock",
         "prolong", "wake_lock",
     }
 )  # fmt: skip
-_CONSUMERS: Final = _PRODUCERS | {
-    "ack", "commit", "retry", "defer", "release", "recycle", "reject", "extend", "receive", "wake", "fire", "once",
-    "beat", "depart", "tidy", "tidy_topic", "seek", "leave_group", "read",
-}  # fmt: skip
+_CONSUMERS: Final = (
+    _PRODUCERS
+    | {name for name, verb in VERBS.items() if verb.role == "consumer"}
+    | {"receive", "wake", "fire", "once", "beat", "depart", "tidy", "tidy_topic", "seek", "leave_group", "read"}
+)
 _OBSERVERS: Final = frozenset(
     {"stats", "get", "list", "pending", "read", "workers", "schedules", "audit", "listing", "explain"}
 )

@@ -1,33 +1,72 @@
-"""What moves a message, and the legal moves.
+"""What a holder does with a delivery, one row for each verb, and the legal moves of a message.
 
+Clients, workers, the HTTP API, access rules, metrics and the memory engine read VERBS.
 Law: every legal move is a row of MOVES. A script may perform only the moves listed for its verb;
 tests/model checks every step of random histories against this table.
 """
 
-from typing import Final, Literal
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple
 
 from duly._core.states import LIVE, State
+from duly.outcomes import Defer, Outcome, Recycle, Reject, RetryIn
 
-Verb = Literal[
-    "send", "claim", "ack", "retry", "defer", "recycle", "reject", "release", "crash",
-    "extend", "cancel", "reschedule", "redrive", "move", "expire", "drop", "purge", "trim", "wait", "hand on",
-]  # fmt: skip
-"""What moves a message. `crash`, `expire`, `drop` and `trim` are done by claims and sends on the way, and by tidy;
-`wait` is time passing: no script, the due time comes; `hand on` is done by whatever ends the message before it."""
+Settling = Literal["ack", "commit", "retry", "defer", "recycle", "reject", "release"]
+"""The verbs that end a delivery."""
 
-_WAITING: Final = ("ready", "delayed")
+Role = Literal["producer", "consumer", "observer", "admin"]
+"""The roles of `duly acl`."""
 
-MOVES: Final[frozenset[tuple[State | None, Verb, State | None]]] = frozenset(
+_WAITING: Final[tuple[State, ...]] = ("ready", "delayed")
+_BACK: Final[tuple[State, ...]] = (*_WAITING, "dead")
+"""A message whose body was lost or damaged cannot go back: it is dead."""
+
+
+class Verb(NamedTuple):
+    """One thing that the holder of a delivery does with it, and nobody else can."""
+
+    scripts: tuple[str, ...]
+    """The scripts that do it. Each compares the fence."""
+    to: tuple[State | None, ...]
+    """The states that the message can have afterwards; None: it is gone."""
+    counter: str = ""
+    """The counter that each message raises; empty: none."""
+    outcome: type[Outcome | Recycle] | None = None
+    """What a handler raises or returns in place of calling the method."""
+    role: Role = "consumer"
+    """The least role of `duly acl` that has the right."""
+
+
+VERBS: Final[Mapping[str, Verb]] = {
+    "ack": Verb(("ack", "finish"), (None, "done"), "acked"),
+    "commit": Verb(("commit", "keep_result"), (None, "done"), "acked"),
+    "retry": Verb(("retry",), _BACK, "retried", RetryIn),
+    "defer": Verb(("defer",), _BACK, "deferred", Defer),
+    "recycle": Verb(("recycle",), _BACK, "recycled", Recycle),
+    "reject": Verb(("reject",), ("dead",), "buried", Reject),
+    "release": Verb(("release",), _BACK, "released"),
+    "extend": Verb(("extend",), ("leased",)),
+}
+
+
+def scripts_of_verbs(role: Role) -> list[str]:
+    """List the scripts of the verbs that a role of `duly acl` has."""
+    return [script for verb in VERBS.values() if verb.role == role for script in verb.scripts]
+
+
+def verb_of(outcome: object) -> str | None:
+    """Name the verb that an outcome of a handler asks for; None: it is no outcome."""
+    return next((name for name, verb in VERBS.items() if verb.outcome and isinstance(outcome, verb.outcome)), None)
+
+
+MOVES: Final[frozenset[tuple[State | None, str, State | None]]] = frozenset(
     {
+        *(("leased", name, to) for name, verb in VERBS.items() for to in verb.to),
         (None, "send", "ready"),
         (None, "send", "delayed"),
         ("delayed", "wait", "ready"),
         ("ready", "claim", "leased"),
         ("ready", "claim", "parked"),  # another of its key is out
-        ("leased", "ack", None),
-        ("leased", "ack", "done"),
-        ("leased", "extend", "leased"),
-        ("leased", "reject", "dead"),
         ("leased", "crash", "dead"),
         ("ready", "claim", "dead"),  # its body is lost or damaged
         ("dead", "redrive", "ready"),
@@ -42,9 +81,10 @@ MOVES: Final[frozenset[tuple[State | None, Verb, State | None]]] = frozenset(
         *((state, verb, to) for state in _WAITING for verb in ("reschedule", "send") for to in _WAITING),
         *((state, verb, None) for state in (*_WAITING, "parked") for verb in ("expire", "drop")),
         *(("parked", verb, to) for verb in ("reschedule", "send") for to in _WAITING),
-        *(("leased", verb, to) for verb in ("retry", "defer", "recycle", "release", "crash") for to in _WAITING),
-        # A message whose body was lost or damaged cannot go back.
-        *(("leased", verb, "dead") for verb in ("retry", "defer", "recycle", "release")),
+        *(("leased", "crash", to) for to in _WAITING),
         *((state, verb, None) for state in (*LIVE, "dead") for verb in ("cancel", "purge")),
     }
 )
+"""From which state to which each verb moves a message. `crash`, `expire`, `drop` and `trim` are done by claims and
+sends on the way, and by tidy; `wait` is time passing: no script, the due time comes; `hand on` is done by whatever
+ends the message before it."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from duly._core.verbs import VERBS, scripts_of_verbs
 from duly._lua import Kind
 
 _QUEUE: Final[tuple[Kind, ...]] = ("queue",)
@@ -17,20 +18,16 @@ _INBOX: Final[tuple[Kind, ...]] = (*_QUEUE, *_GROUP)
 _ALL: Final[tuple[Kind, ...]] = (*_QUEUE, *_TOPIC, *_GROUP)
 
 KINDS_OF: Final[Mapping[str, tuple[Kind, ...]]] = {
-    "ack": _INBOX,
+    **{script: _INBOX for verb in VERBS.values() for script in verb.scripts},
     "audit": _ALL,
     "await_end": _QUEUE,
     "beat": _QUEUE,
     "cancel": _ALL,
     "claim": _INBOX,
-    "commit": _INBOX,
     "correct": _ALL,
-    "defer": _INBOX,
     "delete": _INBOX,
     "delete_topic": _TOPIC,
     "depart": _QUEUE,
-    "extend": _INBOX,
-    "finish": _INBOX,
     "fire": _QUEUE,
     "foreign_pending": _GROUP,
     "get": _ALL,
@@ -48,15 +45,11 @@ KINDS_OF: Final[Mapping[str, tuple[Kind, ...]]] = {
     "publish": _TOPIC,
     "purge": _INBOX,
     "read_topic": _TOPIC,
-    "recycle": _INBOX,
     "redrive": _INBOX,
     "register": _QUEUE,
-    "reject": _INBOX,
-    "release": _INBOX,
     "reschedule": _ALL,
     "resume": _INBOX,
     "resume_schedule": _QUEUE,
-    "retry": _INBOX,
     "schedule": _QUEUE,
     "schedules": _QUEUE,
     "seek_group": _GROUP,
@@ -119,9 +112,6 @@ def _scripts(names: Iterable[str], but: Iterable[Kind] = ()) -> dict[str, tuple[
 _SENDING: Final = ("send", "send_checked", "publish", "cancel", "reschedule", "await_end")
 _SCHEDULING: Final = ("schedule", "unschedule", "register", "unregister", "schedules")
 _LOCKING: Final = ("lock", "unlock", "prolong", "wake_lock")
-_SETTLING: Final = (
-    "ack", "finish", "commit", "keep_result", "retry", "defer", "release", "recycle", "reject", "extend",
-)  # fmt: skip
 _WORKING: Final = (
     "claim", "wake", "take_tokens", "occupied", "fire", "once", "beat", "depart", "tidy", "tidy_topic", "seek_group",
     "leave_group",
@@ -139,7 +129,7 @@ PRODUCER: Final = Role(
 CONSUMER: Final = Role(
     "consumer",
     "receives and settles, runs handlers and workers with all that they do, and does what a producer does",
-    {**PRODUCER.scripts, **_scripts((*_SETTLING, *_WORKING, "read_topic"))},
+    {**PRODUCER.scripts, **_scripts((*scripts_of_verbs("consumer"), *_WORKING, "read_topic"))},
     (*EVERYWHERE, *_BLOCKS, *_CONFIRMS),
 )
 OBSERVER: Final = Role(

@@ -10,6 +10,7 @@ import msgspec
 
 from duly._core import codec
 from duly._core.codec import Counts, Fault, Lease, part_of, stamped
+from duly._core.verbs import VERBS
 from duly.errors import CodecError
 from duly.memory.calls import ErrorReply, Kept
 from duly.memory.message import StoredMessage
@@ -55,7 +56,7 @@ def ack(queue: QueueState, args: list[bytes]) -> Any:
         return lost
     for each in held:
         queue.forget(each.message)
-    queue.count("acked", len(held))
+    queue.count(VERBS["ack"].counter, len(held))
     queue.count("bytes", -sum(each.lease.size for each in held))
     queue.announce(has_next=False)
     return Kept(lost)
@@ -76,7 +77,7 @@ def finish(queue: QueueState, args: list[bytes], result_in: int = 0) -> Any:
     else:
         for each in held:
             queue.forget(each.message)
-    queue.count("acked", len(held))
+    queue.count(VERBS["ack"].counter, len(held))
     queue.count("bytes", -sum(each.lease.size for each in held))
     owners = [(each.lease.key.encode(), each.message.id) for each in held if each.lease.key is not None]
     followed = [queue.hand_on(key, id_, now) for key, id_ in owners]
@@ -122,9 +123,10 @@ _Back = Callable[[QueueState, _Held, Counts, int], int]
 
 
 def _giving_back(
-    stride: int, counter: str, back: _Back, refusal_of: Callable[[_Held], str] = lambda _: ""
+    stride: int, verb: str, back: _Back, refusal_of: Callable[[_Held], str] = lambda _: ""
 ) -> Callable[[QueueState, list[bytes]], Any]:
     """Make one of the settles that put messages back among those that wait."""
+    counter = VERBS[verb].counter
 
     def settle(queue: QueueState, args: list[bytes]) -> Any:
         held, lost = _sorted_by_holding(queue, args[1:], stride)
@@ -224,10 +226,10 @@ def _refusal_of(held: _Held) -> str:
     return ""
 
 
-retry = _giving_back(5, "retried", _retry)
-defer = _giving_back(4, "deferred", _defer)
-release = _giving_back(2, "released", _release)
-recycle = _giving_back(4, "recycled", _recycle, _refusal_of)
+retry = _giving_back(5, "retry", _retry)
+defer = _giving_back(4, "defer", _defer)
+release = _giving_back(2, "release", _release)
+recycle = _giving_back(4, "recycle", _recycle, _refusal_of)
 
 
 def reject(queue: QueueState, args: list[bytes]) -> Any:
@@ -274,3 +276,9 @@ def extend(queue: QueueState, args: list[bytes]) -> Any:
     if is_earlier:
         queue.leave_token()  # a lease made shorter is a deadline that nobody watches yet
     return Kept(lost)
+
+
+TRANSITIONS: Final[dict[str, Callable[[QueueState, list[bytes]], Any]]] = {
+    each.__name__: each for each in (ack, finish, keep_result, reject, extend)
+} | {"retry": retry, "defer": defer, "release": release, "recycle": recycle}
+"""What each script of a verb does, by its name; `commit` reaches further than one queue."""
