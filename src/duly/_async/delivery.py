@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from duly._async.lock import AsyncLock
 from duly._async.wire import uninterrupted
-from duly._core import codec, commits, ops, outcome_rules, replies, results
+from duly._core import codec, commits, outcome_rules, replies, results, settles
 from duly._core.call import Call
 from duly._core.delivered import Delivered
 
@@ -19,7 +19,7 @@ from duly._core.delivered import Delivered
 # --- end
 from duly.errors import CodecError, LeaseLost, UsageError
 from duly.message import Committed
-from duly.options import UNCHANGED, Retry, Seconds, checked_positive_seconds, checked_seconds
+from duly.options import UNCHANGED, Retry, Seconds, checked_positive_seconds
 from duly.outcomes import Defer, OnBusy, Outcome
 
 if TYPE_CHECKING:
@@ -186,21 +186,12 @@ class AsyncDelivery(Delivered):
 
     async def ack(self, *, result: Any = None) -> None:
         """Finish the message; one that was sent with `repeat` comes back. `result` is kept if the queue has `done=`."""
-        await self._settle("ack", self._ending(result))
-
-    def _ending(self, result: Any) -> Call[list[int]]:
-        keys, options = self._queue._keys, self._queue.options
-        delay = self._repeat_delay()
-        if delay is not None:
-            return ops.recycle(keys, [(self, delay, b"")])
-        if result is None or options.done is None:
-            return ops.ack(keys, options, [self])
-        return ops.finish(keys, options, [(self, self._packed(result))])
+        await self._settle_by(settles.acked([self], self._packed(result)))
 
     def _packed(self, result: Any) -> str:
-        """Make a result storable; empty: there is none, or the queue keeps none."""
+        """Make a result storable; empty: there is none, or the queue keeps none, or the message comes back."""
         options = self._queue.options
-        if result is None or options.done is None:
+        if result is None or options.done is None or self._repeat_delay() is not None:
             return ""
         packed = results.packed_result(result, options.max_message_bytes)
         if (why := results.refusal_of(packed)) and self._settled is None:
@@ -209,29 +200,24 @@ class AsyncDelivery(Delivered):
 
     async def retry(self, delay: Seconds | None = None, error: BaseException | str | None = None) -> None:
         """Count a failure: back after `delay`, by default the retry policy's; dead when no attempt is left."""
-        seconds = None if delay is None else checked_seconds(delay, "delay")
-        await self._fail(outcome_rules.after_failure(self._retry_policy(), self.attempt, seconds), error)
+        await self._settle_by(settles.retried([self], delay, error))
 
     async def defer(self, delay: Seconds, reason: str = "") -> None:
         """Come back later; no attempt is spent. `reason` is kept in the timeline."""
-        settle = (self, checked_seconds(delay, "delay"), outcome_rules.storable(str(reason)))
-        await self._settle("defer", ops.defer(self._queue._keys, [settle]))
+        await self._settle_by(settles.deferred([self], delay, reason))
 
     async def recycle(self, delay: Seconds = 0, body: Any = UNCHANGED) -> None:
         """Finish the message and put it back as new, in one step: there is one copy, always."""
-        seconds = checked_seconds(delay, "delay")
         part = b"" if body is UNCHANGED else self._queue._encoder.with_body(self._record, body)
-        await self._settle("recycle", ops.recycle(self._queue._keys, [(self, seconds, part)]))
+        await self._settle_by(settles.recycled([self], delay, part))
 
     async def reject(self, reason: str) -> None:
         """Make the message dead, now."""
-        settle = (self, outcome_rules.storable(str(reason)), "", "")
-        await self._settle("reject", ops.reject(self._queue._keys, self._queue.options, [settle]))
-        self._log_dead(f"rejected: {reason}")
+        await self._settle_by(settles.rejected([self], reason))
 
     async def release(self) -> None:
         """Give the message back at once, to its own place; no attempt is spent."""
-        await self._settle("release", ops.release(self._queue._keys, [self]))
+        await self._settle_by(settles.released([self]))
 
     async def commit(
         self,
@@ -269,13 +255,17 @@ class AsyncDelivery(Delivered):
 
     async def extend(self, seconds: Seconds) -> None:
         """Let the lease end `seconds` from now."""
-        lease = checked_positive_seconds(seconds, "seconds")
+        await self._hold_by(settles.extended([self], seconds))
+
+    async def _hold_by(self, steps: Sequence[settles.Step]) -> None:
+        """Do what leaves the lease with its holder."""
+        (step,) = steps
         if self._settled is not None or self.lost:
-            raise replies.lease_lost(self.queue, self.id, "extend")
-        lost = await self._queue._link.run(ops.extend(self._queue._keys, [(self, lease)]))
+            raise replies.lease_lost(self.queue, self.id, step.way.verb)
+        lost = await self._queue._link.run(step.call(self._queue._keys, self._queue.options))
         if lost:
-            self._note("extend", is_lost=True)
-            raise replies.lease_lost(self.queue, self.id, "extend")
+            self._note(step.way.verb, is_lost=True)
+            raise replies.lease_lost(self.queue, self.id, step.way.verb)
 
     def lock(self, name: str, ttl: Seconds = 30.0, on_busy: OnBusy = _WHEN_BUSY) -> AsyncLock:
         """Take a lock for a block: `async with d.lock("stock:42", ttl=30):`. It ends by itself after `ttl` seconds.
@@ -299,47 +289,27 @@ class AsyncDelivery(Delivered):
             await self.ack()
             return False
         try:
-            await self._settle_by(error)
+            await self._settle_by([self._judged(error)])
         except LeaseLost as lost:
             _LOG.warning("%s", lost)
         return isinstance(error, Outcome)
 
-    async def _settle_by(self, error: BaseException) -> None:
-        """Settle by what a block raised."""
+    def _judged(self, error: BaseException) -> settles.Step:
+        """Decide by what a block raised."""
         if not isinstance(error, Exception):  # cancelled or interrupted: nothing is wrong with the message
-            await self.release()
-            return
-        verdict = outcome_rules.verdict_of_error(error)
-        if verdict.flaw:
-            _LOG.warning("%s", verdict.flaw)
-        if verdict.verb == "defer" and verdict.delay is not None:
-            await self._defer_by(verdict.delay, verdict.policy)
-        elif verdict.verb == "reject":
-            await self.reject(verdict.reason)
-        else:
-            policy, attempt = self._retry_policy(), self.attempt
-            decision, flaw = outcome_rules.after_failure_at_any_rate(self.queue, policy, attempt, verdict.delay, error)
-            if flaw:
-                _LOG.warning("%s", flaw)
-            await self._fail(decision, error)
+            return settles.Step(settles.RELEASE, [(self,)])
+        way, row, flaws = settles.judged(self, outcome_rules.verdict_of_error(error))
+        for flaw in flaws:
+            _LOG.warning("%s", flaw)
+        return settles.Step(way, [row])
 
-    async def _defer_by(self, delay: float, policy: outcome_rules.DeferPolicy) -> None:
-        decision = outcome_rules.after_defer(delay, policy, self.defers)
-        if decision[0] == "defer":
-            await self.defer(decision[1], policy.reason)
-        else:
-            await self.reject(decision[1])
-
-    async def _fail(self, decision: outcome_rules.AfterFailure, error: BaseException | str | None) -> None:
-        text, trace = outcome_rules.described(error)
-        keys, options = self._queue._keys, self._queue.options
-        if decision[0] == "retry":
-            await self._settle("retry", ops.retry(keys, [(self, decision[1], text, trace)]))
-            return
-        reason = decision[1]
-        await self._settle("retry", ops.reject(keys, options, [(self, reason, text, trace)], failed=True))
-        self._has_failed_for_good = True
-        self._log_dead(f"{reason}: {text}" if text else reason)
+    async def _settle_by(self, steps: Iterable[settles.Step]) -> None:
+        """Carry out the one step of several that is for this delivery."""
+        (step,) = (each for each in steps if each.rows)
+        await self._settle(step.way.verb, step.call(self._queue._keys, self._queue.options))
+        if step.way.reason is not None:
+            self._has_failed_for_good = step.way is settles.FAIL
+            self._log_dead(step.way.reason(step.rows[0]))
 
     async def _settle(self, verb: str, call: Call[Any]) -> None:
         # --- async only

@@ -14,7 +14,7 @@ from duly._async.auditing import AsyncAuditor
 from duly._async.delivery import AsyncDelivery
 from duly._async.schedules import fire_due
 from duly._async.wire import uninterrupted
-from duly._core import codec, ops, outgoing, patience, replies
+from duly._core import codec, ops, outgoing, patience, replies, settles
 from duly._core.call import Call
 from duly._core.explanation import explained
 from duly._core.handlers import Handler
@@ -255,16 +255,8 @@ class AsyncInbox(ABC):
                 fresh.append(delivery)
             elif delivery._settled != "ack":
                 lost.append(delivery)
-        repeating = [(each, delay, b"") for each in fresh if (delay := each._repeat_delay()) is not None]
-        if repeating:
-            coming_back = {delivery for delivery, _, _ in repeating}
-            fresh = [delivery for delivery in fresh if delivery not in coming_back]
-        for first in range(0, len(fresh), MAX_BATCH):
-            batch = fresh[first : first + MAX_BATCH]
-            lost += await self._ack(batch, ops.ack(self._keys, self.options, batch))
-        for first in range(0, len(repeating), MAX_BATCH):
-            rows = repeating[first : first + MAX_BATCH]
-            lost += await self._ack([row[0] for row in rows], ops.recycle(self._keys, rows))
+        for step in settles.bounded(settles.acked(fresh)):
+            lost += await self._ack(step.deliveries, step.call(self._keys, self.options))
         return lost
 
     def _checked_deliveries(self, given: Any) -> Deliveries:

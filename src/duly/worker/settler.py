@@ -8,20 +8,12 @@ import logging
 import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
-from duly._core import codec, ops, patience
+from duly._core import codec, ops, patience, settles
 from duly._core.call import Call
-from duly._core.outcome_rules import (
-    ACK,
-    Verdict,
-    after_defer,
-    after_failure_at_any_rate,
-    described,
-    is_failure,
-    place_of,
-    storable,
-)
+from duly._core.outcome_rules import ACK, Verdict, described, is_failure, place_of
+from duly._core.settles import Row, Step, Way
 from duly.errors import DulyError, Unavailable
 from duly.options import MAX_BATCH, Retry
 from duly.worker.logs import event
@@ -31,7 +23,6 @@ from duly.worker.source import AnyDelivery
 
 _LOG: Final = logging.getLogger("duly.worker")
 
-Row = tuple[Any, ...]
 Errors = dict[AnyDelivery, BaseException]
 
 
@@ -136,17 +127,16 @@ class Settler:
         for first in range(0, len(acks), MAX_BATCH):
             batch = acks[first : first + MAX_BATCH]
             await self._tell(runtime, "ack", batch, ops.ack(runtime.source.keys, runtime.options, batch))
-        rows: defaultdict[str, list[Row]] = defaultdict(list)
+        rows: defaultdict[Way, list[Row]] = defaultdict(list)
         errors: Errors = {}
         while unsettled.verdicts:
             delivery, verdict = unsettled.verdicts.popleft()
-            verb, row = _row_at_any_rate(runtime, delivery, verdict)
-            rows[verb].append(row)
+            way, row = _judged_at_any_rate(runtime, delivery, verdict)
+            rows[way].append(row)
             if isinstance(verdict.error, BaseException) and is_failure(verdict):
                 errors[delivery] = verdict.error
-        for verb, those in rows.items():
-            for first in range(0, len(those), MAX_BATCH):
-                await self._settle_rows(runtime, verb, those[first : first + MAX_BATCH], errors)
+        for step in settles.bounded(Step(way, those) for way, those in rows.items()):
+            await self._settle_step(runtime, step, errors)
         returned, unsettled.results = unsettled.results, []
         for first in range(0, len(returned), MAX_BATCH):
             await self._keep_results(runtime, returned[first : first + MAX_BATCH])
@@ -161,16 +151,16 @@ class Settler:
         for delivery in (rows[position][0] for position in lost if rows[position][1]):
             event(_LOG, logging.WARNING, "result.lost", queue=runtime.name, id=delivery.id, error=error)
 
-    async def _settle_rows(self, runtime: QueueRuntime, verb: str, rows: list[Row], errors: Errors) -> None:
-        noted = _NOTED.get(verb, verb)
-        settled = await self._tell(runtime, noted, [row[0] for row in rows], _CALLS[verb](runtime, rows))
+    async def _settle_step(self, runtime: QueueRuntime, step: Step, errors: Errors) -> None:
+        way, call = step.way, step.call(runtime.source.keys, runtime.options)
+        settled = await self._tell(runtime, way.logged or way.verb, step.deliveries, call)
         told = set(settled)
-        for row in rows:
+        for row in step.rows:
             if row[0] in told:
-                _report(runtime, verb, row, errors.get(row[0]))
-                if verb == "retry":
+                _report(runtime, way, row, errors.get(row[0]))
+                if way is settles.RETRY:
                     self._retries.add(runtime.name, row[2])
-        if verb in _DEADLY and settled:
+        if way.reason is not None and settled:
             self._on_dead(runtime, [delivery.id for delivery in settled])
 
     async def _tell(
@@ -223,73 +213,34 @@ def _is_dead_by_hand(delivery: AnyDelivery) -> bool:
     return delivery._settled == "reject" or delivery._has_failed_for_good
 
 
-def _row_at_any_rate(runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> tuple[str, Row]:
+def _judged_at_any_rate(runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> tuple[Way, Row]:
     """Turn a verdict into what the script is told. One that cannot be told must not be the end of the worker."""
     try:
-        return _row_of(runtime, delivery, verdict)
+        way, row, flaws = settles.judged(delivery, verdict)
     except Exception as error:  # noqa: BLE001
         event(_LOG, logging.ERROR, "verdict.broken", queue=runtime.name, id=delivery.id, exc_info=error)
-        return "retry", (delivery, Retry().delay_after(1), f"the verdict could not be told: {type(error).__name__}", "")
+        why = f"the verdict could not be told: {type(error).__name__}"
+        return settles.RETRY, (delivery, Retry().delay_after(1), why, "")
+    for flaw in flaws:
+        _LOG.warning("%s", flaw)
+    return way, row
 
 
-def _row_of(runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> tuple[str, Row]:
-    """Turn a verdict into what the script is told. A failure becomes a retry or a death here, by the policy."""
-    if verdict.verb == "ack":
-        delay = delivery._repeat_delay()
-        return ("ack", (delivery, verdict.result)) if delay is None else ("repeat", (delivery, delay, b""))
-    if verdict.verb == "retry":
-        text, trace = described(verdict.error)
-        policy = delivery._retry_policy()
-        (fate, value), flaw = after_failure_at_any_rate(
-            runtime.name, policy, delivery.attempt, verdict.delay, verdict.error
-        )
-        for line in filter(None, (verdict.flaw, flaw)):
-            _LOG.warning("%s", line)
-        return fate, (delivery, value, text, trace)
-    if verdict.verb == "reject":
-        return "reject", (delivery, storable(verdict.reason), *described(verdict.error))
-    if verdict.verb == "recycle":
-        return "recycle", (delivery, verdict.delay, b"")
-    if verdict.verb == "defer":
-        assert verdict.delay is not None
-        end, delay_or_reason = after_defer(verdict.delay, verdict.policy, delivery.defers)
-        rest = ("", "") if end == "reject" else (storable(verdict.policy.reason),)
-        return end, (delivery, delay_or_reason, *rest)
-    return "release", (delivery,)
-
-
-_CALLS: Final[dict[str, Callable[[QueueRuntime, list[Any]], Call[list[int]]]]] = {
-    "ack": lambda runtime, rows: ops.finish(runtime.source.keys, runtime.options, rows),
-    "repeat": lambda runtime, rows: ops.recycle(runtime.source.keys, rows),
-    "retry": lambda runtime, rows: ops.retry(runtime.source.keys, rows),
-    "dead": lambda runtime, rows: ops.reject(runtime.source.keys, runtime.options, rows, failed=True),
-    "reject": lambda runtime, rows: ops.reject(runtime.source.keys, runtime.options, rows),
-    "recycle": lambda runtime, rows: ops.recycle(runtime.source.keys, rows),
-    "defer": lambda runtime, rows: ops.defer(runtime.source.keys, rows),
-    "release": lambda runtime, rows: ops.release(runtime.source.keys, [row[0] for row in rows]),
-}
-_DEADLY: Final = ("dead", "reject")
-_NOTED: Final = {"repeat": "ack"}
-"""What a delivery remembers, where that is another word."""
-
-
-def _report(runtime: QueueRuntime, verb: str, row: Row, error: BaseException | None) -> None:
+def _report(runtime: QueueRuntime, way: Way, row: Row, error: BaseException | None) -> None:
     """Log one line for a message that did not simply end, and where its handler failed."""
     delivery, *rest = row
     known = {"queue": runtime.name, "id": delivery.id, "attempt": delivery.attempt}
     if error is not None:
         event(_LOG, logging.DEBUG, "handler.failed", **known, exc_info=error)
     place = place_of(error)
-    if verb == "retry":
+    if way is settles.RETRY:
         event(_LOG, logging.INFO, "message.retry", **known, delay=round(rest[0], 3), error=rest[1], **place)
-    elif verb in _DEADLY:
+    elif way.reason is not None:
         event(_LOG, logging.WARNING, "message.dead", **known, reason=rest[0], error=rest[1], **place)
-    elif verb == "release":
+    elif way is settles.RELEASE:
         event(_LOG, logging.INFO, "message.release", **known)
-    elif verb == "repeat":
-        event(_LOG, logging.DEBUG, "message.recycle", **known, delay=rest[0])
-    elif verb == "defer":
+    elif way is settles.DEFER:
         because = {"reason": rest[1]} if rest[1] else {}
         event(_LOG, logging.DEBUG, "message.defer", **known, delay=rest[0], **because)
-    elif verb != "ack":
-        event(_LOG, logging.DEBUG, f"message.{verb}", **known, delay=rest[0])
+    elif way in (settles.RECYCLE, settles.REPEAT):
+        event(_LOG, logging.DEBUG, "message.recycle", **known, delay=rest[0])

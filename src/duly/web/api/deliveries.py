@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from duly import AsyncDelivery
-from duly._core import ops
+from duly._core import ops, settles
 from duly._core.replies import lease_lost
 from duly.errors import LeaseLost
 from duly.web.api import settling, shapes
@@ -20,7 +20,7 @@ from duly.web.several import each_of
 
 _LONGER: Final = "receive with a longer `lease`, or call `extend` in time,"
 """What helps against a lost lease over HTTP, where nobody renews."""
-Steps = Callable[[Inbox, settling.Deliveries], list[settling.Step]]
+Steps = Callable[[Inbox, settling.Deliveries], list[settles.Step]]
 
 
 async def _receive(asked: Asked) -> msgspec.Raw:
@@ -52,24 +52,24 @@ async def _ack(asked: Asked) -> shapes.Settled:
 
 async def _retry(asked: Asked) -> shapes.Settled:
     given: shapes.RetryOf = asked.body
-    return await _settled(asked, lambda inbox, those: settling.retries(inbox, those, given.delay, given.error))
+    return await _settled(asked, lambda _, those: settles.retried(those, given.delay, given.error))
 
 
 async def _defer(asked: Asked) -> shapes.Settled:
     given: shapes.Defer = asked.body
-    return await _settled(asked, lambda inbox, those: settling.defers(inbox, those, given.delay, given.reason))
+    return await _settled(asked, lambda _, those: settles.deferred(those, given.delay, given.reason))
 
 
 async def _reject(asked: Asked) -> shapes.Settled:
-    return await _settled(asked, lambda inbox, those: settling.rejects(inbox, those, asked.body.reason))
+    return await _settled(asked, lambda _, those: settles.rejected(those, asked.body.reason))
 
 
 async def _release(asked: Asked) -> shapes.Settled:
-    return await _settled(asked, settling.releases)
+    return await _settled(asked, lambda _, those: settles.released(those))
 
 
 async def _extend(asked: Asked) -> shapes.Settled:
-    return await _settled(asked, lambda inbox, those: settling.extensions(inbox, those, asked.body.seconds))
+    return await _settled(asked, lambda _, those: settles.extended(those, asked.body.seconds))
 
 
 async def _recycle(asked: Asked) -> shapes.Settled:

@@ -1,21 +1,22 @@
 """Settling deliveries together: those that are settled in the same way are one call, all of them or none.
 
-Most verbs are one way. A retry is two, for it is the end of those that have no attempt left; and so is an ack, for
-those that were sent with repeat come back. A call that the server refuses, as one with a damaged lease, is parted: then
-each is a call of its own.
+duly._core.settles says which way each is settled. A call that the server refuses, as one with a damaged lease, is
+parted: then each is a call of its own.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from duly import AsyncDelivery
-from duly._core import codec, ops, outcome_rules, results
+from duly._core import codec, ops, results, settles
 from duly._core.call import Call
+from duly._core.keys import QueueKeys
+from duly._core.settles import Row, Step
 from duly.errors import CodecError, DulyError, ServerError, Unavailable
-from duly.options import checked_positive_seconds, checked_seconds
+from duly.options import QueueOptions, checked_seconds
 from duly.web.names import Inbox
 from duly.web.problems import Refused, status_of
 
@@ -30,73 +31,14 @@ KEPT: Final = object()
 Deliveries = Sequence[AsyncDelivery]
 
 
-class Step(NamedTuple):
-    """Deliveries that are settled in the same way."""
-
-    call: Callable[[list[Any]], Call[list[int]]]
-    rows: list[Any]
-    """Of each, itself and what the script is told of it."""
-    dead: Callable[[Any], str] | None = None
-    """Says why a row is a dead letter from now on, for the log."""
-
-
 def acks(inbox: Inbox, deliveries: Deliveries, result: Any = None) -> list[Step]:
     """Finish them; those with repeat come back. A result is kept if the queue keeps any."""
-    keys, options = inbox._keys, inbox.options
-    repeating = [(each, delay, b"") for each in deliveries if (delay := each._repeat_delay()) is not None]
-    coming_back = {row[0] for row in repeating}
-    ending = [each for each in deliveries if each not in coming_back]
+    options = inbox.options
     packed = "" if result is None or options.done is None else results.packed_result(result, options.max_message_bytes)
+    steps = settles.acked(deliveries, packed)
     if why := results.refusal_of(packed):
-        _LOG.warning("the result of %d messages of %s is not kept: %s", len(ending), inbox.title, why)
-    if packed:
-        finish = Step(lambda rows: ops.finish(keys, options, rows), [(each, packed) for each in ending])
-    else:
-        finish = Step(lambda rows: ops.ack(keys, options, [row[0] for row in rows]), [(each,) for each in ending])
-    return [finish, Step(lambda rows: ops.recycle(keys, rows), repeating)]
-
-
-def retries(inbox: Inbox, deliveries: Deliveries, delay: float | None, error: str | None) -> list[Step]:
-    """Count a failure: back after the delay, by default the policy's; dead when no attempt is left."""
-    keys, options, text = inbox._keys, inbox.options, outcome_rules.described(error)
-    seconds = None if delay is None else checked_seconds(delay, "delay")
-    rows: dict[str, list[Any]] = {"retry": [], "dead": []}
-    for each in deliveries:
-        fate, value = outcome_rules.after_failure(each._retry_policy(), each.attempt, seconds)
-        rows[fate].append((each, value, *text))
-    return [
-        Step(lambda rows: ops.retry(keys, rows), rows["retry"]),
-        Step(lambda rows: ops.reject(keys, options, rows, failed=True), rows["dead"], _why_failed),
-    ]
-
-
-def _why_failed(row: Any) -> str:
-    _, reason, text, _ = row
-    return f"{reason}: {text}" if text else str(reason)
-
-
-def defers(inbox: Inbox, deliveries: Deliveries, delay: float, reason: str) -> list[Step]:
-    """Have them come back later; no attempt is spent."""
-    told = (checked_seconds(delay, "delay"), outcome_rules.storable(reason))
-    return [Step(lambda rows: ops.defer(inbox._keys, rows), [(each, *told) for each in deliveries])]
-
-
-def rejects(inbox: Inbox, deliveries: Deliveries, reason: str) -> list[Step]:
-    """Make them dead, now."""
-    keys, options = inbox._keys, inbox.options
-    rows = [(each, outcome_rules.storable(reason), "", "") for each in deliveries]
-    return [Step(lambda rows: ops.reject(keys, options, rows), rows, lambda _: f"rejected: {reason}")]
-
-
-def releases(inbox: Inbox, deliveries: Deliveries) -> list[Step]:
-    """Give them back at once, to their places."""
-    return [Step(lambda rows: ops.release(inbox._keys, [row[0] for row in rows]), [(each,) for each in deliveries])]
-
-
-def extensions(inbox: Inbox, deliveries: Deliveries, seconds: float) -> list[Step]:
-    """Let their leases end so many seconds from now."""
-    lease = checked_positive_seconds(seconds, "seconds")
-    return [Step(lambda rows: ops.extend(inbox._keys, rows), [(each, lease) for each in deliveries])]
+        _LOG.warning("the result of %d messages of %s is not kept: %s", len(steps[0].rows), inbox.title, why)
+    return steps
 
 
 def recycles(inbox: Inbox, deliveries: Deliveries, delay: float, body: Any = KEPT) -> list[Step]:
@@ -105,17 +47,17 @@ def recycles(inbox: Inbox, deliveries: Deliveries, delay: float, body: Any = KEP
     It is encoded and checked once. What is stored of each is written when its call is made: a body may be large, and
     the same for a thousand.
     """
-    keys, seconds = inbox._keys, checked_seconds(delay, "delay")
     if body is KEPT:
-        return [Step(lambda rows: ops.recycle(keys, rows), [(each, seconds, b"") for each in deliveries])]
+        return settles.recycled(deliveries, delay)
+    seconds = checked_seconds(delay, "delay")
     content, raw = inbox._encoder.body(body)
     for each in deliveries:
         _check_readable(inbox, each)
 
-    def call(rows: list[Any]) -> Call[list[int]]:
+    def call(keys: QueueKeys, _: QueueOptions, rows: Sequence[Row]) -> Call[list[int]]:
         return ops.recycle(keys, [(each, seconds, _with_body(record, content, raw)) for each, record, _ in rows])
 
-    return [Step(call, [(each, each._record, raw) for each in deliveries])]
+    return [Step(settles.RECYCLE._replace(call=call), [(each, each._record, raw) for each in deliveries])]
 
 
 def _check_readable(inbox: Inbox, delivery: AsyncDelivery) -> None:
@@ -146,10 +88,11 @@ class _Course:
         self.refused: list[AsyncDelivery] = []
         self._why: ServerError | None = None
 
-    async def carry(self, step: Step, rows: list[Any]) -> None:
+    async def carry(self, step: Step) -> None:
         """Settle rows together. If the server refuses that, one by one: what is damaged spoils itself alone."""
+        way, rows = step
         try:
-            positions = await self._inbox._link.run(step.call(rows))
+            positions = await self._inbox._link.run(step.call(self._inbox._keys, self._inbox.options))
         except Unavailable:
             raise
         except ServerError as error:
@@ -158,18 +101,18 @@ class _Course:
                 self.refused.append(rows[0][0])
             else:
                 for row in rows:
-                    await self.carry(step, [row])
+                    await self.carry(Step(way, [row]))
         else:
-            self._note(step, rows, positions)
+            self._note(step, positions)
 
-    def _note(self, step: Step, rows: list[Any], positions: Sequence[int]) -> None:
-        for position, row in enumerate(rows):
+    def _note(self, step: Step, positions: Sequence[int]) -> None:
+        for position, row in enumerate(step.rows):
             if position in positions:
                 self.lost.append(row[0])
                 continue
             self.settled += 1
-            if step.dead is not None:
-                row[0]._log_dead(step.dead(row))
+            if step.way.reason is not None:
+                row[0]._log_dead(step.way.reason(row))
 
     def ended_by(self, error: DulyError) -> DulyError:
         """Say it when a part was done before: whoever repeats the call finds that part lost, and need not wonder."""
@@ -197,25 +140,25 @@ class _Course:
 async def carried_out(inbox: Inbox, steps: Sequence[Step]) -> list[AsyncDelivery]:
     """Settle, and give those whose leases were lost. After the first call that is not answered there is no other."""
     course = _Course(inbox, sum(len(each.rows) for each in steps))
-    for step, rows in _calls(steps):
+    for step in _parted(steps):
         try:
-            await course.carry(step, rows)
+            await course.carry(step)
         except DulyError as error:
             raise course.ended_by(error) from error
     course.check()
     return course.lost
 
 
-def _calls(steps: Sequence[Step]) -> Iterator[tuple[Step, list[Any]]]:
+def _parted(steps: Sequence[Step]) -> Iterator[Step]:
     """Part the rows of each step so that no call is too large."""
     for step in steps:
-        rows, size = list[Any](), 0
+        rows, size = list[Row](), 0
         for row in step.rows:
             added = sum(len(part) for part in row[1:] if isinstance(part, str | bytes))
             if rows and size + added > _MOST_BYTES:
-                yield step, rows
+                yield Step(step.way, rows)
                 rows, size = [], 0
             rows.append(row)
             size += added
         if rows:
-            yield step, rows
+            yield Step(step.way, rows)

@@ -1,0 +1,188 @@
+"""How deliveries are settled: the one place that makes calls of what a holder, a handler or a client over HTTP decides.
+
+Most verbs are one way. A retry is two, for a message without an attempt left is dead. An ack is three: a message
+that was sent with `repeat` comes back, and a result is kept by another script. A defer that came too often is a reject.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from duly._core import ops
+from duly._core.call import Call
+from duly._core.keys import QueueKeys
+from duly._core.outcome_rules import (
+    Verdict,
+    after_defer,
+    after_failure,
+    after_failure_at_any_rate,
+    described,
+    storable,
+)
+from duly.options import MAX_BATCH, QueueOptions, Retry, checked_positive_seconds, checked_seconds
+
+
+class Held(ops.Held, Protocol):
+    """A delivery, with what decides how it is settled."""
+
+    @property
+    def queue(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def defers(self) -> int: ...
+    def _repeat_delay(self) -> float | None: ...
+    def _retry_policy(self) -> Retry: ...
+
+
+Row = tuple[Any, ...]
+"""A delivery, and what the script is told of it."""
+
+
+class Way(NamedTuple):
+    """One way to settle."""
+
+    verb: str
+    """What the delivery remembers: the same verb again is a success."""
+    call: Callable[[QueueKeys, QueueOptions, Sequence[Any]], Call[list[int]]]
+    """Makes the call of rows. Its answer: the positions of those whose lease was lost."""
+    logged: str = ""
+    """What logs of a worker call it, where that is another word."""
+    reason: Callable[[Row], str] | None = None
+    """Says why a message is dead from now on; None: this way leads elsewhere."""
+
+
+def _why_failed(row: Row) -> str:
+    _, reason, text, _ = row
+    return f"{reason}: {text}" if text else str(reason)
+
+
+ACK: Final = Way("ack", lambda keys, options, rows: ops.ack(keys, options, [row[0] for row in rows]))
+FINISH: Final = Way("ack", ops.finish)
+REPEAT: Final = Way("ack", lambda keys, _, rows: ops.recycle(keys, rows))
+RETRY: Final = Way("retry", lambda keys, _, rows: ops.retry(keys, rows))
+FAIL: Final = Way(
+    "retry", lambda keys, options, rows: ops.reject(keys, options, rows, failed=True), "dead", _why_failed
+)
+REJECT: Final = Way("reject", ops.reject, reason=lambda row: f"rejected: {row[1]}")
+RECYCLE: Final = Way("recycle", lambda keys, _, rows: ops.recycle(keys, rows))
+DEFER: Final = Way("defer", lambda keys, _, rows: ops.defer(keys, rows))
+RELEASE: Final = Way("release", lambda keys, _, rows: ops.release(keys, [row[0] for row in rows]))
+EXTEND: Final = Way("extend", lambda keys, _, rows: ops.extend(keys, rows))
+
+
+class Step(NamedTuple):
+    """Deliveries that are settled in the same way, in one call."""
+
+    way: Way
+    rows: Sequence[Row]
+
+    @property
+    def deliveries(self) -> list[Any]:
+        """Whose rows they are."""
+        return [row[0] for row in self.rows]
+
+    def call(self, keys: QueueKeys, options: QueueOptions) -> Call[list[int]]:
+        """Make the call."""
+        return self.way.call(keys, options, self.rows)
+
+
+def bounded(steps: Iterable[Step]) -> list[Step]:
+    """Part steps, so that none has more rows than a call may have, and leave out those without any."""
+    return [
+        Step(way, rows[first : first + MAX_BATCH]) for way, rows in steps for first in range(0, len(rows), MAX_BATCH)
+    ]
+
+
+def acked(deliveries: Iterable[Held], result: str = "") -> list[Step]:
+    """Finish messages, with what their handler returned, packed; those that were sent with `repeat` come back."""
+    ending, repeating = list[Row](), list[Row]()
+    for each in deliveries:
+        delay = each._repeat_delay()
+        if delay is not None:
+            repeating.append((each, delay, b""))
+        else:
+            ending.append((each, result) if result else (each,))
+    return [Step(FINISH if result else ACK, ending), Step(REPEAT, repeating)]
+
+
+def retried(deliveries: Iterable[Held], delay: Any, error: BaseException | str | None) -> list[Step]:
+    """Count a failure: back after the delay, by default the policy's; dead when no attempt is left."""
+    seconds, text = None if delay is None else checked_seconds(delay, "delay"), described(error)
+    rows: dict[str, list[Row]] = {"retry": [], "dead": []}
+    for each in deliveries:
+        fate, value = after_failure(each._retry_policy(), each.attempt, seconds)
+        rows[fate].append((each, value, *text))
+    return [Step(RETRY, rows["retry"]), Step(FAIL, rows["dead"])]
+
+
+def deferred(deliveries: Iterable[Held], delay: Any, reason: Any) -> list[Step]:
+    """Have messages come back later; no attempt is spent."""
+    told = (checked_seconds(delay, "delay"), storable(str(reason)))
+    return [Step(DEFER, [(each, *told) for each in deliveries])]
+
+
+def recycled(deliveries: Iterable[Held], delay: Any, part: bytes = b"") -> list[Step]:
+    """Finish messages and put them back as new; without a part they keep their bodies."""
+    seconds = checked_seconds(delay, "delay")
+    return [Step(RECYCLE, [(each, seconds, part) for each in deliveries])]
+
+
+def rejected(deliveries: Iterable[Held], reason: Any) -> list[Step]:
+    """Make messages dead, now."""
+    told = (storable(str(reason)), "", "")
+    return [Step(REJECT, [(each, *told) for each in deliveries])]
+
+
+def released(deliveries: Iterable[Held]) -> list[Step]:
+    """Give messages back at once, to their own places."""
+    return [Step(RELEASE, [(each,) for each in deliveries])]
+
+
+def extended(deliveries: Iterable[Held], seconds: Any) -> list[Step]:
+    """Let leases end so many seconds from now."""
+    lease = checked_positive_seconds(seconds, "seconds")
+    return [Step(EXTEND, [(each, lease) for each in deliveries])]
+
+
+class Judged(NamedTuple):
+    """How a delivery is settled by a verdict."""
+
+    way: Way
+    row: Row
+    flaws: Sequence[str] = ()
+    """What is wrong with an outcome or a policy of the user's own making: lines for the log."""
+
+
+def judged(delivery: Held, verdict: Verdict) -> Judged:
+    """Settle by a verdict on the handler: one rule for `with d:` and for workers."""
+    return _JUDGED[verdict.verb](delivery, verdict)
+
+
+def _acked(delivery: Held, verdict: Verdict) -> Judged:
+    delay = delivery._repeat_delay()
+    return Judged(FINISH, (delivery, verdict.result)) if delay is None else Judged(REPEAT, (delivery, delay, b""))
+
+
+def _retried(delivery: Held, verdict: Verdict) -> Judged:
+    policy, attempt, error = delivery._retry_policy(), delivery.attempt, verdict.error
+    (fate, value), flaw = after_failure_at_any_rate(delivery.queue, policy, attempt, verdict.delay, error)
+    flaws = [line for line in (verdict.flaw, flaw) if line]
+    return Judged(RETRY if fate == "retry" else FAIL, (delivery, value, *described(error)), flaws)
+
+
+def _deferred(delivery: Held, verdict: Verdict) -> Judged:
+    assert verdict.delay is not None
+    fate, value = after_defer(verdict.delay, verdict.policy, delivery.defers)
+    if fate == "reject":
+        return Judged(REJECT, (delivery, value, "", ""))
+    return Judged(DEFER, (delivery, value, storable(verdict.policy.reason)))
+
+
+_JUDGED: Final[Mapping[str, Callable[[Held, Verdict], Judged]]] = {
+    "ack": _acked,
+    "retry": _retried,
+    "defer": _deferred,
+    "recycle": lambda delivery, verdict: Judged(RECYCLE, (delivery, verdict.delay, b"")),
+    "reject": lambda delivery, verdict: Judged(REJECT, (delivery, storable(verdict.reason), *described(verdict.error))),
+    "release": lambda delivery, _: Judged(RELEASE, (delivery,)),
+}
