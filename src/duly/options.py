@@ -184,31 +184,14 @@ class Retry:
     """
 
     attempts: int | None = None
-    """The attempt at which a failure makes the message dead; 1 means never again. Default 5, or len(delays) + 1."""
-
     first: Seconds = 1.0
-    """Seconds before the second attempt."""
-
     factor: float = 2.0
-    """What each further delay is multiplied with."""
-
     max: Seconds = 3600.0
-    """The longest delay, in seconds."""
-
     jitter: float = 0.1
-    """Spread: a delay d becomes a random one within d * (1 ± jitter). 0 to 1. Not for `delays`."""
-
     delays: Sequence[Seconds] | None = None
-    """Explicit delays; the last one repeats when `attempts` is larger."""
-
     delay: Callable[[int], Seconds] | None = None
-    """Your own: the number of the attempt that failed (1, 2 ...) -> seconds. Not stored with a message."""
-
     only: type[Exception] | Sequence[type[Exception]] | None = None
-    """The exceptions to retry: any other makes the message dead at once. None: all. Not stored with a message."""
-
     never: type[Exception] | Sequence[type[Exception]] = ()
-    """The exceptions that make the message dead at once; they win over `only`. Not stored with a message."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "never", _checked_exceptions(self.never, "Retry.never"))
@@ -287,16 +270,9 @@ class Repeat:
     """
 
     first: Seconds = 60.0
-    """Seconds until it is due for the first time, unless `delay` or `at` says otherwise."""
-
     factor: float = 1.0
-    """What each further delay is multiplied with; less than 1 needs `times`."""
-
     times: int | None = None
-    """How often it is acked before it is finished; None: it goes on until it is cancelled."""
-
     max: Seconds = 30 * 86400.0
-    """The longest delay, in seconds."""
 
     def __post_init__(self) -> None:
         first = checked_positive_seconds(self.first, "Repeat.first")
@@ -329,10 +305,7 @@ class Batch:
     """
 
     max: int = 100
-    """Messages in one call, 1 to 1000."""
-
     wait: Seconds = 0.5
-    """Seconds that the first message waits for others."""
 
     def __post_init__(self) -> None:
         checked_count(self.max, "Batch.max", most=MAX_BATCH)
@@ -359,13 +332,8 @@ class Keep:
     """
 
     count: int | None = None
-    """Messages at the most; None: any number."""
-
     age: Seconds | None = None
-    """Seconds at the most; None: for ever."""
-
     bytes: int | None = None
-    """Bytes of stored messages at the most; None: any number."""
 
     def __post_init__(self) -> None:
         if self.count is not None:
@@ -423,50 +391,20 @@ class QueueOptions:
     """
 
     type: Any = None
-    """Bodies are checked against it when sent and decoded to it when received."""
-
     lease: Seconds = 30.0
-    """Seconds a silent consumer keeps a message."""
-
     max_runtime: Seconds | None = None
-    """Renewal stops after this long; None: no cap."""
-
     retry: Retry = Retry()
-    """When a message that failed comes back, and how often; for messages that carry no policy of their own."""
-
     crash_limit: int = 3
-    """Leases lost before a message is dead, with the reason `poison`."""
-
     max_length: int | None = None
-    """Live messages at the most: ready, delayed, leased and parked; None: any number."""
-
     max_bytes: int | None = None
-    """Bytes of live messages at the most; None: any number."""
-
     on_full: OnFull = "raise"
-    """What a send does then: raise QueueFull, wait for room, or drop the waiting messages that were due first; when all
-    are leased, it raises all the same."""
-
     dedup_for: Seconds = 300.0
-    """Default window of `dedup=`, in seconds."""
-
     on_dead: OnDead = "continue"
-    """What a dead message does to those of its key: they "continue", or "block" until it is redriven or purged."""
-
     rate: str | None = None
-    """Deliveries at the most, queue-wide, like "100/s" or "6000/m"; None: any number."""
-
     max_in_flight: int | None = None
-    """Deliveries out at once at the most, queue-wide; None: any number."""
-
     dead: Keep = Keep(count=10_000, age=30 * 86400)
-    """Dead letters kept."""
-
     done: Keep | None = None
-    """Finished messages kept, with what their handlers returned; None: none."""
-
     max_message_bytes: int = 1 << 20
-    """The largest body, encoded, with its headers."""
 
     def __post_init__(self) -> None:
         checked_positive_seconds(self.lease, "lease")
@@ -510,34 +448,15 @@ class TopicOptions:
     """
 
     type: Any = None
-    """Bodies are checked against it when published and decoded to it when received."""
-
     keep: Keep | None = Keep(age=7 * 86400)
-    """Entries kept in the stream; None: each goes when every group has acked it, and none while there is no group."""
-
     lease: Seconds = 30.0
-    """Seconds a silent consumer keeps a message."""
-
     max_runtime: Seconds | None = None
-    """Renewal stops after this long; None: no cap."""
-
     retry: Retry = Retry()
-    """When a message that failed comes back to its group."""
-
     crash_limit: int = 3
-    """Leases lost before a message is dead in a group."""
-
     dead: Keep = Keep(count=10_000, age=30 * 86400)
-    """Dead letters that each group keeps."""
-
     on_dead: OnDead = "continue"
-    """What a dead message does to those of its key in its group: they "continue", or "block" until it is redriven."""
-
     dedup_for: Seconds = 300.0
-    """Default window of `dedup=`, in seconds."""
-
     max_message_bytes: int = 1 << 20
-    """The largest body, encoded, with its headers."""
 
     def __post_init__(self) -> None:
         if self.keep is not None and not isinstance(self.keep, Keep):
@@ -585,44 +504,18 @@ class Send:
     """
 
     body: Any
-    """What msgspec writes as JSON, a pydantic model, or bytes, which pass untouched."""
-
     delay: Seconds | None = None
-    """Due after so many seconds, ten years at the most; None: now, or as `at` says."""
-
     at: datetime | float | int | None = None
-    """Due at this time by the server's clock: an aware datetime, or epoch seconds."""
-
     key: str | None = None
-    """Messages of one key are handed out one at a time and in order."""
-
     priority: int = 0
-    """0 to 9, higher first."""
-
     dedup: str | None = None
-    """Within the window, a send of the same value stores nothing and returns the first id."""
-
     dedup_for: Seconds | None = None
-    """The window, in seconds; None: the queue's."""
-
     replace: bool = False
-    """With `dedup`: a message that still waits takes the new body and due time."""
-
     ttl: Seconds | None = None
-    """Of no use later than so many seconds after it was due: from then on it ends where it waits, also if it waits for
-    another attempt, and is counted as expired, not dead. Who holds it may finish it. None: always of use."""
-
     headers: Mapping[str, str] | None = None
-    """Texts that go along, apart from the body."""
-
     retry: Retry | None = None
-    """Its own policy; None: the consumer's."""
-
     id: str | None = None
-    """An id of your own, stored once while it is in the queue; None: a ULID is made."""
-
     repeat: Repeat | None = None
-    """It comes back after each ack by this rule; None: an ack finishes it."""
 
 
 class SendOptions(TypedDict, total=False):

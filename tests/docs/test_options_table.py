@@ -1,6 +1,5 @@
 """The tables of options in the guide, and what help() says of them, are what the code has."""
 
-import ast
 import dataclasses
 import inspect
 import re
@@ -67,24 +66,9 @@ def test_a_queue_takes_the_options_that_are_listed() -> None:
     assert listed == set(tables()["app.queue"])
 
 
-def documented() -> dict[str, dict[str, str]]:
-    """Read what stands under each field of the options."""
-    classes = ast.parse((ROOT / "src/duly/options.py").read_text()).body
-    return {
-        each.name: {
-            field.target.id: " ".join(text.value.value.split())
-            for field, text in zip(each.body, each.body[1:], strict=False)
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-            if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
-        }
-        for each in classes
-        if isinstance(each, ast.ClassDef)
-    }
-
-
 @pytest.mark.parametrize("kind", DOCUMENTED, ids=lambda kind: kind.__name__)
-def test_help_says_what_each_option_means(kind: type) -> None:
+def test_help_says_once_what_each_option_means(kind: type) -> None:
     said = re.findall(r"^- `(\w+)`: (.*?)(?=^- |\Z)", inspect.getdoc(kind) or "", re.MULTILINE | re.DOTALL)
 
-    assert {name: " ".join(text.split()) for name, text in said} == documented()[kind.__name__]
-    assert {name for name, _ in said} == {each.name for each in dataclasses.fields(kind)}
+    assert [name for name, _ in said] == [each.name for each in dataclasses.fields(kind)]
+    assert all(text.strip() for _, text in said)
