@@ -429,6 +429,26 @@ class QueueOptions:
         checked_count(self.max_message_bytes, "max_message_bytes")
 
 
+class QueueKeywords(TypedDict, total=False):
+    """The options of `app.queue`, for type checkers and editors: QueueOptions explains them and has the defaults."""
+
+    type: Any
+    lease: Seconds
+    max_runtime: Seconds | None
+    retry: Retry
+    crash_limit: int
+    max_length: int | None
+    max_bytes: int | None
+    on_full: OnFull
+    dedup_for: Seconds
+    on_dead: OnDead
+    rate: str | None
+    max_in_flight: int | None
+    dead: Keep
+    done: Keep | None
+    max_message_bytes: int | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class TopicOptions:
     """One process's view of a topic and its groups. Not stored: processes that differ are no error.
@@ -481,6 +501,21 @@ class TopicOptions:
             dedup_for=self.dedup_for,
             max_message_bytes=self.max_message_bytes,
         )
+
+
+class TopicKeywords(TypedDict, total=False):
+    """The options of `app.topic`, for type checkers and editors: TopicOptions explains them and has the defaults."""
+
+    type: Any
+    keep: Keep | None
+    lease: Seconds
+    max_runtime: Seconds | None
+    retry: Retry
+    crash_limit: int
+    dead: Keep
+    on_dead: OnDead
+    dedup_for: Seconds
+    max_message_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,12 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
 import duly
+from duly.options import QueueKeywords, TopicKeywords
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs/guide.md"
@@ -59,11 +60,21 @@ def test_a_table_has_the_options_of_the_code_with_their_defaults(name: str) -> N
     assert listed == OPTIONS[name]
 
 
-def test_a_queue_takes_the_options_that_are_listed() -> None:
-    parameters = inspect.signature(duly.Duly.queue).parameters
-    listed = {name for name, each in parameters.items() if each.kind is each.KEYWORD_ONLY}
+@pytest.mark.parametrize(
+    ("options", "keywords"), [(duly.QueueOptions, QueueKeywords), (duly.TopicOptions, TopicKeywords)]
+)
+def test_editors_and_type_checkers_know_the_same_options(options: type, keywords: type) -> None:
+    declared = {each.name: each.type for each in dataclasses.fields(options)}
 
-    assert listed == set(tables()["app.queue"])
+    assert get_type_hints(keywords) == {**declared, "max_message_bytes": int | None}  # None: that of the app
+
+
+@pytest.mark.parametrize("colour", [duly.Duly, duly.AsyncDuly])
+def test_an_app_takes_the_options_that_are_listed(colour: type[duly.Duly | duly.AsyncDuly]) -> None:
+    app = colour("memory://")
+
+    assert app.queue("orders", **of_value(duly.QueueOptions())).options == duly.QueueOptions()
+    assert app.topic("events", **of_value(duly.TopicOptions())).options == duly.TopicOptions()
 
 
 @pytest.mark.parametrize("kind", DOCUMENTED, ids=lambda kind: kind.__name__)

@@ -2,9 +2,11 @@
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Final
+from dataclasses import fields
+from typing import Any, Final
 
 from duly.errors import UsageError
+from duly.options import QueueOptions, TopicOptions
 
 _OF_TOPIC: Final = "it is an option of the topic, for all of its groups: app.topic(name, {}=...)"
 _BY_TOPIC: Final = "the topic says it, for all of its groups: app.topic(name, {})"
@@ -137,6 +139,25 @@ INSTEAD_OF_USING: Final[Mapping[str, str]] = {
 """For what belongs to tasks and their queues, and for what Celery calls by another name."""
 
 OF_HANDLER: Final = ("concurrency", "batch", "timeout")
+
+
+_NOT_BUILT: Final[Mapping[type, Mapping[str, Any]]] = {QueueOptions: {"shards": 1}}
+"""Options that are not built yet, with the value that asks for nothing."""
+_NOUNS: Final[Mapping[type, tuple[str, Mapping[str, str]]]] = {
+    QueueOptions: ("a queue", INSTEAD_OF_QUEUE),
+    TopicOptions: ("a topic", INSTEAD_OF_TOPIC),
+}
+
+
+def checked(title: str, kind: type[QueueOptions | TopicOptions], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that there are. Raise, if there are others among those that were given."""
+    what, instead = _NOUNS[kind]
+    known, not_built = [each.name for each in fields(kind)], _NOT_BUILT.get(kind, {})
+    refuse(title, what, [name for name in given if name not in known and name not in not_built], known, instead)
+    for name, nothing in not_built.items():
+        if given.get(name, nothing) != nothing:
+            raise UsageError(f"{title}: {name}={given[name]!r} is not built yet")
+    return {name: value for name, value in given.items() if name in known}
 
 
 def refuse(title: str, what: str, given: Iterable[str], known: Iterable[str], instead: Mapping[str, str]) -> None:

@@ -7,7 +7,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
-from typing import Any, Final, Never, ParamSpec, Self, TypeVar, overload
+from typing import Any, Final, ParamSpec, Self, TypeVar, Unpack, overload
 from zoneinfo import ZoneInfo
 
 from duly._async.app import AsyncDuly, twin_of
@@ -31,12 +31,11 @@ from duly._sync.topic import Topic
 from duly.errors import UsageError
 from duly.message import Schedule, WorkerInfo
 from duly.options import (
-    Keep,
-    OnDead,
-    OnFull,
+    QueueKeywords,
     QueueOptions,
     Retry,
     Seconds,
+    TopicKeywords,
     TopicOptions,
     checked_count,
     checked_flag,
@@ -45,11 +44,7 @@ from duly.options import (
 )
 from duly.outcomes import OnBusy
 
-_DEFAULTS: Final = QueueOptions()
-_TOPIC_DEFAULTS: Final = TopicOptions()
 _NOT_GIVEN: Final[Any] = object()
-_LATER: Final = {"shards": 1}
-"""Options of queues that are not built yet, with the value that asks for nothing."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -93,54 +88,21 @@ class Duly:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self._address.shown}>"
 
-    def queue(
-        self,
-        name: str,
-        *,
-        type: Any = None,  # noqa: A002
-        lease: Seconds = 30.0,
-        max_runtime: Seconds | None = None,
-        retry: Retry = _DEFAULTS.retry,
-        crash_limit: int = 3,
-        max_length: int | None = None,
-        max_bytes: int | None = None,
-        on_full: OnFull = "raise",
-        dedup_for: Seconds = 300.0,
-        on_dead: OnDead = "continue",
-        rate: str | None = None,
-        max_in_flight: int | None = None,
-        dead: Keep = _DEFAULTS.dead,
-        done: Keep | None = None,
-        max_message_bytes: int | None = None,
-        **later: Any,
-    ) -> Queue:
+    def queue(self, name: str, **options: Unpack[QueueKeywords]) -> Queue:
         """Name a queue and say how this process uses it. It is created by its first use.
 
-        `duly.QueueOptions` says what each option means. They are this process's view, not stored. Unless said
-        otherwise, `retry` is `Retry()`, five attempts after 1, 2, 4 and 8 s, `dead` is
-        `Keep(count=10_000, age=30 * 86400)`, and `max_message_bytes` is that of the app.
+        `duly.QueueOptions` says what each option means, and has the defaults. They are this process's view, not
+        stored. Unless said otherwise, `max_message_bytes` is that of the app.
         """
         checked_name(name)
-        _check_later(name, later)
+        known = refused_options.checked(f"queue {name!r}", QueueOptions, options)
         with about("queue", name):
-            options = QueueOptions(
-                type=type,
-                lease=lease,
-                max_runtime=max_runtime,
-                retry=retry,
-                crash_limit=crash_limit,
-                max_length=max_length,
-                max_bytes=max_bytes,
-                on_full=on_full,
-                dedup_for=dedup_for,
-                on_dead=on_dead,
-                rate=rate,
-                max_in_flight=max_in_flight,
-                dead=dead,
-                done=done,
-                max_message_bytes=self._max_message_bytes if max_message_bytes is None else max_message_bytes,
-            )
-            return self._queue(name, options)
+            return self._queue(name, QueueOptions(**self._with_own_limit(known)))
+
+    def _with_own_limit(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Add the largest message of this app, where nothing is said of it."""
+        given = options.get("max_message_bytes")
+        return {**options, "max_message_bytes": self._max_message_bytes if given is None else given}
 
     def _queue(self, name: str, options: QueueOptions) -> Queue:
         return Queue(self, name, options)
@@ -150,45 +112,16 @@ class Duly:
         found: list[str] = self._link.queues(self.namespace)
         return found
 
-    def topic(
-        self,
-        name: str,
-        *,
-        type: Any = None,  # noqa: A002
-        keep: Keep | None = _TOPIC_DEFAULTS.keep,
-        lease: Seconds = 30.0,
-        max_runtime: Seconds | None = None,
-        retry: Retry = _TOPIC_DEFAULTS.retry,
-        crash_limit: int = 3,
-        dead: Keep = _TOPIC_DEFAULTS.dead,
-        on_dead: OnDead = "continue",
-        dedup_for: Seconds = 300.0,
-        max_message_bytes: int | None = None,
-        **unknown: Never,
-    ) -> Topic:
+    def topic(self, name: str, **options: Unpack[TopicKeywords]) -> Topic:
         """Name a topic and say how this process uses it and its groups. It is created by its first use.
 
-        `duly.TopicOptions` says what each option means. They are this process's view, not stored. Unless said
-        otherwise, `keep` is `Keep(age=7 * 86400)`, a week, `retry` is `Retry()`, `dead` is
-        `Keep(count=10_000, age=30 * 86400)` for each group, and `max_message_bytes` is that of the app.
+        `duly.TopicOptions` says what each option means, and has the defaults. They are this process's view, not
+        stored. Unless said otherwise, `max_message_bytes` is that of the app.
         """
         checked_name(name, "topic")
-        known = [each.name for each in dataclasses.fields(TopicOptions)]
-        refused_options.refuse(f"topic {name!r}", "a topic", unknown, known, refused_options.INSTEAD_OF_TOPIC)
+        known = refused_options.checked(f"topic {name!r}", TopicOptions, options)
         with about("topic", name):
-            options = TopicOptions(
-                type=type,
-                keep=keep,
-                lease=lease,
-                max_runtime=max_runtime,
-                retry=retry,
-                crash_limit=crash_limit,
-                dead=dead,
-                on_dead=on_dead,
-                dedup_for=dedup_for,
-                max_message_bytes=self._max_message_bytes if max_message_bytes is None else max_message_bytes,
-            )
-            return self._topic(name, options)
+            return self._topic(name, TopicOptions(**self._with_own_limit(known)))
 
     def _topic(self, name: str, options: TopicOptions) -> Topic:
         return Topic(self, name, options)
@@ -420,15 +353,6 @@ def _check_fed(queue: Any, body: Any) -> None:
         )
     if body is _NOT_GIVEN:
         raise UsageError("a schedule needs the body of its messages: app.schedule(name, queue, body, cron=...)")
-
-
-def _check_later(queue: str, options: Mapping[str, Any]) -> None:
-    known = [each.name for each in dataclasses.fields(QueueOptions)]
-    unknown = [name for name in options if name not in _LATER]
-    refused_options.refuse(f"queue {queue!r}", "a queue", unknown, known, refused_options.INSTEAD_OF_QUEUE)
-    for option, value in options.items():
-        if value != _LATER[option]:
-            raise UsageError(f"queue {queue!r}: {option}={value!r} is not built yet")
 
 
 def _address(server: Any) -> Address:

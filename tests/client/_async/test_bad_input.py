@@ -284,6 +284,7 @@ async def test_a_bad_argument_of_a_settle_is_named_and_the_delivery_is_still_hel
         ({"delay": 5}, r"queue\.send\(body, delay=\.\.\.\)$"),
         ({"ttl": 5}, r"queue\.send\(body, ttl=\.\.\.\)$"),
         ({"priority": 5}, r"queue\.send\(body, priority=\.\.\.\)$"),
+        ({"shards": 2}, "shards=2 is not built yet$"),
     ],
     ids=str,
 )
@@ -291,6 +292,12 @@ def test_a_bad_option_of_a_queue_is_named(app: AsyncDuly, queue_name: str, optio
     with pytest.raises(UsageError, match=f"(?s)^queue '{queue_name}': .*{says}") as refused:
         app.queue(queue_name, **options)
     assert str(refused.value).count(queue_name) == 1
+
+
+def test_an_option_that_is_not_built_may_ask_for_nothing(app: AsyncDuly, queue_name: str) -> None:
+    options: dict[str, Any] = {"shards": 1}
+
+    assert app.queue(queue_name, **options).options == app.queue(queue_name).options
 
 
 @pytest.mark.parametrize(
