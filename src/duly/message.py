@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,16 @@ class Message:
         return ended + (1 if self.state in ("leased", "done") else 0)
 
 
+class Kept(NamedTuple):
+    """What a number means that the scripts keep."""
+
+    says: str
+
+
+class Counted(Kept):
+    """The same, of a number that never goes down."""
+
+
 @dataclass(frozen=True)
 class Stats:
     """A queue at one moment, by the server's clock, and what it counted since it exists."""
@@ -104,41 +114,36 @@ class Stats:
     """Seconds to the next delayed message; None without one."""
     paused: str | None
     """Who paused the queue; None when it is open."""
-    bytes: int
-    """Stored bytes of what is live."""
-    dead_bytes: int
-    done_bytes: int
-    sent: int
-    delivered: int
-    acked: int
-    retried: int
-    deferred: int
-    released: int
-    recycled: int
-    crashed: int
-    """Leases that ran out."""
-    buried: int
-    """Messages that died, redriven ones included."""
-    redriven: int
-    cancelled: int
-    expired: int
-    dropped: int
-    purged: int
-    moved: int
-    trimmed: int
-    """Dead letters that went because of `dead=Keep(...)`."""
-    done_trimmed: int
-    duplicates: int
-    """Sends that stored nothing, because of their dedup value or id."""
-    replaced: int
-    corrected: int
-    """What an audit with repair added, so that the accounts are right again."""
-    unread: int = 0
-    """Of a group: entries of its topic that no member has been given yet. They are ready, and not sent to it yet."""
-    missed: int = 0
-    """Of a group: entries that went by the topic's `keep` before the group had read them."""
-    filtered: int = 0
-    """Of a group: entries that it passed over, because of its `headers`."""
+    bytes: Annotated[int, Kept("Stored bytes of what is live.")]
+    dead_bytes: Annotated[int, Kept("Stored bytes of dead letters.")]
+    done_bytes: Annotated[int, Kept("Stored bytes of finished messages.")]
+    sent: Annotated[int, Counted("Messages that were sent.")]
+    delivered: Annotated[int, Counted("Deliveries: messages handed out, each time.")]
+    acked: Annotated[int, Counted("Messages that were finished.")]
+    retried: Annotated[int, Counted("Deliveries that failed and come again.")]
+    deferred: Annotated[int, Counted("Deliveries that were put off.")]
+    released: Annotated[int, Counted("Deliveries that were given back.")]
+    recycled: Annotated[int, Counted("Messages that were sent round again by their handler.")]
+    crashed: Annotated[int, Counted("Leases that ran out.")]
+    buried: Annotated[int, Counted("Messages that died, redriven ones included.")]
+    redriven: Annotated[int, Counted("Dead letters that were redriven.")]
+    cancelled: Annotated[int, Counted("Messages that were cancelled.")]
+    expired: Annotated[int, Counted("Messages that went because of their ttl.")]
+    dropped: Annotated[int, Counted("Messages that went because the queue was full.")]
+    purged: Annotated[int, Counted("Messages that were purged.")]
+    moved: Annotated[int, Counted("Dead letters that were redriven to another queue.")]
+    trimmed: Annotated[int, Counted("Dead letters that went because of dead=Keep(...).")]
+    done_trimmed: Annotated[int, Counted("Finished messages that went because of done=Keep(...).")]
+    duplicates: Annotated[int, Counted("Sends that stored nothing, because of their dedup value or id.")]
+    replaced: Annotated[int, Counted("Messages that a later send with the same dedup value replaced.")]
+    corrected: Annotated[int, Kept("What audits with repair added to the accounts; it may be negative.")]
+    unread: Annotated[
+        int, Kept("Of a group: entries of its topic that no member has been given yet; they are ready.")
+    ] = 0
+    missed: Annotated[
+        int, Kept("Of a group: entries that went by the topic's `keep` before the group had read them.")
+    ] = 0
+    filtered: Annotated[int, Kept("Of a group: entries that it passed over, because of its `headers`.")] = 0
 
     @property
     def live(self) -> int:

@@ -14,6 +14,7 @@ from duly._core.effects import Effect
 from duly._core.keys import GroupKeys, LockKeys, OnceKeys, QueueKeys, RegistryKeys, ScheduleKeys, TopicKeys
 from duly._core.schedules import Choice, Plan, written_plan
 from duly._lua.keys import KEYS as DESCRIBED
+from duly.message import Counted
 from duly.options import Keep, QueueOptions, Send
 from tools import check_lua
 
@@ -291,8 +292,15 @@ def test_a_yes_or_no_is_one_or_zero(name: str) -> None:
     assert re.search(r"^RETURNS  1  .*\n         0  ", _header(name), re.MULTILINE)
 
 
+def test_an_audit_knows_every_counter() -> None:
+    counters = {name for name, number in replies.NUMBERS.items() if isinstance(number, Counted)}
+    listed = re.search(r"local COUNTERS = \{(.*?)\}", _code("lib/audit_hints"), re.DOTALL)
+    assert listed is not None
+    assert counters <= set(re.findall(r"'(\w+)'", listed[1]))
+
+
 def test_every_counter_that_a_script_raises_is_one_that_stats_knows() -> None:
-    counters = {*replies._COUNTERS, "repairs"}  # which stats has for those who repair
+    counters = {*replies.NUMBERS, "repairs"}  # which stats has for those who repair
     for path, kind in FORMS:
         text = _lua.script(path, kind).text
         raised = set(re.findall(r"'HINCRBY', (?:META|keys\.meta|meta), '(\w+)'", text))

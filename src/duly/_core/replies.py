@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_origin, get_type_hints
 
 import msgspec
 
 from duly._core import codec, faults, results
 from duly._core.naming import title_of
 from duly.errors import CodecError, LeaseLost, LockBusy, LockLost, ServerError, UsageError
-from duly.message import AuditFault, Event, Failure, Message, Pending, PendingMessage, Stats
+from duly.message import AuditFault, Event, Failure, Kept, Message, Pending, PendingMessage, Stats
 
 DUPLICATE: Final = 1
 FULL: Final = 2
@@ -496,7 +496,7 @@ def stats(reply: list[Any]) -> Stats:
     """Read the answer to stats."""
     now, ready, delayed, leased, parked, dead, done, oldest, next_due, _deadline, paused, lateness, *rest = reply
     fields = dict(zip(rest[0::2], rest[1::2], strict=True))
-    counted = {name: counter(name, fields.get(name.encode(), b"0")) for name in _COUNTERS}
+    counted = {name: counter(name, fields.get(name.encode(), b"0")) for name in NUMBERS}
     return Stats(
         ready=ready,
         delayed=delayed,
@@ -549,11 +549,11 @@ def fed(reply: list[Any]) -> str | None:
     return None if found is None else found.decode()
 
 
-_COUNTERS: Final = (
-    "bytes", "dead_bytes", "done_bytes", "sent", "delivered", "acked", "retried", "deferred", "released",
-    "recycled", "crashed", "buried", "redriven", "cancelled", "expired", "dropped", "purged", "moved",
-    "trimmed", "done_trimmed", "duplicates", "replaced", "corrected", "unread", "missed", "filtered",
-)  # fmt: skip
+NUMBERS: Final[Mapping[str, Kept]] = {
+    name: hint.__metadata__[0] for name, hint in get_type_hints(Stats, include_extras=True).items()
+    if get_origin(hint) is Annotated
+}  # fmt: skip
+"""The numbers of Stats that scripts keep, by their fields in `meta`."""
 
 
 def pending_rows(reply: list[Any]) -> list[PendingMessage]:
@@ -646,6 +646,6 @@ def audit_step(reply: list[Any]) -> AuditStep:
 
 NOTHING_COUNTED: Final = Stats(
     ready=0, delayed=0, leased=0, parked=0, dead=0, done=0, oldest_age=0.0, lateness=0.0, next_due_in=None, paused=None,
-    **dict.fromkeys(_COUNTERS, 0),
+    **dict.fromkeys(NUMBERS, 0),
 )  # fmt: skip
 """What is known of a queue whose numbers cannot be read."""

@@ -10,8 +10,9 @@ from operator import attrgetter
 from typing import Any, Final, Literal
 
 import duly
+from duly._core.replies import NUMBERS
 from duly._core.states import STATES
-from duly.message import Schedule, Stats
+from duly.message import Counted, Schedule, Stats
 from duly.web.metrics.scrape import MOST, Scrape
 
 Sample = tuple[tuple[str, ...], float]
@@ -105,27 +106,7 @@ _GROUP: Final = ("topic", "group")
 _WORKER: Final = ("worker",)
 _SCHEDULE: Final = ("schedule", "queue")
 
-_COUNTED: Final = {
-    "sent": "Messages that were sent.",
-    "delivered": "Deliveries: messages handed out, each time.",
-    "acked": "Messages that were finished.",
-    "retried": "Deliveries that failed and come again.",
-    "deferred": "Deliveries that were put off.",
-    "released": "Deliveries that were given back.",
-    "recycled": "Messages that were sent round again by their handler.",
-    "crashed": "Leases that ran out.",
-    "buried": "Messages that died, redriven ones included.",
-    "redriven": "Dead letters that were redriven.",
-    "cancelled": "Messages that were cancelled.",
-    "expired": "Messages that went because of their ttl.",
-    "dropped": "Messages that went because the queue was full.",
-    "purged": "Messages that were purged.",
-    "moved": "Dead letters that were redriven to another queue.",
-    "trimmed": "Dead letters that went because of dead=Keep(...).",
-    "done_trimmed": "Finished messages that went because of done=Keep(...).",
-    "duplicates": "Sends that stored nothing, because of their dedup value or id.",
-    "replaced": "Messages that a later send with the same dedup value replaced.",
-}
+_COUNTED: Final = {name: kept.says for name, kept in NUMBERS.items() if isinstance(kept, Counted)}
 """Counters of Stats that never go down."""
 
 METRICS: Final[tuple[Metric, ...]] = (
@@ -193,7 +174,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     _gauge(
         "corrected",
         _QUEUE,
-        "What audits with repair added to the accounts; it may be negative.",
+        NUMBERS["corrected"].says,
         _of_queues(attrgetter("corrected")),
     ),
     _gauge("topic_length", _TOPIC, "Entries in the stream.", _of_topics("length")),
