@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from duly._core.replies import NUMBERS
 from duly._core.states import STATES
 from duly.web.access import sees_payloads
 from duly.web.names import no_message
@@ -59,6 +60,10 @@ def to_inbox(request: Request, label: str) -> Response:
     return RedirectResponse(path_of(request, *parts), 303)
 
 
+_COUNTERS: Final = [name for name in NUMBERS if not name.endswith("bytes")]
+"""What a page shows of Stats beside states and sizes."""
+
+
 async def queues(request: Request) -> Response:
     """`/queues`: the overview has them all."""
     return RedirectResponse(path_of(request), 303)
@@ -78,7 +83,7 @@ class Inbox:
         course = self._paces.course(place.inbox.label, held.stats)
         return render(
             request, "inbox.html", place=place, page=page, held=held, course=course, states=STATES,
-            over=listing.OVER,
+            over=listing.OVER, counters=_COUNTERS,
         )  # fmt: skip
 
 
