@@ -11,7 +11,7 @@ import msgspec
 from duly import AsyncDelivery
 from duly._core import ops, settles
 from duly._core.replies import lease_lost
-from duly.errors import LeaseLost
+from duly.errors import LeaseLost, UsageError
 from duly.web.api import settling, shapes
 from duly.web.api.operation import Asked, Operation
 from duly.web.names import Inbox
@@ -21,6 +21,65 @@ from duly.web.several import each_of
 _LONGER: Final = "receive with a longer `lease`, or call `extend` in time,"
 """What helps against a lost lease over HTTP, where nobody renews."""
 Steps = Callable[[Inbox, settling.Deliveries], list[settles.Step]]
+
+
+# What is taken
+
+
+class Settle(shapes.Given):
+    """Which deliveries: one, or several."""
+
+    receipt: str | None = None
+    receipts: shapes.Receipts | None = None
+
+    def given(self) -> list[str]:
+        """Give the receipts, each once."""
+        if (self.receipt is None) == (self.receipts is None):
+            raise UsageError("give either receipt or receipts, a list of them")
+        return list(dict.fromkeys(self.receipts or [self.receipt or ""]))
+
+
+class Ack(Settle):
+    """Finished. `result` is kept where the queue keeps finished messages."""
+
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class RetryOf(Settle):
+    """Failed. Without a delay, it is the retry policy's."""
+
+    delay: float | None = None
+    error: str | None = None
+
+
+class Defer(Settle, kw_only=True):
+    """Not now."""
+
+    delay: float
+    reason: str = ""
+
+
+class Reject(Settle, kw_only=True):
+    """Never."""
+
+    reason: str
+
+
+class Recycle(Settle):
+    """Finished, and back as new; without a body, with the one it has."""
+
+    delay: float = 0.0
+    body: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    base64: str | None = None
+
+
+class Extend(Settle, kw_only=True):
+    """Held for so many seconds from now on."""
+
+    seconds: float
+
+
+# What is done
 
 
 async def _receive(asked: Asked) -> msgspec.Raw:
@@ -43,7 +102,7 @@ async def _receive(asked: Asked) -> msgspec.Raw:
 
 
 async def _ack(asked: Asked) -> shapes.Settled:
-    given: shapes.Ack = asked.body
+    given: Ack = asked.body
     result = None
     if given.result is not msgspec.UNSET and bytes(given.result) != b"null":
         result = shapes.checked_json(given.result, "result")
@@ -51,12 +110,12 @@ async def _ack(asked: Asked) -> shapes.Settled:
 
 
 async def _retry(asked: Asked) -> shapes.Settled:
-    given: shapes.RetryOf = asked.body
+    given: RetryOf = asked.body
     return await _settled(asked, lambda _, those: settles.retried(those, given.delay, given.error))
 
 
 async def _defer(asked: Asked) -> shapes.Settled:
-    given: shapes.Defer = asked.body
+    given: Defer = asked.body
     return await _settled(asked, lambda _, those: settles.deferred(those, given.delay, given.reason))
 
 
@@ -73,7 +132,7 @@ async def _extend(asked: Asked) -> shapes.Settled:
 
 
 async def _recycle(asked: Asked) -> shapes.Settled:
-    given: shapes.Recycle = asked.body
+    given: Recycle = asked.body
     if given.body is msgspec.UNSET and given.base64 is None:
         return await _settled(asked, lambda inbox, those: settling.recycles(inbox, those, given.delay))
     body = shapes.checked_body(given.body, given.base64)
@@ -138,11 +197,11 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         may_be_empty=True,
         answer=shapes.Received,
     ),
-    _settle("ack", "Finish messages; those that were sent with repeat come back.", _ack, shapes.Ack),
-    _settle("retry", "Count a failure: back after a delay, or dead when no attempt is left.", _retry, shapes.RetryOf),
-    _settle("defer", "Have messages come back later; no attempt is spent.", _defer, shapes.Defer),
-    _settle("reject", "Make messages dead, now.", _reject, shapes.Reject),
-    _settle("release", "Give messages back at once, to their places; no attempt is spent.", _release, shapes.Settle),
-    _settle("recycle", "Finish messages and put them back as new, in one step.", _recycle, shapes.Recycle),
-    _settle("extend", "Let leases end so many seconds from now.", _extend, shapes.Extend),
+    _settle("ack", "Finish messages; those that were sent with repeat come back.", _ack, Ack),
+    _settle("retry", "Count a failure: back after a delay, or dead when no attempt is left.", _retry, RetryOf),
+    _settle("defer", "Have messages come back later; no attempt is spent.", _defer, Defer),
+    _settle("reject", "Make messages dead, now.", _reject, Reject),
+    _settle("release", "Give messages back at once, to their places; no attempt is spent.", _release, Settle),
+    _settle("recycle", "Finish messages and put them back as new, in one step.", _recycle, Recycle),
+    _settle("extend", "Let leases end so many seconds from now.", _extend, Extend),
 )

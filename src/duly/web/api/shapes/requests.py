@@ -14,7 +14,6 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 import duly
 from duly._core.states import State
-from duly.errors import UsageError
 from duly.web.api.shapes.bodies import checked_body
 
 MAX_PAGE: Final = 100
@@ -200,56 +199,3 @@ class Receive(Given):
     limit: Limit = 10
     wait: Annotated[float, Meta(ge=0, le=MAX_WAIT)] = MAX_WAIT
     lease: float | None = None
-
-
-class Settle(Given):
-    """Which deliveries: one, or several."""
-
-    receipt: str | None = None
-    receipts: Receipts | None = None
-
-    def given(self) -> list[str]:
-        """Give the receipts, each once."""
-        if (self.receipt is None) == (self.receipts is None):
-            raise UsageError("give either receipt or receipts, a list of them")
-        return list(dict.fromkeys(self.receipts or [self.receipt or ""]))
-
-
-class Ack(Settle):
-    """Finished. `result` is kept where the queue keeps finished messages."""
-
-    result: Raw | UnsetType = UNSET
-
-
-class RetryOf(Settle):
-    """Failed. Without a delay, it is the retry policy's."""
-
-    delay: float | None = None
-    error: str | None = None
-
-
-class Defer(Settle, kw_only=True):
-    """Not now."""
-
-    delay: float
-    reason: str = ""
-
-
-class Reject(Settle, kw_only=True):
-    """Never."""
-
-    reason: str
-
-
-class Recycle(Settle):
-    """Finished, and back as new; without a body, with the one it has."""
-
-    delay: float = 0.0
-    body: Raw | UnsetType = UNSET
-    base64: str | None = None
-
-
-class Extend(Settle, kw_only=True):
-    """Held for so many seconds from now on."""
-
-    seconds: float
