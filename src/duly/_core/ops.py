@@ -171,10 +171,15 @@ def commit(
 
 def keep_results(keys: QueueKeys, rows: Sequence[tuple[Held, str]]) -> Call[list[int]]:
     """Keep what handlers returned after they had committed. The answer: the positions whose message is gone."""
+    return of_rows("keep_result", keys, rows)
+
+
+def of_rows(script: str, keys: QueueKeys, rows: Sequence[tuple[Any, ...]]) -> Call[list[int]]:
+    """Make the call of a script whose arguments are rows alone: a lease, and what is said of each."""
     args: list[Arg] = []
-    for settle, result in rows:
-        args += (settle.id, settle.fence, result)
-    return Call(keys.script("keep_result"), keys, args, replies.lost_positions)
+    for settle, *rest in rows:
+        args += (settle.id, settle.fence, *rest)
+    return Call(keys.script(script), keys, args, replies.lost_positions)
 
 
 def retry(keys: QueueKeys, settles: Sequence[tuple[Held, float, str, str]]) -> Call[list[int]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from duly._core import ops
-from duly._core.call import Call
+from duly._core.call import Arg, Call
 from duly._core.keys import QueueKeys
 from duly._core.outcome_rules import (
     Verdict,
@@ -18,6 +18,7 @@ from duly._core.outcome_rules import (
     described,
     storable,
 )
+from duly._core.verbs import VERBS
 from duly.options import MAX_BATCH, QueueOptions, Retry, checked_positive_seconds, checked_seconds
 
 
@@ -142,6 +143,14 @@ def extended(deliveries: Iterable[Held], seconds: Any) -> list[Step]:
     """Let leases end so many seconds from now."""
     lease = checked_positive_seconds(seconds, "seconds")
     return [Step(EXTEND, [(each, lease) for each in deliveries])]
+
+
+def alike(verb: str, deliveries: Iterable[Held], *rest: Arg | float) -> list[Step]:
+    """Carry out a verb that has one way and one script, with the same arguments for each delivery."""
+    (script,) = VERBS[verb].scripts
+    way = Way(verb, lambda keys, _, rows: ops.of_rows(script, keys, rows))
+    given = [repr(each) if isinstance(each, float) else each for each in rest]
+    return [Step(way, [(each, *given) for each in deliveries])]
 
 
 class Judged(NamedTuple):
