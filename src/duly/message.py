@@ -3,7 +3,11 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+from duly.options import checked_number
+
+MAX_PROGRESS_TEXT: Final = 200
 
 
 @dataclass(frozen=True)
@@ -23,14 +27,35 @@ class Event:
 
     at: datetime
     what: str
-    """sent, claimed, how a delivery ended (ack, retry, defer, release, crash, reject, or fail at the last attempt), or
-    redrive.
+    """sent, claimed, progress (of the delivery that is out), how a delivery ended (ack, retry, defer, release, crash,
+    reject, or fail at the last attempt), or redrive.
     """
     consumer: str | None = None
     detail: str = ""
     """The beginning of the error or reason."""
     took: float | None = None
     """Seconds from the claim to the end of the delivery."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the work on a delivery is, as its holder has reported it with `d.progress`."""
+
+    fraction: float
+    """From 0 to 1."""
+    text: str = ""
+    """What is being done; what is longer than 200 characters is cut."""
+    at: datetime | None = None
+    """When it was reported, by the server's clock."""
+
+    def __post_init__(self) -> None:
+        checked_number(self.fraction, "fraction", most=1)
+        object.__setattr__(self, "fraction", float(self.fraction))
+        text = str(self.text)[:MAX_PROGRESS_TEXT]
+        object.__setattr__(self, "text", text.encode(errors="backslashreplace").decode())
+
+    def __str__(self) -> str:
+        return f"{self.fraction:.0%}: {self.text}" if self.text else f"{self.fraction:.0%}"
 
 
 @dataclass(frozen=True)
@@ -69,6 +94,8 @@ class Message:
     """How often it was dead and redriven."""
     timeline: tuple[Event, ...] = ()
     """What happened to it, oldest first: the last 20 deliveries that did not simply end."""
+    progress: Progress | None = None
+    """How far the work is, when leased; None: its holder has reported nothing."""
     result: Any = None
     """What its handler returned, when done; None also when that could not be kept."""
     cursor: tuple[int, int] = field(default=(0, 0), repr=False, compare=False)

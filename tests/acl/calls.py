@@ -108,6 +108,7 @@ CALLS: Final[Mapping[str, Callable[[World], Any]]] = {
     "d.reject": lambda w: w.d.reject("no use"),
     "d.release": lambda w: w.d.release(),
     "d.extend": lambda w: w.d.extend(60),
+    "d.progress": lambda w: w.d.progress(0.4, "loading"),
     "d.commit": lambda w: w.d.commit(
         send=[(w.app.queue(_other(w)), "body")], publish=[(w.topic, "now"), (w.topic, duly.Send("later", delay=60))]
     ),

@@ -56,7 +56,7 @@ def test_of_200_000_due_in_the_same_millisecond_a_claim_takes_its_thousand(queue
     queue.call(ops.delete(queue.keys))
 
 
-@pytest.mark.parametrize("verb", ["retry", "defer", "release", "recycle", "reject", "extend"])
+@pytest.mark.parametrize("verb", ["retry", "defer", "release", "recycle", "reject", "extend", "progress"])
 def test_a_thousand_are_settled_in_one_call(queue: Queue, verb: str) -> None:
     _send_many(queue, 1000)
     claimed = queue.claim(limit=1000)
@@ -68,6 +68,7 @@ def test_a_thousand_are_settled_in_one_call(queue: Queue, verb: str) -> None:
         "recycle": ops.recycle(queue.keys, [(settle, 0, b"") for settle in settles]),
         "reject": ops.reject(queue.keys, queue.options, [(settle, "bad", "", "") for settle in settles]),
         "extend": ops.extend(queue.keys, [(settle, 60) for settle in settles]),
+        "progress": ops.of_rows("progress", queue.keys, [(settle, "0.4", "loading") for settle in settles]),
     }[verb]
     with sane_time(queue):
         assert queue.call(call) == []

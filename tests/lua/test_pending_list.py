@@ -24,6 +24,7 @@ VERBS: dict[str, Made] = {
     "recycle": lambda g, s: ops.recycle(g.keys, [(s, 5, b"")]),
     "reject": lambda g, s: ops.reject(g.keys, g.options, [(s, "bad", "", "")]),
     "extend": lambda g, s: ops.extend(g.keys, [(s, 90)]),
+    "progress": lambda g, s: ops.of_rows("progress", g.keys, [(s, "0.4", "loading")]),
     "cancel": lambda g, s: ops.cancel(g.keys, s.id, running=True),
     "purge": lambda g, _: ops.purge(g.keys, "leased", 1),
     "pause": lambda g, _: ops.pause(g.keys, "me"),
@@ -54,7 +55,7 @@ def test_it_has_what_is_leased_after_every_verb(group: Group, clock: ServerClock
     before = len(group.dump().leased)
     group.call(VERBS[verb](group, held[0]))
     assert _agrees(group)
-    assert len(group.dump().leased) == before - (verb not in ("extend", "pause"))
+    assert len(group.dump().leased) == before - (verb not in ("extend", "progress", "pause"))
     if verb == "pause":
         group.call(ops.resume(group.keys))
     group.claim(100, consumer="c2")

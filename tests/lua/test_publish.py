@@ -347,5 +347,5 @@ def test_every_verb_of_a_group_goes_on_at_a_full_server(
         after = group.dump()
         assert group.call(call, sequence=50) == answer
         assert group.dump() == after
-        assert (settle.id in after.leased) == (verb in ("extend", "pause"))
+        assert (settle.id in after.leased) == (verb in ("extend", "progress", "pause"))
         group.call(group.claim_call(), sequence=51)

@@ -108,6 +108,10 @@ def _extends(queue: Queue) -> Call[Any]:
     return ops.extend(queue.keys, [(settle, 90) for settle in queue.hold("a", "b")])
 
 
+def _reports(queue: Queue) -> Call[Any]:
+    return ops.of_rows("progress", queue.keys, [(settle, "0.4", "loading") for settle in queue.hold("a", "b")])
+
+
 def _cancels(queue: Queue) -> Call[Any]:
     queue.send("a", "b", dedup="x", ttl=60)
     return ops.cancel(queue.keys, "a")
@@ -220,6 +224,7 @@ WRITING: dict[str, list[Prepare]] = {
     "recycle": [_recycles],
     "reject": [_rejects],
     "extend": [_extends],
+    "progress": [_reports],
     "cancel": [_cancels],
     "reschedule": [_reschedules],
     "redrive": [_redrives],
@@ -238,7 +243,7 @@ WRITING: dict[str, list[Prepare]] = {
 }
 ELSEWHERE = {"register", "unregister", "lock", "unlock", "prolong", "once", "publish", "seek_group", "delete_topic"}
 """They touch no queue: see test_schedules.py, test_locks.py, test_once.py, test_publish.py and test_seek.py."""
-SETTLING = ("ack", "finish", "retry", "defer", "release", "recycle", "reject", "extend")
+SETTLING = ("ack", "finish", "retry", "defer", "release", "recycle", "reject", "extend", "progress")
 
 every_writing_call = pytest.mark.parametrize(
     "prepare", [prepare for prepares in WRITING.values() for prepare in prepares], ids=lambda f: f.__name__[1:]

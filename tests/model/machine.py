@@ -47,6 +47,7 @@ VERBS: Final[Mapping[str, frozenset[str]]] = {
     **{verb: frozenset({verb, "hand on"}) for verb in ("retry", "defer", "release", "recycle")},
     **{verb: frozenset({verb, "hand on"}) for verb in ("cancel", "reschedule", "redrive", "purge")},
     "extend": frozenset({"extend"}),
+    "progress": frozenset({"progress"}),
     "keep_result": frozenset(),
 }
 """What each script may do to messages; time passes in all of them."""
@@ -538,6 +539,11 @@ class QueueMachine(RuleBasedStateMachine):
         self._settle(stream, "extend", self._chosen(chosen), delay, Keep(), is_kept=False)
 
     @precondition(lambda self: self.receipts)
+    @rule(stream=streams, chosen=choices)
+    def progress(self, stream: bytes, chosen: list[tuple[bool, int]]) -> None:
+        self._settle(stream, "progress", self._chosen(chosen), 0, Keep(), is_kept=False)
+
+    @precondition(lambda self: self.receipts)
     @rule(stream=streams, verb=st.sampled_from(("ack", "retry", "release", "reject")), pick=picks)
     def settle_late(self, stream: bytes, verb: str, pick: int) -> None:
         """Settle a delivery of long ago once more."""
@@ -549,7 +555,7 @@ class QueueMachine(RuleBasedStateMachine):
         stream=streams,
         chosen=choices,
         verb=st.sampled_from(("retry", "defer", "release")),
-        late=st.sampled_from(("ack", "retry", "defer", "release", "recycle", "reject", "extend")),
+        late=st.sampled_from(("ack", "retry", "defer", "release", "recycle", "reject", "extend", "progress")),
     )
     def hand_on(self, stream: bytes, chosen: list[tuple[bool, int]], verb: str, late: str) -> None:
         """Give messages back, let them be taken again, and have the first holder settle them, too late."""
@@ -595,6 +601,7 @@ class QueueMachine(RuleBasedStateMachine):
                 [(s, "bad " * 60, "b\u00e9\u00e9m" * 40 if is_kept else "", "trace") for s in settles],
             ),
             "extend": lambda: ops.extend(self.keys, [(s, delay + 0.1) for s in settles]),
+            "progress": lambda: ops.of_rows("progress", self.keys, [(s, "0.4", "load\u00efng") for s in settles]),
         }[verb]()
         before, now = self.state, self.last_now
         answer = self._do(call, stream)

@@ -109,6 +109,18 @@ MUTANTS = [
         id="extend takes a stale fence",
     ),
     pytest.param(
+        "progress",
+        "if lease and lease.fence == tonumber(ARGV[at + 1]) then",
+        "if lease then",
+        id="progress takes a stale fence",
+    ),
+    pytest.param(
+        "progress",
+        "if lease.flags < FLAG_TROUBLED then",
+        "if false then",
+        id="progress leaves rows that an ack does not remove",
+    ),
+    pytest.param(
         "send",
         "local before = redis.pcall('SET',",
         "redis.call('HDEL', MSGS, '') local before = redis.pcall('SET',",

@@ -245,6 +245,7 @@ class History:
             lambda: ops.reject(keys, options, [(each, "bad", "", "") for each in settles]),
             lambda: ops.extend(keys, [(each, delay + 0.1) for each in settles]),
             lambda: ops.extend(keys, [(each, 30) for each in settles], renews=True),
+            lambda: ops.of_rows("progress", keys, [(each, "0.4", "loading") for each in settles]),
         ))()  # fmt: skip
 
     def _is_live(self, receipt: Receipt) -> bool:

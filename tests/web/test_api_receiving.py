@@ -208,6 +208,32 @@ async def test_a_lease_is_extended(site_app: duly.AsyncDuly, client: httpx.Async
     assert 400 < held["deadline_in"] <= 500
 
 
+async def test_progress_is_shown_until_the_delivery_ends(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    id_ = await site_app.queue("orders").send(1)
+    message = await _one(client)
+    assert (await client.get(f"{QUEUE}/messages/{id_}")).json()["progress"] is None
+    said = await _settle(client, "progress", message["receipt"], fraction=0.4, text="loading")
+    assert (said.status_code, said.json()) == (200, {"settled": [id_], "lost": []})
+    shown = (await client.get(f"{QUEUE}/messages/{id_}")).json()
+    assert (shown["progress"]["fraction"], shown["progress"]["text"]) == (0.4, "loading")
+    assert shown["progress"]["at"] == shown["timeline"][-1]["at"]
+    assert shown["timeline"][-1]["what"] == "progress"
+    assert (await _settle(client, "release", message["receipt"])).status_code == 200
+    assert (await client.get(f"{QUEUE}/messages/{id_}")).json()["progress"] is None
+    assert (await _settle(client, "progress", message["receipt"], fraction=0.5)).status_code == 409
+
+
+@pytest.mark.parametrize("fraction", [-1, 1.5, "0.5", None])
+async def test_progress_over_http_is_a_fraction(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient, fraction: object
+) -> None:
+    id_ = await site_app.queue("orders").send(1)
+    message = await _one(client)
+    refused = await _settle(client, "progress", message["receipt"], fraction=fraction)
+    assert refused.status_code == 422
+    assert (await client.get(f"{QUEUE}/messages/{id_}")).json()["progress"] is None
+
+
 async def test_a_result_is_kept_where_the_queue_keeps_them(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     orders = site_app.queue("orders", done=duly.Keep(count=10))
 
@@ -222,8 +248,13 @@ async def test_a_result_is_kept_where_the_queue_keeps_them(site_app: duly.AsyncD
     assert (shown.json()["state"], shown.json()["result"]) == ("done", {"total": 10**30})
 
 
-_MORE: dict[str, dict[str, Any]] = {"defer": {"delay": 1}, "reject": {"reason": "no"}, "extend": {"seconds": 60}}
-VERBS = ("ack", "retry", "defer", "reject", "release", "recycle", "extend")
+_MORE: dict[str, dict[str, Any]] = {
+    "defer": {"delay": 1},
+    "reject": {"reason": "no"},
+    "extend": {"seconds": 60},
+    "progress": {"fraction": 0.4},
+}
+VERBS = ("ack", "retry", "defer", "reject", "release", "recycle", "extend", "progress")
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -385,7 +416,7 @@ async def test_a_damaged_lease_spoils_only_itself(
     assert refused.status_code == 502
     told = f"of 4 messages 2 were settled and 1 lost; the server refused {bad}: {verb} on queue 'orders' failed"
     assert told in refused.json()["detail"]
-    if verb != "extend":  # which may be repeated
+    if verb not in ("extend", "progress"):  # which may be repeated
         for receipt in (receipts[0], receipts[3]):
             assert (await _settle(server_client, verb, receipt, **_MORE.get(verb, {}))).status_code == 409
 

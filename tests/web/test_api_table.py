@@ -26,8 +26,9 @@ _BODIES: Final[Mapping[str, Any]] = {
     "defer": {"delay": 1},
     "reject": {"reason": "no"},
     "extend": {"seconds": 60},
+    "progress": {"fraction": 0.4},
 }
-_SETTLES: Final = ("ack", "retry", "defer", "reject", "release", "recycle", "extend")
+_SETTLES: Final = ("ack", "retry", "defer", "reject", "release", "recycle", "extend", "progress")
 _CALLS: Final = [(operation, path) for operation in OPERATIONS for path in paths_of(operation)]
 
 
@@ -72,11 +73,12 @@ async def _fill(app: duly.AsyncDuly) -> None:
     await orders.send(SECRET.encode(), key="lane")
     await orders.send({"text": SECRET}, key="lane")
     for inbox in (orders, archive):
-        first, second, third, fourth, _ = await inbox.receive(5, wait=0)
+        first, second, third, fourth, held = await inbox.receive(5, wait=0)
         await first.reject(f"reason {SECRET}")
         await second.retry(delay=600, error=f"error {SECRET}")
         await third.defer(600, f"reason {SECRET}")
         await fourth.ack(result={"text": SECRET})
+        await held.progress(0.4, f"progress {SECRET}")
     await app.schedule("report", "orders", {"text": SECRET}, every=3600)
 
 
@@ -172,7 +174,13 @@ async def test_a_viewer_never_sees_a_payload(site_app: duly.AsyncDuly, token_cli
 async def test_an_operator_sees_them(site_app: duly.AsyncDuly, token_client: TokenClient) -> None:
     await _fill(site_app)
     text = "".join(answer.text for answer in await _all_looks(token_client("operator"), site_app))
-    for part in (f'"body":{{"text":"{SECRET}"', f"reason {SECRET}", f"error {SECRET}", f'"result":{{"text":"{SECRET}"'):
+    for part in (
+        f'"body":{{"text":"{SECRET}"',
+        f"reason {SECRET}",
+        f"error {SECRET}",
+        f"progress {SECRET}",
+        f'"result":{{"text":"{SECRET}"',
+    ):
         assert part in text
     assert f'"name-{SECRET}":"{SECRET}"' in text
     assert '"base64":"czNjcjN0"' in text

@@ -179,6 +179,7 @@ async def fill_by_api(client: httpx.AsyncClient, text: str) -> None:
         "release": {},
         "recycle": {"body": text},
         "extend": {"seconds": 1000},
+        "progress": {"fraction": 0.4, "text": text},
     }
     for settle, more in settling.items():
         await post("/queues/calls/messages", body=[text])

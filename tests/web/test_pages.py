@@ -247,6 +247,19 @@ async def test_the_timeline_of_a_message_has_milliseconds(site_app: duly.AsyncDu
         assert f"{event.at:%Y-%m-%d %H:%M:%S}.{event.at.microsecond // 1000:03}" in page.text
 
 
+async def test_the_page_of_a_message_shows_how_far_the_work_is(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient
+) -> None:
+    orders = site_app.queue("orders")
+    id_ = await orders.send(1)
+    (delivery,) = await orders.receive(wait=0)
+    await delivery.progress(0.4, "<loading>")
+
+    assert "40%: <loading>" in (await look(client, f"/queues/orders/messages/{id_}")).text
+    await delivery.release()
+    assert "40%" not in (await look(client, f"/queues/orders/messages/{id_}")).text
+
+
 async def test_a_rate_that_is_not_known_yet_is_a_dash(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     await site_app.queue("orders").send(1)
 

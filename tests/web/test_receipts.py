@@ -12,8 +12,13 @@ import duly
 from duly.errors import UsageError
 from duly.web.receipts import delivery_of, receipt_of
 
-_VERBS = ("ack", "retry", "defer", "reject", "release", "recycle", "extend")
-_MORE: dict[str, dict[str, Any]] = {"defer": {"delay": 1}, "reject": {"reason": "no"}, "extend": {"seconds": 60}}
+_VERBS = ("ack", "retry", "defer", "reject", "release", "recycle", "extend", "progress")
+_MORE: dict[str, dict[str, Any]] = {
+    "defer": {"delay": 1},
+    "reject": {"reason": "no"},
+    "extend": {"seconds": 60},
+    "progress": {"fraction": 0.4},
+}
 
 
 async def _a_receipt(app: duly.AsyncDuly, **options: Any) -> str:

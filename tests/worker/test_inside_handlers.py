@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 import duly
-from duly import Retry
+from duly import Keep, Retry
 from tests.worker.rig import SOON, Bench
 
 LEFT = contextvars.ContextVar("LEFT", default="nothing")
@@ -51,6 +51,39 @@ async def test_context_variables_last_as_long_as_the_handler(async_bench: Bench)
         await async_bench.comes_to(sent=10, delivered=10, acked=10)
 
     assert sorted(seen) == [(str(n), str(n), str(n)) for n in range(10)]
+
+
+async def test_a_handler_reports_its_progress(async_bench: Bench) -> None:
+    seen: list[duly.Message | None] = []
+
+    async def act(body: Any, d: duly.AsyncDelivery) -> None:
+        await d.progress(0.4, "loading")
+        seen.append(await async_bench.queue.get(d.id))
+
+    async_bench.define(act)
+    id_ = await async_bench.queue.send("body")
+
+    async with async_bench.worker():
+        await async_bench.comes_to(sent=1, delivered=1, acked=1)
+
+    (message,) = seen
+    assert message is not None
+    assert str(message.progress) == "40%: loading"
+    assert await async_bench.queue.get(id_) is None
+    assert (await async_bench.queue.audit()).ok
+
+
+async def test_nothing_is_left_of_the_progress_of_a_handler(bench: Bench) -> None:
+    bench.define(lambda body, d: d.progress(0.4, "loading"), done=Keep(count=10))
+    id_ = await bench.queue.send("body")
+
+    async with bench.worker():
+        await bench.comes_to(sent=1, delivered=1, acked=1, done=1)
+
+    message = await bench.queue.get(id_)
+    assert message is not None
+    assert (message.state, message.progress, message.result) == ("done", None, None)
+    assert (await bench.queue.audit()).ok
 
 
 async def test_context_variables_of_the_worker_are_seen(memory_bench: Bench) -> None:

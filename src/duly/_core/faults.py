@@ -185,6 +185,11 @@ FAULTS: Final = (
         "The reason is removed; errors and timeline are kept.",
     ),
     Fault(
+        "progress of a delivery that is over",
+        "It is left over from an earlier delivery; it is not shown, and only takes room.",
+        "It is removed; errors and timeline are kept.",
+    ),
+    Fault(
         "dead without a reason",
         "Nobody knows why the message is dead.",
         "It stays a dead letter, with the reason unknown.",

@@ -11,7 +11,7 @@ import msgspec
 from duly._core import codec, faults, results
 from duly._core.naming import title_of
 from duly.errors import CodecError, LeaseLost, LockBusy, LockLost, ServerError, UsageError
-from duly.message import AuditFault, Event, Failure, Kept, Message, Pending, PendingMessage, Stats
+from duly.message import AuditFault, Event, Failure, Kept, Message, Pending, PendingMessage, Progress, Stats
 
 DUPLICATE: Final = 1
 FULL: Final = 2
@@ -402,7 +402,7 @@ class Viewer:
         numbers: Any = reasons if is_over and reasons is not None else counted
         body, raw, stored = self._opened(record)
         due = None if stored is None else counted.due or stored.due
-        events = _events(reasons)
+        events, progress = _events(reasons), _progress(reasons, holder)
         return Message(
             id=codec.visible(id_),
             queue=self._queue,
@@ -430,7 +430,8 @@ class Viewer:
             ),
             cycles=numbers.cycles,
             redrives=numbers.redrives,
-            timeline=_timeline(stored, events, holder),
+            timeline=_timeline(stored, events, holder, progress),
+            progress=progress,
             result=_result(reasons) if state == "done" else None,
             cursor=(score, stored.priority if stored else 0),
         )
@@ -455,6 +456,17 @@ def _result(reasons: codec.Why | None) -> Any:
         return None
 
 
+def _progress(reasons: codec.Why | None, holder: codec.Lease | None) -> Progress | None:
+    """Show what the holder of the lease that is out has reported; looking never fails."""
+    if reasons is None or holder is None or not reasons.result.startswith("p"):
+        return None
+    try:
+        fence, at, fraction, text = reasons.result[1:].split(" ", 3)
+        return Progress(float(fraction), text, moment(int(at))) if int(fence) == holder.fence else None
+    except (ValueError, OverflowError, UsageError):
+        return None
+
+
 def _events(reasons: codec.Why | None) -> list[codec.Event]:
     """Give what scripts noted. Older versions noted the failure of the last attempt as a reject."""
     if reasons is None:
@@ -466,7 +478,10 @@ def _events(reasons: codec.Why | None) -> list[codec.Event]:
 
 
 def _timeline(
-    stored: codec.Record | None, events: Sequence[codec.Event], holder: codec.Lease | None
+    stored: codec.Record | None,
+    events: Sequence[codec.Event],
+    holder: codec.Lease | None,
+    progress: Progress | None,
 ) -> tuple[Event, ...]:
     """Tell what happened: what scripts noted, between what the record and the lease say by themselves."""
     found = [] if stored is None else [Event(moment(stored.sent), "sent")]
@@ -478,6 +493,8 @@ def _timeline(
         found.append(Event(moment(event.at), event.what, event.consumer or None, event.detail, took))
     if holder is not None:
         found.append(Event(moment(holder.fence), "claimed", holder.consumer))
+    if holder is not None and progress is not None and progress.at is not None:
+        found.append(Event(progress.at, "progress", holder.consumer, str(progress)))
     return tuple(found)
 
 

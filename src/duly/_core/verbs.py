@@ -46,6 +46,7 @@ VERBS: Final[Mapping[str, Verb]] = {
     "reject": Verb(("reject",), ("dead",), "buried", Reject),
     "release": Verb(("release",), _BACK, "released"),
     "extend": Verb(("extend",), ("leased",)),
+    "progress": Verb(("progress",), ("leased",)),
 }
 
 

@@ -14,7 +14,7 @@ from duly._core.delivered import Delivered
 from duly._sync.gates import Gates
 from duly._sync.lock import Lock
 from duly.errors import CodecError, LeaseLost, UsageError
-from duly.message import Committed
+from duly.message import Committed, Progress
 from duly.options import UNCHANGED, Retry, Seconds, checked_positive_seconds
 from duly.outcomes import Defer, OnBusy, Outcome
 
@@ -247,6 +247,15 @@ class Delivery(Delivered):
     def extend(self, seconds: Seconds) -> None:
         """Let the lease end `seconds` from now."""
         self._hold_by(settles.extended([self], seconds))
+
+    def progress(self, fraction: float, text: str = "") -> None:
+        """Report how far the work is, from 0 to 1, and what is being done.
+
+        `get()`, the dashboard and the HTTP API show the last report until this delivery ends, in whatever way. It does
+        not extend the lease.
+        """
+        said = Progress(fraction, text)
+        self._hold_by(settles.alike("progress", [self], said.fraction, said.text))
 
     def _hold_by(self, steps: Sequence[settles.Step]) -> None:
         """Do what leaves the lease with its holder."""

@@ -1,4 +1,4 @@
-"""What a holder does with its messages: ack, finish, keep_result, retry, defer, release, recycle, reject, extend.
+"""What a holder does with its messages, by the verbs of duly._core.verbs.
 
 Each checks the fence first: a stale one changes nothing (I5).
 """
@@ -13,6 +13,7 @@ from duly._core.codec import Counts, Fault, Lease, part_of, stamped
 from duly._core.verbs import VERBS
 from duly.errors import CodecError
 from duly.memory.calls import ErrorReply, Kept
+from duly.memory.claiming import FLAG_TROUBLED
 from duly.memory.message import StoredMessage
 from duly.memory.past import Past
 from duly.memory.state import LARGE, Keep, QueueState
@@ -278,7 +279,21 @@ def extend(queue: QueueState, args: list[bytes]) -> Any:
     return Kept(lost)
 
 
+def progress(queue: QueueState, args: list[bytes]) -> Any:
+    """Keep how far the work is, in the place of the result: every end of a lease writes or removes that."""
+    held, lost = _sorted_by_holding(queue, args, 4)
+    if not held:
+        return lost
+    now = queue.tick()
+    for message, lease, (fraction, text) in held:
+        lease.flags |= FLAG_TROUBLED
+        queue.set_counts(message, message.counted())
+        said = f"p{lease.fence} {now} {fraction.decode()} {text.decode()}"
+        message.why = Past.of(message).of_the_ended("", Counts(), result=said)
+    return Kept(lost)
+
+
 TRANSITIONS: Final[dict[str, Callable[[QueueState, list[bytes]], Any]]] = {
-    each.__name__: each for each in (ack, finish, keep_result, reject, extend)
+    each.__name__: each for each in (ack, finish, keep_result, reject, extend, progress)
 } | {"retry": retry, "defer": defer, "release": release, "recycle": recycle}
 """What each script of a verb does, by its name; `commit` reaches further than one queue."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from duly import AsyncDelivery
+from duly import AsyncDelivery, message
 from duly._core import ops, settles
 from duly._core.replies import lease_lost
 from duly.errors import LeaseLost, UsageError
@@ -79,6 +79,13 @@ class Extend(Settle, kw_only=True):
     seconds: float
 
 
+class ProgressOf(Settle, kw_only=True):
+    """How far the work is, from 0 to 1, and what is being done."""
+
+    fraction: float
+    text: str = ""
+
+
 # What is done
 
 
@@ -129,6 +136,11 @@ async def _release(asked: Asked) -> shapes.Settled:
 
 async def _extend(asked: Asked) -> shapes.Settled:
     return await _settled(asked, lambda _, those: settles.extended(those, asked.body.seconds))
+
+
+async def _progress(asked: Asked) -> shapes.Settled:
+    said = message.Progress(asked.body.fraction, asked.body.text)
+    return await _settled(asked, lambda _, those: settles.alike("progress", those, said.fraction, said.text))
 
 
 async def _recycle(asked: Asked) -> shapes.Settled:
@@ -203,5 +215,6 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     _settle("reject", "Make messages dead, now.", _reject, Reject),
     _settle("release", "Give messages back at once, to their places; no attempt is spent.", _release, Settle),
     _settle("recycle", "Finish messages and put them back as new, in one step.", _recycle, Recycle),
+    _settle("progress", "Report how far the work is. It is shown until the delivery ends.", _progress, ProgressOf),
     _settle("extend", "Let leases end so many seconds from now.", _extend, Extend),
 )

@@ -40,6 +40,13 @@ do
     end
   end
 
+  -- A live message has no result. In its place stands the progress of the lease that it has.
+  local function is_left_over(id, said)
+    local lease = said ~= '' and redis.call('HGET', keys.leases, id)
+    local fence = lease and is_lease(lease) and read_lease(lease).fence
+    return said ~= '' and not (fence and tonumber(string.match(said, '^p(%d+) ')) == fence)
+  end
+
   function check_why(id, stored)
     local record = redis.call('HGET', keys.msgs, id)
     local place = places_of(id, record)[1]
@@ -53,6 +60,10 @@ do
       end)
     elseif is_live and unpacked(stored)[1] ~= '' then
       fault(id, 'alive, but with a reason to be dead', function()
+        keep_past(keys.why, id, sound_past(keys.why, id))
+      end)
+    elseif is_live and is_left_over(id, unpacked(stored)[10] or '') then
+      fault(id, 'progress of a delivery that is over', function()
         keep_past(keys.why, id, sound_past(keys.why, id))
       end)
     end

@@ -93,6 +93,14 @@ class Event(Struct, kw_only=True):
     detail: str | UnsetType = UNSET
 
 
+class Progress(Struct, kw_only=True):
+    """How far the work on a message is, from 0 to 1, as its holder has reported it."""
+
+    fraction: float
+    text: str | UnsetType = UNSET
+    at: Moment | None
+
+
 class Message(Struct, kw_only=True):
     """One message, at the moment of looking; a body of bytes is in `base64`. Viewers are shown no payloads."""
 
@@ -122,13 +130,14 @@ class Message(Struct, kw_only=True):
     finished_at: Moment | None
     errors: tuple[seen.Failure, ...] | UnsetType = UNSET
     timeline: list[Event]
+    progress: Progress | None
     result: Raw | UnsetType = UNSET
 
 
 _SHOWN_TO_ALL: Final = [
     name
     for name in Message.__struct_fields__
-    if name not in ("body", "base64", "headers", "reason", "errors", "timeline", "result")
+    if name not in ("body", "base64", "headers", "reason", "errors", "timeline", "progress", "result")
 ]
 
 
@@ -140,12 +149,19 @@ def shown(message: seen.Message, *, with_payload: bool) -> Message:
         else Event(at=each.at, what=each.what, consumer=each.consumer, took=each.took)
         for each in message.timeline
     ]
-    found = Message(timeline=events, **{name: getattr(message, name) for name in _SHOWN_TO_ALL})
+    progress = _progress(message.progress, with_payload=with_payload)
+    found = Message(timeline=events, progress=progress, **{name: getattr(message, name) for name in _SHOWN_TO_ALL})
     if with_payload:
         found.body, found.base64 = body_shown(message.body, message.raw)
         found.headers, found.reason, found.errors = message.headers, message.reason, message.errors
         found.result = json_of(message.result)
     return found
+
+
+def _progress(said: seen.Progress | None, *, with_payload: bool) -> Progress | None:
+    if said is None:
+        return None
+    return Progress(fraction=said.fraction, at=said.at, text=said.text if with_payload else UNSET)
 
 
 def delivery(given: duly.AsyncDelivery, receipt: str) -> Delivery:

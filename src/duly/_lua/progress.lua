@@ -1,0 +1,41 @@
+--[[
+progress -- how far the work on deliveries is, for those who look.
+
+It is kept in `why`, in the place of a result, which every end of a lease writes or removes. So no other script has to
+know it, and a delivery that reports nothing costs nothing.
+
+KEYS     call, leases, counts, why, meta
+ARGV     sequence  text
+         settles*  rows    id, fence, fraction: from 0 to 1, text: '' for none
+DRAINS   leases
+RETURNS  { position ... } of those whose lease was lost
+KEEPS    I5 I6 I9: only the holder writes it, and nothing of it is left when the lease ends.
+]]
+-- @include lib/clock.lua
+-- @include lib/holding.lua
+-- @include lib/counts.lua
+-- @include lib/why.lua
+local LEASE_FLAGS_AT = 13
+
+local held, lost = sorted_by_holding(LEASES)
+if #held == 0 then
+  return lost
+end
+
+-- The end of a lease removes the rows of a message that has trouble: this one has rows from now on.
+local function give_rows(id, lease)
+  local head, tail = string.sub(lease.text, 1, LEASE_FLAGS_AT - 1), string.sub(lease.text, LEASE_FLAGS_AT + 1)
+  redis.call('HSET', LEASES, id, head .. string.char(lease.flags + FLAG_TROUBLED) .. tail)
+  keep_counts(COUNTS, id, counts_of(COUNTS, id))
+end
+
+local now = tick(redis.call('HGET', META, 'clock'))
+for _, each in ipairs(held) do
+  local id, lease = each.id, each.lease
+  if lease.flags < FLAG_TROUBLED then
+    give_rows(id, lease)
+  end
+  local written = { string.format('p%.0f %.0f', lease.fence, now), settles.fraction(each.at), settles.text(each.at) }
+  keep_end(WHY, id, '', read_counts(nil), past_of(WHY, id), table.concat(written, ' '))
+end
+return answer(lost)
