@@ -5,6 +5,7 @@ that was sent with `repeat` comes back, and a result is kept by another script. 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 from duly._core import ops
@@ -39,8 +40,9 @@ Row = tuple[Any, ...]
 """A delivery, and what the script is told of it."""
 
 
-class Way(NamedTuple):
-    """One way to settle."""
+@dataclass(frozen=True, eq=False, slots=True)
+class Way:
+    """One way to settle. It is equal to itself alone, so that rows are collected by it fast."""
 
     verb: str
     """What the delivery remembers: the same verb again is a success."""

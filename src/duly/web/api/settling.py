@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from duly import AsyncDelivery
@@ -57,7 +58,7 @@ def recycles(inbox: Inbox, deliveries: Deliveries, delay: float, body: Any = KEP
     def call(keys: QueueKeys, _: QueueOptions, rows: Sequence[Row]) -> Call[list[int]]:
         return ops.recycle(keys, [(each, seconds, _with_body(record, content, raw)) for each, record, _ in rows])
 
-    return [Step(settles.RECYCLE._replace(call=call), [(each, each._record, raw) for each in deliveries])]
+    return [Step(replace(settles.RECYCLE, call=call), [(each, each._record, raw) for each in deliveries])]
 
 
 def _check_readable(inbox: Inbox, delivery: AsyncDelivery) -> None:
