@@ -22,7 +22,7 @@ import signal
 import sys
 import textwrap
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -50,19 +50,27 @@ def note(what, **fields):
 class WorkerProcess:
     """One `duly worker`, ended with the test whatever happens."""
 
-    def __init__(self, url: str, directory: Path, source: str, *arguments: str, name: str = "jobs") -> None:
+    def __init__(
+        self,
+        url: str,
+        directory: Path,
+        source: str,
+        *arguments: str,
+        name: str = "jobs",
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
         self._directory = directory
         draft = directory / f"{name}.draft"
         draft.write_text(_PRELUDE + textwrap.dedent(source))
         draft.replace(directory / f"{name}.py")  # another worker may be importing it at this moment
         self._notes = directory / "notes.jsonl"
         self.log_path = directory / f"{name}-{time.monotonic_ns()}.log"
-        environment = {**os.environ, "DULY_URL": url, "DULY_TEST_NOTES": str(self._notes), "PYTHONUNBUFFERED": "1"}
+        told = {"DULY_URL": url, "DULY_TEST_NOTES": str(self._notes), "PYTHONUNBUFFERED": "1"}
         with self.log_path.open("wb") as log:
             self.process = WarmPopen(
                 [sys.executable, "-m", "duly", "worker", f"{name}:app", "--log-level", "debug", *arguments],
                 cwd=directory,
-                env=environment,
+                env={**environment, **told},
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
