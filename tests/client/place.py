@@ -1,6 +1,6 @@
 """Where a conformance test runs: the address, a clock that can be moved, and a look behind the scenes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import redis
@@ -110,6 +110,18 @@ class ServerPlace:
         self._client.execute_command(  # type: ignore[no-untyped-call]
             command, f"duly:{{{queue}}}:{key}", *arguments
         )
+
+    def value(self, key: str) -> bytes | str | None:
+        """Read a key of the user's own."""
+        return self._client.get(key)
+
+    def forget_scripts(self) -> None:
+        """Have the server forget all scripts, so that it knows only those that are called from now on."""
+        self._client.script_flush()
+
+    def knows_any(self, hashes: Sequence[str]) -> bool:
+        """Tell whether one of these scripts was called."""
+        return any(self._client.script_exists(*hashes))
 
     def close(self) -> None:
         self._client.close()
