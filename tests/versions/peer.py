@@ -3,7 +3,8 @@
     {"run": "box.send(body, delay=5)", "given": {"body": "a"}}   ->   {"value": "01JC..."}
     {"run": "held[id].ack()", "given": {"id": "01JC..."}}        ->   {"error": "LeaseLost: ..."}
 
-An expression may use the names of this file. Both versions run this file, so it uses public names of Duly only.
+An expression may use the names of this file. Both versions run this file, so it uses public names of Duly, but for the
+hashes of the scripts.
 """
 
 import asyncio
@@ -70,48 +71,38 @@ def open_box(kind: str, name: str, attempts: int) -> None:
 
 def store_all_forms() -> dict[str, str]:
     """Send, or publish, a message of every form, and give its ids by their names. The body is the name."""
-    return _publish_all_forms() if hasattr(box, "topic") else _send_all_forms()
+    if hasattr(box, "topic"):
+        forms = {name: form for name, form in _forms().items() if name in PUBLISHED}
+        ids = [topic.publish(forms["plain"].body), *topic.publish_many([*forms.values()][1:])]
+    else:
+        forms = _forms()
+        ids = [box.send(forms["plain"].body), *box.send_many([*forms.values()][1:])]
+    return dict(zip(forms, ids, strict=True))
 
 
-def _send_all_forms() -> dict[str, str]:
-    send, name = duly.Send, box.name
-    forms = {
+def _forms() -> dict[str, Any]:
+    send, long = duly.Send, 100 * LATER
+    return {
         "plain": send("plain"),
         "bytes": send(b"bytes"),
         "large": send("large" + " " * 5000),
         "first of its key": send("first of its key", key="k"),
         "second of its key": send("second of its key", key="k"),
         "urgent": send("urgent", priority=7),
-        "mortal": send("mortal", ttl=100 * LATER),
-        "single": send("single", dedup="single", dedup_for=100 * LATER),
-        "debounced": send("debounced", dedup="debounced", dedup_for=100 * LATER, replace=True),
+        "mortal": send("mortal", ttl=long),
+        "single": send("single", dedup="single", dedup_for=long),
+        "debounced": send("debounced", dedup="debounced", dedup_for=long, replace=True),
         "with headers": send("with headers", headers={"trace": "t"}),
         "patient": send("patient", retry=duly.Retry(attempts=9, first=LATER)),
         "again": send("again", delay=0, repeat=duly.Repeat(first=LATER / 10, times=2)),
-        "own id": send("own id", id=f"own-{name}"),
-        "all at once": send(
-            "all at once", key="all", priority=3, ttl=100 * LATER, dedup="all", headers={"a": "b"}, id=f"all-{name}"
-        ),
+        "own id": send("own id", id=f"own-{box.name}"),
+        "all at once": send("all at once", key="a", priority=3, ttl=long, dedup="a", headers={"a": "b"}, id="all"),
         "later": send("later", delay=LATER),
     }
-    ids = [box.send(forms["plain"].body), *box.send_many([*forms.values()][1:])]
-    return dict(zip(forms, ids, strict=True))
 
 
-def _publish_all_forms() -> dict[str, str]:
-    send = duly.Send
-    forms = {
-        "plain": send("plain"),
-        "bytes": send(b"bytes"),
-        "large": send("large" + " " * 5000),
-        "first of its key": send("first of its key", key="k"),
-        "second of its key": send("second of its key", key="k"),
-        "single": send("single", dedup="single", dedup_for=100 * LATER),
-        "with headers": send("with headers", headers={"trace": "t"}),
-        "later": send("later", delay=LATER),
-    }
-    ids = [topic.publish(forms["plain"].body), *topic.publish_many([*forms.values()][1:])]
-    return dict(zip(forms, ids, strict=True))
+PUBLISHED = {"plain", "bytes", "large", "first of its key", "second of its key", "single", "with headers", "later"}
+"""Forms that a topic takes."""
 
 
 def call_add(queue: str, one: int, two: int) -> str:
@@ -128,13 +119,17 @@ def claim(limit: int = 100) -> list[dict[str, Any]]:
     """Take what is due, and hold it."""
     found = box.receive(limit=limit, wait=0)
     held.update({d.id: d for d in found})
-    return [_told(d) for d in found]
+    return [_delivered(d) for d in found]
 
 
-def _told(d: Any) -> dict[str, Any]:
-    names = ("id", "fence", "attempt", "deliveries", "failures", "crashes", "defers", "cycles", "redrives", "key")
-    also = ("priority", "headers", "sent_at", "due_at")
-    return {"body": text_of(d.body), **{name: getattr(d, name) for name in (*names, *also)}}
+DELIVERED = (
+    "id", "fence", "attempt", "deliveries", "failures", "crashes", "defers", "cycles", "redrives", "key", "priority",
+    "headers", "sent_at", "due_at",
+)  # fmt: skip
+
+
+def _delivered(d: Any) -> dict[str, Any]:
+    return {"body": text_of(d.body), **{name: getattr(d, name) for name in DELIVERED}}
 
 
 def text_of(body: Any) -> str:
@@ -205,14 +200,14 @@ async def _posted(verb: str, body: dict[str, Any]) -> Any:
     return answer.json()
 
 
-def finish_all() -> list[str]:
-    """Redrive what is dead, finish all that is due, and give the bodies."""
+def finish_all() -> list[dict[str, Any]]:
+    """Redrive what is dead, finish all that is due, and give what was delivered."""
     box.redrive()
-    bodies: list[str] = []
+    delivered: list[dict[str, Any]] = []
     while found := box.receive(limit=100, wait=0):
-        bodies += [text_of(d.body) for d in found]
+        delivered += [_delivered(d) for d in found]
         assert box.ack_many(found) == []
-    return bodies
+    return delivered
 
 
 # Locks

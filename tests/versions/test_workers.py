@@ -25,7 +25,8 @@ JOBS: Final = """
 import random
 
 NAME = {name!r}
-orders = app.queue(NAME, lease=2, crash_limit=1000, retry=duly.Retry(first=0.1), done=duly.Keep(count=10_000))
+often = duly.Retry(attempts=1000, max=0.1)
+orders = app.queue(NAME, lease=2, crash_limit=1000, retry=often, done=duly.Keep(count=10_000))
 mails = app.queue(NAME + "-mails", lease=2, crash_limit=1000)
 events = app.topic(NAME, lease=2, crash_limit=1000)
 note("version", source=duly.__file__)
@@ -93,10 +94,9 @@ def send_some(peer: Peer, name: str, first: int) -> list[str]:
     return list(ids)
 
 
-def who_handles(workers: list[WorkerProcess]) -> WorkerProcess:
-    """Wait until one of these workers begins with an order, and give it."""
+def who_handles(workers: list[WorkerProcess], known: int) -> WorkerProcess:
+    """Wait until one of these workers begins with an order behind those that are known, and give it."""
     by_pid = {worker.pid: worker for worker in workers}
-    known = len(workers[0].notes("order"))
 
     def busy() -> list[WorkerProcess]:
         return [by_pid[note["pid"]] for note in workers[0].notes("order")[known:] if note["pid"] in by_pid]
@@ -124,8 +124,9 @@ def test_workers_of_both_versions_handle_all_messages(
         workers = [start(sources[n % 2]) for n in range(WORKERS)]
         ids: list[str] = []
         for kill in range(KILLS):
+            known = len(workers[0].notes("order"))
             ids += send_some(senders[kill % 2], name, kill * MESSAGES_A_KILL)
-            victim = who_handles(workers)
+            victim = who_handles(workers, known)
             workers.remove(victim)
             victim.kill9()
             workers.append(start(sources[kill % 2]))

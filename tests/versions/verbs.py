@@ -1,6 +1,6 @@
 """Every verb, when one version settles what the other one has stored or claimed, and goes on with what is left."""
 
-from typing import Final
+from typing import Any, Final
 
 from tests.versions.pair import Pair, Peer
 
@@ -15,6 +15,17 @@ OVER_HTTP: Final = ("ack", "retry", "defer", "recycle", "reject", "release", "ex
 """Verbs of a receipt, with which a process settles what another one has claimed."""
 VERBS: Final = (*OVER_HTTP, "last retry", "recycle with another body", "commit", "run out")
 _FINISHING: Final = ("ack", "commit")
+_COUNTED: Final = {
+    "retry": {"failures": 1, "attempt": 2},
+    "defer": {"defers": 1, "attempt": 1},
+    "recycle": {"cycles": 1, "deliveries": 1},
+    "recycle with another body": {"cycles": 1, "deliveries": 1},
+    "reject": {"redrives": 1, "attempt": 1},
+    "release": {"deliveries": 2, "attempt": 1},
+    "extend": {"crashes": 1, "attempt": 2},
+    "run out": {"crashes": 1, "attempt": 2},
+}
+"""What the next delivery shows of a verb. The time that passes is longer than a lease that was extended."""
 _ROUNDS: Final = 4
 """How often time passes and all that is due is finished, until nothing can be left: what repeats comes twice more."""
 
@@ -33,10 +44,14 @@ def play_verb(pair: Pair, kind: str, verb: str, roles: str, name: str) -> None:
     settled = _claim_and_settle(pair, claim, settle, verb)
     pair.agree()
     finisher = pair.other_than(settle)
-    finished = [body for _ in range(_ROUNDS) for body in _after_a_while(pair, finisher)]
+    finished = [delivery for _ in range(_ROUNDS) for delivery in _after_a_while(pair, finisher)]
 
     over = settled - {"again"} if verb in _FINISHING else set()
-    assert {body.removesuffix("!") for body in finished} == forms - over
+    next_of = {delivery["body"].removesuffix("!"): delivery for delivery in reversed(finished)}
+    assert set(next_of) == forms - over
+    for body in settled - over:
+        counted = {name: next_of[body][name] for name in _COUNTED.get(verb, {})}
+        assert (body, counted) == (body, _COUNTED.get(verb, {}))
     left = pair.agree()["stats"]
     assert [left[state] for state in ("ready", "delayed", "leased", "parked", "dead")] == [0, 0, 0, 0, 0]
     store.run("[each.delete() for each in (box, other, topic)]")
@@ -51,13 +66,16 @@ def _claim_and_settle(pair: Pair, claim: Peer, settle: Peer, verb: str) -> set[s
         leased = pair.agree()["leased"]
         assert settle.run("settle_over_http(verb, receipts)", verb=verb, receipts=receipts) == len(leased)
         return {message["body"].strip() for message in leased}
-    claimed = {delivery["body"] for delivery in claim.run("claim()")}
-    pair.agree()
+    claimed = claim.run("claim()")
+    leased = {message["id"]: message for message in pair.agree()["leased"]}
+    for delivery in claimed:
+        same = delivery.keys() & leased[delivery["id"]].keys() - {"body"}
+        assert {name: delivery[name] for name in same} == {name: leased[delivery["id"]][name] for name in same}
     if verb != "run out":
         settle.run("settle(verb)", verb=verb)
-    return claimed
+    return {delivery["body"] for delivery in claimed}
 
 
-def _after_a_while(pair: Pair, peer: Peer) -> list[str]:
+def _after_a_while(pair: Pair, peer: Peer) -> list[dict[str, Any]]:
     pair.place.advance(3600)
     return list(peer.run("finish_all()"))
