@@ -347,6 +347,7 @@ def results(pair: Pair, a: Peer, b: Peer, name: str) -> None:
     wait_until(lambda: pair.place.blocked() == 1)
     a.run("claim()")
     a.run("held[id].ack(result={'total': 1})", id=kept)
+    assert "ends" in pair.own_keys(name)  # b waits for the end there, and would look again by itself after 5 s
     assert b.answer() == {"total": 1}
     b.begin("box.result(id, wait=50)", id=failed)
     a.run("held[id].reject('no use')", id=failed)
