@@ -10,9 +10,10 @@ from tests.versions.pair import Peer
 from tests.versions.previous import ROOT, named_commit, take_out
 
 
-def test_this_version_descends_from_the_previous_one() -> None:
+def test_this_version_descends_from_the_previous_one(tmp_path: Path) -> None:
+    take_out(named_commit(), tmp_path)
     found = subprocess.run(["git", "-C", str(ROOT), "merge-base", "--is-ancestor", named_commit(), "HEAD"], check=False)
-    assert found.returncode == 0, "tests/versions/PREVIOUS must name a version that landed"
+    assert found.returncode == 0, "tests/versions/PREVIOUS names a commit that HEAD does not descend from"
 
 
 def test_a_commit_that_the_history_lacks_is_a_failure(tmp_path: Path) -> None:
