@@ -333,8 +333,8 @@ def effects_that_happen_once(pair: Pair, a: Peer, b: Peer, name: str) -> None:
     assert a.run(ask, id=another, name=name) is False
     a.run("[d.release() for d in held.values()]")
     assert ids_of(b.run("claim()")) == [one, another]
-    assert b.run(ask, id=one, name=name) is True
     assert b.run(ask, id=another, name=name) is False
+    assert b.run(ask, id=one, name=name) is True
     pair.place.advance(LEASE + 1)
     a.run("claim()")
     assert a.run(ask, id=one, name=name) is False
