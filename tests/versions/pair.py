@@ -13,6 +13,8 @@ from tests.servers import die_with_parent
 from tests.waiting import PATIENCE
 
 _PEER: Final = Path(__file__).with_name("peer.py")
+_OF_USERS: Final = ("body", "headers", "result")
+"""Fields whose contents a user has chosen: there nothing may be missing."""
 
 
 class Refused(Exception):
@@ -119,7 +121,8 @@ class Pair:
 def known(seen: Any, elsewhere: Any) -> Any:
     """Leave out the fields that only one version has: a later one may show more."""
     if isinstance(seen, dict) and isinstance(elsewhere, dict):
-        return {name: known(seen[name], elsewhere[name]) for name in seen if name in elsewhere}
+        shared = [name for name in seen if name in elsewhere]
+        return {name: seen[name] if name in _OF_USERS else known(seen[name], elsewhere[name]) for name in shared}
     if isinstance(seen, list) and isinstance(elsewhere, list) and len(seen) == len(elsewhere):
         return [known(*pair) for pair in zip(seen, elsewhere, strict=True)]
     return seen

@@ -432,6 +432,17 @@ def entries_that_are_freed(pair: Pair, a: Peer, b: Peer, name: str) -> None:
     assert pair.agree()["topic"]["length"] == 0
 
 
+def entries_that_are_trimmed(pair: Pair, a: Peer, b: Peer, name: str) -> None:
+    pair.open("group", name)
+    b.run("box.create()")
+    a.run("app.topic(name, keep=duly.Keep(count=2)).publish_many(range(5))", name=name)
+    seen = pair.agree()
+    assert (seen["topic"]["length"], seen["topic"]["published"], seen["stats"]["missed"]) == (2, 5, 3)
+    b.run("app.topic(name, keep=duly.Keep(count=2)).publish('last')", name=name)
+    assert pair.agree()["stats"]["missed"] == 4
+    assert bodies_of(a.run("claim()")) == ["4", "last"]
+
+
 def waking_of_a_group(pair: Pair, a: Peer, b: Peer, name: str) -> None:
     pair.open("group", name)
     b.run("box.create()")
@@ -468,5 +479,6 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     delayed_publishes,
     positions_of_groups,
     entries_that_are_freed,
+    entries_that_are_trimmed,
     waking_of_a_group,
 )
