@@ -95,6 +95,23 @@ def lanes(pair: Pair, a: Peer, b: Peer, name: str) -> None:
     pair.agree()
 
 
+def policies_of_messages(pair: Pair, a: Peer, b: Peer, name: str) -> None:
+    pair.open("queue", name)
+    patient = "duly.Send('patient', retry=duly.Retry(attempts=2, first=120, factor=3, jitter=0))"
+    again = "duly.Send('again', delay=0, repeat=duly.Repeat(first=60, factor=2, times=2))"
+    a.run(f"box.send_many([{patient}, {again}])")
+    settle = "[d.retry() if d.body == 'patient' else d.ack() for d in held.values() if not d.is_settled]"
+    b.run("claim()")
+    b.run(settle)
+    pair.place.advance(100)
+    assert a.run("claim()") == []
+    pair.place.advance(30)
+    assert sorted(bodies_of(a.run("claim()"))) == ["again", "patient"]
+    a.run(settle)
+    seen = pair.agree()
+    assert (bodies_of(seen["dead"]), seen["stats"]["acked"], seen["delayed"]) == (["patient"], 1, [])
+
+
 def crashes_and_suspects(pair: Pair, a: Peer, b: Peer, name: str) -> None:
     pair.open("queue", name)
     (id_,) = a.run("box.send_many(['unlucky'])")
@@ -322,6 +339,11 @@ def locks(pair: Pair, a: Peer, b: Peer, name: str) -> None:
         b.run("locks[name].extend(600)", name=name)
     assert b.run("free_lock(name)", name=name) is True
     assert a.run("free_lock(name)", name=name) is False
+    pair.place.advance(-60)
+    try:
+        assert b.run("take_lock(name)", name=name) > third
+    finally:
+        pair.place.advance(60)
 
 
 def effects_that_happen_once(pair: Pair, a: Peer, b: Peer, name: str) -> None:
@@ -460,6 +482,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     expiry,
     trimmed_letters,
     lanes,
+    policies_of_messages,
     crashes_and_suspects,
     limits,
     limits_and_tokens,
