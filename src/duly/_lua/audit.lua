@@ -69,8 +69,8 @@ local function check_placed(id, record, place)
     check_over(id, record, place)
   elseif store.is_flawed(record) then
     check_damaged(id, record, place)
-  elseif store.is_nameless(id) then
-    check_foreign_id(id, record, place)
+  elseif store.has_bad_id(id) then
+    check_bad_id(id, record, place)
   else
     check_live(id, record, place)
   end
@@ -80,7 +80,7 @@ local function check_placed(id, record, place)
   end
 end
 
-local function check(id)
+local function check_message(id)
   local record = redis.call('HGET', keys.msgs, id)
   local places = places_of(id, record)
   local place = places[1]
@@ -113,20 +113,20 @@ end
 local CHECKS = {
   counts = function(id, stored)
     check_counts(id, stored)
-    check(id)
+    check_message(id)
   end,
   why = function(id, stored)
     check_why(id, stored)
-    check(id)
+    check_message(id)
   end,
   lanes = check_lane,
   parked = function(member)
-    local id, key = check_member(member)
+    local id, key = check_parked_member(member)
     if id then
-      check(id)
+      check_message(id)
     end
     if key then
-      check_front(id, key)
+      check_lane_ahead(id, key)
     end
   end,
   dedup = check_dedup,
@@ -137,7 +137,7 @@ local CHECKS = {
 -- @only topic
 CHECKS.why = function(id, stored)
   check_why_of_delayed(id, stored)
-  check(id)
+  check_message(id)
 end
 -- @end
 local HASHES = { msgs = true, leases = true, counts = true, why = true, dedup = true, lanes = true, schedules = true }
@@ -146,9 +146,9 @@ local NO_IDS = { leased = PILLAR, lanes = LANES_PILLAR_FIELD }
 local function check_step()
   local priority = string.match(source, '^waiting(%d)$')
   local key = priority and keys.waiting[tonumber(priority)] or keys[source]
-  local check_one = CHECKS[source] or check
+  local check_one = CHECKS[source] or check_message
   local rows, following = store.step_of(key, HASHES[source])
-  go_on_at(following)
+  continue_at(following)
   for i = 1, #rows, 2 do
     if rows[i] ~= NO_IDS[source] then
       check_one(rows[i], rows[i + 1])

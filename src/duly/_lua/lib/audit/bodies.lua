@@ -1,19 +1,19 @@
 -- Part of audit: messages without a body, without a place, or with a body that cannot be read.
 -- READS    msgs, why, dead, done; source; of a group the stream
 -- CHANGES  msgs, dead, done, leases, why, wake, as lib/audit/moves.lua says, and in groups lanes
--- GIVES    check_nowhere(id, record); check_bodiless(id, place); check_damaged and check_foreign_id(id, record, place);
+-- GIVES    check_nowhere(id, record); check_bodiless(id, place); check_damaged and check_bad_id(id, record, place);
 --          for groups: check_entry(id, place), check_overwritten(id, place)
 
 -- @only group
 -- @include lib/audit/entries.lua
 -- @end
-local check_nowhere, check_bodiless, check_damaged, check_foreign_id
+local check_nowhere, check_bodiless, check_damaged, check_bad_id
 -- @only group
 local check_entry, check_overwritten
 -- @end
 do
   -- Of a sound message that is not over; `place` is nil when it has none.
-  function check_foreign_id(id, record, place)
+  function check_bad_id(id, record, place)
     fault(id, 'an id that is not text', function()
       if place then
         remove_from(place, id)
@@ -84,16 +84,16 @@ do
         end_lease(id)
         bury_flawed(id, record, #record)
       end)
-    elseif record and store.is_nameless(id) and not store.place_when_over(id) then
-      check_foreign_id(id, record)
+    elseif record and store.has_bad_id(id) and not store.final_place(id) then
+      check_bad_id(id, record)
     elseif record then
       fault(id, 'body without a place', function()
-        local place, at = store.place_when_over(id)
+        local place, at = store.final_place(id)
         end_lease(id)
         if place then
           redis.call('ZADD', keys[place], at, id)
         else
-          wait_again(id, record)
+          requeue(id, record)
         end
       end)
     elseif source ~= 'msgs' then

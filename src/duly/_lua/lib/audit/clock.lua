@@ -28,7 +28,7 @@ do
   end
 
   -- Nobody is kept back by a rate any more until a claim says so.
-  local function forget_limit()
+  local function clear_limit()
     if redis.call('HDEL', keys.meta, 'limited') == 1 then
       leave_token(keys.wake)
     end
@@ -40,7 +40,7 @@ do
     if tat >= first then
       redis.call('HSET', keys.meta, 'tat', string.format('%.0f', math.max(tat - ahead, 0)))
     end
-    forget_limit()
+    clear_limit()
   end
 
   function check_clock()
@@ -64,7 +64,7 @@ do
     if tonumber(redis.call('HGET', keys.meta, 'tat') or 0) > now + LONGEST_US then
       fault('tat', 'a rate without an end', function()
         redis.call('HDEL', keys.meta, 'tat')
-        forget_limit()
+        clear_limit()
       end)
     end
   end

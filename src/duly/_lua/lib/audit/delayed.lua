@@ -23,20 +23,20 @@ do
     fault(id, 'dead, though it can enter the stream', function()
       remove_from(place, id)
       redis.call('HDEL', keys.why, id)
-      wait_again(id, record)
+      requeue(id, record)
     end)
   end
 
   -- What waits for its time was never in trouble.
   function check_why_of_delayed(id, stored)
     local place = places_of(id, redis.call('HGET', keys.msgs, id))[1]
-    local function forget_past()
+    local function remove_row()
       redis.call('HDEL', keys.why, id)
     end
     if not is_why(stored) then
-      fault(id, 'a past that cannot be read', forget_past)
+      fault(id, 'a past that cannot be read', remove_row)
     elseif place and place.name ~= 'dead' then
-      fault(id, 'alive, but with a reason to be dead', forget_past)
+      fault(id, 'alive, but with a reason to be dead', remove_row)
     end
   end
 

@@ -18,30 +18,30 @@ do
       return not fields_if_sound(record)
     end,
     -- An entry has an id of its own.
-    is_nameless = function()
+    has_bad_id = function()
       return false
     end,
   }
 
   -- A sound publish is never over here: it waits, or has entered.
-  function store.place_when_over()
+  function store.final_place()
     return nil
   end
 
   -- The ids of a step in an order that does not change while they do, but for those that come before `after`.
   local function ids_after(step, after)
-    local ids, turns, values = {}, {}, {}
+    local ids, hashes, values = {}, {}, {}
     for at = 1, #step, 2 do
       local id = step[at]
-      turns[id], values[id] = redis.sha1hex(id), step[at + 1]
-      if turns[id] > after then
+      hashes[id], values[id] = redis.sha1hex(id), step[at + 1]
+      if hashes[id] > after then
         ids[#ids + 1] = id
       end
     end
     table.sort(ids, function(one, other)
-      return turns[one] < turns[other]
+      return hashes[one] < hashes[other]
     end)
-    return ids, turns, values
+    return ids, hashes, values
   end
 
   -- The ids of one step of a key that can be judged in one call, each with its value, and where the next call begins:
@@ -49,12 +49,12 @@ do
   function store.step_of(key, is_hash)
     local at, after = string.match(cursor, '^(%d+)/?(%x*)$')
     local step = redis.call(is_hash and 'HSCAN' or 'ZSCAN', key, at, 'COUNT', IDS_A_CALL)
-    local ids, turns, values = ids_after(step[2], after)
+    local ids, hashes, values = ids_after(step[2], after)
     local judged = {}
-    look_for_entries(ids)
+    search_for_entries(ids)
     for _, id in ipairs(ids) do
-      if is_not_looked_for(id) then
-        return judged, at .. '/' .. turns[judged[#judged - 1]]
+      if is_search_pending(id) then
+        return judged, at .. '/' .. hashes[judged[#judged - 1]]
       end
       judged[#judged + 1] = id
       judged[#judged + 1] = values[id]

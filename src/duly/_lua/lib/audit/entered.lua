@@ -1,15 +1,15 @@
 -- Part of audit, for topics: whether what waits has entered the stream.
 -- READS    msgs, stream; now
 -- CHANGES  nothing
--- GIVES    look_for_entries(ids); then, of these, has_entered(id) and is_not_looked_for(id)
+-- GIVES    search_for_entries(ids); then, of these, has_entered(id) and is_search_pending(id)
 
 -- @include lib/let_in.lua
 
-local look_for_entries, has_entered, is_not_looked_for
+local search_for_entries, has_entered, is_search_pending
 do
-  local ENTRIES_LOOKED_AT, BYTES_LOOKED_AT, ENTRIES_A_PAGE = 1000, 4194304, 10
+  local MOST_ENTRIES, MOST_BYTES, ENTRIES_A_PAGE = 1000, 4194304, 10
 
-  local entered, is_open = {}, {} -- by id; open: nobody has looked for it yet
+  local entered, is_pending = {}, {} -- by id; open: nobody has looked for it yet
 
   -- A way through the stream, forwards. `sizes` are those of all entries up to one, `seen` has what had waited.
   local function begin_walk()
@@ -50,11 +50,11 @@ do
       walk.from = string.format('%.0f', ms)
     end
     while not walk.is_through do
-      local left = ENTRIES_LOOKED_AT - (#times - walk.first + 1)
-      local room = BYTES_LOOKED_AT - (sizes[#times] - sizes[walk.first - 1])
+      local left = MOST_ENTRIES - (#times - walk.first + 1)
+      local room = MOST_BYTES - (sizes[#times] - sizes[walk.first - 1])
       if left <= 0 or room <= 0 then
         break
-      elseif #times >= ENTRIES_LOOKED_AT or sizes[#times] >= BYTES_LOOKED_AT then
+      elseif #times >= MOST_ENTRIES or sizes[#times] >= MOST_BYTES then
         return false
       end
       read_on(walk, left, room)
@@ -64,18 +64,18 @@ do
 
   -- Whether the stream has the entries that some records became. No two publishes of a topic that waited have the same
   -- `sent`, and none has entered before it was due.
-  local function look_for(rows)
+  local function search_for(rows)
     local walk = begin_walk()
     for _, row in ipairs(rows) do
       if not walk_from(walk, row.ms) then
         return
       end
-      is_open[row.id], entered[row.id] = nil, walk.seen[row.entry]
+      is_pending[row.id], entered[row.id] = nil, walk.seen[row.entry]
     end
   end
 
   -- What is to be looked for; nil: it cannot have entered.
-  local function wanted_entry(id)
+  local function entry_of(id)
     local record = redis.call('HGET', keys.msgs, id)
     local fields = fields_if_sound(record)
     if not fields or due_of(record) > now then
@@ -86,21 +86,21 @@ do
   end
 
   -- Looks for all at once, for they may have been due together; if that is too far, for the first one alone.
-  function look_for_entries(ids)
+  function search_for_entries(ids)
     local rows, first = {}, nil
     for _, id in ipairs(ids) do
-      local row = wanted_entry(id)
+      local row = entry_of(id)
       if row then
         first = first or row
-        rows[#rows + 1], is_open[id] = row, true
+        rows[#rows + 1], is_pending[id] = row, true
       end
     end
     table.sort(rows, function(one, other)
       return one.ms < other.ms
     end)
-    look_for(rows)
-    if first and is_open[first.id] then
-      look_for({ first })
+    search_for(rows)
+    if first and is_pending[first.id] then
+      search_for({ first })
     end
   end
 
@@ -109,7 +109,7 @@ do
   end
 
   -- It is left for the next call.
-  function is_not_looked_for(id)
-    return is_open[id]
+  function is_search_pending(id)
+    return is_pending[id]
   end
 end

@@ -31,7 +31,7 @@ do
   end
 
   -- Whether the group still has something to do with an entry. Nothing says so of one that it has acked.
-  local function is_at_work(id, place, record, key)
+  local function is_in_use(id, place, record, key)
     if place.name == 'parked' then
       return key and parked_member(key, record, id) == place.member
     end
@@ -53,10 +53,10 @@ do
   -- What is parked in a lane, by id: looked up once a call, and as far as that is cheap.
   local parked_by_key = {}
   local function parked_in(key)
-    local PARKED_LOOKED_AT = 10000
+    local MOST_PARKED = 10000
     if not parked_by_key[key] then
       local members = {}
-      for _, member in ipairs(first_parked(keys.parked, key, PARKED_LOOKED_AT)) do
+      for _, member in ipairs(first_parked(keys.parked, key, MOST_PARKED)) do
         members[id_of_parked(member)] = member
       end
       parked_by_key[key] = members
@@ -90,7 +90,7 @@ do
     end
     for _, from in ipairs({ place, parked_as_in_stream(id) }) do
       local record, key = record_of(id, fields, due_without_body(id, from))
-      if is_at_work(id, from, record, key) then
+      if is_in_use(id, from, record, key) then
         return record
       end
     end

@@ -78,24 +78,24 @@ do
 
   -- 0 is always named: it is what most messages have, and the entries of a topic.
   function check_priorities()
-    local in_use, right, hidden = redis.call('HGET', keys.meta, 'priorities') or '0', '', {}
+    local in_use, right, unnamed = redis.call('HGET', keys.meta, 'priorities') or '0', '', {}
     for priority = 9, 0, -1 do
       local is_named = string.find(in_use, tostring(priority), 1, true)
       local is_used = priority == 0 or redis.call('EXISTS', keys.waiting[priority]) == 1
       right = right .. ((is_named or is_used) and tostring(priority) or '')
       if is_used and not is_named then
-        hidden[#hidden + 1] = 'waiting' .. priority
+        unnamed[#unnamed + 1] = 'waiting' .. priority
       end
     end
-    local function name_all()
+    local function set_priorities()
       redis.call('HSET', keys.meta, 'priorities', right)
       leave_token(keys.wake)
     end
-    for _, name in ipairs(hidden) do
-      fault(name, 'a priority that no claim looks at', name_all)
+    for _, name in ipairs(unnamed) do
+      fault(name, 'a priority that no claim looks at', set_priorities)
     end
-    if #hidden == 0 and in_use ~= right then
-      fault('priorities', 'priorities out of order', name_all)
+    if #unnamed == 0 and in_use ~= right then
+      fault('priorities', 'priorities out of order', set_priorities)
     end
   end
 

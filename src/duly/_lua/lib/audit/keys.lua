@@ -30,13 +30,13 @@ do
     end
   end
 
-  local LASTING = {
+  local PERMANENT = {
     'msgs', 'leased', 'leases', 'counts', 'why', 'expires', 'dead', 'done', 'lanes', 'parked', 'schedules', 'slots',
     'wake', 'meta', 'stream',
   }
   local ENDS_KEPT_MS = 60000 -- as in lib/ends.lua
 
-  local function check_lasting(key)
+  local function check_permanent(key)
     if redis.call('PTTL', key) >= 0 then
       fault(string.match(key, '[^:]*$'), 'a key that would expire', function()
         redis.call('PERSIST', key)
@@ -44,7 +44,7 @@ do
     end
   end
 
-  local function check_passing(key, kept_ms)
+  local function check_expiring(key, kept_ms)
     if redis.call('PTTL', key) == -1 then
       fault(string.match(key, '[^:]*$'), 'a key that would never expire', function()
         redis.call('PEXPIRE', key, kept_ms)
@@ -53,14 +53,14 @@ do
   end
 
   -- How long the windows are needed, by the last of them that has an end.
-  local function windows_kept_ms()
+  local function windows_needed_ms()
     local ending = redis.call('ZCOUNT', keys.dedup_ends, '-inf', string.format('%.0f', now + LONGEST_US))
     local last = ending > 0 and redis.call('ZRANGE', keys.dedup_ends, ending - 1, ending - 1, 'WITHSCORES')[2]
     return math.ceil(math.max(tonumber(last or 0) - now, 0) / 1000) + 1000
   end
 
   -- Both keys of windows expire at the same time: one that goes before the other was told so by somebody else.
-  local function check_windows_expire_together()
+  local function check_windows_share_expiry()
     local first, second = redis.call('PTTL', keys.dedup), redis.call('PTTL', keys.dedup_ends)
     if first < 0 or second < 0 or math.abs(first - second) <= 1000 then
       return
@@ -72,19 +72,19 @@ do
   end
 
   function check_times_to_live()
-    for _, name in ipairs(LASTING) do
+    for _, name in ipairs(PERMANENT) do
       if keys[name] then
-        check_lasting(keys[name])
+        check_permanent(keys[name])
       end
     end
     for _, key in pairs(keys.waiting) do
-      check_lasting(key)
+      check_permanent(key)
     end
-    check_passing(keys.awaited, ENDS_KEPT_MS)
-    check_passing(keys.ends, ENDS_KEPT_MS)
-    check_passing(keys.dedup, windows_kept_ms())
-    check_passing(keys.dedup_ends, windows_kept_ms())
-    check_windows_expire_together()
+    check_expiring(keys.awaited, ENDS_KEPT_MS)
+    check_expiring(keys.ends, ENDS_KEPT_MS)
+    check_expiring(keys.dedup, windows_needed_ms())
+    check_expiring(keys.dedup_ends, windows_needed_ms())
+    check_windows_share_expiry()
   end
 
   -- Counting and freeing take it for granted that there is a pillar when there is anything, and then only.

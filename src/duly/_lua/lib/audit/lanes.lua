@@ -1,15 +1,15 @@
 -- Part of audit: lanes, and what is parked in them.
 -- READS    msgs, counts, lanes, parked; repair, cursor
 -- CHANGES  lanes, parked, leases; what waits again and what is buried as lib/audit/moves.lua says
--- GIVES    check_own_lane(id, key, lane); check_lane(key, stored); check_parked_scores(); check_member(member) and
---          check_front(id, key), for what comes before and after the check of a parked message itself
+-- GIVES    check_own_lane(id, key, lane); check_lane(key, stored); check_parked_scores(); check_parked_member(member)
+--          and check_lane_ahead(id, key), for what comes before and after the check of a parked message itself
 
-local check_own_lane, check_lane, check_parked_scores, check_member, check_front
+local check_own_lane, check_lane, check_parked_scores, check_parked_member, check_lane_ahead
 do
-  local LET_WAIT_A_CALL, LET_WAIT_A_LANE = 100, 2
+  local UNPARKED_A_CALL, UNPARKED_A_LANE = 100, 2
 
   -- Whether a lane may not be taken from an id: it is in work, or waited for.
-  local function is_in_its_right(id)
+  local function keeps_its_lane(id)
     local record = redis.call('HGET', keys.msgs, id)
     local place = places_of(id, record)[1]
     if not place or flaw_of(record) then
@@ -21,7 +21,7 @@ do
   -- A message that is out, or comes back, has its lane, or another one of its key would overtake it (I7).
   function check_own_lane(id, key, lane)
     local owner = lane and string.sub(lane, 2)
-    if owner == id or (owner and is_in_its_right(owner)) then
+    if owner == id or (owner and keeps_its_lane(owner)) then
       return
     end
     fault(id, 'in work without its lane', function()
@@ -38,17 +38,17 @@ do
   -- A lane of nobody begins anew: the first that are parked wait again, and a claim makes their order. It is given to
   -- none of them, for the one that it was handed on to may wait already. Of many lanes, or of one that is met again and
   -- again, few wait a call: the others are met parked behind nobody.
-  local left_to_let_wait = LET_WAIT_A_CALL
-  local function begin_lane(key)
-    local count = math.max(left_to_let_wait, LET_WAIT_A_LANE)
+  local left_to_unpark = UNPARKED_A_CALL
+  local function reset_lane(key)
+    local count = math.max(left_to_unpark, UNPARKED_A_LANE)
     free_lanes(keys.lanes, { key })
     for _, member in ipairs(first_parked(keys.parked, key, count)) do
-      left_to_let_wait = left_to_let_wait - 1
+      left_to_unpark = left_to_unpark - 1
       local id = id_of_parked(member)
       local record = redis.call('HGET', keys.msgs, id)
       if is_parked_as(member, id, record) then
         redis.call('ZREM', keys.parked, member)
-        wait_again(id, record)
+        requeue(id, record)
       end
     end
   end
@@ -72,7 +72,7 @@ do
 
   -- Looks at a member of `parked`. Returns the id of the message that is to be checked then, or nil, and its key if it
   -- is parked where it belongs.
-  function check_member(member)
+  function check_parked_member(member)
     if not redis.call('ZSCORE', keys.parked, member) then
       return nil -- it was let in by what was mended before it
     end
@@ -85,11 +85,11 @@ do
   end
 
   -- A parked message must have somebody in front of it who knows that it is there.
-  function check_front(id, key)
+  function check_lane_ahead(id, key)
     local lane = redis.call('HGET', keys.lanes, key)
     if not lane or string.sub(lane, 2) == id then
       fault(id, 'parked behind nobody', function()
-        begin_lane(key)
+        reset_lane(key)
       end)
     elseif string.sub(lane, 1, 1) ~= SOMEBODY_BEHIND then
       fault(id, 'parked behind one that does not know', function()
@@ -107,7 +107,7 @@ do
     count_id()
     if not is_its_key or not place or place.name == 'parked' or place.name == 'done' then
       fault(id, 'the lane ' .. key .. ' belongs to nobody', function()
-        begin_lane(key)
+        reset_lane(key)
       end)
     elseif mark ~= NOBODY_BEHIND and mark ~= SOMEBODY_BEHIND then
       fault(id, 'the lane ' .. key .. ' has no mark', function()
@@ -129,7 +129,7 @@ do
         end)
       end
       if #wrong == IDS_A_CALL then
-        go_on_at(tostring(from + IDS_A_CALL))
+        continue_at(tostring(from + IDS_A_CALL))
       end
     end
   end

@@ -23,29 +23,29 @@ do
     fault(id, text and 'a lease that cannot be read' or 'leased to nobody', function()
       remove_leased(keys.leased, { id })
       redis.call('HDEL', keys.leases, id)
-      wait_again(id, record)
+      requeue(id, record)
     end)
     return false
   end
 
   -- Whether an id that should be in `expires` is there, at its time, and no other: whatever is there is dropped then.
   function check_expiry(id, record, is_waiting)
-    local watched = redis.call('ZSCORE', keys.expires, id)
+    local expires_at = redis.call('ZSCORE', keys.expires, id)
     local has_ttl = has(flags_of(record), FLAG_TTL)
-    local function watch()
+    local function set_expiry()
       redis.call('ZADD', keys.expires, expiry_of(record), id)
     end
-    local function stop_watching()
+    local function clear_expiry()
       redis.call('ZREM', keys.expires, id)
     end
-    if is_waiting and has_ttl and not watched then
-      fault(id, 'a ttl that nobody watches', watch)
-    elseif is_waiting and has_ttl and tonumber(watched) ~= expiry_of(record) then
-      fault(id, 'a ttl that is watched at a wrong time', watch)
-    elseif watched and not is_waiting then
-      fault(id, 'in expires, but not waiting', stop_watching)
-    elseif watched and not has_ttl then
-      fault(id, 'in expires, but without a ttl', stop_watching)
+    if is_waiting and has_ttl and not expires_at then
+      fault(id, 'a ttl that nobody watches', set_expiry)
+    elseif is_waiting and has_ttl and tonumber(expires_at) ~= expiry_of(record) then
+      fault(id, 'a ttl that is watched at a wrong time', set_expiry)
+    elseif expires_at and not is_waiting then
+      fault(id, 'in expires, but not waiting', clear_expiry)
+    elseif expires_at and not has_ttl then
+      fault(id, 'in expires, but without a ttl', clear_expiry)
     end
   end
 
@@ -55,10 +55,10 @@ do
     local due, own = due_of(record), own_due(id, record)
     local is_let_in = owns_lane and place.score <= now and (place.score >= due or not (due >= 0 and due < NO_TIME))
     local stored = redis.call('HGET', keys.counts, id)
-    local is_known = stored and is_counts(stored) and not knows_too_little(id, stored)
-    local is_uncounted = not is_known and redis.call('HEXISTS', keys.why, id) == 1
-    local is_never = place.score >= NO_TIME and own < NO_TIME
-    if place.score == own or is_let_in or (is_uncounted and place.score >= due and not is_never) then
+    local is_known = stored and is_counts(stored) and not counts_lack_events(id, stored)
+    local lost_its_counts = not is_known and redis.call('HEXISTS', keys.why, id) == 1
+    local would_wait_forever = place.score >= NO_TIME and own < NO_TIME
+    if place.score == own or is_let_in or (lost_its_counts and place.score >= due and not would_wait_forever) then
       return
     end
     -- Either of the two may be somebody else's: none of them is to come early (I3).
@@ -111,7 +111,7 @@ do
     if place.name == 'misplaced' then
       return fault(id, 'waits under a wrong priority', function()
         redis.call('ZREM', place.key, id)
-        wait_again(id, record)
+        requeue(id, record)
       end)
     end
     local key = key_of(record)

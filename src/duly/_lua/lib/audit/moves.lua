@@ -2,10 +2,10 @@
 -- READS    counts, why, meta; now
 -- CHANGES  leases, waiting*, expires, counts, why, wake, meta: `priorities` and `clock`; dead and its counters, as
 --          lib/bury.lua says; the place that remove_from() is given; of a group the pending list
--- GIVES    end_lease(id); wait_again(id, record); remove_rows(id); bury_flawed(id, record, size);
+-- GIVES    end_lease(id); requeue(id, record); remove_rows(id); bury_flawed(id, record, size);
 --          remove_from(place, id)
 
-local end_lease, wait_again, remove_rows, bury_flawed, remove_from
+local end_lease, requeue, remove_rows, bury_flawed, remove_from
 do
   function end_lease(id)
     redis.call('HDEL', keys.leases, id)
@@ -14,7 +14,7 @@ do
     -- @end
   end
 
-  function wait_again(id, record)
+  function requeue(id, record)
     redis.call('ZADD', keys.waiting[store.waits_under(record)], own_due(id, record), id)
     local in_use = redis.call('HGET', keys.meta, 'priorities') or '0'
     redis.call('HSET', keys.meta, 'priorities', with_priority(in_use, store.waits_under(record)))

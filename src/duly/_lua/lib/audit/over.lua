@@ -23,7 +23,7 @@ do
       return fault(id, 'finished by nobody', function()
         remove_from(place, id)
         end_lease(id)
-        wait_again(id, record)
+        requeue(id, record)
       end)
     end
     if place.name == 'dead' and redis.call('HEXISTS', keys.why, id) == 0 then

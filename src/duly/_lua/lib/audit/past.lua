@@ -1,19 +1,19 @@
 -- Part of audit: what went wrong with a message, as `counts` and `why` have it.
 -- READS    msgs, counts, why, waiting*
 -- CHANGES  counts, why
--- GIVES    knows_too_little(id, stored); check_counts(id, stored); check_why(id, stored)
+-- GIVES    counts_lack_events(id, stored); check_counts(id, stored); check_why(id, stored)
 
-local knows_too_little, check_counts, check_why
+local counts_lack_events, check_counts, check_why
 do
   -- Whether `counts` knows less of an id than its timeline tells: then it does not know the time of a retry either.
-  function knows_too_little(id, stored)
+  function counts_lack_events(id, stored)
     local timeline = sound_past(keys.why, id).timeline
-    return #timeline > 0 and tells_less(read_counts(stored), recounted(timeline))
+    return #timeline > 0 and has_fewer(read_counts(stored), recounted(timeline))
   end
 
   -- Counts what went wrong anew. When it waits for a retry, its place says for how long.
-  local function count_again(id, record)
-    local counted = with_more(sound_counts(keys.counts, id), recounted(sound_past(keys.why, id).timeline))
+  local function rebuild_counts(id, record)
+    local counted = merged_counts(sound_counts(keys.counts, id), recounted(sound_past(keys.why, id).timeline))
     local place = not flaw_of(record) and redis.call('ZSCORE', keys.waiting[store.waits_under(record)], id)
     local waits_until = math.ceil(tonumber(place or 0))
     if place and waits_until > due_of(record) and waits_until < NO_TIME then
@@ -31,11 +31,11 @@ do
       end)
     elseif not is_counts(stored) then
       fault(id, 'counts that cannot be read', function()
-        count_again(id, record)
+        rebuild_counts(id, record)
       end)
-    elseif record and place and knows_too_little(id, stored) then
+    elseif record and place and counts_lack_events(id, stored) then
       fault(id, 'troubled, but not counted', function()
-        count_again(id, record)
+        rebuild_counts(id, record)
       end)
     end
   end
@@ -69,7 +69,7 @@ do
     end
     if is_live and redis.call('HEXISTS', keys.counts, id) == 0 then
       fault(id, 'troubled, but not counted', function()
-        count_again(id, record)
+        rebuild_counts(id, record)
       end)
     end
   end

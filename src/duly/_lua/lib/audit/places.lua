@@ -20,12 +20,12 @@ do
   -- Where the rows of a message say that it is, while its only place is one that they rule out: it was moved there. It
   -- has the score of its end, or none that anything has there, and is not at work; or it is dead without an end, and
   -- leased, or has the time that it waits for. nil: they do not say.
-  local function told_place(id, record, place)
-    local over, at = store.place_when_over(id)
+  local function inferred_place(id, record, place)
+    local over, at = store.final_place(id)
     local lease, own = redis.call('HGET', keys.leases, id), own_due(id, record)
     if over and over ~= place.name and not lease and redis.call('HEXISTS', keys.counts, id) == 0 then
-      local is_of_no_time = place.name == 'done' and not is_time_of_finish(place.score, id, record)
-      if place.score == at or is_of_no_time or (place.name == 'misplaced' and place.score ~= own) then
+      local is_impossible_finish = place.name == 'done' and not is_time_of_finish(place.score, id, record)
+      if place.score == at or is_impossible_finish or (place.name == 'misplaced' and place.score ~= own) then
         return { name = over, key = keys[over], member = id, score = at }
       end
     elseif not over and place.name == 'dead' and lease and is_lease(lease) then
@@ -48,8 +48,8 @@ do
       end
     end
     local own = not flaw_of(record) and store.waits_under(record)
-    local is_held = redis.call('HEXISTS', keys.leases, id) == 1
-    if is_held then
+    local has_lease = redis.call('HEXISTS', keys.leases, id) == 1
+    if has_lease then
       look('leased', keys.leased)
     end
     if own then
@@ -64,21 +64,21 @@ do
         look('misplaced', key)
       end
     end
-    if not is_held then
+    if not has_lease then
       look('leased', keys.leased)
     end
     look('dead', keys.dead)
     look('done', keys.done)
-    local over = #places > 1 and store.place_when_over(id)
+    local over = #places > 1 and store.final_place(id)
     for at, place in ipairs(places) do
       if place.name == over then
         table.insert(places, 1, table.remove(places, at))
         return places
       end
     end
-    local told = own and places[1] and told_place(id, record, places[1])
-    if told then
-      table.insert(places, 1, told)
+    local inferred = own and places[1] and inferred_place(id, record, places[1])
+    if inferred then
+      table.insert(places, 1, inferred)
     end
     return places
   end

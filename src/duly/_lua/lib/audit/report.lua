@@ -2,19 +2,19 @@
 -- READS    repair
 -- CHANGES  meta: `repairs`
 -- GIVES    fault, which takes an id, what is wrong with it, and a function for repairs; count_id();
---          count_bytes(place, size); go_on_at(cursor), where the next step begins; report(), the reply
+--          count_bytes(place, size); continue_at(cursor), where the next step begins; report(), the reply
 
-local fault, count_id, count_bytes, go_on_at, report
+local fault, count_id, count_bytes, continue_at, report
 do
   local reply = { '0', 0, 0, 0, 0 }
   local BYTES_AT = { dead = 4, done = 5 }
   local LIVE_BYTES_AT = 3
 
-  function fault(id, what, mend)
+  function fault(id, what, fix)
     reply[#reply + 1] = id
     reply[#reply + 1] = what
     if repair then
-      mend()
+      fix()
       redis.pcall('HINCRBY', keys.meta, 'repairs', 1) -- refused where `meta` is overwritten, and it is mended, too
     end
   end
@@ -29,7 +29,7 @@ do
     reply[at] = reply[at] + size
   end
 
-  function go_on_at(following)
+  function continue_at(following)
     reply[1] = following
   end
 

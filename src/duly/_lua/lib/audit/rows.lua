@@ -3,7 +3,7 @@
 -- READS    leases, counts, why, as they are named in the call
 -- CHANGES  nothing
 -- GIVES    is_text, is_time, is_counts, is_why, is_lease: whether a value can be read; unpacked(stored); sound_counts,
---          sound_why, sound_past: rows of an id, if they can be read; recounted, tells_less, with_more: counts
+--          sound_why, sound_past: rows of an id, if they can be read; recounted, has_fewer, merged_counts: counts
 
 -- @include lib/lease.lua
 -- @include lib/counts.lua
@@ -11,7 +11,7 @@
 -- @include lib/text.lua
 
 local is_text, is_time, unpacked, is_counts, is_why, is_lease
-local sound_counts, sound_why, sound_past, recounted, tells_less, with_more
+local sound_counts, sound_why, sound_past, recounted, has_fewer, merged_counts
 do
   -- Clients read texts as UTF-8.
   function is_text(value)
@@ -118,7 +118,7 @@ do
   end
 
   -- Whether one row of `counts` tells of less trouble than another.
-  function tells_less(counted, other)
+  function has_fewer(counted, other)
     for i = FAILURES, RELEASES do
       if counted[i] < other[i] then
         return true
@@ -128,7 +128,7 @@ do
   end
 
   -- A row of `counts` with what another one knows more of.
-  function with_more(counted, other)
+  function merged_counts(counted, other)
     for i = FAILURES, REDRIVES do
       counted[i] = math.max(counted[i], other[i])
     end

@@ -21,13 +21,13 @@ do
       end)
     end
     local _, _, _, paused = read_head(row)
-    local is_looked_at = redis.call('ZSCORE', keys.slots, name)
-    if paused == 0 and not is_looked_at then
+    local has_slot = redis.call('ZSCORE', keys.slots, name)
+    if paused == 0 and not has_slot then
       fault(name, 'a schedule that nobody looks at', function()
         look_at(keys.slots, keys.meta, name, now)
         leave_token(keys.wake)
       end)
-    elseif paused == 1 and is_looked_at then
+    elseif paused == 1 and has_slot then
       fault(name, 'a paused schedule that is looked at', function()
         look_at(keys.slots, keys.meta, name, false)
       end)

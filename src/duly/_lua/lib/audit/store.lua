@@ -1,7 +1,7 @@
 -- Part of audit: what a queue or group takes for right. For a topic's own store: lib/audit/delayed_store.lua.
 -- READS    why; in a step the key that it goes through; now, cursor
 -- CHANGES  nothing
--- GIVES    store: waits_under(record), is_flawed(record), is_nameless(id), place_when_over(id), step_of(key, is_hash)
+-- GIVES    store: waits_under(record), is_flawed(record), has_bad_id(id), final_place(id), step_of(key, is_hash)
 
 local store = {
   -- Under which priority a sound message waits.
@@ -9,13 +9,13 @@ local store = {
   -- Whether a record cannot be delivered.
   is_flawed = flaw_of,
   -- Whether clients could not name a message.
-  is_nameless = function(id)
+  has_bad_id = function(id)
     return not is_text(id) or id == '' or id == PILLAR
   end,
 }
 
 -- Where a message belongs that is over, as its past tells, and since when; nil: it lives, as far as anybody knows.
-function store.place_when_over(id)
+function store.final_place(id)
   local row = sound_why(keys.why, id)
   local last = row and row[8][#row[8]]
   if row and row[1] ~= '' then
