@@ -63,6 +63,11 @@ def _counts_lost_and_a_fraction(h: Healthy) -> None:
     h.run("ZINCRBY", "waiting0", 0.25, h.id("failed"))
 
 
+def _another_progress(h: Healthy) -> None:
+    h.run("HSET", "why", h.id("held"), PROGRESS)
+    h.run("HSET", "counts", h.id("held"), NO_COUNTS)
+
+
 def _out_of_order(score: int) -> Damage:
     return lambda h: h.run("ZADD", "parked", score, h.member("k2"))
 
@@ -122,6 +127,8 @@ NOT_TEXT: Final = b"\x9b\xa0\0\0\0\0\x90\0\x91\x95\1\xa5retry\xa1\xff\0\xa0\0\xa
 """A row of `why` whose consumer is no UTF-8."""
 MAP: Final = b"\x85" + b"".join(bytes([at, 0]) for at in range(1, 6))
 NO_COUNTS: Final = b"\x97" + b"\0" * 7
+PROGRESS: Final = b"\x9b\xa0\0\0\0\0\x90\0\x90\0\xaap1 1 0.5 x\0"
+"""The row of `why` of a message whose only holder had the fence 1."""
 GONE: Final = "body without a place"
 TWICE: Final = "in two places: "
 
@@ -214,6 +221,8 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     "a past is not text": (written("why", "failed", NOT_TEXT), "a past that cannot be read"),
     "a past is nonsense": (written("why", "r1", "\xff"), "a past that cannot be read"),
     "the past of a dead letter is nonsense": (written("why", "dead", b"\xc1"), "a past that cannot be read"),
+    "progress of no delivery": (written("why", "failed", PROGRESS), "progress of a delivery that is over"),
+    "progress of another delivery": (_another_progress, "progress of a delivery that is over"),
     "the past of nobody": (lambda h: h.run("HSET", "why", "ghost", "x"), "row in why of no message"),
     # meta
     "meta is removed": (deleted("meta"), "accounts"),
