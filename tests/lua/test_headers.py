@@ -295,7 +295,7 @@ def test_a_yes_or_no_is_one_or_zero(name: str) -> None:
 
 def test_an_audit_knows_every_counter() -> None:
     counters = {name for name, number in replies.NUMBERS.items() if isinstance(number, Counted)}
-    listed = re.search(r"local COUNTERS = \{(.*?)\}", _code("lib/audit_hints"), re.DOTALL)
+    listed = re.search(r"local COUNTERS = \{(.*?)\}", _code("lib/audit/fields"), re.DOTALL)
     assert listed is not None
     assert counters <= set(re.findall(r"'(\w+)'", listed[1]))
 
