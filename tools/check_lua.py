@@ -40,14 +40,14 @@ def written(text: str, path: Path, number: int = 1) -> list[Line]:
 def expand(lines_of_file: list[Line], seen: set[Path], kind: _lua.Kind = "queue") -> list[Line]:
     """Return lines with what they include, each with where it stands; each file once."""
     lines: list[Line] = []
-    form, only = _lua.form_of(kind), ""
+    forms, only = (_lua.form_of(kind), kind), ""
     for text, path, number in lines_of_file:
         include = _INCLUDE.match(text)
         if mark := _ONLY.match(text):
             only = mark[1]
         elif _END.match(text):
             only = ""
-        elif only and only != form:
+        elif only and only not in forms:
             continue
         elif include:
             library = SCRIPTS / _lua.REPLACED[kind].get(include[1], include[1])

@@ -373,7 +373,7 @@ def test_a_script_is_named_by_the_hash_of_the_text_that_is_sent(name: str, kind:
 @every_script
 def test_marks_of_forms_are_closed(name: str) -> None:
     marks = re.findall(r"^ *-- @(only \w+|end)$", _text(name), re.MULTILINE)
-    assert marks[0::2] == [mark for mark in marks if mark in ("only group", "only queue", "only topic")]
+    assert marks[0::2] == [mark for mark in marks if mark in ("only group", "only queue", "only topic", "only freeing")]
     assert marks[1::2] == ["end"] * (len(marks) // 2)
     assert _text(name).count("@only") + _text(name).count("-- @end") == len(marks)
 

@@ -23,17 +23,13 @@ topic that frees what every group has acked."""
 REPLACED: Final[dict[Kind, dict[str, str]]] = {
     "queue": {},
     "topic": {"lib/wake.lua": "lib/bell.lua", "lib/audit/store.lua": "lib/audit/delayed_store.lua"},
-    "group": {"lib/leased.lua": "lib/pending_leased.lua", "lib/wake.lua": "lib/bell.lua"},
-    "freeing": {
-        "lib/leased.lua": "lib/pending_leased.lua",
-        "lib/acking.lua": "lib/acking_and_freeing.lua",
-        "lib/wake.lua": "lib/bell.lua",
-    },
+    "group": {"lib/wake.lua": "lib/bell.lua"},
+    "freeing": {"lib/wake.lua": "lib/bell.lua"},
 }
 """What a form of the scripts includes instead of what queues include."""
 
-_ONLY: Final = re.compile(r"^ *-- @only (queue|topic|group)\n(.*?)^ *-- @end\n", re.MULTILINE | re.DOTALL)
-"""Lines that only the scripts of queues have, or only those of topics, or of groups."""
+_ONLY: Final = re.compile(r"^ *-- @only (queue|topic|group|freeing)\n(.*?)^ *-- @end\n", re.MULTILINE | re.DOTALL)
+"""Lines that only some scripts have: those of queues, of topics, of groups, or of groups that free entries."""
 _INCLUDE: Final = re.compile(r"^-- @include (lib/(?:\w+/)?\w+\.lua)\n", re.MULTILINE)
 _KEYS_OF: Final = re.compile(r"^-- @keys (\w+) of (\w+)\n", re.MULTILINE)
 """A function that names the keys of another script."""
@@ -79,8 +75,8 @@ def form_of(kind: Kind) -> str:
 
 def _in_form(text: str, kind: Kind) -> str:
     """Leave out what only other kinds have."""
-    form = form_of(kind)
-    return _ONLY.sub(lambda match: match.group(2) if match.group(1) == form else "", text)
+    forms = (form_of(kind), kind)
+    return _ONLY.sub(lambda match: match.group(2) if match.group(1) in forms else "", text)
 
 
 _WORD: Final = re.compile(r"\w+")

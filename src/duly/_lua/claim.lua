@@ -69,6 +69,7 @@ local is_paused, in_use, is_keyed, was_limited, slot = meta[2], meta[3] or '0', 
 local ids, records, counted, leased, leases, reclaimed = {}, {}, {}, {}, {}, {}
 -- @only group
 local again = {} -- of these, those that were handed out before
+local claim = { has_acked = false } -- luacheck: ignore 241 (read where entries are freed)
 local clock = now -- each entry has its own tick, so that the group has the order of the stream
 -- @end
 local buried, parked, bytes, lateness = 0, 0, 0, 0
@@ -123,7 +124,11 @@ local make_seldom_needed = function()
     local counts, past = counts_of(COUNTS, id), past_of(WHY, id)
     counts[CRASHES] = counts[CRASHES] + 1
     add_event(past, now, 'crash', lease)
-    remove_leased(LEASED, { id })
+    -- @only group
+    ack_in_stream(GROUP, { id })
+    claim.has_acked = true
+    -- @end
+    drop_leased(LEASED, { id })
     -- @only group
     if lease then
       forget_consumer(consumer_of(lease))
@@ -381,9 +386,6 @@ if repeated then
   return seldom().given_again(repeated[1], repeated[2])
 end
 
--- @only group
-put_freeing_off()
--- @end
 local ran_out = redis.call('ZRANGEBYSCORE', LEASED, '-inf', now, 'WITHSCORES', 'LIMIT', 0, RECLAIMED_A_CALL)
 for i = 1, #ran_out, 2 do
   seldom().reclaim(ran_out[i], tonumber(ran_out[i + 1]))
@@ -402,7 +404,7 @@ if known[3] or now - (known[2] or 0) >= lease_us / 2 then
   known[1], is_sweeping = seldom().take_over_silent(known[3] or '-', known[1])
   clock = now -- it may have gone on
   if known[2] then -- not at once: other groups may be about to be made
-    free_for_others()
+    claim.has_acked = true -- groups of other programs may have, and free nothing
   end
 end
 -- @end
@@ -523,7 +525,11 @@ if not is_paused then
 end
 -- @only group
 -- @include lib/reading_entries.lua
-free_at_last()
+-- @end
+-- @only freeing
+if claim.has_acked then
+  free_acked(STREAM) -- once, at the end: it looks at all groups of the stream
+end
 -- @end
 -- A lane that waits for a dead letter goes on when that is kept no longer.
 if buried > 0 or (keys.blocks and is_keyed) then

@@ -12,7 +12,6 @@ RETURNS  1  it was made, or moved
          0  it was there
 KEEPS    I1 I6
 ]]
--- @include lib/leased.lua
 -- @include lib/group.lua
 -- @include lib/position.lua
 -- @include lib/wake.lua
@@ -30,8 +29,9 @@ if is_known and only_makes then
 end
 if is_known then
   redis.call('XGROUP', 'SETID', STREAM, GROUP, to)
-  free_for_others() -- others may have waited only for what was passed over
-  free_at_last()
+  -- @only freeing
+  free_acked(STREAM) -- this group may have been the last that had not read entries
+  -- @end
 end
 leave_token(WAKE)
 return answer(1)

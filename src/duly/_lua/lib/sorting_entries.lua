@@ -43,7 +43,8 @@ local function without_known(entries)
     elseif holder then
       redis.call('XCLAIM', STREAM, GROUP, consumer_of(read_lease(holder)), 0, id, 'JUSTID')
     elseif redis.call('HEXISTS', MSGS, id) == 1 then
-      ack_entries(GROUP, { id })
+      ack_in_stream(GROUP, { id })
+      claim.has_acked = true
     else
       fresh[#fresh + 1] = entry
     end
@@ -62,7 +63,8 @@ local function that_match(entries)
     end
   end
   if #passed > 0 then
-    ack_entries(GROUP, passed)
+    ack_in_stream(GROUP, passed)
+    claim.has_acked = true
     redis.call('HINCRBY', META, 'filtered', #passed)
   end
   return matching
@@ -81,7 +83,8 @@ local function entries_in_turn(new_ids, new_records)
         others[#others + 1] = id
       end
     end
-    ack_entries(GROUP, others) -- they wait in our store, and nobody holds them
+    ack_in_stream(GROUP, others) -- they wait in our store, and nobody holds them
+    claim.has_acked = true
   end
   return chosen, chosen_records, lanes
 end

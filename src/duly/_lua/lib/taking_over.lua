@@ -21,7 +21,8 @@ end
 local function take_over(id, holder, overdue, deliveries, last_due)
   local entry = redis.call('XRANGE', STREAM, id, id)[1]
   local is_known = redis.call('HEXISTS', MSGS, id) == 1
-  ack_entries(GROUP, { id })
+  ack_in_stream(GROUP, { id })
+  claim.has_acked = true
   forget_consumer(holder)
   if not entry or is_known then
     return last_due -- it was trimmed, and nobody can have it; or it has its place in our store
