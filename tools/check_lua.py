@@ -18,8 +18,10 @@ from duly._lua.naming import beginning, keys_function
 ROOT = Path(__file__).parent.parent
 SCRIPTS = ROOT / "src/duly/_lua"
 _KEYS_OF = re.compile(r"-- @keys (\w+) of (\w+)$")
-_INCLUDE = re.compile(r"-- @include (\S+)\s*$")
+_INCLUDE = re.compile(r"-- @(?:include|lazy) (\S+)\s*$")
+"""For luacheck, parts that are made when they are used are included like others."""
 _ONLY = re.compile(r" *-- @only (\w+)$")
+_ONLY_GROUP = re.compile(r"^ *-- @only group\n.*?^ *-- @end\n", re.MULTILINE | re.DOTALL)
 _END = re.compile(r" *-- @end$")
 _FINDING = re.compile(r".*?:(\d+):(\d+): (.*)")
 
@@ -105,7 +107,7 @@ def kinds_of(path: Path) -> tuple[_lua.Kind, ...]:
     if path.stem == "wake":  # groups have no token to hand on
         return ("queue",)
     text = path.read_text()
-    if "lib/group.lua" in text:
+    if "lib/group.lua" in _ONLY_GROUP.sub("", text):
         return ("group", "freeing")
     return ("queue", "topic", "group", "freeing") if "@only topic" in text else ("queue", "group", "freeing")
 

@@ -366,6 +366,7 @@ def test_only_the_clock_asks_for_the_time_and_only_once_in_a_script(name: str, k
 def test_a_script_is_named_by_the_hash_of_the_text_that_is_sent(name: str, kind: _lua.Kind) -> None:
     script = _lua.script(name, kind)
     assert "@include" not in script.text
+    assert "@lazy" not in script.text
     assert "@only" not in script.text
     assert not script.text.startswith("#!")  # Redis 6.2 cannot read it
 

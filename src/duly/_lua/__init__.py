@@ -11,8 +11,10 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from pathlib import PurePosixPath
 from typing import Final, Literal
 
+from duly._lua import lazy
 from duly._lua.header import Header, parsed
 from duly._lua.naming import beginning, keys_function, named, with_rows
 
@@ -65,7 +67,23 @@ def expanded(text: str, kind: Kind = "queue", seen: set[str] | None = None) -> s
         return expanded(_read(path), kind, seen)
 
     text = _KEYS_OF.sub(lambda match: keys_function(match[1], header_of(match[2])), _in_form(text, kind))
+    if found := lazy.LAZY.search(text):
+        return _with_parts(text, found, kind, seen)
     return _INCLUDE.sub(included, text)
+
+
+def _with_parts(text: str, found: re.Match[str], kind: Kind, seen: set[str]) -> str:
+    """Put parts that are made when they are used in place, and all else that a script includes."""
+    paths = lazy.PATH.findall(found[0])
+    texts = [_in_form(_read(path), kind) for path in paths]
+    parts = [
+        lazy.Part(PurePosixPath(path).stem, _INCLUDE.sub("", text)) for path, text in zip(paths, texts, strict=True)
+    ]
+    before = expanded(text[: found.start()], kind, seen)
+    includes = "".join(line[0] for text in texts for line in _INCLUDE.finditer(text))
+    shared = expanded(includes, kind, {*seen, *paths})
+    behind = lazy.with_calls(expanded(text[found.end() :], kind, seen), parts)
+    return before + lazy.made_when_used(parts, shared, behind) + behind
 
 
 def form_of(kind: Kind) -> str:
