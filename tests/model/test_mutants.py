@@ -25,7 +25,7 @@ MUTANTS = [
     ),
     pytest.param(
         "claim",
-        "redis.call('HSET', LEASES, unpack(leases))",
+        "redis.call('HSET', LEASES, unpack(claim.leases))",
         "",
         id="claim does not record the lease",
     ),
@@ -143,7 +143,7 @@ MUTANTS = [
     ),
     pytest.param(
         "claim",
-        "if has_passed_over then",
+        "if claim.has_passed_over then",
         "if false then",
         id="a suspect that was passed over makes its consumer spin",
     ),
@@ -157,13 +157,13 @@ MUTANTS = [
     pytest.param(
         "claim",
         "next_us ~= 0 and (after == 'stay' or",
-        "next_us ~= 0 and ((after == 'stay' and #ids == 0) or",
+        "next_us ~= 0 and ((after == 'stay' and taken == 0) or",
         id="a claim that stays and took something keeps the token",
     ),
     pytest.param(
         "claim",
-        "next_us, fence = until_next(), #ids > 0 and now or 0",
-        "next_us, fence = #ids == 0 and until_next() or 0, #ids > 0 and now or 0",
+        "next_us, fence = until_next(claim, in_use, next_at), taken > 0 and now or 0",
+        "next_us, fence = taken == 0 and until_next(claim, in_use, next_at) or 0, taken > 0 and now or 0",
         id="a claim that took something does not know when to look again",
     ),
     pytest.param(

@@ -1,5 +1,8 @@
 """Parts of a script that most calls do not need are made when they are first used."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from duly import _lua
@@ -10,6 +13,15 @@ from tools import check_lua
 LIMITS = Part("limits", "local function room(claim)\n  return claim\nend\n")
 LANES = Part(
     "lanes", "local function in_turn(claim)\n  return helped(room(claim))\nend\nlocal function helped()\nend\n"
+)
+
+LONGEST_ONLY = 14
+"""Lines of a script that only some forms have, at the most: what is longer is a part of its own."""
+TO_BE_SPLIT = {"audit.lua": 35}
+
+every_file = pytest.mark.parametrize("path", sorted(check_lua.SCRIPTS.rglob("*.lua")), ids=lambda path: path.name)
+every_part = pytest.mark.parametrize(
+    "path", sorted((check_lua.SCRIPTS / "lib/claim").glob("*.lua")), ids=lambda path: path.name
 )
 
 
@@ -41,3 +53,30 @@ def test_parts_of_a_script_stand_together() -> None:
     for path in check_lua.SCRIPTS.glob("*.lua"):
         for kind in check_lua.kinds_of(path):
             assert len(lazy.LAZY.findall(_lua._in_form(path.read_text(), kind))) <= 1, path.name
+
+
+@every_file
+def test_a_mark_of_a_form_marks_lines_and_not_pages(path: Path) -> None:
+    blocks = re.findall(r"^ *-- @only \w+\n(.*?)^ *-- @end\n", path.read_text(), re.MULTILINE | re.DOTALL)
+    assert max((block.count("\n") for block in blocks), default=0) <= TO_BE_SPLIT.get(path.name, LONGEST_ONLY)
+
+
+@every_part
+def test_a_part_of_claim_is_short_and_says_what_it_reads_and_changes(path: Path) -> None:
+    text = path.read_text()
+    head = " ".join(line.removeprefix("-- ") for line in text.partition("\n\n")[0].splitlines())
+
+    assert text.count("\n") <= 130
+    assert head.startswith("Part of claim")
+    assert re.search(r"Reads (claim\.|the store)|Changes nothing", head)
+
+
+@every_part
+def test_a_part_of_claim_changes_what_its_head_names_and_no_variable_of_another(path: Path) -> None:
+    head, _, code = path.read_text().partition("\n\n")
+    changed = re.findall(r"\bclaim\.(\w+)(?:\[[^]]*\])?(?:, [\w.]+)* = ", code)
+    assigned = re.findall(r"^ *((?!local |for )[a-z_][\w, ]*) = (?!.*,(?: --.*)?$)", code, re.MULTILINE)
+    declared = re.findall(r"\blocal (?!function)([\w, ]+)|\bfor ([\w, ]+)|\bfunction \w+\(([\w, ]*)\)", code)
+
+    assert set(changed) <= set(re.findall(r"\w+", head))
+    assert set(re.findall(r"\w+", " ".join(assigned))) <= set(re.findall(r"\w+", str(declared)))

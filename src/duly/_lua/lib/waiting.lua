@@ -39,3 +39,8 @@ local function places_of_digits(waiting, digits)
   end
   return places
 end
+
+-- The ids of messages of one priority that are due, from an offset on.
+local function due_in(waiting, now, offset, count)
+  return redis.call('ZRANGEBYSCORE', waiting, '-inf', now, 'LIMIT', offset, count)
+end

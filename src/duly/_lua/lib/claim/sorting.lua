@@ -1,4 +1,7 @@
--- Part of claim, for groups: which of the entries that were read are handed out, in cases that are seldom.
+-- Part of claim, for groups: entries that are read and not delivered, because of a filter, a lane, or a seek.
+-- Reads claim.now. Adds to claim.parked, and sets claim.has_acked.
+
+-- @include lib/lease.lua
 
 -- What the filter asks for: by header, the values of which one must be there.
 local wanted_values = {}
@@ -25,9 +28,9 @@ local function is_match(entry)
   return true
 end
 
--- Entries that are read again, after the group's position was moved back: those that live in its store are where
--- they belong, and dead ones begin anew, unless a filter has been changed since. Returns the others, and those.
-local function without_known(entries)
+-- Entries that are read again, after the group's position was moved back: live ones are where they belong in its store,
+-- and dead ones begin anew, unless a filter has been changed since. Returns the dead ones, and those it does not know.
+local function without_known(claim, entries)
   local fresh = {}
   for _, entry in ipairs(entries) do
     local id = entry[1]
@@ -37,14 +40,13 @@ local function without_known(entries)
       redis.call('ZREM', DEAD, id)
       redis.call('HINCRBY', META, 'dead_bytes', 0 - redis.call('HSTRLEN', MSGS, id))
       redis.call('HINCRBY', META, 'redriven', 1)
-      redis.call('HINCRBY', META, 'sent', -1) -- it is counted below as if it came for the first time
+      redis.call('HINCRBY', META, 'sent', -1) -- it is counted later as if it came for the first time
       redis.call('HDEL', WHY, id)
       fresh[#fresh + 1] = entry
     elseif holder then
       redis.call('XCLAIM', STREAM, GROUP, consumer_of(read_lease(holder)), 0, id, 'JUSTID')
     elseif redis.call('HEXISTS', MSGS, id) == 1 then
-      ack_in_stream(GROUP, { id })
-      claim.has_acked = true
+      ack(claim, { id })
     else
       fresh[#fresh + 1] = entry
     end
@@ -52,8 +54,8 @@ local function without_known(entries)
   return fresh
 end
 
--- Those of `entries` that have what the filter asks for. The others are acked: they are nothing to this group.
-local function that_match(entries)
+-- Returns those of `entries` that have what the filter asks for. The group acks the others and does not store them.
+local function that_match(claim, entries)
   local matching, passed = {}, {}
   for _, entry in ipairs(entries) do
     if is_match(entry) then
@@ -63,28 +65,26 @@ local function that_match(entries)
     end
   end
   if #passed > 0 then
-    ack_in_stream(GROUP, passed)
-    claim.has_acked = true
+    ack(claim, passed)
     redis.call('HINCRBY', META, 'filtered', #passed)
   end
   return matching
 end
 
--- Of entries that were just read and stored, those whose turn it is in their lanes; the others are parked.
-local function entries_in_turn(new_ids, new_records)
-  local chosen, chosen_records, lanes = in_turn(keys.waiting[0], new_ids, new_records, #new_ids)
-  if #chosen < #new_ids then
+-- Of entries that were just read and stored, returns those whose turn it is in their lanes; the others are parked.
+local function entries_in_turn(claim, ids, records)
+  local chosen, chosen_records, lanes = in_turn(claim, WAITING[0], ids, records, #ids)
+  if #chosen < #ids then
     local is_chosen, others = {}, {}
     for _, id in ipairs(chosen) do
       is_chosen[id] = true
     end
-    for _, id in ipairs(new_ids) do
+    for _, id in ipairs(ids) do
       if not is_chosen[id] then
         others[#others + 1] = id
       end
     end
-    ack_in_stream(GROUP, others) -- they wait in our store, and nobody holds them
-    claim.has_acked = true
+    ack(claim, others) -- they wait in the group's store, and no consumer holds them
   end
   return chosen, chosen_records, lanes
 end

@@ -1,0 +1,130 @@
+-- Part of claim, for groups: reads on in the stream. Each entry becomes a record in the group's store and is leased in
+-- the same step. Reads claim.now, deadline, allowed, any_counts and has_large. Adds to claim.ids, records, counts,
+-- leased, leases, bytes and lateness. Sets claim.clock and is_full.
+
+local READ_A_CALL, READ_AT_ONCE, ASKED_UNMEASURED = 1000, 100, 10
+
+-- The next entries, read under the consumer's name. `fed` is the last one that the group has had, or false.
+local function read_entries(count, fed)
+  local reply = redis.pcall('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', count, 'STREAMS', STREAM, '>')
+  if reply and reply.err then
+    if string.find(reply.err, 'NOGROUP', 1, true) then
+      make_group(fed)
+    end
+    reply = redis.call('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', count, 'STREAMS', STREAM, '>')
+  end
+  return reply and reply[1][2] or {}
+end
+
+local function average_size()
+  local length = redis.call('XLEN', STREAM)
+  return length > 0 and redis.call('MEMORY', 'USAGE', STREAM) / length or 0
+end
+
+-- How many entries of a size to ask for: of large ones, `seen` bytes of which were looked at, few at a time.
+local function entries_to_ask_for(claim, size, seen)
+  local wanted = math.min(claim.allowed - #claim.ids, READ_AT_ONCE)
+  if size <= LARGE then
+    return wanted
+  end
+  return math.min(wanted, math.max(math.floor((BYTES_A_CALL - math.max(claim.bytes, seen)) / size), 1))
+end
+
+local function size_of(entries)
+  local size = 0
+  for _, entry in ipairs(entries) do
+    for _, text in ipairs(entry[2]) do
+      size = size + #text
+    end
+  end
+  return size
+end
+
+-- Stores entries as records, each with a tick of its own, so that the group has the order of the stream. Returns ids,
+-- records, their bytes, those of the largest, and whether any has a key.
+local function store_entries(claim, entries)
+  local ids, records, rows, size, largest, any_key = {}, {}, {}, 0, 0, false
+  local record_of_entry, clock = record_of, claim.clock
+  for i = 1, #entries do
+    local entry = entries[i]
+    local id = entry[1]
+    clock = clock + 1
+    local record, key = record_of_entry(id, entry[2], clock)
+    ids[i], records[i] = id, record
+    rows[2 * i - 1], rows[2 * i] = id, record
+    local length = #record
+    size, any_key = size + length, any_key or key
+    if length > largest then
+      largest = length
+    end
+  end
+  claim.clock = clock
+  redis.call('HSET', MSGS, unpack(rows))
+  return ids, records, size, largest, any_key
+end
+
+-- Stores entries, and leases those whose turn it is. Returns the bytes of the largest.
+local function take_entries(claim, entries, fed)
+  if fed and not is_before(fed, entries[1][1]) then
+    entries = without_known(claim, entries)
+  end
+  if filter.first <= filter.last and #entries > 0 then
+    entries = that_match(claim, entries)
+  end
+  if #entries == 0 then
+    return 0
+  end
+  local chosen, found, size, largest, any_key = store_entries(claim, entries)
+  if largest > LARGE and not claim.has_large then
+    redis.call('HSET', META, 'large', 1)
+  end
+  local lanes
+  if any_key then
+    redis.call('HSET', META, 'keyed', 1)
+    chosen, found, lanes = entries_in_turn(claim, chosen, found)
+  end
+  local ids, records, leased, leases = claim.ids, claim.records, claim.leased, claim.leases
+  local n, deadline = #ids, claim.deadline
+  for i = 1, #chosen do
+    n = n + 1
+    local id, record, key = chosen[i], found[i], lanes and lanes[i]
+    ids[n], records[n] = id, record
+    if claim.any_counts then
+      claim.counts[n] = ''
+    end
+    leased[2 * n - 1], leased[2 * n] = deadline, id
+    leases[2 * n - 1], leases[2 * n] = id, lease_text(claim, #record, key and FLAG_KEY or 0, 0, key)
+  end
+  claim.bytes = claim.bytes + size
+  claim.lateness = math.max(claim.lateness, claim.now - sent_by(entries[1][1]))
+  redis.call('HINCRBY', META, 'sent', #entries)
+  redis.call('HINCRBY', META, 'bytes', size)
+  return largest
+end
+
+-- Reads until there is enough. Nothing says how large an entry is before it is read: `largest` of the topic's meta does
+-- for published ones, and the average for those that another program added.
+local function read_on(claim, fed)
+  local largest_before = tonumber(redis.call('HGET', TOPIC_META, 'largest') or 0)
+  local largest, expected, looked_at, seen = largest_before, 0, 0, 0
+  if largest <= LARGE and claim.allowed - #claim.ids > ASKED_UNMEASURED then
+    expected = average_size()
+  end
+  claim.clock = claim.now
+  repeat
+    local count = entries_to_ask_for(claim, math.max(largest, expected), seen)
+    local entries = read_entries(count, fed)
+    local last, is_at_end = entries[#entries], #entries < count
+    if last then
+      redis.call('HSET', META, 'fed', fed and is_before(last[1], fed) and fed or last[1])
+      largest = math.max(largest, take_entries(claim, entries, fed))
+    end
+    looked_at, seen = looked_at + #entries, seen + (math.max(largest, expected) > LARGE and size_of(entries) or 0)
+    -- Of entries that are left, and were not looked at, the answer says that there may be more.
+    local is_enough = looked_at >= READ_A_CALL or math.max(claim.bytes, seen) >= BYTES_A_CALL
+    claim.is_full = not is_at_end and #claim.ids < claim.allowed and is_enough
+  until is_at_end or claim.is_full or #claim.ids >= claim.allowed
+  if largest > largest_before then
+    redis.call('HSET', TOPIC_META, 'largest', largest)
+  end
+end

@@ -1,0 +1,81 @@
+-- Part of claim: the order within a key (decision 15). A message whose turn it is takes its lane, and the others are
+-- parked behind it. Reads claim.now. Adds to claim.parked.
+
+-- @include lib/record.lua
+-- @include lib/lanes.lua
+
+-- The key of a message that can be delivered when its lane allows it: its record is sound and its ttl not over.
+local function lane_of(now, record)
+  local flags, priority, low, high = string.byte(record or '', FLAGS_AT, OPTIONS_AT + 1)
+  if flags == FLAG_KEY and high then -- the short way for most
+    local last = OPTIONS_AT + 1 + low + 256 * high
+    return last <= #record and priority <= 9 and string.sub(record, OPTIONS_AT + 2, last)
+  end
+  if not flags or not has(flags, FLAG_KEY) or flaw_of(record) then
+    return false
+  end
+  return not (has(flags, FLAG_TTL) and expiry_of(record) <= now) and key_of(record)
+end
+
+-- The keys of those of `found` that have one, by position, and what `lanes` says of each key.
+local function lanes_of(now, found)
+  local lanes, asked, owner = {}, {}, {}
+  for i, record in ipairs(found) do
+    local key = lane_of(now, record)
+    lanes[i] = key
+    if key then
+      asked[#asked + 1] = key
+    end
+  end
+  local stored = #asked > 0 and redis.call('HMGET', LANES, unpack(asked))
+  for i, key in ipairs(asked) do
+    owner[key] = stored[i] or nil
+  end
+  return lanes, owner
+end
+
+-- Of messages that are due, returns up to `wanted` whose turn it is in their lanes, with their records and keys. These
+-- have their lanes from now on; the others before them are parked.
+local function in_turn(claim, waiting, candidates, found, wanted)
+  local lanes, owner = lanes_of(claim.now, found)
+  local chosen, chosen_records, chosen_lanes, members, ids_parked, rows = {}, {}, {}, {}, {}, {}
+  local n, r = 0, 0
+  for i, id in ipairs(candidates) do
+    if n == wanted then
+      break
+    end
+    local key = lanes[i]
+    local held_by, new_owner = key and owner[key]
+    if not held_by or string.sub(held_by, 2) == id then
+      new_owner = key and not held_by and NOBODY_BEHIND .. id
+      n = n + 1
+      chosen[n], chosen_records[n], chosen_lanes[n] = id, found[i], key
+    else
+      new_owner = string.byte(held_by) == NOBODY_BYTE and SOMEBODY_BEHIND .. string.sub(held_by, 2)
+      members[#members + 1] = 0
+      members[#members + 1] = parked_member(key, found[i], id)
+      ids_parked[#ids_parked + 1] = id
+    end
+    if new_owner then
+      owner[key], rows[r + 1], rows[r + 2] = new_owner, key, new_owner
+      r = r + 2
+    end
+  end
+  if #ids_parked > 0 then
+    redis.call('ZADD', PARKED, unpack(members))
+    redis.call('ZREM', waiting, unpack(ids_parked))
+    claim.parked = claim.parked + #ids_parked
+  end
+  if r > 0 then
+    redis.call('HSET', LANES, LANES_PILLAR_FIELD, LANES_PILLAR, unpack(rows))
+  end
+  return chosen, chosen_records, chosen_lanes
+end
+
+-- For a message with a key in a queue that does not know that it has any, because `meta` was lost or an older version
+-- stored it. Returns its lane, and whether it is parked.
+local function in_its_turn(claim, waiting, id, record)
+  redis.call('HSET', META, 'keyed', 1)
+  local chosen, _, lanes = in_turn(claim, waiting, { id }, { record }, 1)
+  return lanes[1], #chosen == 0
+end

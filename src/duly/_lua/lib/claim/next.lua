@@ -1,0 +1,42 @@
+-- Part of claim: when the caller should look again. Reads claim.now, ids, is_cut_short, is_full, is_keyed,
+-- has_passed_over and free_at. Changes nothing.
+
+-- Of what waits, the first to come as { id, due }, or {}. Messages that are due and were passed over are not to come.
+local function first_to_come(claim, waiting)
+  if claim.has_passed_over then
+    return redis.call('ZRANGEBYSCORE', waiting, string.format('(%.0f', claim.now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  end
+  return redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')
+end
+
+-- Returns the microseconds until a claim may find more, -1 if nothing is to come. `next_at` is the first moment that is
+-- known otherwise.
+local function until_next(claim, in_use, next_at)
+  -- A caller that got nothing may have a suspect that came behind messages that could not be delivered.
+  local may_have_suspect = claim.has_passed_over and suspects == 'alone' and #claim.ids == 0
+  local may_find_more = #claim.ids == limit or claim.is_full or may_have_suspect
+  if claim.is_cut_short or (may_find_more and not claim.free_at) then
+    return 0
+  end
+  local _, first_deadline = first_leased(LEASED)
+  next_at = math.min(next_at, first_deadline or math.huge)
+  if claim.free_at then
+    next_at = math.min(next_at, claim.free_at)
+  else
+    for digit in string.gmatch(in_use, '%d') do
+      local head = first_to_come(claim, WAITING[tonumber(digit)])
+      if #head > 0 then
+        next_at = math.min(next_at, tonumber(head[2]))
+      end
+    end
+  end
+  if claim.is_keyed and redis.call('EXISTS', PARKED) == 1 then
+    -- The end of a message's ttl may let another of its lane in.
+    local expiry = redis.call('ZRANGE', EXPIRES, 0, 0, 'WITHSCORES')[2]
+    next_at = math.min(next_at, tonumber(expiry) or math.huge)
+  end
+  if next_at == math.huge then
+    return -1
+  end
+  return math.max(next_at - claim.now, 0)
+end

@@ -1,0 +1,45 @@
+-- Part of claim: a lease that ran out. The message goes back to its own place, counted as a crash, or is dead at the
+-- limit. Reads claim.now. Adds to claim.reclaimed and claim.buried; of a group, sets claim.has_acked.
+
+-- @include lib/record.lua
+-- @include lib/lease.lua
+-- @include lib/counts.lua
+-- @include lib/why.lua
+-- @include lib/bury.lua
+
+local function put_back(id, record, counts, past)
+  local due = counts[DUE] > 0 and counts[DUE] or due_of(record)
+  redis.call('ZADD', keys.waiting[priority_of(record)], due, id)
+  keep_counts(COUNTS, id, counts)
+  keep_past(WHY, id, past)
+  if has(flags_of(record), FLAG_TTL) then
+    redis.call('ZADD', EXPIRES, expiry_of(record), id)
+  end
+end
+
+local function reclaim(claim, id, deadline)
+  local stored, record = redis.call('HGET', LEASES, id), redis.call('HGET', MSGS, id)
+  local lease, now, reclaimed = stored and read_lease(stored), claim.now, claim.reclaimed
+  local counts, past = counts_of(COUNTS, id), past_of(WHY, id)
+  counts[CRASHES] = counts[CRASHES] + 1
+  add_event(past, now, 'crash', lease)
+  -- @only group
+  leave_pending(claim, id, lease and consumer_of(lease)) -- first: it fails if the stream is of another type
+  -- @end
+  drop_leased(LEASED, { id })
+  redis.call('HDEL', LEASES, id)
+  redis.call('HINCRBY', META, 'crashed', 1)
+  local flaw = flaw_of(record)
+  local is_dead = flaw or counts[CRASHES] >= crash_limit
+  if is_dead then
+    local size = lease and lease.size or record and #record or 0
+    bury(keys, id, record, size, flaw or 'poison', counts, past, now, lease and lease.key)
+    claim.buried = claim.buried + 1
+  else
+    put_back(id, record, counts, past)
+  end
+  reclaimed[#reclaimed + 1] = id
+  reclaimed[#reclaimed + 1] = lease and consumer_of(lease) or ''
+  reclaimed[#reclaimed + 1] = now - deadline
+  reclaimed[#reclaimed + 1] = is_dead and 1 or 0
+end

@@ -1,0 +1,24 @@
+-- Part of claim: schedules whose slot has come. Only a client can say when the next slot is, so a claim names them to
+-- its caller. Reads the store, and changes nothing.
+
+local SCHEDULES_A_CALL, LOOK_AGAIN_US = 10, 1000000
+
+-- Returns { name, row ... }, and when to look again. A schedule that no caller can fire stays where it is. So of more
+-- than a call names, every call names others: the clock says where it begins, and behind the last comes the first.
+local function due_schedules(now)
+  local named, count = {}, redis.call('ZCOUNT', SLOTS, '-inf', now)
+  local most = math.min(count, SCHEDULES_A_CALL)
+  local from = count > most and now % count or 0
+  for at = from, from + most - 1 do
+    local name = redis.call('ZRANGE', SLOTS, at % count, at % count)[1]
+    named[#named + 1] = name
+    named[#named + 1] = redis.call('HGET', SCHEDULES, name) or ''
+  end
+  local slot = tonumber(
+    redis.call('ZRANGEBYSCORE', SLOTS, string.format('(%.0f', now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  )
+  if count > most then
+    slot = math.min(slot or math.huge, now + LOOK_AGAIN_US)
+  end
+  return named, slot
+end

@@ -1,0 +1,41 @@
+-- Part of claim: messages that are due and cannot be delivered. One whose record is damaged becomes a dead letter, one
+-- past its ttl is dropped. Reads claim.now. Adds to claim.buried.
+
+-- @include lib/record.lua
+-- @include lib/counts.lua
+-- @include lib/why.lua
+-- @include lib/lanes.lua
+-- @include lib/forget.lua
+-- @include lib/expire.lua
+-- @include lib/bury.lua
+-- @include lib/trim.lua
+
+-- False: the message is gone from `waiting`.
+local function may_be_delivered(claim, waiting, id, record)
+  local flaw = flaw_of(record)
+  if flaw then
+    redis.call('ZREM', waiting, id)
+    bury(keys, id, record, record and #record or 0, flaw, counts_of(COUNTS, id), past_of(WHY, id), claim.now)
+    claim.buried = claim.buried + 1
+    return false
+  end
+  if not has(flags_of(record), FLAG_TTL) then
+    return true
+  end
+  if expiry_of(record) <= claim.now then
+    drop_expired(keys, id, record, claim.now)
+    return false
+  end
+  redis.call('ZREM', EXPIRES, id)
+  return true
+end
+
+local function drop_some_expired(claim)
+  expire_some(keys, claim.now, 0)
+end
+
+-- Keeps the dead letters within the bounds of the call.
+local function trim_dead(claim)
+  local kept = bounds_of(dead_kept.count, dead_kept.age, dead_kept.bytes)
+  trim(keys, DEAD, 'dead_bytes', 'trimmed', kept, claim.now, claim.buried)
+end
