@@ -1,9 +1,9 @@
 --[[
-audit -- look at one step of one key of the queue: is each id in exactly one place, with all it needs?
+audit -- check one step of one key of the queue: is each id in exactly one place, with all it needs?
 
-Of a topic, it looks at the store of those publishes that wait for their time.
+Of a topic, it checks the store of delayed publishes.
 
-Online: the ids of a step are judged at one moment, so messages that move meanwhile raise no alarm.
+It runs while the queue is in use: a step checks its ids in one script, so a message that moves raises no alarm.
 
 KEYS     msgs, leased, leases, counts, why, expires, dead, done, dedup, dedup_ends, lanes, parked, schedules,
          slots, awaited, ends, wake, meta, waiting*
@@ -11,11 +11,11 @@ KEYS     msgs, leased, leases, counts, why, expires, dead, done, dedup, dedup_en
          stream
 -- @end
 ARGV     digits  text
-         repair  flag    1: mend what is found | 0: only look
-         source  text    the name of the key to look at, waiting0 ... waiting9; keys: whether they can be read at all
-         cursor  text    where the step before ended; 0 begins
-RETURNS  { cursor, checked, live_bytes, dead_bytes, done_bytes, id, fault ... }; cursor 0: the key is through
-KEEPS    I1 I2 I3 I7 I9: a repair loses no body, hands nothing out early, and may be repeated.
+         repair  flag    1: repair every fault | 0: only report
+         source  text    the name of the key to check, waiting0 ... waiting9; meta; keys: whether keys can be read
+         cursor  text    as the step before returned it; 0 begins
+RETURNS  { cursor, checked, live_bytes, dead_bytes, done_bytes, id, fault ... }; cursor 0: this was the last step
+KEEPS    I1 I2 I3 I7 I9: a repair loses no body, delivers nothing early, and may be repeated.
 ]]
 -- @include lib/clock.lua
 -- @include lib/record.lua
@@ -30,10 +30,10 @@ KEEPS    I1 I2 I3 I7 I9: a repair loses no body, hands nothing out early, and ma
 -- @include lib/drain.lua
 local IDS_A_CALL = 50
 local LONGEST_US = 316224000000000 -- ten years, all of them leap years: no client asks for a longer lease or window
-local ENDLESS_LEASE_US = 60000000 -- what is left of a lease that has no end: its holder may be at work
-local now -- set below, before anything but the types of keys and the fields of `meta` is looked at; parts only read it
+local ENDLESS_LEASE_US = 60000000 -- a lease without an end gets this much: its holder may still work on the message
+local now -- the queue's clock. Only this file sets it; the step `keys` runs without it
 
--- The parts, each by what it looks at. The names of a part are its own, but for those that it gives.
+-- Each part checks one thing. Its first lines state what it reads, changes and gives; all other names are local to it.
 -- @include lib/audit/report.lua
 -- @include lib/audit/rows.lua
 -- @include lib/audit/store.lua
@@ -53,17 +53,17 @@ local now -- set below, before anything but the types of keys and the fields of 
 -- @include lib/audit/delayed.lua
 -- @end
 
--- The first of the places is kept.
+-- I2. The first place is kept.
 local function check_other_places(id, places)
   for i = 2, #places do
     fault(id, 'in two places: ' .. places[1].name .. ' and ' .. places[i].name, function()
       remove_from(places[i], id)
-      redis.call('ZADD', places[1].key, places[1].score, places[1].member) -- only its rows may have told of it
+      redis.call('ZADD', places[1].key, places[1].score, places[1].member) -- it may be inferred, not stored
     end)
   end
 end
 
--- Of a message with a place and a body.
+-- Checks a message that has a place and a body.
 local function check_placed(id, record, place)
   if place.name == 'dead' or place.name == 'done' then
     check_over(id, record, place)
@@ -170,7 +170,7 @@ local function check_meta()
   check_next_slot()
 end
 
--- First comes what would stop the scripts, this one too, and the rest when nothing of it is left.
+-- Unreadable keys and fields would stop any script, this one included. The client repairs them before other steps.
 if source == 'keys' then
   check_types()
   check_all_fields()

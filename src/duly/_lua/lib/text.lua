@@ -1,7 +1,7 @@
--- Texts that clients can read.
+-- Texts for clients, which decode them as UTF-8.
 
--- UTF-8: bytes that are none are written out, as \xff. The first byte of a character is never one of those that follow,
--- so all characters of a kind are found at once: anybody may have written a megabyte, and a step a byte takes seconds.
+-- Replaces bytes that are not UTF-8 by their number, as \xff. Each pattern finds all characters of one kind at once: a
+-- first byte is never a following byte. A loop over the bytes would take seconds for a megabyte.
 local function as_text(bytes)
   if not string.find(bytes, '[\128-\255]') then
     return bytes
@@ -22,7 +22,7 @@ local function as_text(bytes)
   if not string.find(rest, '[\128-\255]') then
     return bytes
   end
-  -- Each character is put away under a number while the bytes that are left are written out.
+  -- Each character is replaced by a number while the other bytes are written out.
   local characters, count, written = {}, 0, {}
   local numbers = setmetatable({}, {
     __index = function(known, character)

@@ -1,6 +1,6 @@
--- Part of audit: messages without a body, without a place, or with a body that cannot be read.
--- READS    msgs, why, dead, done; source; of a group the stream
--- CHANGES  msgs, dead, done, leases, why, wake, as lib/audit/moves.lua says, and in groups lanes
+-- Part of audit: messages without a body or a place, and those that cannot be delivered.
+-- READS    why; source; in groups the stream
+-- CHANGES  leases, why, dead, done, and as lib/audit/moves.lua says; in groups msgs, lanes, wake
 -- GIVES    check_nowhere(id, record); check_bodiless(id, place); check_damaged and check_bad_id(id, record, place);
 --          for groups: check_entry(id, place), check_overwritten(id, place)
 
@@ -12,7 +12,7 @@ local check_nowhere, check_bodiless, check_damaged, check_bad_id
 local check_entry, check_overwritten
 -- @end
 do
-  -- Of a sound message that is not over; `place` is nil when it has none.
+  -- For a sound message that has not ended; `place` may be nil.
   function check_bad_id(id, record, place)
     fault(id, 'an id that is not text', function()
       if place then
@@ -37,7 +37,7 @@ do
   end
 
   -- @only group
-  -- False: it is as with any message that has lost its body.
+  -- For a message without a readable body, at a place. False: the stream does not help.
   function check_entry(id, place)
     local record = not is_dead_as(id, 'body lost') and record_in_stream(id, place)
     if is_unread(id) then
@@ -49,7 +49,7 @@ do
     elseif record then
       fault(id, 'a body that only the stream has', function()
         redis.call('HSET', keys.msgs, id, record)
-        -- Nobody waits for what is dead because it could not be read: it could not say which lane it had.
+        -- A damaged letter kept its lane: its record did not say which one that was.
         if is_dead_as(id, 'damaged') and leave_lane(keys, id, record, now) then
           leave_token(keys.wake)
         end
@@ -58,7 +58,7 @@ do
     return record
   end
 
-  -- The same, of one whose body is there and cannot be read; `place` is nil when it has none.
+  -- For a body that cannot be read; `place` may be nil. False: the stream does not help.
   function check_overwritten(id, place)
     if place then
       return check_entry(id, place)

@@ -1,16 +1,16 @@
--- Part of audit: the clock of the queue, and the rate that goes by it.
--- READS    meta: `clock`, `tat`; every key that has times; now
+-- Part of audit: the queue's clock, and the rate that depends on it.
+-- READS    meta: `clock`, `tat`; leases, counts, parked, dead, done, dedup_ends, slots, waiting*; now
 -- CHANGES  meta: `clock`, `swept`, `trimmed_at`, `tat`, `limited`; wake
--- GIVES    check_clock(), which returns what time it is after a repair; check_rate()
+-- GIVES    check_clock(), which returns the time after it; check_rate()
 
 local check_clock, check_rate
 do
-  -- A server whose clock was set back leaves a queue's clock ahead until it is caught up with, and that is no fault. So
-  -- far ahead, leases and delays would not end for days.
+  -- The queue's clock is ahead after the server's clock was set back, and waits for it. That is no fault, but so far
+  -- ahead no lease or delay would end for days.
   local FAR_AHEAD_US = 86400000000 -- a day
 
-  -- Whether something that is stored has a time from the clock, or may have been handed out by it: then the next fence
-  -- must be larger, and the clock stays. Far ahead it stands nearly still: all that it gave is within a day of it.
+  -- Whether anything stored may have a time or a fence from the clock. The next fence must be larger, so the clock
+  -- stays. While it is ahead it hardly moves, so all times from it are later than a day before it.
   local function is_clock_in_use(clock)
     if redis.call('EXISTS', keys.leases, keys.counts, keys.parked) > 0 then
       return true
@@ -27,14 +27,14 @@ do
     return false
   end
 
-  -- Nobody is kept back by a rate any more until a claim says so.
+  -- Lets consumers claim at once. The next claim notes again how long the rate holds them back.
   local function clear_limit()
     if redis.call('HDEL', keys.meta, 'limited') == 1 then
       leave_token(keys.wake)
     end
   end
 
-  -- The rate goes on as the clock does: what is left of its interval is left of it then.
+  -- Moves the rate back with the clock, so that the rest of its interval stays the same.
   local function put_back_rate(first, ahead)
     local tat = tonumber(redis.call('HGET', keys.meta, 'tat') or 0)
     if tat >= first then
@@ -59,7 +59,7 @@ do
     return time
   end
 
-  -- No rate is slower than one in ten years. A nearer time is brought back by the next claim, which knows its rate.
+  -- No rate is slower than one message in ten years. The next claim knows its rate, and corrects a nearer time itself.
   function check_rate()
     if tonumber(redis.call('HGET', keys.meta, 'tat') or 0) > now + LONGEST_US then
       fault('tat', 'a rate without an end', function()

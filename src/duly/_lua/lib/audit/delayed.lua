@@ -1,6 +1,6 @@
--- Part of audit, for topics: a publish that waits for its time.
--- READS    msgs, why; every key that no topic has
--- CHANGES  msgs, why, its places, and as lib/audit/moves.lua says; removes every key that no topic has
+-- Part of audit, for topics: delayed publishes, and keys that only queues and groups have.
+-- READS    msgs; NO_KEYS_OF_TOPICS
+-- CHANGES  msgs, why, waiting*, dead, NO_KEYS_OF_TOPICS, and as lib/audit/moves.lua says
 -- GIVES    check_entered(id, places); check_dead_but_sound(id, record, place); check_why_of_delayed(id, stored);
 --          check_keys_of_queues()
 
@@ -18,7 +18,7 @@ do
     end)
   end
 
-  -- Nobody redrives the dead letters of a topic: what can enter must not be one.
+  -- A topic's dead letters cannot be redriven, so a publish that can enter the stream must not be dead.
   function check_dead_but_sound(id, record, place)
     fault(id, 'dead, though it can enter the stream', function()
       remove_from(place, id)
@@ -27,7 +27,7 @@ do
     end)
   end
 
-  -- What waits for its time was never in trouble.
+  -- A delayed publish has no row in `why`: it was never delivered.
   function check_why_of_delayed(id, stored)
     local place = places_of(id, redis.call('HGET', keys.msgs, id))[1]
     local function remove_row()

@@ -1,6 +1,6 @@
--- What lib/audit/store.lua is for queues and groups, in the audit of a topic. Nothing is handed out from a topic's own
--- store: what is in it waits for its time, or is dead because it cannot be read.
--- READS    msgs; in a step the key that it goes through; now, cursor
+-- Part of audit, for topics: the rules of a topic's own store, in place of lib/audit/store.lua. The store delivers
+-- nothing. A delayed publish waits there until it is due, or is dead because its record cannot be read.
+-- READS    msgs; the key that step_of() is given; now, cursor
 -- CHANGES  nothing
 -- GIVES    store, as lib/audit/store.lua does
 
@@ -9,26 +9,27 @@
 local store
 do
   store = {
-    -- What is due enters from one place, whatever the record says.
+    -- All delayed publishes wait under priority 0, whatever the record says.
     waits_under = function()
       return 0
     end,
-    -- What enters the stream is read to its end.
+    -- A publish needs its whole record to enter the stream, not only the header.
     is_flawed = function(record)
       return not fields_if_sound(record)
     end,
-    -- An entry has an id of its own.
+    -- Any id will do: the entry gets one of its own.
     has_bad_id = function()
       return false
     end,
   }
 
-  -- A sound publish is never over here: it waits, or has entered.
+  -- A sound publish does not end in this store: it waits, or has entered the stream.
   function store.final_place()
     return nil
   end
 
-  -- The ids of a step in an order that does not change while they do, but for those that come before `after`.
+  -- The ids of a step in the order of their SHA-1, those behind `after` only. Other ids that come or go do not change
+  -- that order.
   local function ids_after(step, after)
     local ids, hashes, values = {}, {}, {}
     for at = 1, #step, 2 do
@@ -44,8 +45,8 @@ do
     return ids, hashes, values
   end
 
-  -- The ids of one step of a key that can be judged in one call, each with its value, and where the next call begins:
-  -- behind the step, or again at its cursor, with the last id that was judged.
+  -- As in lib/audit/store.lua, but only the ids whose entries this call could search for. If some are left, the cursor
+  -- is that of the same step and the SHA-1 of the last id returned.
   function store.step_of(key, is_hash)
     local at, after = string.match(cursor, '^(%d+)/?(%x*)$')
     local step = redis.call(is_hash and 'HSCAN' or 'ZSCAN', key, at, 'COUNT', IDS_A_CALL)

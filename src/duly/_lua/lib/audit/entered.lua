@@ -1,7 +1,7 @@
--- Part of audit, for topics: whether what waits has entered the stream.
+-- Part of audit, for topics: whether a delayed publish has already entered the stream.
 -- READS    msgs, stream; now
 -- CHANGES  nothing
--- GIVES    search_for_entries(ids); then, of these, has_entered(id) and is_search_pending(id)
+-- GIVES    search_for_entries(ids); afterwards, for each of them, has_entered(id) and is_search_pending(id)
 
 -- @include lib/let_in.lua
 
@@ -9,9 +9,10 @@ local search_for_entries, has_entered, is_search_pending
 do
   local MOST_ENTRIES, MOST_BYTES, ENTRIES_A_PAGE = 1000, 4194304, 10
 
-  local entered, is_pending = {}, {} -- by id; open: nobody has looked for it yet
+  local entered, is_pending = {}, {} -- by id
 
-  -- A way through the stream, forwards. `sizes` are those of all entries up to one, `seen` has what had waited.
+  -- The state of one pass over the stream: `times` of the entries read so far, `sizes` summed up to each, and `seen`,
+  -- the delayed publishes among them as `sent body`.
   local function begin_walk()
     return { from = '-', first = 1, times = {}, sizes = { [0] = 0 }, largest = 1, page = 1, seen = {} }
   end
@@ -29,7 +30,7 @@ do
     walk.from, walk.largest = '(' .. entry[1], math.max(walk.largest, size)
   end
 
-  -- Few at a time: how large entries are that others have written is known when they are read.
+  -- Reads a few entries at a time, because the size of entries that other programs wrote is not known before.
   local function read_on(walk, left, room)
     local count = math.max(math.min(walk.page, left, math.floor(room / walk.largest)), 1)
     local entries = redis.call('XRANGE', keys.stream, walk.from, '+', 'COUNT', count)
@@ -39,8 +40,8 @@ do
     walk.page, walk.is_through = math.min(2 * walk.page, ENTRIES_A_PAGE), #entries < count
   end
 
-  -- Goes on until enough is read to look for one that was due at `ms`, which is not before those that were looked for.
-  -- False: so far a call does not go.
+  -- Reads on until an entry that was due at `ms` would have been seen. Calls come in the order of `ms`. False: this is
+  -- more than one call may read.
   local function walk_from(walk, ms)
     local times, sizes = walk.times, walk.sizes
     while times[walk.first] and times[walk.first] < ms do
@@ -62,8 +63,8 @@ do
     return true
   end
 
-  -- Whether the stream has the entries that some records became. No two publishes of a topic that waited have the same
-  -- `sent`, and none has entered before it was due.
+  -- Searches the stream for the entries of some publishes. Each delayed publish of a topic has a `sent` of its own, and
+  -- none enters before it is due.
   local function search_for(rows)
     local walk = begin_walk()
     for _, row in ipairs(rows) do
@@ -74,7 +75,7 @@ do
     end
   end
 
-  -- What is to be looked for; nil: it cannot have entered.
+  -- The entry that a publish would have become; nil: it cannot have entered.
   local function entry_of(id)
     local record = redis.call('HGET', keys.msgs, id)
     local fields = fields_if_sound(record)
@@ -85,7 +86,8 @@ do
     return { id = id, ms = math.max(math.floor(due_of(record) / 1000), 0), entry = entry }
   end
 
-  -- Looks for all at once, for they may have been due together; if that is too far, for the first one alone.
+  -- Searches for all in one pass, since many are due at about the same time. If that reads too much, searches for the
+  -- first one alone, so that every call gets on.
   function search_for_entries(ids)
     local rows, first = {}, nil
     for _, id in ipairs(ids) do
@@ -108,7 +110,7 @@ do
     return entered[id]
   end
 
-  -- It is left for the next call.
+  -- Whether the next call has to search for it.
   function is_search_pending(id)
     return is_pending[id]
   end

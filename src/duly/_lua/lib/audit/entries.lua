@@ -1,5 +1,5 @@
--- Part of audit, for groups: a body that is gone from the group's store may still be in the stream.
--- READS    stream, and its group; meta: `fed`; leases, counts, why, lanes, parked; now
+-- Part of audit, for groups: bodies that the group's store has lost and the stream still has.
+-- READS    stream and its groups; meta: `fed`; leases, counts, why, lanes, parked; now
 -- CHANGES  nothing
 -- GIVES    is_unread(id); fields_in_stream(id); parked_as_in_stream(id), a place; record_in_stream(id, place)
 
@@ -9,8 +9,8 @@ do
 -- @include lib/entry_ids.lua
 -- @include lib/groups_of_stream.lua
 
-  -- Whether the group has not had an entry yet: what there is of it, somebody else has written. Where it was moved
-  -- back, it has had more than the stream says.
+  -- Whether the group has not read an entry yet. Rows of such an entry come from another program. After a seek
+  -- backwards the group has read more than the stream says: `fed` has the last entry.
   function is_unread(id)
     local group, fed = find_group(STREAM, group_of(keys.leased)), redis.call('HGET', keys.meta, 'fed')
     if not is_entry_id(id) or not (group or fed) then
@@ -19,7 +19,7 @@ do
     return not (group and not is_before(group.last, id)) and not (fed and not is_before(fed, id))
   end
 
-  -- Since when what has lost its body is due. Where nobody knows, since it was published: it did not come before that.
+  -- The due time of a message without a body: that of its place, or else when it was published.
   local function due_without_body(id, place)
     if place.name == 'parked' then
       local digits_at = string.find(place.member, '\0', 1, true) + 2
@@ -30,7 +30,7 @@ do
     return math.min(sent_by(id), now)
   end
 
-  -- Whether the group still has something to do with an entry. Nothing says so of one that it has acked.
+  -- Whether a row, a lane or `parked` shows that the group still works on an entry. It has none for an acked one.
   local function is_in_use(id, place, record, key)
     if place.name == 'parked' then
       return key and parked_member(key, record, id) == place.member
@@ -44,13 +44,13 @@ do
     return lane and string.sub(lane, 2) == id
   end
 
-  -- The fields of an entry; nil: the stream does not have it.
+  -- The fields of an entry; nil if the stream does not have it.
   function fields_in_stream(id)
     local entries = is_entry_id(id) and redis.pcall('XRANGE', STREAM, id, id) or {}
     return not entries.err and entries[1] and entries[1][2] or nil
   end
 
-  -- What is parked in a lane, by id: looked up once a call, and as far as that is cheap.
+  -- The members of a lane in `parked` by id, read once per call, at most MOST_PARKED of them.
   local parked_by_key = {}
   local function parked_in(key)
     local MOST_PARKED = 10000
@@ -64,7 +64,7 @@ do
     return parked_by_key[key]
   end
 
-  -- Where a message is parked whose body does not tell its key any more: the stream does. nil: it is not.
+  -- The place in `parked` of a message without a readable body: the stream has its key. nil if it is not parked.
   function parked_as_in_stream(id)
     local fields = fields_in_stream(id)
     if not fields then
@@ -75,14 +75,14 @@ do
     return member and { name = 'parked', key = keys.parked, member = member } or nil
   end
 
-  -- Whether a message had a later life: its body may be another one then, and its time is. Nothing says which.
+  -- Whether a message was recycled. It may have got another body and another time, which no row has.
   local function was_recycled(id)
     local row = sound_why(keys.why, id)
     return sound_counts(keys.counts, id)[CYCLES] > 0 or (row and row[9] or 0) > 0
   end
 
-  -- The record of a message that has lost it, from the stream; nil: it is not there, or it is not this group's any
-  -- more. Where no row speaks for `place`, it may be parked, too: that is where the group has put it.
+  -- The record of a message that has lost its body, made from the stream; nil: the stream does not have it, or the
+  -- group does not work on it any more. If no row confirms `place`, it may also be parked, and that is its true place.
   function record_in_stream(id, place)
     local fields = not was_recycled(id) and fields_in_stream(id)
     if not fields then

@@ -15,15 +15,15 @@ do
     'cancelled', 'expired', 'dropped', 'purged', 'moved', 'trimmed', 'done_trimmed', 'duplicates', 'replaced',
     'filtered', 'published', 'entered', 'largest', 'repairs',
   }
-  local SIGNED = { 'corrected', 'bytes', 'dead_bytes', 'done_bytes' } -- others may make them so
+  local SIGNED = { 'corrected', 'bytes', 'dead_bytes', 'done_bytes' } -- another program may make them negative
   local TIMES = { 'clock', 'lateness', 'tat', 'limited', 'slot', 'swept', 'trimmed_at' }
-  local MOST_DIGITS = 18 -- what the server can add to, and a double holds nearly
+  local MOST_DIGITS = 18 -- HINCRBY can add to these, and a double holds them nearly
 
   local function is_integer(text)
     return string.find(text, '^-?%d+$') and #text <= MOST_DIGITS
   end
 
-  -- Behind an entry, as XPENDING has it.
+  -- The start of a range for XPENDING: behind an entry.
   local function is_position(text)
     return string.sub(text, 1, 1) == '(' and is_entry_id(string.sub(text, 2))
   end
@@ -76,7 +76,7 @@ do
     end
   end
 
-  -- 0 is always named: it is what most messages have, and the entries of a topic.
+  -- `priorities` always names 0: most messages have it, and all entries of a topic.
   function check_priorities()
     local in_use, right, unnamed = redis.call('HGET', keys.meta, 'priorities') or '0', '', {}
     for priority = 9, 0, -1 do
@@ -99,7 +99,7 @@ do
     end
   end
 
-  -- What `meta` must say of a message that has a body: of its priority also when it is over, for it may come back.
+  -- Checks the fields that claims need for this message. Its priority matters even if it has ended: a redrive uses it.
   function check_hints(record, is_live)
     if flaw_of(record) then
       return

@@ -1,6 +1,6 @@
--- Part of audit: keys as a whole, without going through them.
--- READS    every key: its type, its time to live; leased, lanes, dedup_ends; now
--- CHANGES  every key: removes one of another type, sets times to live; leased, lanes: their pillars
+-- Part of audit: types, times to live and pillars of keys.
+-- READS    every key: its type and time to live; leased, lanes, dedup_ends; now
+-- CHANGES  every key: removes one of another type, sets its time to live; leased, lanes: their pillars
 -- GIVES    check_types(); check_times_to_live(); check_pillars()
 
 -- @include lib/types.lua
@@ -52,14 +52,14 @@ do
     end
   end
 
-  -- How long the windows are needed, by the last of them that has an end.
+  -- How long the keys of dedup windows are needed: until the last window ends.
   local function windows_needed_ms()
     local ending = redis.call('ZCOUNT', keys.dedup_ends, '-inf', string.format('%.0f', now + LONGEST_US))
     local last = ending > 0 and redis.call('ZRANGE', keys.dedup_ends, ending - 1, ending - 1, 'WITHSCORES')[2]
     return math.ceil(math.max(tonumber(last or 0) - now, 0) / 1000) + 1000
   end
 
-  -- Both keys of windows expire at the same time: one that goes before the other was told so by somebody else.
+  -- Both keys of dedup windows expire at the same time, unless another program has changed one.
   local function check_windows_share_expiry()
     local first, second = redis.call('PTTL', keys.dedup), redis.call('PTTL', keys.dedup_ends)
     if first < 0 or second < 0 or math.abs(first - second) <= 1000 then
@@ -87,7 +87,7 @@ do
     check_windows_share_expiry()
   end
 
-  -- Counting and freeing take it for granted that there is a pillar when there is anything, and then only.
+  -- Scripts that count or free rely on a pillar: there is one exactly as long as the key has other members.
   function check_pillars()
     local leased, in_lanes = redis.call('ZCARD', keys.leased), redis.call('HLEN', keys.lanes)
     local score = redis.call('ZSCORE', keys.leased, PILLAR)

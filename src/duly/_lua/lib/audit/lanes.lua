@@ -1,14 +1,14 @@
--- Part of audit: lanes, and what is parked in them.
+-- Part of audit: lanes, and the messages parked in them.
 -- READS    msgs, counts, lanes, parked; repair, cursor
--- CHANGES  lanes, parked, leases; what waits again and what is buried as lib/audit/moves.lua says
+-- CHANGES  lanes, parked, leases, and as lib/audit/moves.lua says
 -- GIVES    check_own_lane(id, key, lane); check_lane(key, stored); check_parked_scores(); check_parked_member(member)
---          and check_lane_ahead(id, key), for what comes before and after the check of a parked message itself
+--          before the check of the parked message itself, check_lane_ahead(id, key) after it
 
 local check_own_lane, check_lane, check_parked_scores, check_parked_member, check_lane_ahead
 do
   local UNPARKED_A_CALL, UNPARKED_A_LANE = 100, 2
 
-  -- Whether a lane may not be taken from an id: it is in work, or waited for.
+  -- Whether a lane must stay with an id: it is leased, dead or was delivered before.
   local function keeps_its_lane(id)
     local record = redis.call('HGET', keys.msgs, id)
     local place = places_of(id, record)[1]
@@ -18,7 +18,7 @@ do
     return place.name == 'leased' or place.name == 'dead' or has_begun(sound_counts(keys.counts, id))
   end
 
-  -- A message that is out, or comes back, has its lane, or another one of its key would overtake it (I7).
+  -- A message that is leased, or was delivered before, owns its lane. Otherwise another of its key overtakes it (I7).
   function check_own_lane(id, key, lane)
     local owner = lane and string.sub(lane, 2)
     if owner == id or (owner and keeps_its_lane(owner)) then
@@ -29,15 +29,15 @@ do
     end)
   end
 
-  -- Whether `member` is what stands for this record in `parked`.
+  -- Whether `parked` should have this member for the record.
   local function is_parked_as(member, id, record)
     local key = not flaw_of(record) and key_of(record)
     return key and parked_member(key, record, id) == member
   end
 
-  -- A lane of nobody begins anew: the first that are parked wait again, and a claim makes their order. It is given to
-  -- none of them, for the one that it was handed on to may wait already. Of many lanes, or of one that is met again and
-  -- again, few wait a call: the others are met parked behind nobody.
+  -- Frees a lane without an owner: the first parked messages wait again, and claims put them in order. None of them
+  -- gets the lane, because its next owner may be waiting already. The number per call is bounded; later steps find the
+  -- other messages parked in a lane without an owner.
   local left_to_unpark = UNPARKED_A_CALL
   local function reset_lane(key)
     local count = math.max(left_to_unpark, UNPARKED_A_LANE)
@@ -70,11 +70,11 @@ do
     return not is_lost and id or nil
   end
 
-  -- Looks at a member of `parked`. Returns the id of the message that is to be checked then, or nil, and its key if it
-  -- is parked where it belongs.
+  -- Checks a member of `parked`. Returns the id of a message that the caller has to check, or nil, and its key if it is
+  -- parked where it belongs.
   function check_parked_member(member)
     if not redis.call('ZSCORE', keys.parked, member) then
-      return nil -- it was let in by what was mended before it
+      return nil -- an earlier repair of this step let it wait
     end
     local id = string.find(member, '\0', 1, true) and id_of_parked(member)
     local record = id and redis.call('HGET', keys.msgs, id)
@@ -84,7 +84,7 @@ do
     return id, key_of(record)
   end
 
-  -- A parked message must have somebody in front of it who knows that it is there.
+  -- The lane of a parked message has an owner, and a mark that others are parked behind it.
   function check_lane_ahead(id, key)
     local lane = redis.call('HGET', keys.lanes, key)
     if not lane or string.sub(lane, 2) == id then
@@ -98,7 +98,7 @@ do
     end
   end
 
-  -- A lane belongs to a message that is out, waits, or is dead and waited for.
+  -- The owner of a lane is a message of its key that waits, is leased, or is dead and blocks the lane.
   function check_lane(key, stored)
     local id, mark = string.sub(stored, 2), string.sub(stored, 1, 1)
     local record = redis.call('HGET', keys.msgs, id)
@@ -116,8 +116,8 @@ do
     end
   end
 
-  -- All that is parked has the same score, or its order is not that of the bytes, and looking for the first of a lane
-  -- passes some over. So this comes before the lanes.
+  -- All members of `parked` have the score 0. With others they are not in the order of their bytes, and ZRANGEBYLEX
+  -- misses some. So this step comes before the lanes.
   function check_parked_scores()
     local from = repair and 0 or tonumber(cursor)
     for _, range in ipairs({ { '-inf', '(0' }, { '(0', '+inf' } }) do

@@ -5,7 +5,7 @@
 
 local check_live, check_expiry
 do
-  -- A lease repeats what a settle must know of the record: its lane is handed on by what the lease says.
+  -- A lease repeats key and priority of the record: a settle reads them there, and hands the lane on by them.
   local function is_lease_of(text, record)
     if not is_lease(text) then
       return false
@@ -14,7 +14,7 @@ do
     return lease.priority == priority_of(record) and lease.key == key_of(record)
   end
 
-  -- False: it is not leased any more.
+  -- False: the lease was bad, and the message waits after a repair.
   local function check_lease(id, record)
     local text = redis.call('HGET', keys.leases, id)
     if text and is_lease_of(text, record) then
@@ -28,7 +28,7 @@ do
     return false
   end
 
-  -- Whether an id that should be in `expires` is there, at its time, and no other: whatever is there is dropped then.
+  -- `expires` has exactly the messages that wait and have a ttl, at the end of it: claims drop whatever is there.
   function check_expiry(id, record, is_waiting)
     local expires_at = redis.call('ZSCORE', keys.expires, id)
     local has_ttl = has(flags_of(record), FLAG_TTL)
@@ -49,8 +49,8 @@ do
     end
   end
 
-  -- What is handed out next waits since it was let in; everything else for the time that was asked for. Without a true
-  -- row in `counts` nobody knows which time that is, while `why` says that there was one.
+  -- A message waits for its due time. One that owns its lane may wait since the lane was handed to it. If `why` shows
+  -- earlier deliveries and `counts` is lost, the time of the retry is unknown, and any later time is accepted.
   local function check_time(id, record, place, owns_lane)
     local due, own = due_of(record), own_due(id, record)
     local is_let_in = owns_lane and place.score <= now and (place.score >= due or not (due >= 0 and due < NO_TIME))
@@ -61,7 +61,7 @@ do
     if place.score == own or is_let_in or (lost_its_counts and place.score >= due and not would_wait_forever) then
       return
     end
-    -- Either of the two may be somebody else's: none of them is to come early (I3).
+    -- Either time may be wrong. The later one counts, so that the message is not delivered early (I3).
     if is_known and place.score > own and place.score <= now + LONGEST_US then
       return fault(id, 'waits for another time than it counts', function()
         local counted = read_counts(stored)
@@ -91,7 +91,7 @@ do
     check_expiry(id, record, false)
   end
 
-  -- Of one that waits or is parked.
+  -- Checks a message that waits or is parked.
   local function check_unleased(id, record, place, key, lane)
     if redis.call('HEXISTS', keys.leases, id) == 1 then
       fault(id, 'a lease, but not leased', function()

@@ -1,4 +1,4 @@
--- Part of audit: where a repair puts a message.
+-- Part of audit: the moves that a repair makes.
 -- READS    counts, why, meta; now
 -- CHANGES  leases, waiting*, expires, counts, why, wake, meta: `priorities` and `clock`; dead and its counters, as
 --          lib/bury.lua says; the place that remove_from() is given; of a group the pending list

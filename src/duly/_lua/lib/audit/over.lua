@@ -5,8 +5,8 @@
 
 local check_over
 do
-  -- Whether nobody has finished what is in `done`: nothing says so, and its score is no time of a finish, as when it
-  -- was taken there from `waiting*` or `leased`. Or it is next in its lane, which one that is finished has handed on.
+  -- Whether a message in `done` was never acked. Its timeline has no ack, and its score cannot be the time of one:
+  -- another program moved it there from `waiting*` or `leased`. Or it still owns its lane, which an ack hands on.
   local function is_unfinished(id, record, place)
     local row = sound_why(keys.why, id)
     local last = row and row[8][#row[8]]

@@ -1,17 +1,17 @@
--- Part of audit: what went wrong with a message, as `counts` and `why` have it.
+-- Part of audit: the failures, crashes and delays of a message, in `counts` and `why`.
 -- READS    msgs, counts, why, waiting*
 -- CHANGES  counts, why
 -- GIVES    counts_lack_events(id, stored); check_counts(id, stored); check_why(id, stored)
 
 local counts_lack_events, check_counts, check_why
 do
-  -- Whether `counts` knows less of an id than its timeline tells: then it does not know the time of a retry either.
+  -- Whether a row of `counts` lacks events that the timeline has. Its due time is not trusted then either.
   function counts_lack_events(id, stored)
     local timeline = sound_past(keys.why, id).timeline
     return #timeline > 0 and has_fewer(read_counts(stored), recounted(timeline))
   end
 
-  -- Counts what went wrong anew. When it waits for a retry, its place says for how long.
+  -- Rebuilds a row of `counts` from the timeline. The place of a message that waits for a retry has the due time.
   local function rebuild_counts(id, record)
     local counted = merged_counts(sound_counts(keys.counts, id), recounted(sound_past(keys.why, id).timeline))
     local place = not flaw_of(record) and redis.call('ZSCORE', keys.waiting[store.waits_under(record)], id)

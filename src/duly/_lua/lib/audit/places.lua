@@ -6,20 +6,20 @@
 
 local own_due, is_time_of_finish, places_of
 do
-  -- Its own place: a retry or a defer may have given it a later one, which must not be forgotten (I3).
+  -- When a message is due: the time that a retry or a defer set, or that of its record (I3).
   function own_due(id, record)
     local due = sound_counts(keys.counts, id)[DUE]
     return due > 0 and due or due_of(record)
   end
 
-  -- Finishing comes after the message was due, and has passed.
+  -- A message can only finish after it was due, and not in the future.
   function is_time_of_finish(score, id, record)
     return score > own_due(id, record) and score <= now
   end
 
-  -- Where the rows of a message say that it is, while its only place is one that they rule out: it was moved there. It
-  -- has the score of its end, or none that anything has there, and is not at work; or it is dead without an end, and
-  -- leased, or has the time that it waits for. nil: they do not say.
+  -- Infer the true place when rows contradict the stored one; nil: they do not. Another program then moved the message:
+  -- - it has ended by `why`, has neither lease nor counts, and its score is the time of its end or impossible there;
+  -- - it is dead without an end in `why`, and has a lease, or the score with which it waited.
   local function inferred_place(id, record, place)
     local over, at = store.final_place(id)
     local lease, own = redis.call('HGET', keys.leases, id), own_due(id, record)
@@ -36,9 +36,9 @@ do
     return nil
   end
 
-  -- The places of an id, in the order in which one is kept when there are several: where it ended, if its past says so;
-  -- where its rows say that it is; a lease that is out, the priority that the record names, its lane, other priorities,
-  -- a lease of nobody, dead, done.
+  -- The places of an id. A repair keeps the first, so the most trusted comes first: where it ended by `why`; the
+  -- inferred place; leased with a lease; waiting under its priority; parked; waiting under another one; leased without
+  -- a lease; dead; done.
   function places_of(id, record)
     local places = {}
     local function look(name, key, member)

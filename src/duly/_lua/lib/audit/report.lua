@@ -1,8 +1,8 @@
 -- Part of audit: what a step reports.
 -- READS    repair
 -- CHANGES  meta: `repairs`
--- GIVES    fault, which takes an id, what is wrong with it, and a function for repairs; count_id();
---          count_bytes(place, size); continue_at(cursor), where the next step begins; report(), the reply
+-- GIVES    fault, which takes an id, the text of a fault, and a function that repairs it; count_id();
+--          count_bytes(place, size); continue_at(cursor) for the next step; report(), the reply
 
 local fault, count_id, count_bytes, continue_at, report
 do
@@ -15,7 +15,7 @@ do
     reply[#reply + 1] = what
     if repair then
       fix()
-      redis.pcall('HINCRBY', keys.meta, 'repairs', 1) -- refused where `meta` is overwritten, and it is mended, too
+      redis.pcall('HINCRBY', keys.meta, 'repairs', 1) -- fails if `meta` is of another type, which is a fault, too
     end
   end
 
@@ -23,7 +23,7 @@ do
     reply[2] = reply[2] + 1
   end
 
-  -- Of a record that is stored, by the place of its message.
+  -- Counts a stored record. Messages are live unless their place is `dead` or `done`.
   function count_bytes(place, size)
     local at = BYTES_AT[place] or LIVE_BYTES_AT
     reply[at] = reply[at] + size

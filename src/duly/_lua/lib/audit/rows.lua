@@ -1,9 +1,9 @@
--- Part of audit: rows of `leases`, `counts` and `why` that somebody else may have written. One that cannot be read
--- would stop the script that reads it in the middle. Others trust what they read: only an audit has the time to look.
--- READS    leases, counts, why, as they are named in the call
+-- Part of audit: whether rows of `leases`, `counts` and `why` can be read. Another program may have written them, and a
+-- script that reads a bad row stops half-way. Other scripts trust their rows, because checking costs time.
+-- READS    the hash that a call names
 -- CHANGES  nothing
--- GIVES    is_text, is_time, is_counts, is_why, is_lease: whether a value can be read; unpacked(stored); sound_counts,
---          sound_why, sound_past: rows of an id, if they can be read; recounted, has_fewer, merged_counts: counts
+-- GIVES    is_text, is_time, is_counts, is_why, is_lease: whether a value can be read; unpacked(stored);
+--          sound_counts, sound_why, sound_past: the row of an id if it can be read; recounted, has_fewer, merged_counts
 
 -- @include lib/lease.lua
 -- @include lib/counts.lua
@@ -13,7 +13,7 @@
 local is_text, is_time, unpacked, is_counts, is_why, is_lease
 local sound_counts, sound_why, sound_past, recounted, has_fewer, merged_counts
 do
-  -- Clients read texts as UTF-8.
+  -- Clients decode texts as UTF-8.
   function is_text(value)
     return type(value) == 'string' and as_text(value) == value
   end
@@ -27,7 +27,7 @@ do
     return type(value) == 'number' and value >= 0 and value < math.huge and value == math.floor(value)
   end
 
-  -- A row is a short array and nothing behind it: clients read no other.
+  -- Clients read a row only if it is one short array (at most 15 elements) and nothing more.
   function unpacked(stored)
     local function only_row(is_read, row, ...)
       return is_read and select('#', ...) == 0 and type(row) == 'table' and row or nil
@@ -50,7 +50,7 @@ do
     return row and are_whole(row, FAILURES, DUE) and is_whole(row[CYCLES] or 0) and is_whole(row[REDRIVES] or 0)
   end
 
-  -- Whether `entries` is a list of rows with these types, one letter each: n for a number, s for a text.
+  -- Whether `entries` is a list of rows whose columns have these types: n is a number, s is a text.
   local function are_rows(entries, types)
     if type(entries) ~= 'table' then
       return false
@@ -84,13 +84,13 @@ do
     return is_finite(fence) and priority <= 9 and (has_room or not has(flags, FLAG_KEY))
   end
 
-  -- As in `counts`; those of one without trouble when the row is missing or cannot be read.
+  -- The row of `counts`; zeros if it is missing or cannot be read.
   function sound_counts(counts, id)
     local stored = redis.call('HGET', counts, id)
     return read_counts(stored and is_counts(stored) and stored)
   end
 
-  -- The row of `why`, or nil.
+  -- The row of `why`; nil if it is missing or cannot be read.
   function sound_why(why, id)
     local stored = redis.call('HGET', why, id)
     return stored and is_why(stored) and unpacked(stored) or nil
@@ -103,7 +103,7 @@ do
 
   local COUNTED_BY_EVENT = { retry = FAILURES, crash = CRASHES, defer = DEFERS, release = RELEASES }
 
-  -- What went wrong with a message in this life, as its timeline tells: only the last events are kept there.
+  -- Counts the events of a timeline since the last redrive. It keeps only the last events, so this is a minimum.
   function recounted(timeline)
     local counted = read_counts(nil)
     for _, event in ipairs(timeline) do
@@ -117,7 +117,7 @@ do
     return counted
   end
 
-  -- Whether one row of `counts` tells of less trouble than another.
+  -- Whether one row of `counts` has fewer failures, crashes, defers or releases than another.
   function has_fewer(counted, other)
     for i = FAILURES, RELEASES do
       if counted[i] < other[i] then
@@ -127,7 +127,7 @@ do
     return false
   end
 
-  -- A row of `counts` with what another one knows more of.
+  -- The larger number of two rows of `counts`, column by column. Changes the first.
   function merged_counts(counted, other)
     for i = FAILURES, REDRIVES do
       counted[i] = math.max(counted[i], other[i])

@@ -1,4 +1,4 @@
--- Part of audit: schedules, and when they are looked at.
+-- Part of audit: schedules and their next slots.
 -- READS    schedules, slots, meta: `slot`; now
 -- CHANGES  schedules, slots, wake, meta: `slot`
 -- GIVES    check_schedule(name, row); check_slot(name); check_next_slot()
@@ -12,7 +12,7 @@ do
     return created and is_time(created) and is_time(after) and is_time(last) and paused <= 1
   end
 
-  -- The plan in a row is for clients: one that cannot be read is left for another version.
+  -- Checks the head of a row only. Clients read the plan, and another version may know one that this does not.
   function check_schedule(name, row)
     if not is_schedule(row) then
       return fault(name, 'a schedule that cannot be read', function()

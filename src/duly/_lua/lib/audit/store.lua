@@ -1,20 +1,20 @@
--- Part of audit: what a queue or group takes for right. For a topic's own store: lib/audit/delayed_store.lua.
--- READS    why; in a step the key that it goes through; now, cursor
+-- Part of audit: the rules of a queue's or group's store. A topic has others: lib/audit/delayed_store.lua.
+-- READS    why; the key that step_of() is given; now, cursor
 -- CHANGES  nothing
 -- GIVES    store: waits_under(record), is_flawed(record), has_bad_id(id), final_place(id), step_of(key, is_hash)
 
 local store = {
-  -- Under which priority a sound message waits.
+  -- The priority under which a sound message waits.
   waits_under = priority_of,
   -- Whether a record cannot be delivered.
   is_flawed = flaw_of,
-  -- Whether clients could not name a message.
+  -- Whether clients could not name this id in a call.
   has_bad_id = function(id)
     return not is_text(id) or id == '' or id == PILLAR
   end,
 }
 
--- Where a message belongs that is over, as its past tells, and since when; nil: it lives, as far as anybody knows.
+-- The place of a message that has ended, and when it ended, by its row in `why`; nil: no row says that it has ended.
 function store.final_place(id)
   local row = sound_why(keys.why, id)
   local last = row and row[8][#row[8]]
@@ -26,7 +26,7 @@ function store.final_place(id)
   return nil
 end
 
--- The ids of one step of a key, each with its value, and the cursor of the next.
+-- Scans one step of a key. Returns { id, value ... } and the cursor of the next step.
 function store.step_of(key, is_hash)
   local step = redis.call(is_hash and 'HSCAN' or 'ZSCAN', key, cursor, 'COUNT', IDS_A_CALL)
   return step[2], step[1]
