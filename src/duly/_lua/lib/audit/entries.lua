@@ -1,5 +1,5 @@
 -- Part of audit, for groups: bodies that the group's store has lost and the stream still has.
--- READS    stream and its groups; meta: `fed`; leases, counts, why, lanes, parked; now
+-- READS    stream and its groups; meta: `fed`; leased, leases, counts, why, lanes, parked; now
 -- CHANGES  nothing
 -- GIVES    is_unread(id); fields_in_stream(id); parked_as_in_stream(id), a place; record_in_stream(id, place)
 
