@@ -37,7 +37,7 @@ class Held(ops.Held, Protocol):
 
 
 Row = tuple[Any, ...]
-"""A delivery, and what the script is told of it."""
+"""A delivery, and the arguments that its script takes for it."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -47,7 +47,7 @@ class Way:
     verb: str
     """What the delivery remembers: the same verb again is a success."""
     call: Callable[[QueueKeys, QueueOptions, Sequence[Any]], Call[list[int]]]
-    """Makes the call of rows. Its answer: the positions of those whose lease was lost."""
+    """Makes the call of rows. The reply is the positions of those whose lease was lost."""
     logged: str = ""
     """What logs of a worker call it, where that is another word."""
     reason: Callable[[Row], str] | None = None
@@ -142,7 +142,7 @@ def released(deliveries: Iterable[Held]) -> list[Step]:
 
 
 def extended(deliveries: Iterable[Held], seconds: Any) -> list[Step]:
-    """Let leases end so many seconds from now."""
+    """Let leases end `seconds` from now."""
     lease = checked_positive_seconds(seconds, "seconds")
     return [Step(EXTEND, [(each, lease) for each in deliveries])]
 

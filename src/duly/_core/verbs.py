@@ -1,6 +1,7 @@
 """What a holder does with a delivery, one row for each verb, and the legal moves of a message.
 
-Clients, workers, the HTTP API, access rules, metrics and the memory engine read VERBS.
+Moves, calls, error titles, outcomes, access rules and the memory engine read VERBS; tests/unit/test_verbs.py holds
+clients, the HTTP API, scripts, counters and the protocol page against it.
 Law: every legal move is a row of MOVES. A script may perform only the moves listed for its verb;
 tests/model checks every step of random histories against this table.
 """
@@ -23,7 +24,7 @@ _BACK: Final[tuple[State, ...]] = (*_WAITING, "dead")
 
 
 class Verb(NamedTuple):
-    """One thing that the holder of a delivery does with it, and nobody else can."""
+    """One thing that the holder of a delivery, and no other consumer, can do with it."""
 
     scripts: tuple[str, ...]
     """The scripts that do it. Each compares the fence."""
