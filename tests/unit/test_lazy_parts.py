@@ -17,7 +17,6 @@ LANES = Part(
 
 LONGEST_ONLY = 14
 """Lines of a script that only some forms have, at the most: what is longer is a part of its own."""
-TO_BE_SPLIT = {"audit.lua": 35}
 
 every_file = pytest.mark.parametrize("path", sorted(check_lua.SCRIPTS.rglob("*.lua")), ids=lambda path: path.name)
 every_part = pytest.mark.parametrize(
@@ -58,7 +57,7 @@ def test_parts_of_a_script_stand_together() -> None:
 @every_file
 def test_a_mark_of_a_form_marks_lines_and_not_pages(path: Path) -> None:
     blocks = re.findall(r"^ *-- @only \w+\n(.*?)^ *-- @end\n", path.read_text(), re.MULTILINE | re.DOTALL)
-    assert max((block.count("\n") for block in blocks), default=0) <= TO_BE_SPLIT.get(path.name, LONGEST_ONLY)
+    assert max((block.count("\n") for block in blocks), default=0) <= LONGEST_ONLY
 
 
 @every_part

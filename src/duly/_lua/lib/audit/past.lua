@@ -1,5 +1,5 @@
 -- Part of audit: the failures, crashes and delays of a message, in `counts` and `why`.
--- READS    msgs, counts, why, waiting*
+-- READS    leases, msgs, counts, why, waiting*
 -- CHANGES  counts, why
 -- GIVES    counts_lack_events(id, stored); check_counts(id, stored); check_why(id, stored)
 

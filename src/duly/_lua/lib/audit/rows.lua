@@ -3,7 +3,8 @@
 -- READS    the hash that a call names
 -- CHANGES  nothing
 -- GIVES    is_text, is_time, is_counts, is_why, is_lease: whether a value can be read; unpacked(stored);
---          sound_counts, sound_why, sound_past: the row of an id if it can be read; recounted, has_fewer, merged_counts
+--          sound_counts, sound_why, sound_past: the row of an id if it can be read;
+--          is_dead_as(why, id, reason); recounted, has_fewer, merged_counts
 
 -- @include lib/lease.lua
 -- @include lib/counts.lua
@@ -11,7 +12,7 @@
 -- @include lib/text.lua
 
 local is_text, is_time, unpacked, is_counts, is_why, is_lease
-local sound_counts, sound_why, sound_past, recounted, has_fewer, merged_counts
+local sound_counts, sound_why, sound_past, is_dead_as, recounted, has_fewer, merged_counts
 do
   -- Clients decode texts as UTF-8.
   function is_text(value)
@@ -94,6 +95,11 @@ do
   function sound_why(why, id)
     local stored = redis.call('HGET', why, id)
     return stored and is_why(stored) and unpacked(stored) or nil
+  end
+
+  function is_dead_as(why, id, reason)
+    local row = sound_why(why, id)
+    return row and row[1] == reason
   end
 
   function sound_past(why, id)
