@@ -3,7 +3,7 @@
 import io
 import os
 import subprocess
-import tarfile
+import zipfile
 from pathlib import Path
 from typing import Final
 
@@ -32,8 +32,8 @@ def take_out(commit: str, parent: Path) -> Path:
     home = parent / f"duly-{commit}"
     if not home.exists():
         draft = parent / f"{home.name}.{os.getpid()}"
-        with tarfile.open(fileobj=io.BytesIO(_archive(commit))) as archive:
-            archive.extractall(draft, filter="data")
+        with zipfile.ZipFile(io.BytesIO(_archive(commit))) as archive:
+            archive.extractall(draft)
         try:
             draft.rename(home)
         except OSError:
@@ -42,7 +42,7 @@ def take_out(commit: str, parent: Path) -> Path:
 
 
 def _archive(commit: str) -> bytes:
-    command = ["git", "-C", str(ROOT), "archive", "--format=tar", commit, "src/duly"]
+    command = ["git", "-C", str(ROOT), "archive", "--format=zip", commit, "src/duly"]
     try:
         found = subprocess.run(command, capture_output=True, check=False)
     except FileNotFoundError:
