@@ -65,7 +65,7 @@ def test_a_part_of_claim_is_short_and_says_what_it_reads_and_changes(path: Path)
     text = path.read_text()
     head = " ".join(line.removeprefix("-- ") for line in text.partition("\n\n")[0].splitlines())
 
-    assert text.count("\n") <= 130
+    assert text.count("\n") <= 120
     assert head.startswith("Part of claim")
     assert re.search(r"Reads (claim\.|the store)|Changes nothing", head)
 

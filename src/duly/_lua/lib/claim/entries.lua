@@ -2,7 +2,9 @@
 -- the same step. Reads claim.now, deadline, allowed, any_counts and has_large. Adds to claim.ids, records, counts,
 -- leased, leases, bytes and lateness. Sets claim.clock and is_full.
 
-local READ_A_CALL, READ_AT_ONCE, ASKED_UNMEASURED = 1000, 100, 10
+-- @include lib/claim/entry_sizes.lua
+
+local READ_A_CALL, ASKED_UNMEASURED = 1000, 10
 
 -- The next entries, read under the consumer's name. `fed` is the last one that the group has had, or false.
 local function read_entries(count, fed)
@@ -14,30 +16,6 @@ local function read_entries(count, fed)
     reply = redis.call('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', count, 'STREAMS', STREAM, '>')
   end
   return reply and reply[1][2] or {}
-end
-
-local function average_size()
-  local length = redis.call('XLEN', STREAM)
-  return length > 0 and redis.call('MEMORY', 'USAGE', STREAM) / length or 0
-end
-
--- How many entries of a size to ask for: of large ones, `seen` bytes of which were looked at, few at a time.
-local function entries_to_ask_for(claim, size, seen)
-  local wanted = math.min(claim.allowed - #claim.ids, READ_AT_ONCE)
-  if size <= LARGE then
-    return wanted
-  end
-  return math.min(wanted, math.max(math.floor((BYTES_A_CALL - math.max(claim.bytes, seen)) / size), 1))
-end
-
-local function size_of(entries)
-  local size = 0
-  for _, entry in ipairs(entries) do
-    for _, text in ipairs(entry[2]) do
-      size = size + #text
-    end
-  end
-  return size
 end
 
 -- Stores entries as records, each with a tick of its own, so that the group has the order of the stream. Returns ids,
@@ -63,8 +41,9 @@ local function store_entries(claim, entries)
   return ids, records, size, largest, any_key
 end
 
--- Stores entries, and leases those whose turn it is. Returns the bytes of the largest.
-local function take_entries(claim, entries, fed)
+-- Stores entries, and leases those whose turn it is. `largest` is the size of the largest that the topic is known to
+-- have. Returns what it is then.
+local function take_entries(claim, entries, fed, largest)
   if fed and not is_before(fed, entries[1][1]) then
     entries = without_known(claim, entries)
   end
@@ -72,9 +51,10 @@ local function take_entries(claim, entries, fed)
     entries = that_match(claim, entries)
   end
   if #entries == 0 then
-    return 0
+    return largest
   end
-  local chosen, found, size, largest, any_key = store_entries(claim, entries)
+  local chosen, found, size, most, any_key = store_entries(claim, entries)
+  largest = math.max(largest, most)
   if largest > LARGE and not claim.has_large then
     redis.call('HSET', META, 'large', 1)
   end
@@ -102,8 +82,7 @@ local function take_entries(claim, entries, fed)
   return largest
 end
 
--- Reads until there is enough. Nothing says how large an entry is before it is read: `largest` of the topic's meta does
--- for published ones, and the average for those that another program added.
+-- Reads until there is enough.
 local function read_on(claim, fed)
   local largest_before = tonumber(redis.call('HGET', TOPIC_META, 'largest') or 0)
   local largest, expected, looked_at, seen = largest_before, 0, 0, 0
@@ -117,7 +96,7 @@ local function read_on(claim, fed)
     local last, is_at_end = entries[#entries], #entries < count
     if last then
       redis.call('HSET', META, 'fed', fed and is_before(last[1], fed) and fed or last[1])
-      largest = math.max(largest, take_entries(claim, entries, fed))
+      largest = take_entries(claim, entries, fed, largest)
     end
     looked_at, seen = looked_at + #entries, seen + (math.max(largest, expected) > LARGE and size_of(entries) or 0)
     -- Of entries that are left, and were not looked at, the answer says that there may be more.

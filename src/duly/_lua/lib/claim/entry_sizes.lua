@@ -1,0 +1,29 @@
+-- Part of claim, for groups: how many entries to ask for. Nothing says how large an entry is before it is read. For
+-- published entries `largest` of the topic's meta says it, for those that another program added the average. Reads
+-- claim.ids, allowed and bytes. Changes nothing.
+
+local READ_AT_ONCE = 100
+
+local function average_size()
+  local length = redis.call('XLEN', STREAM)
+  return length > 0 and redis.call('MEMORY', 'USAGE', STREAM) / length or 0
+end
+
+-- How many entries of a size to ask for: of large ones, `seen` bytes of which were looked at, few at a time.
+local function entries_to_ask_for(claim, size, seen)
+  local wanted = math.min(claim.allowed - #claim.ids, READ_AT_ONCE)
+  if size <= LARGE then
+    return wanted
+  end
+  return math.min(wanted, math.max(math.floor((BYTES_A_CALL - math.max(claim.bytes, seen)) / size), 1))
+end
+
+local function size_of(entries)
+  local size = 0
+  for _, entry in ipairs(entries) do
+    for _, text in ipairs(entry[2]) do
+      size = size + #text
+    end
+  end
+  return size
+end
