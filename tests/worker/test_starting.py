@@ -10,6 +10,7 @@ import pytest
 import duly
 from duly.errors import Unavailable, UsageError
 from duly.worker import run
+from duly.worker.lifeline import StoppedEarly
 from duly.worker.loading import warn_of_memory
 
 
@@ -90,3 +91,28 @@ async def test_a_new_embedded_server_is_said_once(tmp_path: Path, caplog: pytest
         'note="empty and new; senders in other directories use servers of their own, unless DULY_URL names one"'
         in caplog.text
     )
+
+
+class _InterruptedLoop(asyncio.SelectorEventLoop):
+    """A loop as uvloop is after a signal handler has raised while it began."""
+
+    def run_until_complete(self, future: Any) -> Any:
+        if self.is_running():
+            raise RuntimeError("this event loop is already running")
+        self.is_running = lambda: True  # type: ignore[method-assign]
+        raise StoppedEarly
+
+
+def test_a_signal_while_the_event_loop_begins_ends_the_worker_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = _InterruptedLoop()
+    monkeypatch.setattr("duly.worker.running._new_loop", lambda: loop)
+
+    with pytest.raises(StoppedEarly):
+        run(_app("memory://"))
+
+    for task in asyncio.all_tasks(loop):
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        task.get_coro().close()
+    asyncio.set_event_loop(None)
+    del loop.is_running
+    loop.close()

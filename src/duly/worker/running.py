@@ -67,6 +67,8 @@ def leave(status: int) -> None:
 
 def _close(loop: asyncio.AbstractEventLoop) -> None:
     """Close an event loop, waiting for ever neither for stubborn tasks nor for threads."""
+    if loop.is_running():  # a signal ended uvloop while it began: it cannot run again, and nothing has run in it
+        return
     if left := asyncio.all_tasks(loop):
         for task in left:
             task.cancel()
