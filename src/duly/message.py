@@ -145,7 +145,7 @@ class Stats:
     dead_bytes: Annotated[int, Kept("Stored bytes of dead letters.")]
     done_bytes: Annotated[int, Kept("Stored bytes of finished messages.")]
     sent: Annotated[int, Counted("Messages that were sent.")]
-    delivered: Annotated[int, Counted("Deliveries: messages handed out, each time.")]
+    delivered: Annotated[int, Counted("Deliveries: a message counts each time it is delivered.")]
     acked: Annotated[int, Counted("Messages that were finished.")]
     retried: Annotated[int, Counted("Deliveries that failed and come again.")]
     deferred: Annotated[int, Counted("Deliveries that were put off.")]

@@ -57,7 +57,7 @@ local topics = topic_count > 0 and (function()
   end
 
   -- The topics whose rows begin at `at` and whose keys begin at `first_key`, with the places behind these; `wrong` is a
-  -- key that somebody overwrote.
+  -- key that another program overwrote.
   local function topics_from(at, first_key, count)
     local found = { at = at, first_key = first_key }
     for i = 1, count do

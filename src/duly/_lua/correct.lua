@@ -5,7 +5,7 @@ Whoever has mended something meanwhile may have corrected the same: then nothing
 
 KEYS     call, meta
 ARGV     sequence      text
-         repairs       number  how often something was mended here, when the audit looked at the counters
+         repairs       number  repairs of this queue that were counted when the audit read the counters
          corrections*  rows    counter, difference
 DRAINS   meta
 RETURNS  1, or 0 when something was mended since then

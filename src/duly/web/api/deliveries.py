@@ -74,7 +74,7 @@ class Recycle(Settle):
 
 
 class Extend(Settle, kw_only=True):
-    """Held for so many seconds from now on."""
+    """The lease, in seconds from now on."""
 
     seconds: float
 
@@ -216,5 +216,5 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     _settle("release", "Give messages back at once, to their places; no attempt is spent.", _release, Settle),
     _settle("recycle", "Finish messages and put them back as new, in one step.", _recycle, Recycle),
     _settle("progress", "Report how far the work is. It is shown until the delivery ends.", _progress, ProgressOf),
-    _settle("extend", "Let leases end so many seconds from now.", _extend, Extend),
+    _settle("extend", "Let leases end after `seconds` from now on.", _extend, Extend),
 )

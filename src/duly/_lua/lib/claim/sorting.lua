@@ -29,7 +29,7 @@ local function is_match(entry)
 end
 
 -- Entries that are read again, after the group's position was moved back: live ones are where they belong in its store,
--- and dead ones begin anew, unless a filter has been changed since. Returns the dead ones, and those it does not know.
+-- and dead ones start over, unless a filter has changed since. Returns the dead ones, and those it does not know.
 local function without_known(claim, entries)
   local fresh = {}
   for _, entry in ipairs(entries) do
