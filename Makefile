@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test quick test-all soak check fix gen bench bench-check docs clean servers \
-	check-format check-lint check-types check-imports check-spelling check-generated check-lua
+	check-format check-lint check-types check-imports check-spelling check-words check-generated check-lua
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -58,7 +58,7 @@ bench-check: setup servers ## Run everything that measures, and compare it with 
 	$(PYTEST) -m measure tests/fault
 	$(BIN)/python -m benchmarks --peers none
 
-check: check-format check-lint check-types check-imports check-spelling check-generated check-lua ## Run all checks that run no code
+check: check-format check-lint check-types check-imports check-spelling check-words check-generated check-lua ## Run all checks that run no code
 
 check-format: setup
 	$(BIN)/ruff format --check --quiet .
@@ -74,6 +74,9 @@ check-imports: setup
 
 check-spelling: setup
 	$(BIN)/codespell
+
+check-words: setup
+	$(BIN)/python tools/check_words.py
 
 check-generated: setup
 	$(BIN)/python tools/unasync.py --check

@@ -1,0 +1,237 @@
+"""Count phrases that `CONTRIBUTING.md` asks to avoid, for each package, and compare the counts with ceilings.
+
+Only prose is searched: comments, docstrings and texts of Python; comments and texts of Lua; the words of templates.
+Identifiers, code between backquotes and texts without a space, such as keys, are not prose.
+
+`check_words.py` prints a table and fails if a package is above its ceiling. `check_words.py PACKAGE...` lists each
+phrase with its place. After a rewrite, lower the ceiling in `CEILINGS`.
+"""
+
+import ast
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple, TypeGuard
+
+ROOT: Final = Path(__file__).parent.parent
+SOURCE: Final = ROOT / "src/duly"
+GENERATED: Final = SOURCE / "_sync"
+
+CEILINGS: Final[Mapping[str, int]] = {
+    "_async": 273,
+    "_core": 409,
+    "_lua": 329,
+    "acl": 42,
+    "bench": 5,
+    "cli": 204,
+    "demo": 41,
+    "doctor": 216,
+    "duly": 96,
+    "embedded": 66,
+    "memory": 307,
+    "testing": 40,
+    "web": 463,
+    "worker": 272,
+}
+"""The highest count for each package. It is only ever lowered."""
+
+_VERBS: Final = (
+    "is|are|was|were|isn't|has|had|can|cannot|could|may|might|must|will|would|should|does|did|"
+    "belongs|came|comes|counts|differs|ends|fails|failed|follows|goes|went|grows|holds|keeps|lacks|makes|matters|"
+    "means|needs|remains|runs|stands|stays|stops|takes|waits|waited|works"
+)
+PHRASES: Final[Mapping[str, str]] = {
+    # A question is idiomatic, and so is "what happens".
+    "what is": rf"(?:(?:^|(?<=[.:;] ))(?:What|Who)|\b[Ww]hat (?:{_VERBS}))\b(?![^.]*\?)",
+    "somebody": r"\b(?:some|no|any|every)body\b",
+    "say": r"\b(?:say|says|said|saying)\b",
+    "tell": r"\b(?:tell|tells|told|telling)\b",
+    "whoever": r"\b(?:who|what|whom)ever\b",
+    "of its own": r"\bof (?:its|his|her|their|your|our|my|one's) own\b|\bof (?:yours|ours|theirs)\b",
+    "look": r"\blook(?:s|ed|ing)?\b(?! (?:up|like)\b)",
+    "hand out": r"\bhand(?:s|ed|ing)?(?: \w+){0,2} out\b",
+    "is no": r"(?<!\bthere )\b(?:is|are|was|were) no (?!(?:longer|more|less|later|earlier|other|one|such)\b)\w",
+    "too": r", too(?=[.,:;!?)]|$)|\balso (?:when|if|while|where)\b",
+    "so many": r"\bso (?:many|long|often)\b(?! that\b)",
+    "anew": r"\banew\b",
+    "mend": r"\bmend(?:s|ed|ing)?\b",
+    "beside": r"\bbeside\b",
+    "for ever": r"\bfor ever\b",
+    "in vain": r"\bin vain\b",
+    "itself": r"\bby (?:it|him|them)sel(?:f|ves)\b",
+    "meanwhile": r"\bmeanwhile\b",
+    "he": r"\b(?:he|him|his|himself)\b",
+}
+"""Regular expressions by the name of their column."""
+_COMPILED: Final = {
+    name: re.compile(phrase, 0 if name == "what is" else re.IGNORECASE) for name, phrase in PHRASES.items()
+}
+_BACKQUOTED: Final = re.compile(r"`[^`]*`")
+_LUA_PROSE: Final = re.compile(
+    r"--\[\[(.*?)\]\]|((?:^[ ]*--[^\n]*\n)+|--[^\n]*)|\"([^\"\n]*)\"|'([^'\n]*)'", re.DOTALL | re.MULTILINE
+)
+_MARKUP: Final = re.compile(r"<(?:script|style).*?</(?:script|style)>|<[^>]*>|\{%.*?%\}|\{\{.*?\}\}", re.DOTALL)
+
+
+Text = ast.Constant | ast.JoinedStr
+
+
+class Prose(NamedTuple):
+    """A piece of prose, and the number of its first line."""
+
+    text: str
+    line: int
+
+
+class Hit(NamedTuple):
+    """A phrase to avoid."""
+
+    name: str
+    text: str
+    line: int
+
+
+def hits_in(prose: Prose) -> Iterator[Hit]:
+    """Find the phrases in a piece of prose."""
+    words = [(word, number) for number, line in enumerate(prose.text.splitlines()) for word in line.split()]
+    text = _BACKQUOTED.sub(lambda code: re.sub(r"\w", "x", code[0]), " ".join(word for word, _ in words))
+    for name, phrase in _COMPILED.items():
+        for match in phrase.finditer(text):
+            yield Hit(name, match[0], prose.line + words[text.count(" ", 0, match.start())][1])
+
+
+def prose_of_python(source: str) -> Iterator[Prose]:
+    """Return the comments and texts of a Python file."""
+    nodes = [node for node in ast.walk(ast.parse(source)) if _is_text(node)]
+    parts = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    yield from _comments(source, nodes)
+    for node in nodes:
+        text = _joined(node)
+        if id(node) not in parts and " " in text.strip():
+            yield Prose(text, node.lineno)
+
+
+def _is_text(node: ast.AST) -> TypeGuard[Text]:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+def _comments(source: str, texts: list[Text]) -> Iterator[Prose]:
+    """Return comments. Comments on consecutive lines are one, so that a phrase may continue on the next line.
+
+    A comment begins at a `#` that is not in a text. This takes a fifth of the time of `tokenize`.
+    """
+    spans = [((node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0)) for node in texts]
+    block: list[str] = []
+    for number, line in enumerate(source.encode().split(b"\n"), 1):
+        columns = (match.start() for match in re.finditer(b"#", line))
+        column = next((at for at in columns if not any(begin <= (number, at) < end for begin, end in spans)), None)
+        if column is not None:
+            block.append(line[column:].decode().lstrip("#: "))
+        elif block:
+            yield Prose("\n".join(block), number - len(block))
+            block = []
+
+
+def _joined(node: Text) -> str:
+    """Return the text of a literal, with `x` for each value of an f-string."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    return "".join(str(part.value) if isinstance(part, ast.Constant) else "x" for part in node.values)
+
+
+def prose_of_lua(source: str) -> Iterator[Prose]:
+    """Return the comments and texts of a Lua file."""
+    for match in _LUA_PROSE.finditer(source):
+        block, lines, *texts = match.groups()
+        text = block or (re.sub(r"^ *-- ?", "", lines, flags=re.MULTILINE) if lines else next(filter(None, texts), ""))
+        if " " in text.strip():
+            yield Prose(text, source.count("\n", 0, match.start()) + 1)
+
+
+def prose_of_template(source: str) -> Iterator[Prose]:
+    """Return the words of a template, without tags and expressions."""
+    yield Prose(_MARKUP.sub(lambda markup: "\n" * markup[0].count("\n") or " ", source), 1)
+
+
+READERS: Final = {".py": prose_of_python, ".lua": prose_of_lua, ".html": prose_of_template}
+
+
+def package_of(path: Path) -> str:
+    """Name the package of a file."""
+    parts = path.relative_to(SOURCE).parts
+    return parts[0] if len(parts) > 1 else "duly"
+
+
+def hits_by_file() -> Iterator[tuple[Path, list[Hit]]]:
+    """Search every file that is written by hand."""
+    for path in sorted(SOURCE.rglob("*")):
+        if path.suffix in READERS and GENERATED not in path.parents:
+            yield path, [hit for prose in READERS[path.suffix](path.read_text()) for hit in hits_in(prose)]
+
+
+def print_hits(packages: Iterable[str]) -> None:
+    """List each phrase of some packages with its place."""
+    wanted = set(packages)
+    for path, hits in hits_by_file():
+        if package_of(path) in wanted:
+            for hit in sorted(hits, key=lambda each: each.line):
+                print(f"{path.relative_to(ROOT)}:{hit.line}: {hit.name}: {hit.text}")
+
+
+def count() -> dict[str, Counter[str]]:
+    """Count the phrases of each package."""
+    counts: dict[str, Counter[str]] = {}
+    for path, hits in hits_by_file():
+        counts.setdefault(package_of(path), Counter()).update(hit.name for hit in hits)
+    return counts
+
+
+def table(counts: Mapping[str, Counter[str]]) -> str:
+    """Write the counts, one row for each package."""
+    names = list(PHRASES)
+    rows = [["package", *names, "sum", "ceiling"]]
+    for package, found in sorted(counts.items()):
+        rows.append([package, *(str(found[name] or "") for name in names), str(found.total()), str(ceiling(package))])
+    everything = sum(counts.values(), Counter[str]())
+    limits = sum(map(ceiling, counts))
+    rows.append(["all", *(str(everything[name] or "") for name in names), str(everything.total()), str(limits)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    )
+
+
+def ceiling(package: str) -> int:
+    """Return the highest count that a package may have. A new package has none of the phrases."""
+    return CEILINGS.get(package, 0)
+
+
+def above(counts: Mapping[str, Counter[str]]) -> list[str]:
+    """Describe the packages that are above their ceilings."""
+    return [
+        f"{package}: {found.total()} phrases, {ceiling(package)} allowed; tools/check_words.py {package} lists them"
+        for package, found in sorted(counts.items())
+        if found.total() > ceiling(package)
+    ]
+
+
+def main(packages: list[str]) -> int:
+    """Print the table, or the phrases of packages; return the exit status."""
+    if packages:
+        print_hits(packages)
+        return 0
+    counts = count()
+    print(table(counts))
+    problems = above(counts)
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
