@@ -6,10 +6,10 @@ from redis.crc import key_slot
 
 import duly
 from duly.doctor import examine
-from duly.doctor.asking import Asker, reached
+from duly.doctor.client import Asker, reached
 from duly.doctor.facts import Missing
-from duly.doctor.keyspace.slots import layout, slots_of
-from duly.doctor.keyspace.walking import Walk, walk_through
+from duly.doctor.keyspace import layout, slots_of
+from duly.doctor.walk import Walk, walk_through
 from duly.errors import ServerError
 from tests.binaries import Kind
 from tests.doctor.clusters import CONFIG, one_node, two_nodes

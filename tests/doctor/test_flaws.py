@@ -2,8 +2,8 @@
 
 import pytest
 
+from duly.doctor.facts import Product, product_of, read_version
 from duly.doctor.flaws import FLAWS, flaws_of, mended_version
-from duly.doctor.product import Product, product_of, read_version
 
 OF_2025 = "CVE-2025-49844"
 UNBLOCK = "redis#14164"

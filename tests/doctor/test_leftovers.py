@@ -10,11 +10,11 @@ import redis
 
 import duly
 from duly.doctor import Finding, examine
-from duly.doctor.asking import Asker, reached
+from duly.doctor.client import Asker, reached
 from duly.doctor.facts import Keyspace
 from duly.doctor.keyspace import look
 from tests.binaries import Kind
-from tests.doctor.mending import run
+from tests.doctor.fixes import run
 from tests.servers import Server
 
 pytestmark = pytest.mark.fault
@@ -327,7 +327,7 @@ def test_a_group_whose_topic_is_made_anew_a_moment_later_is_no_orphan(
     group.create()
     group.pause()
     client.delete(events.stream)
-    monkeypatch.setattr("duly.doctor.keyspace.groups.time.sleep", lambda _: group.create())
+    monkeypatch.setattr("duly.doctor.keyspace.time.sleep", lambda _: group.create())
 
     with reached(app._address) as wire:
         keyspace = look(Asker(wire, "duly"), "duly", 0)
@@ -353,7 +353,7 @@ def test_a_walk_that_has_no_time_left_says_so(place: Place, monkeypatch: pytest.
     app, client, _ = place
     app.queue("orders").send("x")
     client.set("duly:{orders}:unknown", "1")  # its name alone tells, without a further question
-    monkeypatch.setattr("duly.doctor.keyspace.walking.MOST_SECONDS", -1.0)
+    monkeypatch.setattr("duly.doctor.walk.MOST_SECONDS", -1.0)
 
     with reached(app._address) as wire:
         keyspace = look(Asker(wire, "duly"), "duly", 0)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from duly.doctor.checks import CHECKS
-from duly.doctor.connecting import CONNECTION
+from duly.doctor.checks.network import CONNECTION
+from duly.doctor.facts import Product
 from duly.doctor.flaws import FLAWS, Flaw
-from duly.doctor.product import Product
 
 DOCS = Path(__file__).parents[2] / "docs"
 

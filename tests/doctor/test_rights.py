@@ -9,7 +9,7 @@ import duly
 from duly.acl import ROLES, rules
 from duly.doctor import Report, examine
 from tests.binaries import Kind
-from tests.doctor.mending import run
+from tests.doctor.fixes import run
 from tests.servers import Server
 
 pytestmark = pytest.mark.fault

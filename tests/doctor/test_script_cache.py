@@ -6,9 +6,9 @@ import redis
 import duly
 from duly import _lua
 from duly.doctor import examine
-from duly.doctor.checks.scripts import MANY, REMEMBERED
+from duly.doctor.checks.performance import MANY, REMEMBERED
 from tests.binaries import Kind
-from tests.doctor.mending import run
+from tests.doctor.fixes import run
 from tests.servers import Server
 
 pytestmark = pytest.mark.fault

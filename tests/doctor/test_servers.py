@@ -10,8 +10,8 @@ import duly
 from duly.doctor import Report, examine
 from tests.binaries import Kind
 from tests.clock import ServerClock
-from tests.doctor.meddling import meddler
-from tests.doctor.mending import run
+from tests.doctor.fixes import run
+from tests.doctor.tampering import meddler
 from tests.servers import Server
 
 pytestmark = pytest.mark.fault
@@ -225,7 +225,7 @@ def test_a_wait_that_something_between_draws_out_is_found(valkey: Server) -> Non
 
 
 def test_a_wait_that_something_between_cuts_short_is_found(valkey: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("measuring", "checks.speed"):
+    for module in ("measurements", "checks.performance"):
         monkeypatch.setattr(f"duly.doctor.{module}.PAUSE", 5.0)  # far from what a busy machine takes for an answer
     with meddler(valkey.port, b"BLPOP", b"HMGET") as url:  # which has the same form, and answers at once
         finding = examined(url).finding("blocking")

@@ -1,6 +1,6 @@
 """The examination of a server and a namespace: what is found, why it matters, and what mends it.
 
-Facts are collected over a plain connection (`collecting`), so that a server can be examined that an app refuses.
+Facts are collected over a plain connection (`examination`), so that a server can be examined that an app refuses.
 What they mean is said by small pure functions (`checks`). Nothing here changes anything on the server.
 """
 

@@ -1,8 +1,9 @@
 """What was learnt about a server: values, and what it would not tell. No opinion here."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from duly._core.address import Kind
 
@@ -162,3 +163,38 @@ class Facts:
         if isinstance(self.settings, Missing):
             return self.settings
         return Missing(f"the server has no setting {name}")
+
+
+# Numbers and fields, out of the texts that a server answers with.
+
+
+def number(text: str | bytes | None) -> float:
+    """Read a number; what is none is 0."""
+    try:
+        return float(text) if text is not None else 0.0
+    except ValueError:
+        return 0.0
+
+
+def fields(text: str) -> dict[str, str]:
+    """Read `calls=5,usec=44`, as lines of INFO have it."""
+    return dict(part.split("=", 1) for part in text.split(",") if "=" in part)
+
+
+# Which server it is, and of which version.
+
+Product = Literal["Redis", "Valkey"]
+Version = tuple[int, int, int]
+
+
+def product_of(info: Mapping[str, str]) -> tuple[Product, str]:
+    """Read it from INFO. Valkey tells the version of Redis that it is like, too."""
+    valkey = info.get("valkey_version")
+    return ("Valkey", valkey) if valkey else ("Redis", info.get("redis_version", "0"))
+
+
+def read_version(text: str) -> Version:
+    """Read `7.0.15`; what is missing is 0."""
+    numbers = [int(each) for each in re.findall(r"\d+", text)[:3]]
+    major, minor, patch = (*numbers, 0, 0, 0)[:3]
+    return major, minor, patch

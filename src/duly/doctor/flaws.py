@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from duly.doctor.product import Product, Version
+from duly.doctor.facts import Product, Version
 
 Line = tuple[int, int]
 

@@ -4,9 +4,7 @@ from typing import Final
 
 from duly._core.keys import RegistryKeys
 from duly.doctor.facts import BigKey, Facts, Missing, SilentWorker
-from duly.doctor.report import Finding
-from duly.doctor.subject import Subject
-from duly.doctor.wording import in_shell, listed, quoted, size
+from duly.doctor.report import Finding, Subject, in_shell, listed, quoted, size
 
 BIG_KEYS: Final = Subject(
     "big-keys", "What grows without a bound fills the server in the end; a big key is slow to copy and to free."

@@ -11,8 +11,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 import duly
 from duly._sync import wire
-from duly.doctor import Finding, bounded, examine
-from duly.doctor.connecting import unreachable
+from duly.doctor import Finding, client, examine
+from duly.doctor.checks.network import unreachable
 
 Talk = Callable[[socket.socket, threading.Event], None]
 
@@ -65,7 +65,7 @@ def only_finding(url: str) -> Finding:
 
 
 def test_a_server_that_answers_in_drops_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded, "LONGEST", 0.5)
+    monkeypatch.setattr(client, "LONGEST", 0.5)
     began = time.monotonic()
 
     with answering(drip) as port:

@@ -7,9 +7,8 @@ from typing import Any, Final
 from duly._core.keys import ProbeKeys
 from duly.acl.rights import commands_of
 from duly.acl.roles import OPTIONAL, ROLES, Role
-from duly.doctor.asking import Asker
-from duly.doctor.facts import Missing, Rights
-from duly.doctor.product import Version
+from duly.doctor.client import Asker
+from duly.doctor.facts import Missing, Rights, Version
 
 _KEY: Final = "{key}"
 _SAMPLES: Final[Mapping[str, tuple[str, ...]]] = {

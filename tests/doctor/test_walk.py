@@ -4,7 +4,7 @@ import pytest
 
 from duly import _lua
 from duly._core.keys import GroupKeys, LockKeys, OnceKeys, QueueKeys, RegistryKeys, ScheduleKeys, TopicKeys
-from duly.doctor.families import owned, tails_of
+from duly.doctor.walk import owned, tails_of
 
 TOPIC = TopicKeys("duly", "events")
 STORES = [
