@@ -12,7 +12,7 @@ import duly
 from duly._core.call import Call
 from duly._sync.link import Link
 from duly.acl.commands import commands_of_script
-from duly.acl.rights import commands_of
+from duly.acl.grants import commands_of
 from duly.acl.roles import ROLES, Role
 from duly.errors import ServerError
 from tests.acl.calls import CALLS, World, build

@@ -9,7 +9,7 @@ import pytest
 import duly
 from duly import _lua
 from duly.acl.commands import READS
-from duly.acl.rights import commands_of
+from duly.acl.grants import commands_of
 from duly.acl.roles import ADMIN, CONSUMER, FOR_FSYNC, KINDS_OF, OBSERVER, PRODUCER, ROLES, Role
 
 SOURCE = Path(duly.__file__).parent

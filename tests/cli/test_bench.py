@@ -8,7 +8,7 @@ import pytest
 
 import duly
 from duly import bench
-from duly.bench import questions
+from duly.bench import benchmarks
 from tests.conftest import StartedServer
 
 
@@ -48,7 +48,7 @@ def test_a_question_without_an_answer_is_an_error(
     with duly.Duly(server("valkey").url, namespace=queue_name) as app:
         monkeypatch.setattr(duly.Queue, "receive", lambda *_: [])
         with pytest.raises(duly.DulyError, match="0 of 200 delayed messages came"):
-            questions.delays(questions.Load(app, app.queue("bench"), 1, "."))
+            benchmarks.delays(benchmarks.Load(app, app.queue("bench"), 1, "."))
 
 
 @pytest.mark.parametrize(

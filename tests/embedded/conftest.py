@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from duly.embedded.file_locks import is_locked
 from duly.embedded.home import Home
-from duly.embedded.locks import is_locked
 from tests.embedded.processes import NewOwner, Owner, is_gone
 from tests.waiting import wait_until
 from tests.warm import WarmPopen

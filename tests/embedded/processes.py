@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from duly.embedded.locks import is_locked
+from duly.embedded.file_locks import is_locked
 from tests.warm import WarmPopen
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from duly.embedded import open_server
+from duly.embedded.file_locks import is_locked, processes_with
 from duly.embedded.home import Home, State
-from duly.embedded.locks import is_locked, processes_with
 from duly.errors import Unavailable
 from tests.waiting import wait_until
 

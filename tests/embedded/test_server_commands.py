@@ -15,7 +15,7 @@ import pytest
 
 from duly import Duly, Unavailable
 from duly.embedded import control
-from duly.embedded.locks import is_locked
+from duly.embedded.file_locks import is_locked
 from tests.waiting import wait_until
 from tests.warm import run
 

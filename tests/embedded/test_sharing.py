@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from duly.embedded import open_server
-from duly.embedded.locks import is_locked
+from duly.embedded.file_locks import is_locked
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:

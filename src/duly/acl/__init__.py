@@ -1,6 +1,6 @@
 """The rights that a user of the server needs for a role, and no others: read from the scripts themselves."""
 
-from duly.acl.rights import PASSWORD, every_command, rules, setuser
+from duly.acl.grants import PASSWORD, every_command, rules, setuser
 from duly.acl.roles import ROLES, Role
 from duly.acl.servers import Knowledge, ask, known_of
 

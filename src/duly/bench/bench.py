@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from duly import Duly, UsageError
-from duly.bench import questions
-from duly.bench.questions import Figure
+from duly.bench import benchmarks
+from duly.bench.benchmarks import Figure
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ def run(
     body = "." * body_bytes
     figures: list[Figure] = []
     try:
-        for done, (title, ask) in enumerate(questions.ALL.items()):
+        for done, (title, ask) in enumerate(benchmarks.ALL.items()):
             if on_progress is not None:
                 on_progress(title, done)
-            figures += ask(questions.Load(app, queue, messages, body))
+            figures += ask(benchmarks.Load(app, queue, messages, body))
     finally:
         queue.delete()
     return Bench(f"{app!r}".strip("<>").removeprefix("Duly on "), messages, body_bytes, tuple(figures))

@@ -27,23 +27,23 @@ def _run() -> None:
         if error.name not in ("typer", "rich"):
             raise
         sys.exit('duly: the command line needs its extra: pip install "duly[cli]"')
-    from duly.cli import standard_error, standard_output
+    from duly.cli import stdio
 
     is_worker = sys.argv[1:2] == ["worker"]
-    standard_error.install(is_plain=is_worker)
-    standard_output.install(is_plain=is_worker)  # whose handlers may print
+    stdio.install_errors(is_plain=is_worker)
+    stdio.install_output(is_plain=is_worker)  # whose handlers may print
     try:
         if not is_worker:
             _check_output()
         app(prog_name="duly")
     except SystemExit as end:
         if end.code in _STOPPED:
-            standard_output.abandon()
+            stdio.abandon()
         raise
     except UsageError as error:
         _fail(error, 2)
-    except standard_output.Unwritable as error:
-        standard_output.abandon()
+    except stdio.Unwritable as error:
+        stdio.abandon()
         _fail(error, 1)
     except DulyError as error:
         _fail(error, 1)

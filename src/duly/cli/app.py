@@ -10,17 +10,17 @@ from typing import Annotated
 import typer
 
 import duly
-from duly.cli import dead, looking, receiving, schedule, sending, server, steering, topic
+from duly.cli import dead, inspection, management, receive, schedule, send, server, topic
 from duly.cli.acl import acl
 from duly.cli.audit import audit
 from duly.cli.bench import bench
-from duly.cli.calling import call
+from duly.cli.call import call
 from duly.cli.command import command
 from duly.cli.dashboard import dashboard
 from duly.cli.demo import demo
 from duly.cli.doctor import doctor
-from duly.cli.spoken import Command, Commands
 from duly.cli.stats import stats
+from duly.cli.typer_classes import Command, Commands
 from duly.cli.worker import OnServerOfApp, worker
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -46,24 +46,24 @@ def root(version: Version = False) -> None:
 app.command(cls=Command)(demo)
 app.command(cls=OnServerOfApp)(worker)
 command(app, makes_server=True)(dashboard)
-command(app, makes_server=True)(sending.send)
+command(app, makes_server=True)(send.send)
 app.command(cls=OnServerOfApp)(call)
-command(app)(receiving.receive)
+command(app)(receive.receive)
 command(app)(stats)
-command(app)(looking.queues)
-command(app, "list")(looking.list_)
-command(app)(looking.show)
-command(app)(looking.explain)
-command(app)(looking.pending)
-command(app)(looking.workers)
-command(app)(steering.cancel)
-command(app)(steering.promote)
-command(app)(steering.reschedule)
+command(app)(inspection.queues)
+command(app, "list")(inspection.list_)
+command(app)(inspection.show)
+command(app)(inspection.explain)
+command(app)(inspection.pending)
+command(app)(inspection.workers)
+command(app)(management.cancel)
+command(app)(management.promote)
+command(app)(management.reschedule)
 app.add_typer(dead.app, name="dead", cls=Commands)
-command(app)(steering.pause)
-command(app)(steering.resume)
-command(app)(steering.purge)
-command(app)(steering.delete)
+command(app)(management.pause)
+command(app)(management.resume)
+command(app)(management.purge)
+command(app)(management.delete)
 app.add_typer(schedule.app, name="schedule", cls=Commands)
 app.add_typer(topic.app, name="topic", cls=Commands)
 command(app)(audit)

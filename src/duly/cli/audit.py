@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 import duly
-from duly.cli import arguments, output
+from duly.cli import output, parameters
 from duly.cli.output import Align
 from duly.cli.session import Audited, Session, groups_of
 from duly.errors import ServerError, Unavailable
@@ -58,7 +58,7 @@ def _label(source: Audited) -> str:
     return f"{source.name} (topic)" if isinstance(source, duly.Topic) else source.label
 
 
-def audit(session: Session, queues: arguments.Audited = None, repair: Repair = False) -> None:
+def audit(session: Session, queues: parameters.Audited = None, repair: Repair = False) -> None:
     """Prove that what was sent is accounted for, and that each message is in exactly one place.
 
     Of a topic, what was published with a delay. Exit status 1 when something is wrong, and with --repair when

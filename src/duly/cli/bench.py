@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from duly import bench as measuring
-from duly.bench.questions import ALL
+from duly.bench.benchmarks import ALL
 from duly.cli import output
 from duly.cli.output import Align
 from duly.cli.session import Session

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from duly.cli.session import Session
-from duly.cli.spoken import Command
-from duly.cli.stopping import ended_in_order
+from duly.cli.stop_signals import ended_in_order
+from duly.cli.typer_classes import Command
 
 Url = Annotated[
     str | None,

@@ -15,7 +15,7 @@ import typer
 
 import duly
 from duly.cli.session import PATIENCE, Session
-from duly.cli.stopping import Stops, show_return
+from duly.cli.stop_signals import Stops, show_return
 from duly.errors import DulyError, UsageError
 
 if TYPE_CHECKING:

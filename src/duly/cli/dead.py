@@ -7,10 +7,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import RenderableType
 
-from duly.cli import looking, output, steering, values
-from duly.cli.arguments import Headers, Id, Inbox, Most, Yes
+from duly.cli import inspection, management, output, values
 from duly.cli.command import command
 from duly.cli.output import Align, body_text, clock_text
+from duly.cli.parameters import Headers, Id, Inbox, Most, Yes
 from duly.cli.session import NotFound, Session
 from duly.errors import UsageError
 from duly.message import Message
@@ -106,7 +106,7 @@ def show(session: Session, queue: Inbox, id: Id) -> None:  # noqa: A002
     message = session.inbox(queue).get(id)
     if message is not None and message.state != "dead":
         raise NotFound(f"message {id!r} of {queue} is no dead letter, it is {message.state}: `duly show` shows it")
-    looking.show(session, queue, id)
+    inspection.show(session, queue, id)
 
 
 @command(app)
@@ -180,4 +180,4 @@ def rm(
 @command(app)
 def purge(session: Session, queue: Inbox, yes: Yes = False) -> None:
     """End all dead letters of a queue. There is no way back."""
-    steering.purge_state(session, queue, "dead", yes=yes)
+    management.purge_state(session, queue, "dead", yes=yes)

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from duly.cli import output
-from duly.demo.story import Outcome, server_for, tell
+from duly.demo.scenario import Outcome, server_for, tell
 from duly.demo.table import Lines, LiveTable, View
 
 Seconds = Annotated[float, typer.Option("--seconds", help="Length of the run, 2 to 60; the load grows with it.")]

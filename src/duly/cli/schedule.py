@@ -13,12 +13,12 @@ from rich.console import RenderableType
 from duly._core.measures import span
 from duly._core.naming import nearest
 from duly.cli import output, values
-from duly.cli.arguments import AsBytes, AsText, Body, Queue
 from duly.cli.command import command
 from duly.cli.completion import complete_schedule
 from duly.cli.output import Align, body_text, time_text
+from duly.cli.parameters import AsBytes, AsText, Body, Queue
 from duly.cli.session import NotFound, Session
-from duly.cli.stopping import Stops
+from duly.cli.stop_signals import Stops
 from duly.errors import ServerError, Unavailable, UsageError
 from duly.message import Schedule
 

@@ -10,7 +10,7 @@ import typer
 from duly._core.measures import size_text
 from duly.cli import output
 from duly.cli.command import AsJson
-from duly.cli.spoken import Command
+from duly.cli.typer_classes import Command
 from duly.embedded import control
 from duly.embedded.home import Home, default_directory
 

@@ -17,7 +17,7 @@ import duly
 from duly._core import address
 from duly._core.address import Address
 from duly._core.naming import nearest
-from duly.cli import asking, output, standard_output
+from duly.cli import confirmation, output, stdio
 from duly.embedded import explain_halt, has_server, is_halted
 from duly.errors import DulyError, ServerError, Unavailable, UsageError
 
@@ -183,7 +183,7 @@ class Session:
         """Print what a send gave back. Where that fails it is told elsewhere, so that nobody sends again."""
         try:
             self.show(value, output.visible(text))
-        except (OSError, standard_output.Unwritable):
+        except (OSError, stdio.Unwritable):
             self.note(f"{told}, though it could not be printed")
             raise
 
@@ -197,7 +197,7 @@ class Session:
             return
         if sys.stdin is None or not sys.stdin.isatty():
             raise UsageError(f"{question} Say so with --yes: there is no terminal to ask on")
-        if not asking.is_confirmed(question):
+        if not confirmation.is_confirmed(question):
             raise typer.Abort
 
     @contextmanager

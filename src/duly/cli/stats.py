@@ -17,10 +17,10 @@ from rich.text import Text
 from duly._core.measures import size_text, span
 from duly._core.rates import Course, Rates, sparkline
 from duly.cli import output, values
-from duly.cli.arguments import Inboxes
 from duly.cli.output import Align
+from duly.cli.parameters import Inboxes
 from duly.cli.session import Inbox, Session
-from duly.cli.stopping import until_stopped
+from duly.cli.stop_signals import until_stopped
 from duly.errors import ServerError, Unavailable, UsageError
 from duly.message import Stats
 

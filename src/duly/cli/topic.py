@@ -10,13 +10,13 @@ from rich.console import RenderableType
 import duly
 from duly._core.measures import size_text
 from duly._core.naming import nearest
-from duly.cli import looking, output, values
-from duly.cli.arguments import AsBytes, AsText, At, Body, Dedup, DedupFor, Delay, Headers, Key, Limit, Most, Topic, Yes
+from duly.cli import inspection, output, values
 from duly.cli.command import command
 from duly.cli.completion import complete_group
 from duly.cli.output import Align, body_text, clock_text
+from duly.cli.parameters import AsBytes, AsText, At, Body, Dedup, DedupFor, Delay, Headers, Key, Limit, Most, Topic, Yes
 from duly.cli.session import NotFound, Session
-from duly.cli.stopping import Stops, until_stopped
+from duly.cli.stop_signals import Stops, until_stopped
 from duly.errors import ServerError, Unavailable
 from duly.message import Entry, GroupInfo, TopicStats
 
@@ -98,7 +98,7 @@ def pending(
     """Show which entries the members of a group hold, like XPENDING."""
     idle = values.duration(min_idle, "--min-idle")
     found = session.group(topic, group).pending(consumer=consumer, min_idle=idle, limit=limit)
-    session.show(found, looking.pending_text(found))
+    session.show(found, inspection.pending_text(found))
 
 
 @command(app)

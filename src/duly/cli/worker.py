@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from duly.cli import values
-from duly.cli.spoken import Command
+from duly.cli.typer_classes import Command
 from duly.errors import UsageError
 from duly.options import checked_count
 from duly.worker import logs, run

@@ -7,8 +7,8 @@ from typing import Final
 
 import duly
 from duly.demo.history import Acked, Acking, Delivered, History
-from duly.demo.part import is_over, run_part
 from duly.demo.plan import Plan
+from duly.demo.process import is_over, run_part
 
 BATCH: Final = 20
 WORK: Final = 0.002

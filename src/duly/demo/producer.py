@@ -5,8 +5,8 @@ import time
 
 import duly
 from duly.demo.history import History, Sent
-from duly.demo.part import run_part
 from duly.demo.plan import ORDERS, REMINDERS, Plan
+from duly.demo.process import run_part
 
 _SOONEST = 0.3
 _GOLDEN = 0.618034

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 
 from duly import Stats
-from duly.demo.part import Part
+from duly.demo.process import Part
 
 _COLUMNS: Final = ("ready", "delayed", "leased", "dead", "sent", "delivered", "acked")
 

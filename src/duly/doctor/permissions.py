@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from duly._core.keys import ProbeKeys
-from duly.acl.rights import commands_of
+from duly.acl.grants import commands_of
 from duly.acl.roles import OPTIONAL, ROLES, Role
 from duly.doctor.client import Asker
 from duly.doctor.facts import Missing, Rights, Version

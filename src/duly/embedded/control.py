@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from duly.embedded import probe
+from duly.embedded.file_locks import is_locked, open_lock_file, processes_with, try_lock
+from duly.embedded.handle import open_server
 from duly.embedded.home import Home
-from duly.embedded.locks import is_locked, open_lock_file, processes_with, try_lock
-from duly.embedded.process import STOP_TIMEOUT
-from duly.embedded.server import open_server
+from duly.embedded.server_process import STOP_TIMEOUT
 from duly.errors import ServerError, Unavailable
 
 if TYPE_CHECKING:

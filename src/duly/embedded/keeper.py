@@ -15,10 +15,10 @@ from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
+from duly.embedded.file_locks import is_same_file, lock, open_lock_file, try_lock, unlock, write_pid
 from duly.embedded.home import Home, Phase, State
-from duly.embedded.locks import is_same_file, lock, open_lock_file, try_lock, unlock, write_pid
 from duly.embedded.probe import Answer, ping
-from duly.embedded.process import STOP_TIMEOUT, ServerProcess
+from duly.embedded.server_process import STOP_TIMEOUT, ServerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable

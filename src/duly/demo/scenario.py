@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Final
 
 import duly
-from duly.demo.accounts import Accounts, disagreements, draw_up
 from duly.demo.history import Held, History, read
-from duly.demo.part import Part, Role
+from duly.demo.ledger import Accounts, disagreements, draw_up
 from duly.demo.plan import ORDERS, QUEUES, REMINDERS, Plan
+from duly.demo.process import Part, Role
 from duly.demo.table import Look, View
 from duly.embedded import control
 from duly.errors import UsageError

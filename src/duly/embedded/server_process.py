@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from duly.embedded import config
-from duly.embedded.locks import open_lock_file, processes_with, read_pid, try_lock, write_pid
+from duly.embedded.file_locks import open_lock_file, processes_with, read_pid, try_lock, write_pid
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn, Self
 import typer
 
 import duly
-from duly.cli import standard_output
+from duly.cli import stdio
 from duly.cli.session import PATIENCE, Session
 
 _LONG_PATIENCE: Final = 600.0
@@ -119,7 +119,7 @@ class Stops:
                     interrupt()
                 session.show_stored(value, text, told)
         except KeyboardInterrupt:
-            standard_output.abandon()
+            stdio.abandon()
             self.note(session, f"{told}, though it was stopped before that was printed")
 
     def note(self, session: Session, text: str) -> None:
@@ -164,7 +164,7 @@ def going_on(*apps: duly.Duly | duly.AsyncDuly) -> Iterator[Stops]:
         with Stops(*apps) as stops:
             yield stops
     except KeyboardInterrupt:
-        standard_output.abandon()
+        stdio.abandon()
 
 
 def show_return(app: duly.Duly | duly.AsyncDuly) -> None:

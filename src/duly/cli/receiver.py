@@ -9,7 +9,7 @@ from typing import Final, Self
 
 import duly
 from duly.cli.session import PATIENCE
-from duly.cli.stopping import Stops
+from duly.cli.stop_signals import Stops
 from duly.errors import LeaseLost
 
 _LONGEST_RETURN: Final = 4 * PATIENCE

@@ -9,7 +9,7 @@ import typer
 
 from duly._core.outgoing import checked_text
 from duly.cli import values
-from duly.cli.arguments import STATES, At, Delay, Id, Ids, Inbox, State, Yes
+from duly.cli.parameters import STATES, At, Delay, Id, Ids, Inbox, State, Yes
 from duly.cli.session import NotFound, Session
 from duly.errors import UsageError
 

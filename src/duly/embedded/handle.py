@@ -17,11 +17,11 @@ import weakref
 from pathlib import Path
 
 from duly.embedded.binary import find_binary
+from duly.embedded.file_locks import Hold, is_locked
 from duly.embedded.home import Home, default_directory, has_server, server_above
-from duly.embedded.locks import Hold, is_locked
 from duly.embedded.probe import Answer, ping
-from duly.embedded.process import STOP_TIMEOUT
 from duly.embedded.run_keeper import BUSY
+from duly.embedded.server_process import STOP_TIMEOUT
 from duly.errors import Unavailable
 
 START_TIMEOUT = 60.0

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from duly._core.measures import span
 from duly.cli import output, values
-from duly.cli.arguments import STATES, Id, Inbox, Limit, Most, State
 from duly.cli.output import Align, body_text, clock_text, exact_clock_text, time_text, whole_body
+from duly.cli.parameters import STATES, Id, Inbox, Limit, Most, State
 from duly.cli.session import Inbox as AnInbox
 from duly.cli.session import NotFound, Session
 from duly.message import Message, Pending, WorkerInfo

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from duly import Audit, AuditFault, Stats
-from duly.demo.accounts import Accounts, disagreements, draw_up
 from duly.demo.history import Acked, Acking, AnyEvent, Delivered, Held, History, Sent, Tally, read
+from duly.demo.ledger import Accounts, disagreements, draw_up
 from duly.demo.producer import delay_of
 
 SECOND = 1_000_000

@@ -10,9 +10,9 @@ import typer
 
 import duly
 from duly.cli import values
-from duly.cli.arguments import AsBytes, AsText, At, Body, Dedup, DedupFor, Delay, Headers, Key, Lines, Queue
+from duly.cli.parameters import AsBytes, AsText, At, Body, Dedup, DedupFor, Delay, Headers, Key, Lines, Queue
 from duly.cli.session import Session
-from duly.cli.stopping import Stops, interrupt
+from duly.cli.stop_signals import Stops, interrupt
 from duly.errors import NotDurable, QueueFull, Unavailable, UsageError
 
 _A_BATCH: Final = 1000

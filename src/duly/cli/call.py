@@ -9,12 +9,12 @@ import typer
 
 import duly
 from duly.cli import values
-from duly.cli.arguments import At, Delay
 from duly.cli.command import AsJson
 from duly.cli.output import body_text
-from duly.cli.sending import send_one
+from duly.cli.parameters import At, Delay
+from duly.cli.send import send_one
 from duly.cli.session import PATIENCE, Session
-from duly.cli.stopping import ended_in_order
+from duly.cli.stop_signals import ended_in_order
 from duly.errors import UsageError
 from duly.worker.loading import App, load_task
 

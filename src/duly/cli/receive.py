@@ -12,11 +12,11 @@ import typer
 import duly
 from duly._core.measures import span
 from duly.cli import output, values
-from duly.cli.arguments import Inbox, Limit
+from duly.cli.parameters import Inbox, Limit
+from duly.cli.receiver import Taker
 from duly.cli.session import NotFound, Session
-from duly.cli.standard_output import writing
-from duly.cli.stopping import Stops, going_on, interrupt
-from duly.cli.taking import Taker
+from duly.cli.stdio import writing
+from duly.cli.stop_signals import Stops, going_on, interrupt
 from duly.errors import ServerError, UsageError
 
 _A_WAIT: Final = 20.0
