@@ -15,7 +15,7 @@ ALL_SLOTS = 16_384
 
 @contextmanager
 def one_node(kind: Kind) -> Iterator[Server]:
-    """Give a node that has all slots."""
+    """Yield a node that has all slots."""
     with Server(kind, CONFIG) as server:
         _give(server, 0, ALL_SLOTS)
         _wait_until_up(server, nodes=1)
@@ -24,7 +24,7 @@ def one_node(kind: Kind) -> Iterator[Server]:
 
 @contextmanager
 def two_nodes(kind: Kind) -> Iterator[tuple[Server, Server]]:
-    """Give two nodes: the first has the lower half of the slots, the second the upper."""
+    """Yield two nodes: the first has the lower half of the slots, the second the upper."""
     with Server(kind, CONFIG) as first, Server(kind, CONFIG) as second:
         _give(first, 0, ALL_SLOTS // 2)
         _give(second, ALL_SLOTS // 2, ALL_SLOTS)
@@ -38,7 +38,7 @@ def two_nodes(kind: Kind) -> Iterator[tuple[Server, Server]]:
 
 def _give(server: Server, start: int, end: int) -> None:
     with redis.Redis.from_url(server.url) as client:
-        for begin in range(start, end, 4096):  # 6.2 knows no ranges
+        for begin in range(start, end, 4096):  # 6.2 does not accept ranges
             client.execute_command("CLUSTER", "ADDSLOTS", *range(begin, begin + 4096))
 
 
@@ -46,8 +46,8 @@ def _wait_until_up(server: Server, nodes: int) -> None:
     deadline = time.monotonic() + 30
     with redis.Redis.from_url(server.url) as client:
         while True:
-            told = client.execute_command("CLUSTER", "INFO")
-            if b"cluster_state:ok" in told and b"cluster_size:%d" % nodes in told:
+            reply = client.execute_command("CLUSTER", "INFO")
+            if b"cluster_state:ok" in reply and b"cluster_size:%d" % nodes in reply:
                 return
-            assert time.monotonic() < deadline, told
+            assert time.monotonic() < deadline, reply
             time.sleep(0.02)

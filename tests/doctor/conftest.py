@@ -1,4 +1,4 @@
-"""Every kind of server is examined: they differ in what they report of themselves."""
+"""Every kind of server is examined: they report different fields."""
 
 from tests.conftest import each_kind
 from tests.matrix import SCRIPT_SERVERS

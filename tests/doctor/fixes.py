@@ -1,4 +1,4 @@
-"""Carries out what a finding says, as somebody who types it into redis-cli."""
+"""Runs the fix of a finding, like an operator in redis-cli."""
 
 import re
 from typing import Any
@@ -11,7 +11,7 @@ _WORD = re.compile(r'"((?:[^"\\]|\\.)*)"|(\S+)')
 
 
 def words_of(line: str) -> list[bytes]:
-    """Take a line apart as redis-cli does."""
+    """Split a line as redis-cli does."""
     found = _WORD.findall(line)
     return [
         quoted.encode().decode("unicode_escape").encode("latin-1") if quoted else plain.encode()
@@ -20,7 +20,7 @@ def words_of(line: str) -> list[bytes]:
 
 
 def run(finding: Finding, url: str) -> list[Any]:
-    """Run the server's commands of a mend, as the user of the address."""
+    """Run the server commands of a fix, as the user of the address."""
     assert finding.commands, finding
     with redis.Redis.from_url(url) as client:
         return [client.execute_command(*words_of(line)) for line in finding.commands]

@@ -1,9 +1,9 @@
-"""Facts of a server on which all is well, to be changed by tests."""
+"""Facts of a server without problems, to be changed by tests."""
 
 from dataclasses import replace
 from typing import Any
 
-from duly.doctor.facts import Facts, Keyspace, Layout, Rights, Skew
+from duly.doctor.facts import Facts, Keyspace, Layout, Permissions, Skew
 
 INFO = {
     "redis_version": "7.4.9",
@@ -57,15 +57,15 @@ HEALTHY = Facts(
     blocked=0.06,
     slow=(),
     stalls=(),
-    keyspace=Keyspace(looked_at=12, layout=Layout(owners=2)),
-    rights=Rights({"producer": (), "consumer": ("+claim",)}),
+    keyspace=Keyspace(examined=12, layout=Layout(owners=2)),
+    permissions=Permissions({"producer": (), "consumer": ("+claim",)}),
     absent=frozenset(),
     user="app",
 )
 
 
 def changed(info: Any = None, settings: Any = None, **others: Any) -> Facts:
-    """Change some answers of INFO, some settings, or whole facts. A Missing takes the place of all answers."""
+    """Change some fields of INFO, some settings, or whole facts. A `Missing` replaces all fields."""
     if info is not None:
         others["info"] = {**INFO, **info} if isinstance(info, dict) else info
     if settings is not None:

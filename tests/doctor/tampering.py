@@ -1,4 +1,4 @@
-"""Something between a client and its server that changes what is asked."""
+"""A proxy between a client and its server that changes commands."""
 
 import socket
 import threading
@@ -9,8 +9,8 @@ from tests.servers import LOOPBACK
 
 
 @contextmanager
-def meddler(port: int, asked: bytes, passed_on: bytes) -> Iterator[str]:
-    """Give the address of a middleman who takes one connection, and passes on other bytes, as many, than were sent."""
+def tampering_proxy(port: int, asked: bytes, passed_on: bytes) -> Iterator[str]:
+    """Yield the address of a proxy for one connection, which replaces bytes by others of the same length."""
     assert len(asked) == len(passed_on)
     with socket.create_server((LOOPBACK, 0)) as listening:
 
@@ -29,7 +29,7 @@ def meddler(port: int, asked: bytes, passed_on: bytes) -> Iterator[str]:
 
 
 def _pump(source: socket.socket, target: socket.socket, old: bytes = b"", new: bytes = b"") -> None:
-    """Pass on until the source ends. A short command comes in one piece."""
+    """Forward until the source ends. A short command arrives in one piece."""
     while piece := source.recv(65_536):
         target.sendall(piece.replace(old, new) if old else piece)
     target.shutdown(socket.SHUT_WR)

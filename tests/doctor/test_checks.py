@@ -1,4 +1,4 @@
-"""What each check says of which facts: every check, every verdict that it knows."""
+"""The finding of each check for given facts: every check, and every verdict that it can give."""
 
 import dataclasses
 from collections import defaultdict
@@ -13,8 +13,8 @@ from duly.doctor.facts import (
     Layout,
     Missing,
     Orphan,
+    Permissions,
     QueueClock,
-    Rights,
     SilentWorker,
     Skew,
     SlowCommand,
@@ -30,17 +30,17 @@ MEBI = 1 << 20
 
 
 def keys(**found: object) -> Facts:
-    return changed(keyspace=Keyspace(looked_at=3, **found))  # type: ignore[arg-type]
+    return changed(keyspace=Keyspace(examined=3, **found))  # type: ignore[arg-type]
 
 
-def node(**told: str) -> Facts:
-    """Describe a node of a cluster that is up and has all slots, unless something else is told."""
+def node(**answers: str) -> Facts:
+    """Return the facts of a node that is up and has all slots, with some answers of CLUSTER INFO changed."""
     up = {"cluster_state": "ok", "cluster_slots_assigned": "16384", "cluster_size": "1"}
-    return changed(info={"cluster_enabled": "1"}, cluster=up | told)
+    return changed(info={"cluster_enabled": "1"}, cluster=up | answers)
 
 
 CASES: list[tuple[str, Facts, str, str, str]] = [
-    # check, facts, verdict, a part of what is found, a part of what mends it
+    # check, facts, verdict, part of the finding, part of the fix
     ("version", HEALTHY, "ok", "Redis 7.4.9", ""),
     ("version", changed(info={"valkey_version": "9.1.2"}), "ok", "Valkey 9.1.2", ""),
     ("version", changed(info={"redis_version": "6.0.16"}), "bad", "6.2 is needed", "duly[embedded]"),
@@ -79,13 +79,13 @@ CASES: list[tuple[str, Facts, str, str, str]] = [
         "cluster",
         changed(info={"cluster_enabled": "1"}, cluster=Missing("no", "+cluster|info")),
         "bad",
-        "is not told",
+        "number of nodes is unknown",
         "cluster-enabled no",
     ),
     ("cluster", NO_INFO, "unknown", "INFO", "+info"),
-    ("slots", HEALTHY, "ok", "each of 2 queues, topics, locks and the like has its keys in one slot", ""),
+    ("slots", HEALTHY, "ok", "each of 2 queues, topics, locks and registries has its keys in one slot", ""),
     ("slots", changed(keyspace=Keyspace()), "ok", "no keys yet", ""),
-    ("slots", keys(layout=Layout(owners=9), is_complete=False), "ok", "there are more than the 3", ""),
+    ("slots", keys(layout=Layout(owners=9), is_complete=False), "ok", "there are more keys than the 3", ""),
     ("slots", keys(layout=Layout(owners=2, split=("orders",))), "warn", "keys in several slots: orders", "# keep"),
     ("slots", NO_SCAN, "unknown", "SCAN", "ACL SETUSER app +scan"),
     ("eviction", HEALTHY, "ok", "noeviction", ""),
@@ -96,7 +96,7 @@ CASES: list[tuple[str, Facts, str, str, str]] = [
         "allkeys-lru",
         "CONFIG SET maxmemory-policy noeviction\n# and in the server's configuration file",
     ),
-    ("eviction", NO_CONFIG, "ok", "noeviction", ""),  # INFO says it as well
+    ("eviction", NO_CONFIG, "ok", "noeviction", ""),  # INFO has it as well
     (
         "eviction",
         changed(info=Missing("no", "+info"), settings=Missing("no CONFIG", "+config|get")),
@@ -119,7 +119,7 @@ CASES: list[tuple[str, Facts, str, str, str]] = [
         changed(info={"used_memory": str(1000 * MEBI), "total_system_memory": str(1024 * MEBI)}),
         "bad",
         "98%",
-        "# more memory",
+        "# add memory",
     ),
     (
         "memory",
@@ -143,7 +143,7 @@ CASES: list[tuple[str, Facts, str, str, str]] = [
         "persistence",
         changed(info={"aof_enabled": "0", "rdb_changes_since_last_save": "7"}, settings={"save": "3600 1"}),
         "bad",
-        "snapshots only: a crash goes back to the last one (7 changes since)",
+        "snapshots only: a crash reverts to the last one (7 changes since)",
         "CONFIG SET appendonly yes",
     ),
     (
@@ -157,14 +157,20 @@ CASES: list[tuple[str, Facts, str, str, str]] = [
         "persistence",
         changed(info={"aof_enabled": "0"}, settings=Missing("no", "+config|get")),
         "bad",
-        "snapshots at the most",
+        "snapshots at most",
         "CONFIG SET appendonly yes",
     ),
     ("persistence", NO_INFO, "unknown", "INFO", "+info"),
     ("fsync", HEALTHY, "ok", "appendfsync everysec", ""),
     ("fsync", changed(settings={"appendfsync": "always"}), "ok", "always", ""),
     ("fsync", changed(info={"aof_enabled": "0"}), "ok", "see persistence", ""),
-    ("fsync", changed(settings={"appendfsync": "no"}), "warn", "the system decides", "CONFIG SET appendfsync everysec"),
+    (
+        "fsync",
+        changed(settings={"appendfsync": "no"}),
+        "warn",
+        "the operating system decides",
+        "CONFIG SET appendfsync everysec",
+    ),
     (
         "fsync",
         changed(settings={"no-appendfsync-on-rewrite": "yes"}),
@@ -173,7 +179,7 @@ CASES: list[tuple[str, Facts, str, str, str]] = [
         "CONFIG SET no-appendfsync-on-rewrite no",
     ),
     ("fsync", NO_CONFIG, "unknown", "CONFIG GET", "+config|get"),
-    ("disk", HEALTHY, "ok", "went well", ""),
+    ("disk", HEALTHY, "ok", "succeeded", ""),
     ("disk", changed(info={"aof_last_write_status": "err"}), "bad", "append-only file failed", "BGREWRITEAOF"),
     ("disk", changed(info={"rdb_last_bgsave_status": "err"}), "bad", "refuses writes", "BGSAVE"),
     (
@@ -187,7 +193,7 @@ CASES: list[tuple[str, Facts, str, str, str]] = [
     ("disk", changed(info={"aof_delayed_fsync": "250"}), "warn", "250 writes", "CONFIG RESETSTAT"),
     ("disk", NO_INFO, "unknown", "INFO", "+info"),
     ("replicas", HEALTHY, "ok", "the only copy", ""),
-    ("replicas", changed(info=REPLICA), "warn", "goes on without them", "CONFIG SET min-replicas-to-write 1"),
+    ("replicas", changed(info=REPLICA), "warn", "accepts writes without them", "CONFIG SET min-replicas-to-write 1"),
     ("replicas", changed(info=REPLICA, settings={"min-replicas-to-write": "1"}), "ok", "1 must keep up", ""),
     (
         "replicas",
@@ -200,7 +206,7 @@ CASES: list[tuple[str, Facts, str, str, str]] = [
         "replicas",
         changed(info={**REPLICA, "slave0": "ip=a,port=1,state=wait_bgsave,offset=1,lag=0"}),
         "warn",
-        "not in step",
+        "not synchronized",
         "# see the log",
     ),
     (
@@ -231,8 +237,8 @@ CASES: list[tuple[str, Facts, str, str, str]] = [
         "+config|get",
     ),
     ("clock", HEALTHY, "ok", "0.001 s ahead of", ""),
-    ("clock", changed(skew=Skew(-2.5, 0.001)), "warn", "2.500 s behind", "# have both machines"),
-    ("clock", changed(skew=Skew(2.5, 2.0)), "ok", "give or take 2.000 s", ""),  # it may be the way, not the clock
+    ("clock", changed(skew=Skew(-2.5, 0.001)), "warn", "2.500 s behind", "# synchronize both machines"),
+    ("clock", changed(skew=Skew(2.5, 2.0)), "ok", "+/- 2.000 s", ""),  # the margin is larger than the limit
     ("clock", changed(skew=Missing("no", "+time")), "unknown", "no", "ACL SETUSER app +time"),
     ("queue-clocks", HEALTHY, "ok", "none is ahead", ""),
     ("queue-clocks", keys(clocks=(QueueClock("orders", 0.2),)), "ok", "none is ahead", ""),
@@ -247,13 +253,13 @@ CASES: list[tuple[str, Facts, str, str, str]] = [
     ("queue-clocks", NO_SCAN, "unknown", "SCAN", "ACL SETUSER app +scan"),
     ("latency", HEALTHY, "ok", "PING p50 0.20 ms, p99 0.20 ms; a script p50 0.30 ms, p99 0.30 ms", ""),
     ("latency", changed(pings=Missing("may not run PING", "+ping")), "ok", "a script p50 0.30 ms", ""),
-    ("latency", changed(pings=(0.02,) * 100), "warn", "p50 20 ms", "# have workers"),
-    ("latency", changed(pings=(*(0.0002,) * 90, *(0.2,) * 10)), "warn", "p99 200 ms", "# have workers"),
-    ("latency", changed(pings=(1.5, 1.5)), "bad", "p99 1500 ms", "# have workers"),
+    ("latency", changed(pings=(0.02,) * 100), "warn", "p50 20 ms", "# run workers"),
+    ("latency", changed(pings=(*(0.0002,) * 90, *(0.2,) * 10)), "warn", "p99 200 ms", "# run workers"),
+    ("latency", changed(pings=(1.5, 1.5)), "bad", "p99 1500 ms", "# run workers"),
     ("latency", changed(scripts=Missing("may not run EVAL", "+eval")), "unknown", "EVAL", "ACL SETUSER app +eval"),
-    ("blocking", HEALTHY, "ok", "a wait of 50 ms took 60 ms", ""),
-    ("blocking", changed(blocked=0.001), "warn", "took 1.00 ms", "# connect to the server itself"),
-    ("blocking", changed(blocked=3.0), "warn", "took 3000 ms", "# connect to the server itself"),
+    ("blocking", HEALTHY, "ok", "a blocking call of 50 ms took 60 ms", ""),
+    ("blocking", changed(blocked=0.001), "warn", "took 1.00 ms", "# connect to the server directly"),
+    ("blocking", changed(blocked=3.0), "warn", "took 3000 ms", "# connect to the server directly"),
     ("blocking", changed(blocked=Missing("may not run BLPOP", "+blpop")), "unknown", "BLPOP", "+blpop"),
     ("slow-log", HEALTHY, "ok", "no command", ""),
     ("slow-log", changed(slow=(SlowCommand("KEYS", 0.05, is_ours=False),)), "ok", "no command", ""),
@@ -275,7 +281,7 @@ CASES: list[tuple[str, Facts, str, str, str]] = [
     ),
     ("slow-log", changed(slow=Missing("no", "+slowlog|get")), "unknown", "no", "ACL SETUSER app +slowlog|get"),
     ("stalls", HEALTHY, "ok", "none of 500 ms", ""),
-    ("stalls", changed(settings={"latency-monitor-threshold": "0"}), "ok", "not watched", ""),
+    ("stalls", changed(settings={"latency-monitor-threshold": "0"}), "ok", "not monitored", ""),
     ("stalls", changed(stalls=(Stall("fork", 0.9),)), "warn", "fork 900 ms", "LATENCY RESET"),
     ("stalls", changed(stalls=Missing("no", "+latency|latest")), "unknown", "no", "+latency|latest"),
     ("script-limit", HEALTHY, "ok", "busy-reply-threshold 5000 ms", ""),
@@ -283,11 +289,11 @@ CASES: list[tuple[str, Facts, str, str, str]] = [
         "script-limit",
         changed(settings={"busy-reply-threshold": "0"}),
         "warn",
-        "cannot be ended",
+        "cannot be killed",
         "CONFIG SET busy-reply-threshold 5000",
     ),
-    ("script-limit", changed(settings={"busy-reply-threshold": "10"}), "warn", "turned away", "5000"),
-    ("script-limit", changed(settings={"busy-reply-threshold": "60000"}), "warn", "give up", "5000"),
+    ("script-limit", changed(settings={"busy-reply-threshold": "10"}), "warn", "are rejected", "5000"),
+    ("script-limit", changed(settings={"busy-reply-threshold": "60000"}), "warn", "time out", "5000"),
     (
         "script-limit",
         dataclasses.replace(HEALTHY, settings={"lua-time-limit": "0"}),
@@ -301,14 +307,14 @@ CASES: list[tuple[str, Facts, str, str, str]] = [
         "script-cache",
         changed(info={"number_of_functions": "3"}),
         "ok",
-        "60 scripts in 500 KiB, and 3 functions of others",
+        "60 scripts in 500 KiB, and 3 functions of other programs",
         "",
     ),
     ("script-cache", changed(info={"number_of_cached_scripts": "999"}), "ok", "999 scripts", ""),
     ("script-cache", changed(info={"number_of_cached_scripts": "1000"}), "warn", "1000 scripts", "SCRIPT FLUSH ASYNC"),
     ("script-cache", changed(info={"used_memory_vm_eval": str(40 * MEBI)}), "warn", "in 40 MiB", "SCRIPT FLUSH ASYNC"),
     (
-        "script-cache",  # as Redis 6.2 says it
+        "script-cache",  # as in Redis 6.2
         changed(
             info={"used_memory_scripts_eval": "", "used_memory_vm_eval": ""}
             | {"used_memory_scripts": str(2 * MEBI), "used_memory_lua": str(MEBI)}
@@ -318,12 +324,12 @@ CASES: list[tuple[str, Facts, str, str, str]] = [
         "",
     ),
     ("script-cache", changed(info={"evicted_scripts": "499"}), "ok", "60 scripts", ""),
-    ("script-cache", changed(info={"evicted_scripts": "500"}), "warn", "500 were evicted", "CONFIG RESETSTAT"),
+    ("script-cache", changed(info={"evicted_scripts": "500"}), "warn", "500 evicted", "CONFIG RESETSTAT"),
     (
         "script-cache",
         changed(info={"errorstat_NOSCRIPT": "count=1000"}),
         "warn",
-        "1% of 100000 calls found their script forgotten",
+        "1% of 100000 calls did not find their script in the cache",
         "CONFIG RESETSTAT",
     ),
     ("script-cache", changed(info={"errorstat_NOSCRIPT": "count=999"}), "ok", "60 scripts", ""),
@@ -363,7 +369,7 @@ CASES: list[tuple[str, Facts, str, str, str]] = [
     ("clients", changed(info={"connected_clients": "8500"}), "warn", "8500 of 10000", "CONFIG SET maxclients 20000"),
     ("clients", changed(info={"connected_clients": "9900"}), "bad", "9900", "CONFIG SET maxclients 20000"),
     ("clients", changed(settings={"maxclients": "64"}), "warn", "10 of 64", "CONFIG SET maxclients 10000"),
-    ("clients", changed(info={"rejected_connections": "3"}), "ok", "3 were refused", ""),
+    ("clients", changed(info={"rejected_connections": "3"}), "ok", "3 refused", ""),
     ("clients", NO_CONFIG, "unknown", "CONFIG GET", "+config|get"),
     ("clients", NO_INFO, "unknown", "INFO", "+info"),
     ("big-keys", HEALTHY, "ok", "none of 32 MiB", ""),
@@ -385,66 +391,72 @@ CASES: list[tuple[str, Facts, str, str, str]] = [
         "big-keys",
         keys(big=(BigKey(b"duly:{@t}:stream", "t", "stream", 40 * MEBI),), is_complete=False),
         "warn",
-        "more than the 3 that were looked at",
+        "more keys than the 3 that were examined",
         "duly topic groups t",
     ),
     (
         "big-keys",
-        keys(untold={"big-keys": Missing("no", "+memory|usage")}),
+        keys(missing={"big-keys": Missing("no", "+memory|usage")}),
         "unknown",
         "no",
         "ACL SETUSER app +memory|usage",
     ),
     ("big-keys", NO_SCAN, "unknown", "SCAN", "+scan"),
     ("orphans", HEALTHY, "ok", "none among 12 keys", ""),
-    ("orphans", keys(is_complete=False), "ok", "there are more than the 3", ""),
+    ("orphans", keys(is_complete=False), "ok", "there are more keys than the 3", ""),
     ("orphans", keys(orphans=(Orphan(b"duly:{a}:x y", "odd", "DEL k"),)), "warn", '"duly:{a}:x y" (odd)', "DEL k"),
     ("orphans", NO_SCAN, "unknown", "SCAN", "+scan"),
-    ("expiry", HEALTHY, "ok", "as it should be", ""),
+    ("expiry", HEALTHY, "ok", "as expected", ""),
     (
         "expiry",
-        keys(unexpiring=((b"duly:{a}:call:ff", 3_600_000),)),
+        keys(without_expiry=((b"duly:{a}:call:ff", 3_600_000),)),
         "warn",
         "duly:{a}:call:ff",
         "PEXPIRE duly:{a}:call:ff 3600000",
     ),
     (
         "expiry",
-        keys(vanishing=(b"duly:{a}:msgs", b"duly:{b c}:meta")),
+        keys(expiring=(b"duly:{a}:msgs", b"duly:{b c}:meta")),
         "bad",
         'duly:{a}:msgs, "duly:{b c}:meta" will expire',
         'PERSIST duly:{a}:msgs\nPERSIST "duly:{b c}:meta"',
     ),
-    ("expiry", keys(untold={"expiry": Missing("no", "+pttl")}), "unknown", "no", "ACL SETUSER app +pttl"),
-    ("expiry", keys(untold={"big-keys": Missing("no", "+memory|usage")}), "ok", "as it should be", ""),
+    ("expiry", keys(missing={"expiry": Missing("no", "+pttl")}), "unknown", "no", "ACL SETUSER app +pttl"),
+    ("expiry", keys(missing={"big-keys": Missing("no", "+memory|usage")}), "ok", "as expected", ""),
     ("expiry", NO_SCAN, "unknown", "SCAN", "+scan"),
-    ("workers", HEALTHY, "ok", "none is silent", ""),
-    ("workers", keys(silent=(SilentWorker(b"h:1", 60.0),)), "ok", "none is silent", ""),
+    ("workers", HEALTHY, "ok", "all have sent a heartbeat", ""),
+    ("workers", keys(silent=(SilentWorker(b"h:1", 60.0),)), "ok", "all have sent a heartbeat", ""),
     (
         "workers",
         keys(silent=(SilentWorker(b"h:1", 2 * 86_400.0), SilentWorker(b"h:2", None))),
         "warn",
-        "h:1, silent for 48 h, h:2, which never beat",
+        "h:1, silent for 48 h, h:2, never sent a heartbeat",
         "HDEL duly:{~workers}:workers h:1 h:2\nZREM duly:{~workers}:beats h:1 h:2",
     ),
     ("workers", NO_SCAN, "unknown", "SCAN", "+scan"),
     ("rights", HEALTHY, "ok", "user 'app' can be producer", ""),
     (
         "rights",
-        changed(rights=Rights({"producer": ("+hset", "+zadd"), "observer": ("+info",)})),
+        changed(permissions=Permissions({"producer": ("+hset", "+zadd"), "observer": ("+info",)})),
         "bad",
-        "nearest is observer, without +info",
+        "nearest is observer, which needs +info",
         "duly acl --role observer --user app",
     ),
     (
         "rights",
-        changed(rights=Rights({"observer": ("+info",)}), user="$(touch x)"),
+        changed(permissions=Permissions({"observer": ("+info",)}), user="$(touch x)"),
         "bad",
         "nearest is observer",
         "--user '$(touch x)'",
     ),
-    ("rights", changed(rights=Missing("no", "+acl|getuser")), "unknown", "no", "ACL SETUSER app +acl|getuser"),
-    ("rights", changed(rights=Missing("cannot say")), "unknown", "cannot say", "duly acl --role consumer --user app"),
+    ("rights", changed(permissions=Missing("no", "+acl|getuser")), "unknown", "no", "ACL SETUSER app +acl|getuser"),
+    (
+        "rights",
+        changed(permissions=Missing("cannot say")),
+        "unknown",
+        "cannot say",
+        "duly acl --role consumer --user app",
+    ),
 ]
 
 
@@ -453,7 +465,7 @@ def name_of(case: tuple[str, Facts, str, str, str]) -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_a_check_says(case: tuple[str, Facts, str, str, str]) -> None:
+def test_check_reports(case: tuple[str, Facts, str, str, str]) -> None:
     name, facts, verdict, found, mend = case
 
     finding = CHECKS[name](facts)
@@ -461,11 +473,11 @@ def test_a_check_says(case: tuple[str, Facts, str, str, str]) -> None:
     assert finding.name == name
     assert (finding.verdict, found in finding.found) == (verdict, True), finding
     assert mend in finding.mend
-    assert bool(finding.mend) == (verdict != "ok"), "what is well needs no mending, and all else has a way"
+    assert bool(finding.mend) == (verdict != "ok"), "every verdict but ok has a fix"
     assert finding.why.endswith(".")
 
 
-def test_every_check_has_cases_for_well_for_not_well_and_for_not_told() -> None:
+def test_every_check_has_cases_for_ok_for_trouble_and_for_unknown() -> None:
     covered = defaultdict(set)
     for name, _, verdict, _, _ in CASES:
         covered[name].add("trouble" if verdict in ("warn", "bad") else verdict)

@@ -1,4 +1,4 @@
-"""Clusters, and servers that may become one: what is said to work works, and what is said to fail fails."""
+"""Clusters, and servers that may become one: calls work or fail as the report states."""
 
 import pytest
 import redis
@@ -6,10 +6,10 @@ from redis.crc import key_slot
 
 import duly
 from duly.doctor import examine
-from duly.doctor.client import Asker, reached
+from duly.doctor.client import Client, connected
 from duly.doctor.facts import Missing
 from duly.doctor.keyspace import layout, slots_of
-from duly.doctor.walk import Walk, walk_through
+from duly.doctor.scan import Scan, scan_keys
 from duly.errors import ServerError
 from tests.binaries import Kind
 from tests.doctor.clusters import CONFIG, one_node, two_nodes
@@ -29,19 +29,19 @@ def fill(app: duly.Duly) -> None:
     app.schedule("nightly", "orders", "x", every=3600)
 
 
-def walked(app: duly.Duly) -> Walk:
-    with reached(app._address) as wire:
-        walk = walk_through(Asker(wire, app.namespace), app.namespace, 1000)
-    assert not isinstance(walk, Missing)
-    return walk
+def scanned(app: duly.Duly) -> Scan:
+    with connected(app._address) as wire:
+        scan = scan_keys(Client(wire, app.namespace), app.namespace, 1000)
+    assert not isinstance(scan, Missing)
+    return scan
 
 
 def name_in(slots: range) -> str:
-    """Find a name whose queue lies in one of these slots."""
+    """Return a name whose queue is in one of these slots."""
     return next(name for number in range(1000) if key_slot((name := f"q{number}").encode()) in slots)
 
 
-def test_on_a_server_of_its_own_every_queue_could_move_to_a_cluster_as_it_is(kind: Kind) -> None:
+def test_every_queue_could_move_to_a_cluster_unchanged(kind: Kind) -> None:
     with Server(kind) as server, duly.Duly(server.url) as app:
         empty = examine(app).finding("slots")
         fill(app)
@@ -52,18 +52,18 @@ def test_on_a_server_of_its_own_every_queue_could_move_to_a_cluster_as_it_is(kin
     assert report.finding("cluster").found == "off"
     assert report.finding("slots").verdict == "ok"
     # two queues, the topic with its group, the list of schedules, the lock
-    assert report.finding("slots").found.startswith("each of 5 queues, topics, locks and the like")
+    assert report.finding("slots").found.startswith("each of 5 queues, topics, locks and registries")
     assert "redrive(to=)" in report.finding("slots").why
 
 
-def test_the_slots_are_those_that_a_cluster_has_for_the_keys(kind: Kind) -> None:
+def test_the_slots_are_those_of_the_server(kind: Kind) -> None:
     with one_node(kind) as server, duly.Duly(server.url) as app, redis.Redis.from_url(server.url) as client:
         fill(app)
-        walk = walked(app)
+        scan = scanned(app)
 
-        found = slots_of(walk.owners)
+        found = slots_of(scan.owners)
 
-        told = {
+        expected = {
             owner: {client.execute_command("CLUSTER", "KEYSLOT", tag)}
             for owner, tag in {
                 "orders": "orders",
@@ -72,22 +72,22 @@ def test_the_slots_are_those_that_a_cluster_has_for_the_keys(kind: Kind) -> None
                 "~schedules": "~schedules",
             }.items()
         }
-        assert found == told
-        assert sum(map(len, walk.owners.values())) == client.dbsize()
+        assert found == expected
+        assert sum(map(len, scan.owners.values())) == client.dbsize()
 
 
-def test_keys_without_their_tag_are_told_to_be_in_several_slots() -> None:
-    walk = Walk(None, "duly", 3, is_complete=True, ends_at=0.0)  # type: ignore[arg-type]
-    walk.owners["queue", "whole"] = {"meta": b"duly:{whole}:meta", "msgs": b"duly:{whole}:msgs"}
-    walk.owners["queue", "torn"] = {"meta": b"duly:torn:meta", "msgs": b"duly:torn:msgs"}
-    walk.owners["topic", "events"] = {"stream": b"duly:{@events}:stream"}
-    walk.owners["group", "events/archive"] = {"meta": b"duly:{archive}:meta"}
+def test_keys_without_their_tag_are_reported_in_several_slots() -> None:
+    scan = Scan(None, "duly", 3, is_complete=True, ends_at=0.0)  # type: ignore[arg-type]
+    scan.owners["queue", "whole"] = {"meta": b"duly:{whole}:meta", "msgs": b"duly:{whole}:msgs"}
+    scan.owners["queue", "torn"] = {"meta": b"duly:torn:meta", "msgs": b"duly:torn:msgs"}
+    scan.owners["topic", "events"] = {"stream": b"duly:{@events}:stream"}
+    scan.owners["group", "events/archive"] = {"meta": b"duly:{archive}:meta"}
 
-    assert layout(walk).owners == 3
-    assert layout(walk).split == ("torn", "topic events")
+    assert layout(scan).owners == 3
+    assert layout(scan).split == ("torn", "topic events")
 
 
-def test_a_node_with_all_slots_works_but_for_calls_over_several(kind: Kind) -> None:
+def test_a_node_with_all_slots_refuses_only_calls_over_several(kind: Kind) -> None:
     with one_node(kind) as server, duly.Duly(server.url) as app:
         fill(app)
         report = examine(app)
@@ -95,7 +95,7 @@ def test_a_node_with_all_slots_works_but_for_calls_over_several(kind: Kind) -> N
         assert report.ok
         assert report.finding("cluster").verdict == "warn"
         assert "commit() beyond its own queue and redrive(to=) are refused" in report.finding("cluster").found
-        assert "a worker of several queues is not woken" in report.finding("cluster").found
+        assert "A worker for several queues is not woken" in report.finding("cluster").found
         assert report.finding("slots").verdict == "ok"
 
         orders = app.queue("orders")
@@ -109,10 +109,10 @@ def test_a_node_with_all_slots_works_but_for_calls_over_several(kind: Kind) -> N
         second.reject("no")
         with pytest.raises(ServerError, match="slot"):
             orders.redrive(to="bills")
-        assert (orders.stats().dead, app.queue("bills").stats().ready) == (1, 1)  # it is where it was
+        assert (orders.stats().dead, app.queue("bills").stats().ready) == (1, 1)  # nothing moved
         assert orders.redrive() == 1
         with redis.Redis.from_url(server.url) as client, pytest.raises(redis.ResponseError, match="slot"):
-            client.blpop(["duly:{orders}:wake", "duly:{bills}:wake"], timeout=1)  # as a worker of both waits
+            client.blpop(["duly:{orders}:wake", "duly:{bills}:wake"], timeout=1)  # like a worker that waits for both
         with app.lock("stock"):
             assert sorted(app.queues()) == ["bills", "orders"]
 
@@ -143,11 +143,11 @@ def test_a_node_without_slots_is_not_up(kind: Kind) -> None:
             app.queue("orders").send("x")
 
 
-def test_who_may_not_ask_about_the_cluster_is_told_that_it_is_one(kind: Kind) -> None:
+def test_a_user_who_may_not_run_cluster_info_still_learns_of_the_cluster(kind: Kind) -> None:
     with one_node(kind) as server, redis.Redis.from_url(server.url) as client:
         client.execute_command("ACL", "SETUSER", "app", "on", ">sesame", "~*", "+@all", "-cluster")
         with duly.Duly(server.url.replace("redis://", "redis://app:sesame@")) as app:
             finding = examine(app).finding("cluster")
 
     assert finding.verdict == "bad"
-    assert "how many nodes share the slots is not told" in finding.found
+    assert "the number of nodes is unknown" in finding.found

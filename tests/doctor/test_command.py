@@ -1,4 +1,4 @@
-"""`duly doctor`, as it is printed and as it ends."""
+"""`duly doctor`: its output and its exit status."""
 
 import json
 import re
@@ -32,7 +32,7 @@ def run(*arguments: str) -> Result:
     return CliRunner(env={"COLUMNS": "100"}).invoke(app, list(arguments), catch_exceptions=False)
 
 
-def test_trouble_is_told_with_its_reason_and_its_mend(careless: Server) -> None:
+def test_trouble_is_printed_with_its_reason_and_its_fix(careless: Server) -> None:
     result = run("--url", careless.url)
 
     assert result.exit_code == 1
@@ -43,16 +43,16 @@ def test_trouble_is_told_with_its_reason_and_its_mend(careless: Server) -> None:
     at = lines.index("bad persistence")
     assert lines[at + 1].startswith("A message is as safe as the data of the server")
     assert "CONFIG SET appendonly yes" in lines[at:]
-    assert lines[-1].endswith("this needs mending before messages are safe here")
+    assert lines[-1].endswith("fix this before you rely on this server")
 
 
-def test_programs_are_told_in_json(careless: Server) -> None:
+def test_json_has_the_same_findings(careless: Server) -> None:
     result = run("--url", careless.url, "--json")
 
-    told = json.loads(result.stdout)
+    printed = json.loads(result.stdout)
     assert result.exit_code == 1
-    assert (told["ok"], told["server"]) == (False, careless.url)
-    (finding,) = [each for each in told["findings"] if each["name"] == "idle-timeout"]
+    assert (printed["ok"], printed["server"]) == (False, careless.url)
+    (finding,) = [each for each in printed["findings"] if each["name"] == "idle-timeout"]
     assert finding == {
         "name": "idle-timeout",
         "verdict": "warn",
@@ -69,16 +69,16 @@ def test_warnings_fail_only_when_that_is_asked_for() -> None:
         plain, strict = run("--url", server.url), run("--url", server.url, "--strict")
 
     assert (plain.exit_code, strict.exit_code) == (0, 1)
-    assert "nothing here loses messages today" in plain.stdout
+    assert "no check found a risk for messages" in plain.stdout
 
 
-def test_it_is_not_said_that_nothing_is_lost_where_that_is_not_known() -> None:
+def test_unknown_safety_is_printed_as_unknown() -> None:
     with Server("valkey", {"appendonly": "no"}) as server, redis.Redis.from_url(server.url) as client:
         client.execute_command("ACL", "SETUSER", "app", "on", ">sesame", "~*", "+@all", "-info", "-config")
         result = run("--url", server.url.replace("redis://", "redis://app:sesame@"))
 
-    assert "nothing here loses messages" not in result.stdout
-    assert "whether messages are safe here is not known: see eviction, persistence" in result.stdout
+    assert "no check found a risk" not in result.stdout
+    assert "cannot determine whether messages are safe: see eviction, persistence" in result.stdout
 
 
 def test_an_embedded_server_is_started_and_examined(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_an_embedded_server_is_started_and_examined(tmp_path: Path) -> None:
     assert {each["verdict"] for each in json.loads(result.stdout)["findings"]} <= {"ok", "warn"}
 
 
-def test_a_server_that_is_away_is_no_traceback() -> None:
+def test_an_unreachable_server_prints_no_traceback() -> None:
     with Server("valkey") as server:
         url = server.url
 
@@ -102,15 +102,15 @@ def test_a_server_that_is_away_is_no_traceback() -> None:
     assert "cannot be reached" in result.stdout
 
 
-def test_an_in_process_store_is_no_server() -> None:
+def test_memory_url_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="memory:// lives inside of one process"):
         run("--url", "memory://")
 
 
-def test_what_would_tell_the_unknown_is_said() -> None:
+def test_missing_permissions_are_printed() -> None:
     with Server("valkey", {"appendonly": "yes", "rename-command": 'CONFIG ""'}) as server:
         result = run("--url", server.url)
 
     assert result.exit_code == 0
-    assert "unknown, and what would tell:" in result.stdout
+    assert "unknown; to find out:" in result.stdout
     assert "the server does not offer it" in result.stdout

@@ -1,9 +1,9 @@
-"""Which versions have which flaws, and which version mends them."""
+"""Which versions have which flaws, and which versions fix them."""
 
 import pytest
 
 from duly.doctor.facts import Product, product_of, read_version
-from duly.doctor.flaws import FLAWS, flaws_of, mended_version
+from duly.doctor.flaws import FLAWS, fixed_version, flaws_of
 
 OF_2025 = "CVE-2025-49844"
 UNBLOCK = "redis#14164"
@@ -14,7 +14,7 @@ UNBLOCK = "redis#14164"
     [
         ("Redis", "6.2.19", OF_2025, True),
         ("Redis", "6.2.20", OF_2025, False),
-        ("Redis", "7.0.15", OF_2025, True),  # a line that was given up
+        ("Redis", "7.0.15", OF_2025, True),  # a line that was never fixed
         ("Redis", "7.2.10", OF_2025, True),
         ("Redis", "7.2.11", OF_2025, False),
         ("Redis", "7.4.5", OF_2025, True),
@@ -88,7 +88,7 @@ def test_a_version_has_a_flaw_or_not(product: Product, version: str, name: str, 
 
 
 @pytest.mark.parametrize(
-    ("product", "version", "mended"),
+    ("product", "version", "fixed"),
     [
         ("Redis", "6.2.6", "7.4.9"),
         ("Redis", "7.0.15", "7.4.9"),
@@ -100,10 +100,10 @@ def test_a_version_has_a_flaw_or_not(product: Product, version: str, name: str, 
         ("Valkey", "9.0.0", "9.0.4"),
     ],
 )
-def test_the_nearest_version_without_flaws_is_named(product: Product, version: str, mended: str) -> None:
+def test_the_nearest_version_without_flaws_is_named(product: Product, version: str, fixed: str) -> None:
     assert flaws_of(product, read_version(version))
-    assert mended_version(product, read_version(version)) == mended
-    assert not flaws_of(product, read_version(mended))
+    assert fixed_version(product, read_version(version)) == fixed
+    assert not flaws_of(product, read_version(fixed))
 
 
 def test_no_flaw_is_listed_twice() -> None:
@@ -114,13 +114,13 @@ def test_no_flaw_is_listed_twice() -> None:
 
 @pytest.mark.parametrize("product", ["Redis", "Valkey"])
 def test_every_version_with_a_flaw_has_one_to_upgrade_to(product: Product) -> None:
-    lines = {line for flaw in FLAWS for line in flaw.mended.get(product, {})} | {(7, 0)}
+    lines = {line for flaw in FLAWS for line in flaw.fixed.get(product, {})} | {(7, 0)}
     for line in lines:
         for patch in range(30):
             if flaws_of(product, (*line, patch)):
-                mended = read_version(mended_version(product, (*line, patch)))
-                assert mended > (*line, patch)
-                assert not flaws_of(product, mended)
+                fixed = read_version(fixed_version(product, (*line, patch)))
+                assert fixed > (*line, patch)
+                assert not flaws_of(product, fixed)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_every_version_with_a_flaw_has_one_to_upgrade_to(product: Product) -> No
         ({"redis_version": "7.2.4", "valkey_version": "9.1.2"}, ("Valkey", "9.1.2")),
         ({}, ("Redis", "0")),
     ],
-    ids=["redis", "valkey", "untold"],
+    ids=["redis", "valkey", "missing"],
 )
 def test_a_product_is_read(info: dict[str, str], product: tuple[Product, str]) -> None:
     assert product_of(info) == product

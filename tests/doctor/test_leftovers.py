@@ -1,4 +1,4 @@
-"""Keys that belong to nothing: each kind is found by itself, and its mend loses no message."""
+"""Keys without an owner: each kind is found separately, and its fix loses no message."""
 
 import re
 import shlex
@@ -10,9 +10,9 @@ import redis
 
 import duly
 from duly.doctor import Finding, examine
-from duly.doctor.client import Asker, reached
+from duly.doctor.client import Client, connected
 from duly.doctor.facts import Keyspace
-from duly.doctor.keyspace import look
+from duly.doctor.keyspace import examine_keys
 from tests.binaries import Kind
 from tests.doctor.fixes import run
 from tests.servers import Server
@@ -24,7 +24,7 @@ Place = tuple[duly.Duly, redis.Redis, str]
 
 @pytest.fixture
 def place(kind: Kind) -> Iterator[Place]:
-    """Give an app on a server of its own, and a plain client."""
+    """Yield an app on its own server, and a plain client."""
     with Server(kind) as server, duly.Duly(server.url) as app, redis.Redis.from_url(server.url) as client:
         yield app, client, server.url
 
@@ -33,12 +33,12 @@ def found(place: Place, name: str = "orphans") -> Finding:
     return examine(place[0]).finding(name)
 
 
-def check_mended(place: Place, finding: Finding) -> None:
+def check_fixed(place: Place, finding: Finding) -> None:
     run(finding, place[2])
     assert found(place, finding.name).verdict == "ok"
 
 
-def test_what_a_busy_namespace_has_is_no_orphan(place: Place) -> None:
+def test_a_busy_namespace_has_no_orphans(place: Place) -> None:
     app = place[0]
     queue = app.queue("orders", done=duly.Keep(count=10))
     for number in range(9):
@@ -61,7 +61,7 @@ def test_what_a_busy_namespace_has_is_no_orphan(place: Place) -> None:
     assert found(place, "expiry").verdict == "ok"
 
 
-def test_a_name_that_no_kind_of_key_has(place: Place) -> None:
+def test_keys_with_unknown_names_are_found(place: Place) -> None:
     place[0].queue("orders").send("x")
     place[1].set("duly:{orders}:of old \xff", "1")
     place[1].set("duly:{~ghosts}:list", "1")
@@ -72,7 +72,7 @@ def test_a_name_that_no_kind_of_key_has(place: Place) -> None:
 
     assert finding.verdict == "warn"
     assert len(finding.commands) == 2
-    check_mended(place, finding)
+    check_fixed(place, finding)
     assert place[1].exists("duly:mine", "other:{orders}:x") == 2
     assert place[0].queue("orders").stats().ready == 1
 
@@ -86,7 +86,7 @@ PLANTED = (
 )
 
 
-def test_names_that_somebody_planted_are_in_no_command_but_quoted(place: Place) -> None:
+def test_planted_names_appear_in_commands_only_quoted(place: Place) -> None:
     app, client, _ = place
     app.queue("orders").send("x")
     for key in PLANTED:
@@ -96,12 +96,12 @@ def test_names_that_somebody_planted_are_in_no_command_but_quoted(place: Place) 
 
     assert [line for line in finding.mend.splitlines() if line.startswith("duly ")] == []
     assert all(line.startswith(('DEL "duly:{', "DEL duly:{")) for line in finding.commands), finding.commands
-    check_mended(place, finding)
+    check_fixed(place, finding)
     assert client.exists(*PLANTED) == 0
     assert app.queue("orders").stats().ready == 1
 
 
-def test_a_position_that_somebody_planted_is_in_no_command(place: Place) -> None:
+def test_a_planted_position_is_in_no_command(place: Place) -> None:
     app, client, _ = place
     app.topic("events").group("archive").create()
     client.hset("duly:{@events}:group:archive:meta", "fed", "0\nFLUSHALL")
@@ -125,23 +125,23 @@ def test_a_queue_that_has_lost_its_meta_is_found_again_with_its_messages(place: 
 
     assert "has lost its meta" in finding.found
     assert "duly audit orders --repair" in finding.mend
-    check_mended(place, finding)
+    check_fixed(place, finding)
     assert app.queues() == ["orders"]
     queue.audit(repair=True)
     assert sorted(each.body for each in queue.receive(10, wait=0)) == [0, 1, 2, 3, 4]
 
 
-def test_the_token_of_a_queue_that_is_gone(place: Place) -> None:
+def test_the_wake_token_of_a_deleted_queue_is_found(place: Place) -> None:
     place[1].rpush("duly:{gone}:wake", "1")
 
     finding = found(place)
 
-    assert "a token of a queue that is gone" in finding.found
-    check_mended(place, finding)
+    assert "a wake token of a deleted queue" in finding.found
+    check_fixed(place, finding)
 
 
 @pytest.mark.parametrize("lost", ["stream", "group"])
-def test_a_group_that_the_stream_does_not_know_is_known_again_where_it_was(place: Place, lost: str) -> None:
+def test_a_group_that_its_stream_lost_continues_at_its_position(place: Place, lost: str) -> None:
     app, client, _ = place
     events = app.topic("events")
     events.publish("first")
@@ -157,16 +157,16 @@ def test_a_group_that_the_stream_does_not_know_is_known_again_where_it_was(place
 
     assert ("gone" if lost == "stream" else "does not know") in finding.found
     assert "duly delete events/archive --yes" in finding.mend
-    check_mended(place, finding)
+    check_fixed(place, finding)
     assert [each.name for each in events.groups()] == ["archive"]
     (again,) = group.receive(wait=0)
     assert again.body == "first"
     again.ack()
-    assert group.receive(wait=0) == []  # it goes on where it was, not from the beginning
+    assert group.receive(wait=0) == []  # it continues at its position, not from the beginning
 
 
 @pytest.mark.parametrize(("position", "arrives"), [("$", ["new"]), ("0", ["old", "new"])], ids=["end", "beginning"])
-def test_where_a_group_was_that_was_never_fed_is_for_people_to_say(
+def test_the_operator_chooses_the_position_of_a_group_that_never_read(
     place: Place, position: str, arrives: list[str]
 ) -> None:
     app, client, _ = place
@@ -180,8 +180,8 @@ def test_where_a_group_was_that_was_never_fed_is_for_people_to_say(
     finding = found(place)
 
     assert "does not know" in finding.found
-    assert "is not known" in finding.mend
-    assert finding.commands == ()  # none that a program could run by itself
+    assert "is unknown" in finding.mend
+    assert finding.commands == ()  # none that a program could run without a choice
     (choice,) = re.findall(rf"^# (XGROUP CREATE .* {re.escape(position)} MKSTREAM)$", finding.mend, re.MULTILINE)
     client.execute_command(*shlex.split(choice))  # type: ignore[no-untyped-call]
     events.publish("new")
@@ -190,55 +190,59 @@ def test_where_a_group_was_that_was_never_fed_is_for_people_to_say(
     assert found(place).verdict == "ok"
 
 
-def test_a_group_that_goes_and_comes_during_a_look_is_no_orphan(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_that_is_recreated_during_the_scan_is_not_an_orphan(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     app, _, _ = place
     group = app.topic("events").group("archive")
     group.create()
     group.pause()
-    ask = Asker.ask
+    ask = Client.ask
 
-    def ask_meanwhile(asker: Asker, *command: Any) -> Any:
+    def ask_with_changes(self: Client, *command: Any) -> Any:
         if command[0] not in ("XINFO", "EVAL"):
-            return ask(asker, *command)
+            return ask(self, *command)
         group.delete()
-        told = ask(asker, *command)
+        reply = ask(self, *command)
         group.create()
         group.pause()
-        return told
+        return reply
 
-    monkeypatch.setattr(Asker, "ask", ask_meanwhile)
-    with reached(app._address) as wire:
-        keyspace = look(Asker(wire, "duly"), "duly", 0)
+    monkeypatch.setattr(Client, "ask", ask_with_changes)
+    with connected(app._address) as wire:
+        keyspace = examine_keys(Client(wire, "duly"), "duly", 0)
 
     assert isinstance(keyspace, Keyspace)
     assert keyspace.orphans == ()
 
 
-def test_a_queue_that_goes_and_comes_during_a_look_is_no_orphan(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_that_is_recreated_during_the_scan_is_not_an_orphan(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     app, client, _ = place
     app.queue("orders").send("x")
     client.delete("duly:{orders}:meta")
-    ask = Asker.ask
-    looks: list[tuple[Any, ...]] = []
+    ask = Client.ask
+    checked: list[tuple[Any, ...]] = []
 
-    def ask_meanwhile(asker: Asker, *command: Any) -> Any:
-        if command[0] != "EXISTS" or looks:
-            return ask(asker, *command)
-        looks.append(command)
+    def ask_with_changes(self: Client, *command: Any) -> Any:
+        if command[0] != "EXISTS" or checked:
+            return ask(self, *command)
+        checked.append(command)
         app.queue("orders").delete()
-        told = ask(asker, *command)
+        reply = ask(self, *command)
         app.queue("orders").send("x")
-        return told
+        return reply
 
-    monkeypatch.setattr(Asker, "ask", ask_meanwhile)
-    with reached(app._address) as wire:
-        keyspace = look(Asker(wire, "duly"), "duly", 0)
+    monkeypatch.setattr(Client, "ask", ask_with_changes)
+    with connected(app._address) as wire:
+        keyspace = examine_keys(Client(wire, "duly"), "duly", 0)
 
     assert isinstance(keyspace, Keyspace)
     assert keyspace.orphans == ()
 
 
-def test_the_record_of_a_call_that_does_not_expire(place: Place) -> None:
+def test_a_record_of_a_call_without_an_expiry_is_found(place: Place) -> None:
     app, client, _ = place
     app.queue("orders").send("x")
     (record,) = client.scan_iter("duly:{orders}:call:*")
@@ -247,7 +251,7 @@ def test_the_record_of_a_call_that_does_not_expire(place: Place) -> None:
     finding = found(place, "expiry")
 
     assert finding.verdict == "warn"
-    check_mended(place, finding)
+    check_fixed(place, finding)
     assert 0 < client.pttl(record) <= 3_600_000
 
 
@@ -261,7 +265,7 @@ def test_the_record_of_a_call_that_does_not_expire(place: Place) -> None:
         "duly:{~schedules}:schedules",
     ],
 )
-def test_messages_that_somebody_lets_expire(place: Place, key: str) -> None:
+def test_messages_with_an_expiry_are_found(place: Place, key: str) -> None:
     app, client, _ = place
     app.queue("orders").send("x")
     app.topic("events").publish("x")
@@ -272,11 +276,11 @@ def test_messages_that_somebody_lets_expire(place: Place, key: str) -> None:
     finding = found(place, "expiry")
 
     assert (finding.verdict, key in finding.found) == ("bad", True)
-    check_mended(place, finding)
+    check_fixed(place, finding)
     assert client.ttl(key) == -1
 
 
-def test_workers_that_died_long_ago(place: Place) -> None:
+def test_workers_that_died_long_ago_are_found(place: Place) -> None:
     client = place[1]
     seconds, micros = client.time()
     now = seconds * 1_000_000 + micros
@@ -286,39 +290,41 @@ def test_workers_that_died_long_ago(place: Place) -> None:
     finding = found(place, "workers")
 
     assert "host:1:aa, silent for 72 h" in finding.found
-    assert "host:3:cc, which never beat" in finding.found
+    assert "host:3:cc, never sent a heartbeat" in finding.found
     assert "host:2:bb" not in finding.found
-    check_mended(place, finding)
+    check_fixed(place, finding)
     assert client.hkeys("duly:{~workers}:workers") == [b"host:2:bb"]
 
 
-def test_a_worker_that_comes_or_goes_during_a_look_is_not_silent(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_starts_or_stops_during_the_scan_is_not_silent(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     app, client, _ = place
     beats, rows = "duly:{~workers}:beats", "duly:{~workers}:workers"
     seconds, _ = client.time()
     client.zadd(beats, {"host:1:aa": seconds * 1_000_000})
     client.hset(rows, "host:1:aa", "{}")
-    ask = Asker.ask
+    ask = Client.ask
 
-    def ask_meanwhile(asker: Asker, *command: Any) -> Any:
+    def ask_with_changes(self: Client, *command: Any) -> Any:
         if command[0] == "HSCAN":
             client.zadd(beats, {"host:2:bb": seconds * 1_000_000, "host:3:cc": seconds * 1_000_000})
             client.hset(rows, mapping={"host:2:bb": "{}", "host:3:cc": "{}"})
-        told = ask(asker, *command)
+        reply = ask(self, *command)
         if command[0] == "HSCAN":
             client.zrem(beats, "host:3:cc")
             client.hdel(rows, "host:3:cc")
-        return told
+        return reply
 
-    monkeypatch.setattr(Asker, "ask", ask_meanwhile)
-    with reached(app._address) as wire:
-        keyspace = look(Asker(wire, "duly"), "duly", seconds * 1_000_000)
+    monkeypatch.setattr(Client, "ask", ask_with_changes)
+    with connected(app._address) as wire:
+        keyspace = examine_keys(Client(wire, "duly"), "duly", seconds * 1_000_000)
 
     assert isinstance(keyspace, Keyspace)
     assert [each.name for each in keyspace.silent] == [b"host:1:aa"]
 
 
-def test_a_group_whose_topic_is_made_anew_a_moment_later_is_no_orphan(
+def test_a_group_whose_topic_is_recreated_after_the_scan_is_not_an_orphan(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app, client, _ = place
@@ -329,34 +335,34 @@ def test_a_group_whose_topic_is_made_anew_a_moment_later_is_no_orphan(
     client.delete(events.stream)
     monkeypatch.setattr("duly.doctor.keyspace.time.sleep", lambda _: group.create())
 
-    with reached(app._address) as wire:
-        keyspace = look(Asker(wire, "duly"), "duly", 0)
+    with connected(app._address) as wire:
+        keyspace = examine_keys(Client(wire, "duly"), "duly", 0)
 
     assert isinstance(keyspace, Keyspace)
     assert keyspace.orphans == ()
 
 
-def test_the_walk_is_bounded_and_says_so(place: Place) -> None:
+def test_the_scan_is_limited_and_reports_it(place: Place) -> None:
     app, client, _ = place
     for number in range(30):
         app.queue(f"q{number}").send("x")
-    client.delete("duly:{q0}:meta")  # not judged in a part of the keys: its meta might be in the other
+    client.delete("duly:{q0}:meta")  # not reported after an incomplete scan: its meta might be among the other keys
 
-    with reached(app._address) as wire:
-        keyspace = look(Asker(wire, "duly"), "duly", 0, most=10)
+    with connected(app._address) as wire:
+        keyspace = examine_keys(Client(wire, "duly"), "duly", 0, most=10)
 
     assert isinstance(keyspace, Keyspace)
-    assert (keyspace.looked_at, keyspace.is_complete, keyspace.orphans) == (10, False, ())
+    assert (keyspace.examined, keyspace.is_complete, keyspace.orphans) == (10, False, ())
 
 
-def test_a_walk_that_has_no_time_left_says_so(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scan_that_runs_out_of_time_reports_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     app, client, _ = place
     app.queue("orders").send("x")
-    client.set("duly:{orders}:unknown", "1")  # its name alone tells, without a further question
-    monkeypatch.setattr("duly.doctor.walk.MOST_SECONDS", -1.0)
+    client.set("duly:{orders}:unknown", "1")  # recognized by its name alone, without another command
+    monkeypatch.setattr("duly.doctor.scan.MOST_SECONDS", -1.0)
 
-    with reached(app._address) as wire:
-        keyspace = look(Asker(wire, "duly"), "duly", 0)
+    with connected(app._address) as wire:
+        keyspace = examine_keys(Client(wire, "duly"), "duly", 0)
 
     assert isinstance(keyspace, Keyspace)
     assert (keyspace.is_complete, keyspace.big, keyspace.clocks) == (False, (), ())

@@ -1,4 +1,4 @@
-"""Servers that answer late, in drops, or in another language: one finding, soon, with what to look at."""
+"""Servers that answer late, slowly, or in another protocol: one finding, soon, with a hint."""
 
 import socket
 import threading
@@ -19,7 +19,7 @@ Talk = Callable[[socket.socket, threading.Event], None]
 
 @contextmanager
 def answering(talk: Talk) -> Iterator[int]:
-    """Give the port of a server that talks so to whoever connects."""
+    """Yield the port of a server that runs `talk` for its first client."""
     is_over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
@@ -28,7 +28,7 @@ def answering(talk: Talk) -> Iterator[int]:
                 connection, _ = listening.accept()
                 with connection:
                     talk(connection, is_over)
-            except OSError:  # the other side has hung up
+            except OSError:  # the client has disconnected
                 return
 
         thread = threading.Thread(target=serve)
@@ -44,7 +44,7 @@ def drip(connection: socket.socket, is_over: threading.Event) -> None:
         connection.sendall(b"+")
 
 
-def say_nothing(_: socket.socket, is_over: threading.Event) -> None:
+def stay_silent(_: socket.socket, is_over: threading.Event) -> None:
     is_over.wait(60)
 
 
@@ -64,18 +64,18 @@ def only_finding(url: str) -> Finding:
     return finding
 
 
-def test_a_server_that_answers_in_drops_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "LONGEST", 0.5)
+def test_a_server_whose_reply_trickles_in_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "REPLY_LIMIT", 0.5)
     began = time.monotonic()
 
     with answering(drip) as port:
         finding = only_finding(f"redis://127.0.0.1:{port}/0")
 
-    assert "does not end" in finding.found
+    assert "did not complete a reply" in finding.found
     assert time.monotonic() - began < 5
 
 
-def test_a_server_that_says_nothing_may_speak_tls() -> None:
+def test_a_silent_server_may_expect_tls() -> None:
     with duly.Duly("redis://127.0.0.1:1/0") as app:
         finding = unreachable(app._address, RedisTimeoutError("Timeout reading from socket"))
 
@@ -83,10 +83,10 @@ def test_a_server_that_says_nothing_may_speak_tls() -> None:
     assert "rediss://" in finding.mend
 
 
-def test_a_server_that_does_not_speak_tls_needs_another_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "REPLY_TIMEOUT", 0.3)  # what a handshake may take, too
+def test_a_silent_server_may_not_use_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "REPLY_TIMEOUT", 0.3)  # also the time-out of a handshake
 
-    with answering(say_nothing) as port:
+    with answering(stay_silent) as port:
         finding = only_finding(f"rediss://127.0.0.1:{port}/0")
 
     assert "redis://" in finding.mend
@@ -97,12 +97,14 @@ def test_a_server_that_does_not_speak_tls_needs_another_address(monkeypatch: pyt
     [("redis", hang_up, "rediss://"), ("rediss", hang_up, "redis://"), ("rediss", speak_http, "redis://")],
     ids=["hangs-up", "hangs-up-on-tls", "http-on-tls"],
 )
-def test_a_server_that_hangs_up_or_speaks_otherwise_may_differ_in_tls(scheme: str, talk: Talk, hint: str) -> None:
+def test_a_server_that_disconnects_or_uses_another_protocol_may_differ_in_tls(
+    scheme: str, talk: Talk, hint: str
+) -> None:
     with answering(talk) as port:
         finding = only_finding(f"{scheme}://127.0.0.1:{port}/0")
 
     assert hint in finding.mend
 
 
-def test_a_server_that_is_not_there_has_nothing_to_do_with_tls() -> None:
+def test_a_refused_connection_does_not_suggest_tls() -> None:
     assert "rediss" not in only_finding("redis://127.0.0.1:1/0").mend

@@ -1,4 +1,4 @@
-"""Users with few rights: what they can be is said, what they may not ask is unknown, with the rule that is missing."""
+"""Users with few permissions: their roles are reported, and facts that they may not read are unknown."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ from tests.servers import Server
 pytestmark = pytest.mark.fault
 
 ASKED = ("valkey", "redis7")
-"""Redis 6.2 has no way to ask what a user may do."""
+"""Servers that can check the permissions of a user. Redis 6.2 cannot."""
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def server(kind: Kind) -> Iterator[Server]:
 
 
 def given_user(server: Server, *given: str) -> str:
-    """Make a user, and give the address under which it connects."""
+    """Create a user, and return the address with which it connects."""
     with redis.Redis.from_url(server.url) as client:
         client.execute_command("ACL", "SETUSER", "app", "reset", "on", ">sesame", *given)
     return server.url.replace("redis://", "redis://app:sesame@")
@@ -45,7 +45,7 @@ def examined(url: str) -> Report:
 def test_a_user_of_a_role_can_be_that_role(server: Server, role: str) -> None:
     finding = examined(given_user(server, *rules_of(role, server))).finding("rights")
 
-    if server.kind == "redis6":  # which has no way to ask
+    if server.kind == "redis6":  # which cannot check permissions
         assert finding.verdict == "unknown"
         return
     assert finding.verdict == "ok", finding
@@ -54,7 +54,7 @@ def test_a_user_of_a_role_can_be_that_role(server: Server, role: str) -> None:
     assert ("admin" in roles) == (role == "admin")
 
 
-def test_what_a_consumer_may_not_ask_is_unknown_until_it_has_the_right_that_is_named(server: Server) -> None:
+def test_facts_that_a_consumer_may_not_read_are_unknown_until_it_has_the_named_rule(server: Server) -> None:
     url = given_user(server, *rules_of("consumer", server))
     with duly.Duly(server.url) as app, redis.Redis.from_url(server.url) as client:
         app.queue("orders").send("x")
@@ -67,7 +67,7 @@ def test_what_a_consumer_may_not_ask_is_unknown_until_it_has_the_right_that_is_n
     assert unknown["fsync"].commands == ("ACL SETUSER app +config|get",)
     assert {"slow-log", "stalls", "orphans"} <= set(unknown)
 
-    for _ in range(5):  # who may scan is then told what else is missing
+    for _ in range(5):  # after SCAN is allowed, further rules are missing
         for each in examined(url).findings:
             if each.verdict == "unknown" and each.commands:
                 run(each, server.url)
@@ -76,17 +76,17 @@ def test_what_a_consumer_may_not_ask_is_unknown_until_it_has_the_right_that_is_n
     assert left == ({"rights"} if server.kind == "redis6" else set())
 
 
-def test_a_user_who_may_ask_nothing_is_examined_all_the_same(server: Server) -> None:
+def test_a_user_without_permissions_gets_a_full_report(server: Server) -> None:
     report = examined(given_user(server, "+ping", "~duly:*"))
 
-    told = {each.name: each.verdict for each in report.findings}
-    assert {told[name] for name in told if name not in ("connection", "rights", "keepalive")} == {"unknown"}
+    verdicts = {each.name: each.verdict for each in report.findings}
+    assert {verdicts[name] for name in verdicts if name not in ("connection", "rights", "keepalive")} == {"unknown"}
     assert report.finding("rights").verdict == "bad"
     assert "+eval" in report.finding("rights").found
 
 
 @pytest.mark.parametrize("kind", ASKED, indirect=True)
-def test_who_may_not_ask_for_commands_is_told_by_trying(kind: Kind) -> None:
+def test_hidden_commands_are_found_without_command_info(kind: Kind) -> None:
     with Server(kind, {"appendonly": "yes", "rename-command": 'ZADD ""'}) as hiding, Server(kind) as whole:
         wanted = [rule for rule in rules_of("consumer", hiding) if rule != "+zadd"]
         hidden = examined(given_user(hiding, *wanted)).finding("commands")
@@ -101,7 +101,7 @@ def test_a_user_of_other_keys_lacks_the_keys(server: Server) -> None:
     finding = examined(given_user(server, "+@all", "~other:*")).finding("rights")
 
     assert finding.verdict == "bad"
-    assert "without ~duly:{*}:*" in finding.found
+    assert "which needs ~duly:{*}:*" in finding.found
     assert "duly acl --role" in finding.mend
 
 

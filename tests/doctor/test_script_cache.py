@@ -1,4 +1,4 @@
-"""The scripts that a server remembers: too many of them, and those that it has forgotten."""
+"""The script cache of a server: too many scripts, and scripts that are missing."""
 
 import pytest
 import redis
@@ -14,18 +14,18 @@ from tests.servers import Server
 pytestmark = pytest.mark.fault
 
 EVICTING = ("valkey",)
-"""Which forget scripts of EVAL by themselves."""
+"""Servers that evict scripts of EVAL."""
 
 
 def built_from_data(client: redis.Redis, count: int) -> None:
-    """Do what nobody should: have a text of its own for each value."""
+    """Run a different script for each value, which is the mistake to find."""
     with client.pipeline(transaction=False) as pipeline:
         for number in range(count):
             pipeline.eval(f"return {number}", 0)
         pipeline.execute()
 
 
-def test_texts_that_are_built_from_data_are_found_and_the_mend_is_true(kind: Kind) -> None:
+def test_scripts_that_are_built_from_data_are_found_and_the_fix_works(kind: Kind) -> None:
     with Server(kind) as server, duly.Duly(server.url) as app, redis.Redis.from_url(server.url) as client:
         app.queue("orders").send("x")
         before = examine(app).finding("script-cache")
@@ -34,15 +34,15 @@ def test_texts_that_are_built_from_data_are_found_and_the_mend_is_true(kind: Kin
 
         assert before.verdict == "ok", before
         assert finding.verdict == "warn", finding
-        assert ("were evicted" in finding.found) == (kind in EVICTING)
+        assert ("evicted" in finding.found) == (kind in EVICTING)
         assert "KEYS and ARGV" in finding.mend
         run(finding, server.url)
         assert examine(app).finding("script-cache").verdict == "ok"
-        app.queue("orders").send("y")  # whose script is forgotten, and is sent again
+        app.queue("orders").send("y")  # its script is not cached any more, and is sent again
         assert app.queue("orders").stats().ready == 2
 
 
-def test_scripts_that_are_forgotten_again_and_again_are_found_and_the_mend_is_true(kind: Kind) -> None:
+def test_scripts_that_are_flushed_repeatedly_are_found_and_the_fix_works(kind: Kind) -> None:
     with Server(kind) as server, duly.Duly(server.url) as app, redis.Redis.from_url(server.url) as client:
         queue = app.queue("orders")
         for number in range(20):
@@ -57,24 +57,24 @@ def test_scripts_that_are_forgotten_again_and_again_are_found_and_the_mend_is_tr
 
         assert few.verdict == "ok", few
         assert finding.verdict == "warn", finding
-        assert "found their script forgotten" in finding.found
+        assert "did not find their script in the cache" in finding.found
         assert "SCRIPT FLUSH" in finding.mend
         run(finding, server.url)
         assert examine(app).finding("script-cache").verdict == "ok"
         assert queue.stats().ready == 20
 
 
-def test_functions_of_others_are_told_and_no_matter() -> None:
+def test_functions_of_other_programs_are_reported_and_ok() -> None:
     library = "#!lua name=mine\nredis.register_function('mine', function() return 1 end)"
     with Server("valkey") as server, duly.Duly(server.url) as app, redis.Redis.from_url(server.url) as client:
         client.function_load(library)
         finding = examine(app).finding("script-cache")
 
     assert finding.verdict == "ok"
-    assert "and 1 functions of others" in finding.found
+    assert "and 1 functions of other programs" in finding.found
 
 
-def test_two_versions_of_duly_fit_into_what_a_server_remembers() -> None:
+def test_two_versions_of_duly_fit_into_the_cache_of_a_server() -> None:
     kinds: tuple[_lua.Kind, ...] = ("queue", "topic", "group", "freeing")
     texts = {_lua.script(name, kind).sha for name in _lua.names() for kind in kinds}
 

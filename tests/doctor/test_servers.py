@@ -1,4 +1,4 @@
-"""The examination of real servers: what is wrong is found, and what mends it mends it."""
+"""The examination of real servers: problems are found, and their fixes work."""
 
 import time
 from collections.abc import Iterator
@@ -11,13 +11,13 @@ from duly.doctor import Report, examine
 from tests.binaries import Kind
 from tests.clock import ServerClock
 from tests.doctor.fixes import run
-from tests.doctor.tampering import meddler
+from tests.doctor.tampering import tampering_proxy
 from tests.servers import Server
 
 pytestmark = pytest.mark.fault
 
 MEASURED = ("latency", "stalls", "disk")
-"""What depends on how busy the machine of the tests is."""
+"""Checks that depend on the load of the machine."""
 SAFE = {"appendonly": "yes", "appendfsync": "everysec"}
 
 
@@ -30,8 +30,8 @@ def verdicts(report: Report) -> dict[str, str]:
     return {each.name: each.verdict for each in report.findings}
 
 
-def mended(url: str, *names: str) -> None:
-    """Check that what mends a finding is true: afterwards all is well."""
+def check_fix(url: str, *names: str) -> None:
+    """Check that the fixes of findings work: afterwards the checks are ok."""
     report = examined(url)
     for name in names:
         run(report.finding(name), url)
@@ -45,7 +45,7 @@ def valkey() -> Iterator[Server]:
         yield server
 
 
-def test_a_server_that_keeps_messages_safe_is_well(kind: Kind) -> None:
+def test_a_server_that_keeps_messages_safe_is_ok(kind: Kind) -> None:
     with Server(kind, SAFE) as server:
         report = examined(server.url)
 
@@ -79,14 +79,14 @@ FOUND = {
 }
 
 
-def test_settings_that_are_wrong_are_found_and_their_mends_are_true(kind: Kind) -> None:
+def test_wrong_settings_are_found_and_their_fixes_work(kind: Kind) -> None:
     with Server(kind, BAD_SETTINGS) as server:
-        report = examined(server.url)  # where an app would refuse the server
+        report = examined(server.url)  # an app would refuse this server
         found = verdicts(report)
 
         assert {name: found[name] for name in FOUND} == FOUND, report
         assert not report.ok
-        mended(server.url, *FOUND)
+        check_fix(server.url, *FOUND)
 
 
 @pytest.mark.parametrize(
@@ -98,19 +98,19 @@ def test_settings_that_are_wrong_are_found_and_their_mends_are_true(kind: Kind) 
     ],
     ids=["snapshots-only", "fsync-no", "no-fsync-on-rewrite"],
 )
-def test_how_data_gets_to_disk_is_judged(kind: Kind, config: dict[str, str], name: str, verdict: str) -> None:
+def test_persistence_settings_are_checked(kind: Kind, config: dict[str, str], name: str, verdict: str) -> None:
     with Server(kind, config) as server:
         assert examined(server.url).finding(name).verdict == verdict
-        mended(server.url, name)
+        check_fix(server.url, name)
 
 
 @pytest.mark.parametrize("policy", ["always", "everysec"])
-def test_a_file_that_is_synced_is_well(policy: str) -> None:
+def test_a_synced_file_is_ok(policy: str) -> None:
     with Server("valkey", {"appendonly": "yes", "appendfsync": policy}) as server:
         assert examined(server.url).finding("fsync").found == f"appendfsync {policy}"
 
 
-def test_memory_that_is_nearly_over_is_found_and_more_of_it_mends(kind: Kind) -> None:
+def test_memory_that_is_nearly_full_is_found_and_its_fix_works(kind: Kind) -> None:
     with Server(kind, SAFE) as server, redis.Redis.from_url(server.url) as client:
         client.setrange("others", 20 << 20, "x")
         used = client.info("memory")["used_memory"]
@@ -119,10 +119,10 @@ def test_memory_that_is_nearly_over_is_found_and_more_of_it_mends(kind: Kind) ->
         finding = examined(server.url).finding("memory")
 
         assert finding.verdict == "bad", finding
-        mended(server.url, "memory")
+        check_fix(server.url, "memory")
 
 
-def test_a_replica_is_told_from_its_primary_and_a_primary_that_forgets_endangers_it(kind: Kind) -> None:
+def test_a_replica_is_recognized_and_a_primary_without_a_file_endangers_it(kind: Kind) -> None:
     soon = {"repl-diskless-sync-delay": "0"}
     with Server(kind, soon) as primary, Server(kind, {"replicaof": f"127.0.0.1 {primary.port}"}) as replica:
         _wait_for_replica(primary)
@@ -133,7 +133,7 @@ def test_a_replica_is_told_from_its_primary_and_a_primary_that_forgets_endangers
         assert f"duly doctor --url redis://127.0.0.1:{primary.port}" in of_replica.finding("role").mend
         assert verdicts(of_primary)["restart"] == "bad"
         assert verdicts(of_primary)["replicas"] == "warn"
-        mended(primary.url, "restart", "replicas")
+        check_fix(primary.url, "restart", "replicas")
 
 
 def _wait_for_replica(primary: Server) -> None:
@@ -148,7 +148,7 @@ def _wait_for_replica(primary: Server) -> None:
 
 
 @pytest.mark.parametrize("given", ["", ":wrong@"], ids=["no-password", "wrong-password"])
-def test_a_password_that_is_refused_is_one_finding_without_the_password(kind: Kind, given: str) -> None:
+def test_a_refused_password_is_one_finding_without_the_password(kind: Kind, given: str) -> None:
     with Server(kind, {"requirepass": "sesame"}) as server:
         report = examined(server.url.replace("redis://", f"redis://{given}"))
         right = examined(server.url.replace("redis://", "redis://:sesame@"))
@@ -160,7 +160,7 @@ def test_a_password_that_is_refused_is_one_finding_without_the_password(kind: Ki
     assert "sesame" not in str(right)
 
 
-def test_a_server_that_is_not_there_is_one_finding_and_soon() -> None:
+def test_an_unreachable_server_is_one_finding_and_soon() -> None:
     began = time.monotonic()
 
     report = examined("redis://127.0.0.1:1/0")
@@ -170,7 +170,7 @@ def test_a_server_that_is_not_there_is_one_finding_and_soon() -> None:
     assert time.monotonic() - began < 10
 
 
-def test_a_server_without_room_for_clients_is_one_finding_and_its_mend_is_true() -> None:
+def test_a_server_at_its_limit_of_clients_is_one_finding_and_its_fix_works() -> None:
     with Server("valkey", {**SAFE, "maxclients": "1"}) as server, redis.Redis.from_url(server.url) as held:
         connection = held.connection_pool.get_connection()
         report = examined(server.url)
@@ -183,7 +183,7 @@ def test_a_server_without_room_for_clients_is_one_finding_and_its_mend_is_true()
         connection.disconnect()
 
 
-def test_a_script_that_is_stuck_is_found_and_can_be_ended() -> None:
+def test_a_stuck_script_is_found_and_can_be_killed() -> None:
     with Server("valkey", {**SAFE, "lua-time-limit": "500"}) as server, redis.Redis.from_url(server.url) as client:
         connection = client.connection_pool.get_connection()
         connection.send_command("EVAL", "while true do end", 0)
@@ -198,8 +198,8 @@ def test_a_script_that_is_stuck_is_found_and_can_be_ended() -> None:
         connection.disconnect()
 
 
-def test_slow_scripts_and_stalls_are_found_and_forgotten(kind: Kind) -> None:
-    busy = (  # some servers hide `os` from scripts, and in others TIME stands still while one runs
+def test_slow_scripts_and_stalls_are_found_and_cleared(kind: Kind) -> None:
+    busy = (  # some servers hide `os` from scripts, and in others TIME does not change while a script runs
         "local is_there, clock = pcall(function() return os.clock end) if not is_there then clock = function() "
         "local t = redis.call('TIME') return t[1] + t[2] / 1000000 end end "
         "local til = clock() + 0.7 while clock() < til do end return redis.call('EXISTS', KEYS[1])"
@@ -212,26 +212,26 @@ def test_slow_scripts_and_stalls_are_found_and_forgotten(kind: Kind) -> None:
 
         assert "EVAL of a queue " in report.finding("slow-log").found, report
         assert report.finding("stalls").verdict == "warn"
-        mended(server.url, "slow-log", "stalls")
+        check_fix(server.url, "slow-log", "stalls")
 
 
-def test_a_wait_that_something_between_draws_out_is_found(valkey: Server) -> None:
+def test_a_blocking_call_that_a_proxy_delays_is_found(valkey: Server) -> None:
     assert examined(valkey.url).finding("blocking").verdict == "ok"
-    with meddler(valkey.port, b"$4\r\n0.05\r\n", b"$4\r\n1.50\r\n") as url:
+    with tampering_proxy(valkey.port, b"$4\r\n0.05\r\n", b"$4\r\n1.50\r\n") as url:
         finding = examined(url).finding("blocking")
 
     assert finding.verdict == "warn", finding
-    assert "connect to the server itself" in finding.mend
+    assert "connect to the server directly" in finding.mend
 
 
-def test_a_wait_that_something_between_cuts_short_is_found(valkey: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_blocking_call_that_a_proxy_cuts_short_is_found(valkey: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("measurements", "checks.performance"):
-        monkeypatch.setattr(f"duly.doctor.{module}.PAUSE", 5.0)  # far from what a busy machine takes for an answer
-    with meddler(valkey.port, b"BLPOP", b"HMGET") as url:  # which has the same form, and answers at once
+        monkeypatch.setattr(f"duly.doctor.{module}.PAUSE", 5.0)  # far longer than a reply takes on a busy machine
+    with tampering_proxy(valkey.port, b"BLPOP", b"HMGET") as url:  # has the same arguments, and does not block
         finding = examined(url).finding("blocking")
 
     assert finding.verdict == "warn", finding
-    assert "connect to the server itself" in finding.mend
+    assert "connect to the server directly" in finding.mend
 
 
 def test_a_clock_that_differs_is_found(server_clock: ServerClock) -> None:
@@ -245,7 +245,7 @@ def test_a_clock_that_differs_is_found(server_clock: ServerClock) -> None:
     )
 
 
-def test_a_clock_that_was_set_back_under_a_queue_is_found(server_clock: ServerClock) -> None:
+def test_a_clock_that_was_set_back_after_a_send_is_found(server_clock: ServerClock) -> None:
     with Server("redis7", SAFE, server_clock.environment()) as server, duly.Duly(server.url) as app:
         app.queue("orders").send("x")
         app.topic("events").publish("y", delay=60)
@@ -258,7 +258,7 @@ def test_a_clock_that_was_set_back_under_a_queue_is_found(server_clock: ServerCl
     assert "events by" in finding.found
 
 
-def test_a_server_of_a_provider_that_hides_its_settings_is_unknown_in_them(kind: Kind) -> None:
+def test_settings_that_a_provider_hides_are_unknown(kind: Kind) -> None:
     hidden = {"rename-command": 'CONFIG ""\nrename-command SLOWLOG ""\nrename-command LATENCY ""'}
     with Server(kind, {**SAFE, **hidden}) as server:
         report = examined(server.url)
@@ -268,11 +268,11 @@ def test_a_server_of_a_provider_that_hides_its_settings_is_unknown_in_them(kind:
     assert {"fsync", "idle-timeout", "slow-log", "stalls", "compact-forms"} <= set(unknown)
     assert "does not offer CONFIG GET" in unknown["fsync"].found
     assert "provider" in unknown["fsync"].mend
-    assert report.finding("eviction").verdict == "ok"  # INFO says it as well
+    assert report.finding("eviction").verdict == "ok"  # INFO has it as well
 
 
 @pytest.mark.parametrize("hidden", ["HSET", "EVALSHA", "EVAL", "TIME", "DEL", "INFO"])
-def test_a_server_that_hides_a_command_which_scripts_use_is_bad(hidden: str) -> None:
+def test_a_hidden_command_that_scripts_use_is_bad(hidden: str) -> None:
     with Server("redis7", {**SAFE, "rename-command": f'{hidden} ""'}) as server:
         report = examined(server.url)
 
@@ -282,7 +282,7 @@ def test_a_server_that_hides_a_command_which_scripts_use_is_bad(hidden: str) -> 
     assert "rename-command" in finding.mend
 
 
-def test_every_server_is_asked_for_its_commands(kind: Kind) -> None:
+def test_hidden_commands_are_found_on_every_server(kind: Kind) -> None:
     with Server(kind, {**SAFE, "rename-command": 'ZADD ""\nrename-command XGROUP ""'}) as server:
         finding = examined(server.url).finding("commands")
 
@@ -290,7 +290,7 @@ def test_every_server_is_asked_for_its_commands(kind: Kind) -> None:
     assert "XGROUP, ZADD" in finding.found
 
 
-def test_a_command_that_is_only_for_looking_is_a_warning() -> None:
+def test_a_hidden_command_that_only_observers_use_is_a_warning() -> None:
     with Server("valkey", {**SAFE, "rename-command": 'SCAN ""'}) as server:
         finding = examined(server.url).finding("commands")
 
@@ -319,7 +319,7 @@ def test_big_keys_are_found(valkey: Server) -> None:
     assert "duly stats orders" in finding.mend
 
 
-def test_nothing_is_changed_by_an_examination(kind: Kind) -> None:
+def test_an_examination_changes_nothing(kind: Kind) -> None:
     with Server(kind, SAFE) as server, duly.Duly(server.url) as app, redis.Redis.from_url(server.url) as client:
         app.queue("orders").send("x", delay=60)
         app.topic("events").group("archive").create()
@@ -332,7 +332,7 @@ def test_nothing_is_changed_by_an_examination(kind: Kind) -> None:
         assert client.info("persistence")["rdb_changes_since_last_save"] == dirty
 
 
-def test_an_in_process_store_has_nothing_to_examine() -> None:
+def test_the_memory_engine_has_nothing_to_examine() -> None:
     report = examined("memory://")
 
     assert report.ok

@@ -1,4 +1,4 @@
-"""`duly doctor`: prints what the examination of a server found."""
+"""`duly doctor`: prints the report about a server."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from duly.cli.output import visible
 from duly.cli.session import Session
 from duly.doctor import Finding, Report, Verdict, examine
 
-Strict = Annotated[bool, typer.Option("--strict", help="Warnings count as failure, too.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with status 1 for warnings as well.")]
 
 _COLOURS: Final[dict[Verdict, str]] = {"ok": "green", "warn": "yellow", "bad": "bold red", "unknown": "cyan"}
 
 
 _VITAL: Final = ("eviction", "persistence")
-"""Checks without which nobody knows whether messages are lost."""
+"""Checks without which the safety of messages is unknown."""
 
 
 def doctor(session: Session, strict: Strict = False) -> None:
-    """Examine the server and the keys: what is wrong, why it matters, and the command that mends it.
+    """Examine the server and the keys: print problems, why they matter, and commands that fix them.
 
-    It changes nothing, and works where an app refuses to. Exit status 1 when
-    something was found that loses messages or keeps the server from working.
+    It changes nothing, and also examines servers that an app refuses. Exit status 1 if messages
+    can be lost or calls fail.
     """
     report = examine(session.app)
     if session.as_json:
@@ -54,18 +54,18 @@ def _print(session: Session, report: Report) -> None:
     for each in report.findings:
         if each.verdict in ("bad", "warn"):
             _print_trouble(session, each)
-    untold = [each for each in report.findings if each.verdict == "unknown"]
-    if untold:
+    unknown = [each for each in report.findings if each.verdict == "unknown"]
+    if unknown:
         console.print()
-        console.print("unknown, and what would tell:")
-        for line in dict.fromkeys(line for each in untold for line in each.mend.splitlines()):
+        console.print("unknown; to find out:")
+        for line in dict.fromkeys(line for each in unknown for line in each.mend.splitlines()):
             console.print(Padding(Text(visible(line)), (0, 0, 0, 4), expand=False))
     console.print()
     console.print(_closing(report))
 
 
 def _print_trouble(session: Session, finding: Finding) -> None:
-    """Say why, and show the commands as they are typed: no line of them is broken."""
+    """Print the reason and the fix. Commands are printed without line breaks, so that they can be copied."""
     console = session.console
     console.print()
     console.print(Text.assemble((finding.verdict, _COLOURS[finding.verdict]), f" {finding.name}"))
@@ -77,12 +77,14 @@ def _print_trouble(session: Session, finding: Finding) -> None:
 
 def _closing(report: Report) -> Text:
     counts = {verdict: sum(each.verdict == verdict for each in report.findings) for verdict in _COLOURS}
-    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
     if not report.ok:
-        return Text(f"{told}: this needs mending before messages are safe here", style="bold red")
-    untold = [each.name for each in report.findings if each.verdict == "unknown" and each.name in _VITAL]
-    if untold:
-        return Text(f"{told}: whether messages are safe here is not known: see {', '.join(untold)}", style="yellow")
+        return Text(
+            f"{summary}: messages can be lost or calls fail; fix this before you rely on this server", style="bold red"
+        )
+    unknown = [each.name for each in report.findings if each.verdict == "unknown" and each.name in _VITAL]
+    if unknown:
+        return Text(f"{summary}: cannot determine whether messages are safe: see {', '.join(unknown)}", style="yellow")
     if counts["warn"] or counts["unknown"]:
-        return Text(f"{told}: nothing here loses messages today")
-    return Text(f"{told}: all is well", style="green")
+        return Text(f"{summary}: no check found a risk for messages")
+    return Text(f"{summary}: all checks passed", style="green")

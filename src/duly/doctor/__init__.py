@@ -1,7 +1,7 @@
-"""The examination of a server and a namespace: what is found, why it matters, and what mends it.
+"""The examination of a server and a namespace: findings, why they matter, and how to fix them.
 
-Facts are collected over a plain connection (`examination`), so that a server can be examined that an app refuses.
-What they mean is said by small pure functions (`checks`). Nothing here changes anything on the server.
+`examination` collects facts over a plain connection, so it can examine servers that an app refuses. Small pure
+functions in `checks` judge the facts. Nothing here changes anything on the server.
 """
 
 from duly.doctor.examination import examine

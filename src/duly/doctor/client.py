@@ -1,4 +1,7 @@
-"""Questions to a server over a plain connection. A refusal is an answer, too: what may not be known is Missing."""
+"""A client for the examination: one plain connection, with a time limit for each reply.
+
+A refusal is a reply as well: the caller gets `Missing`, with the reason.
+"""
 
 import math
 import threading
@@ -17,22 +20,26 @@ from duly._sync.wire import REPLY_TIMEOUT, Wire
 from duly.doctor.facts import Missing
 from duly.errors import ServerError
 
+REPLY_LIMIT: Final = 10.0
+"""Seconds that one reply may take in total."""
+_CHECK_INTERVAL: Final = 0.1
+
 _CONTAINERS: Final = ("ACL", "CLIENT", "CLUSTER", "COMMAND", "CONFIG", "LATENCY", "MEMORY", "SLOWLOG", "XINFO")
 
 
 class Busy(ServerError):
-    """A script has been running for so long that the server answers nothing else."""
+    """A script has been running for so long that the server rejects all other commands."""
 
 
-class Asker:
-    """One connection to the server that is examined."""
+class Client:
+    """A connection to the server under examination."""
 
     def __init__(self, wire: Wire, namespace: str) -> None:
         self._wire = wire
         self._namespace = namespace
 
     def ask(self, *command: Arg) -> Any:
-        """Ask. Missing: the server refused; everything else that goes wrong is raised."""
+        """Run a command. Returns `Missing` if the server refuses it, and raises all other errors."""
         try:
             return self._wire.ask(list(command))
         except NoPermissionError as error:
@@ -60,7 +67,7 @@ class Asker:
 
 
 def _name(command: tuple[Arg, ...]) -> str:
-    """Name a command as rules have it: config|get."""
+    """Name a command as ACL rules do: config|get."""
     words = [str(word) for word in command[:2]]
     return "|".join(words[: 2 if words[0] in _CONTAINERS else 1]).lower()
 
@@ -70,8 +77,8 @@ def _title(name: str) -> str:
 
 
 @contextmanager
-def reached(address: Address) -> Iterator[Wire]:
-    """Connect to a server, whatever an app would think of it. An embedded one is started when it does not run."""
+def connected(address: Address) -> Iterator[Wire]:
+    """Connect to a server, even to one that an app would refuse. Starts an embedded server that is not running."""
     if address.kind != "embedded":
         yield from _opened(BoundedWire(address.kind, address.options))
         return
@@ -92,19 +99,15 @@ def _opened(wire: Wire) -> Iterator[Wire]:
         wire.close()
 
 
-# A wire whose questions come to an end, also when an answer comes in drops.
-
-LONGEST: Final = 10.0
-"""Seconds that one question may take in all."""
-_LOOKS: Final = 0.1
-
-
 class Unfinished(RedisTimeoutError):
-    """An answer began and did not end."""
+    """A reply began, and was not complete within `REPLY_LIMIT`."""
 
 
 class BoundedWire(Wire):
-    """Hangs up on an answer that goes on for too long: the time-out of a socket begins anew with every byte."""
+    """A wire that disconnects when a reply takes too long in total.
+
+    The time-out of a socket is not enough: each byte that arrives restarts it, so a reply may trickle in forever.
+    """
 
     def __init__(self, kind: Kind, options: Mapping[str, Any]) -> None:
         super().__init__(kind, options)
@@ -129,7 +132,7 @@ class BoundedWire(Wire):
 
     @contextmanager
     def _bounded(self) -> Iterator[None]:
-        self._ends_at = ends_at = time.monotonic() + LONGEST
+        self._ends_at = ends_at = time.monotonic() + REPLY_LIMIT
         try:
             yield
         except (RedisError, OSError) as error:
@@ -140,6 +143,6 @@ class BoundedWire(Wire):
             self._ends_at = math.inf
 
     def _watch(self) -> None:
-        while not self._is_closed.wait(_LOOKS):
+        while not self._is_closed.wait(_CHECK_INTERVAL):
             if time.monotonic() >= self._ends_at:
                 self.hang_up()

@@ -1,4 +1,4 @@
-"""The examination of a server: reach it, collect the facts, and have every check judge them."""
+"""The examination of a server: reach it, collect the facts, and run every check on them."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -12,9 +12,9 @@ from duly._sync.app import Duly
 from duly._sync.wire import Wire
 from duly.doctor import keyspace, measurements
 from duly.doctor.checks import CHECKS, network
-from duly.doctor.client import Asker, reached
+from duly.doctor.client import Client, connected
 from duly.doctor.facts import Facts, Missing, Version, product_of, read_version
-from duly.doctor.permissions import find_absent, find_rights
+from duly.doctor.permissions import find_absent_commands, find_permissions
 from duly.doctor.report import Report
 from duly.errors import DulyError
 
@@ -25,86 +25,83 @@ SETTINGS: Final = (
     "zset-max-listpack-value", "hash-max-listpack-value", "zset-max-listpack-entries", "hash-max-listpack-entries",
     "zset-max-ziplist-value", "hash-max-ziplist-value", "zset-max-ziplist-entries", "hash-max-ziplist-entries",
 )  # fmt: skip
-"""By name, one at a time: `CONFIG GET *` would show passwords, and old servers take one name only."""
+"""Settings to read. They are read one by one: `CONFIG GET *` would show passwords, and old servers take one name."""
 
 
 def collect(wire: Wire, address: Address, namespace: str) -> Facts:
-    """Ask for everything that the checks go by."""
-    asker = Asker(wire, namespace)
-    info = _info(asker)
-    user = _user(asker, address)
-    skew, server_us = measurements.compare_clocks(asker)
+    """Collect all facts that the checks use."""
+    client = Client(wire, namespace)
+    info = _info(client)
+    user = _user(client, address)
+    skew, server_us = measurements.compare_clocks(client)
     return Facts(
         shown=address.shown,
         kind=address.kind,
         namespace=namespace,
         info=info,
-        settings=_settings(asker),
+        settings=_settings(client),
         skew=skew,
-        pings=measurements.round_trips(asker, measurements.PINGS, "PING"),
-        scripts=measurements.round_trips(asker, measurements.SCRIPTS, "EVAL", "return 1", 0),
-        blocked=measurements.wait_in_vain(asker, namespace),
-        slow=measurements.slow_commands(asker, namespace, server_us),
-        stalls=measurements.stalls(asker, server_us),
-        keyspace=keyspace.look(asker, namespace, server_us),
-        rights=find_rights(asker, namespace, user, _version(info)),
-        absent=find_absent(asker, namespace),
-        cluster=_cluster(asker, info),
+        pings=measurements.round_trips(client, measurements.PINGS, "PING"),
+        scripts=measurements.round_trips(client, measurements.SCRIPTS, "EVAL", "return 1", 0),
+        blocked=measurements.measure_block(client, namespace),
+        slow=measurements.slow_commands(client, namespace, server_us),
+        stalls=measurements.stalls(client, server_us),
+        keyspace=keyspace.examine_keys(client, namespace, server_us),
+        permissions=find_permissions(client, namespace, user, _version(info)),
+        absent=find_absent_commands(client, namespace),
+        cluster=_cluster(client, info),
         user=user,
         place=address.place,
     )
 
 
-def _info(asker: Asker) -> dict[str, str] | Missing:
-    """Ask for INFO. How often each command ran is in a section of its own."""
-    told, counts = asker.ask("INFO"), asker.ask("INFO", "commandstats")
-    if isinstance(told, Missing):
-        return told
-    return read_info(told) | ({} if isinstance(counts, Missing) else read_info(counts))
+def _info(client: Client) -> dict[str, str] | Missing:
+    """Read INFO, with the section that counts the calls of each command."""
+    reply, counts = client.ask("INFO"), client.ask("INFO", "commandstats")
+    if isinstance(reply, Missing):
+        return reply
+    return read_info(reply) | ({} if isinstance(counts, Missing) else read_info(counts))
 
 
 def _version(info: Mapping[str, str] | Missing) -> Version:
     return (0, 0, 0) if isinstance(info, Missing) else read_version(product_of(info)[1])
 
 
-def _cluster(asker: Asker, info: Mapping[str, str] | Missing) -> Mapping[str, str] | Missing:
+def _cluster(client: Client, info: Mapping[str, str] | Missing) -> Mapping[str, str] | Missing:
     if isinstance(info, Missing) or info.get("cluster_enabled", "0") != "1":
         return {}
-    told = asker.ask("CLUSTER", "INFO")
-    return told if isinstance(told, Missing) else read_info(told)
+    reply = client.ask("CLUSTER", "INFO")
+    return reply if isinstance(reply, Missing) else read_info(reply)
 
 
-def _user(asker: Asker, address: Address) -> str:
-    told = asker.ask("ACL", "WHOAMI")
-    return told.decode() if isinstance(told, bytes) else str(address.options.get("username", "default"))
+def _user(client: Client, address: Address) -> str:
+    reply = client.ask("ACL", "WHOAMI")
+    return reply.decode() if isinstance(reply, bytes) else str(address.options.get("username", "default"))
 
 
-def _settings(asker: Asker) -> dict[str, str] | Missing:
+def _settings(client: Client) -> dict[str, str] | Missing:
     found: dict[str, str] = {}
     for name in SETTINGS:
-        told = asker.ask("CONFIG", "GET", name)
-        if isinstance(told, Missing):
-            return told
+        reply = client.ask("CONFIG", "GET", name)
+        if isinstance(reply, Missing):
+            return reply
         found |= {
-            key.decode(): value.decode(errors="replace") for key, value in zip(told[0::2], told[1::2], strict=True)
+            key.decode(): value.decode(errors="replace") for key, value in zip(reply[0::2], reply[1::2], strict=True)
         }
     return found
 
 
-# The examination itself: reach the server, collect the facts, have every check look at them.
-
-
 def examine(app: Duly | AsyncDuly) -> Report:
-    """Examine the server and the namespace of an app, also a server that it would refuse. Blocks, for either colour.
+    """Examine the server and the namespace of a sync or async app, even a server that the app would refuse.
 
-    Takes a moment: some hundred short questions and a bounded walk through the keys of the namespace. Changes
-    nothing. A server that cannot be reached is one finding, not an error.
+    The call blocks. It sends some hundred short commands, scans a bounded number of keys, and changes nothing.
+    A server that cannot be reached is a finding, not an error.
     """
     address = app._address
     if address.kind == "memory":
         return Report(address.shown, (network.nothing_to_examine(address),))
     try:
-        with reached(address) as wire:
+        with connected(address) as wire:
             facts = collect(wire, address, app.namespace)
     except (RedisError, OSError, DulyError) as error:
         return Report(address.shown, (network.unreachable(address, error),))

@@ -1,4 +1,4 @@
-"""What was learnt about a server: values, and what it would not tell. No opinion here."""
+"""The facts about a server that the checks judge, and the parsers of its replies."""
 
 import re
 from collections.abc import Mapping
@@ -8,29 +8,29 @@ from typing import Final, Literal
 from duly._core.address import Kind
 
 PAUSE: Final = 0.05
-"""Seconds that the examination blocks on a key that nobody fills, to see whether the server lets it wait."""
+"""Seconds that the examination blocks on an empty key, to find out whether the server lets clients wait."""
 
 
 @dataclass(frozen=True)
 class Missing:
-    """Something that the server did not tell."""
+    """A fact that the server did not provide."""
 
     reason: str
-    right: str = ""
-    """The rule that would allow the question, like `+config|get`; empty: it is no matter of rights."""
+    rule: str = ""
+    """The ACL rule that would allow the command, like `+config|get`. Empty if no rule would help."""
 
 
 @dataclass(frozen=True)
 class Skew:
-    """How far the server's clock is ahead of ours, in seconds, give or take half a round trip."""
+    """Seconds by which the server's clock is ahead of this machine's. The margin of error is half a round trip."""
 
     seconds: float
-    give_or_take: float
+    margin: float
 
 
 @dataclass(frozen=True)
 class SlowCommand:
-    """A row of the slow log, of the last day."""
+    """A row of the slow log, not older than a day."""
 
     command: str
     seconds: float
@@ -40,7 +40,7 @@ class SlowCommand:
 
 @dataclass(frozen=True)
 class Stall:
-    """What the latency monitor noted under one name in the last day."""
+    """An event of the latency monitor, not older than a day."""
 
     event: str
     longest: float
@@ -48,7 +48,7 @@ class Stall:
 
 @dataclass(frozen=True)
 class BigKey:
-    """A key of the namespace and the bytes that it takes."""
+    """A key of the namespace and its size in bytes."""
 
     key: bytes
     owner: str
@@ -58,11 +58,11 @@ class BigKey:
 
 @dataclass(frozen=True)
 class Orphan:
-    """A key that belongs to nothing any more, or whose owner has lost the key that names it."""
+    """A key without an owner, or of an owner that has lost the key by which it is found."""
 
     key: bytes
     reason: str
-    mend: str
+    fix: str
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class QueueClock:
 
 @dataclass(frozen=True)
 class SilentWorker:
-    """A worker on the list that has not shown that it lives for so many seconds; None: never."""
+    """A registered worker, and the seconds since its last heartbeat. None: it never sent one."""
 
     name: bytes
     seconds: float | None
@@ -83,93 +83,90 @@ class SilentWorker:
 
 @dataclass(frozen=True)
 class Layout:
-    """How the keys lie in the slots of a cluster, or would lie."""
+    """How the keys are spread over the slots of a cluster, or would be."""
 
     owners: int = 0
-    """Queues, topics with their groups, locks and the like."""
+    """Number of queues, topics with their groups, locks and registries."""
     split: tuple[str, ...] = ()
-    """Those whose keys are not all in one slot."""
+    """Owners whose keys are in several slots."""
 
 
 @dataclass(frozen=True)
 class Keyspace:
-    """The keys of the namespace, as far as they were looked at."""
+    """The keys of the namespace, as far as they were examined."""
 
-    looked_at: int = 0
+    examined: int = 0
     is_complete: bool = True
     big: tuple[BigKey, ...] = ()
     orphans: tuple[Orphan, ...] = ()
-    unexpiring: tuple[tuple[bytes, int], ...] = ()
-    """Keys that should go by themselves and will not, with the milliseconds that they would have."""
-    vanishing: tuple[bytes, ...] = ()
-    """Keys that will go by themselves and should not."""
+    without_expiry: tuple[tuple[bytes, int], ...] = ()
+    """Keys that lack an expiry, with the milliseconds that it should be."""
+    expiring: tuple[bytes, ...] = ()
+    """Keys that have an expiry and must not have one."""
     clocks: tuple[QueueClock, ...] = ()
     silent: tuple[SilentWorker, ...] = ()
     layout: Layout = Layout()
-    untold: Mapping[str, Missing] = field(default_factory=dict)
-    """By the name of a check: why it has not seen all that it goes by."""
+    missing: Mapping[str, Missing] = field(default_factory=dict)
+    """For each check that lacks facts: the reason."""
 
     @property
-    def if_partly(self) -> str:
-        """What a finding adds when not all keys were looked at."""
-        return "" if self.is_complete else f" (there are more than the {self.looked_at} that were looked at)"
+    def coverage_note(self) -> str:
+        """A note for findings if there are more keys than were examined."""
+        return "" if self.is_complete else f" (there are more keys than the {self.examined} that were examined)"
 
 
 @dataclass(frozen=True)
-class Rights:
-    """What the connected user may do: for each role of `duly acl`, what it lacks for it."""
+class Permissions:
+    """The permissions of the connected user: the rules that it lacks for each role of `duly acl`."""
 
     lacking: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Facts:
-    """All that an examination goes by."""
+    """All facts of an examination."""
 
     shown: str
     kind: Kind
     namespace: str
     info: Mapping[str, str] | Missing
-    """The answers to INFO, and to INFO commandstats."""
+    """The replies to INFO and INFO commandstats."""
     settings: Mapping[str, str] | Missing
-    """Answers to CONFIG GET, by name; what the server does not know is absent."""
+    """The replies to CONFIG GET, by name. Settings that the server does not have are left out."""
     skew: Skew | Missing
     pings: tuple[float, ...] | Missing
     scripts: tuple[float, ...] | Missing
     blocked: float | Missing
-    """Seconds that a wait of PAUSE took."""
+    """Seconds that a blocking call of `PAUSE` took."""
     slow: tuple[SlowCommand, ...] | Missing
     stalls: tuple[Stall, ...] | Missing
     keyspace: Keyspace | Missing
-    rights: Rights | Missing
+    permissions: Permissions | Missing
     absent: frozenset[str] | Missing
-    """Commands that Duly uses and the server does not have, whoever asks."""
+    """Commands that Duly uses and the server does not have, for any user."""
     cluster: Mapping[str, str] | Missing = field(default_factory=dict)
-    """The answer to CLUSTER INFO; empty where the server is no node of one."""
+    """The reply to CLUSTER INFO. Empty if the server is not a node of a cluster."""
     user: str = "default"
     place: str = ""
     """The directory of an embedded server."""
 
     def keys_for(self, check: str) -> Keyspace | Missing:
-        """Give a check what it goes by, or the reason why it cannot judge."""
-        return self.keyspace if isinstance(self.keyspace, Missing) else self.keyspace.untold.get(check, self.keyspace)
+        """Return the keys for a check, or the reason why it lacks facts."""
+        return self.keyspace if isinstance(self.keyspace, Missing) else self.keyspace.missing.get(check, self.keyspace)
 
     def setting(self, name: str) -> str | Missing:
-        """Look up a setting; INFO has some of them where CONFIG is forbidden."""
+        """Look up a setting. INFO has some settings as well, for users who may not run CONFIG."""
         if not isinstance(self.settings, Missing) and name in self.settings:
             return self.settings[name]
-        if not isinstance(self.info, Missing) and (told := self.info.get(name.replace("-", "_"))) is not None:
-            return told
+        if not isinstance(self.info, Missing) and (value := self.info.get(name.replace("-", "_"))) is not None:
+            return value
         if isinstance(self.settings, Missing):
             return self.settings
         return Missing(f"the server has no setting {name}")
 
 
-# Numbers and fields, out of the texts that a server answers with.
-
-
 def number(text: str | bytes | None) -> float:
-    """Read a number; what is none is 0."""
+    """Parse a number. Other text counts as 0."""
     try:
         return float(text) if text is not None else 0.0
     except ValueError:
@@ -177,24 +174,22 @@ def number(text: str | bytes | None) -> float:
 
 
 def fields(text: str) -> dict[str, str]:
-    """Read `calls=5,usec=44`, as lines of INFO have it."""
+    """Parse the fields of a line of INFO, like `calls=5,usec=44`."""
     return dict(part.split("=", 1) for part in text.split(",") if "=" in part)
 
-
-# Which server it is, and of which version.
 
 Product = Literal["Redis", "Valkey"]
 Version = tuple[int, int, int]
 
 
 def product_of(info: Mapping[str, str]) -> tuple[Product, str]:
-    """Read it from INFO. Valkey tells the version of Redis that it is like, too."""
+    """Return product and version from INFO. Valkey also reports a version of Redis, with which it is compatible."""
     valkey = info.get("valkey_version")
     return ("Valkey", valkey) if valkey else ("Redis", info.get("redis_version", "0"))
 
 
 def read_version(text: str) -> Version:
-    """Read `7.0.15`; what is missing is 0."""
+    """Parse a version like `7.0.15`. Missing numbers are 0."""
     numbers = [int(each) for each in re.findall(r"\d+", text)[:3]]
     major, minor, patch = (*numbers, 0, 0, 0)[:3]
     return major, minor, patch

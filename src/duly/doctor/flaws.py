@@ -1,8 +1,8 @@
-"""Known flaws that a client of a queue can reach: scripts and blocking commands are what Duly lives by.
+"""Known flaws of servers that a client of a queue can reach, since it may run scripts and blocking commands.
 
-Flaws that need other rights are not here: RESTORE (CVE-2026-25243), CLIENT KILL over TLS (CVE-2026-56684), a replica
-that takes writes (CVE-2026-23631). The numbers are those of the records of each CVE and of the notes of the releases
-that name it. Five were not found in such notes and follow from the releases around them; they are marked.
+Flaws that need other permissions are left out: RESTORE (CVE-2026-25243), CLIENT KILL over TLS (CVE-2026-56684), a
+replica that accepts writes (CVE-2026-23631). The versions are from the record of each CVE and from release notes that
+name it. Five versions are in neither, and are inferred from the releases around them; comments mark them.
 """
 
 from collections.abc import Mapping
@@ -16,24 +16,24 @@ Line = tuple[int, int]
 
 @dataclass(frozen=True)
 class Flaw:
-    """Flaws that were mended by the same releases."""
+    """Flaws that were fixed by the same releases."""
 
     names: tuple[str, ...]
-    """Numbers of CVEs; a flaw without one is named by the changes that fixed it."""
+    """CVE numbers. A flaw without one is named by the changes that fixed it."""
     what: str
-    mended: Mapping[Product, Mapping[Line, int]]
-    """For each line of releases, the first patch without it. Newer lines never had it; older ones, and those between
-    that are absent, were given up. A product that is absent is not named in the record: Valkey began after the older
-    ones were mended."""
+    fixed: Mapping[Product, Mapping[Line, int]]
+    """The first patch without the flaw, for each release line. Newer lines never had it. Older lines, and absent lines
+    in between, were never fixed. A product is absent if the record does not name it: Valkey began after the older flaws
+    were fixed."""
     since: Mapping[Product, Line] = field(default_factory=dict)
-    """The first line that has it."""
+    """The first release line with the flaw."""
 
     def is_in(self, product: Product, version: Version) -> bool:
-        """Tell whether a version has it, as far as its number tells."""
-        line, patch, mended = version[:2], version[2], self.mended.get(product, {})
-        if line in mended:
-            return patch < mended[line]
-        return self.since.get(product, (0, 0)) <= line < max(mended, default=(0, 0))
+        """Return whether a version has the flaw, judged by its number."""
+        line, patch, fixed = version[:2], version[2], self.fixed.get(product, {})
+        if line in fixed:
+            return patch < fixed[line]
+        return self.since.get(product, (0, 0)) <= line < max(fixed, default=(0, 0))
 
 
 FLAWS: Final = (
@@ -49,9 +49,9 @@ FLAWS: Final = (
         ("CVE-2026-23479",),
         "a blocked client that is evicted can run any code on the server",
         {
-            # 7.2.14 follows: 7.2.13 is older than the flaw's record, and 7.2.15 mended the flaws after it.
+            # 7.2.14 is inferred: 7.2.13 is older than the flaw's record, and 7.2.15 fixed the flaws after it.
             "Redis": {(7, 2): 14, (7, 4): 9, (8, 2): 6, (8, 4): 3, (8, 6): 3},
-            # 8.0.8 was to mend it, and was revoked on the day it came out.
+            # 8.0.8 should have fixed it, and was revoked on the day of its release.
             "Valkey": {(7, 2): 13, (8, 0): 9, (8, 1): 7, (9, 0): 4},
         },
         {"Redis": (7, 2), "Valkey": (7, 2)},
@@ -61,29 +61,29 @@ FLAWS: Final = (
         "a program that sends CLIENT UNBLOCK while writes are paused (CLIENT PAUSE, a planned fail-over) aborts the "
         "server. Duly does not",
         {
-            # The notes of Redis name 7.4.6 and 8.2.0. Lines that they do not name still had it when we looked.
+            # The release notes of Redis name 7.4.6 and 8.2.0. Other lines still had the flaw when this was written.
             "Redis": {(7, 4): 6, (8, 2): 0},
-            # 7.2.10 and 8.0.4 follow: they are the next releases after it was decided to fix every line.
+            # 7.2.10 and 8.0.4 are inferred: the next releases after the decision to fix every line.
             "Valkey": {(7, 2): 10, (8, 0): 4, (8, 1): 2},
         },
     ),
     Flaw(
         ("CVE-2025-67733",),
         "a script can forge answers to other calls on its connection",
-        # The record of the CVE says 9.0.2, the notes of the releases 9.0.3: the later one is safe either way. Redis
-        # mended something like it at the same time without a number, so nothing is claimed of it.
+        # The CVE record names 9.0.2, the release notes 9.0.3: the later one is safe. Redis fixed a similar flaw at the
+        # same time without a CVE, so it is not listed.
         {"Valkey": {(7, 2): 12, (8, 0): 7, (8, 1): 6, (9, 0): 3}},
     ),
     Flaw(
         ("CVE-2024-46981",),
         "a script can run any code on the server",
-        # 7.2.8 follows: its release was that of the line in the month of 8.0.2, and the mend went into both.
+        # 7.2.8 is inferred: it was released in the month of 8.0.2, and both got the fix.
         {"Redis": {(6, 2): 17, (7, 2): 7, (7, 4): 2}, "Valkey": {(7, 2): 8, (8, 0): 2}},
     ),
     Flaw(
         ("CVE-2024-31449",),
         "a script can overflow the stack of the server and run any code",
-        # 7.2.7 follows: the mend went into the line on the day of 8.0.1, one release before 7.2.8.
+        # 7.2.7 is inferred: the line got the fix on the day of 8.0.1, one release before 7.2.8.
         {"Redis": {(6, 2): 16, (7, 2): 6, (7, 4): 1}, "Valkey": {(7, 2): 7, (8, 0): 1}},
     ),
     Flaw(
@@ -105,15 +105,15 @@ FLAWS: Final = (
 
 
 def flaws_of(product: Product, version: Version) -> tuple[Flaw, ...]:
-    """Name the flaws that a version has."""
+    """Return the flaws of a version."""
     return tuple(flaw for flaw in FLAWS if flaw.is_in(product, version))
 
 
-def mended_version(product: Product, version: Version) -> str:
-    """Name the nearest version without any of them: of the same line, else of the first later line that has one."""
-    mends = [flaw.mended.get(product, {}) for flaw in FLAWS]
-    for line in sorted({line for mended in mends for line in mended if line >= version[:2]}):
-        candidate = (*line, max(mended[line] for mended in mends if line in mended))
+def fixed_version(product: Product, version: Version) -> str:
+    """Return the nearest version without flaws: of the same line, or else of the first later line that has one."""
+    fixes = [flaw.fixed.get(product, {}) for flaw in FLAWS]
+    for line in sorted({line for fixed in fixes for line in fixed if line >= version[:2]}):
+        candidate = (*line, max(fixed[line] for fixed in fixes if line in fixed))
         if not flaws_of(product, candidate):
             return ".".join(map(str, candidate))
-    raise AssertionError("the newest line is mended")
+    raise AssertionError("the newest line has a fix")

@@ -1,4 +1,4 @@
-"""What can only be measured, and what the server has noted of the last day."""
+"""Measurements: clocks, round trips and blocking calls, and the server's own logs of slow commands and stalls."""
 
 import time
 from typing import Final
@@ -6,82 +6,81 @@ from typing import Final
 from duly import _lua
 from duly._core.call import Arg
 from duly._core.keys import ProbeKeys, head_of
-from duly.doctor.client import Asker
+from duly.doctor.client import Client
 from duly.doctor.facts import PAUSE, Missing, Skew, SlowCommand, Stall
 
 PINGS: Final = 100
 SCRIPTS: Final = 50
-_LOOKS: Final = 5
-_LONGEST: Final = 2.0
-"""Seconds that round trips may be measured; a slow server is asked less often."""
+_CLOCK_SAMPLES: Final = 5
+_TIME_LIMIT: Final = 2.0
+"""Seconds for a series of round trips. A slow server gets fewer of them."""
 
 
-def compare_clocks(asker: Asker) -> tuple[Skew | Missing, int]:
-    """Compare clocks; the shortest of some round trips says it best. Also the server's time, in microseconds."""
-    best: Skew | Missing = Missing("the server does not tell the time")
+def compare_clocks(client: Client) -> tuple[Skew | Missing, int]:
+    """Compare clocks, by the shortest of several round trips. Also returns the server's time, in microseconds."""
+    best: Skew | Missing = Missing("the server does not report its time")
     server_us = time.time_ns() // 1000
-    for _ in range(_LOOKS):
+    for _ in range(_CLOCK_SAMPLES):
         before = time.time()
-        told = asker.ask("TIME")
+        reply = client.ask("TIME")
         after = time.time()
-        if isinstance(told, Missing):
-            return told, server_us
-        server_us = int(told[0]) * 1_000_000 + int(told[1])
+        if isinstance(reply, Missing):
+            return reply, server_us
+        server_us = int(reply[0]) * 1_000_000 + int(reply[1])
         half = (after - before) / 2
-        if isinstance(best, Missing) or half < best.give_or_take:
+        if isinstance(best, Missing) or half < best.margin:
             best = Skew(server_us / 1_000_000 - (before + half), half)
     return best, server_us
 
 
-def round_trips(asker: Asker, times: int, *command: Arg) -> tuple[float, ...] | Missing:
-    """Measure a command, some times; the first is not counted."""
-    told = asker.ask(*command)
-    if isinstance(told, Missing):
-        return told
+def round_trips(client: Client, times: int, *command: Arg) -> tuple[float, ...] | Missing:
+    """Time a command repeatedly. The first call is not counted."""
+    reply = client.ask(*command)
+    if isinstance(reply, Missing):
+        return reply
     took: list[float] = []
-    while len(took) < times and sum(took) < _LONGEST:
+    while len(took) < times and sum(took) < _TIME_LIMIT:
         before = time.perf_counter()
-        asker.ask(*command)
+        client.ask(*command)
         took.append(time.perf_counter() - before)
     return tuple(took)
 
 
-def wait_in_vain(asker: Asker, namespace: str) -> float | Missing:
-    """Wait for a moment on a key that nobody fills."""
+def measure_block(client: Client, namespace: str) -> float | Missing:
+    """Time a blocking call on an empty key."""
     before = time.perf_counter()
-    told = asker.ask("BLPOP", ProbeKeys(namespace).key("wake"), str(PAUSE))
-    return told if isinstance(told, Missing) else time.perf_counter() - before
+    reply = client.ask("BLPOP", ProbeKeys(namespace).key("wake"), str(PAUSE))
+    return reply if isinstance(reply, Missing) else time.perf_counter() - before
 
-
-# What the server has noted of the last day: its slow log, and what its latency monitor saw.
 
 _DAY: Final = 86_400
 _ROWS: Final = 128
 
 
-def slow_commands(asker: Asker, namespace: str, server_us: int) -> tuple[SlowCommand, ...] | Missing:
-    """Read the slow log."""
-    rows = asker.ask("SLOWLOG", "GET", _ROWS)
+def slow_commands(client: Client, namespace: str, server_us: int) -> tuple[SlowCommand, ...] | Missing:
+    """Read the slow log of the last day."""
+    rows = client.ask("SLOWLOG", "GET", _ROWS)
     if isinstance(rows, Missing):
         return rows
     recent = [row for row in rows if row[1] > server_us / 1_000_000 - _DAY]
     head = head_of(namespace)
     return tuple(
-        SlowCommand(_said(row[3]), row[2] / 1_000_000, any(word.startswith(head) for word in row[3])) for row in recent
+        SlowCommand(_command_name(row[3]), row[2] / 1_000_000, any(word.startswith(head) for word in row[3]))
+        for row in recent
     )
 
 
-def stalls(asker: Asker, server_us: int) -> tuple[Stall, ...] | Missing:
-    """Read what the latency monitor noted."""
-    rows = asker.ask("LATENCY", "LATEST")
+def stalls(client: Client, server_us: int) -> tuple[Stall, ...] | Missing:
+    """Read the events of the latency monitor of the last day."""
+    rows = client.ask("LATENCY", "LATEST")
     if isinstance(rows, Missing):
         return rows
     recent = [row for row in rows if row[1] > server_us / 1_000_000 - _DAY]
     return tuple(Stall(row[0].decode(errors="replace"), row[3] / 1000) for row in recent)
 
 
-def _said(words: list[bytes]) -> str:
-    """Name a command, and of a script of ours which it is."""
+def _command_name(words: list[bytes]) -> str:
+    """Name a command, and the script if it is one of Duly."""
     name = words[0].decode(errors="replace").upper()
     if name == "EVALSHA" and len(words) > 1:
         return f"{name} {_names_by_hash().get(words[1].decode(errors='replace'), '')}".strip()

@@ -1,4 +1,4 @@
-"""The checks: each is a pure function of the facts. `CHECKS` has them in the order in which they are told."""
+"""The checks: each is a pure function of the facts. `CHECKS` lists them in the order of the report."""
 
 from collections.abc import Callable, Mapping
 from typing import Final

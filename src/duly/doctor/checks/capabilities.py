@@ -1,54 +1,54 @@
-"""What the server is, what it can do, and what the user may do."""
+"""Checks of the server's version, cluster mode and commands, and of the user's permissions."""
 
 from typing import Final
 
 from duly.acl.roles import ROLES
 from duly.doctor.facts import Facts, Missing, Product, Version, number, product_of, read_version
-from duly.doctor.flaws import flaws_of, mended_version
+from duly.doctor.flaws import fixed_version, flaws_of
 from duly.doctor.permissions import needed_by
 from duly.doctor.report import Finding, Subject, in_shell, listed
 
 CLUSTER: Final = Subject(
-    "cluster", "This version speaks to one server: it does not follow a queue to the node that has its slot."
+    "cluster", "This version of Duly connects to one server. It does not follow a queue to the node that has its slot."
 )
 SLOTS: Final = Subject(
     "slots",
-    "On a cluster a command may use keys of one slot. Each queue, topic and lock has its keys in one; commit() that "
-    "sends to another queue or changes keys of yours, redrive(to=), and the wait of a worker for several queues span "
-    "more, and are refused there.",
+    "On a cluster, a command may only use keys of one slot. Each queue, topic and lock has its keys in one slot. A "
+    "cluster refuses operations on several slots: commit() that sends to another queue or changes your own keys, "
+    "redrive(to=), and a worker's wait for several queues.",
 )
 
 EVERY_SLOT: Final = 16_384
-_ELSEWHERE: Final = "# use a server of its own, with cluster-enabled no"
+_ELSEWHERE: Final = "# use a separate server, with cluster-enabled no"
 
 
 def cluster(facts: Facts) -> Finding:
-    """Look whether it is a node of a cluster, and say what works there."""
-    info, told = facts.info, facts.cluster
+    """Check whether the server is a node of a cluster, and report which calls work there."""
+    info, reply = facts.info, facts.cluster
     if isinstance(info, Missing):
         return CLUSTER.unknown(facts, info)
     if info.get("cluster_enabled", "0") != "1":
         return CLUSTER.ok("off")
-    if isinstance(told, Missing):
-        return CLUSTER.bad("on; how many nodes share the slots is not told", _ELSEWHERE)
-    served, nodes = number(told.get("cluster_slots_assigned")), number(told.get("cluster_size"))
-    if told.get("cluster_state") != "ok" or served < EVERY_SLOT:
-        return CLUSTER.bad(f"on, and not up: {served:.0f} of {EVERY_SLOT} slots are served; calls fail", _ELSEWHERE)
+    if isinstance(reply, Missing):
+        return CLUSTER.bad("on; the number of nodes is unknown", _ELSEWHERE)
+    served, nodes = number(reply.get("cluster_slots_assigned")), number(reply.get("cluster_size"))
+    if reply.get("cluster_state") != "ok" or served < EVERY_SLOT:
+        return CLUSTER.bad(f"on, but not up: {served:.0f} of {EVERY_SLOT} slots are served; calls fail", _ELSEWHERE)
     if nodes > 1:
         return CLUSTER.bad(
-            f"one of {nodes:.0f} nodes: queues whose slot is here work, calls for all others are refused, and lists "
-            "name only what is here",
+            f"one of {nodes:.0f} nodes: calls for queues on other nodes are refused, and lists show only the queues "
+            "of this node",
             _ELSEWHERE,
         )
     return CLUSTER.warn(
-        "on, with all slots on this node: each queue, topic and lock works; commit() beyond its own queue and "
-        "redrive(to=) are refused, and a worker of several queues is not woken by them, so that it is seconds late",
+        "on, with all slots on this node: each queue, topic and lock works. commit() beyond its own queue and "
+        "redrive(to=) are refused. A worker for several queues is not woken by messages, and is seconds late",
         _ELSEWHERE,
     )
 
 
 def slots(facts: Facts) -> Finding:
-    """Look whether every queue could move to a cluster as it is."""
+    """Check whether every queue could move to a cluster unchanged."""
     keyspace = facts.keys_for(SLOTS.name)
     if isinstance(keyspace, Missing):
         return SLOTS.unknown(facts, keyspace)
@@ -56,30 +56,30 @@ def slots(facts: Facts) -> Finding:
     if layout.split:
         return SLOTS.warn(
             f"keys in several slots: {listed(list(layout.split))}",
-            "# keep the namespace on a server with cluster-enabled no, where it works; and report it: no key that Duly "
-            "names does this",
+            "# keep the namespace on a server with cluster-enabled no, where it works, and report this as a bug: Duly "
+            "names no such keys",
         )
     if not layout.owners:
         return SLOTS.ok("no keys yet")
     return SLOTS.ok(
-        f"each of {layout.owners} queues, topics, locks and the like has its keys in one slot{keyspace.if_partly}"
+        f"each of {layout.owners} queues, topics, locks and registries has its keys in one slot{keyspace.coverage_note}"
     )
 
 
-# Which server it is.
+# Version
 
 VERSION: Final = Subject(
-    "version", "The scripts use commands that older servers do not have: an app refuses such a server."
+    "version", "The scripts use commands that older servers do not have. An app refuses such a server."
 )
 FLAWS: Final = Subject(
     "known-flaws",
-    "Every client of a queue may run scripts and block, which is how these flaws of the server are reached.",
+    "Every client of a queue may run scripts and blocking commands, and so can reach these flaws of the server.",
 )
 _OLDEST: Final[dict[Product, Version]] = {"Redis": (6, 2, 0), "Valkey": (7, 2, 0)}
 
 
 def version(facts: Facts) -> Finding:
-    """Look whether the server is new enough."""
+    """Check whether the server is new enough."""
     info = facts.info
     if isinstance(info, Missing):
         return VERSION.unknown(facts, info)
@@ -90,72 +90,72 @@ def version(facts: Facts) -> Finding:
     needed = ".".join(map(str, oldest[:2]))
     return VERSION.bad(
         f"{product} {text}, and {needed} is needed",
-        f"# upgrade the server to {product} {needed} or later; pip install 'duly[embedded]' brings one along",
+        f"# upgrade the server to {product} {needed} or later; pip install 'duly[embedded]' includes one",
     )
 
 
 def known_flaws(facts: Facts) -> Finding:
-    """Look whether the version is one with flaws that scripts or blocked clients can reach."""
+    """Check whether the version has flaws that scripts or blocked clients can reach."""
     info = facts.info
     if isinstance(info, Missing):
         return FLAWS.unknown(facts, info)
     product, text = product_of(info)
     found = flaws_of(product, read_version(text))
     if not found:
-        return FLAWS.ok("none known of this version")
+        return FLAWS.ok("none known for this version")
     named = "; ".join(f"{', '.join(flaw.names)}: {flaw.what}" for flaw in found)
     return FLAWS.warn(
         f"{product} {text} has {named}",
-        f"# upgrade to {product} {mended_version(product, read_version(text))} or later, best the newest of its line. "
-        "A distribution may have mended it without another number: see its changelog",
+        f"# upgrade to {product} {fixed_version(product, read_version(text))} or later, preferably the newest of its "
+        "line. A distribution may have fixed it without a new version number: see its changelog",
     )
 
 
-# What the server can be asked to do.
+# Commands
 
 COMMANDS: Final = Subject(
-    "commands", "A script that runs a command which the server does not have fails, and with it every call of its kind."
+    "commands", "A script fails if the server lacks one of its commands, and so does every call that uses the script."
 )
 
 _WORK: Final = ("producer", "consumer")
 
 
 def commands(facts: Facts) -> Finding:
-    """Look whether the server has every command that scripts and clients use."""
+    """Check whether the server has every command that scripts and clients use."""
     absent = facts.absent
     if isinstance(absent, Missing):
         return COMMANDS.unknown(facts, absent)
     if not absent:
-        return COMMANDS.ok("all that scripts use are there")
+        return COMMANDS.ok("the server has all that Duly uses")
     unable = [name for name, role in ROLES.items() if needed_by(role) & absent]
     hidden = listed([f"rename-command {name}" for name in sorted(absent)])
-    tell = COMMANDS.bad if any(name in unable for name in _WORK) else COMMANDS.warn
-    return tell(
+    finding = COMMANDS.bad if any(name in unable for name in _WORK) else COMMANDS.warn
+    return finding(
         f"the server does not have {listed(sorted(absent))}, needed by {', '.join(unable)}",
-        f"# take {hidden} out of the server's configuration file, and start it again;\n"
-        "# where a provider hides commands, use another server",
+        f"# remove {hidden} from the server's configuration file, and restart the server;\n"
+        "# if a provider hides commands, use another server",
     )
 
 
-# What the connected user may do.
+# Permissions
 
 RIGHTS: Final = Subject(
     "rights",
-    "A user with too few rights fails in the middle of its work; one with all of them can be misused for anything.",
+    "A user with too few permissions fails in the middle of its work. One with all of them can be abused.",
 )
 
 
 def rights(facts: Facts) -> Finding:
-    """Say which roles the user can play."""
-    found = facts.rights
+    """Report the roles for which the user has all permissions."""
+    found = facts.permissions
     if isinstance(found, Missing):
-        rules = f"# give it the rules of a role:\nduly acl --role consumer --user {in_shell(facts.user)}"
-        return RIGHTS.unknown(facts, found, "" if found.right else rules)
+        rules = f"# grant it the rules of a role:\nduly acl --role consumer --user {in_shell(facts.user)}"
+        return RIGHTS.unknown(facts, found, "" if found.rule else rules)
     able = [role for role, lacks in found.lacking.items() if not lacks]
     if able:
         return RIGHTS.ok(f"user {facts.user!r} can be {', '.join(able)}")
     role, lacks = min(found.lacking.items(), key=lambda each: len(each[1]))
     return RIGHTS.bad(
-        f"user {facts.user!r} can play no role; nearest is {role}, without {listed(list(lacks))}",
+        f"user {facts.user!r} lacks permissions for all roles; nearest is {role}, which needs {listed(list(lacks))}",
         f"duly acl --role {role} --user {in_shell(facts.user)}",
     )

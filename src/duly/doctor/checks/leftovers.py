@@ -1,4 +1,4 @@
-"""What lies in the namespace."""
+"""Checks of the keys in the namespace."""
 
 from typing import Final
 
@@ -7,74 +7,76 @@ from duly.doctor.facts import BigKey, Facts, Missing, SilentWorker
 from duly.doctor.report import Finding, Subject, in_shell, listed, quoted, size
 
 BIG_KEYS: Final = Subject(
-    "big-keys", "What grows without a bound fills the server in the end; a big key is slow to copy and to free."
+    "big-keys", "A key that grows without a limit fills the server in the end. Big keys are slow to copy and to free."
 )
 ORPHANS: Final = Subject(
-    "orphans", "Keys that belong to nothing take memory for ever; messages whose queue has lost its name are not found."
+    "orphans", "Keys without an owner occupy memory forever. Messages of a queue that is not listed are not found."
 )
 EXPIRY: Final = Subject(
     "expiry",
-    "A key of messages that expires takes them all along; one that should go by itself, and does not, stays for ever.",
+    "A key of messages that expires deletes them all. A temporary key without an expiry stays forever.",
 )
 WORKERS: Final = Subject(
-    "workers", "Workers that died long ago are still on the list while no other beats, and look like some that hang."
+    "workers", "Workers that died stay listed until another worker sends a heartbeat, and look like workers that hang."
 )
 
 BIG: Final = 32 * 1024 * 1024
 SILENT: Final = 86_400.0
-"""Seconds: a day."""
+"""Seconds; a day."""
 _SHOWN: Final = 20
-"""Commands of a mend at the most; examine again for the rest."""
+"""The highest number of commands in a fix. Examine again for the rest."""
 
 
 def big_keys(facts: Facts) -> Finding:
-    """Look for keys that have grown too far."""
+    """Find keys that have grown too large."""
     keyspace = facts.keys_for(BIG_KEYS.name)
     if isinstance(keyspace, Missing):
         return BIG_KEYS.unknown(facts, keyspace)
     big = sorted((each for each in keyspace.big if each.size >= BIG), key=lambda each: -each.size)
     if not big:
-        return BIG_KEYS.ok(f"none of {size(BIG)} or more{keyspace.if_partly}")
+        return BIG_KEYS.ok(f"none of {size(BIG)} or more{keyspace.coverage_note}")
     named = listed([f"{quoted(each.key)} {size(each.size)}" for each in big])
     return BIG_KEYS.warn(
-        f"{named}{keyspace.if_partly}", "\n".join(dict.fromkeys(_smaller(each) for each in big[:_SHOWN]))
+        f"{named}{keyspace.coverage_note}", "\n".join(dict.fromkeys(_smaller(each) for each in big[:_SHOWN]))
     )
 
 
 def orphans(facts: Facts) -> Finding:
-    """Look for keys that belong to nothing."""
+    """Find keys without an owner."""
     keyspace = facts.keys_for(ORPHANS.name)
     if isinstance(keyspace, Missing):
         return ORPHANS.unknown(facts, keyspace)
     if not keyspace.orphans:
-        return ORPHANS.ok(f"none among {keyspace.looked_at} keys{keyspace.if_partly}")
+        return ORPHANS.ok(f"none among {keyspace.examined} keys{keyspace.coverage_note}")
     named = listed([f"{quoted(each.key)} ({each.reason})" for each in keyspace.orphans], 3)
-    return ORPHANS.warn(f"{named}{keyspace.if_partly}", "\n".join(each.mend for each in keyspace.orphans[:_SHOWN]))
+    return ORPHANS.warn(f"{named}{keyspace.coverage_note}", "\n".join(each.fix for each in keyspace.orphans[:_SHOWN]))
 
 
 def expiry(facts: Facts) -> Finding:
-    """Look for keys that will expire and should not, and the other way round."""
+    """Find keys that will expire and must not, and keys that should expire and will not."""
     keyspace = facts.keys_for(EXPIRY.name)
     if isinstance(keyspace, Missing):
         return EXPIRY.unknown(facts, keyspace)
-    if keyspace.vanishing:
-        named = listed([quoted(key) for key in keyspace.vanishing], 3)
-        mend = "\n".join(f"PERSIST {quoted(key)}" for key in keyspace.vanishing[:_SHOWN])
-        return EXPIRY.bad(f"{named} will expire, with all that is in them", mend)
-    if not keyspace.unexpiring:
-        return EXPIRY.ok(f"as it should be{keyspace.if_partly}")
-    named = listed([quoted(key) for key, _ in keyspace.unexpiring], 3)
-    return EXPIRY.warn(named, "\n".join(f"PEXPIRE {quoted(key)} {kept}" for key, kept in keyspace.unexpiring[:_SHOWN]))
+    if keyspace.expiring:
+        named = listed([quoted(key) for key in keyspace.expiring], 3)
+        fix = "\n".join(f"PERSIST {quoted(key)}" for key in keyspace.expiring[:_SHOWN])
+        return EXPIRY.bad(f"{named} will expire, with all messages in them", fix)
+    if not keyspace.without_expiry:
+        return EXPIRY.ok(f"all keys are as expected{keyspace.coverage_note}")
+    named = listed([quoted(key) for key, _ in keyspace.without_expiry], 3)
+    return EXPIRY.warn(
+        named, "\n".join(f"PEXPIRE {quoted(key)} {kept}" for key, kept in keyspace.without_expiry[:_SHOWN])
+    )
 
 
 def workers(facts: Facts) -> Finding:
-    """Look for workers that have been silent for long."""
+    """Find workers without a recent heartbeat."""
     keyspace = facts.keys_for(WORKERS.name)
     if isinstance(keyspace, Missing):
         return WORKERS.unknown(facts, keyspace)
     silent = [each for each in keyspace.silent if each.seconds is None or each.seconds > SILENT]
     if not silent:
-        return WORKERS.ok("none is silent for long")
+        return WORKERS.ok("all have sent a heartbeat in the last day")
     named = listed([_silence(each) for each in silent], 3)
     gone = " ".join(quoted(each.name) for each in silent[:_SHOWN])
     rows, beats = (quoted(RegistryKeys(facts.namespace).key(tail)) for tail in ("workers", "beats"))
@@ -84,18 +86,20 @@ def workers(facts: Facts) -> Finding:
 def _silence(worker: SilentWorker) -> str:
     name = quoted(worker.name)
     return (
-        f"{name}, which never beat" if worker.seconds is None else f"{name}, silent for {worker.seconds / 3600:.0f} h"
+        f"{name}, never sent a heartbeat"
+        if worker.seconds is None
+        else f"{name}, silent for {worker.seconds / 3600:.0f} h"
     )
 
 
 def _smaller(each: BigKey) -> str:
-    """Say what makes a key smaller without losing what somebody wants."""
+    """Return a fix that makes a key smaller without deleting live messages."""
     owner = in_shell(each.owner)
     if each.tail == "stream":
         return (
-            f"# bound the topic, app.topic({each.owner!r}, keep=duly.Keep(bytes=...)), and delete idle groups:\n"
+            f"# limit the topic, app.topic({each.owner!r}, keep=duly.Keep(bytes=...)), and delete idle groups:\n"
             f"duly topic groups {owner}"
         )
     if each.tail in ("dead", "why"):
-        return f"# redrive or purge the dead letters, and bound them with dead=duly.Keep(...):\nduly dead ls {owner}"
-    return f"# more consumers, or bounds (max_length, max_bytes, ttl, dead=Keep, done=Keep):\nduly stats {owner}"
+        return f"# redrive or purge the dead letters, and limit them with dead=duly.Keep(...):\nduly dead ls {owner}"
+    return f"# add consumers, or set limits (max_length, max_bytes, ttl, dead=Keep, done=Keep):\nduly stats {owner}"

@@ -1,49 +1,49 @@
-"""What the server does about memory, disk and replicas."""
+"""Checks of memory, disk and replicas."""
 
 import re
 from collections.abc import Mapping
 from typing import Final
 
 from duly.doctor.facts import Facts, Missing, fields, number
-from duly.doctor.report import Finding, Subject, in_shell, setting_mend, size
+from duly.doctor.report import Finding, Subject, in_shell, setting_fix, size
 
 PERSISTENCE: Final = Subject(
     "persistence",
-    "A message is as safe as the data of the server: what is not in the append-only file goes when it ends.",
+    "A message is as safe as the data of the server. Data outside the append-only file is lost when it ends.",
 )
 FSYNC: Final = Subject(
     "fsync",
-    "A power failure takes what was not synced: with everysec a second or two, with no half a minute.",
+    "A power failure loses data that was not synced: with everysec a second or two, with no half a minute.",
 )
 LAST_WRITES: Final = Subject(
-    "disk", "While the server cannot write its files it refuses writes, or loses what it answered when it ends."
+    "disk", "While the server cannot write its files, it refuses writes, or loses confirmed writes when it ends."
 )
 
 DELAYED: Final = 100
-"""Writes that waited for a slow sync, since the server started, before it is worth a word."""
+"""Writes that waited for a slow sync since the server started; as many are a warning."""
 
 
 def persistence(facts: Facts) -> Finding:
-    """Look whether there is an append-only file."""
+    """Check whether there is an append-only file."""
     is_written = _is_written(facts)
     if isinstance(is_written, Missing):
         return PERSISTENCE.unknown(facts, is_written)
     if is_written:
         return PERSISTENCE.ok("append-only file")
     info = {} if isinstance(facts.info, Missing) else facts.info
-    mend = setting_mend(facts, ("appendonly", "yes"))
+    fix = setting_fix(facts, ("appendonly", "yes"))
     saves = facts.setting("save")
     if not isinstance(saves, Missing) and not saves:
-        return PERSISTENCE.bad("none: a restart of the server empties it", mend)
-    told = "snapshots only" if not isinstance(saves, Missing) else "no append-only file; snapshots at the most"
-    found = f"{told}: a crash goes back to the last one ({_since(info)})"
-    if replicas_of(info):  # they have what the primary loses, unless it comes back before one of them takes over
-        return PERSISTENCE.warn(found, mend)
-    return PERSISTENCE.bad(found, mend)
+        return PERSISTENCE.bad("none: a restart of the server empties it", fix)
+    kept = "snapshots only" if not isinstance(saves, Missing) else "no append-only file; snapshots at most"
+    found = f"{kept}: a crash reverts to the last one ({_since(info)})"
+    if replicas_of(info):  # they keep the data that the primary loses, unless it restarts before a fail-over
+        return PERSISTENCE.warn(found, fix)
+    return PERSISTENCE.bad(found, fix)
 
 
 def fsync(facts: Facts) -> Finding:
-    """Look when the file is synced."""
+    """Check when the append-only file is synced."""
     is_written, policy = _is_written(facts), facts.setting("appendfsync")
     if isinstance(is_written, Missing):
         return FSYNC.unknown(facts, is_written)
@@ -52,21 +52,23 @@ def fsync(facts: Facts) -> Finding:
     if isinstance(policy, Missing):
         return FSYNC.unknown(facts, policy)
     if policy == "no":
-        return FSYNC.warn("appendfsync no: the system decides when", setting_mend(facts, ("appendfsync", "everysec")))
+        return FSYNC.warn(
+            "appendfsync no: the operating system decides when", setting_fix(facts, ("appendfsync", "everysec"))
+        )
     if facts.setting("no-appendfsync-on-rewrite") == "yes":
         return FSYNC.warn(
             f"appendfsync {policy}, but not while the file is rewritten",
-            setting_mend(facts, ("no-appendfsync-on-rewrite", "no")),
+            setting_fix(facts, ("no-appendfsync-on-rewrite", "no")),
         )
     return FSYNC.ok(f"appendfsync {policy}")
 
 
 def last_writes(facts: Facts) -> Finding:
-    """Look whether the last writes to disk went well."""
+    """Check whether the last writes to disk succeeded."""
     info = facts.info
     if isinstance(info, Missing):
         return LAST_WRITES.unknown(facts, info)
-    room = "# make room on the server's disk; its log says what was wrong"
+    room = "# free space on the server's disk; its log has the error"
     if info.get("aof_last_write_status", "ok") != "ok":
         return LAST_WRITES.bad("the last write to the append-only file failed", f"{room}\nBGREWRITEAOF")
     if info.get("rdb_last_bgsave_status", "ok") != "ok":
@@ -75,10 +77,10 @@ def last_writes(facts: Facts) -> Finding:
         return LAST_WRITES.warn("the last rewrite of the append-only file failed", f"{room}\nBGREWRITEAOF")
     if (delayed := number(info.get("aof_delayed_fsync", "0"))) >= DELAYED:
         return LAST_WRITES.warn(
-            f"{delayed:.0f} writes had to wait for a slow sync",
-            "# a faster disk, or one that others do not share; then count anew:\nCONFIG RESETSTAT",
+            f"{delayed:.0f} writes waited for a slow sync",
+            "# use a faster disk, or one that is not shared. Then reset the counters:\nCONFIG RESETSTAT",
         )
-    return LAST_WRITES.ok("the last writes went well")
+    return LAST_WRITES.ok("the last writes succeeded")
 
 
 def _failed_snapshot(facts: Facts, room: str) -> Finding:
@@ -86,12 +88,12 @@ def _failed_snapshot(facts: Facts, room: str) -> Finding:
     if stops == "no":
         return LAST_WRITES.warn("the last snapshot failed", f"{room}\nBGSAVE")
     return LAST_WRITES.bad(
-        "the last snapshot failed, and the server refuses writes while that is so", f"{room}\nBGSAVE"
+        "the last snapshot failed, and the server refuses writes until one succeeds", f"{room}\nBGSAVE"
     )
 
 
 def _is_written(facts: Facts) -> bool | Missing:
-    """Tell whether an append-only file is written. The setting says it where INFO is hidden."""
+    """Return whether an append-only file is written. Uses the setting if INFO is not allowed."""
     if not isinstance(facts.info, Missing):
         return has_file(facts.info)
     setting = facts.setting("appendonly")
@@ -99,12 +101,12 @@ def _is_written(facts: Facts) -> bool | Missing:
 
 
 def has_file(info: Mapping[str, str]) -> bool:
-    """Tell whether an append-only file is written."""
+    """Return whether an append-only file is written."""
     return info.get("aof_enabled", "0") == "1"
 
 
 def replicas_of(info: Mapping[str, str]) -> int:
-    """Count the replicas that are connected."""
+    """Return the number of connected replicas."""
     return int(number(info.get("connected_slaves", "0")))
 
 
@@ -113,14 +115,14 @@ def _since(info: Mapping[str, str]) -> str:
     return f"{changes} changes since"
 
 
-# Which place the server has among others.
+# Replication
 
-ROLE: Final = Subject("role", "A replica takes no writes: an app refuses it.")
+ROLE: Final = Subject("role", "A replica accepts no writes. An app refuses it.")
 REPLICAS: Final = Subject(
-    "replicas", "A primary that is cut off goes on answering, and what it answered is gone when a replica takes over."
+    "replicas", "An isolated primary continues to accept writes. They are lost when a replica takes over."
 )
 RESTART: Final = Subject(
-    "restart", "A primary that keeps nothing on disk comes back empty, and its replicas empty themselves to match."
+    "restart", "A primary without data on disk restarts empty, and its replicas copy the empty data set."
 )
 
 LAG: Final = 10
@@ -128,7 +130,7 @@ LAG: Final = 10
 
 
 def role(facts: Facts) -> Finding:
-    """Look whether it is a primary."""
+    """Check whether the server is a primary."""
     info = facts.info
     if isinstance(info, Missing):
         return ROLE.unknown(facts, info)
@@ -141,45 +143,45 @@ def role(facts: Facts) -> Finding:
 
 
 def replicas(facts: Facts) -> Finding:
-    """Look whether replicas keep up, and whether the primary stops when it has lost them."""
+    """Check whether replicas keep up, and whether the primary refuses writes after losing them."""
     info = facts.info
     if isinstance(info, Missing):
         return REPLICAS.unknown(facts, info)
     if info.get("role", "master") != "master":
-        return REPLICAS.ok("this is a replica itself: see role")
+        return REPLICAS.ok("this server is a replica: see role")
     least = facts.setting("min-replicas-to-write")
     needed = 0 if isinstance(least, Missing) else int(number(least))
     count = replicas_of(info)
     good = int(number(info.get("min_slaves_good_slaves", str(count))))
     if needed > good:
         return REPLICAS.bad(
-            f"min-replicas-to-write is {needed}, and {good} keep up: the server refuses every write",
-            "# bring the replicas back; or, until then:\n" + setting_mend(facts, ("min-replicas-to-write", str(good))),
+            f"min-replicas-to-write is {needed}, but {good} keep up: the server refuses every write",
+            "# restore the replicas; or, until then:\n" + setting_fix(facts, ("min-replicas-to-write", str(good))),
         )
     return _followed(facts, info, count, least) if count else REPLICAS.ok("none: this server has the only copy")
 
 
 def _followed(facts: Facts, info: Mapping[str, str], count: int, least: str | Missing) -> Finding:
     if behind := _behind(info):
-        return REPLICAS.warn(f"{count}, of which {behind} lag or are not in step", "# see the log of the replica")
+        return REPLICAS.warn(f"{count}, of which {behind} lag or are not synchronized", "# see the log of the replica")
     if isinstance(least, Missing):
         return REPLICAS.unknown(facts, least)
     if number(least) < 1:
         return REPLICAS.warn(
-            f"{count}, and the primary goes on without them",
-            setting_mend(facts, ("min-replicas-to-write", "1"), ("min-replicas-max-lag", str(LAG))),
+            f"{count}, but the primary accepts writes without them",
+            setting_fix(facts, ("min-replicas-to-write", "1"), ("min-replicas-max-lag", str(LAG))),
         )
     return REPLICAS.ok(f"{count}, of which {least} must keep up")
 
 
 def restart(facts: Facts) -> Finding:
-    """Look whether a restart would empty the replicas."""
+    """Check whether a restart would empty the replicas."""
     info = facts.info
     if isinstance(info, Missing):
         return RESTART.unknown(facts, info)
     count = replicas_of(info)
     if not count or info.get("role", "master") != "master":
-        return RESTART.ok("no replicas that could follow")
+        return RESTART.ok("no replicas")
     if has_file(info):
         return RESTART.ok("the data is on disk")
     saves = facts.setting("save")
@@ -187,9 +189,9 @@ def restart(facts: Facts) -> Finding:
         return RESTART.unknown(facts, saves)
     if saves:
         return RESTART.warn(
-            "it comes back with the last snapshot, and so do they", setting_mend(facts, ("appendonly", "yes"))
+            "it restarts from the last snapshot, and its replicas copy that", setting_fix(facts, ("appendonly", "yes"))
         )
-    return RESTART.bad(f"nothing on disk, and {count} replicas", setting_mend(facts, ("appendonly", "yes")))
+    return RESTART.bad(f"no data on disk, and {count} replicas", setting_fix(facts, ("appendonly", "yes")))
 
 
 def _behind(info: Mapping[str, str]) -> int:
@@ -197,35 +199,35 @@ def _behind(info: Mapping[str, str]) -> int:
     return sum(each.get("state") != "online" or number(each.get("lag")) > LAG for each in map(fields, rows))
 
 
-# What the server does about memory.
+# Memory
 
 EVICTION: Final = Subject(
-    "eviction", "A server that evicts removes keys of a queue without a word when memory is short: messages are gone."
+    "eviction", "A server that evicts silently deletes keys of queues when memory is short. Messages are lost."
 )
 HEADROOM: Final = Subject(
     "memory",
-    "At maxmemory sends are refused with QueueFull; without one, the system ends the server when memory is over.",
+    "At maxmemory, sends raise QueueFull. Without a limit, the operating system kills the server.",
 )
 
 NEAR: Final = 0.75
 FULL: Final = 0.9
 """Shares of maxmemory."""
 OF_MACHINE: Final = 0.75
-"""How much of the machine the mend gives to the server; the rest is for the rewrite of the append-only file."""
+"""The share of the machine's memory that a fix assigns. The rewrite of the append-only file needs the rest."""
 
 
 def eviction(facts: Facts) -> Finding:
-    """Look whether keys may be evicted."""
+    """Check whether keys may be evicted."""
     policy = facts.setting("maxmemory-policy")
     if isinstance(policy, Missing):
         return EVICTION.unknown(facts, policy)
     if policy == "noeviction":
         return EVICTION.ok("noeviction")
-    return EVICTION.bad(f"maxmemory-policy {policy}", setting_mend(facts, ("maxmemory-policy", "noeviction")))
+    return EVICTION.bad(f"maxmemory-policy {policy}", setting_fix(facts, ("maxmemory-policy", "noeviction")))
 
 
 def headroom(facts: Facts) -> Finding:
-    """Look how much memory is left."""
+    """Check how much memory is left."""
     info = facts.info
     if isinstance(info, Missing):
         return HEADROOM.unknown(facts, info)
@@ -236,26 +238,26 @@ def headroom(facts: Facts) -> Finding:
     share = used / limit
     found = f"{size(used)} of maxmemory {size(limit)} ({share:.0%})"
     if machine and limit > machine:
-        return HEADROOM.warn(f"{found}, which is more than the machine has", _limit_mend(facts, used, machine))
+        return HEADROOM.warn(f"{found}, more than the machine has", _limit_fix(facts, used, machine))
     if share < NEAR:
         return HEADROOM.ok(found)
-    tell = HEADROOM.bad if share >= FULL else HEADROOM.warn
-    return tell(found, _limit_mend(facts, used, machine))
+    finding = HEADROOM.bad if share >= FULL else HEADROOM.warn
+    return finding(found, _limit_fix(facts, used, machine))
 
 
 def _without_limit(facts: Facts, used: float, machine: float) -> Finding:
     found = f"{size(used)} used, no maxmemory"
     if not machine or used < machine * 0.5:
         return HEADROOM.ok(found)
-    return HEADROOM.warn(f"{found}, on a machine with {size(machine)}", _limit_mend(facts, used, machine))
+    return HEADROOM.warn(f"{found}, on a machine with {size(machine)}", _limit_fix(facts, used, machine))
 
 
-def _limit_mend(facts: Facts, used: float, machine: float) -> str:
-    """Raise the limit to twice what is used, if the machine has it; what it has not, only consumers can free."""
+def _limit_fix(facts: Facts, used: float, machine: float) -> str:
+    """Return a fix that sets the limit to twice the used memory, as far as the machine has it."""
     wanted = used * 2
     if machine and wanted > machine * OF_MACHINE:
         wanted = machine * OF_MACHINE
         if wanted * FULL <= used:
-            return "# more memory for the machine; or more consumers, and bounds: docs/operations.md, Memory"
+            return "# add memory to the machine, or consumers, or limits: docs/operations.md, Memory"
     megabytes = max(int(wanted / 1024 / 1024), 1)
-    return setting_mend(facts, ("maxmemory", f"{megabytes}mb"))
+    return setting_fix(facts, ("maxmemory", f"{megabytes}mb"))

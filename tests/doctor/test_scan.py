@@ -1,10 +1,10 @@
-"""Whose a key is: every key of every kind is known, and nothing else."""
+"""The owner of a key: every key of every family is known, and no other key."""
 
 import pytest
 
 from duly import _lua
 from duly._core.keys import GroupKeys, LockKeys, OnceKeys, QueueKeys, RegistryKeys, ScheduleKeys, TopicKeys
-from duly.doctor.walk import owned, tails_of
+from duly.doctor.scan import parse_key, tails_of
 
 TOPIC = TopicKeys("duly", "events")
 STORES = [
@@ -19,21 +19,21 @@ STORES = [
 
 
 @pytest.mark.parametrize(("keys", "family", "owner"), STORES, ids=[family for _, family, _ in STORES])
-def test_a_key_of_a_kind_is_known_by_its_owner(keys: QueueKeys, family: str, owner: str) -> None:
+def test_every_key_of_a_family_is_known_with_its_owner(keys: QueueKeys, family: str, owner: str) -> None:
     for tail in tails_of(family):
-        found = owned("duly", keys.key(tail))
+        found = parse_key("duly", keys.key(tail))
 
         assert found is not None
         assert (found.family, found.owner, found.tail, found.prefix) == (family, owner, tail, keys.prefix)
         assert found.is_known
-    call = owned("duly", keys.call(b"00ff"))
+    call = parse_key("duly", keys.call(b"00ff"))
     assert call is not None
     assert (call.family, call.is_known) == (family, True)
 
 
 @pytest.mark.parametrize("script", _lua.names())
 def test_every_key_of_every_script_is_known_somewhere(script: str) -> None:
-    """A new script with a new key must not make orphans of it."""
+    """A key of a new script must not be reported as an orphan."""
     everywhere = {tail for _, family, _ in STORES for tail in tails_of(family)}
 
     for kind in ("queue", "topic", "group", "freeing"):
@@ -63,13 +63,13 @@ def test_every_key_of_every_script_is_known_somewhere(script: str) -> None:
         b"duly:{@t}:group:g$(touch x):meta",
     ],
 )
-def test_a_name_that_no_kind_of_key_has_is_not_known(key: bytes) -> None:
-    found = owned("duly", key)
+def test_other_names_are_not_known(key: bytes) -> None:
+    found = parse_key("duly", key)
 
     assert found is not None
     assert not found.is_known
 
 
 @pytest.mark.parametrize("key", [b"duly:orders", b"other:{orders}:meta", b"dulyx:{orders}:meta", b"duly:{orders"])
-def test_a_key_of_somebody_else_is_left_alone(key: bytes) -> None:
-    assert owned("duly", key) is None
+def test_a_key_of_another_namespace_is_ignored(key: bytes) -> None:
+    assert parse_key("duly", key) is None
