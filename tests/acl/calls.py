@@ -16,20 +16,20 @@ STATES: Final = get_args(State)
 
 @dataclass(frozen=True)
 class World:
-    """What the caller finds, and what he has in his hands already, so that each call is measured alone."""
+    """Messages, deliveries and locks for the calls, prepared so that each call is measured alone."""
 
     app: duly.Duly
     queue: duly.Queue
     topic: duly.Topic
     group: duly.Group
     d: duly.Delivery
-    """Of the queue."""
+    """A delivery of the queue."""
     entry: duly.Delivery
-    """Of the group."""
+    """A delivery of the group."""
     waiting: str
     """The id of a delayed message of the queue."""
     ready: str
-    """The id of one that is behind another."""
+    """The id of a message that is parked behind another."""
     in_group: str
     """The id of a message of the group that waits for another attempt."""
     to_come: str
@@ -38,7 +38,7 @@ class World:
 
 
 def build(root: duly.Duly, app: duly.Duly, name: str) -> World:
-    """Let somebody with all rights make the world, and give the caller what he holds in it."""
+    """Prepare the world as an admin, and pass deliveries and locks to the caller."""
     queue, events = root.queue(name, done=duly.Keep(count=9)), root.topic(name)
     root.schedule(name, queue, "tick", every=3600)
     archive = events.group("archive")
@@ -55,7 +55,7 @@ def build(root: duly.Duly, app: duly.Duly, name: str) -> World:
     again.retry(3600)
     lock = root.lock(name, ttl=60)
     lock.__enter__()
-    lock._link = app._link  # what is held changes hands, here and below: taking it was somebody else's right
+    lock._link = app._link  # the caller continues with it, here and below; an admin has taken it
     topic = app.topic(name)
     world = World(
         app, app.queue(name, done=duly.Keep(count=9)), topic, topic.group("archive"), held, entry, waiting, ready,

@@ -1,4 +1,4 @@
-"""Users of the session's servers, each gone after its test."""
+"""Users of the session's servers, each deleted after its test."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -13,14 +13,14 @@ from tests.conftest import StartedServer, each_kind
 from tests.matrix import SCRIPT_SERVERS
 
 NewUser = Callable[..., str]
-"""Takes a role; gives the address of the server for a new user who has it."""
+"""Takes a role, and returns the address of the server for a new user with this role."""
 
 kind = each_kind(SCRIPT_SERVERS)
 
 
 @pytest.fixture
 def root(server: StartedServer, kind: Kind) -> "Iterator[redis.Redis]":
-    """Give a client that may do everything."""
+    """Yield a client with all permissions."""
     with redis.Redis.from_url(server(kind).url) as client:
         yield client
 
@@ -41,7 +41,7 @@ def new_user(server: StartedServer, kind: Kind, root: "redis.Redis") -> Iterator
 
 @pytest.fixture
 def plain(new_user: NewUser) -> "Iterator[Callable[[str], redis.Redis]]":
-    """Give ordinary clients that are users with a role."""
+    """Return plain clients that are users with a role."""
     made: list[redis.Redis] = []
 
     def connect(role: str) -> "redis.Redis":

@@ -33,7 +33,7 @@ def create_users(url: str) -> None:
 
 
 def routing(roles: Sequence[str]) -> Callable[..., Any]:
-    """Make what stands for `Link`. Whoever brings a user along is not given another."""
+    """Return a replacement for `Link`. An address with a user keeps its user."""
 
     def make(address: Address, **options: Any) -> Any:
         if "username" in address.options:
@@ -95,7 +95,9 @@ class RoutedLink:
     def _for_call(self, call: Call[Any]) -> Link:
         name, kind = call.script.name, call.keys.kind
         is_repair = name == "audit" and call.args[call.script.argv.index("repair")] == 1
-        role = next(each for each in self._roles if each.runs(name, kind) and not (is_repair and name in each.looks))
-        if name == "read_topic" and name in role.looks:
-            self._links["admin"].run(call)  # for one who only looks, somebody else lets in what is due
+        role = next(
+            each for each in self._roles if each.runs(name, kind) and not (is_repair and name in each.read_only)
+        )
+        if name == "read_topic" and name in role.read_only:
+            self._links["admin"].run(call)  # an observer cannot move due entries into the stream, so an admin does
         return self._links[role.name]

@@ -1,4 +1,4 @@
-"""What docs/acl.md says of each call and role is what happens: each call is made as a user of each role."""
+"""The table of docs/acl.md is true: each call is made as a user of each role."""
 
 import inspect
 import re
@@ -39,12 +39,12 @@ WITHOUT_THE_SERVER = {
     "d": {"decode"},
     "lock": set[str](),
 }
-"""What asks nobody by itself. A worker that runs is a consumer: tests/acl/test_worker.py."""
+"""Calls that send nothing to the server. A running worker is a consumer: tests/acl/test_worker.py."""
 
 
 @pytest.fixture
 def scripts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
-    """Note which scripts are asked for."""
+    """Record which scripts are run."""
     noted: list[tuple[str, Any]] = []
     ask = Link._ask
 
@@ -57,7 +57,7 @@ def scripts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
 
 
 def said() -> dict[str, dict[str, str]]:
-    """Read the table: for each call what each role finds."""
+    """Parse the table: the result of each call for each role."""
     found: dict[str, dict[str, str]] = {}
     for calls, *cells in ROW.findall(PAGE.read_text()):
         for name in NAME.findall(calls):
@@ -67,7 +67,7 @@ def said() -> dict[str, dict[str, str]]:
 
 
 def happens(role: Role, name: str, world: World, scripts: list[tuple[str, Any]]) -> str:
-    """Make a call: is it refused, is it the role's own, or are its rights enough for it by chance, always or not?"""
+    """Make a call: is it refused, is the role for it, or do the role's commands happen to suffice, always or partly?"""
     scripts.clear()
     try:
         CALLS[name](world)
@@ -86,7 +86,7 @@ def public_calls() -> Iterator[str]:
                 yield f"{title}.{name}"
 
 
-def test_every_call_that_there_is_has_its_place_in_the_table() -> None:
+def test_every_call_is_in_the_table() -> None:
     plain = {name for name in CALLS if "(" not in name}
 
     assert plain == {*public_calls(), "duly.once"}
@@ -94,7 +94,7 @@ def test_every_call_that_there_is_has_its_place_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_each_call_does_as_each_role_what_the_table_says(
+def test_each_call_behaves_for_each_role_as_in_the_table(
     role: str,
     new_user: NewUser,
     server: StartedServer,

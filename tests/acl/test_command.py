@@ -1,4 +1,4 @@
-"""`duly acl`, as people run it."""
+"""`duly acl` as a command."""
 
 import json
 import subprocess
@@ -25,10 +25,10 @@ def run_acl(*arguments: str, directory: Path) -> "subprocess.CompletedProcess[st
     )
 
 
-def test_the_line_that_is_printed_makes_a_user(
+def test_the_printed_line_creates_a_user(
     server: StartedServer, kind: Kind, root: "redis.Redis", tmp_path: Path, queue_name: str
 ) -> None:
-    """With a pattern that a shell would open, and nothing on standard output but the line."""
+    """Uses a pattern that a shell would expand. Standard output has only the line."""
     done = run_acl("--role", "consumer", "--url", server(kind).url, "--user", queue_name, "--own-keys", "stock:*",
                    directory=tmp_path)  # fmt: skip
 
@@ -58,11 +58,11 @@ def test_json_has_the_parts(tmp_path: Path) -> None:
         ((), "--role"),
         (("--role", "producer", "--user", ""), "a user needs a name"),
         (("--role", "producer", "--own-keys", "a", "--server", "7.0"), "only a commit"),
-        (("--role", "producer", "--server", "seven"), "no version of a server"),
+        (("--role", "producer", "--server", "seven"), "not a version of a server"),
         (("--role", "producer", "--url", "memory://"), "memory:// lives inside of one process"),
     ],
 )
-def test_misuse_says_what_is_wrong(arguments: tuple[str, ...], why: str, tmp_path: Path) -> None:
+def test_misuse_is_explained(arguments: tuple[str, ...], why: str, tmp_path: Path) -> None:
     done = run_acl(*arguments, directory=tmp_path)
 
     assert done.returncode == 2

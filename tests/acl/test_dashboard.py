@@ -1,4 +1,4 @@
-"""A dashboard whose user on the server may only look: it shows everything, and the server refuses the rest."""
+"""A dashboard whose user on the server is an observer: it shows everything, and the server refuses changes."""
 
 from collections.abc import AsyncIterator
 
@@ -22,7 +22,7 @@ def url(new_user: NewUser) -> str:
 
 @pytest.fixture
 async def dashboard(new_user: NewUser, url: str, queue_name: str) -> AsyncIterator[httpx.AsyncClient]:
-    """Show a queue, a group and a schedule with the eyes of an observer."""
+    """Yield a dashboard of a queue, a group and a schedule, as an observer."""
     async with duly.AsyncDuly(new_user("consumer")) as app:
         await app.queue(queue_name).send("body", id="one")
         await app.topic(queue_name).publish("entry")
@@ -36,7 +36,7 @@ def named(path: str, queue_name: str) -> str:
     return path.format(queue=queue_name, topic=queue_name, group="archive", id="one")
 
 
-async def test_everything_can_be_looked_at(
+async def test_an_observer_can_open_every_page(
     dashboard: httpx.AsyncClient, root: "redis.Redis", url: str, queue_name: str
 ) -> None:
     pages = ["/", "/topics", "/workers", "/schedules", "/healthz", "/queues/{queue}", "/queues/{queue}/messages/one"]
@@ -51,7 +51,7 @@ async def test_everything_can_be_looked_at(
     assert refusals(root, url) == []
 
 
-async def test_a_change_is_refused_by_the_server_and_said_so(dashboard: httpx.AsyncClient, queue_name: str) -> None:
+async def test_a_change_is_refused_by_the_server_and_reported(dashboard: httpx.AsyncClient, queue_name: str) -> None:
     refused = await dashboard.post(f"/api/v1/queues/{queue_name}/pause")
 
     assert refused.status_code == 502

@@ -1,4 +1,4 @@
-"""What users with a role cannot do, and what nobody can keep them from: rights are of commands and keys."""
+"""The limits of a role, and the actions that rules for commands and keys cannot prevent."""
 
 from collections.abc import Callable
 
@@ -49,7 +49,7 @@ def run(client: "redis.Redis", *command: str) -> object:
 
 
 def key_of(command: tuple[str, ...], key: str) -> tuple[str, ...]:
-    """Put a key where a command has it."""
+    """Insert a key into a command."""
     at = 2 if command[0] == "XGROUP" else 1
     return (*command[:at], key, *command[at:])
 
@@ -65,7 +65,7 @@ def test_no_role_may_harm_the_server(role: str, plain: Connect) -> None:
 
 @every_role
 def test_other_keys_are_out_of_reach(role: str, plain: Connect) -> None:
-    """Also by a script that was not told of them."""
+    """Even by a script that does not declare them."""
     client = plain(role)
 
     for key in ("stock:1", "duly2:{orders}:meta", "shop:{orders}:meta", "duly:orders", "x:duly:{orders}:meta"):
@@ -75,7 +75,7 @@ def test_other_keys_are_out_of_reach(role: str, plain: Connect) -> None:
             client.eval(f"return redis.call('HGET', '{key}', 'field')", 0)
 
 
-def test_an_observer_changes_nothing_neither_by_itself_nor_by_a_script(plain: Connect, root: "redis.Redis") -> None:
+def test_an_observer_cannot_write_by_commands_or_scripts(plain: Connect, root: "redis.Redis") -> None:
     client, key = plain("observer"), "duly:{observed}:meta"
 
     for command in WRITES:
@@ -133,18 +133,16 @@ def test_a_producer_cannot_join_a_group(new_user: NewUser, queue_name: str) -> N
             app.topic(queue_name).group("archive").receive(wait=0)
 
 
-def test_a_producer_is_not_kept_from_reading_what_others_sent(
-    plain: Connect, new_user: NewUser, queue_name: str
-) -> None:
-    """Its scripts read records, so it may read them itself; only another namespace is a wall."""
+def test_a_producer_can_read_messages_of_other_producers(plain: Connect, new_user: NewUser, queue_name: str) -> None:
+    """Its scripts read records, so it may read them as well. Only another namespace prevents this."""
     with duly.Duly(new_user("admin")) as other:
         id_ = other.queue(queue_name).send("secret")
 
     assert b"secret" in (plain("producer").hget(f"duly:{{{queue_name}}}:msgs", id_) or b"")
 
 
-def test_a_producer_is_not_kept_from_taking_messages_of_a_queue(new_user: NewUser, queue_name: str) -> None:
-    """What it takes to send and cancel is enough to claim and ack."""
+def test_a_producer_can_receive_messages_of_a_queue(new_user: NewUser, queue_name: str) -> None:
+    """The commands for send and cancel are enough to receive and ack."""
     with duly.Duly(new_user("producer")) as app:
         queue = app.queue(queue_name)
         queue.send("body")
@@ -153,7 +151,7 @@ def test_a_producer_is_not_kept_from_taking_messages_of_a_queue(new_user: NewUse
         delivery.ack()
 
 
-def test_a_namespace_is_a_wall(new_user: NewUser, queue_name: str) -> None:
+def test_a_namespace_isolates(new_user: NewUser, queue_name: str) -> None:
     url = new_user("admin", namespace="shop")
     with duly.Duly(url, namespace="shop") as shop:
         shop.queue(queue_name).send("body")

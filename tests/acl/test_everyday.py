@@ -1,4 +1,4 @@
-"""A day of each role on every server, with the real clients and no more rights than the role has."""
+"""The everyday calls of each role on every server, with the permissions of the role only."""
 
 import struct
 
@@ -36,9 +36,7 @@ def test_a_producer_sends_steers_schedules_and_locks(new_user: NewUser, root: "r
     assert refusals(root, url) == []
 
 
-def test_an_observer_sees_everything_and_is_refused_nothing(
-    new_user: NewUser, root: "redis.Redis", queue_name: str
-) -> None:
+def test_an_observer_can_inspect_everything(new_user: NewUser, root: "redis.Redis", queue_name: str) -> None:
     with duly.Duly(new_user("consumer")) as consumer:
         consumer.queue(queue_name).send_many(range(3))
         consumer.queue(queue_name).receive(limit=1)
@@ -71,22 +69,22 @@ def test_an_observer_sees_everything_and_is_refused_nothing(
     assert refusals(root, url) == []
 
 
-def test_an_observer_reads_a_topic_and_leaves_what_is_due_to_others(
+def test_an_observer_reads_a_topic_without_moving_due_entries(
     new_user: NewUser, root: "redis.Redis", queue_name: str
 ) -> None:
-    """Reading lets publishes in whose time has come; who has no right to that reads what is there."""
+    """Reading moves due entries into the stream. A user without that permission reads the stream as it is."""
     with duly.Duly(new_user("producer")) as producer, duly.Duly(new_user("observer")) as observer:
         events = producer.topic(queue_name)
         events.publish("there")
         id_ = events.publish("due", delay=60)
-        root.zadd(f"duly:{{@{queue_name}}}:waiting0", {id_: 1})  # its time has come
+        root.zadd(f"duly:{{@{queue_name}}}:waiting0", {id_: 1})  # it is due
 
         assert [entry.body for entry in observer.topic(queue_name).read()] == ["there"]
         producer.topic(queue_name).publish("next")
         assert [entry.body for entry in observer.topic(queue_name).read()] == ["there", "due", "next"]
 
 
-def test_an_admin_does_all_that_there_is(new_user: NewUser, root: "redis.Redis", queue_name: str) -> None:
+def test_an_admin_can_do_everything(new_user: NewUser, root: "redis.Redis", queue_name: str) -> None:
     url = new_user("admin")
     with duly.Duly(url) as app:
         queue, events = app.queue(queue_name), app.topic(queue_name)
@@ -107,9 +105,7 @@ def test_an_admin_does_all_that_there_is(new_user: NewUser, root: "redis.Redis",
     assert refusals(root, url) == []
 
 
-def test_keys_of_the_user_are_changed_by_those_who_were_given_them(
-    new_user: NewUser, root: "redis.Redis", queue_name: str
-) -> None:
+def test_own_keys_are_changed_only_with_rules_for_them(new_user: NewUser, root: "redis.Redis", queue_name: str) -> None:
     effects = [("INCR", f"{queue_name}:own")]
     without, with_them = new_user("consumer"), new_user("consumer", own_keys=[f"{queue_name}:*"])
     with duly.Duly(without) as app:
@@ -126,10 +122,10 @@ def test_keys_of_the_user_are_changed_by_those_who_were_given_them(
     assert root.get(f"{queue_name}:own") == b"1"
 
 
-def test_durable_is_denied_by_the_server_and_not_by_its_rights(
+def test_durable_fails_for_lack_of_replicas_and_not_of_permissions(
     new_user: NewUser, root: "redis.Redis", queue_name: str
 ) -> None:
-    """The session's servers sync nothing. WAIT is asked for no replica: one that is not there takes seconds."""
+    """The session's servers do not sync. WAIT asks for no replica, since a missing one would take seconds."""
     url = new_user("producer", fsync=True)
     with duly.Duly(url) as app, pytest.raises(duly.NotDurable):
         app.queue(queue_name).send("body", durable="fsync")
@@ -147,7 +143,9 @@ def test_another_database_and_a_name_are_allowed(new_user: NewUser, root: "redis
     assert refusals(root, url) == []
 
 
-def test_the_password_of_the_line_is_the_one_that_opens(server: StartedServer, kind: Kind, new_user: NewUser) -> None:
+def test_the_password_of_the_line_is_the_password_of_the_user(
+    server: StartedServer, kind: Kind, new_user: NewUser
+) -> None:
     url = new_user("producer")
 
     with redis.Redis.from_url(url.replace(SECRET, "PASSWORD")) as client, pytest.raises(redis.AuthenticationError):
@@ -155,7 +153,7 @@ def test_the_password_of_the_line_is_the_one_that_opens(server: StartedServer, k
     assert server(kind).url.partition("://")[2] in url
 
 
-def test_an_observer_lists_schedules_although_an_old_entry_leads_nowhere(
+def test_an_observer_lists_schedules_in_spite_of_a_stale_entry(
     new_user: NewUser, root: "redis.Redis", queue_name: str
 ) -> None:
     registry = ScheduleKeys(queue_name).key("schedules")

@@ -1,4 +1,4 @@
-"""The commands of the scripts are read from their text: all of them, and what cannot be read is an error."""
+"""All commands of the scripts are read from their text. A call that cannot be read is an error."""
 
 import re
 
@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from duly import _lua
-from duly.acl.commands import READS, Unreadable, commands_in, commands_of_script, runs_commands_of_the_user
+from duly.acl.commands import READS, Unreadable, commands_in, commands_of_script, runs_caller_commands
 from duly.acl.roles import KINDS_OF
 
 FORMS = [(name, kind) for name, kinds in KINDS_OF.items() for kind in kinds]
@@ -29,7 +29,7 @@ EVERY_COMMAND = sorted({command for form in FORMS for command in commands_of_scr
         ("redis.pcall(effect.name, effect.key)", set()),
     ],
 )  # fmt: skip
-def test_a_command_is_found_wherever_its_name_stands(text: str, found: set[str]) -> None:
+def test_a_command_is_found_in_every_form_of_a_call(text: str, found: set[str]) -> None:
     assert commands_in(text) == found
 
 
@@ -49,19 +49,19 @@ def test_a_command_that_the_text_does_not_name_is_an_error(text: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), FORMS)
-def test_every_script_can_be_read_and_no_call_is_passed_over(name: str, kind: _lua.Kind) -> None:
+def test_every_call_of_every_script_is_read(name: str, kind: _lua.Kind) -> None:
     text = _lua.script(name, kind).text
     named = {word.lower() for word in re.findall(r"redis\.p?call\(\s*'([A-Z]+)'", text)}
 
     assert named <= {command.partition("|")[0] for command in commands_of_script(name, kind)}
 
 
-def test_only_commit_runs_what_its_caller_gives() -> None:
-    assert [name for name in _lua.names() if runs_commands_of_the_user(name)] == ["commit"]
+def test_only_commit_runs_commands_of_its_caller() -> None:
+    assert [name for name in _lua.names() if runs_caller_commands(name)] == ["commit"]
 
 
-def test_what_is_said_to_change_nothing_changes_nothing(root: "redis.Redis") -> None:
-    """By the servers' own flags; Redis 6.2 has none for subcommands."""
+def test_commands_listed_as_reads_change_nothing(root: "redis.Redis") -> None:
+    """Compares with the flags of the servers. Redis 6.2 has no flags for subcommands."""
     root.set_response_callback("COMMAND INFO", lambda rows, **_: rows)
     rows = root.execute_command("COMMAND INFO", *EVERY_COMMAND)  # type: ignore[no-untyped-call]
     flags = {command: row[2] for command, row in zip(EVERY_COMMAND, rows, strict=True) if row is not None}

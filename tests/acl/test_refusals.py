@@ -1,4 +1,4 @@
-"""A user who lacks a right is told who has it, and what prints it; one with a wrong password is not sent after it."""
+"""The error for a missing permission names the roles that have it and the command that prints their rules."""
 
 import re
 from collections.abc import Callable
@@ -57,7 +57,7 @@ CALLS: dict[str, Callable[[duly.Duly, str], object]] = {
         ("consumer", "audit", "observer", "the roles observer and admin"),
     ],
 )
-def test_a_refusal_names_the_call_the_user_and_the_roles_that_have_it(
+def test_a_refusal_names_the_call_the_user_and_the_roles_that_may(
     new_user: NewUser, queue_name: str, role: str, call: str, first: str, roles: str
 ) -> None:
     url = new_user(role)
@@ -73,7 +73,7 @@ def test_a_refusal_names_the_call_the_user_and_the_roles_that_have_it(
     ("role", "own", "call"),
     [("producer", "send", "stats"), ("observer", "stats", "send"), ("consumer", "send", "purge")],
 )
-def test_who_follows_the_advice_can_do_the_call_and_what_he_could_before(
+def test_the_suggested_role_allows_the_call_and_all_previous_calls(
     new_user: NewUser, root: "redis.Redis", queue_name: str, role: str, own: str, call: str
 ) -> None:
     url = new_user(role)
@@ -94,7 +94,7 @@ def test_who_follows_the_advice_can_do_the_call_and_what_he_could_before(
         CALLS[own](app, queue_name)
 
 
-def test_a_command_of_the_client_that_is_refused_is_named(new_user: NewUser) -> None:
+def test_a_refused_command_of_the_client_is_named(new_user: NewUser) -> None:
     url = new_user("producer")
 
     with duly.Duly(url) as app, pytest.raises(ServerError, match="'scan' command") as refused:
@@ -104,7 +104,7 @@ def test_a_command_of_the_client_that_is_refused_is_named(new_user: NewUser) -> 
     assert advice("the roles observer and admin", "observer", user_of(url), "listing") in str(refused.value)
 
 
-async def test_the_async_client_says_it_too(new_user: NewUser, queue_name: str) -> None:
+async def test_the_async_client_raises_the_same_error(new_user: NewUser, queue_name: str) -> None:
     url = new_user("producer")
     says = f"`duly acl --role observer`, for a user of its own: given to '{user_of(url)}'"
 
@@ -115,12 +115,12 @@ async def test_the_async_client_says_it_too(new_user: NewUser, queue_name: str) 
             await app.queues()
 
 
-def test_who_has_the_role_in_another_namespace_is_told_of_namespaces(new_user: NewUser, queue_name: str) -> None:
+def test_a_user_of_another_namespace_gets_a_hint_about_namespaces(new_user: NewUser, queue_name: str) -> None:
     with duly.Duly(new_user("producer"), namespace="other") as app, pytest.raises(ServerError, match="--namespace"):
         app.queue(queue_name).send("body")
 
 
-def test_the_roles_that_are_named_are_those_that_have_the_call() -> None:
+def test_the_named_roles_are_those_that_may_run_the_call() -> None:
     for script, kinds in KINDS_OF.items():
         for kind in kinds:
             title = Call.titled(script, TITLES[kind])
@@ -134,7 +134,7 @@ def test_a_user_whose_name_the_shell_would_split_is_quoted_in_the_advice() -> No
     assert "`--user 'shop; reboot'`: an admin can do everything" in said
 
 
-def test_a_wrong_password_is_no_lack_of_rights(new_user: NewUser, queue_name: str) -> None:
+def test_a_wrong_password_is_not_reported_as_a_missing_permission(new_user: NewUser, queue_name: str) -> None:
     url = new_user("producer").replace("@", "-wrong@")
 
     with duly.Duly(url) as app, pytest.raises(ServerError, match="refused the connection") as refused:
@@ -143,7 +143,7 @@ def test_a_wrong_password_is_no_lack_of_rights(new_user: NewUser, queue_name: st
     assert "duly acl" not in str(refused.value)
 
 
-def test_what_the_server_says_of_a_password_ends_once(server: StartedServer, kind: Kind, queue_name: str) -> None:
+def test_the_error_of_a_wrong_password_has_one_full_stop(server: StartedServer, kind: Kind, queue_name: str) -> None:
     url = server(kind).url.replace("://", "://:secret@")
 
     with duly.Duly(url) as app, pytest.raises(ServerError, match=r"[^.?]\? Check user and password in the URL"):

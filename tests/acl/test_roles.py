@@ -1,4 +1,4 @@
-"""The roles have every script and every command of the client, and nothing more than they say."""
+"""The roles cover every script and every command of the client."""
 
 import ast
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from duly.acl.roles import ADMIN, CONSUMER, FOR_FSYNC, KINDS_OF, OBSERVER, PRODU
 
 SOURCE = Path(duly.__file__).parent
 ARGUMENTS = {"BLOCK", "COUNT", "ID", "MATCH", "STREAMS"}
-"""Words of commands that are no commands."""
+"""Words in capital letters that are not commands."""
 NEVER = (
     "keys",
     "flushall",
@@ -31,7 +31,7 @@ every_role = pytest.mark.parametrize("role", ROLES.values(), ids=lambda role: ro
 
 
 def words_sent() -> Iterator[str]:
-    """Find the words in capital letters that the client and the worker write to the wire."""
+    """Return the words in capital letters that the client and the worker send."""
     for folder in ("_async", "_sync", "worker"):
         for path in sorted((SOURCE / folder).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text())):
@@ -41,22 +41,22 @@ def words_sent() -> Iterator[str]:
                         yield word
 
 
-def test_every_script_is_of_a_role_and_an_admin_has_them_all() -> None:
+def test_every_script_has_a_role_and_an_admin_has_all_scripts() -> None:
     assert set(KINDS_OF) == set(_lua.names())
     assert ADMIN.scripts == KINDS_OF
     assert set().union(*(role.scripts for role in (PRODUCER, CONSUMER, OBSERVER))) < set(KINDS_OF)
 
 
-def test_every_command_that_the_client_sends_is_of_a_role() -> None:
-    """What redis-py sends at the beginning of a connection is AUTH, which needs no permission, and SELECT."""
+def test_every_command_of_the_client_has_a_role() -> None:
+    """At the beginning of a connection redis-py sends AUTH, which needs no permission, and SELECT."""
     listed = {part.upper() for command in (*ADMIN.sends, *FOR_FSYNC) for part in command.split("|")}
 
     assert set(words_sent()) <= listed | ARGUMENTS
     assert listed - set(words_sent()) == {"SELECT"}
 
 
-def test_a_consumer_has_all_that_a_producer_has_and_an_admin_all_there_is() -> None:
-    """So what passes with the lesser rights passes with the greater."""
+def test_a_consumer_includes_a_producer_and_an_admin_includes_all() -> None:
+    """So a call that a lesser role may make works for the greater role."""
     assert commands_of(PRODUCER) < commands_of(CONSUMER) < commands_of(ADMIN)
     assert commands_of(OBSERVER) < commands_of(ADMIN)
     for name, kinds in PRODUCER.scripts.items():
@@ -64,21 +64,21 @@ def test_a_consumer_has_all_that_a_producer_has_and_an_admin_all_there_is() -> N
 
 
 def test_an_observer_has_no_command_that_changes_a_key() -> None:
-    """SCAN and XREAD read; the others touch no key, or run what is checked again."""
+    """SCAN and XREAD only read. The others use no key, or run commands that are checked again."""
     elsewhere = {"client|id", "client|setname", "client|unblock", "eval", "evalsha", "info", "select", "scan", "xread"}
 
     assert commands_of(OBSERVER) - READS == elsewhere
 
 
 @every_role
-def test_no_role_has_a_category_or_what_harms_the_server(role: Role) -> None:
+def test_no_role_has_a_category_or_a_dangerous_command(role: Role) -> None:
     commands = commands_of(role)
 
     assert not any(command.startswith("@") for command in commands)
     assert not commands & set(NEVER)
-    assert all(script in role.scripts for script in role.looks)
+    assert all(script in role.scripts for script in role.read_only)
 
 
-def test_a_producer_has_nothing_of_groups() -> None:
+def test_a_producer_has_no_scripts_of_groups() -> None:
     assert not any({"group", "freeing"} & set(kinds) for kinds in PRODUCER.scripts.values())
     assert not commands_of(PRODUCER) & {"xack", "xclaim", "xreadgroup", "xgroup|create", "unlink", "hgetall"}

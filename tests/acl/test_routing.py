@@ -1,4 +1,4 @@
-"""The conformance suite as users: each call is sent by the user of a role that has it, never by the default one."""
+"""The conformance suite as users: each call is sent by a user whose role may make it, never by the default user."""
 
 import pytest
 import redis
@@ -13,9 +13,7 @@ from tests.servers import Server
 
 
 @pytest.mark.fault
-def test_each_call_is_sent_by_the_least_of_the_roles_that_have_it(
-    queue_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_call_is_sent_by_the_least_role_that_may(queue_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     need("valkey")
     with Server("valkey") as own, redis.Redis.from_url(own.url) as client:
         create_users(own.url)
@@ -35,7 +33,7 @@ def test_each_call_is_sent_by_the_least_of_the_roles_that_have_it(
     assert seen == [set(users[: count + 1]) for count in range(4)]
 
 
-def test_whoever_brings_a_user_along_keeps_it(server: StartedServer) -> None:
+def test_a_url_with_a_user_keeps_its_user(server: StartedServer) -> None:
     address = parse(server(KINDS[0]).url.replace("://", "://nobody:wrong@"))
     link = routing(LEAST_FIRST)(address, patience=1, allow_eviction=False)
 

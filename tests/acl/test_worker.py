@@ -1,4 +1,4 @@
-"""A worker runs with a consumer's rights from its start to its end, and nothing of it is refused."""
+"""A worker runs with the permissions of a consumer from start to end, without a refusal."""
 
 import json
 from pathlib import Path
@@ -50,19 +50,19 @@ ORDERS = ["works", "fails", "fails once", "rejected", "commits", "careful", "slo
 
 
 def refusals(root: "redis.Redis", url: str) -> list[object]:
-    """Find what the server has refused to a user."""
+    """Return the commands that the server has refused to a user."""
     user = url.partition("://")[2].partition(":")[0]
     return [entry for entry in root.acl_log() if entry["username"] == user]
 
 
 def deadline_of(queue: duly.Queue, id_: str) -> Any:
-    """Tell when the lease of a message ends."""
+    """Return when the lease of a message ends."""
     message = queue.get(id_)
     assert message is not None
     return message.deadline
 
 
-def test_handlers_retries_commits_locks_schedules_and_topics_work_with_a_consumers_rights(
+def test_handlers_retries_commits_locks_schedules_and_topics_work_for_a_consumer(
     new_user: NewUser, root: "redis.Redis", queue_name: str, tmp_path: Path
 ) -> None:
     url = new_user("consumer", own_keys=[f"{queue_name}:*"], own_commands=["INCR"])
@@ -81,7 +81,7 @@ def test_handlers_retries_commits_locks_schedules_and_topics_work_with_a_consume
         watched = observer.queue(queue_name)
         wait_until(lambda: deadline_of(watched, ids[-1]) is not None)
         first = deadline_of(watched, ids[-1])
-        wait_until(lambda: deadline_of(watched, ids[-1]) > first)  # the lease of the slow one is renewed
+        wait_until(lambda: deadline_of(watched, ids[-1]) > first)  # the lease of the slow message is renewed
         (tmp_path / "finish").touch()
         wait_until(lambda: (found := watched.stats()).done == 5 and found.dead == 2)
         wait_until(lambda: {note["body"] for note in worker.notes("mail")} == {"committed", "tick"})

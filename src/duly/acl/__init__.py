@@ -1,4 +1,4 @@
-"""The rights that a user of the server needs for a role, and no others: read from the scripts themselves."""
+"""The ACL rules that a user of the server needs for a role, derived from the scripts."""
 
 from duly.acl.grants import PASSWORD, every_command, rules, setuser
 from duly.acl.roles import ROLES, Role

@@ -1,7 +1,7 @@
-"""Which commands a script runs, read from its text.
+"""The commands that a script runs, read from its text.
 
-The server checks every command inside a script against the user who calls it, so these are what the user needs.
-A command is written as rules have it: `hget`, `xgroup|create`. What cannot be read here is an error, never left out.
+The server checks every command inside a script against the user who calls it, so the user needs these commands.
+Names are written as in ACL rules: `hget`, `xgroup|create`. A call that cannot be read is an error, never ignored.
 """
 
 import re
@@ -11,11 +11,11 @@ from typing import Final
 
 from duly import _lua
 
-OF_THE_USER: Final = "effect.name"
-"""Where `commit` runs what its caller gives, on keys of the caller's own."""
+CALLER_COMMAND: Final = "effect.name"
+"""The expression by which `commit` runs a command of its caller, on the caller's own keys."""
 
 _CONTAINERS: Final = frozenset({"MEMORY", "XGROUP", "XINFO"})
-"""Commands of which each subcommand is a right of its own."""
+"""Commands whose subcommands have separate rules."""
 
 _CALL: Final = re.compile(r"\bredis\.p?call\b")
 _ALIAS: Final = re.compile(r"\blocal (\w+) = redis\.p?call\b(?!\s*\()")
@@ -29,7 +29,7 @@ READS: Final = frozenset({
     "xrevrange", "zcard", "zcount", "zmscore", "zrange", "zrangebylex", "zrangebyscore", "zrank", "zrevrange", "zscan",
     "zscore",
 })  # fmt: skip
-"""The commands of scripts that change nothing, whatever they are given."""
+"""The commands of scripts that change nothing with any arguments."""
 
 
 class Unreadable(Exception):
@@ -38,37 +38,37 @@ class Unreadable(Exception):
 
 @cache
 def commands_of_script(name: str, kind: _lua.Kind = "queue") -> frozenset[str]:
-    """Name what a script runs in the form that it has for a kind of store."""
+    """Return the commands of a script, in its form for a kind of store."""
     try:
         return commands_in(_lua.script(name, kind).text)
     except Unreadable as problem:
         raise Unreadable(f"{name}.lua for a {kind}: {problem}") from None
 
 
-def runs_commands_of_the_user(name: str) -> bool:
-    """Tell whether a script runs commands that its caller gives."""
-    return OF_THE_USER in _lua.script(name).text
+def runs_caller_commands(name: str) -> bool:
+    """Return whether a script runs commands of its caller."""
+    return CALLER_COMMAND in _lua.script(name).text
 
 
 def commands_in(text: str) -> frozenset[str]:
-    """Name what a text without comments runs."""
+    """Return the commands of a text without comments."""
     return frozenset(command for at in _calls(text) for command in _commands_at(text, at))
 
 
 def _calls(text: str) -> Iterator[int]:
-    """Find where the arguments of each call of a command begin."""
+    """Return where the arguments of each call of a command begin."""
     aliases = list(_ALIAS.finditer(text))
     names = "|".join([_CALL.pattern, *(rf"\b{alias.group(1)}\b(?=\()" for alias in aliases)])
     for match in re.finditer(names, text):
         if text[match.end() : match.end() + 1] == "(":
             yield match.end() + 1
         elif not any(alias.end() == match.end() for alias in aliases):
-            raise Unreadable(f"a call is handed on: {text[match.start() : match.end() + 40]!r}")
+            raise Unreadable(f"redis.call is passed as a value: {text[match.start() : match.end() + 40]!r}")
 
 
 def _commands_at(text: str, at: int) -> Iterator[str]:
     first, second = [*_arguments(text, at), "", ""][:2]
-    if first == OF_THE_USER:
+    if first == CALLER_COMMAND:
         return
     names = _LITERAL.findall(first) or (_passed(text, at, first) if _WORD.fullmatch(first) else [])
     if not names:
@@ -83,7 +83,7 @@ def _commands_at(text: str, at: int) -> Iterator[str]:
 
 
 def _passed(text: str, at: int, parameter: str) -> list[str]:
-    """Name the commands that are passed to the function around a place, as one of its parameters."""
+    """Return the commands that callers pass to the function around a place, as one of its parameters."""
     functions = list(_FUNCTION.finditer(text, 0, at))
     if not functions:
         return []
@@ -100,7 +100,7 @@ def _passed(text: str, at: int, parameter: str) -> list[str]:
 
 
 def _arguments(text: str, at: int) -> Iterator[str]:
-    """Take the arguments of a call apart, from behind its bracket on."""
+    """Split the arguments of a call. `at` is behind its opening bracket."""
     begin, depth, quote = at, 0, ""
     for here in range(at, len(text)):
         letter = text[here]

@@ -1,7 +1,7 @@
-"""The roles: which scripts each runs, and what the client sends for it beside scripts. Nothing here but data.
+"""The roles: the scripts that each runs, and the other commands that the client sends for it. Only data.
 
-A producer sends and publishes, a consumer works, an observer looks, an admin does all that Duly can. What a role
-needs follows from its scripts; what is left out of a role is left out of its rights.
+A producer sends and publishes, a consumer processes messages, an observer inspects, and an admin may do everything. The
+rules of a role follow from its scripts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -67,12 +67,11 @@ KINDS_OF: Final[Mapping[str, tuple[Kind, ...]]] = {
     "wake_lock": _QUEUE,
     "workers": _QUEUE,
 }
-"""On whose stores each script is run: a queue's (the registries, locks and effects are such, too), a topic's, a
-group's."""
+"""The kinds of stores on which each script runs. Registries, locks and effects count as queues."""
 
 EVERYWHERE: Final = ("client|setname", "eval", "evalsha", "info", "select")
-"""What every client sends: scripts, a look at the server before the first of them, and what an address may ask for, a
-database and a name. AUTH and HELLO are always allowed."""
+"""Commands that every client sends: scripts, INFO before the first script, and the commands for the database and the
+client name of an address. AUTH and HELLO are always allowed."""
 
 _BLOCKS_ON_STREAMS: Final = ("client|id", "client|unblock", "xread")
 _BLOCKS: Final = ("blpop", "client|kill", *_BLOCKS_ON_STREAMS)
@@ -80,27 +79,27 @@ _CONFIRMS: Final = ("wait", "waitaof")
 _FINDS: Final = ("scan",)
 
 FOR_FSYNC: Final = ("config|get",)
-"""What durable="fsync" needs on top: it shows all settings of the server, its passwords among them."""
+"""Commands that durable="fsync" needs. They show all settings of the server, including its passwords."""
 
 OPTIONAL: Final = frozenset({"waitaof"})
-"""What the client does without where the server does not know it."""
+"""Commands that the client can do without."""
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """Somebody who uses Duly, and what he sends."""
+    """A kind of user, and the commands that it needs."""
 
     name: str
     summary: str
     scripts: Mapping[str, tuple[Kind, ...]]
-    """The scripts that he runs, and on whose stores."""
+    """The scripts that the user runs, and the kinds of stores on which it runs them."""
     sends: tuple[str, ...]
-    """What the client sends for him beside scripts, by the names that rules have."""
-    looks: frozenset[str] = field(default=frozenset())
-    """Scripts of which he needs only what changes nothing: they write for others, and do without for him."""
+    """Commands that the client sends besides scripts, as named in rules."""
+    read_only: frozenset[str] = field(default=frozenset())
+    """Scripts that skip their writes for this user, so that it only needs their read commands."""
 
     def runs(self, script: str, kind: Kind) -> bool:
-        """Tell whether a script is one of his."""
+        """Return whether the user runs a script."""
         return kind in self.scripts.get(script, ())
 
 
@@ -109,39 +108,39 @@ def _scripts(names: Iterable[str], but: Iterable[Kind] = ()) -> dict[str, tuple[
     return {name: tuple(kind for kind in KINDS_OF[name] if kind not in left_out) for name in names}
 
 
-_SENDING: Final = ("send", "send_checked", "publish", "cancel", "reschedule", "await_end")
-_SCHEDULING: Final = ("schedule", "unschedule", "register", "unregister", "schedules")
-_LOCKING: Final = ("lock", "unlock", "prolong", "wake_lock")
-_WORKING: Final = (
+_SEND_SCRIPTS: Final = ("send", "send_checked", "publish", "cancel", "reschedule", "await_end")
+_SCHEDULE_SCRIPTS: Final = ("schedule", "unschedule", "register", "unregister", "schedules")
+_LOCK_SCRIPTS: Final = ("lock", "unlock", "prolong", "wake_lock")
+_WORKER_SCRIPTS: Final = (
     "claim", "wake", "take_tokens", "occupied", "fire", "once", "beat", "depart", "tidy", "tidy_topic", "seek_group",
     "leave_group",
 )  # fmt: skip
-_LOOKING: Final = (
+_INSPECTION_SCRIPTS: Final = (
     "stats", "get", "list", "pending", "foreign_pending", "topic_stats", "read_topic", "workers", "schedules", "audit",
 )  # fmt: skip
 
 PRODUCER: Final = Role(
     "producer",
-    "sends and publishes, cancels and reschedules what was sent, awaits results, keeps schedules, takes locks",
-    _scripts((*_SENDING, *_SCHEDULING, *_LOCKING), but=_GROUP),
+    "sends and publishes, cancels and reschedules messages, awaits results, manages schedules, takes locks",
+    _scripts((*_SEND_SCRIPTS, *_SCHEDULE_SCRIPTS, *_LOCK_SCRIPTS), but=_GROUP),
     (*EVERYWHERE, *_BLOCKS, *_CONFIRMS),
 )
 CONSUMER: Final = Role(
     "consumer",
-    "receives and settles, runs handlers and workers with all that they do, and does what a producer does",
-    {**PRODUCER.scripts, **_scripts((*scripts_of_verbs("consumer"), *_WORKING, "read_topic"))},
+    "receives and settles messages, runs handlers and workers, and does everything that a producer does",
+    {**PRODUCER.scripts, **_scripts((*scripts_of_verbs("consumer"), *_WORKER_SCRIPTS, "read_topic"))},
     (*EVERYWHERE, *_BLOCKS, *_CONFIRMS),
 )
 OBSERVER: Final = Role(
     "observer",
-    "looks at queues, topics, messages, schedules and workers, and audits; it changes nothing",
-    _scripts(_LOOKING),
+    "inspects and audits queues, topics, messages, schedules and workers, and changes nothing",
+    _scripts(_INSPECTION_SCRIPTS),
     (*EVERYWHERE, *_BLOCKS_ON_STREAMS, *_FINDS),
-    looks=frozenset({"audit", "read_topic"}),
+    read_only=frozenset({"audit", "read_topic"}),
 )
 ADMIN: Final = Role(
     "admin",
-    "does everything that Duly can: also look, purge, delete, redrive and repair",
+    "does everything, including inspect, purge, delete, redrive and repair",
     KINDS_OF,
     (*EVERYWHERE, *_BLOCKS, *_CONFIRMS, *_FINDS),
 )

@@ -1,4 +1,4 @@
-"""What a server knows: a rule that names a command which it does not know makes it refuse all rules at once."""
+"""The commands that a server has. It refuses a whole set of rules if one of them names an unknown command."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -11,20 +11,20 @@ from duly._core.server import read_info
 from duly.errors import UsageError
 
 _SINCE: Final = {"waitaof": (7, 2)}
-"""Commands of ours that came after the oldest servers that Duly runs on, with the version of Redis and Valkey alike."""
+"""Commands of Duly that the oldest supported servers lack, with the version of Redis or Valkey that added them."""
 
 _HAVE_SUBCOMMANDS: Final = (7, 0)
-"""Before this, servers know no subcommands, and take a rule for any."""
+"""Older servers accept rules for any subcommand, without checking it."""
 
 _HAVE_SELECTORS: Final = (7, 0)
-"""From this on a user may have rights beside its own rules, which these do not take away."""
+"""Since this version a user may have selectors, which grant permissions in addition to its rules."""
 
 _VERSION: Final = re.compile(r"(?:(redis|valkey)[- ])?(\d+)\.(\d+)(?:\.\d+)*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """What is known of a server. `commands`: those of ours that it said to know; None: it was not asked."""
+    """A server's version, and which of Duly's commands it has. `commands` is None if it was not asked."""
 
     name: str
     version: tuple[int, int]
@@ -32,7 +32,7 @@ class Knowledge:
 
     @property
     def title(self) -> str:
-        """The server, for people."""
+        """Product and version, for messages."""
         return f"{self.name} {self.version[0]}.{self.version[1]}"
 
     @property
@@ -41,14 +41,14 @@ class Knowledge:
         return self.version >= _HAVE_SELECTORS
 
     def knows(self, command: str) -> bool:
-        """Tell whether a rule may name a command."""
+        """Return whether a rule may name a command."""
         if self.commands is not None:
             return command in self.commands
         return self.version >= _SINCE.get(command, (0, 0))
 
 
 def known_of(server: "str | Mapping[str, str] | Knowledge") -> Knowledge:
-    """Read which server it is: a version like 7.0 or valkey-9.1, or the answer to INFO."""
+    """Parse a version like 7.0 or valkey-9.1, or the reply to INFO."""
     if isinstance(server, Knowledge):
         return server
     if not isinstance(server, str):
@@ -60,29 +60,29 @@ def known_of(server: "str | Mapping[str, str] | Knowledge") -> Knowledge:
 def _read(name: str | None, text: str) -> Knowledge:
     found = _VERSION.fullmatch(text.strip())
     if found is None:
-        raise UsageError(f"{text!r} is no version of a server: write one like 7.0, redis-6.2 or valkey-9.1")
+        raise UsageError(f"{text!r} is not a version of a server: write one like 7.0, redis-6.2 or valkey-9.1")
     return Knowledge(name or (found.group(1) or "Redis").capitalize(), (int(found.group(2)), int(found.group(3))))
 
 
 def ask(app: Any, commands: Iterable[str]) -> Knowledge:
-    """Ask the server of an app which of some commands it knows. One that does not tell is judged by its version."""
+    """Ask the server of an app which commands it has. If it refuses to answer, its version decides."""
     link = app._link
     if app._address.kind == "memory":
         raise UsageError("memory:// has no users: name a server by --url, or its version by --server")
     with link.connections.gate:
         slot = link.connections.take()
         try:
-            return _asked(link.connections.opened(slot), list(commands))
+            return _read_commands(link.connections.opened(slot), list(commands))
         finally:
             link.connections.give(slot)
 
 
-def _asked(wire: Any, commands: list[str]) -> Knowledge:
+def _read_commands(wire: Any, commands: list[str]) -> Knowledge:
     known = known_of(read_info(wire.ask([b"INFO", b"server"])))
-    asked = commands if known.version >= _HAVE_SUBCOMMANDS else [name.partition("|")[0] for name in commands]
+    names = commands if known.version >= _HAVE_SUBCOMMANDS else [name.partition("|")[0] for name in commands]
     try:
-        answers = wire.ask([b"COMMAND", b"INFO", *asked])
-    except ResponseError:  # this user may not ask
+        answers = wire.ask([b"COMMAND", b"INFO", *names])
+    except ResponseError:  # the user may not run COMMAND INFO
         return known
     there = frozenset(name for name, answer in zip(commands, answers, strict=True) if answer)
     return Knowledge(known.name, known.version, there)
