@@ -47,7 +47,7 @@ def test_a_question_without_an_answer_is_an_error(
 ) -> None:
     with duly.Duly(server("valkey").url, namespace=queue_name) as app:
         monkeypatch.setattr(duly.Queue, "receive", lambda *_: [])
-        with pytest.raises(duly.DulyError, match="0 of 200 delayed messages came"):
+        with pytest.raises(duly.DulyError, match="0 of 200 delayed messages arrived"):
             benchmarks.delays(benchmarks.Load(app, app.queue("bench"), 1, "."))
 
 

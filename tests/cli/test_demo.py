@@ -1,4 +1,4 @@
-"""`duly demo`, as a user runs it: real processes, a kill, the accounts, and nothing left behind."""
+"""`duly demo` as a command: real processes, a kill, the ledger, and nothing left behind."""
 
 import json
 import os
@@ -19,12 +19,12 @@ pytestmark = [pytest.mark.fault, pytest.mark.slow]
 DEADLINE = 60.0
 
 SECONDS = "8"
-"""Long enough that the kill is made, also when the machine stands still for two seconds while messages are sent."""
+"""Long enough for the kill, even if the machine stalls for two seconds while messages are sent."""
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """Give a temporary directory of its own, so that what stays behind can be seen."""
+    """Yield a separate temporary directory, to find files that stay behind."""
     return tmp_path
 
 
@@ -45,7 +45,7 @@ def run(place: Path, *options: str) -> "subprocess.CompletedProcess[str]":
 
 
 def processes_of(place: Path) -> list[str]:
-    """Name the processes that were started with the directory in their variables: all that a run has started."""
+    """Return the processes with the directory in their environment: all that a run has started."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -59,7 +59,7 @@ def processes_of(place: Path) -> list[str]:
     return found
 
 
-def test_the_demonstration_keeps_every_promise_and_leaves_nothing_behind(place: Path) -> None:
+def test_the_demo_keeps_every_guarantee_and_leaves_nothing_behind(place: Path) -> None:
     done = run(place, "--seconds", SECONDS)
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -68,12 +68,12 @@ def test_the_demonstration_keeps_every_promise_and_leaves_nothing_behind(place: 
     assert "orders-2 was killed while it held the message, and its lease ran out" in done.stdout
     assert "verdict: kept" in done.stdout
     times = [float(found) for found in re.findall(r"^ *([0-9.]+) s  ", done.stdout, re.MULTILINE)]
-    assert times == sorted(times)  # its clock begins with the first message, once
+    assert times == sorted(times)  # the clock starts with the first message
     assert processes_of(place) == []
     assert list(place.iterdir()) == []
 
 
-def test_the_accounts_as_json_hold_the_figures(place: Path) -> None:
+def test_json_has_the_figures(place: Path) -> None:
     kept = place / "kept"
 
     done = run(place, "--seconds", SECONDS, "--json", "--histories", str(kept))
@@ -86,13 +86,13 @@ def test_the_accounts_as_json_hold_the_figures(place: Path) -> None:
     assert orders["sent"] == orders["acked"] == 1600
     assert reminders["sent"] == reminders["acked"] == 400
     assert orders["lost"] == orders["early"] == orders["unexplained"] == []
-    # On a machine that stands still for seconds the living lose leases, too, and the accounts say so.
+    # On a machine that stalls for seconds, other consumers lose leases as well, and the ledger shows it.
     of_the_killed = [one for one in orders["redelivered"] if "was killed" in one["reason"]]
     assert 1 <= found["killed"]["held"] == len(of_the_killed)
     assert {path.name for path in kept.glob("*.jsonl")} >= {"orders-2.jsonl", "orders-4.jsonl", "producer-1.jsonl"}
 
 
-def test_a_server_of_ones_own_is_left_without_queues(place: Path) -> None:
+def test_the_users_own_server_is_left_without_queues(place: Path) -> None:
     done = run(place, "--seconds", SECONDS, "--dir", str(place / "d"))
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -101,7 +101,7 @@ def test_a_server_of_ones_own_is_left_without_queues(place: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_an_end_in_the_middle_leaves_no_process(place: Path, how: signal.Signals) -> None:
+def test_a_stop_in_the_middle_leaves_no_process(place: Path, how: signal.Signals) -> None:
     process = start(place, "--seconds", "10")
     wait_until(lambda: len(processes_of(place)) >= 8, "all processes are there")
 
@@ -113,8 +113,8 @@ def test_an_end_in_the_middle_leaves_no_process(place: Path, how: signal.Signals
         assert list(place.iterdir()) == []
 
 
-def test_a_password_is_not_in_the_command_lines_of_the_parts(place: Path, server: StartedServer) -> None:
-    url = server("valkey").url.replace("://", "://default:s3cr3t@")  # that user takes any
+def test_a_password_is_not_in_the_command_lines_of_the_processes(place: Path, server: StartedServer) -> None:
+    url = server("valkey").url.replace("://", "://default:s3cr3t@")  # the default user accepts any password
     process = start(place, "--seconds", "20", "--url", url, "--histories", str(place / "kept"))
     wait_until((place / "kept" / "producer-2.jsonl").exists, "all processes are at work")
 
@@ -135,7 +135,7 @@ def test_histories_of_another_run_are_left_alone(place: Path) -> None:
     nowhere = run(place, "--seconds", "2", "--histories", str(kept / "orders-1.jsonl"))
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"duly: --histories: '{kept}' has those of another run: name a new directory\n"
+    assert done.stderr == f"duly: --histories: '{kept}' has histories of another run: name a new directory\n"
     assert nowhere.returncode == 2
     assert nowhere.stderr == f"duly: --histories: '{kept}/orders-1.jsonl' cannot be used: File exists\n"
     assert [file.name for file in kept.iterdir()] == ["orders-1.jsonl"]
@@ -145,7 +145,7 @@ def test_histories_of_another_run_are_left_alone(place: Path) -> None:
     ("options", "words"),
     [
         (["--seconds", "1"], "--seconds must be from 2 to 60"),
-        (["--url", "memory://"], "memory:// is inside of one"),
+        (["--url", "memory://"], "memory:// works within one process"),
         (["--url", "redis://localhost", "--dir", "d"], "exclude each other"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The accounts of the demonstration find what is wrong: each check passes a good history and fails a bad one."""
+"""The ledger of the demo finds broken promises: each check passes a good history and fails a bad one."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 from duly import Audit, AuditFault, Stats
 from duly.demo.history import Acked, Acking, AnyEvent, Delivered, Held, History, Sent, Tally, read
-from duly.demo.ledger import Accounts, disagreements, draw_up
+from duly.demo.ledger import Ledger, disagreements, make_ledger
 from duly.demo.producer import delay_of
 
 SECOND = 1_000_000
@@ -45,8 +45,8 @@ def held(at: float, message: str = "a", process: str = "orders-2") -> Held:
     return Held(process=process, queue="orders", id=message, fence=round(NOW + at * SECOND))
 
 
-def drawn_up(*events: AnyEvent) -> Accounts:
-    return draw_up("orders", events, LEASE)
+def ledger_of(*events: AnyEvent) -> Ledger:
+    return make_ledger("orders", events, LEASE)
 
 
 def audit_of(faults: tuple[AuditFault, ...] = (), **figures: int) -> Audit:
@@ -54,121 +54,121 @@ def audit_of(faults: tuple[AuditFault, ...] = (), **figures: int) -> Audit:
     return Audit("orders", Stats(**{**zeros, **figures}), checked=0, faults=faults, repaired=False)
 
 
-def test_a_message_that_was_sent_delivered_and_acked_is_no_problem() -> None:
-    accounts = drawn_up(sent(), delivered(0.001), acking(0.001), acked(0.001))
+def test_a_message_that_was_sent_delivered_and_acked_is_not_a_problem() -> None:
+    ledger = ledger_of(sent(), delivered(0.001), acking(0.001), acked(0.001))
 
-    assert (accounts.sent, accounts.delivered, accounts.acked) == (1, 1, 1)
-    assert accounts.problems() == []
-    assert accounts.lateness == {"p50": 0.001, "p99": 0.001, "max": 0.001}
-
-
-def test_a_message_that_never_came_is_lost() -> None:
-    accounts = drawn_up(sent("a"), sent("b"), delivered(0.001, "b"), acking(0.001, "b"), acked(0.001, "b"))
-
-    assert accounts.lost == ("a",)
-    assert accounts.problems() == ["orders: 1 lost, the first is a"]
+    assert (ledger.sent, ledger.delivered, ledger.acked) == (1, 1, 1)
+    assert ledger.problems() == []
+    assert ledger.lateness == {"p50": 0.001, "p99": 0.001, "max": 0.001}
 
 
-def test_a_message_that_came_but_was_never_finished_is_lost() -> None:
-    assert drawn_up(sent(), delivered(0.001)).lost == ("a",)
+def test_a_message_that_was_never_delivered_is_lost() -> None:
+    ledger = ledger_of(sent("a"), sent("b"), delivered(0.001, "b"), acking(0.001, "b"), acked(0.001, "b"))
+
+    assert ledger.lost == ("a",)
+    assert ledger.problems() == ["orders: 1 lost, the first is a"]
 
 
-def test_a_delivery_before_the_due_time_that_the_server_gave_is_early() -> None:
-    accounts = drawn_up(sent(delay=1), delivered(0.999, due=1.0), acking(0.999), acked(0.999))
-
-    assert accounts.early == ("a",)
-    assert accounts.problems() == ["orders: 1 early, the first is a"]
+def test_a_message_that_was_delivered_but_never_acked_is_lost() -> None:
+    assert ledger_of(sent(), delivered(0.001)).lost == ("a",)
 
 
-def test_a_delivery_before_the_delay_that_was_asked_for_is_early_whatever_the_server_says() -> None:
-    accounts = drawn_up(sent(delay=1), delivered(0.999, due=0.5), acking(0.999), acked(0.999))
+def test_a_delivery_before_the_due_time_is_early() -> None:
+    ledger = ledger_of(sent(delay=1), delivered(0.999, due=1.0), acking(0.999), acked(0.999))
 
-    assert accounts.early == ("a",)
+    assert ledger.early == ("a",)
+    assert ledger.problems() == ["orders: 1 early, the first is a"]
+
+
+def test_a_delivery_before_the_requested_delay_is_early_even_if_the_server_has_an_earlier_due_time() -> None:
+    ledger = ledger_of(sent(delay=1), delivered(0.999, due=0.5), acking(0.999), acked(0.999))
+
+    assert ledger.early == ("a",)
 
 
 def test_a_delivery_at_its_due_time_is_not_early() -> None:
-    assert drawn_up(sent(delay=1), delivered(1.0, due=1.0), acking(1.0), acked(1.0)).problems() == []
+    assert ledger_of(sent(delay=1), delivered(1.0, due=1.0), acking(1.0), acked(1.0)).problems() == []
 
 
-def test_a_message_whose_holder_was_killed_comes_again_with_that_reason() -> None:
-    accounts = drawn_up(
+def test_the_redelivery_after_a_kill_has_that_reason() -> None:
+    ledger = ledger_of(
         sent(), delivered(0, process="orders-2"), held(0), delivered(2.1, attempt=2), acking(2.1), acked(2.1)
     )
 
-    assert [one.reason for one in accounts.redelivered] == [
+    assert [one.reason for one in ledger.redelivered] == [
         "orders-2 was killed while it held the message, and its lease ran out"
     ]
-    assert accounts.redelivered[0].after == pytest.approx(2.1)
-    assert accounts.problems() == []
+    assert ledger.redelivered[0].after == pytest.approx(2.1)
+    assert ledger.problems() == []
 
 
-def test_a_lease_that_the_killed_had_no_time_to_write_down_counts_as_a_delivery() -> None:
-    accounts = drawn_up(sent(), held(0), delivered(2.1, attempt=2), acking(2.1), acked(2.1))
+def test_an_unrecorded_lease_of_the_killed_process_counts_as_a_delivery() -> None:
+    ledger = ledger_of(sent(), held(0), delivered(2.1, attempt=2), acking(2.1), acked(2.1))
 
-    assert accounts.delivered == 2
-    assert len(accounts.redelivered) == 1
-    assert accounts.problems() == []
+    assert ledger.delivered == 2
+    assert len(ledger.redelivered) == 1
+    assert ledger.problems() == []
 
 
-def test_a_message_whose_holder_was_too_slow_comes_again_with_that_reason() -> None:
-    accounts = drawn_up(
+def test_the_redelivery_after_a_slow_consumer_has_that_reason() -> None:
+    ledger = ledger_of(
         sent(), delivered(0), acking(0), acked(0, lost=True), delivered(2.1, process="orders-3"),
         acking(2.1, process="orders-3"), acked(2.1, process="orders-3"),
     )  # fmt: skip
 
-    assert [one.reason for one in accounts.redelivered] == ["orders-1 was slower than its lease"]
-    assert accounts.stale_acks == 1
-    assert accounts.problems() == []
+    assert [one.reason for one in ledger.redelivered] == ["orders-1 was slower than its lease"]
+    assert ledger.stale_acks == 1
+    assert ledger.problems() == []
 
 
 def test_a_second_delivery_without_a_cause_is_a_problem() -> None:
-    accounts = drawn_up(sent(), delivered(0), delivered(2.1, process="orders-3"), acking(2.1), acked(2.1))
+    ledger = ledger_of(sent(), delivered(0), delivered(2.1, process="orders-3"), acking(2.1), acked(2.1))
 
-    assert accounts.redelivered == ()
-    assert accounts.problems() == ["orders: a was delivered to orders-3 again without a cause"]
+    assert ledger.redelivered == ()
+    assert ledger.problems() == ["orders: a was delivered to orders-3 again without a cause"]
 
 
-def test_a_second_delivery_while_the_lease_of_the_killed_was_alive_is_a_problem() -> None:
-    accounts = drawn_up(sent(), held(0), delivered(1.9), acking(1.9), acked(1.9))
+def test_a_second_delivery_during_the_lease_of_the_killed_process_is_a_problem() -> None:
+    ledger = ledger_of(sent(), held(0), delivered(1.9), acking(1.9), acked(1.9))
 
-    assert len(accounts.unexplained) == 1
+    assert len(ledger.unexplained) == 1
 
 
 def test_a_second_delivery_after_an_ack_is_a_problem() -> None:
-    accounts = drawn_up(sent(), delivered(0), acking(0), acked(0), delivered(5, process="orders-3"))
+    ledger = ledger_of(sent(), delivered(0), acking(0), acked(0), delivered(5, process="orders-3"))
 
-    assert len(accounts.unexplained) == 1
+    assert len(ledger.unexplained) == 1
 
 
 def test_two_holders_of_one_lease_are_a_problem() -> None:
-    accounts = drawn_up(sent(), delivered(0), delivered(0, process="orders-3"), acking(0), acked(0))
+    ledger = ledger_of(sent(), delivered(0), delivered(0, process="orders-3"), acking(0), acked(0))
 
-    assert len(accounts.unexplained) == 1
-
-
-def test_a_message_that_nobody_sent_is_a_problem() -> None:
-    accounts = drawn_up(delivered(0), acking(0), acked(0))
-
-    assert accounts.problems() == ["orders: a was delivered but never sent"]
+    assert len(ledger.unexplained) == 1
 
 
-def test_an_unanswered_ack_of_the_killed_was_made_unless_the_message_was_still_held() -> None:
-    made = drawn_up(sent(), delivered(0, process="orders-2"), acking(0, process="orders-2"), held(0, "other"))
-    not_made = drawn_up(sent(), delivered(0, process="orders-2"), acking(0, process="orders-2"), held(0))
+def test_a_message_that_was_not_sent_is_a_problem() -> None:
+    ledger = ledger_of(delivered(0), acking(0), acked(0))
+
+    assert ledger.problems() == ["orders: a was delivered but never sent"]
+
+
+def test_an_unanswered_ack_of_the_killed_process_counts_unless_the_message_was_still_held() -> None:
+    made = ledger_of(sent(), delivered(0, process="orders-2"), acking(0, process="orders-2"), held(0, "other"))
+    not_made = ledger_of(sent(), delivered(0, process="orders-2"), acking(0, process="orders-2"), held(0))
 
     assert (made.acked, made.lost) == (1, ())
     assert (not_made.acked, not_made.lost) == (0, ("a",))
 
 
 def test_counters_of_the_server_that_differ_are_a_problem() -> None:
-    accounts = drawn_up(sent(), delivered(0), acking(0), acked(0))
+    ledger = ledger_of(sent(), delivered(0), acking(0), acked(0))
 
-    assert disagreements(accounts, audit_of(sent=1, delivered=1, acked=1)) == []
-    assert disagreements(accounts, audit_of(sent=2, delivered=1, acked=2)) == [
+    assert disagreements(ledger, audit_of(sent=1, delivered=1, acked=1)) == []
+    assert disagreements(ledger, audit_of(sent=2, delivered=1, acked=2)) == [
         "orders: sent is 1 by the histories, 2 by the server",
         "orders: acked is 1 by the histories, 2 by the server",
     ]
-    assert len(disagreements(accounts, audit_of((AuditFault("a", "is nowhere"),), sent=1, delivered=1, acked=1))) == 1
+    assert len(disagreements(ledger, audit_of((AuditFault("a", "is nowhere"),), sent=1, delivered=1, acked=1))) == 1
 
 
 def test_a_history_is_read_as_it_was_written_without_a_torn_last_line(tmp_path: Path) -> None:

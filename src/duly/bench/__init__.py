@@ -1,4 +1,4 @@
-"""What Duly does on the user's own server, in a few seconds. The suites that run peers are in benchmarks/."""
+"""Quick benchmarks on the user's own server. The suites that compare with other libraries are in benchmarks/."""
 
 from duly.bench.bench import Bench, run
 from duly.bench.benchmarks import Figure

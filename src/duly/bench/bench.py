@@ -1,4 +1,4 @@
-"""Ask all questions in a queue of their own, which is deleted afterwards."""
+"""Runs all benchmarks in a temporary queue."""
 
 import secrets
 from collections.abc import Callable
@@ -22,17 +22,17 @@ class Bench:
 def run(
     app: Duly, *, messages: int = 20_000, body_bytes: int = 100, on_progress: Callable[[str, int], None] | None = None
 ) -> Bench:
-    """Measure. `on_progress` is told which question is asked, and how many were answered before."""
+    """Run all benchmarks. `on_progress` gets the title of the next one, and how many are done."""
     if app._address.kind == "memory":
         raise UsageError("memory:// has no server to measure: give a --url, or leave it out for the embedded one")
     queue = app.queue(f"bench-{secrets.token_hex(6)}", lease=60)
     body = "." * body_bytes
     figures: list[Figure] = []
     try:
-        for done, (title, ask) in enumerate(benchmarks.ALL.items()):
+        for done, (title, measure) in enumerate(benchmarks.ALL.items()):
             if on_progress is not None:
                 on_progress(title, done)
-            figures += ask(benchmarks.Load(app, queue, messages, body))
+            figures += measure(benchmarks.Load(app, queue, messages, body))
     finally:
         queue.delete()
     return Bench(f"{app!r}".strip("<>").removeprefix("Duly on "), messages, body_bytes, tuple(figures))

@@ -1,6 +1,6 @@
-"""The questions, one function each. A question sends what it needs and leaves the queue empty.
+"""The benchmarks, one function each. A benchmark sends its own messages and leaves the queue empty.
 
-Clocks: rates and waits are measured on this machine's monotonic clock, lateness by the server's own.
+Rates and waits are measured with this machine's monotonic clock, lateness with the server's clock.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ _DELAYED: Final = 200
 _DELAYED_OVER: Final = 2.0
 _DEADLINE: Final = 60.0
 _SLOWEST: Final = 1000
-"""Messages a second below which a rate is given up on."""
+"""Messages per second. A slower run is an error."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One answer."""
+    """One measured value."""
 
     name: str
     value: float
@@ -35,7 +35,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Load:
-    """Where to measure, and with what."""
+    """The queue, and the messages to send."""
 
     app: Duly
     queue: Queue
@@ -49,19 +49,19 @@ class Load:
 
 
 def calls(load: Load) -> list[Figure]:
-    """How long does the smallest call take, one after another?"""
+    """How long does the smallest call take?"""
     return _waits("one call", [_timed(load.queue.stats) for _ in range(_SINGLES)])
 
 
 def single_sends(load: Load) -> list[Figure]:
-    """How many messages a second does one sender send, one by one?"""
+    """How many messages per second does one sender send, one by one?"""
     seconds = _timed(lambda: [load.queue.send(load.body) for _ in range(_SINGLES)])
     load.queue.purge()
     return [Figure("send, one by one", _SINGLES / seconds, "/s")]
 
 
 def batches(load: Load) -> list[Figure]:
-    """How many messages a second does one client send, and then take and finish, in batches?"""
+    """How many messages per second does one client send, and then receive and ack, in batches?"""
     sending = _timed(load.fill)
     return [
         Figure(f"send_many, {_A_SEND} at once", load.messages / sending, "/s"),
@@ -75,13 +75,13 @@ def _drain(load: Load) -> None:
 
 
 def worker(load: Load) -> list[Figure]:
-    """How many messages a second does one worker process handle, with a handler that does nothing?"""
+    """How many messages per second does one worker process handle, with an empty handler?"""
     load.fill()
     return [Figure("worker, async handler", load.messages / asyncio.run(_work_off(load)), "/s")]
 
 
 async def _work_off(load: Load) -> float:
-    app = Duly(load.app, namespace=load.app.namespace)  # of its own: a handler stays with its app
+    app = Duly(load.app, namespace=load.app.namespace)  # a separate app, since handlers cannot be removed
     deadline = _DEADLINE + load.messages / _SLOWEST
     done = asyncio.Event()
     handled = 0
@@ -105,7 +105,7 @@ async def _work_off(load: Load) -> float:
 
 
 def wake_ups(load: Load) -> list[Figure]:
-    """How long does a message take from its send to a consumer that waits for it?"""
+    """How long does a message take from its send to a waiting consumer?"""
     arrived: list[float] = []
     sent: list[float] = []
     is_there = threading.Semaphore(0)
@@ -122,14 +122,14 @@ def wake_ups(load: Load) -> list[Figure]:
     consumer.start()
     try:
         for _ in range(_WAKES):
-            time.sleep(0.002)  # let the consumer fall asleep again
+            time.sleep(0.002)  # let the consumer block again
             sent.append(time.monotonic())
             load.queue.send(load.body)
             if not is_there.acquire(timeout=_DEADLINE):
-                raise DulyError(f"a message did not reach the consumer that waits for it in {_DEADLINE:g} s")
+                raise DulyError(f"a message did not reach the waiting consumer in {_DEADLINE:g} s")
     finally:
         is_over.set()
-        consumer.join(_DEADLINE)  # or it would go on in a queue that is deleted
+        consumer.join(_DEADLINE)  # the queue is deleted next
     return _waits("send to waiting consumer", [there - here for here, there in zip(sent, arrived, strict=True)])
 
 
@@ -142,13 +142,13 @@ def delays(load: Load) -> list[Figure]:
         late += map(_lateness, taken)
         load.queue.ack_many(taken)
     if len(late) < _DELAYED:
-        raise DulyError(f"{len(late)} of {_DELAYED} delayed messages came, and no more within 5 s")
+        raise DulyError(f"{len(late)} of {_DELAYED} delayed messages arrived, and no more within 5 s")
     early = sum(1 for each in late if each < 0)
     return [*_waits("delayed message is late by", late), Figure("delayed messages that were early", early, "")]
 
 
 def _lateness(delivery: Delivery) -> float:
-    """Tell the time from due to claimed: a fence is the time of its claim, in microseconds."""
+    """Return the time from due to delivery. A fence is the time of the delivery, in microseconds."""
     return delivery.fence / 1_000_000 - delivery.due_at.timestamp()
 
 

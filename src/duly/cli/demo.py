@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from duly.cli import output
-from duly.demo.scenario import Outcome, server_for, tell
+from duly.demo.scenario import Outcome, run_demo, server_for
 from duly.demo.table import Lines, LiveTable, View
 
 Seconds = Annotated[float, typer.Option("--seconds", help="Length of the run, 2 to 60; the load grows with it.")]
@@ -44,7 +44,7 @@ def demo(
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an end in order: nothing stays behind
     with server_for(url, directory) as address:
-        outcome = tell(address, seconds, _choose_view(as_json), histories)
+        outcome = run_demo(address, seconds, _choose_view(as_json), histories)
     if as_json:
         output.print_json(_to_fields(outcome), a_line=True)
     else:
@@ -64,14 +64,14 @@ def _to_fields(outcome: Outcome) -> dict[str, Any]:
         "ok": outcome.ok,
         "seconds": round(outcome.seconds, 1),
         "killed": {"process": outcome.victim, "held": outcome.held},
-        "queues": {each.queue: asdict(each) for each in outcome.accounts},
+        "queues": {each.queue: asdict(each) for each in outcome.ledgers},
         "problems": list(outcome.problems),
     }
 
 
 def _print(outcome: Outcome) -> None:
     typer.echo("")
-    for each in outcome.accounts:
+    for each in outcome.ledgers:
         typer.echo(f"{each.queue}: {each.sent:,} sent, {each.delivered:,} delivered, {each.acked:,} acked")
         typer.echo(f"  lost         {len(each.lost)}")
         typer.echo(f"  early        {len(each.early)}")

@@ -1,4 +1,4 @@
-"""`duly demo`: real processes send and receive, one of them is killed, and the books are balanced in front of you.
+"""`duly demo`: processes send and receive messages, one of them is killed, and every message is accounted for.
 
-Producers and consumers use public names of Duly only, as programs of yours would.
+Producers and consumers only use public names of Duly, like your own programs.
 """

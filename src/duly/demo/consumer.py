@@ -1,4 +1,4 @@
-"""A consumer: `python -m duly.demo.consumer NAME`; the name says the queue. May be killed at any moment."""
+"""A consumer: `python -m duly.demo.consumer NAME`. The name contains the queue. It may be killed at any time."""
 
 import sys
 import time
@@ -8,17 +8,17 @@ from typing import Final
 import duly
 from duly.demo.history import Acked, Acking, Delivered, History
 from duly.demo.plan import Plan
-from duly.demo.process import is_over, run_part
+from duly.demo.process import is_over, run_process
 
 BATCH: Final = 20
 WORK: Final = 0.002
-"""Seconds that a message takes. A batch is far from the lease, so only the dead lose theirs."""
+"""Seconds that a message takes. A batch is far shorter than the lease, so only a killed process loses its leases."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def consume(plan: Plan, name: str, app: duly.Duly, history: History) -> None:
-    """Receive, write down, work, ack, write down."""
+    """Receive, record, work, ack, record."""
     queue = plan.open_queue(app, name.rpartition("-")[0])
     while not is_over():
         batch = queue.receive(limit=BATCH, wait=0.5)
@@ -51,4 +51,4 @@ def _microseconds(moment: datetime) -> int:
 
 
 if __name__ == "__main__":
-    run_part(consume, sys.argv[1:])
+    run_process(consume, sys.argv[1:])

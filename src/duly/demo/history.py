@@ -1,7 +1,7 @@
-"""What each process writes down, a line of JSON for each event, and how it is read again.
+"""The history of a process: a file with one line of JSON per event.
 
-A line is one append to the file, made before the process goes on: a kill -9 loses none that was written.
-Times are the server's, in microseconds since the epoch.
+Each line is appended before the process continues, so a kill -9 loses no line that was written. Times are the
+server's, in microseconds since the epoch.
 """
 
 import os
@@ -12,7 +12,7 @@ import msgspec
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", omit_defaults=True):
-    """One thing that happened to one message, as one process saw it."""
+    """An event of one message, as seen by one process."""
 
     process: str
     queue: str
@@ -23,21 +23,21 @@ class Sent(Event, frozen=True, kw_only=True, tag="sent"):
     """A send that returned."""
 
     delay: float = 0.0
-    """Seconds that were asked for."""
+    """The requested delay in seconds."""
 
 
 class Delivered(Event, frozen=True, kw_only=True, tag="delivered"):
-    """A message that was handed out."""
+    """A message that was delivered."""
 
     fence: int
-    """Also the server's time of the claim: that is how it can be told whether a message was early."""
+    """Also the server's time of the delivery, which shows whether a message was early."""
     attempt: int = 0
     sent_at: int | None = None
     due_at: int | None = None
 
 
 class Acking(Event, frozen=True, kw_only=True, tag="acking"):
-    """An ack that is about to be made: if the process dies now, nobody knows whether it was."""
+    """An ack that is about to be sent. If the process dies now, the result of the ack is unknown."""
 
     fence: int
 
@@ -47,11 +47,11 @@ class Acked(Event, frozen=True, kw_only=True, tag="acked"):
 
     fence: int
     lost: bool = False
-    """Refused: the lease had moved on."""
+    """The ack was refused, since the lease was lost."""
 
 
 class Held(Event, frozen=True, kw_only=True, tag="held"):
-    """A message that a process held, by the server's own list of leases, when it was killed with -9."""
+    """A message that a process held when it was killed with -9, according to the server's list of leases."""
 
     fence: int
 
@@ -78,13 +78,13 @@ class History:
 
 
 def read(paths: Iterable[Path]) -> list[AnyEvent]:
-    """Read histories. A last line without an end was never written and is left out."""
+    """Read histories. An incomplete last line is ignored."""
     lines = (line for path in paths for line in path.read_bytes().split(b"\n")[:-1])
     return [_decode(line) for line in lines if line]
 
 
 class Tally:
-    """Counts the lines of a history while it grows, for the table."""
+    """Counts the events of a growing history, for the table."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -92,7 +92,7 @@ class Tally:
         self.count = {"sent": 0, "delivered": 0, "acked": 0}
 
     def update(self) -> None:
-        """Count what was added since the last time."""
+        """Count the events that were added since the last call."""
         if not self._path.exists():
             return
         with self._path.open("rb") as file:

@@ -1,6 +1,6 @@
-"""The books: what the histories say, whether it is what was promised, and whether the server agrees.
+"""The ledger of a queue: checks the histories of all processes against the guarantees and the server's counters.
 
-Pure: histories and audits come in, figures and problems go out. No server and no clock in here.
+Pure: it takes histories and audits, and returns figures and problems. It uses no server and no clock.
 """
 
 from collections import defaultdict
@@ -18,19 +18,19 @@ Lease = tuple[str, int]
 
 @dataclass(frozen=True)
 class Redelivery:
-    """A message that was handed out again, and why."""
+    """A message that was delivered again, and why."""
 
     id: str
     process: str
-    """Who got it now."""
+    """The process that received it."""
     reason: str
     after: float
-    """Seconds since it was handed out before."""
+    """Seconds since its previous delivery."""
 
 
 @dataclass(frozen=True)
-class Accounts:
-    """What became of the messages of one queue."""
+class Ledger:
+    """The outcome of the messages of one queue."""
 
     queue: str
     sent: int
@@ -38,18 +38,18 @@ class Accounts:
     acked: int
     redelivered: tuple[Redelivery, ...]
     lost: tuple[str, ...]
-    """Ids whose send returned and that nobody finished."""
+    """Ids of messages that were sent and never acked."""
     early: tuple[str, ...]
-    """Ids that were handed out before their due time, by the server's clock."""
+    """Ids of messages that were delivered before their due time, by the server's clock."""
     unexplained: tuple[str, ...]
-    """Deliveries that should not have been, in words."""
+    """Descriptions of deliveries that should not have happened."""
     stale_acks: int
-    """Acks that were refused because the lease had moved on."""
+    """Acks that were refused because the lease was lost."""
     lateness: Mapping[str, float]
     """Seconds between due time and first delivery: p50, p99, max."""
 
     def problems(self) -> list[str]:
-        """Say what breaks a promise."""
+        """Describe broken guarantees."""
         found = []
         if self.lost:
             found.append(f"{self.queue}: {len(self.lost)} lost, the first is {self.lost[0]}")
@@ -58,36 +58,36 @@ class Accounts:
         return found + [f"{self.queue}: {words}" for words in self.unexplained]
 
 
-def draw_up(queue: str, events: Iterable[AnyEvent], lease: float) -> Accounts:
-    """Draw up the accounts of a queue from the histories of all processes."""
-    return _Books([event for event in events if event.queue == queue], lease).accounts(queue)
+def make_ledger(queue: str, events: Iterable[AnyEvent], lease: float) -> Ledger:
+    """Make the ledger of a queue from the histories of all processes."""
+    return _QueueEvents([event for event in events if event.queue == queue], lease).ledger(queue)
 
 
-def disagreements(accounts: Accounts, audit: Audit) -> list[str]:
-    """Say where the server's own counters and the histories differ."""
+def disagreements(ledger: Ledger, audit: Audit) -> list[str]:
+    """Describe differences between the server's counters and the histories."""
     stats = audit.stats
     pairs = {
-        "sent": (accounts.sent, stats.sent),
-        "delivered": (accounts.delivered, stats.delivered),
-        "acked": (accounts.acked, stats.acked),
-        "redelivered": (len(accounts.redelivered), stats.crashed),
+        "sent": (ledger.sent, stats.sent),
+        "delivered": (ledger.delivered, stats.delivered),
+        "acked": (ledger.acked, stats.acked),
+        "redelivered": (len(ledger.redelivered), stats.crashed),
         "left over": (0, stats.live),
         "dead": (0, stats.dead),
     }
     found = [
-        f"{accounts.queue}: {name} is {ours} by the histories, {theirs} by the server"
+        f"{ledger.queue}: {name} is {ours} by the histories, {theirs} by the server"
         for name, (ours, theirs) in pairs.items()
         if ours != theirs
     ]
     if not audit.ok:
         found.append(
-            f"{accounts.queue}: the audit found {len(audit.faults)} faults and a difference of {audit.difference}"
+            f"{ledger.queue}: the audit found {len(audit.faults)} faults and a difference of {audit.difference}"
         )
     return found
 
 
-class _Books:
-    """The events of one queue, sorted by what they are about."""
+class _QueueEvents:
+    """The events of one queue, by message."""
 
     def __init__(self, events: Sequence[AnyEvent], lease: float) -> None:
         self.lease_us = round(lease * 1_000_000)
@@ -95,8 +95,8 @@ class _Books:
         self.held = {(event.id, event.fence): event.process for event in events if isinstance(event, Held)}
         answers = {(event.id, event.fence): event for event in events if isinstance(event, Acked)}
         self.refused = {lease for lease, answer in answers.items() if answer.lost}
-        # An ack that nobody answered was made by a process that was killed: it was carried out, unless the
-        # server listed the message as held afterwards.
+        # An ack without an answer is from a process that was killed. It succeeded, unless the server listed the
+        # message as leased afterwards.
         self.finished = {lease for lease, answer in answers.items() if not answer.lost} | {
             (event.id, event.fence)
             for event in events
@@ -105,7 +105,7 @@ class _Books:
         self.deliveries = self._deliveries(events)
 
     def _deliveries(self, events: Sequence[AnyEvent]) -> dict[str, list[Delivered]]:
-        """Group deliveries by id, in order, with those that the killed had no time to write down."""
+        """Group deliveries by id, in order. Includes those that the killed process had no time to record."""
         seen: set[Lease] = set()
         by_id: dict[str, list[Delivered]] = defaultdict(list)
         for event in events:
@@ -121,12 +121,12 @@ class _Books:
             found.sort(key=lambda delivery: delivery.fence)
         return by_id
 
-    def accounts(self, queue: str) -> Accounts:
+    def ledger(self, queue: str) -> Ledger:
         finished_ids = {id_ for id_, _ in self.finished}
         redelivered, unexplained = self._judge_repeats()
         every = [delivery for found in self.deliveries.values() for delivery in found]
         unexplained += [f"{id_} was delivered but never sent" for id_ in self.deliveries if id_ not in self.sent]
-        return Accounts(
+        return Ledger(
             queue=queue,
             sent=len(self.sent),
             delivered=len(every),

@@ -1,4 +1,4 @@
-"""What the processes of the demonstration must agree on: one value, handed to each as a line of JSON."""
+"""The plan that all processes of the demo share: one value, passed to each as a line of JSON."""
 
 from pathlib import Path
 from typing import Final
@@ -8,7 +8,7 @@ import msgspec
 import duly
 
 ORDERS: Final = "orders"
-"""The queue of messages that are due at once, sent in bursts."""
+"""The queue of messages without delay, sent in bursts."""
 
 REMINDERS: Final = "reminders"
 """The queue of delayed messages."""
@@ -21,26 +21,26 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     url: str
     namespace: str
-    """Of its own, so that a server of yours is shared without a collision."""
+    """A new namespace, so that your own server can be used without a collision."""
     histories: str
-    """The directory in which each process writes down what it saw."""
+    """The directory in which each process writes its history."""
     seconds: float
     """Until the last delayed message is due."""
     lease: float = 2.0
     producers: int = 2
     bursts: int = 10
-    """Of each producer."""
+    """Bursts per producer."""
     orders_a_second: float = 200.0
     reminders_a_second: float = 50.0
 
     @property
     def sending_seconds(self) -> float:
-        """How long the producers send: the rest of the run belongs to what is delayed and redelivered."""
+        """How long the producers send. The rest of the run is for delayed and redelivered messages."""
         return self.seconds * 0.7
 
     @property
     def kill_at(self) -> float:
-        """Seconds into the run from which on a consumer may be killed: in the middle of the sending."""
+        """Seconds after which a consumer is killed: while the producers send."""
         return self.seconds * 0.35
 
     @property
@@ -54,27 +54,27 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return max(1, round(self.reminders_a_second * self.seconds / (self.producers * self.bursts)))
 
     def open_app(self) -> duly.Duly:
-        """Open the server."""
+        """Connect to the server."""
         return duly.Duly(self.url, namespace=self.namespace)
 
     def open_queue(self, app: duly.Duly, name: str) -> duly.Queue:
-        """Name a queue with the lease of this run."""
+        """Return a queue with the lease of this run."""
         return app.queue(name, lease=self.lease)
 
     def history_of(self, process: str) -> Path:
-        """Name the file in which a process writes its history."""
+        """Return the file for the history of a process."""
         return Path(self.histories) / f"{process}.jsonl"
 
     def log_of(self, process: str) -> Path:
-        """Name the file that gets what a process prints."""
+        """Return the file for the output of a process."""
         return Path(self.histories) / f"{process}.log"
 
 
 def to_line(plan: Plan) -> bytes:
-    """Write a plan for the standard input of a process: its URL may hold a password, and arguments are for all eyes."""
+    """Encode a plan for standard input. Its URL may contain a password, and other users can read arguments."""
     return msgspec.json.encode(plan) + b"\n"
 
 
 def from_line(line: bytes) -> Plan:
-    """Read what `to_line` wrote."""
+    """Decode a plan."""
     return msgspec.json.decode(line, type=Plan)

@@ -1,7 +1,7 @@
-"""A process of the demonstration, from both sides: how the story starts, stops and kills it, and how it lives.
+"""A process of the demo, from both sides: how the scenario starts, stops and kills it, and how it runs.
 
-A part reads its plan from standard input, and leaves when that ends: because it was told to, or because whoever
-started it is gone.
+A process reads its plan from standard input, and stops when standard input ends: on request, or because its parent has
+died.
 """
 
 import os
@@ -17,33 +17,33 @@ import duly
 from duly.demo.history import History, Tally
 from duly.demo.plan import Plan, from_line, to_line
 
-Play = Callable[[Plan, str, duly.Duly, History], None]
+Body = Callable[[Plan, str, duly.Duly, History], None]
 Role = Literal["producer", "consumer"]
 
 _GRACE: Final = 10.0
 _over: Final = threading.Event()
 
 
-# --- Inside the process
+# Inside the process
 
 
-def run_part(play: Play, arguments: Sequence[str]) -> None:
-    """Be a process of the demonstration."""
+def run_process(body: Body, arguments: Sequence[str]) -> None:
+    """Run as a process of the demo."""
     (name,) = arguments
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # at the keyboard it is meant for the story, which ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which stops this process
     line = sys.stdin.buffer.readline()
-    if not line:  # whoever started us is gone already
+    if not line:  # the parent has died already
         return
     plan = from_line(line)
     threading.Thread(target=_watch_input, daemon=True).start()
     history = History(plan.history_of(name))
     with plan.open_app() as app:
-        play(plan, name, app, history)
+        body(plan, name, app, history)
     history.close()
 
 
 def is_over() -> bool:
-    """Whether this process should leave."""
+    """Whether this process should stop."""
     return _over.is_set()
 
 
@@ -53,18 +53,18 @@ def _watch_input() -> None:
     _over.set()
 
 
-# --- Outside of it
+# In the parent
 
 
-class Part:
-    """A process that the story has started."""
+class DemoProcess:
+    """A process that the scenario has started."""
 
     def __init__(self, role: Role, name: str, plan: Plan) -> None:
         self.role = role
         self.name = name
         self.tally = Tally(plan.history_of(name))
-        self.fate = ""
-        """What became of it, when that is not the usual."""
+        self.ending = ""
+        """How the process ended, if it was killed."""
         self._log = plan.log_of(name)
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own module, no shell
@@ -76,51 +76,51 @@ class Part:
             )
         self.pid = self._process.pid
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it failed at once, and will be asked why
+        with suppress(BrokenPipeError):  # it failed at once; `problem` reports why
             self._process.stdin.write(to_line(plan))
 
     @property
     def is_running(self) -> bool:
-        """Whether the process is there."""
+        """Whether the process is running."""
         return self._process.poll() is None
 
     @property
     def state(self) -> str:
-        """Say in a word or two how it is."""
-        if self.fate:
-            return self.fate
+        """A short description of its state."""
+        if self.ending:
+            return self.ending
         if self.is_running:
-            return "at work"
+            return "running"
         return "finished" if self._process.returncode == 0 else f"failed ({self._process.returncode})"
 
     def freeze(self) -> None:
-        """Stop it where it stands, so that what it holds can be seen."""
+        """Suspend it, so that its leases can be read."""
         self._process.send_signal(signal.SIGSTOP)
 
-    def thaw(self) -> None:
-        """Let it go on."""
+    def resume(self) -> None:
+        """Continue it."""
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End it with -9: it can do nothing about it."""
+        """Kill it with -9."""
         self._process.kill()
         self._process.wait()
         self._close_input()
 
-    def dismiss(self) -> None:
-        """Tell it to leave when it has finished what it holds."""
+    def request_stop(self) -> None:
+        """Ask it to stop when it has finished its messages."""
         self._close_input()
 
     def problem(self) -> str | None:
-        """Wait until it has left; say what is wrong with how it did."""
+        """Wait until it has stopped. Returns a description if it failed."""
         try:
             status = self._process.wait(_GRACE)
         except subprocess.TimeoutExpired:
             self.kill()
-            return f"{self.name} did not leave within {_GRACE:g} s"
-        if status != 0 and not self.fate:
-            words = self._log.read_text(errors="replace").strip().splitlines()
-            return f"{self.name} failed with status {status}: {words[-1] if words else 'no output'}"
+            return f"{self.name} did not stop within {_GRACE:g} s"
+        if status != 0 and not self.ending:
+            lines = self._log.read_text(errors="replace").strip().splitlines()
+            return f"{self.name} failed with status {status}: {lines[-1] if lines else 'no output'}"
         return None
 
     def _close_input(self) -> None:

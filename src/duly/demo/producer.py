@@ -1,4 +1,4 @@
-"""A producer: `python -m duly.demo.producer NAME`. Bursts that are due at once, and messages for later."""
+"""A producer: `python -m duly.demo.producer NAME`. It sends bursts of messages, and delayed messages."""
 
 import sys
 import time
@@ -6,20 +6,20 @@ import time
 import duly
 from duly.demo.history import History, Sent
 from duly.demo.plan import ORDERS, REMINDERS, Plan
-from duly.demo.process import run_part
+from duly.demo.process import run_process
 
 _SOONEST = 0.3
 _GOLDEN = 0.618034
-"""The multiples of this, less their whole part, fill the space from 0 to 1 evenly and in no order."""
+"""The fractional parts of its multiples fill the range from 0 to 1 evenly and in no order."""
 
 
 def delay_of(number: int, longest: float) -> float:
-    """Give the delay of the n-th reminder: spread over the rest of the run, later ones often due earlier."""
+    """Return the delay of the n-th reminder. Delays are spread over the rest of the run, in no order."""
     return round(_SOONEST + number * _GOLDEN % 1 * max(longest - _SOONEST, 0), 3)
 
 
 def produce(plan: Plan, name: str, app: duly.Duly, history: History) -> None:
-    """Send, and write down each id that came back."""
+    """Send, and record each id that was returned."""
     orders, reminders = plan.open_queue(app, ORDERS), plan.open_queue(app, REMINDERS)
     began = time.monotonic()
     for burst in range(plan.bursts):
@@ -35,4 +35,4 @@ def produce(plan: Plan, name: str, app: duly.Duly, history: History) -> None:
 
 
 if __name__ == "__main__":
-    run_part(produce, sys.argv[1:])
+    run_process(produce, sys.argv[1:])

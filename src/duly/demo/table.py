@@ -1,4 +1,4 @@
-"""What is shown while the demonstration runs: a table that changes on a terminal, a line now and then elsewhere."""
+"""The progress of the demo: a live table on a terminal, or a line per second elsewhere."""
 
 import time
 from collections import deque
@@ -13,41 +13,41 @@ from rich.live import Live
 from rich.table import Table
 
 from duly import Stats
-from duly.demo.process import Part
+from duly.demo.process import DemoProcess
 
 _COLUMNS: Final = ("ready", "delayed", "leased", "dead", "sent", "delivered", "acked")
 
 
 @dataclass(frozen=True)
-class Look:
-    """How things stand at one moment."""
+class Snapshot:
+    """The state of queues and processes at one moment."""
 
     elapsed: float
     queues: dict[str, Stats]
-    parts: Sequence[Part]
+    processes: Sequence[DemoProcess]
     news: Sequence[str]
-    """What happened so far that is worth a line."""
+    """Messages about events, like the kill."""
 
 
 class View(Protocol):
-    """Shows looks."""
+    """Shows snapshots."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
-    def show(self, look: Look) -> None:
-        """Show how things stand."""
+    def show(self, snapshot: Snapshot) -> None:
+        """Show a snapshot."""
 
 
 class Rates:
-    """Acks a second of each queue, over about the last second."""
+    """Acks per second of each queue, over about the last second."""
 
     def __init__(self) -> None:
         self._points: dict[str, deque[tuple[float, int]]] = {}
 
     def rate_of(self, queue: str, acked: int) -> float:
-        """Note how many were acked by now, and tell the rate."""
+        """Record the number of acks, and return the rate."""
         points, now = self._points.setdefault(queue, deque()), time.monotonic()
         points.append((now, acked))
         while len(points) > 2 and now - points[0][0] > 1:
@@ -72,42 +72,44 @@ class LiveTable:
     ) -> None:
         self._live.stop()
 
-    def show(self, look: Look) -> None:
+    def show(self, snapshot: Snapshot) -> None:
         """Draw both tables."""
-        news = "\n".join(f"  {line}" for line in look.news)
-        self._live.update(Group(self._queues(look), _processes(look), news), refresh=True)
+        news = "\n".join(f"  {line}" for line in snapshot.news)
+        self._live.update(Group(self._queues(snapshot), _processes(snapshot), news), refresh=True)
 
-    def _queues(self, look: Look) -> Table:
-        table = Table(title=f"{look.elapsed:.1f} s", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    def _queues(self, snapshot: Snapshot) -> Table:
+        table = Table(title=f"{snapshot.elapsed:.1f} s", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         table.add_column("queue")
         for name in (*_COLUMNS, "acked/s"):
             table.add_column(name, justify="right", min_width=5)
-        for queue, stats in look.queues.items():
+        for queue, stats in snapshot.queues.items():
             rate = self._rates.rate_of(queue, stats.acked)
             table.add_row(queue, *(f"{getattr(stats, name):,}" for name in _COLUMNS), f"{rate:,.0f}")
         return table
 
 
-def _processes(look: Look) -> Table:
+def _processes(snapshot: Snapshot) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("process", "pid", "state"):
         table.add_column(name)
     for name in ("sent", "received", "acked"):
         table.add_column(name, justify="right", min_width=5)
-    for part in look.parts:
-        counts = (part.tally.count[event] for event in ("sent", "delivered", "acked"))
-        table.add_row(part.name, str(part.pid), part.state, *(f"{count:,}" if count else "" for count in counts))
+    for process in snapshot.processes:
+        counts = (process.tally.count[event] for event in ("sent", "delivered", "acked"))
+        table.add_row(
+            process.name, str(process.pid), process.state, *(f"{count:,}" if count else "" for count in counts)
+        )
     return table
 
 
 class Lines:
     """For a file or a pipe."""
 
-    def __init__(self, say: Callable[[str], None], every: float = 1.0) -> None:
-        self._say = say
+    def __init__(self, print_line: Callable[[str], None], every: float = 1.0) -> None:
+        self._print = print_line
         self._every = every
         self._next_at = 0.0
-        self._told = 0
+        self._printed = 0
 
     def __enter__(self) -> Self:
         return self
@@ -117,14 +119,14 @@ class Lines:
     ) -> None:
         pass
 
-    def show(self, look: Look) -> None:
-        """Say what is new, and once a second how things stand."""
-        for line in look.news[self._told :]:
-            self._say(f"{look.elapsed:5.1f} s  {line}")
-        self._told = len(look.news)
+    def show(self, snapshot: Snapshot) -> None:
+        """Print new events, and once per second the counters."""
+        for line in snapshot.news[self._printed :]:
+            self._print(f"{snapshot.elapsed:5.1f} s  {line}")
+        self._printed = len(snapshot.news)
         if time.monotonic() < self._next_at:
             return
         self._next_at = time.monotonic() + self._every
-        for queue, stats in look.queues.items():
+        for queue, stats in snapshot.queues.items():
             figures = "  ".join(f"{name} {getattr(stats, name)}" for name in _COLUMNS)
-            self._say(f"{look.elapsed:5.1f} s  {queue}: {figures}")
+            self._print(f"{snapshot.elapsed:5.1f} s  {queue}: {figures}")
