@@ -29,7 +29,7 @@ CEILINGS: Final[Mapping[str, int]] = {
     "demo": 0,
     "doctor": 0,
     "duly": 96,
-    "embedded": 66,
+    "embedded": 0,
     "memory": 307,
     "testing": 40,
     "web": 463,

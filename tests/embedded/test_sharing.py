@@ -1,4 +1,4 @@
-"""Who keeps the server alive, and when it stops."""
+"""Which processes keep the server running, and when it stops."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ def test_two_processes_share_one_server(home: Home, new_owner: NewOwner) -> None
     assert count_starts(home) == 1
 
 
-def test_the_last_one_out_stops_it_and_the_data_is_there_next_time(
-    home: Home, new_owner: NewOwner, ended: Wait
-) -> None:
+def test_the_server_stops_with_its_last_user_and_keeps_the_data(home: Home, new_owner: NewOwner, ended: Wait) -> None:
     first, second = new_owner(), new_owner()
     first.run("SET a 1")
     first.leave()
@@ -51,7 +49,7 @@ def test_the_last_one_out_stops_it_and_the_data_is_there_next_time(
     assert count_starts(home) == 2
 
 
-def test_an_owner_killed_does_not_disturb_another(home: Home, new_owner: NewOwner, server_pid: GivePid) -> None:
+def test_a_killed_owner_does_not_affect_another(home: Home, new_owner: NewOwner, server_pid: GivePid) -> None:
     victim, survivor = new_owner(), new_owner()
     before = server_pid()
 
@@ -61,7 +59,7 @@ def test_an_owner_killed_does_not_disturb_another(home: Home, new_owner: NewOwne
     assert server_pid() == before
 
 
-def test_all_owners_killed_stops_the_server(home: Home, new_owner: NewOwner, ended: Wait) -> None:
+def test_the_server_stops_when_all_owners_are_killed(home: Home, new_owner: NewOwner, ended: Wait) -> None:
     owners = [new_owner() for _ in range(3)]
     owners[0].run("SET a 1")
 
@@ -83,7 +81,7 @@ def test_release_may_be_repeated_and_the_handle_used_again(home: Home, ended: Wa
     server.release()
 
 
-def test_threads_may_open_and_leave_at_once(home: Home, ended: Wait) -> None:
+def test_threads_may_open_and_release_concurrently(home: Home, ended: Wait) -> None:
     with ThreadPoolExecutor(8) as threads:
         servers = list(threads.map(open_server, [home.directory] * 8))
         shared = servers[0]
@@ -94,7 +92,7 @@ def test_threads_may_open_and_leave_at_once(home: Home, ended: Wait) -> None:
     ended()
 
 
-def test_a_dropped_handle_gives_its_share_back(home: Home, ended: Wait) -> None:
+def test_a_garbage_collected_handle_releases_its_share(home: Home, ended: Wait) -> None:
     open_server(home.directory)
     ended()
 
@@ -109,8 +107,8 @@ def test_eight_processes_at_once_start_one_server(home: Home, new_owner: NewOwne
     assert {owner.run("INCR n") for owner in owners} == {f":{n}" for n in range(1, 9)}
 
 
-def test_coming_and_going_loses_no_write(home: Home, new_owner: NewOwner) -> None:
-    """Users arrive while keepers decide to stop: each must end with a server that lives."""
+def test_owners_that_come_and_go_lose_no_write(home: Home, new_owner: NewOwner) -> None:
+    """Users arrive while keepers decide to stop. Each must get a running server."""
     owners = [new_owner(opened=False) for _ in range(4)]
     for number, owner in enumerate(owners):
         owner.tell(f"cycle set{number} 30")
@@ -122,7 +120,7 @@ def test_coming_and_going_loses_no_write(home: Home, new_owner: NewOwner) -> Non
     assert count_starts(home) >= 1
 
 
-def test_a_single_user_opening_again_at_once_meets_the_stopping_keeper(home: Home, new_owner: NewOwner) -> None:
+def test_an_owner_that_reopens_at_once_meets_the_stopping_keeper(home: Home, new_owner: NewOwner) -> None:
     owner = new_owner(opened=False)
 
     def has_met_it() -> bool:
@@ -134,7 +132,7 @@ def test_a_single_user_opening_again_at_once_meets_the_stopping_keeper(home: Hom
     assert new_owner().run("SCARD alone") == ":30"
 
 
-def test_a_forked_child_takes_its_own_share_and_leaves_the_parents(
+def test_a_forked_child_takes_its_own_share_and_keeps_the_parents(
     home: Home, new_owner: NewOwner, server_pid: GivePid
 ) -> None:
     owner = new_owner()
@@ -147,7 +145,7 @@ def test_a_forked_child_takes_its_own_share_and_leaves_the_parents(
     assert server_pid() == before
 
 
-def test_a_forked_child_uses_the_server_after_the_parent_left(home: Home, new_owner: NewOwner) -> None:
+def test_a_forked_child_uses_the_server_after_the_parent_ended(home: Home, new_owner: NewOwner) -> None:
     owner = new_owner()
     owner.ask("release")
 
@@ -163,7 +161,7 @@ def test_an_idle_forked_child_does_not_keep_the_server_of_a_killed_parent(
     try:
         owner.process.kill()
         ended()
-        os.kill(child, 0)  # it is still there, and holds nothing
+        os.kill(child, 0)  # it still runs, and holds no share
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)

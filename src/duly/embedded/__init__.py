@@ -1,8 +1,7 @@
-"""A real Valkey started for you, its data on disk, shared by processes.
+"""A Valkey server that Duly starts, with data on disk, shared by processes.
 
-Here: finding the binary, starting, sharing, restarting and stopping the server.
-Not here: anything that talks about queues, or a Redis client: this package uses
-the standard library only, so that the keeper process stays small.
+This package finds the binary, and starts, shares, restarts and stops the server. It does not use queues or a Redis
+client: with the standard library only, the keeper process stays small.
 """
 
 from duly.embedded.handle import EmbeddedServer, Halted, explain_halt, is_halted, open_server

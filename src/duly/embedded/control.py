@@ -1,4 +1,4 @@
-"""Start, stop and look at an embedded server from outside: what `duly server` does, without the printing."""
+"""Start, stop and inspect an embedded server: the actions of `duly server`, without printing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HALT_TIMEOUT = 10.0
 
 
 class InUse(ServerError):
-    """The server was not stopped: processes use it. It stops when the last of them leaves."""
+    """The server was not stopped: processes use it. It stops when the last of them ends."""
 
 
 @dataclass(frozen=True)
@@ -36,24 +36,24 @@ class User:
     command: str
     """Its whole command line."""
     name: str
-    """What it runs, without interpreter and directories: "duly worker shop:app"."""
+    """Its program without interpreter and directories: "duly worker shop:app"."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """What is known of a directory and its server; None where it does not run or does not tell."""
+    """The state of a directory and its server. Fields are None if the server does not run or refuses to answer."""
 
     directory: Path
     is_running: bool
     is_kept: bool
-    """It runs on without users, until `duly server stop`."""
+    """Whether it runs without users, until `duly server stop`."""
     pid: int | None = None
     keeper_pid: int | None = None
     version: str | None = None
     socket: str | None = None
     since: datetime | None = None
     users: tuple[User, ...] | None = None
-    """None where the system has no /proc to tell."""
+    """None if the system has no /proc."""
     memory_bytes: int | None = None
     data_bytes: int = 0
 
@@ -62,7 +62,7 @@ def start(directory: str | os.PathLike[str]) -> Status:
     """Start the server and keep it running without users. Safe to repeat."""
     server = open_server(directory)
     try:
-        # Written while we hold our share: the keeper looks for it when the last share is gone.
+        # Written while this process holds a share: the keeper checks it when the last share is released.
         Home.at(directory).keep_flag.touch(mode=0o600)
         return status(directory)
     finally:
@@ -70,10 +70,10 @@ def start(directory: str | os.PathLike[str]) -> Status:
 
 
 def stop(directory: str | os.PathLike[str], *, force: bool = False) -> None:
-    """Stop the server, its data written. Raises InUse, and stops nothing, while processes use it.
+    """Stop the server after it has written its data. Raises InUse, without stopping it, while processes use it.
 
-    With `force` it stops all the same. Its users wait for it, as long as their patience lasts, until
-    `duly server start` or a process that is new to the directory starts it again. Safe to repeat.
+    With `force` it stops in any case. Calls of its users then wait, for up to their patience, until `duly server start`
+    or another process that opens the directory starts it again. Safe to repeat.
     """
     home = Home.at(directory)
     with _explaining(home):
@@ -81,7 +81,7 @@ def stop(directory: str | os.PathLike[str], *, force: bool = False) -> None:
 
 
 def restart(directory: str | os.PathLike[str]) -> Status:
-    """Stop the server, also while processes use it, and start it again as `start` does. Its users wait for it."""
+    """Stop the server, even while processes use it, and start it again as `start` does. Its users wait for it."""
     stop(directory, force=True)
     return start(directory)
 
@@ -96,19 +96,19 @@ def _stop(home: Home, *, force: bool) -> None:
     elif _is_in_use(home):
         raise InUse(
             f"embedded server in {home.directory}: still used by {describe(find_users(home))}; "
-            "it stops when the last of them leaves. To stop it now: duly server stop --force"
+            "it stops when the last of them ends. To stop it now: duly server stop --force"
         )
     _wait_until_gone(home)
 
 
 def status(directory: str | os.PathLike[str]) -> Status:
-    """Look at the server of a directory; starts nothing and creates nothing."""
+    """Return the status of the server of a directory, without starting or creating anything."""
     home = Home.at(directory)
     with _explaining(home):
-        return _look(home)
+        return _read_status(home)
 
 
-def _look(home: Home) -> Status:
+def _read_status(home: Home) -> Status:
     state = home.read_state()
     socket = home.find_socket(state)
     is_running = is_locked(home.keeper_lock) and probe.ping(socket) is not probe.Answer.SILENT
@@ -131,7 +131,7 @@ def _look(home: Home) -> Status:
 
 
 def find_users(home: Home) -> tuple[User, ...] | None:
-    """Return the processes that use the server; None where the system cannot tell."""
+    """Return the processes that use the server. None if the system cannot list them."""
     pids = processes_with(home.users_lock)
     if pids is None:
         return None
@@ -148,7 +148,7 @@ def describe(users: tuple[User, ...] | None) -> str:
 
 @contextlib.contextmanager
 def _explaining(home: Home) -> Iterator[None]:
-    """Turn what the file system refuses into an error that names the directory."""
+    """Turn errors of the file system into an error that names the directory."""
     try:
         yield
     except OSError as error:
@@ -156,7 +156,7 @@ def _explaining(home: Home) -> Iterator[None]:
 
 
 def _is_in_use(home: Home) -> bool:
-    """Tell whether a process has a share: then a share is free to us, but not the whole."""
+    """Return whether a process has a share: then the lock can be shared, but not taken exclusively."""
     fd = open_lock_file(home.users_lock)
     try:
         return not try_lock(fd) and try_lock(fd, shared=True)
@@ -165,18 +165,18 @@ def _is_in_use(home: Home) -> bool:
 
 
 def _halt(home: Home) -> None:
-    """End the server under its users. The flag comes first: the keeper looks for it before a restart."""
+    """End the server although it has users. The flag is written first: the keeper checks it before a restart."""
     home.halt_flag.touch(mode=0o600)
     deadline = time.monotonic() + _HALT_TIMEOUT
     while is_locked(home.keeper_lock):
         try:
             return probe.shut_down(home.find_socket(home.read_state()))
-        except OSError as error:  # also while the keeper pauses before a restart
+        except OSError as error:  # the keeper may be pausing before a restart
             if time.monotonic() > deadline:
                 home.halt_flag.unlink(missing_ok=True)
                 raise ServerError(
-                    f"embedded server in {home.directory}: it does not take the order to stop ({error}); "
-                    f"look at {home.server_log}, then end process {home.read_state().server_pid}"
+                    f"embedded server in {home.directory}: it refuses to stop ({error}); "
+                    f"check {home.server_log}, then end process {home.read_state().server_pid}"
                 ) from error
         time.sleep(0.05)
     return None
@@ -186,7 +186,7 @@ def _wait_until_gone(home: Home) -> None:
     deadline = time.monotonic() + STOP_TIMEOUT + 10
     while is_locked(home.keeper_lock):
         if time.monotonic() > deadline or (_is_in_use(home) and not home.halt_flag.exists()):
-            raise InUse(f"embedded server in {home.directory}: opened again meanwhile by {describe(find_users(home))}")
+            raise InUse(f"embedded server in {home.directory}: opened again by {describe(find_users(home))}")
         time.sleep(0.02)
 
 
@@ -206,9 +206,9 @@ def _find_start(info: dict[str, str]) -> datetime | None:
 
 def _measure(home: Home) -> int:
     total = 0
-    # Redis 6.2 has one file in place of the folder.
+    # Redis 6.2 has one file instead of the folder.
     for path in (*home.data_directory.glob("*"), *home.directory.glob("*.aof")):
-        with contextlib.suppress(OSError):  # a rewrite removes files while we look
+        with contextlib.suppress(OSError):  # a rewrite may remove files at the same time
             total += path.stat().st_size
     return total
 
@@ -221,7 +221,7 @@ def _user(pid: int) -> User:
 
 
 def name_of_command(words: list[str]) -> str:
-    """Name what a command line runs: the script or module with its arguments, not the interpreter."""
+    """Return the program of a command line: the script or module with its arguments, without the interpreter."""
     program, *rest = words or [""]
     if re.fullmatch(r"python[\d.]*", Path(program).name):
         while rest and rest[0].startswith("-") and rest[0] not in ("-m", "-c"):

@@ -1,7 +1,7 @@
-"""File locks (flock): the only thing that says who is alive.
+"""File locks (flock), which show which processes are alive.
 
-The kernel drops a lock when its last holder ends, however it ends, so nothing
-here goes stale. A lock belongs to an open file, which a fork shares.
+The kernel releases a lock when its last holder ends, for any reason, so locks never go stale. A lock belongs to an open
+file, which a fork shares.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def open_lock_file(path: Path) -> int:
-    """Open a file to lock; each call is a holder of its own, also within one process."""
+    """Open a file to lock. Each call is a separate holder, even within one process."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
@@ -28,17 +28,17 @@ def try_lock(fd: int, *, shared: bool = False) -> bool:
 
 
 def lock(fd: int) -> None:
-    """Take the whole lock, waiting in the kernel until every other holder has left."""
+    """Take the lock exclusively. Blocks until every other holder has released it."""
     fcntl.flock(fd, fcntl.LOCK_EX)
 
 
 def unlock(fd: int) -> None:
-    """Give the lock back, also for processes that inherited it by a fork."""
+    """Release the lock, even for processes that inherited it by a fork."""
     fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 def is_locked(path: Path) -> bool:
-    """Tell whether somebody holds the whole lock. Takes a share of it for an instant."""
+    """Return whether a process holds the lock exclusively. Takes a share of it for an instant."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -50,7 +50,7 @@ def is_locked(path: Path) -> bool:
 
 
 def is_same_file(fd: int, path: Path) -> bool:
-    """Tell whether the path still leads to the open file: False after somebody deleted the directory."""
+    """Return whether the path still leads to the open file. False if the directory was deleted."""
     try:
         return os.path.samestat(os.fstat(fd), path.stat())
     except OSError:
@@ -58,20 +58,20 @@ def is_same_file(fd: int, path: Path) -> bool:
 
 
 def write_pid(fd: int) -> None:
-    """Note in a lock file who holds it."""
+    """Write the pid of the holder into a lock file."""
     os.ftruncate(fd, 0)
     os.pwrite(fd, b"%d\n" % os.getpid(), 0)
 
 
 def read_pid(path: Path) -> int:
-    """Return the pid noted in a lock file, 0 if there is none."""
+    """Return the pid in a lock file, or 0."""
     with contextlib.suppress(OSError, ValueError):
         return int(path.read_bytes())
     return 0
 
 
 def processes_with(path: Path) -> list[int] | None:
-    """Return the pids of this user's processes that have the file open; None where /proc cannot tell."""
+    """Return the pids of this user's processes that have the file open. None if there is no /proc."""
     if not Path("/proc/self/fd").is_dir():
         return None
     wanted = path.resolve()
@@ -79,7 +79,7 @@ def processes_with(path: Path) -> list[int] | None:
 
 
 def _has_open(process: Path, wanted: Path) -> bool:
-    # A process of another user, or one that ends while we look, is none of ours.
+    # Processes of other users, and processes that have just ended, are ignored.
     with contextlib.suppress(OSError):
         for link in (process / "fd").iterdir():
             with contextlib.suppress(OSError):
@@ -88,8 +88,8 @@ def _has_open(process: Path, wanted: Path) -> bool:
     return False
 
 
-class Hold:
-    """One process's share of a lock. Made by `take`; a forked child must take its own."""
+class SharedLock:
+    """A process's share of a lock. Made by `take`. A forked child must take its own share."""
 
     def __init__(self, path: Path, fd: int) -> None:
         self._path = path
@@ -97,12 +97,12 @@ class Hold:
         self._pid = os.getpid()
 
     @classmethod
-    def take(cls, path: Path, timeout: float) -> Hold | None:
-        """Take a share, waiting while a keeper stops the server; None when the timeout is over."""
+    def take(cls, path: Path, timeout: float) -> SharedLock | None:
+        """Take a share, waiting while a keeper stops the server. None after the timeout."""
         deadline = time.monotonic() + timeout
         while True:
             fd = open_lock_file(path)
-            # Between open and lock the file may have been deleted: then we hold nothing.
+            # If the file was deleted between open and lock, the lock is worthless.
             if try_lock(fd, shared=True) and is_same_file(fd, path):
                 return cls(path, fd)
             os.close(fd)
@@ -111,17 +111,17 @@ class Hold:
             time.sleep(0.01)
 
     def is_ours(self) -> bool:
-        """Tell whether this process took the share and the lock file is still the one in use."""
+        """Return whether this process took the share, and the lock file is still in use."""
         return self._fd is not None and self._pid == os.getpid() and is_same_file(self._fd, self._path)
 
     def release(self) -> None:
-        """Give the share back. Repeating it does nothing; in a forked child the parent keeps its own."""
+        """Release the share. Safe to repeat. In a forked child, the parent keeps its share."""
         fd, self._fd = self._fd, None
         if fd is None:
             return
-        # A fork shares the open file, and with it the lock: unlocking in the child would
-        # take it from the parent, so the child only closes. The parent unlocks, because
-        # closing alone would leave the lock to a child that has not closed yet.
+        # A fork shares the open file and the lock. Unlocking in the child would release
+        # the parent's lock, so the child only closes. The parent unlocks, because after
+        # closing alone a child with the file open would still hold the lock.
         if self._pid == os.getpid():
             unlock(fd)
         os.close(fd)

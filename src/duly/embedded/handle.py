@@ -1,7 +1,7 @@
-"""The user's side: `open_server` and the handle that it returns.
+"""The client side: `open_server` and the handle that it returns.
 
-A handle holds a share of users.lock. While it does, somebody's keeper runs the server;
-whoever finds no keeper starts one. Nothing here stops or signals a server.
+A handle holds a share of users.lock. As long as it does, a keeper runs the server. A handle that finds no keeper starts
+one. Nothing here stops or signals a server.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import weakref
 from pathlib import Path
 
 from duly.embedded.binary import find_binary
-from duly.embedded.file_locks import Hold, is_locked
+from duly.embedded.file_locks import SharedLock, is_locked
 from duly.embedded.home import Home, default_directory, has_server, server_above
 from duly.embedded.probe import Answer, ping
 from duly.embedded.run_keeper import BUSY
@@ -25,33 +25,32 @@ from duly.embedded.server_process import STOP_TIMEOUT
 from duly.errors import Unavailable
 
 START_TIMEOUT = 60.0
-"""Seconds without a sign of life before a start has failed. Loading data is a sign of life."""
+"""Seconds without an answer after which a start has failed. A server that loads data answers."""
 
 _LOG = logging.getLogger("duly")
-_noted: set[Path] = set()
-"""Directories whose use was logged: an app has several links, and one line is enough."""
+_logged: set[Path] = set()
+"""Directories whose use was logged. An app has several links, and one line is enough."""
 
 _handles: weakref.WeakSet[EmbeddedServer] = weakref.WeakSet()
 
 
 class Halted(Unavailable):
-    """The server was stopped by `duly server stop --force`, and nothing has started it since."""
+    """The server was stopped by `duly server stop --force`, and has not been started since."""
 
 
 def open_server(directory: str | os.PathLike[str], *, is_default: bool = False) -> EmbeddedServer:
-    """Return a handle on the running server of a directory, starting it if need be. Blocks until it answers.
+    """Return a handle on the server of a directory. Starts the server if necessary, and blocks until it answers.
 
     Any thread may call this. Processes that name the same directory share one server.
-    A process that uses the directory for the first time also starts a server that was stopped by force;
-    a process that has a handle already gets Halted.
-    With `is_default`, a new server below a directory that has one is warned of: one of them was hardly meant.
-    Raises Unavailable, with the end of the server's log, when it does not start.
+    The first handle of a process also starts a server that was stopped by force. Later handles raise Halted.
+    With `is_default`, a new server below a directory that already has one is logged as a warning.
+    Raises Unavailable, with the end of the server's log, if the server does not start.
     """
     home = Home.at(directory)
     was_there = has_server(directory)
     try:
         home.make()
-        # An app has several links: a second handle of a process must not undo a stop that was meant for the first.
+        # An app has several links: the second handle of a process must not undo a stop of the first.
         is_first_here = not any(handle._home == home for handle in list(_handles))
         server = EmbeddedServer(home)
         if is_first_here:
@@ -60,12 +59,12 @@ def open_server(directory: str | os.PathLike[str], *, is_default: bool = False) 
     except OSError as error:
         raise Unavailable(_explain_unusable(home, error)) from error
     server.is_new = server.has_started_keeper and not was_there
-    if home.directory not in _noted:
-        _noted.add(home.directory)
+    if home.directory not in _logged:
+        _logged.add(home.directory)
         _LOG.info("using the embedded server in %s", home.directory)
     if server.is_new and is_default and (other := server_above(directory)):
         _LOG.warning(
-            "started a new, empty embedded server in %s, though there is one in %s: they share no messages. To use "
+            "started a new, empty embedded server in %s, although there is one in %s: they share no messages. To use "
             "the same server in all directories, set DULY_HOME to its directory, or DULY_URL to its address",
             home.directory,
             other,
@@ -74,42 +73,42 @@ def open_server(directory: str | os.PathLike[str], *, is_default: bool = False) 
 
 
 class EmbeddedServer:
-    """A share in the server of one directory; the server runs at least as long as the share is held.
+    """A share of the server of one directory. The server runs at least as long as the share is held.
 
     Safe to use from threads. After a fork the child has no share until it uses the handle.
     """
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._hold: Hold | None = None
+        self._share: SharedLock | None = None
         self._socket = ""
         self._lock = threading.RLock()
         self.has_started_keeper = False
-        """Whether the keeper was started through this handle, and not by another process or for another handle."""
+        """Whether this handle started the keeper, and not another process or handle."""
         self.is_new = False
-        """Whether this handle started the first server of the directory. Of several processes, one has that."""
+        """Whether this handle started the first server of the directory. True for only one of several processes."""
         _handles.add(self)
 
     @property
     def directory(self) -> Path:
-        """Where the data lies."""
+        """The directory of the data."""
         return self._home.directory
 
     @property
     def socket_path(self) -> str:
-        """The path to connect to. Read it for each new connection: a forked child takes its share here."""
-        if not self._is_held():
+        """The path to connect to. Read it for each new connection, since a forked child takes its share here."""
+        if not self._has_share():
             self.ensure_running()
         return self._socket
 
     def ensure_running(self) -> None:
-        """Return when the server answers, starting a keeper if there is none. Cheap when all is well.
+        """Return when the server answers. Starts a keeper if there is none. Cheap if the server runs.
 
-        Raises Unavailable when the server cannot be started, and Halted when it was stopped by force.
+        Raises Unavailable if the server cannot be started, and Halted if it was stopped by force.
         """
         with self._lock:
             try:
-                self._take_hold()
+                self._take_share()
                 self._socket = self._wait_for_server()
             except OSError as error:
                 self.release()
@@ -119,34 +118,34 @@ class EmbeddedServer:
                 raise
 
     def release(self) -> None:
-        """Give the share back; the last one out lets the server stop. Repeating it does nothing."""
+        """Release the share. The server stops after the last share is released. Safe to repeat."""
         with self._lock:
-            if self._hold is not None:
-                self._hold.release()
-                self._hold = None
+            if self._share is not None:
+                self._share.release()
+                self._share = None
 
-    def _is_held(self) -> bool:
-        return self._hold is not None and self._hold.is_ours()
+    def _has_share(self) -> bool:
+        return self._share is not None and self._share.is_ours()
 
-    def _take_hold(self) -> None:
-        if self._is_held():
+    def _take_share(self) -> None:
+        if self._has_share():
             return
         self.release()
         self._home.make()
-        hold = Hold.take(self._home.users_lock, timeout=START_TIMEOUT + STOP_TIMEOUT)
-        if hold is None:
+        share = SharedLock.take(self._home.users_lock, timeout=START_TIMEOUT + STOP_TIMEOUT)
+        if share is None:
             raise Unavailable(_explain(self._home, "an earlier server is still being stopped; try again later"))
-        self._hold = hold
-        # A handle that is dropped gives its share back, too; so does the end of the process.
-        weakref.finalize(self, hold.release)
+        self._share = share
+        # A handle that is garbage-collected releases its share, and so does the end of the process.
+        weakref.finalize(self, share.release)
 
     def _wait_for_server(self) -> str:
-        """Return the socket of a server that answers and that a keeper looks after."""
+        """Return the socket of a server that answers and has a keeper."""
         deadline = time.monotonic() + START_TIMEOUT
         pause = 0.002
         is_ours = False
         while True:
-            answer, socket = self._look()
+            answer, socket = self._probe()
             if answer is Answer.READY:
                 return socket
             if self._home.halt_flag.exists():
@@ -163,36 +162,36 @@ class EmbeddedServer:
             time.sleep(pause)
             pause = min(0.1, pause * 1.5)
 
-    def _look(self) -> tuple[Answer, str]:
+    def _probe(self) -> tuple[Answer, str]:
         if not is_locked(self._home.keeper_lock):
             return Answer.SILENT, ""
         state = self._home.read_state()
         socket = self._home.find_socket(state)
         answer = ping(socket)
         if answer is Answer.READY and state.phase != "ready":
-            # What answers may be a server that a new keeper is about to replace.
+            # This may be a server that a new keeper is about to replace.
             return Answer.SILENT, socket
         return answer, socket
 
     def _raise_failure(self, *, is_ours: bool) -> None:
-        """Raise what a keeper of our own left behind. Another's may be old, and repaired by now."""
+        """Raise the failure of a keeper that this handle started. Other failures may be old, and fixed by now."""
         failure = self._home.read_state().failure
         if is_ours and failure:
             raise Unavailable(_explain(self._home, failure))
 
-    def _forget_after_fork(self) -> None:
-        # Another thread of the parent may have held the lock; here that thread does not exist.
+    def _drop_share_after_fork(self) -> None:
+        # Another thread of the parent may have held the lock. It does not exist in the child.
         self._lock = threading.RLock()
         self.release()
 
 
 def start_keeper(home: Home) -> bool:
-    """Start a keeper, detached from this process. True when it got the office, False when another has it."""
+    """Start a keeper, detached from this process. False if the directory has a keeper already."""
     binary = find_binary()
     program = Path(__file__).with_name("run_keeper.py")
     home.keeper_log.touch(mode=0o600)
     with home.keeper_log.open("ab") as log:
-        # -I and -S: nothing of the caller's environment, path or site packages is needed there.
+        # -I and -S: the keeper does not need the caller's environment, path or site packages.
         done = subprocess.run(  # noqa: S603 - our own program, no shell
             [sys.executable, "-I", "-S", str(program), str(home.directory), binary],
             stdin=subprocess.DEVNULL,
@@ -214,13 +213,13 @@ def _read_tail(log: Path) -> str:
 
 
 def is_halted(directory: str | os.PathLike[str]) -> bool:
-    """Say whether the server of a directory was stopped by force, and does not run. Starts nothing."""
+    """Return whether the server of a directory was stopped by force and does not run. Starts nothing."""
     home = Home.at(directory)
     return home.halt_flag.exists() and not is_locked(home.keeper_lock)
 
 
 def explain_halt(directory: str | os.PathLike[str]) -> str:
-    """Say that the server was stopped by force, and how to start it."""
+    """Return a text that the server was stopped by force, and how to start it."""
     home = Home.at(directory)
     option = "" if home == Home.at(default_directory()) else f" --dir {home.directory}"
     return _explain(home, f"it was stopped by force; start it with: duly server start{option}")
@@ -235,9 +234,9 @@ def _explain_unusable(home: Home, error: OSError) -> str:
     return _explain(home, f"the directory cannot be used: {error}. {advice}")
 
 
-def _forget_holds_after_fork() -> None:
+def _drop_shares_after_fork() -> None:
     for handle in list(_handles):
-        handle._forget_after_fork()
+        handle._drop_share_after_fork()
 
 
-os.register_at_fork(after_in_child=_forget_holds_after_fork)
+os.register_at_fork(after_in_child=_drop_shares_after_fork)

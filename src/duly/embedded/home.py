@@ -1,6 +1,6 @@
-"""The directory of an embedded server: the name of every file in it, and what the keeper wrote down.
+"""The directory of an embedded server: the name of every file in it, and the state file of the keeper.
 
-Only names, paths and the state file live here; no locking and no processes.
+Locks and processes are in other modules.
 """
 
 from __future__ import annotations
@@ -28,38 +28,38 @@ def default_directory() -> Path:
 
 
 def has_server(directory: str | os.PathLike[str]) -> bool:
-    """Say whether a server was ever started in a directory, or its data put there."""
+    """Return whether a server was ever started in a directory, or its data copied there."""
     home = Home.at(directory)
     return os.path.lexists(home.config_file) or os.path.lexists(home.data_directory)
 
 
 def server_above(directory: str | os.PathLike[str]) -> Path | None:
-    """Find the default directory of a server in the nearest parent of the place that has one of its own."""
+    """Return the default directory of a server in the nearest parent directory that has one."""
     places = (parent / ".duly" for parent in Path(directory).absolute().parent.parents)
     return next((place for place in places if has_server(place)), None)
 
 
 @dataclass(frozen=True)
 class State:
-    """What the keeper last wrote down. True only while the keeper's lock is held."""
+    """The last state that the keeper wrote. It is valid only while the keeper's lock is held."""
 
     phase: Phase
     socket: str = ""
-    """Relative to the directory where it can be: a mount may show the directory elsewhere."""
+    """Relative to the directory if possible, since a mount may show the directory at another path."""
     keeper_pid: int = 0
     server_pid: int = 0
     binary: str = ""
     failure: str = ""
-    """Why the server could not be started; set in the phase "failed"."""
+    """Why the server could not be started, in the phase "failed"."""
 
 
 @dataclass(frozen=True)
 class Home:
-    """Paths inside one directory. Locks are held by the kernel, so their files may lie around for ever."""
+    """Paths inside one directory. The kernel holds the locks, so stale lock files do no harm."""
 
     directory: Path
     users_lock: Path = field(init=False)
-    """Shared by every process that uses the server; taken whole by a keeper that may stop it."""
+    """Shared by every process that uses the server. A keeper takes it exclusively before it stops the server."""
     keeper_lock: Path = field(init=False)
     """Held by the one keeper."""
     server_lock: Path = field(init=False)
@@ -71,37 +71,37 @@ class Home:
 
     @classmethod
     def at(cls, directory: str | os.PathLike[str]) -> Home:
-        """Return the home at a path, made absolute so that every process means the same one."""
+        """Return the home at a path. The path is made absolute, so that all processes use the same one."""
         return cls(Path(os.path.realpath(Path(directory).expanduser())))
 
     @property
     def keep_flag(self) -> Path:
-        """Present: the server runs although nobody uses it."""
+        """If it exists, the server runs even without users."""
         return self.directory / "keep"
 
     @property
     def halt_flag(self) -> Path:
-        """Present: somebody stopped the server by force; its users leave it stopped."""
+        """If it exists, the server was stopped by force, and its users do not start it again."""
         return self.directory / "halt"
 
     @property
     def state_file(self) -> Path:
-        """What the keeper wrote down, for users and for `duly server status`."""
+        """The state of the keeper, for users and for `duly server status`."""
         return self.directory / "state.json"
 
     @property
     def config_file(self) -> Path:
-        """Written anew at each start of the server."""
+        """Written at each start of the server."""
         return self.directory / "server.conf"
 
     @property
     def extra_config_file(self) -> Path:
-        """Settings of the user's own, read at each start of the server."""
+        """The user's own settings, read at each start of the server."""
         return self.directory / "duly.conf"
 
     @property
     def server_log(self) -> Path:
-        """All that the server prints, errors before its start included."""
+        """The output of the server, including errors before its start."""
         return self.directory / "server.log"
 
     @property
@@ -115,19 +115,19 @@ class Home:
         return self.directory / "appendonlydir"
 
     def make(self) -> None:
-        """Create the directory for its owner alone. One that exists keeps its mode: the files in it are private."""
+        """Create the directory, private to its owner. An existing one keeps its mode, but its files are private."""
         try:
             self.directory.mkdir(mode=0o700, parents=True)
         except FileExistsError:
             if not self.directory.is_dir():
                 raise
             return
-        ignored = self.directory / ".gitignore"  # messages are nothing to commit
+        ignored = self.directory / ".gitignore"  # messages should not be committed
         ignored.touch(mode=0o600)
         ignored.write_text("*\n")
 
     def read_state(self) -> State:
-        """Return what the keeper wrote; "stopped" when there is nothing readable."""
+        """Return the state that the keeper wrote, or "stopped" if it cannot be read."""
         try:
             fields = json.loads(self.state_file.read_bytes())
             return State(**fields)
@@ -135,24 +135,24 @@ class Home:
             return State("stopped")
 
     def write_state(self, state: State) -> None:
-        """Replace the state in one step. Only the holder of the keeper's lock may call this."""
+        """Replace the state atomically. Only the holder of the keeper's lock may call this."""
         new = self.state_file.with_suffix(".new")
         new.write_text(json.dumps(asdict(state)) + "\n")
         new.replace(self.state_file)
 
     def choose_socket(self) -> Path:
-        """Return the socket's path: in the directory, or in a private temporary one if that is too long."""
+        """Return the socket's path: in the directory, or in a private temporary one if the path is too long."""
         inside = self.directory / "server.sock"
         if len(os.fsencode(inside)) <= MAX_SOCKET_PATH:
             return inside
         return self._short_directory() / "server.sock"
 
     def name_socket(self, socket: Path) -> str:
-        """Return the socket's path as it is written down."""
+        """Return the socket's path for the state file."""
         return socket.name if socket.parent == self.directory else str(socket)
 
     def find_socket(self, state: State) -> str:
-        """Return the path to connect to, empty when none was written down."""
+        """Return the path to connect to, or an empty text if the state has none."""
         return str(self.directory / state.socket) if state.socket else ""
 
     def drop_short_directory(self, socket: Path) -> None:
@@ -165,8 +165,8 @@ class Home:
         digest = hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:16]
         short = Path(tempfile.gettempdir()) / f"duly-{os.getuid()}-{digest}"
         short.mkdir(mode=0o700, exist_ok=True)
-        # The temporary directory is open to all: a directory that somebody else put
-        # there, or a link, could lead us to a server that is not ours.
+        # All users may write to the temporary directory: a directory or link of
+        # another user could lead to a foreign server.
         found = short.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
             raise PermissionError(f"{short} is not a private directory of this user; remove it")

@@ -1,6 +1,6 @@
-"""The few words of the server's protocol that the keeper and the command line need.
+"""The few commands of the server's protocol that the keeper and the command line need.
 
-Raw sockets, one command a connection. Not a client: everything else goes through redis-py.
+It uses raw sockets, with one command per connection. Everything else uses redis-py.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ _TIMEOUT = 2.0
 
 
 class Answer(Enum):
-    """What a server said to PING."""
+    """The answer of a server to PING."""
 
     READY = "ready"
     LOADING = "loading"
     SILENT = "silent"
-    """Nobody listens, or no answer came in time."""
+    """No server listens, or it did not answer in time."""
 
 
 def ping(path: str | Path) -> Answer:
-    """Ask whether the server serves commands yet."""
+    """Check whether the server accepts commands."""
     try:
         reply = _ask(path, b"PING")
     except OSError:
         return Answer.SILENT
     if reply.startswith(b"-LOADING"):
         return Answer.LOADING
-    # Any other error (NOAUTH, BUSY, MISCONF) comes from a server that runs; the client deals with it.
+    # Any other error (NOAUTH, BUSY, MISCONF) is from a running server. The client handles it.
     return Answer.READY if reply else Answer.SILENT
 
 
 def read_info(path: str | Path) -> dict[str, str]:
-    """Return the server's INFO as a dictionary; empty when it does not tell (gone, loading, password)."""
+    """Return the server's INFO. Empty if it does not answer: it is down, loading, or has a password."""
     try:
         reply = _ask(path, b"INFO")
     except OSError:
@@ -47,9 +47,9 @@ def read_info(path: str | Path) -> dict[str, str]:
 
 
 def shut_down(path: str | Path) -> None:
-    """Tell the server to write its data to disk and end. Raises OSError when it refuses or is not there."""
-    # NOSAVE is about the snapshot, which is off; the append-only file is synced in any
-    # case. It is also the one form that a server busy with a long script accepts.
+    """Make the server write its data to disk and end. Raises OSError if it refuses or does not run."""
+    # NOSAVE concerns the snapshot, which is off. The append-only file is synced in any
+    # case. A server that is busy with a long script accepts only this form.
     try:
         reply = _ask(path, b"SHUTDOWN NOSAVE")
     except ConnectionResetError:
@@ -59,7 +59,7 @@ def shut_down(path: str | Path) -> None:
 
 
 def _ask(path: str | Path, command: bytes) -> bytes:
-    """Send an inline command and return the whole reply as it came."""
+    """Send an inline command and return the raw reply."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_TIMEOUT)
         connection.connect(str(path))

@@ -1,6 +1,6 @@
-"""One run of the server program: start it, learn of its end, end it.
+"""One run of the server program: start it, detect its end, and end it.
 
-Used by the keeper alone. Not here: when to start again, and when to stop.
+Only the keeper uses it. The keeper decides when to start and stop.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ _CAN_PEEK = hasattr(os, "waitid")  # not on macOS before Python 3.13
 
 
 class ServerProcess:
-    """A server that was started by this keeper."""
+    """A server that this keeper started."""
 
     def __init__(self, home: Home, binary: str, socket: Path) -> None:
-        """Start it. No two servers can run on one directory: the lock is held by the server itself."""
+        """Start it. The server process holds the lock, so two servers cannot run on one directory."""
         rotate(home.server_log)
         self._log = home.server_log
         self._log_start = self._log.stat().st_size if self._log.exists() else 0
         self.started = time.monotonic()
         fd = open_lock_file(home.server_lock)
         try:
-            _take_from_leftover(fd, home.server_lock)
+            _end_leftover_server(fd, home.server_lock)
             home.config_file.write_text(config.render(home.directory, socket, _read_extra(home)))
             self._popen = self._spawn(home, binary, fd)
         finally:
-            os.close(fd)  # the server has its own copy, and with it the lock
+            os.close(fd)  # the server has a copy, which holds the lock
 
     def _spawn(self, home: Home, binary: str, fd: int) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as log:
@@ -57,28 +57,28 @@ class ServerProcess:
                 stdout=log,
                 stderr=log,
                 cwd=home.directory,
-                start_new_session=True,  # its own group: the rewrite child can be ended with it
+                start_new_session=True,  # a new process group, to end background rewrites with it
                 pass_fds=(fd,),
-                # Safe beside threads: it imports nothing, takes no lock, and makes three system calls.
+                # Safe with threads: it imports nothing, takes no lock, and makes three system calls.
                 preexec_fn=partial(_before_exec, fd, os.getpid(), _load_prctl()),  # noqa: PLW1509
             )
 
     @property
     def pid(self) -> int:
-        """The process's id, and that of its group."""
+        """The id of the process and of its group."""
         return self._popen.pid
 
     def has_ended(self) -> bool:
-        """Tell whether the process has ended, without collecting it."""
+        """Return whether the process has ended, without reaping it."""
         if not _CAN_PEEK:
             return self._popen.poll() is not None
         try:
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        except ChildProcessError:  # collected
+        except ChildProcessError:  # reaped
             return True
 
     def wait(self) -> None:
-        """Wait for the end without collecting it, so that the pid cannot be used again before `collect`."""
+        """Wait for the end without reaping the process, so that its pid is not reused before `collect`."""
         if not _CAN_PEEK:
             self._popen.wait()
             return
@@ -86,8 +86,8 @@ class ServerProcess:
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
 
     def collect(self) -> int:
-        """Clear away what the ended server left running and return its exit status, negative for a signal."""
-        # A background rewrite outlives a killed server, holds its lock and writes for nobody.
+        """Kill children that the ended server left, and return its exit status, negative for a signal."""
+        # A background rewrite outlives a killed server and holds its lock, for no use.
         self.signal_group(signal.SIGKILL)
         return self._popen.wait()
 
@@ -97,7 +97,7 @@ class ServerProcess:
             os.killpg(self.pid, number)
 
     def read_log(self, lines: int = 15) -> str:
-        """Return the last lines that this run wrote."""
+        """Return the last lines of this run's log."""
         with contextlib.suppress(OSError), self._log.open("rb") as log:
             log.seek(max(self._log_start, self._log.stat().st_size - 16_384))
             return "\n".join(log.read().decode("utf-8", "replace").splitlines()[-lines:])
@@ -105,7 +105,7 @@ class ServerProcess:
 
 
 def rotate(log: Path) -> None:
-    """Put a log that has grown large aside; one old copy is kept."""
+    """Rename a large log. One old copy is kept."""
     with contextlib.suppress(OSError):
         if log.stat().st_size > _LOG_LIMIT:
             log.replace(log.with_suffix(".log.old"))
@@ -117,29 +117,29 @@ def _read_extra(home: Home) -> str:
     return ""
 
 
-def _take_from_leftover(fd: int, path: Path) -> None:
-    """Take the server's lock, ending a server whose keeper was killed."""
+def _end_leftover_server(fd: int, path: Path) -> None:
+    """Take the server's lock. Ends a server whose keeper was killed."""
     deadline = time.monotonic() + STOP_TIMEOUT
     number = signal.SIGTERM
-    asked: set[int] = set()
+    signalled: set[int] = set()
     while not try_lock(fd):
         if time.monotonic() > deadline:
-            number, deadline, asked = signal.SIGKILL, time.monotonic() + STOP_TIMEOUT, set()
-        for pid in set(_holders(path)) - asked:
+            number, deadline, signalled = signal.SIGKILL, time.monotonic() + STOP_TIMEOUT, set()
+        for pid in set(_holders(path)) - signalled:
             print(f"ending process {pid}, left by an earlier keeper", flush=True)  # noqa: T201 - to keeper.log
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
-            asked.add(pid)
+            signalled.add(pid)
         time.sleep(0.02)
 
 
 def _holders(path: Path) -> list[int]:
-    """Return the left server and its children: those of the group whose leader noted itself in the lock file."""
+    """Return the leftover server and its children: the process group whose leader's pid is in the lock file."""
     leader = read_pid(path)
     found = processes_with(path)
-    if found is None:  # the lock is held, so its writer or a child lives, and the pid was not given to another
+    if found is None:  # the lock is held, so its writer or a child lives, and the pid was not reused
         return [leader] if leader > 1 else []
-    # Having the file open is not enough: a backup program reads it, too.
+    # Having the file open is not enough: a backup program may read it as well.
     return [pid for pid in found if _find_group(pid) == leader]
 
 
@@ -151,7 +151,7 @@ def _find_group(pid: int) -> int:
 
 
 def _load_prctl() -> Callable[[int, int], int] | None:
-    """Load prctl before the fork: between fork and exec nothing may be imported."""
+    """Load prctl before the fork, since nothing may be imported between fork and exec."""
     if not sys.platform.startswith("linux"):
         return None
     with contextlib.suppress(OSError, AttributeError):
@@ -161,7 +161,7 @@ def _load_prctl() -> Callable[[int, int], int] | None:
 
 
 def _before_exec(fd: int, keeper_pid: int, prctl: Callable[[int, int], int] | None) -> None:
-    """Tie the server to its keeper: killed keeper, gracefully ended server."""
+    """Make the kernel end the server gracefully when its keeper dies."""
     write_pid(fd)
     if prctl is None:
         return
