@@ -35,7 +35,7 @@ def test_the_printed_line_creates_a_user(
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"ACL SETUSER {queue_name} on >PASSWORD resetkeys ~duly:{{*}}:* ~stock:* ")
     assert done.stdout.count("\n") == 1
-    assert "no password is made up" in done.stderr
+    assert "no password is generated" in done.stderr
     root.execute_command(*done.stdout.replace(">PASSWORD", f">{SECRET}").split())  # type: ignore[no-untyped-call]
     root.acl_deluser(queue_name)
 
@@ -59,7 +59,7 @@ def test_json_has_the_parts(tmp_path: Path) -> None:
         (("--role", "producer", "--user", ""), "a user needs a name"),
         (("--role", "producer", "--own-keys", "a", "--server", "7.0"), "only a commit"),
         (("--role", "producer", "--server", "seven"), "not a version of a server"),
-        (("--role", "producer", "--url", "memory://"), "memory:// lives inside of one process"),
+        (("--role", "producer", "--url", "memory://"), "memory:// works within one process"),
     ],
 )
 def test_misuse_is_explained(arguments: tuple[str, ...], why: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The commands that there are, as the command line itself tells."""
+"""All commands, read from the command line."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -18,4 +18,4 @@ def _walk(command: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:
 
 ROOT: Final[Any] = typer.main.get_command(app)
 ALL: Final = dict(_walk(ROOT))
-"""All commands that are no groups, by their words."""
+"""All commands that are not groups, by their words."""

@@ -1,4 +1,4 @@
-"""A shell for each test: one server for all, a namespace of its own, so that tests do not meet."""
+"""A shell for each test: one server for all, and a separate namespace per test."""
 
 import sys
 import uuid
@@ -22,14 +22,14 @@ def shell(server: StartedServer, tmp_path: Path) -> Shell:
 
 @pytest.fixture
 def app(shell: Shell) -> Iterator[duly.Duly]:
-    """Give the library's view of what the commands see."""
+    """Yield an app on the server and namespace of the shell."""
     with duly.Duly(shell.url, namespace=shell.namespace) as app:
         yield app
 
 
 @pytest.fixture
 def call(shell: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Run a command in this process: for tables of dozens, where starting Python would be most of the time."""
+    """Run a command in this process, for tables of dozens of commands, where starting Python would dominate."""
 
     def run(*words: str, columns: int = 200) -> Done:
         more = () if "--namespace" in words else ("--namespace", shell.namespace)

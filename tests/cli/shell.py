@@ -1,4 +1,4 @@
-"""The command line as a user has it: a process of its own for each command, on a server and in a namespace."""
+"""The command line as users run it: a separate process per command, on a server and in a namespace."""
 
 import json
 import os
@@ -16,7 +16,7 @@ DEADLINE = 60.0
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended."""
+    """The result of a command."""
 
     status: int
     out: str
@@ -32,7 +32,7 @@ class Done:
 
 
 class Shell:
-    """Runs `duly ...` in a directory. Everything but what a test says comes from here: no variable of the machine."""
+    """Runs `duly ...` in a directory, with a fixed environment. Tests may add variables."""
 
     def __init__(self, url: str, namespace: str, place: Path) -> None:
         self.url = url
@@ -47,17 +47,17 @@ class Shell:
         return [sys.executable, "-m", "duly", *words, "--namespace", self.namespace]
 
     def run(self, *words: str, stdin: str | bytes = b"", **variables: str) -> Done:
-        """Run a command to its end."""
+        """Run a command and wait for its end."""
         return self.run_bare(*words, "--namespace", self.namespace, stdin=stdin, **variables)
 
     def run_bare(self, *words: str, stdin: str | bytes = b"", **variables: str) -> Done:
-        """Run just these words."""
+        """Run a command without the options of the shell."""
         with self.start_bare(*words, **variables) as process:
             out, err = process.communicate(stdin.encode() if isinstance(stdin, str) else stdin, timeout=DEADLINE)
         return Done(process.returncode, out.decode(), err.decode())
 
     def start_bare(self, *words: str, **variables: str) -> "subprocess.Popen[bytes]":
-        """Begin just these words, with pipes for everything."""
+        """Start a command without the options of the shell, with pipes for all streams."""
         return WarmPopen(
             [sys.executable, "-m", "duly", *words],
             stdin=subprocess.PIPE,
@@ -68,7 +68,7 @@ class Shell:
         )
 
     def run_in_ascii(self, *words: str) -> Done:
-        """Run a command of a Python that knows no other encoding."""
+        """Run a command with a given encoding."""
         process = self.start(
             *words, COLUMNS="60", LC_ALL="C", PYTHONIOENCODING="ascii", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0"
         )
@@ -77,13 +77,13 @@ class Shell:
         return Done(process.returncode, out, err)
 
     def ok(self, *words: str, stdin: str | bytes = b"", **variables: str) -> Done:
-        """Run a command that succeeds, and says nothing to standard error."""
+        """Run a command that must succeed with empty standard error."""
         done = self.run(*words, stdin=stdin, **variables)
         assert (done.status, done.err) == (0, ""), done
         return done
 
     def start(self, *words: str, stdout: int | IO[Any] = subprocess.PIPE, **variables: str) -> "subprocess.Popen[str]":
-        """Begin a command that goes on."""
+        """Start a command."""
         return WarmPopen(
             self.words(*words),
             stdin=subprocess.DEVNULL,
@@ -95,7 +95,7 @@ class Shell:
         )
 
     def start_worker(self, target: str, **variables: str) -> "subprocess.Popen[str]":
-        """Begin a worker of an app in the directory."""
+        """Start a worker of an app in the directory."""
         return WarmPopen(
             [sys.executable, "-m", "duly", "worker", target],
             stdin=subprocess.DEVNULL,
@@ -108,7 +108,7 @@ class Shell:
 
 
 def given_dead(queue: duly.Queue, body: Any, error: str = "boom", **options: Any) -> str:
-    """Send a message and fail it for good."""
+    """Send a message and reject it."""
     id_ = queue.send(body, retry=duly.Retry(attempts=1), **options)
     (delivery,) = queue.receive(1, 0)
     delivery.retry(error=error)

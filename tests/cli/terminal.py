@@ -1,4 +1,4 @@
-"""A terminal of a given size with a command in it, and what stands on its screen."""
+"""A terminal of a given size that runs a command, and the text on its screen."""
 
 import time
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from tests.cli.shell import DEADLINE, Shell
 
 
 class Terminal:
-    """Runs `duly ...` at a terminal of `columns` x `rows`; standard error may go elsewhere."""
+    """Runs `duly ...` in a terminal of `columns` x `rows`. Standard error may be redirected."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Terminal:
 
     @property
     def lines(self) -> list[str]:
-        """The lines of the screen that have something on them."""
+        """The lines of the screen that are not empty."""
         return [line.rstrip() for line in self.screen.display if line.strip()]
 
     @property
@@ -54,7 +54,7 @@ class Terminal:
         self.wait_until(lambda: text in self.text, f"the screen has {text!r}")
 
     def wait_end(self) -> int:
-        """Read to the end, and give the exit status."""
+        """Read to the end, and return the exit status."""
         while self._read():
             pass
         self.process.wait()

@@ -1,9 +1,9 @@
-"""The options of `duly acl` that change the rights; what the rights allow is tried in tests/acl."""
+"""The options of `duly acl` that change the rules. tests/acl tests the effect of the rules."""
 
 from tests.cli.conftest import Call
 
 
-def test_keys_and_commands_of_your_own_and_fsync_widen_the_rights(call: Call) -> None:
+def test_own_keys_own_commands_and_fsync_add_rules(call: Call) -> None:
     least = call("acl", "--role", "consumer", "--server", "7.0", "--json").json["rules"]
     wide = call(
         *("acl", "--role", "consumer", "--server", "7.0", "--json", "--fsync"),

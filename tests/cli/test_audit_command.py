@@ -1,4 +1,4 @@
-"""`duly audit [--repair]`: status and words for what is right, wrong and repaired."""
+"""`duly audit [--repair]`: exit status and output for undamaged, damaged and repaired queues."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ import duly
 from tests.cli.shell import Shell
 
 
-def test_sound_queues_and_groups_are_proved(shell: Shell, app: duly.Duly) -> None:
+def test_undamaged_queues_and_groups_pass(shell: Shell, app: duly.Duly) -> None:
     app.queue("orders").send_many([1, 2, 3])
     app.topic("events").group("archive").create()
     app.topic("events").publish(1)
@@ -23,7 +23,7 @@ def test_sound_queues_and_groups_are_proved(shell: Shell, app: duly.Duly) -> Non
     assert all(each["ok"] and each["difference"] == 0 and each["faults"] == [] for each in proved)
 
 
-def test_what_somebody_broke_is_found_and_repaired(shell: Shell, app: duly.Duly) -> None:
+def test_damage_is_found_and_repaired(shell: Shell, app: duly.Duly) -> None:
     queue = app.queue("orders")
     ids = queue.send_many(["a", "b"])
     with redis.Redis.from_url(shell.url) as client:
@@ -44,7 +44,7 @@ def test_what_somebody_broke_is_found_and_repaired(shell: Shell, app: duly.Duly)
     assert sorted(each.body for each in queue.receive(2, 0)) == ["a", "b"]
 
 
-def test_a_topic_is_proved_by_its_name_or_with_all_others(shell: Shell, app: duly.Duly) -> None:
+def test_a_topic_is_audited_by_its_name_or_with_all_others(shell: Shell, app: duly.Duly) -> None:
     app.topic("later").publish("body", delay=60)
     app.queue("events").send(1)
     app.topic("events").publish(1)
@@ -61,8 +61,8 @@ def test_a_topic_is_proved_by_its_name_or_with_all_others(shell: Shell, app: dul
     ]
 
 
-def test_a_delayed_publish_that_somebody_lost_is_found_and_repaired(shell: Shell, app: duly.Duly) -> None:
-    """A queue of the same name is right all the while."""
+def test_a_lost_delayed_entry_is_found_and_repaired(shell: Shell, app: duly.Duly) -> None:
+    """A queue of the same name is not affected."""
     app.queue("events").send(1)
     events = app.topic("events")
     lost, bodiless = events.publish("lost", delay=60), events.publish("bodiless", delay=60)
@@ -83,7 +83,7 @@ def test_a_delayed_publish_that_somebody_lost_is_found_and_repaired(shell: Shell
     assert [each.id for each in events.delayed()] == [lost]
 
 
-def test_groups_of_other_programs_stop_no_audit(shell: Shell, app: duly.Duly) -> None:
+def test_groups_of_other_programs_do_not_stop_an_audit(shell: Shell, app: duly.Duly) -> None:
     events = app.topic("events")
     events.publish(1)
     with redis.Redis.from_url(shell.url) as client:
@@ -93,7 +93,7 @@ def test_groups_of_other_programs_stop_no_audit(shell: Shell, app: duly.Duly) ->
     assert shell.ok("stats", "--json").json == {"queues": []}
 
 
-def test_a_stream_that_somebody_overwrote_is_found_for_the_topic_and_its_groups(shell: Shell, app: duly.Duly) -> None:
+def test_an_overwritten_stream_is_found_for_the_topic_and_its_groups(shell: Shell, app: duly.Duly) -> None:
     topic = app.topic("events")
     topic.group("archive").create()
     with redis.Redis.from_url(shell.url) as client:
@@ -120,7 +120,7 @@ DAMAGES_OF_TOPICS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES_OF_TOPICS)
-def test_one_that_is_damaged_stops_the_audit_of_no_other(shell: Shell, app: duly.Duly, damage: str) -> None:
+def test_a_damaged_queue_does_not_stop_the_audit_of_others(shell: Shell, app: duly.Duly, damage: str) -> None:
     topic = app.topic("events")
     topic.group("archive").create()
     topic.publish("body", delay=60)
@@ -142,7 +142,7 @@ def test_one_that_is_damaged_stops_the_audit_of_no_other(shell: Shell, app: duly
     assert [each.body for each in topic.delayed()] == ["body"]
 
 
-def test_what_cannot_be_looked_at_is_told(shell: Shell, app: duly.Duly) -> None:
+def test_a_source_that_cannot_be_audited_is_reported(shell: Shell, app: duly.Duly) -> None:
     topic = app.topic("events")
     topic.group("archive").create()
     with redis.Redis.from_url(shell.url) as client:
@@ -151,14 +151,12 @@ def test_what_cannot_be_looked_at_is_told(shell: Shell, app: duly.Duly) -> None:
     told = shell.run("audit", "events/archive")
 
     assert told.status == 1
-    assert "events/archive could not be looked at" in told.err
+    assert "events/archive could not be audited" in told.err
 
 
 @pytest.mark.parametrize("tag", [b"bad name", b"a\xff", b"a/b", b"a\n", b"n" * 200], ids=repr)
 @pytest.mark.parametrize("key", [b"%b:{@%b}:stream", b"%b:{%b}:meta"], ids=["topic", "queue"])
-def test_keys_that_no_queue_or_topic_can_have_stop_nothing(
-    shell: Shell, app: duly.Duly, key: bytes, tag: bytes
-) -> None:
+def test_keys_with_impossible_names_do_not_stop_an_audit(shell: Shell, app: duly.Duly, key: bytes, tag: bytes) -> None:
     app.queue("orders").send(1)
     with redis.Redis.from_url(shell.url) as client:
         name = key % (shell.namespace.encode(), tag)

@@ -1,4 +1,4 @@
-"""`duly bench`: it measures what it says, and leaves nothing behind."""
+"""`duly bench`: it measures all figures, and leaves nothing behind."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_it_answers_every_question_and_leaves_no_key(server: StartedServer, queue_name: str) -> None:
+def test_it_runs_every_benchmark_and_leaves_no_key(server: StartedServer, queue_name: str) -> None:
     url = server("valkey").url
 
     done = run("--url", url, "--namespace", queue_name, "--messages", "1500", "--json")
@@ -31,7 +31,7 @@ def test_it_answers_every_question_and_leaves_no_key(server: StartedServer, queu
         assert app.queues() == []
 
 
-def test_a_queue_is_gone_also_when_a_question_fails(server: StartedServer, queue_name: str) -> None:
+def test_the_queue_is_deleted_even_if_a_benchmark_fails(server: StartedServer, queue_name: str) -> None:
     def stop(title: str, _done: int) -> None:
         if title == "a worker":
             raise KeyboardInterrupt
@@ -42,7 +42,7 @@ def test_a_queue_is_gone_also_when_a_question_fails(server: StartedServer, queue
         assert app.queues() == []
 
 
-def test_a_question_without_an_answer_is_an_error(
+def test_a_benchmark_without_a_result_is_an_error(
     server: StartedServer, queue_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with duly.Duly(server("valkey").url, namespace=queue_name) as app:
@@ -54,7 +54,7 @@ def test_a_question_without_an_answer_is_an_error(
 @pytest.mark.parametrize(
     "arguments", [("--url", "memory://"), ("--messages", "0"), ("--body-bytes", "-1")], ids=" ".join
 )
-def test_what_cannot_be_measured_is_misuse(arguments: tuple[str, ...], tmp_path: object) -> None:
+def test_impossible_measurements_are_misuse(arguments: tuple[str, ...], tmp_path: object) -> None:
     done = run(*arguments)
 
     assert done.returncode == 2

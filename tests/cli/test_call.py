@@ -1,4 +1,4 @@
-"""`duly call`: a task of an app is called by a worker, with arguments that were checked before."""
+"""`duly call`: a worker calls a task of an app, with arguments that were checked before."""
 
 import pytest
 
@@ -67,7 +67,7 @@ def test_a_task_is_sent_with_its_arguments(shop: Shell, app: duly.Duly, words: t
     assert {**by_place, **body["kwargs"]} == {"user": 42, "lang": "zh"}
 
 
-def test_the_result_is_waited_for_and_printed(shop: Shell, app: duly.Duly) -> None:
+def test_wait_prints_the_result(shop: Shell, app: duly.Duly) -> None:
     worker = shop.start_worker("shop:app", SPACE=shop.namespace)
     try:
         done = call(shop, "shop:app.sizes.double", "21", "--wait", "60s", "--json")
@@ -80,7 +80,7 @@ def test_the_result_is_waited_for_and_printed(shop: Shell, app: duly.Duly) -> No
     assert f"{done.json['id']} is stored in kept" in done.err
 
 
-def test_a_result_that_does_not_come_is_a_failure_that_names_the_message(shop: Shell, app: duly.Duly) -> None:
+def test_a_missing_result_is_a_failure_that_names_the_message(shop: Shell, app: duly.Duly) -> None:
     done = call(shop, "shop:double", "21", "--wait", "10ms")
 
     assert (done.status, done.out) == (1, "")
@@ -109,7 +109,9 @@ def test_a_result_that_does_not_come_is_a_failure_that_names_the_message(shop: S
         (("shop:welcome", "1", "--url", "redis://x"), "the server is the app's"),
     ],
 )
-def test_misuse_is_told_and_nothing_is_sent(shop: Shell, app: duly.Duly, words: tuple[str, ...], told: str) -> None:
+def test_misuse_is_explained_and_nothing_is_sent(
+    shop: Shell, app: duly.Duly, words: tuple[str, ...], told: str
+) -> None:
     done = call(shop, *words)
 
     assert (done.status, done.out) == (2, "")

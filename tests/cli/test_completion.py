@@ -1,4 +1,4 @@
-"""Shell completion, as bash asks for it."""
+"""Shell completion for bash."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.cli.shell import Shell
 
 
 def offered(shell: Shell, line: str, **variables: str) -> list[str]:
-    """Press TAB behind a line, and give what bash would offer."""
+    """Complete a line, and return the candidates of bash."""
     at = str(line.count(" "))
     done = shell.run_bare(_DULY_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=at, **variables)
     assert (done.status, done.err) == (0, "")
@@ -37,7 +37,7 @@ def test_names_come_from_the_server_of_the_command(shell: Shell, app: duly.Duly)
 
 
 @pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", "nonsense", "embedded:"])
-def test_without_a_server_nothing_is_offered_and_none_is_started(shell: Shell, url: str) -> None:
+def test_without_a_server_nothing_is_offered_or_started(shell: Shell, url: str) -> None:
     home = shell.place / "home"
 
     assert offered(shell, "duly list o", DULY_URL="" if url == "embedded:" else url, DULY_HOME=str(home)) == []

@@ -1,4 +1,4 @@
-"""`duly dashboard`, as a user runs it: what it prints, whom it answers, how it ends, and what it refuses."""
+"""`duly dashboard` as a command: its output, access, shutdown and errors."""
 
 import json
 import os
@@ -34,7 +34,7 @@ main()
 
 
 class Dashboard:
-    """One run of it, on a free port, with its token in a directory of the test."""
+    """A running dashboard on a free port, with its token in a directory of the test."""
 
     def __init__(self, shell: Shell, *options: str, **variables: str) -> None:
         self.state = shell.place / "state"
@@ -60,7 +60,7 @@ class Dashboard:
         return httpx.Client(base_url=self.url, headers=headers, timeout=DEADLINE, trust_env=False, **options)
 
     def stop(self, how: signal.Signals) -> tuple[int, str, str]:
-        """Stop it, and give status, further output and errors."""
+        """Stop it, and return status, further output and errors."""
         self.process.send_signal(how)
         out, err = self.process.communicate(timeout=DEADLINE)
         return self.process.returncode, out, err
@@ -73,7 +73,7 @@ class Dashboard:
         self.process.communicate()
 
 
-def test_the_first_start_prints_the_token_for_which_it_answers(shell: Shell) -> None:
+def test_the_first_start_prints_a_valid_token(shell: Shell) -> None:
     with Dashboard(shell) as dashboard:
         word, token, *place = dashboard.next_line().split()
         token = token.removesuffix(",")
@@ -94,8 +94,8 @@ def test_the_first_start_prints_the_token_for_which_it_answers(shell: Shell) -> 
         assert "server" not in answer.headers
 
 
-def test_a_stop_ends_it_in_order_while_somebody_waits_for_messages(shell: Shell, app: duly.Duly) -> None:
-    """The token is there already: it says where, and no more."""
+def test_a_stop_is_graceful_while_a_client_waits_for_messages(shell: Shell, app: duly.Duly) -> None:
+    """The token exists already, so only its file is printed."""
     token = kept_token(shell.place / "state" / "duly").text
     queue = app.queue("orders")
     queue.send("first")
@@ -127,7 +127,7 @@ def test_a_stop_ends_it_in_order_while_somebody_waits_for_messages(shell: Shell,
     assert (stats.ready, stats.leased) == (1, 1)
 
 
-def test_who_changes_what_is_told_on_standard_error_a_line_each(shell: Shell, app: duly.Duly) -> None:
+def test_each_change_is_logged_on_standard_error(shell: Shell, app: duly.Duly) -> None:
     app.queue("orders").send("x", id="a\u202eb", delay=60)
     with Dashboard(shell, DULY_DASHBOARD_TOKEN="of-the-environment") as dashboard:
         with dashboard.client("of-the-environment") as known:
@@ -148,7 +148,7 @@ def test_who_changes_what_is_told_on_standard_error_a_line_each(shell: Shell, ap
     )
 
 
-def test_tls_read_only_open_metrics_and_other_names_with_a_token_of_the_environment(shell: Shell) -> None:
+def test_tls_read_only_open_metrics_and_host_names_with_a_token_of_the_environment(shell: Shell) -> None:
     if shutil.which("openssl") is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("openssl makes the certificate of this test")
     subprocess.run(
@@ -181,15 +181,15 @@ def test_tls_read_only_open_metrics_and_other_names_with_a_token_of_the_environm
         ("--host 0.0.0.0 --behind-proxy", 2, "--host 0.0.0.0 has no name of its own: say with --allow-host"),
         ("--host 192.0.2.1 --behind-proxy", 1, "cannot listen on port 8787 of 192.0.2.1: "),
         ("--port 70000", 2, "--port: 70000 is no port"),
-        ("--tls-cert cert.pem", 2, "--tls-cert and --tls-key are given together"),
+        ("--tls-cert cert.pem", 2, "--tls-cert and --tls-key belong together"),
         ("--tls-cert none --tls-key none", 2, "--tls-cert: cannot read none: No such file or directory"),
         ("--allow-host https://x", 2, "'https://x' is not a host"),
-        ("--url memory://", 2, "memory:// lives inside of one process"),
+        ("--url memory://", 2, "memory:// works within one process"),
         ("--url redis://127.0.0.1:1", 1, "redis://127.0.0.1:1/0 did not answer within"),
         ("--url redis://127.0.0.1:1 --token=", 2, "a token of the role 'admin' cannot be used: 8 to 512"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(
+def test_impossible_options_are_refused_with_an_explanation(
     call: Call, shell: Shell, monkeypatch: pytest.MonkeyPatch, options: str, status: int, said: str
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(shell.place / "state"))
@@ -202,7 +202,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(
     assert list(shell.place.iterdir()) == []
 
 
-def test_as_the_first_command_of_a_place_it_makes_the_embedded_server(shell: Shell) -> None:
+def test_it_starts_the_embedded_server_of_a_new_directory(shell: Shell) -> None:
     with Dashboard(shell, DULY_URL="") as dashboard:
         token = dashboard.next_line().split()[1].removesuffix(",")
         with dashboard.client(token) as known:
@@ -215,7 +215,7 @@ def test_as_the_first_command_of_a_place_it_makes_the_embedded_server(shell: She
     assert shell.run("stats", "orders", "--json", DULY_URL="").json["queues"][0]["ready"] == 1
 
 
-def test_a_port_that_is_taken_is_told_and_no_token_is_made(
+def test_a_port_in_use_is_reported_and_no_token_is_generated(
     call: Call, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(shell.place / "state"))
@@ -229,13 +229,13 @@ def test_a_port_that_is_taken_is_told_and_no_token_is_made(
     assert list(shell.place.iterdir()) == []
 
 
-def test_a_token_among_the_words_is_warned_of_and_one_that_is_too_short_refused(call: Call) -> None:
+def test_a_token_on_the_command_line_gets_a_warning_and_a_short_one_is_refused(call: Call) -> None:
     done = call("dashboard", "--port", "0", "--token", "short", "--url", "redis://127.0.0.1:1")
 
     warning, refusal = done.err.splitlines()
     assert (done.status, done.out) == (2, "")
     assert warning == (
-        "duly: others on this machine may see --token in its list of processes: prefer DULY_DASHBOARD_TOKEN"
+        "duly: other users of this machine can see --token in the list of processes: prefer DULY_DASHBOARD_TOKEN"
     )
     assert refusal.startswith("duly: a token of the role 'admin' cannot be used: 8 to 512 printable")
     assert "short" not in refusal
@@ -246,7 +246,7 @@ def test_a_token_among_the_words_is_warned_of_and_one_that_is_too_short_refused(
     [("uvicorn", ["duly.web.running"]), ("starlette", ["duly.web.running", "duly.web"])],
     ids=["uvicorn", "starlette"],
 )
-def test_without_its_extra_it_says_what_to_install(
+def test_without_its_extra_it_names_the_package(
     call: Call, monkeypatch: pytest.MonkeyPatch, missing: str, needed_by: list[str]
 ) -> None:
     for name in needed_by:
@@ -259,7 +259,7 @@ def test_without_its_extra_it_says_what_to_install(
     assert done.err == f"duly: {missing} is missing: the dashboard needs pip install 'duly[web]'\n"
 
 
-def test_other_commands_do_without_its_extra() -> None:
+def test_other_commands_work_without_its_extra() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_ITS_EXTRA], capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stderr) == (0, "")

@@ -18,7 +18,7 @@ def letters(app: duly.Duly) -> list[str]:
     ]
 
 
-def test_ls_lists_and_chooses(shell: Shell, app: duly.Duly, letters: list[str]) -> None:
+def test_ls_lists_and_filters(shell: Shell, app: duly.Duly, letters: list[str]) -> None:
     everything = shell.ok("dead", "ls", "payments").lines
     chosen = shell.ok(
         *("dead", "ls", "payments", "--json", "--error", "Timeout", "--key", "eu-*", "--header", "shop=b"),
@@ -42,10 +42,10 @@ def test_show_is_for_dead_letters(shell: Shell, app: duly.Duly, letters: list[st
     refused = shell.run("dead", "show", "payments", live)
 
     assert refused.status == 1
-    assert f"message '{live}' of payments is no dead letter, it is ready: `duly show` shows it" in refused.err
+    assert f"message '{live}' of payments is not a dead letter, it is ready: `duly show` shows it" in refused.err
 
 
-def test_redrive_puts_back_what_was_chosen(shell: Shell, app: duly.Duly, letters: list[str]) -> None:
+def test_redrive_puts_back_matching_dead_letters(shell: Shell, app: duly.Duly, letters: list[str]) -> None:
     queue = app.queue("payments")
     redrive = ("dead", "redrive", "payments")
 
@@ -64,7 +64,7 @@ def test_redrive_puts_back_what_was_chosen(shell: Shell, app: duly.Duly, letters
     assert (queue.stats().ready, queue.stats().dead) == (2, 0)
 
 
-def test_a_new_queue_with_a_name_like_another_is_asked_about(shell: Shell, app: duly.Duly, letters: list[str]) -> None:
+def test_a_new_queue_with_a_similar_name_is_noted(shell: Shell, app: duly.Duly, letters: list[str]) -> None:
     slip = shell.run("dead", "redrive", "payments", "--id", letters[0], "--to", "payment")
     shell.ok("dead", "redrive", "payments", "--to", "payment")
 
@@ -72,22 +72,22 @@ def test_a_new_queue_with_a_name_like_another_is_asked_about(shell: Shell, app: 
     assert app.queue("payment").stats().ready == 3
 
 
-def test_an_id_that_is_no_dead_letter_is_told(shell: Shell, app: duly.Duly, letters: list[str]) -> None:
+def test_an_id_that_is_not_a_dead_letter_is_reported(shell: Shell, app: duly.Duly, letters: list[str]) -> None:
     failed = shell.run("dead", "redrive", "payments", "--id", letters[0], "--id", "nothing")
 
     assert failed.status == 1
-    assert "1 of 2 redriven: the others are no dead letters of payments" in failed.err
+    assert "1 of 2 redriven: the others are not dead letters of payments" in failed.err
     assert app.queue("payments").stats().dead == 2
 
 
-def test_purge_ends_dead_letters_alone(shell: Shell, app: duly.Duly, letters: list[str]) -> None:
+def test_purge_deletes_only_dead_letters(shell: Shell, app: duly.Duly, letters: list[str]) -> None:
     app.queue("payments").send("live")
 
     refused = shell.run("dead", "purge", "payments")
     done = shell.ok("dead", "purge", "payments", "--yes", "--json").json
 
     assert refused.status == 2
-    assert "Purge 3 dead message(s) of payments for ever?" in refused.err
+    assert "Purge 3 dead message(s) of payments permanently?" in refused.err
     assert done == {"queue": "payments", "state": "dead", "purged": 3}
     assert app.queue("payments").stats().live == 1
 
@@ -100,7 +100,7 @@ def test_ls_shows_the_newest_first_on_request(shell: Shell, letters: list[str]) 
     assert some[1].split()[0] == letters[2]
 
 
-def test_rm_removes_those_that_are_chosen(shell: Shell, app: duly.Duly, letters: list[str]) -> None:
+def test_rm_removes_matching_dead_letters(shell: Shell, app: duly.Duly, letters: list[str]) -> None:
     chosen = ("dead", "rm", "payments", "--error", "Timeout")
     unsaid = shell.run("dead", "rm", "payments", "--yes")
     would = shell.ok(*chosen, "--dry-run", "--json").json
@@ -109,7 +109,7 @@ def test_rm_removes_those_that_are_chosen(shell: Shell, app: duly.Duly, letters:
     done = shell.ok(*chosen, "--yes").out
     one = shell.ok("dead", "rm", "payments", "--id", letters[1], "--yes", "--json").json
 
-    assert (unsaid.status, "rm needs to know which" in unsaid.err) == (2, True)
+    assert (unsaid.status, "rm needs a filter" in unsaid.err) == (2, True)
     assert would == {"queue": "payments", "dry_run": True, "removed": 2}
     assert (unasked.status, before) == (2, 3)
     assert done == "2 removed from payments\n"

@@ -1,4 +1,4 @@
-"""Each command and each option is used in a test: of this folder, or of the folder of what the command runs."""
+"""Each command and each option is used in a test of this folder, or of the package that the command runs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Standard output that takes nothing: it is told in a sentence, and nothing that was not printed is lost."""
+"""A full disk as standard output: an error is printed, and messages that were not printed are not lost."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def run_into_full_disk(shell: Shell, *words: str) -> Done:
 
 
 @pytest.mark.parametrize("option", ["--wait=0s", "--json", "--raw"])
-def test_what_cannot_be_printed_goes_back(shell: Shell, app: duly.Duly, option: str) -> None:
+def test_messages_that_cannot_be_printed_are_released(shell: Shell, app: duly.Duly, option: str) -> None:
     queue = app.queue("q")
     queue.send_many(["a", "b" * 100_000])
 
@@ -29,7 +29,7 @@ def test_what_cannot_be_printed_goes_back(shell: Shell, app: duly.Duly, option: 
 
 
 @pytest.mark.parametrize("words", ["list q ready", "list q ready --json", "queues", "stats", "acl --role producer"])
-def test_looking_fails_with_a_sentence(shell: Shell, app: duly.Duly, words: str) -> None:
+def test_read_only_commands_fail_with_a_sentence(shell: Shell, app: duly.Duly, words: str) -> None:
     app.queue("q").send("x")
 
     failed = run_into_full_disk(shell, *words.split())
@@ -39,11 +39,11 @@ def test_looking_fails_with_a_sentence(shell: Shell, app: duly.Duly, words: str)
     assert "Traceback" not in failed.err
 
 
-def test_an_id_that_cannot_be_printed_is_told_elsewhere(shell: Shell, app: duly.Duly) -> None:
+def test_an_id_that_cannot_be_printed_goes_to_standard_error(shell: Shell, app: duly.Duly) -> None:
     for words in (("send", "q", "x"), ("topic", "publish", "events", "x")):
         failed = run_into_full_disk(shell, *words)
 
         (stored,) = app.queue("q").list("ready") if words[0] == "send" else app.topic("events").read()
         assert failed.status == 1
         assert failed.err.startswith(f"duly: {stored.id} is ")
-        assert failed.err.endswith(f", though it could not be printed\n{NO_SPACE}")
+        assert failed.err.endswith(f", but this could not be printed\n{NO_SPACE}")

@@ -1,4 +1,4 @@
-"""On a server at maxmemory every command works that empties it or looks at it; only sends are refused."""
+"""On a server at maxmemory all commands that read or delete work. Only sends are refused."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,7 +54,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
         yield Shell(server.url, "cli", tmp_path)
 
 
-def test_all_but_sends_work(shell: Shell, app: duly.Duly, call: Call) -> None:
+def test_all_commands_except_sends_work(shell: Shell, app: duly.Duly, call: Call) -> None:
     queue, topic = app.queue("orders"), app.topic("events")
     topic.group("archive").create()
     topic.publish("x")

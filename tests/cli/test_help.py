@@ -1,4 +1,4 @@
-"""What each command says of itself."""
+"""The help of each command."""
 
 import re
 
@@ -10,7 +10,7 @@ from tests.cli.shell import Shell
 
 
 @pytest.mark.parametrize("words", list(ALL), ids="-".join)
-def test_every_command_says_what_it_does_and_takes_the_shared_options(words: tuple[str, ...]) -> None:
+def test_every_command_has_a_description_and_the_shared_options(words: tuple[str, ...]) -> None:
     command = ALL[words]
     options = {name for each in command.params for name in each.opts}
     text = command.help or ""
@@ -35,7 +35,7 @@ def test_examples_are_of_their_command_and_on_one_line(words: tuple[str, ...]) -
         assert option in {name for each in ALL[words].params for name in each.opts}
 
 
-def test_the_version_is_told(shell: Shell) -> None:
+def test_the_version_is_printed(shell: Shell) -> None:
     assert re.fullmatch(r"duly \d+\.\d+\.\d+\n", shell.run_bare("--version").out)
 
 

@@ -1,4 +1,4 @@
-"""`duly queues`, `list`, `show`, `explain`, `pending` and `workers`: what they tell, and that they change nothing."""
+"""`duly queues`, `list`, `show`, `explain`, `pending` and `workers`: their output, and that they change nothing."""
 
 import re
 import time
@@ -40,7 +40,7 @@ def test_list_shows_a_state_page_by_page(shell: Shell, app: duly.Duly) -> None:
 
 
 def test_pages_of_large_messages_are_put_together(shell: Shell, app: duly.Duly) -> None:
-    """The server gives at most 4 MiB at once."""
+    """The server returns at most 4 MiB per page."""
     queue, topic = app.queue("orders"), app.topic("events")
     for _ in range(7):
         queue.send("x" * 1_000_000)
@@ -54,7 +54,7 @@ def test_pages_of_large_messages_are_put_together(shell: Shell, app: duly.Duly) 
         assert some.err == f"duly: there may be more: --after {some.lines[-1].split()[0]}\n"
 
 
-def test_list_tells_who_holds_and_why_it_died(shell: Shell, app: duly.Duly) -> None:
+def test_list_shows_the_consumer_and_the_reason_of_death(shell: Shell, app: duly.Duly) -> None:
     queue = app.queue("orders")
     given_dead(queue, "dead", "out of paper")
     queue.send("held")
@@ -111,7 +111,7 @@ def test_a_table_names_the_zone_of_its_times(monkeypatch: pytest.MonkeyPatch, zo
         time.tzset()
 
 
-def test_show_tells_all_of_a_message(shell: Shell, app: duly.Duly) -> None:
+def test_show_prints_all_of_a_message(shell: Shell, app: duly.Duly) -> None:
     id_ = given_dead(app.queue("orders"), {"order": 17}, "out of paper", headers={"trace": "abc"}, key="c-1")
 
     shown = shell.ok("show", "orders", id_).out
@@ -126,13 +126,13 @@ def test_show_tells_all_of_a_message(shell: Shell, app: duly.Duly) -> None:
     assert fields["errors"][0]["error"] == "out of paper"
     assert fields["timeline"][0]["what"] == "sent"
     moments = [datetime.fromisoformat(event["at"]).astimezone() for event in fields["timeline"]]
-    for each in moments:  # several events of one second are told apart
+    for each in moments:  # several events of one second are distinct
         assert f"{each:%Y-%m-%d %H:%M:%S}.{each.microsecond // 1000:03} " in shown
     assert "raw" not in fields
     assert fields["deliveries"] == 1
 
 
-def test_explain_says_why_and_fails_for_what_is_unknown(shell: Shell, app: duly.Duly) -> None:
+def test_explain_prints_the_reason_and_fails_for_an_unknown_id(shell: Shell, app: duly.Duly) -> None:
     id_ = app.queue("orders").send("later", delay=3600)
 
     known = shell.ok("explain", "orders", id_)
@@ -144,7 +144,7 @@ def test_explain_says_why_and_fails_for_what_is_unknown(shell: Shell, app: duly.
     assert "unknown" in unknown.json["explanation"]
 
 
-def test_groups_are_looked_at_like_queues(shell: Shell, app: duly.Duly) -> None:
+def test_groups_are_inspected_like_queues(shell: Shell, app: duly.Duly) -> None:
     app.topic("events").group("archive").create()
     id_ = app.topic("events").publish({"n": 1})
 
@@ -155,6 +155,6 @@ def test_groups_are_looked_at_like_queues(shell: Shell, app: duly.Duly) -> None:
     assert explained.out
 
 
-def test_workers_are_shown_while_they_beat(shell: Shell, app: duly.Duly) -> None:
+def test_workers_with_heartbeats_are_shown(shell: Shell, app: duly.Duly) -> None:
     assert shell.ok("workers").lines == [f"no worker on {shell.url}"]
     assert shell.ok("workers", "--json").json == {"workers": []}

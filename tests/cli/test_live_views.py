@@ -1,4 +1,4 @@
-"""What a person sees at a terminal: the live view, progress bars, questions, and that it fits."""
+"""Output on a terminal: the live view, progress bars and questions."""
 
 import signal
 
@@ -13,7 +13,7 @@ BARS = set("▁▂▃▄▅▆▇█")
 
 
 def rate(terminal: Terminal, name: str, column: str) -> float:
-    """Read a number of the live view, 0 before it is there."""
+    """Read a number of the live view, or 0 before it is shown."""
     head = next((line for line in terminal.lines if line.startswith("QUEUE")), "")
     row = next((line for line in terminal.lines if line.startswith(f"{name} ")), "")
     names, cells = head.split(), row.split()
@@ -26,9 +26,7 @@ def works_off(queue: duly.Queue) -> bool:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_the_live_view_counts_and_leaves_the_screen_as_it_was(
-    shell: Shell, app: duly.Duly, how: signal.Signals
-) -> None:
+def test_the_live_view_counts_and_restores_the_screen(shell: Shell, app: duly.Duly, how: signal.Signals) -> None:
     queue = app.queue("orders")
     queue.send_many(range(7))
 
@@ -47,8 +45,8 @@ def test_the_live_view_counts_and_leaves_the_screen_as_it_was(
     assert status == 0
     assert widest <= 80
     assert not has_bars
-    assert terminal.raw.index(b"\x1b[?1049h") < terminal.raw.index(b"\x1b[?1049l")  # the other screen, and back
-    assert terminal.raw.rindex(b"\x1b[?25h") > terminal.raw.rindex(b"\x1b[?25l")  # with a cursor
+    assert terminal.raw.index(b"\x1b[?1049h") < terminal.raw.index(b"\x1b[?1049l")  # alternate screen, and back
+    assert terminal.raw.rindex(b"\x1b[?25h") > terminal.raw.rindex(b"\x1b[?25l")  # the cursor is shown again
     assert b"Traceback" not in terminal.raw
 
 
@@ -72,7 +70,7 @@ def test_queues_that_do_not_fit_are_summed_up(shell: Shell, app: duly.Duly) -> N
         app.queue(f"queue-{number:02}").send_many(range(number + 1))
 
     with Terminal(shell, "stats", "--watch", "--interval", "100ms") as terminal:
-        terminal.wait_for("Ctrl-C leaves")
+        terminal.wait_for("Ctrl-C exits")
         shown = [line for line in terminal.lines if line.startswith("queue-")]
         *_, total, foot = terminal.lines
         terminal.process.sendintr()
@@ -81,10 +79,10 @@ def test_queues_that_do_not_fit_are_summed_up(shell: Shell, app: duly.Duly) -> N
     assert 10 <= len(shown) < 24
     assert shown[-1].startswith("queue-29 ")
     assert total.split()[:4] == ["30", "in", "all", "465"]
-    assert foot == f"{30 - len(shown)} more are not shown, and summed up. Ctrl-C leaves"
+    assert foot == f"{30 - len(shown)} more are not shown, but are in the sum. Ctrl-C exits"
 
 
-def test_a_server_that_goes_ends_the_view_in_order(shell: Shell) -> None:
+def test_a_lost_server_ends_the_view_gracefully(shell: Shell) -> None:
     with Terminal(shell, "stats", "--watch", "--url", "redis://127.0.0.1:1/0") as terminal:
         status = terminal.wait_end()
 
@@ -98,7 +96,7 @@ def test_purge_asks_at_a_terminal_and_no_keeps_everything(shell: Shell, app: dul
     queue.send_many(range(3))
 
     with Terminal(shell, "purge", "orders") as terminal:
-        terminal.wait_for("Purge 3 live, dead and finished message(s) of orders for ever? [y/N]:")
+        terminal.wait_for("Purge 3 live, dead and finished message(s) of orders permanently? [y/N]:")
         terminal.process.sendline("n")
         assert terminal.wait_end() == 1
     assert queue.stats().ready == 3
@@ -112,7 +110,7 @@ def test_purge_asks_at_a_terminal_and_no_keeps_everything(shell: Shell, app: dul
 
 
 @pytest.mark.parametrize("words", ["purge orders", "delete orders"])
-def test_ctrl_c_at_a_question_stops_and_no_is_an_answer(shell: Shell, app: duly.Duly, words: str) -> None:
+def test_ctrl_c_at_a_question_stops_and_no_aborts(shell: Shell, app: duly.Duly, words: str) -> None:
     queue = app.queue("orders")
     queue.send("x")
 
@@ -139,7 +137,7 @@ def test_a_terminal_that_cannot_move_the_cursor_gets_a_table_each_time(shell: Sh
 
 
 @pytest.mark.fault
-def test_what_is_said_beside_the_live_view_goes_where_standard_error_goes(shell: Shell) -> None:
+def test_notes_during_the_live_view_go_to_standard_error(shell: Shell) -> None:
     said = shell.place / "said"
     with Server("valkey") as own:
         with duly.Duly(own.url, namespace=shell.namespace) as app:
@@ -155,7 +153,7 @@ def test_what_is_said_beside_the_live_view_goes_where_standard_error_goes(shell:
 
 
 @pytest.mark.parametrize("words", ["purge orders --yes", "dead redrive orders", "audit orders"])
-def test_long_work_shows_how_far_it_is(shell: Shell, app: duly.Duly, words: str) -> None:
+def test_long_work_shows_its_progress(shell: Shell, app: duly.Duly, words: str) -> None:
     queue = app.queue("orders")
     given_dead(queue, "dead")
     queue.send_many(range(5000))
@@ -166,11 +164,11 @@ def test_long_work_shows_how_far_it_is(shell: Shell, app: duly.Duly, words: str)
     title = {"purge": "purging", "dead": "redriving", "audit": "auditing orders"}[words.split(maxsplit=1)[0]]
     assert status == 0
     assert title in terminal.raw.decode()
-    assert title not in terminal.text  # and is gone when it is done
+    assert title not in terminal.text  # it is removed at the end
     assert max(map(len, terminal.lines)) <= 80
 
 
-def test_send_without_a_body_at_a_terminal_says_how(shell: Shell) -> None:
+def test_send_without_a_body_at_a_terminal_explains_how(shell: Shell) -> None:
     with Terminal(shell, "send", "orders") as terminal:
         status = terminal.wait_end()
 
@@ -178,7 +176,7 @@ def test_send_without_a_body_at_a_terminal_says_how(shell: Shell) -> None:
     assert "there is no body: give it as an argument, as @file, or on standard input" in " ".join(terminal.lines)
 
 
-def test_a_pipe_with_colours_is_no_terminal(shell: Shell, app: duly.Duly) -> None:
+def test_a_pipe_with_colours_is_not_a_terminal(shell: Shell, app: duly.Duly) -> None:
     queue = app.queue("orders")
     queue.send_many(range(5000))
 

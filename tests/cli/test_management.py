@@ -1,4 +1,4 @@
-"""`duly cancel`, `promote`, `reschedule`, `pause`, `resume`, `purge` and `delete`: what they change, and what not."""
+"""`duly cancel`, `promote`, `reschedule`, `pause`, `resume`, `purge` and `delete`."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -9,7 +9,7 @@ from tests.cli.conftest import Call
 from tests.cli.shell import Shell, given_dead
 
 
-def test_cancel_and_promote_act_on_each_and_fail_if_one_was_left(shell: Shell, app: duly.Duly) -> None:
+def test_cancel_and_promote_act_on_each_id_and_fail_if_one_remains(shell: Shell, app: duly.Duly) -> None:
     queue = app.queue("q")
     ids = queue.send_many([duly.Send(n, delay=600) for n in range(3)])
 
@@ -19,14 +19,14 @@ def test_cancel_and_promote_act_on_each_and_fail_if_one_was_left(shell: Shell, a
     mixed = shell.run("cancel", "q", ids[0], ids[1], "--json")
 
     assert promoted == {"results": [{"id": ids[0], "promoted": True}, {"id": ids[1], "promoted": True}]}
-    assert (unknown.status, unknown.out) == (1, "nothing  does not wait\n")
+    assert (unknown.status, unknown.out) == (1, "nothing  not waiting\n")
     assert cancelled == [f"{ids[0]}  cancelled", f"{ids[2]}  cancelled"]
     assert mixed.status == 1
     assert [each["cancelled"] for each in mixed.json["results"]] == [False, True]
     assert queue.stats().live == 0
 
 
-def test_cancel_leaves_a_message_that_a_consumer_has_unless_it_is_told_to_take_it(shell: Shell, app: duly.Duly) -> None:
+def test_cancel_keeps_a_held_message_without_running(shell: Shell, app: duly.Duly) -> None:
     queue = app.queue("q")
     id_ = queue.send("x")
     (delivery,) = queue.receive(1, wait=0)
@@ -36,7 +36,7 @@ def test_cancel_leaves_a_message_that_a_consumer_has_unless_it_is_told_to_take_i
     state = queue.pending().total
     taken = shell.ok("cancel", "q", id_, "--running").lines
 
-    has_it = "not cancelled: a consumer has it; --running takes it away"
+    has_it = "not cancelled: a consumer holds it; --running cancels it anyway"
     assert left.status == 1
     assert left.out.splitlines() == [
         f"{id_}  {has_it}",
@@ -48,7 +48,7 @@ def test_cancel_leaves_a_message_that_a_consumer_has_unless_it_is_told_to_take_i
         delivery.ack()
 
 
-def test_an_id_that_is_given_twice_is_cancelled_once_and_told_so(shell: Shell, app: duly.Duly) -> None:
+def test_a_repeated_id_is_cancelled_and_reported_once(shell: Shell, app: duly.Duly) -> None:
     id_ = app.queue("q").send("x")
 
     assert shell.ok("cancel", "q", id_, id_).lines == [f"{id_}  cancelled"]
@@ -66,7 +66,7 @@ def test_reschedule_gives_another_due_time(shell: Shell, app: duly.Duly) -> None
     assert datetime.fromisoformat(moved["due_at"]) == at
     assert id_ in told
     assert unknown.status == 1
-    assert "'nothing' of queue 'q' does not wait" in unknown.err
+    assert "'nothing' of queue 'q' is not waiting" in unknown.err
 
 
 def test_pause_and_resume(shell: Shell, app: duly.Duly) -> None:
@@ -77,7 +77,7 @@ def test_pause_and_resume(shell: Shell, app: duly.Duly) -> None:
     assert queue.receive(1, 0) == []
     resumed = shell.ok("resume", "q", "--json").json
 
-    assert "`duly resume q` lets it go on" in paused
+    assert "`duly resume q` continues" in paused
     assert resumed == {"queue": "q", "paused": False}
     assert queue.receive(1, 0) != []
 
@@ -95,14 +95,16 @@ def test_purge_of_a_state_leaves_the_others_and_asks_without_yes(shell: Shell, a
     nothing = shell.ok("purge", "q").out
 
     assert refused.status == 2
-    assert refused.err.startswith("duly: Purge 4 live, dead and finished message(s) of q for ever? Say so with --yes")
+    assert refused.err.startswith(
+        "duly: Purge 4 live, dead and finished message(s) of q permanently? Confirm with --yes"
+    )
     assert some == {"queue": "q", "state": "delayed", "purged": 1}
     assert (after.ready, after.delayed, after.dead) == (2, 0, 1)
     assert rest == "3 purged from q\n"
     assert nothing == "0 purged from q\n"
 
 
-def test_what_arrives_after_nothing_was_counted_is_not_purged(
+def test_messages_that_arrive_after_the_count_are_not_purged(
     call: Call, app: duly.Duly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = app.queue("q")
@@ -125,7 +127,7 @@ def test_what_arrives_after_nothing_was_counted_is_not_purged(
     assert len(queue.list("ready")) == 3
 
 
-def test_a_wrong_id_is_told_before_the_first_is_cancelled(shell: Shell, app: duly.Duly) -> None:
+def test_a_wrong_id_is_refused_before_the_first_cancellation(shell: Shell, app: duly.Duly) -> None:
     id_ = app.queue("q").send("x")
 
     refused = shell.run("cancel", "q", id_, "")
@@ -143,7 +145,7 @@ def test_delete_removes_a_queue_and_a_group(shell: Shell, app: duly.Duly) -> Non
     group = shell.ok("delete", "events/archive", "--yes", "--json").json
 
     assert refused.status == 2
-    assert "Delete q with 1 live and 0 dead message(s) for ever?" in refused.err
+    assert "Delete q with 1 live and 0 dead message(s) permanently?" in refused.err
     assert app.queues() == []
     assert group == {"queue": "events/archive", "deleted": True}
     assert app.topic("events").groups() == []

@@ -1,4 +1,4 @@
-"""What is printed: nothing in it moves a cursor, all JSON is JSON, and tables are no wider than the terminal."""
+"""Output: no control characters, valid JSON, and tables that fit the terminal."""
 
 import io
 import json
@@ -21,19 +21,19 @@ from tests.cli.conftest import Call
 from tests.cli.shell import Shell, given_dead
 
 NASTY = "\x1b[31mred\x07\r\n\t\x9b2J\u202eabc\u2066\u2028\x00\x7f é漢"
-"""Colours, a bell, a second line, a cursor that moves, a line that runs backwards; and words that are words."""
+"""Colours, a bell, a second line, cursor movement, a reversed line; and plain words."""
 
 SLY = "".join(one for one in NASTY if unicodedata.category(one) != "Cc")
-"""What of it keys and ids may have."""
+"""The parts that are valid in keys and ids."""
 
 
 def unshown(text: str) -> list[str]:
-    """Find what a terminal would obey. A line break ends a line; in no text from a queue is there one."""
+    """Return control characters. A line break may only end a line."""
     return [one for one in text if one != "\n" and unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
 
 
 @given(st.text(st.characters()))
-def test_nothing_that_is_shown_is_obeyed(text: str) -> None:
+def test_control_characters_are_escaped(text: str) -> None:
     shown = output.visible(text)
 
     assert unshown(shown) == []
@@ -44,7 +44,7 @@ def test_nothing_that_is_shown_is_obeyed(text: str) -> None:
     assert json.loads(output.json_text([text])) == [text]
 
 
-def test_words_are_shown_as_they_are() -> None:
+def test_plain_words_are_not_escaped() -> None:
     assert output.visible("plain \\ é 漢字 🙂") == "plain \\ é 漢字 🙂"
     assert output.visible("a\nb\tc\rd\x1b") == "a\\nb\\tc\\rd\\x1b"
 
@@ -82,7 +82,7 @@ def test_show_breaks_no_line_in_a_pipe_and_fits_a_terminal(shell: Shell, app: du
         (-90, "-1m 30s"),
     ],
 )
-def test_spans_are_written_as_people_say_them(seconds: float | None, text: str) -> None:
+def test_spans_are_readable(seconds: float | None, text: str) -> None:
     assert span(seconds) == text
 
 
@@ -114,7 +114,7 @@ def test_bars_show_the_largest_as_the_highest_and_zero_as_the_lowest() -> None:
 
 @pytest.fixture
 def nasty(app: duly.Duly, shell: Shell) -> dict[str, str]:
-    """Fill a queue, a topic and a schedule with texts that would harm a terminal, in every place that takes texts."""
+    """Fill a queue, a topic and a schedule with control characters, in every field that accepts text."""
     queue = app.queue("orders")
     dead = given_dead(queue, NASTY, NASTY, key=SLY, headers={NASTY: NASTY})
     ready = queue.send(NASTY, id=f"own{SLY}", headers={"h": NASTY})
@@ -192,7 +192,7 @@ def test_an_ascii_terminal_gets_ascii_and_json_stays_json(shell: Shell, nasty: d
     assert "\\x1b[31mred" in taken.out
 
 
-def test_what_an_encoding_lacks_is_escaped_and_the_rest_is_readable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_characters_outside_the_encoding_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), "gbk"))
 
     assert output.visible("订单😀") == "订单\\U0001f600"

@@ -1,4 +1,4 @@
-"""`duly receive`: what is printed, and that nothing is acked that was not."""
+"""`duly receive`: its output, and that only printed messages are acked."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from tests.servers import Server
 
 
 def read_until(stream: IO[str], text: str) -> None:
-    """Read lines until one has the text in it. A command that ends before fails."""
+    """Read lines until one contains the text. Fails if the command ends before."""
     lines = []
     for line in stream:
         if text in line:
@@ -43,7 +43,7 @@ def test_receive_prints_whole_bodies_and_acks_them(shell: Shell, app: duly.Duly)
 
 
 @pytest.mark.parametrize("columns", ["0", "20", "-5", "wide"])
-def test_no_width_of_a_terminal_breaks_or_hides_what_is_printed(shell: Shell, app: duly.Duly, columns: str) -> None:
+def test_bodies_are_whole_at_every_width_of_a_terminal(shell: Shell, app: duly.Duly, columns: str) -> None:
     queue = app.queue("q")
     body = "a body that is longer than a line"
 
@@ -58,7 +58,7 @@ def test_no_width_of_a_terminal_breaks_or_hides_what_is_printed(shell: Shell, ap
     assert queue.stats().acked == 1
 
 
-def test_a_body_that_is_nested_too_deep_is_printed_as_it_was_sent(shell: Shell, app: duly.Duly) -> None:
+def test_a_body_that_is_nested_too_deeply_is_printed_as_sent(shell: Shell, app: duly.Duly) -> None:
     body = "[" * 900 + "]" * 900
     id_ = shell.ok("send", "q", body).out.strip()
 
@@ -70,7 +70,7 @@ def test_a_body_that_is_nested_too_deep_is_printed_as_it_was_sent(shell: Shell, 
     assert app.queue("q").stats().acked == 1
 
 
-def test_receive_as_json_has_what_a_consumer_sees(shell: Shell, app: duly.Duly) -> None:
+def test_receive_as_json_has_the_fields_of_a_delivery(shell: Shell, app: duly.Duly) -> None:
     queue = app.queue("q")
     queue.send({"n": 1}, key="k", priority=3, headers={"a": "b"}, id="one")
     queue.send(b"\xff\x00", id="two")
@@ -105,7 +105,7 @@ def test_released_messages_keep_their_place_and_raw_bodies_are_as_stored(shell: 
     assert queue.stats().released == 2
 
 
-def test_receive_waits_for_a_queue_that_is_not_there_yet_and_fails_without_a_wait(shell: Shell, app: duly.Duly) -> None:
+def test_receive_waits_for_a_new_queue_and_fails_without_a_wait(shell: Shell, app: duly.Duly) -> None:
     app.queue("orders").send("other")
 
     refused = shell.run("receive", "order")
@@ -136,7 +136,7 @@ def test_a_paused_queue_is_named_with_who_paused_it(shell: Shell, app: duly.Duly
     shell.ok("receive", "orders")
 
 
-def test_why_nothing_comes_is_said_where_there_is_something(shell: Shell, app: duly.Duly) -> None:
+def test_the_reason_is_printed_if_no_message_is_ready(shell: Shell, app: duly.Duly) -> None:
     queue = app.queue("orders")
     queue.send_many([duly.Send("first", key="k"), duly.Send("second", key="k"), duly.Send("later", delay=3600)])
     (held,) = queue.receive(1, 0)
@@ -148,13 +148,13 @@ def test_why_nothing_comes_is_said_where_there_is_something(shell: Shell, app: d
     assert held.body == "first"
     assert (waiting.status, waiting.json) == (0, {"messages": []})
     assert re.fullmatch(
-        r"duly: nothing is ready in orders: 1 delayed \(next in .+\), 1 leased, 1 behind others of their keys\n",
+        r"duly: nothing is ready in orders: 1 delayed \(next in .+\), 1 leased, 1 parked behind others of their keys\n",
         waiting.err,
     )
     assert empty.out == ""
 
 
-def test_who_may_only_consume_receives(shell: Shell, app: duly.Duly) -> None:
+def test_a_consumer_role_can_receive(shell: Shell, app: duly.Duly) -> None:
     rules = shell.ok("acl", "--role", "consumer", "--json").json["rules"]
     group = app.topic("events").group("archive")
     group.create()
@@ -183,7 +183,7 @@ def test_who_may_only_consume_receives(shell: Shell, app: duly.Duly) -> None:
     ],
     ids=["receive", "topic read", "stats"],
 )
-def test_what_goes_on_outlasts_a_restart_of_the_server(
+def test_long_commands_survive_a_restart_of_the_server(
     shell: Shell, words: tuple[str, ...], before: str, after: str
 ) -> None:
     with Server("valkey", {"appendonly": "yes", "appendfsync": "always"}) as own:
@@ -211,7 +211,7 @@ def test_what_goes_on_outlasts_a_restart_of_the_server(
 
 
 @pytest.mark.fault
-def test_who_stops_it_while_the_server_is_away_does_not_wait(shell: Shell) -> None:
+def test_a_stop_during_an_outage_does_not_wait(shell: Shell) -> None:
     with Server("valkey") as own:
         with duly.Duly(own.url, namespace=shell.namespace) as app:
             app.queue("orders").send("first")
@@ -231,7 +231,7 @@ def test_who_stops_it_while_the_server_is_away_does_not_wait(shell: Shell) -> No
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_follow_goes_on_until_it_is_stopped_and_leaves_nothing_leased(
+def test_follow_continues_until_stopped_and_leaves_nothing_leased(
     shell: Shell, app: duly.Duly, how: signal.Signals
 ) -> None:
     queue = app.queue("q")
@@ -249,10 +249,10 @@ def test_follow_goes_on_until_it_is_stopped_and_leaves_nothing_leased(
     assert (process.returncode, rest, err) == (0, "", "")
     stats = queue.stats()
     assert stats.leased == 0
-    assert stats.acked + stats.ready == 2  # printed and acked, or stopped between the two and given back
+    assert stats.acked + stats.ready == 2  # printed and acked, or stopped in between and released
 
 
-def test_what_a_closed_pipe_did_not_take_goes_back(shell: Shell, app: duly.Duly) -> None:
+def test_messages_that_a_closed_pipe_did_not_take_are_released(shell: Shell, app: duly.Duly) -> None:
     queue = app.queue("q")
     queue.send_many(["a", "b"])
 
@@ -268,8 +268,8 @@ def test_what_a_closed_pipe_did_not_take_goes_back(shell: Shell, app: duly.Duly)
     assert (stats.ready, stats.leased, stats.acked, stats.released) == (2, 0, 0, 6)
 
 
-def test_what_was_printed_by_a_command_that_was_killed_is_not_acked(shell: Shell, app: duly.Duly) -> None:
-    """Killed between printing and acking: the pipe is full, so that the command stands in the middle of printing."""
+def test_messages_printed_by_a_killed_command_are_not_acked(shell: Shell, app: duly.Duly) -> None:
+    """Killed between printing and acking: the full pipe blocks the command while it prints."""
     queue = app.queue("q")
     queue.send_many(["x" * 50_000] * 4)
     process = shell.start("receive", "q", "--limit", "4", "--raw")
@@ -297,5 +297,5 @@ def test_nothing_is_received_into_a_closed_standard_output(shell: Shell, app: du
     )
 
     assert process.returncode == 2
-    assert process.stderr == "duly: standard output is closed: redirect it, to /dev/null say\n"
+    assert process.stderr == "duly: standard output is closed: redirect it, for example to /dev/null\n"
     assert queue.stats().ready == 1

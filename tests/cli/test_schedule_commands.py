@@ -22,9 +22,9 @@ def test_a_schedule_is_added_listed_paused_resumed_and_removed(shell: Shell, app
 
     assert (added["name"], added["queue"], added["body"]) == ("report", "jobs", {"report": "daily"})
     assert (added["cron"], added["tz"], added["catch_up"]) == ("0 3 * * *", "Asia/Shanghai", "skip")
-    assert datetime.fromisoformat(added["next_at"]).hour == 19  # in UTC, as all times of JSON
+    assert datetime.fromisoformat(added["next_at"]).hour == 19  # in UTC, like all times in JSON
     assert "0 3 * * * Asia/Shanghai" in listed[1]
-    assert "03:00:00 CST" in listed[1]  # in the zone of the schedule, not of the reader
+    assert "03:00:00 CST" in listed[1]  # in the zone of the schedule, not the local zone
     assert paused == "report is paused\n"
     assert stored["paused"] is True
     assert resumed == {"name": "report", "resumed": True}
@@ -33,12 +33,12 @@ def test_a_schedule_is_added_listed_paused_resumed_and_removed(shell: Shell, app
     assert app.schedules() == []
 
 
-def test_the_same_name_replaces_and_bodies_have_their_forms(shell: Shell, app: duly.Duly) -> None:
+def test_an_existing_name_is_replaced_and_bodies_keep_their_types(shell: Shell, app: duly.Duly) -> None:
     told = shell.ok("schedule", "add", "tick", "jobs", "17", "--every", "1m", "--text").out
     shell.ok("schedule", "add", "tick", "jobs", "--every", "90s", "--bytes", stdin=b"\xff")
 
     (stored,) = app.schedules()
-    assert told.startswith("tick feeds jobs; next 20")
+    assert told.startswith("tick sends to jobs; next 20")
     assert (stored.every, stored.body) == (90.0, b"\xff")
 
 
@@ -58,12 +58,12 @@ async def test_a_queue_that_no_worker_serves_is_named(shell: Shell, app: duly.Du
     assert [line.split()[0] for line in listed.lines[1:]] == ["a", "b", "c", "d"]
     assert (listed.status, listed.err) == (
         0,
-        "duly: no worker serves 'nobody': nothing is sent until one does, or somebody receives from it\n",
+        "duly: no worker serves 'nobody': nothing is sent until a worker or another consumer receives from it\n",
     )
     assert len(as_json.json["schedules"]) == 4
 
 
-def test_a_body_that_is_nested_deep_is_shown_as_one_text(shell: Shell) -> None:
+def test_a_deeply_nested_body_is_shown_as_text(shell: Shell) -> None:
     deep = "[" * 900 + "]" * 900
 
     added = shell.ok("schedule", "add", "s", "q", "-", "--every", "1h", "--json", stdin=deep).json

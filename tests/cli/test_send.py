@@ -1,4 +1,4 @@
-"""`duly send`: what is sent, and what is told about it."""
+"""`duly send`: messages and output."""
 
 import os
 import select
@@ -41,7 +41,7 @@ def test_every_option_of_a_message_arrives(shell: Shell, app: duly.Duly) -> None
     assert message.due_at - message.sent_at == timedelta(hours=1, minutes=30)
 
 
-def test_a_time_and_a_dedup_value_are_taken(shell: Shell, app: duly.Duly) -> None:
+def test_a_time_and_a_dedup_value_are_sent(shell: Shell, app: duly.Duly) -> None:
     at = datetime.now(UTC).replace(microsecond=0) + timedelta(days=2)
     options = ("--at", at.isoformat(), "--dedup", "daily", "--dedup-for", "1d", "--json")
 
@@ -84,7 +84,7 @@ def test_a_body_is_json_or_text_from_the_argument_a_file_or_standard_input(
     delivery.ack()
 
 
-def test_lines_are_messages_and_an_end_in_the_middle_tells_how_many_went(shell: Shell, app: duly.Duly) -> None:
+def test_lines_are_messages_and_a_failure_prints_how_many_were_sent(shell: Shell, app: duly.Duly) -> None:
     queue = app.queue("q")
     good = "".join(f'{{"n": {n}}}\r\n\n' for n in range(1500))
     (shell.place / "bodies").write_text(good)
@@ -100,7 +100,7 @@ def test_lines_are_messages_and_an_end_in_the_middle_tells_how_many_went(shell: 
     assert [each.body for each in queue.receive(2, 0)] == [{"n": 0}, {"n": 1}]
 
 
-def test_lines_that_come_slowly_are_sent_as_they_come(shell: Shell, app: duly.Duly) -> None:
+def test_slow_lines_are_sent_as_they_arrive(shell: Shell, app: duly.Duly) -> None:
     queue = app.queue("q")
     words = shell.words("send", "q", "--lines")
     with WarmPopen(
@@ -126,7 +126,7 @@ def test_lines_that_come_slowly_are_sent_as_they_come(shell: Shell, app: duly.Du
     ],
 )
 def test_a_non_blocking_pipe_is_read_to_its_end(shell: Shell, app: duly.Duly, words: str, bodies: list[str]) -> None:
-    """As programs that read their pipes in an event loop hand them on: nothing there yet is not the end."""
+    """Programs with an event loop pass on non-blocking pipes: no data yet is not the end."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     os.write(writing, b"first\nhalf of ")
@@ -144,9 +144,7 @@ def test_a_non_blocking_pipe_is_read_to_its_end(shell: Shell, app: duly.Duly, wo
     assert (status, [each.body for each in found]) == (0, bodies)
 
 
-def test_a_terminal_that_is_closed_while_it_waits_for_lines_is_told_how_far_it_came(
-    shell: Shell, app: duly.Duly
-) -> None:
+def test_a_terminal_that_is_closed_while_lines_are_read_prints_the_progress(shell: Shell, app: duly.Duly) -> None:
     with WarmPopen(
         shell.words("send", "q", "--lines"),
         stdin=subprocess.PIPE,
@@ -166,8 +164,8 @@ def test_a_terminal_that_is_closed_while_it_waits_for_lines_is_told_how_far_it_c
     assert err == "duly: 1 were sent to q before it was stopped: all up to line 3\n"
 
 
-def test_what_is_not_confirmed_as_durable_is_told_with_what_is_stored(shell: Shell, app: duly.Duly) -> None:
-    process = shell.start("send", "q", "x", "--durable", "1")  # both wait for a replica meanwhile
+def test_an_unconfirmed_durable_send_prints_the_stored_ids(shell: Shell, app: duly.Duly) -> None:
+    process = shell.start("send", "q", "x", "--durable", "1")  # both wait for a replica at the same time
     many = shell.run("send", "many", "--lines", "--durable", "1", stdin="1\n2\n")
     out, err = process.communicate(timeout=DEADLINE)
 
@@ -179,13 +177,13 @@ def test_what_is_not_confirmed_as_durable_is_told_with_what_is_stored(shell: She
 
 
 class LoseSends(Policy):
-    """Cuts each answer to a script of a connection but the first, which is the look at the queue."""
+    """Drops each reply to a script of a connection except the first, which reads the queue's counters."""
 
     def choose(self, command: Command) -> Cut | None:
         return Cut(Stage.EXECUTED) if self.seen > 1 else None
 
 
-def test_the_id_of_what_may_be_stored_is_told(shell: Shell, app: duly.Duly, server: StartedServer) -> None:
+def test_the_id_of_a_send_with_unknown_result_is_printed(shell: Shell, app: duly.Duly, server: StartedServer) -> None:
     with Proxy(server("valkey").port, LoseSends(only=SCRIPT_COMMANDS)) as proxy:
         failed = shell.run("send", "q", "x", DULY_URL=proxy.url)
     id_ = only(app.queue("q"), "ready").id
@@ -193,12 +191,12 @@ def test_the_id_of_what_may_be_stored_is_told(shell: Shell, app: duly.Duly, serv
     again = shell.ok("send", "q", "x", "--id", id_).out
 
     assert (failed.status, failed.out) == (1, "")
-    assert f"duly: if it is stored, it is {id_}: `duly show q {id_}` tells" in failed.err
+    assert f"duly: unknown whether {id_} is stored: `duly show q {id_}` shows it" in failed.err
     assert again == f"{id_}\n"
     assert app.queue("q").stats().ready == 1
 
 
-def test_a_new_queue_with_a_name_like_another_is_asked_about_once(shell: Shell, app: duly.Duly) -> None:
+def test_a_new_queue_with_a_similar_name_is_noted_once(shell: Shell, app: duly.Duly) -> None:
     shell.ok("send", "mails", "first of all")
 
     slips = [shell.run("send", "mials", "x"), shell.run("send", "mailss", "-", "--lines", stdin="a\nb\n")]
@@ -212,7 +210,7 @@ def test_a_new_queue_with_a_name_like_another_is_asked_about_once(shell: Shell, 
     assert app.queue("mials").stats().ready == 2
 
 
-def test_who_may_only_send_is_asked_nothing_and_sends(shell: Shell, app: duly.Duly) -> None:
+def test_a_producer_role_sends_without_a_check_of_names(shell: Shell, app: duly.Duly) -> None:
     rules = shell.ok("acl", "--role", "producer", "--json").json["rules"]
     app.queue("mails").send("other")
     user = f"joe-{shell.namespace}"

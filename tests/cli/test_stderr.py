@@ -1,4 +1,4 @@
-"""Standard error that is closed, or takes nothing: the command does its work all the same."""
+"""Standard error that is closed or full: the command works anyway."""
 
 import json
 import subprocess
@@ -23,10 +23,10 @@ def run(shell: Shell, errors: str, *words: str) -> "subprocess.CompletedProcess[
 
 
 @pytest.mark.parametrize("errors", ["&-", "/dev/full"], ids=["closed", "full"])
-def test_a_note_that_cannot_be_said_is_left_out(shell: Shell, app: duly.Duly, errors: str) -> None:
+def test_a_note_that_cannot_be_printed_is_left_out(shell: Shell, app: duly.Duly, errors: str) -> None:
     app.queue("orders").send("x")
 
-    sent = run(shell, errors, "send", "order", "x", "--json")  # asks whether orders was meant
+    sent = run(shell, errors, "send", "order", "x", "--json")  # prints a note about the similar name
 
     (stored,) = app.queue("order").list("ready")
     assert (sent.returncode, json.loads(sent.stdout)) == (0, {"queue": "order", "id": stored.id})

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM in the middle: what was printed is acked, the rest goes back, and nothing stays behind."""
+"""Ctrl-C and SIGTERM: printed messages are acked, the others released, and nothing stays behind."""
 
 import array
 import fcntl
@@ -26,7 +26,7 @@ def wait_until(condition: Callable[[], object], process: "subprocess.Popen[str]"
 
 
 def unread(process: "subprocess.Popen[str]") -> int:
-    """Count the bytes in the pipe of its output."""
+    """Return the number of bytes in the output pipe."""
     assert process.stdout is not None
     found = array.array("i", [0])
     fcntl.ioctl(process.stdout, termios.FIONREAD, found)
@@ -42,10 +42,10 @@ def unread(process: "subprocess.Popen[str]") -> int:
     ],
     ids=["SIGTERM", "Ctrl-C", "follow"],
 )
-def test_a_stop_while_it_prints_acks_what_was_printed_and_gives_back_the_rest(
+def test_a_stop_while_printing_acks_printed_messages_and_releases_the_rest(
     shell: Shell, app: duly.Duly, options: tuple[str, ...], how: signal.Signals, status: int
 ) -> None:
-    """The pipe holds the first message and not the second, and nobody reads: the command stands there."""
+    """The pipe has room for the first message only and is not read, so the command blocks."""
     queue = app.queue("q")
     queue.send_many(["x" * 50_000] * 4)
     with shell.start("receive", "q", "--limit", "4", *options) as process:
@@ -64,17 +64,22 @@ def test_a_stop_while_it_prints_acks_what_was_printed_and_gives_back_the_rest(
 @pytest.mark.parametrize(
     ("words", "how", "status", "said"),
     [
-        ("send q x", signal.SIGINT, 130, r"duly: \S+ is stored in q, though it was stopped before"),
-        ("send q @bodies --lines", signal.SIGTERM, 143, r"duly: 3 (were )?sent to q"),  # before it prints, or while
-        ("topic publish q x", signal.SIGHUP, -1, r"duly: \S+ is published to q, though it was stopped before"),
-        ("schedule add s q x --every 1d", signal.SIGTERM, 143, r"duly: schedule s is stored, though it was stopped"),
+        ("send q x", signal.SIGINT, 130, r"duly: \S+ is stored in q, but the command was stopped before"),
+        ("send q @bodies --lines", signal.SIGTERM, 143, r"duly: 3 (were )?sent to q"),  # before or while it prints
+        ("topic publish q x", signal.SIGHUP, -1, r"duly: \S+ is published to q, but the command was stopped before"),
+        (
+            "schedule add s q x --every 1d",
+            signal.SIGTERM,
+            143,
+            r"duly: schedule s is stored, but the command was stopped",
+        ),
     ],
     ids=["send", "lines", "publish", "schedule"],
 )
-def test_what_is_stored_is_told_elsewhere_where_nobody_reads_the_output(
+def test_a_stored_id_goes_to_standard_error_if_the_output_blocks(
     shell: Shell, app: duly.Duly, words: str, how: signal.Signals, status: int, said: str
 ) -> None:
-    """Whether the stop comes before the command prints, or while it does."""
+    """The stop may arrive before or while the command prints."""
     (shell.place / "bodies").write_text("1\n2\n3\n")
     reading, writing = full_pipe()
     with os.fdopen(reading), os.fdopen(writing, "wb") as out, shell.start(*words.split(), stdout=out) as process:
@@ -110,7 +115,7 @@ def test_a_terminated_bench_leaves_no_queue(shell: Shell, app: duly.Duly) -> Non
 
 @pytest.mark.parametrize("is_ignored", [False, True], ids=["foreground", "background of a script"])
 def test_a_bench_is_terminated_while_its_worker_runs(shell: Shell, app: duly.Duly, is_ignored: bool) -> None:
-    """There, an event loop runs. In the background of a script, Ctrl-C is ignored, and SIGTERM is not."""
+    """An event loop runs then. In the background of a script, Ctrl-C is ignored, but SIGTERM is not."""
     trap = "trap '' INT; " if is_ignored else ""
     words = ["sh", "-c", f'{trap}exec "$@"', "sh", *shell.words("bench", "--messages", "30000")]
     with subprocess.Popen(
@@ -127,9 +132,9 @@ def test_a_bench_is_terminated_while_its_worker_runs(shell: Shell, app: duly.Dul
     assert app.queues() == []
 
 
-def test_a_redrive_that_is_stopped_says_how_far_it_came(shell: Shell, app: duly.Duly) -> None:
+def test_a_stopped_redrive_prints_its_progress(shell: Shell, app: duly.Duly) -> None:
     source, target = app.queue("q"), app.queue("other")
-    for number in range(200):  # at that rate, 10 s of work
+    for number in range(200):  # 10 s of work at this rate
         given_dead(source, number)
     with shell.start("dead", "redrive", "q", "--rate", "20/s", "--to", "other") as process:
         wait_until(lambda: target.stats().ready > 5, process)
@@ -144,7 +149,7 @@ def test_a_redrive_that_is_stopped_says_how_far_it_came(shell: Shell, app: duly.
 
 
 def test_a_stop_at_the_start_is_quiet(shell: Shell) -> None:
-    (shell.place / "typer.py").write_text("raise KeyboardInterrupt")  # as if Ctrl-C came while it is imported
+    (shell.place / "typer.py").write_text("raise KeyboardInterrupt")  # like Ctrl-C during the import
 
     with shell.start("queues", PYTHONPATH=str(shell.place)) as process:
         out, err = process.communicate(timeout=DEADLINE)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM at each call to the server, while its request or its reply is on the way.
+"""Ctrl-C and SIGTERM at each call to the server, while its request or reply is in transit.
 
 The promise: nothing stays leased that was not printed, nothing is acked that was not, and what is stored is told.
 """
@@ -20,11 +20,11 @@ from tests.fault.proxy import SCRIPT_COMMANDS, Command, Delay, Fault, Policy, Pr
 
 NEVER = 100
 HELD = 0.3
-"""Seconds that a request or reply is held while the signal arrives."""
+"""Seconds that a request or reply is delayed while the signal arrives."""
 
 
 class StopAt(Policy):
-    """Signals a process when its k-th script, or the reply to it, is on the way, or when it begins to wait."""
+    """Signals a process when its k-th script or reply is in transit, or when it begins to wait."""
 
     def __init__(self, k: int, stage: Stage, how: signal.Signals) -> None:
         super().__init__(only=SCRIPT_COMMANDS | {"BLPOP"})
@@ -45,13 +45,13 @@ class StopAt(Policy):
 
     @property
     def was_last(self) -> bool:
-        """Whether there was nothing more to stop it at."""
+        """Whether the command made fewer than k calls."""
         return not self.faults or self.faults[0].command.name == "BLPOP"
 
 
 @dataclass(frozen=True)
 class Stopped:
-    """A command that was stopped at its k-th call, or was through before."""
+    """A command that was stopped at its k-th call, or ended before it."""
 
     k: int
     stage: Stage
@@ -63,7 +63,7 @@ class Stopped:
 
 @dataclass
 class Sweep:
-    """Runs a command and stops it at its first call, again and at its second, until it is through before."""
+    """Runs a command repeatedly and stops it at its first call, its second call, and so on, until it ends before."""
 
     shell: Shell
     port: int
@@ -110,7 +110,7 @@ def ids_in(out: str, options: tuple[str, ...]) -> list[str]:
     ],
     ids=["queue", "group", "follow", "terminal closed"],
 )
-def test_what_is_received_is_printed_and_acked_or_goes_back(
+def test_received_messages_are_printed_and_acked_or_released(
     sweep: Sweep, app: duly.Duly, source: str, options: tuple[str, ...], how: signal.Signals, ends: set[int]
 ) -> None:
     group = app.topic("events").group("archive")
@@ -131,14 +131,14 @@ def test_what_is_received_is_printed_and_acked_or_goes_back(
 
 
 def test_a_wait_ends_at_once(sweep: Sweep, app: duly.Duly) -> None:
-    app.queue("q").pause()  # it is there
+    app.queue("q").pause()  # creates the queue
 
     status, out, _ = sweep.run_once(StopAt(NEVER, Stage.BEFORE, signal.SIGINT), "receive", "q", "--wait", "10m")
 
     assert (status, out) == (130, "")
 
 
-def test_what_is_sent_is_told(sweep: Sweep, app: duly.Duly) -> None:
+def test_a_sent_message_is_always_printed(sweep: Sweep, app: duly.Duly) -> None:
     queue = app.queue("q")
     told: list[str] = []
 
@@ -150,7 +150,7 @@ def test_what_is_sent_is_told(sweep: Sweep, app: duly.Duly) -> None:
     assert told
 
 
-def test_what_is_published_is_told(sweep: Sweep, app: duly.Duly) -> None:
+def test_a_published_entry_is_always_printed(sweep: Sweep, app: duly.Duly) -> None:
     topic = app.topic("events")
     topic.publish("to begin with")
     sweep.how = signal.SIGTERM
@@ -164,14 +164,14 @@ def test_what_is_published_is_told(sweep: Sweep, app: duly.Duly) -> None:
     assert len(told) > 1
 
 
-def test_a_schedule_that_is_stored_is_told(sweep: Sweep, app: duly.Duly) -> None:
+def test_a_stored_schedule_is_always_printed(sweep: Sweep, app: duly.Duly) -> None:
     app.queue("q").send("to begin with")
     was_stored = False
 
     for ran in sweep.run("schedule", "add", "daily", "q", "x", "--every", "1d"):
         was_stored = app.unschedule("daily")
 
-        assert ran.out.startswith("daily feeds q; next 20") == was_stored, ran
+        assert ran.out.startswith("daily sends to q; next 20") == was_stored, ran
         assert ran.status == (130 if ran.was_stopped else 0), ran
     assert was_stored
 

@@ -8,7 +8,7 @@ import duly
 from tests.cli.shell import DEADLINE, Shell
 
 
-def test_what_is_published_is_read_and_counted(shell: Shell, app: duly.Duly) -> None:
+def test_published_entries_are_read_and_counted(shell: Shell, app: duly.Duly) -> None:
     first = shell.ok(
         *("topic", "publish", "events", '{"n": 1}', "--key", "k", "--header", "kind=paid"),
         *("--dedup", "a", "--dedup-for", "1h", "--json"),
@@ -26,7 +26,7 @@ def test_what_is_published_is_read_and_counted(shell: Shell, app: duly.Duly) -> 
     assert (listed["name"], listed["length"], listed["delayed"], listed["duplicates"]) == ("events", 1, 2, 1)
 
 
-def test_a_new_topic_with_a_name_like_another_is_asked_about(shell: Shell, app: duly.Duly) -> None:
+def test_a_new_topic_with_a_similar_name_is_noted(shell: Shell, app: duly.Duly) -> None:
     app.topic("sales").publish("x")
     app.topic("empty").group("team").create()
 
@@ -43,7 +43,7 @@ def later() -> str:
     return (datetime.now(UTC) + timedelta(days=1)).isoformat()
 
 
-def test_groups_are_listed_and_sought(shell: Shell, app: duly.Duly) -> None:
+def test_groups_are_listed_and_moved(shell: Shell, app: duly.Duly) -> None:
     topic = app.topic("events")
     group = topic.group("archive", start="beginning")
     group.create()
@@ -62,7 +62,7 @@ def test_groups_are_listed_and_sought(shell: Shell, app: duly.Duly) -> None:
     assert pending[0].startswith("1 held: ")
     assert pending[2].split()[0] == held.id == ids[0]
     assert idle["messages"] == []
-    assert end == f"events/archive reads on behind {ids[2]}; 0 unread\n"
+    assert end == f"events/archive continues after {ids[2]}; 0 unread\n"
     assert (behind["last_id"], behind["unread"]) == (ids[1], 1)
     assert by_time["unread"] == 3
 
@@ -97,5 +97,5 @@ def test_delete_asks_and_removes(shell: Shell, app: duly.Duly) -> None:
     shell.ok("topic", "delete", "events", "--yes")
 
     assert refused.status == 2
-    assert "Delete topic events with 1 entries and 0 group(s) for ever? Say so with --yes" in refused.err
+    assert "Delete topic events with 1 entries and 0 group(s) permanently? Confirm with --yes" in refused.err
     assert app.topics() == []

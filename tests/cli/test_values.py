@@ -1,4 +1,4 @@
-"""What people type, as values; and that nothing they type ends in anything but a value or a UsageError."""
+"""Parsing of arguments: any text becomes a value or raises UsageError."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -36,8 +36,8 @@ def test_durations_are_read(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-5", "-5s", "5x", "5 minutes", "nan", "inf", "1e999", "9" * 400 + "d"])
-def test_what_is_no_duration_is_refused_with_examples(text: str) -> None:
-    with pytest.raises(UsageError, match=r"^--delay: '.*' is no duration\. Write 500ms, 30s, 5m, 2h, 1d, 1h30m"):
+def test_an_invalid_duration_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--delay: '.*' is not a duration\. Write 500ms, 30s, 5m, 2h, 1d, 1h30m"):
         values.duration(text, "--delay")
 
 
@@ -61,12 +61,12 @@ def test_times_are_read(text: str, moment: datetime | float) -> None:
     [
         ("2026-12-01T09:00", "has no zone. Add it, like 2026-12-01T09:00+08:00, or Z for UTC"),
         ("2026-12-01", "has no zone. Add it, like 2026-12-01T00:00+08:00, or Z for UTC"),
-        ("tomorrow", "is no time. Write it like 2026-12-01T09:00+08:00"),
-        ("", "is no time"),
-        ("2026-13-01T09:00Z", "is no time"),
+        ("tomorrow", "is not a time. Write it like 2026-12-01T09:00+08:00"),
+        ("", "is not a time"),
+        ("2026-13-01T09:00Z", "is not a time"),
     ],
 )
-def test_what_is_no_time_is_refused(text: str, words: str) -> None:
+def test_an_invalid_time_is_refused(text: str, words: str) -> None:
     with pytest.raises(UsageError) as caught:
         values.moment(text, "--at")
     assert words in str(caught.value)
@@ -76,14 +76,12 @@ def test_what_is_no_time_is_refused(text: str, words: str) -> None:
 @pytest.mark.parametrize(
     "text", ["20261201", "2026", "0", "-1796000000", "202612010900", "1796000000000", "nan", "inf", "1e300", "-1e300"]
 )
-def test_a_number_that_nobody_means_as_seconds_is_refused(
-    read: Callable[[str, str], datetime | float], text: str
-) -> None:
+def test_an_unlikely_number_of_seconds_is_refused(read: Callable[[str, str], datetime | float], text: str) -> None:
     with pytest.raises(UsageError) as caught:
         read(text, "POSITION")
     hint = "It looks like milliseconds: divide it by 1000. " if len(text) == 13 else ""
     assert str(caught.value) == (
-        f"POSITION: {text!r} is no time: seconds since the epoch have 9 to 11 digits. {hint}"
+        f"POSITION: {text!r} is not a time: seconds since the epoch have 9 to 11 digits. {hint}"
         "Write a date like 2026-12-01T09:00+08:00"
     )
 
@@ -95,14 +93,14 @@ def test_a_duration_of_more_than_ten_years_is_refused(text: str) -> None:
     assert values.duration("520w", "--interval") == 520 * 7 * 86400
 
 
-def test_headers_are_pairs_and_the_value_may_have_anything() -> None:
+def test_headers_are_pairs_and_values_may_contain_anything() -> None:
     assert values.headers(None) is None
     assert values.headers(["a=b=c", "empty=", "name=x y"]) == {"a": "b=c", "empty": "", "name": "x y"}
 
 
 @pytest.mark.parametrize("pair", ["plain", "=value", ""])
-def test_what_is_no_header_is_refused(pair: str) -> None:
-    with pytest.raises(UsageError, match=r"is no header\. Write NAME=VALUE"):
+def test_an_invalid_header_is_refused(pair: str) -> None:
+    with pytest.raises(UsageError, match=r"is not a header\. Write NAME=VALUE"):
         values.headers([pair])
 
 
@@ -118,13 +116,13 @@ def test_what_is_no_header_is_refused(pair: str) -> None:
         ("\udcff", "neither JSON nor UTF-8 text. --bytes sends it as it is"),
     ],
 )
-def test_a_body_that_cannot_be_meant_so_is_refused(typed: str, words: str) -> None:
+def test_a_body_that_begins_like_json_but_is_invalid_is_refused(typed: str, words: str) -> None:
     with pytest.raises(UsageError) as caught:
         values.body(typed)
     assert words in str(caught.value)
 
 
-def test_a_file_of_bytes_is_passed_untouched_by_line_and_whole(tmp_path: Path) -> None:
+def test_a_file_of_bytes_is_sent_unchanged_by_line_and_whole(tmp_path: Path) -> None:
     file = tmp_path / "f"
     file.write_bytes(b"\xff\n\n17\r\nx")
 
@@ -141,7 +139,7 @@ def test_text_and_bytes_exclude_each_other() -> None:
         list(values.bodies_by_line("-", 10, as_text=True, as_bytes=True))
 
 
-def test_no_body_at_all_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_body_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with (tmp_path / "empty").open("w+") as empty:
         for stdin in (None, empty):
             monkeypatch.setattr("sys.stdin", stdin)
@@ -151,7 +149,7 @@ def test_no_body_at_all_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 
 @given(st.text())
-def test_nothing_typed_as_a_duration_a_time_or_a_header_crashes(text: str) -> None:
+def test_any_text_as_a_duration_time_or_header_is_parsed_or_refused(text: str) -> None:
     for read in (values.duration, values.moment, values.aware_moment):
         try:
             value = read(text, "--option")
@@ -168,7 +166,7 @@ def test_nothing_typed_as_a_duration_a_time_or_a_header_crashes(text: str) -> No
 
 
 @given(st.text().filter(lambda text: not text.startswith("@") and text != "-"))
-def test_every_typed_text_is_a_body_or_refused_and_as_text_is_itself(text: str) -> None:
+def test_any_text_as_a_body_is_parsed_or_refused(text: str) -> None:
     with suppress(UsageError):
         values.body(text)
     if not any("\ud800" <= one <= "\udfff" for one in text):

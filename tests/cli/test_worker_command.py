@@ -1,4 +1,4 @@
-"""`duly worker`, as a user runs it: what it serves, what it says, how it ends, and that nothing stays."""
+"""`duly worker` as a command: handlers, output, exit status, and that no process stays behind."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def handle(body):
 
 
 class Command:
-    """One run of `duly worker` in a directory of its own."""
+    """A run of `duly worker` in a separate directory."""
 
     def __init__(self, place: Path, url: str, queue: str, *options: str) -> None:
         self.place = place
@@ -65,7 +65,7 @@ class Command:
 
     @property
     def noted(self) -> list[str]:
-        """What the handlers wrote down."""
+        """The lines that the handlers wrote."""
         with suppress(FileNotFoundError):
             return (self.place / "noted").read_text().split("\n")[:-1]
         return []
@@ -80,7 +80,7 @@ class Command:
         self.wait_until(lambda: self.pids() == [], "all processes are gone")
 
     def pids(self) -> list[int]:
-        """Find the processes that work in the directory."""
+        """Return the processes that run in the directory."""
         found = []
         for entry in Path("/proc").iterdir():
             with suppress(OSError):
@@ -114,7 +114,7 @@ def run(place: Path, *options: str) -> tuple[int, str]:
 
 
 def change(file: Path, text: str) -> None:
-    """Change a file in one step: written in place it may be seen empty, and then again."""
+    """Replace a file atomically. If it were written in place, two changes could be seen."""
     draft = file.with_suffix(".draft")
     draft.write_text(text)
     draft.replace(file)
@@ -152,8 +152,8 @@ def test_help_has_an_example_and_every_option(tmp_path: Path) -> None:
         (["shop.jobs:app", "--queues", "nope"], "no handler for queue nope"),
         (["shop.jobs:app", "--queues", "a:0"], "the weight of queue 'a' must be from 1 to 1000"),
         (["shop.jobs:app", "--queues", "a,a"], "named twice"),
-        (["shop.jobs:app", "--grace", "-1"], "--grace: '-1' is no duration"),
-        (["shop.jobs:app", "--grace", "soon"], "--grace: 'soon' is no duration. Write 500ms, 30s"),
+        (["shop.jobs:app", "--grace", "-1"], "--grace: '-1' is not a duration"),
+        (["shop.jobs:app", "--grace", "soon"], "--grace: 'soon' is not a duration. Write 500ms, 30s"),
         (["shop.jobs:app", "--url", "redis://x"], "the server is the app's: set DULY_URL, or give duly.Duly(...)"),
         (["shpo:app"], "Start it in the directory of shpo.py, or set PYTHONPATH"),
         (["shpo.jobs:app"], "Start it in the directory that has shpo in it, or set PYTHONPATH"),
@@ -163,7 +163,7 @@ def test_help_has_an_example_and_every_option(tmp_path: Path) -> None:
         (["shop.jobs:app", "--log-format", "xml"], "log format must be one of"),
     ],
 )
-def test_misuse_is_told(tmp_path: Path, options: list[str], words: str) -> None:
+def test_misuse_is_explained(tmp_path: Path, options: list[str], words: str) -> None:
     status, shown = run(tmp_path, *options)
 
     assert (status, words in shown, "Traceback" in shown) == (2, True, False), shown
@@ -178,14 +178,14 @@ def test_misuse_is_told(tmp_path: Path, options: list[str], words: str) -> None:
         (["shop.jobs:idle"], "define a handler"),
     ],
 )
-def test_misuse_of_children_is_told_by_the_parent(tmp_path: Path, options: list[str], words: str) -> None:
+def test_misuse_in_children_is_reported_by_the_parent(tmp_path: Path, options: list[str], words: str) -> None:
     status, shown = run(tmp_path, *options, "--processes", "2")
 
     assert (status, words in shown, "Traceback" in shown) == (2, True, False), shown
     assert shown.count("process.started") == 2
 
 
-def test_what_the_module_raises_is_shown(tmp_path: Path) -> None:
+def test_an_error_of_the_module_is_shown(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import duly\nvalue = 1 / 0\n")
 
     status, shown = run(tmp_path, "broken:app")
@@ -199,7 +199,7 @@ def test_what_the_module_raises_is_shown(tmp_path: Path) -> None:
 @pytest.mark.slow
 class TestServing:
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-    def test_one_process_works_and_stops_in_order(
+    def test_one_process_works_and_stops_gracefully(
         self, tmp_path: Path, url: str, queue: "duly.Queue", number: signal.Signals
     ) -> None:
         with running(tmp_path, url, queue.name, "shop.jobs:app", "--queues", queue.name) as command:
@@ -234,7 +234,7 @@ class TestServing:
             queue.send("long")
             command.wait_until(lambda: len(command.noted) == 1, "the handler runs")
             command.process.send_signal(signal.SIGTERM)
-            command.wait_log("worker.stopping", workers)  # all of them: two signals that wait for a process are one
+            command.wait_log("worker.stopping", workers)  # all of them: two pending signals of a process count as one
 
             assert command.stop() == 1
             command.wait_gone()
@@ -255,11 +255,11 @@ class TestServing:
             assert command.stop() == 0
             assert "signal=SIGKILL" in command.log
 
-    def test_children_finish_and_leave_when_the_parent_is_killed(
+    def test_children_finish_and_end_when_the_parent_is_killed(
         self, tmp_path: Path, url: str, queue: "duly.Queue"
     ) -> None:
         with running(tmp_path, url, queue.name, "shop.jobs:app", "--processes", "2") as command:
-            command.wait_log("worker.started", 2)  # one whose parent dies while it starts logs nothing
+            command.wait_log("worker.started", 2)  # a child whose parent dies during its start logs nothing
             queue.send("long")
             command.wait_until(lambda: len(command.noted) == 1, "the handler runs")
             command.process.kill()
@@ -270,7 +270,7 @@ class TestServing:
             assert command.noted[1:] == ["long"]
             assert queue.stats().acked == 1
 
-    def test_a_stop_while_the_module_is_imported(self, tmp_path: Path, url: str, queue: "duly.Queue") -> None:
+    def test_a_stop_during_the_import_ends_all_processes(self, tmp_path: Path, url: str, queue: "duly.Queue") -> None:
         (tmp_path / "slow.py").write_text("import time\nopen('importing', 'w').close()\ntime.sleep(600)\n")
         with running(tmp_path, url, queue.name, "slow:app", "--processes", "1") as command:
             command.wait_until((tmp_path / "importing").exists, "the import is under way")
@@ -341,7 +341,7 @@ def test_a_server_that_may_evict_messages_ends_it(tmp_path: Path, processes: lis
 
 
 @pytest.mark.fault
-def test_a_user_who_loses_a_right_later_is_waited_for(tmp_path: Path) -> None:
+def test_a_permission_that_is_lost_later_is_waited_for(tmp_path: Path) -> None:
     with Server("valkey") as own, redis.Redis.from_url(own.url) as admin:
         admin.execute_command("ACL", "SETUSER", "joe", "on", "nopass", "~*", "&*", "+@all")
         with running(tmp_path, own.url.replace("://", "://joe:x@"), "orders", "shop.jobs:app") as command:

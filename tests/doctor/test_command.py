@@ -103,7 +103,7 @@ def test_an_unreachable_server_prints_no_traceback() -> None:
 
 
 def test_memory_url_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="memory:// lives inside of one process"):
+    with pytest.raises(UsageError, match="memory:// works within one process"):
         run("--url", "memory://")
 
 

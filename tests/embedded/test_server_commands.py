@@ -114,7 +114,7 @@ def test_a_closed_output_is_refused_before_any_action(home: Home, verb: str) -> 
     )
 
     assert result.returncode == 2
-    assert result.stderr == "duly: standard output is closed: redirect it, to /dev/null say\n"
+    assert result.stderr == "duly: standard output is closed: redirect it, for example to /dev/null\n"
     assert not home.directory.exists()
 
 

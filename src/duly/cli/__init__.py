@@ -1,4 +1,4 @@
-"""The command `duly`: how it starts and how it ends. The commands are put together in `app.py`."""
+"""The command `duly`: its start and its exit status. `app.py` registers the commands."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import sys
 from duly.errors import DulyError, UsageError
 
 _STOPPED = (130, 143)
-"""How a command ends after Ctrl-C, and after SIGTERM."""
+"""Exit status after Ctrl-C and after SIGTERM."""
 
 
 def main() -> None:
     """Run the command line: exit status 0 done, 1 failed, 2 misuse, 130 or 143 stopped."""
     try:
         _run()
-    except KeyboardInterrupt:  # before the first command began: there is nothing to clean up
+    except KeyboardInterrupt:  # before the first command: there is nothing to clean up
         sys.exit(130)
 
 
 def _run() -> None:
-    _forget_sizes_that_are_none()
+    _drop_invalid_sizes()
     try:
         from duly.cli.app import app  # here, because typer is an extra
     except ImportError as error:
@@ -31,7 +31,7 @@ def _run() -> None:
 
     is_worker = sys.argv[1:2] == ["worker"]
     stdio.install_errors(is_plain=is_worker)
-    stdio.install_output(is_plain=is_worker)  # whose handlers may print
+    stdio.install_output(is_plain=is_worker)  # the handlers of a worker may print
     try:
         if not is_worker:
             _check_output()
@@ -50,13 +50,13 @@ def _run() -> None:
 
 
 def _check_output() -> None:
-    """Refuse to begin where what was taken from a queue would be printed to nobody."""
+    """Refuse to start without standard output, since messages would be acked without being printed."""
     if sys.stdout is None:
-        raise UsageError("standard output is closed: redirect it, to /dev/null say")
+        raise UsageError("standard output is closed: redirect it, for example to /dev/null")
 
 
-def _forget_sizes_that_are_none() -> None:
-    """Leave out a width like 0, which would be believed: nothing fits into it, so nothing would be printed."""
+def _drop_invalid_sizes() -> None:
+    """Remove invalid sizes of the terminal. A width of 0 would be used, and nothing would be printed."""
     for name in ("COLUMNS", "LINES"):
         size = os.environ.get(name, "1")
         if not (size.isascii() and size.isdecimal() and int(size)):

@@ -1,4 +1,4 @@
-"""`duly acl`: the rights that a user of the server needs for a role."""
+"""`duly acl`: the permissions that a user of the server needs for a role."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Role = Annotated[
     typer.Option(
         "--role",
         metavar="ROLE",
-        help="Whose rights: producer, consumer, observer or admin.",
+        help="The role: producer, consumer, observer or admin.",
         autocompletion=lambda: list(get_args(RoleName)),
     ),
 ]
@@ -26,18 +26,24 @@ User = Annotated[
 ]
 ServerVersion = Annotated[
     str | None,
-    typer.Option("--server", metavar="VERSION", help="Ask no server: the rights for one like 7.0 or valkey-9.1."),
+    typer.Option("--server", metavar="VERSION", help="Use this version, like 7.0 or valkey-9.1, without connecting."),
 ]
 OwnKeys = Annotated[
     list[str] | None,
-    typer.Option("--own-keys", metavar="PATTERN", help="Keys of yours that commits change, like 'stock:*'. Repeats."),
+    typer.Option(
+        "--own-keys", metavar="PATTERN", help="Your own keys that commits change, like 'stock:*'. Repeatable."
+    ),
 ]
 OwnCommand = Annotated[
     list[str] | None,
-    typer.Option("--own-command", metavar="NAME", help="A command that commits use there. Default: all that they can."),
+    typer.Option(
+        "--own-command",
+        metavar="NAME",
+        help="A command that commits use on --own-keys. Default: all that commits support.",
+    ),
 ]
 Fsync = Annotated[
-    bool, typer.Option("--fsync", help='Also what durable="fsync" needs: CONFIG GET, which shows passwords.')
+    bool, typer.Option("--fsync", help='Add CONFIG GET, which durable="fsync" needs. It shows passwords.')
 ]
 
 
@@ -50,7 +56,7 @@ def acl(
     own_command: OwnCommand = None,
     fsync: Fsync = False,
 ) -> None:
-    """Print the command that gives a user of the server the rights of a role, and no others."""
+    """Print the command that grants a user of the server the permissions of a role, and no others."""
     if role is None:
         raise UsageError("acl needs a --role: producer, consumer, observer or admin")
     role = values.choice(role, "--role", RoleName)
@@ -65,7 +71,7 @@ def acl(
     if session.as_json:
         session.show({"role": role, "server": known.title, "user": name, "rules": found, "command": line})
         return
-    session.note(f"the rights of a user on {known.title} who {rights.ROLES[role].summary}")
-    session.note(f"no password is made up: put yours in place of {rights.PASSWORD}, and give the line to the server")
-    session.note(f"it replaces the rights that a user {name!r} may have there: another role needs a user of its own")
+    session.note(f"the permissions of a user on {known.title} who {rights.ROLES[role].summary}")
+    session.note(f"no password is generated: replace {rights.PASSWORD} by yours, and run the line on the server")
+    session.note(f"it replaces the permissions of an existing user {name!r}: use a separate user for another role")
     typer.echo(line)

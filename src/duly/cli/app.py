@@ -1,6 +1,6 @@
-"""The root of the command line. A command is a function, or an app of its own, in a module beside this one.
+"""The root of the command line. Each command is a function or a Typer app in another module of this package.
 
-Commands only parse, call and print; what they do lives in other packages.
+Commands parse, call and print. The work is done in other packages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from duly.cli.demo import demo
 from duly.cli.doctor import doctor
 from duly.cli.stats import stats
 from duly.cli.typer_classes import Command, Commands
-from duly.cli.worker import OnServerOfApp, worker
+from duly.cli.worker import AppCommand, worker
 
 app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -33,7 +33,7 @@ def _print_version(wanted: bool) -> None:
 
 
 Version = Annotated[
-    bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and leave.")
+    bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
 ]
 
 
@@ -44,10 +44,10 @@ def root(version: Version = False) -> None:
 
 # Register commands here, one line each, in the order of `duly --help`.
 app.command(cls=Command)(demo)
-app.command(cls=OnServerOfApp)(worker)
-command(app, makes_server=True)(dashboard)
-command(app, makes_server=True)(send.send)
-app.command(cls=OnServerOfApp)(call)
+app.command(cls=AppCommand)(worker)
+command(app, starts_server=True)(dashboard)
+command(app, starts_server=True)(send.send)
+app.command(cls=AppCommand)(call)
 command(app)(receive.receive)
 command(app)(stats)
 command(app)(inspection.queues)
@@ -69,5 +69,5 @@ app.add_typer(topic.app, name="topic", cls=Commands)
 command(app)(audit)
 command(app)(doctor)
 command(app)(acl)
-command(app, makes_server=True)(bench)
+command(app, starts_server=True)(bench)
 app.add_typer(server.app, name="server", cls=Commands)

@@ -1,4 +1,4 @@
-"""`duly audit [--repair]`: proves the accounts of queues, topics and groups, and mends what somebody else broke."""
+"""`duly audit [--repair]`: checks the data of queues, topics and groups, and repairs damage."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from duly.cli.session import Audited, Session, groups_of
 from duly.errors import ServerError, Unavailable
 from duly.message import Audit
 
-Repair = Annotated[bool, typer.Option("--repair", help="Mend what is found, without losing a body.")]
+Repair = Annotated[bool, typer.Option("--repair", help="Repair faults, without losing a body.")]
 
 _FAULTS_SHOWN = 20
 
 
 @dataclass(frozen=True)
 class _Finding:
-    """What was audited, what came out, and whether it is wrong now."""
+    """The audit of a source, and whether the source is still wrong."""
 
     source: Audited
     audit: Audit
@@ -37,13 +37,13 @@ class _Finding:
 
     def to_fields(self) -> dict[str, Any]:
         audit, kind = self.audit, type(self.source).__name__.lower()
-        told = {"ok": audit.ok, "difference": audit.difference, "explanation": audit.explanation}
-        return {**output.plain(audit), "kind": kind, **told}
+        results = {"ok": audit.ok, "difference": audit.difference, "explanation": audit.explanation}
+        return {**output.plain(audit), "kind": kind, **results}
 
 
 @dataclass(frozen=True)
 class _Failure:
-    """What could not be audited."""
+    """A source that could not be audited."""
 
     source: Audited
     label: str
@@ -54,36 +54,35 @@ class _Failure:
 
 
 def _label(source: Audited) -> str:
-    """Name a source for people: a queue may have the name of a topic."""
+    """Return a label. A queue may have the name of a topic."""
     return f"{source.name} (topic)" if isinstance(source, duly.Topic) else source.label
 
 
 def audit(session: Session, queues: parameters.Audited = None, repair: Repair = False) -> None:
-    """Prove that what was sent is accounted for, and that each message is in exactly one place.
+    """Check that every message is accounted for, and is in exactly one place.
 
-    Of a topic, what was published with a delay. Exit status 1 when something is wrong, and with --repair when
-    something still is.
+    For a topic, delayed entries are checked. Exit status 1 if a fault was found, or with --repair if a fault remains.
     """
     run = _Run(session, repair=repair)
     if queues:
-        run.look_at([each for name in queues for each in session.audited_as(name)])
+        run.audit([each for name in queues for each in session.audited_as(name)])
     else:
-        run.look_at_all()
+        run.audit_all()
     found = run.found
     fields = [*(each.to_fields() for each in found), *(each.to_fields() for each in run.failed)]
     session.show({"audits": fields}, _text(found))
     wrong = [each for each in found if each.is_wrong]
     if repair:
         for each in wrong:
-            session.note(f"{each.label} is still not right: run it again when nobody works there")
+            session.note(f"{each.label} still has faults: run it again when no worker uses it")
     for failure in run.failed:
-        session.note(f"{failure.label} could not be looked at: {failure.error}")
+        session.note(f"{failure.label} could not be audited: {failure.error}")
     if wrong or run.failed:
         raise typer.Exit(1)
 
 
 class _Run:
-    """One after the other: what stops the audit of one is told, and stops no other."""
+    """Audits sources one by one. A failure is recorded, and the next source follows."""
 
     def __init__(self, session: Session, *, repair: bool) -> None:
         self.found: list[_Finding] = []
@@ -91,21 +90,21 @@ class _Run:
         self._session = session
         self._repair = repair
 
-    def look_at_all(self) -> None:
-        """Audit each topic before its groups are asked for: a repair may have to find them first."""
-        self.look_at(self._session.queues())
+    def audit_all(self) -> None:
+        """Audit everything. Topics come before their groups, since a repair may restore lost groups."""
+        self.audit(self._session.queues())
         for topic in self._session.topics():
-            self.look_at([topic])
-            with self._noting(topic, f"{topic.name}/*"):
-                self.look_at(groups_of(topic))
+            self.audit([topic])
+            with self._recording_failure(topic, f"{topic.name}/*"):
+                self.audit(groups_of(topic))
 
-    def look_at(self, sources: Iterable[Audited]) -> None:
+    def audit(self, sources: Iterable[Audited]) -> None:
         for source in sources:
-            with self._noting(source, _label(source)):
+            with self._recording_failure(source, _label(source)):
                 self.found.append(_finding(self._session, source, repair=self._repair))
 
     @contextmanager
-    def _noting(self, source: Audited, label: str) -> Iterator[None]:
+    def _recording_failure(self, source: Audited, label: str) -> Iterator[None]:
         try:
             yield
         except Unavailable:
@@ -157,11 +156,11 @@ def _text(found: list[_Finding]) -> RenderableType:
 
 
 def _faults(finding: _Finding) -> list[RenderableType]:
-    """Write what was found in sentences, the first of many."""
-    told = finding.audit.explanation
+    """Return the faults as sentences, up to a limit."""
+    sentences = finding.audit.explanation
     lines: list[RenderableType] = [
-        Text(output.visible(f"{finding.label} {sentence}")) for sentence in told[:_FAULTS_SHOWN]
+        Text(output.visible(f"{finding.label} {sentence}")) for sentence in sentences[:_FAULTS_SHOWN]
     ]
-    if (more := len(told) - _FAULTS_SHOWN) > 0:
+    if (more := len(sentences) - _FAULTS_SHOWN) > 0:
         lines.append(Text(f"... and {more:,} more of {finding.label}: --json shows all"))
     return lines

@@ -1,4 +1,4 @@
-"""`duly bench`: what this server and this machine do together."""
+"""`duly bench`: measures this server from this machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from duly import bench as measuring
+from duly import bench as benchmark
 from duly.bench.benchmarks import ALL
 from duly.cli import output
 from duly.cli.output import Align
@@ -16,20 +16,20 @@ from duly.options import checked_count
 _MOST_MESSAGES: Final = 1_000_000
 _MOST_BYTES: Final = 100_000
 
-Messages = Annotated[int, typer.Option("--messages", metavar="N", help="How many messages the rates are taken over.")]
+Messages = Annotated[int, typer.Option("--messages", metavar="N", help="The number of messages for each rate.")]
 BodyBytes = Annotated[int, typer.Option("--body-bytes", metavar="N", help="The size of a body.")]
 
 
 def bench(session: Session, messages: Messages = 20_000, body_bytes: BodyBytes = 100) -> None:
-    """Measure rates and waits on a server, in a queue that is deleted afterwards.
+    """Measure rates and waits on a server, in a temporary queue.
 
-    Takes some seconds and keeps the server busy meanwhile. Figures of different machines, or of the same
-    one at another hour, say little: compare what was measured side by side.
+    It takes some seconds and puts load on the server. Only compare figures that were measured on the
+    same machine at the same time.
     """
     checked_count(messages, "--messages", most=_MOST_MESSAGES)
     checked_count(body_bytes, "--body-bytes", most=_MOST_BYTES)
     with session.progress("measuring", len(ALL)) as progress:
-        found = measuring.run(
+        found = benchmark.run(
             session.app, messages=messages, body_bytes=body_bytes, on_progress=lambda _title, done: progress(done)
         )
     columns: dict[str, Align] = {"WHAT": "left", "FIGURE": "right"}
@@ -37,5 +37,5 @@ def bench(session: Session, messages: Messages = 20_000, body_bytes: BodyBytes =
     session.show(found, output.Sheet(columns, rows, cut=["WHAT"]))
 
 
-def _rounded(figure: measuring.Figure) -> str:
+def _rounded(figure: benchmark.Figure) -> str:
     return f"{figure.value:,.2f}" if figure.unit == "ms" else f"{figure.value:,.0f}"

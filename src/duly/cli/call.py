@@ -1,4 +1,4 @@
-"""`duly call`: has a worker call a task of an app. The server is the app's own."""
+"""`duly call`: makes a worker call a task of an app, on the server of the app."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from duly.cli.output import body_text
 from duly.cli.parameters import At, Delay
 from duly.cli.send import send_one
 from duly.cli.session import PATIENCE, Session
-from duly.cli.stop_signals import ended_in_order
+from duly.cli.stop_signals import graceful_stop
 from duly.errors import UsageError
 from duly.worker.loading import App, load_task
 
@@ -37,7 +37,7 @@ OfApp = Annotated[
 ]
 Wait = Annotated[
     str | None,
-    typer.Option("--wait", metavar="DURATION", help="Wait this long for the result, and print it in place of the id."),
+    typer.Option("--wait", metavar="DURATION", help="Wait this long for the result, and print it instead of the id."),
 ]
 
 
@@ -50,7 +50,7 @@ def call(
     wait: Wait = None,
     as_json: AsJson = False,
 ) -> None:
-    """Have a worker call a task. The arguments are checked before anything is sent.
+    """Make a worker call a task. The arguments are checked before anything is sent.
 
     Example: duly call shop:app.welcome 42 lang=zh --delay 30m
     """
@@ -63,7 +63,7 @@ def call(
         raise UsageError(f"--wait: queue {found.queue.name!r} keeps no results: give it done=duly.Keep(...)")
     session = Session(None, found.app.namespace, as_json=as_json)
     session.app = _own_app(found.app)
-    with ended_in_order():
+    with graceful_stop():
         try:
             queue = session.app._queue(found.queue.name, found.queue.options)
             if seconds is None:
@@ -75,7 +75,7 @@ def call(
 
 
 def _own_app(app: App) -> duly.Duly:
-    """Connect to the server of an app of either colour, with the patience of a command."""
+    """Connect to the server of a sync or async app, with the patience of a command."""
     if app._address.kind == "memory":
         raise UsageError("the app is on memory://, which no worker in another process sees: set DULY_URL")
     return duly.Duly(app, namespace=app.namespace, allow_eviction=app._allow_eviction, patience=PATIENCE)
@@ -89,7 +89,7 @@ def _send_and_wait(session: Session, queue: duly.Queue, body: Any, options: dict
 
 
 def _read(words: Iterable[str]) -> tuple[list[Any], dict[str, Any]]:
-    """Tell values from NAME=VALUE."""
+    """Parse values and NAME=VALUE."""
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for word in words:

@@ -1,4 +1,4 @@
-"""What makes a function of a session a command: the options that all commands share, and its end in order."""
+"""Registers a function of a session as a command, with the options that all commands share and a graceful stop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from duly.cli.session import Session
-from duly.cli.stop_signals import ended_in_order
+from duly.cli.stop_signals import graceful_stop
 from duly.cli.typer_classes import Command
 
 Url = Annotated[
@@ -26,11 +26,11 @@ _SHARED: Final = {"url": (Url, None), "namespace": (Namespace, "duly"), "as_json
 
 
 def command(
-    app: typer.Typer, name: str | None = None, *, makes_server: bool = False
+    app: typer.Typer, name: str | None = None, *, starts_server: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a function of a session as a command, with the options that all commands share.
 
-    With `makes_server` it may be the first in a directory, and starts an embedded server there.
+    With `starts_server` it starts an embedded server in a directory that has none.
     """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
@@ -42,14 +42,14 @@ def command(
 
         @functools.wraps(function)
         def run(*, url: str | None, namespace: str, as_json: bool, **options: Any) -> None:
-            session = Session(url, namespace, as_json=as_json, makes_server=makes_server)
-            with ended_in_order():
+            session = Session(url, namespace, as_json=as_json, starts_server=starts_server)
+            with graceful_stop():
                 try:
                     function(session, **options)
                 finally:
                     session.close()
 
-        del run.__wrapped__  # whose signature would win
+        del run.__wrapped__  # its signature would be used
         parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + shared
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {each.name: each.annotation for each in parameters}

@@ -1,4 +1,4 @@
-"""Names that the shell offers after TAB. Asks the server shortly, starts none, and offers nothing when it fails."""
+"""Names that the shell completes. It queries the server briefly, starts no server, and ignores errors."""
 
 import logging
 import os
@@ -35,7 +35,7 @@ def complete_audited(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Offer groups of the topic that stands before."""
+    """Offer groups of the preceding topic."""
     topic = ctx.params.get("topic") or ""
     return _offered(ctx, incomplete, lambda app: [group.name for group in app.topic(topic).groups()])
 
@@ -50,12 +50,12 @@ def _groups(app: duly.Duly) -> list[str]:
 
 
 def _offered(ctx: typer.Context, incomplete: str, names: Callable[[duly.Duly], Iterable[str]]) -> list[str]:
-    logging.disable()  # that a server does not answer is no news here
+    logging.disable()  # do not log that a server does not answer
     try:
         chosen = address.chosen(ctx.params.get("url"), os.environ)
         if chosen.kind == "embedded" and not control.status(chosen.place).is_running:
             return []
         with duly.Duly(chosen, namespace=ctx.params.get("namespace") or "duly", patience=_PATIENCE) as app:
             return [name for name in names(app) if name.startswith(incomplete)]
-    except Exception:  # noqa: BLE001, a key press must not print a traceback
+    except Exception:  # noqa: BLE001, completion must not print a traceback
         return []

@@ -1,4 +1,4 @@
-"""Questions to somebody at a terminal, which Ctrl-C answers, too."""
+"""Questions on a terminal, which Ctrl-C interrupts."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ import typer
 
 
 def is_confirmed(question: str) -> bool:
-    """Ask for yes or no, until it is one of them. No is the answer to no answer."""
+    """Ask until the answer is yes or no. Empty input means no."""
     while True:
         typer.echo(f"{question} [y/N]: ", err=True, nl=False)
-        _wait_for_a_line()
+        _wait_for_input()
         line = sys.stdin.readline()
         answer = line.strip().lower()
         if answer in ("y", "yes"):
             return True
         if answer in ("", "n", "no"):
-            if not line.endswith("\n"):  # the terminal is at its end, and so is not on a new line
+            if not line.endswith("\n"):  # end of input: the cursor is not on a new line
                 typer.echo(err=True)
             return False
         typer.echo("Answer y or n.", err=True)
 
 
-def _wait_for_a_line() -> None:
-    """Wait until there is something to read, or a signal, also one that came just before.
+def _wait_for_input() -> None:
+    """Wait until there is input or a signal, including a signal that has just arrived.
 
-    Python looks for signals between its steps. One that comes after the last look and before the system call of a read
-    is noticed when that is over, which is when somebody types: so signals write to a pipe, and the wait is for both.
+    Python handles signals between instructions. A signal between the last check and the system call of a read would be
+    handled only after the read, which is after the next key press. So signals write to a pipe, and this waits for both.
     """
-    woken, wakes = os.pipe()
-    os.set_blocking(wakes, False)
-    before = signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     try:
-        select.select([sys.stdin, woken], [], [])
+        select.select([sys.stdin, reader], [], [])
     finally:
         signal.set_wakeup_fd(before)
-        os.close(woken)
-        os.close(wakes)
+        os.close(reader)
+        os.close(writer)

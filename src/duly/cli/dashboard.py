@@ -1,4 +1,4 @@
-"""`duly dashboard`: serves the page, the HTTP API and the metrics. Parses and prints; the work is in duly.web."""
+"""`duly dashboard`: serves the dashboard, the HTTP API and the metrics. The work is done in duly.web."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import typer
 
 import duly
 from duly.cli.session import PATIENCE, Session
-from duly.cli.stop_signals import Stops, show_return
+from duly.cli.stop_signals import StopSignals, print_reconnects
 from duly.errors import DulyError, UsageError
 
 if TYPE_CHECKING:
@@ -23,31 +23,32 @@ if TYPE_CHECKING:
     from duly.web.token_file import Token
 
 Host = Annotated[
-    str, typer.Option("--host", metavar="ADDRESS", help="Where it listens. Others than this machine's own need TLS.")
+    str,
+    typer.Option("--host", metavar="ADDRESS", help="The address to listen on. Addresses other than loopback need TLS."),
 ]
-Port = Annotated[int, typer.Option("--port", metavar="N", help="On which port; 0 takes a free one.")]
+Port = Annotated[int, typer.Option("--port", metavar="N", help="The port; 0 chooses a free one.")]
 GivenToken = Annotated[
     str | None,
     typer.Option(
         "--token",
         metavar="TOKEN",
-        help="What callers must show. Default: $DULY_DASHBOARD_TOKEN, else one that is made and kept in a file.",
+        help="The access token. Default: $DULY_DASHBOARD_TOKEN, else a generated one, kept in a file.",
     ),
 ]
-ReadOnly = Annotated[bool, typer.Option("--read-only", help="Refuse everything that changes something.")]
+ReadOnly = Annotated[bool, typer.Option("--read-only", help="Refuse all changes.")]
 BehindProxy = Annotated[
     bool,
-    typer.Option("--behind-proxy", help="A proxy in front of it does TLS; X-Forwarded-For and -Proto are believed."),
+    typer.Option("--behind-proxy", help="A proxy in front does TLS; trust X-Forwarded-For and -Proto."),
 ]
 AllowHost = Annotated[
     list[str] | None,
-    typer.Option("--allow-host", metavar="NAME", help="Answer under this name as well, as in the address. Repeats."),
+    typer.Option("--allow-host", metavar="NAME", help="Also accept this host name in the address. Repeatable."),
 ]
 TlsCert = Annotated[
-    Path | None, typer.Option("--tls-cert", metavar="FILE", help="Do TLS with this certificate and its chain, in PEM.")
+    Path | None, typer.Option("--tls-cert", metavar="FILE", help="Use TLS with this certificate and its chain, in PEM.")
 ]
 TlsKey = Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="The key of --tls-cert, in PEM.")]
-OpenMetrics = Annotated[bool, typer.Option("--open-metrics", help="Show /metrics without a token.")]
+OpenMetrics = Annotated[bool, typer.Option("--open-metrics", help="Serve /metrics without a token.")]
 
 
 def dashboard(
@@ -62,12 +63,12 @@ def dashboard(
     tls_key: TlsKey = None,
     open_metrics: OpenMetrics = False,
 ) -> None:
-    """Serve the dashboard, the HTTP API and the metrics until told to stop.
+    """Serve the dashboard, the HTTP API and the metrics until stopped.
 
     Example: duly dashboard --port 8080 --read-only
 
-    Prints the address when it listens, and the token the first time;
-    later it says in which file the token is kept.
+    Prints the address when it listens, and a generated token once.
+    Later it prints the file in which the token is kept.
     """
     _check_installed()
     _check_given(session, token)
@@ -83,21 +84,21 @@ def dashboard(
         behind_proxy=behind_proxy,
         allowed=allow_host or (),
     )
-    session.app.queues()  # a server that is not there is told at once
-    with where.listen() as listener, Stops() as stops:
+    session.app.queues()  # fail at once if the server is unreachable
+    with where.listen() as listener, StopSignals() as stops:
         shown = duly.AsyncDuly(session.app, namespace=session.namespace, patience=PATIENCE)
-        show_return(shown)
+        print_reconnects(shown)
         chosen = chosen_token(token, os.environ)
         site = create_app(shown, tokens=chosen.text, read_only=read_only, hosts=where.hosts, open_metrics=open_metrics)
-        told = functools.partial(_announce, session, where.url(listener), chosen)
-        service = Service(site, where, on_listening=told, at_end=shown.aclose)
-        with stops.at_once(service.stop), _changes_told():
+        announce = functools.partial(_announce, session, where.url(listener), chosen)
+        service = Service(site, where, on_listening=announce, at_end=shown.aclose)
+        with stops.on_stop(service.stop), _log_changes():
             service.run([listener])
 
 
 @contextmanager
-def _changes_told() -> Iterator[None]:
-    """Show who changes something, on standard error: somebody will ask why a queue stands still, or is empty."""
+def _log_changes() -> Iterator[None]:
+    """Log changes by users on standard error, so that a paused or purged queue can be explained."""
     log, shown = logging.getLogger("duly.web.changes"), logging.StreamHandler(sys.stderr)
     shown.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     before = log.level, log.propagate
@@ -112,21 +113,21 @@ def _changes_told() -> Iterator[None]:
 
 
 def _check_installed() -> None:
-    """Say which extra is missing; the other commands do without it."""
+    """Raise an error that names the missing extra. The other commands do not need it."""
     try:
         import duly.web.running  # noqa: F401
     except ImportError as error:
-        if error.name is not None:  # a fault of the installation: the missing extra is told in a sentence of our own
+        if error.name is not None:  # a broken installation; a missing extra raises an error without a name
             raise
         raise DulyError(str(error)) from error
 
 
 def _check_given(session: Session, token: str | None) -> None:
-    """Look at a token that is given before anything is done for it: it may be of no use, and others may see it."""
+    """Check a given token first: it may be invalid, and other users may see it."""
     from duly.web.token_file import VARIABLE, given_token
 
     if token:
-        session.note(f"others on this machine may see --token in its list of processes: prefer {VARIABLE}")
+        session.note(f"other users of this machine can see --token in the list of processes: prefer {VARIABLE}")
     given_token(token, os.environ)
 
 
@@ -136,12 +137,12 @@ def _certificate(file: Path | None, key: Path | None) -> Certificate | None:
     if file is None and key is None:
         return None
     if file is None or key is None:
-        raise UsageError("--tls-cert and --tls-key are given together: a certificate, and the key of it")
+        raise UsageError("--tls-cert and --tls-key belong together: give a certificate and its key")
     return Certificate(file, key)
 
 
 def _announce(session: Session, url: str, token: Token) -> None:
-    """Say where to go, and what to say there. A new token is shown this once."""
+    """Print the address and the token. A generated token is printed only once."""
     made = token.text if token.is_new else None
     lines = [url]
     if token.place is not None:

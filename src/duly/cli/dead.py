@@ -16,22 +16,25 @@ from duly.errors import UsageError
 from duly.message import Message
 from duly.selection import Where
 
-app = typer.Typer(no_args_is_help=True, help="Look at dead letters, and put them back to work.")
+app = typer.Typer(no_args_is_help=True, help="Inspect, redrive and delete dead letters.")
 
 WhereError = Annotated[
-    str | None, typer.Option("--error", metavar="TEXT", help="Whose last error has this text; * is anything.")
+    str | None,
+    typer.Option("--error", metavar="TEXT", help="Only if the last error has this text; * matches anything."),
 ]
-WhereReason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="That died for this reason.")]
-WhereKey = Annotated[str | None, typer.Option("--key", metavar="KEY", help="With this key; * is anything.")]
-Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="That died then or later.")]
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="That died before.")]
-WhereIds = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="This one; repeatable.")]
-To = Annotated[str | None, typer.Option("--to", metavar="QUEUE", help="Into another queue.")]
-Rate = Annotated[str | None, typer.Option("--rate", metavar="RATE", help="Slowly, like 50/s.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; tell how many it would be.")]
-AtEnd = Annotated[bool, typer.Option("--at-end", help="Behind all that is due now, not to its own place.")]
-Newest = Annotated[bool, typer.Option("--newest", help="The newest first.")]
-MostOrAll = Annotated[int | None, typer.Option("--limit", metavar="N", help="At most so many. Default: all.")]
+WhereReason = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", help="Only those that died for this reason.")
+]
+WhereKey = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only with this key; * matches anything.")]
+Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Only those that died then or later.")]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only those that died before.")]
+WhereIds = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="Only this one; repeatable.")]
+To = Annotated[str | None, typer.Option("--to", metavar="QUEUE", help="Redrive into another queue.")]
+Rate = Annotated[str | None, typer.Option("--rate", metavar="RATE", help="Limit the rate, like 50/s.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; print the number.")]
+AtEnd = Annotated[bool, typer.Option("--at-end", help="Put them behind all due messages, not at their original place.")]
+Newest = Annotated[bool, typer.Option("--newest", help="Newest first.")]
+MostOrAll = Annotated[int | None, typer.Option("--limit", metavar="N", help="At most N. Default: all.")]
 
 
 @command(app)
@@ -52,7 +55,7 @@ def ls(
     letters = session.inbox(queue).find_dead(where, limit, newest=newest)
     session.show({"messages": letters}, _table(letters))
     if len(letters) == limit and not session.as_json:
-        session.note("there may be more: choose with --error, --reason, --since, or raise --limit")
+        session.note("there may be more: filter with --error, --reason, --since, or raise --limit")
 
 
 def _where(
@@ -105,7 +108,7 @@ def show(session: Session, queue: Inbox, id: Id) -> None:  # noqa: A002
     """Show one dead letter, with its errors and timeline. Status 1 if it is not dead."""
     message = session.inbox(queue).get(id)
     if message is not None and message.state != "dead":
-        raise NotFound(f"message {id!r} of {queue} is no dead letter, it is {message.state}: `duly show` shows it")
+        raise NotFound(f"message {id!r} of {queue} is not a dead letter, it is {message.state}: `duly show` shows it")
     inspection.show(session, queue, id)
 
 
@@ -126,7 +129,7 @@ def redrive(
     dry_run: DryRun = False,
     at_end: AtEnd = False,
 ) -> None:
-    """Put dead letters back to work, oldest first, with their attempts anew.
+    """Put dead letters back into the queue, oldest first, with new attempts.
 
     Example: duly dead redrive payments --error Timeout --rate 50/s --dry-run
     """
@@ -141,7 +144,7 @@ def redrive(
     done = "would be redriven" if dry_run else "redriven"
     if ids and limit is None and count < len(set(ids)):
         raise NotFound(
-            f"{count} of {len(set(ids))} {done}: the others are no dead letters of {queue}, or not among those chosen"
+            f"{count} of {len(set(ids))} {done}: the others are not dead letters of {queue}, or are filtered out"
         )
     session.show({"queue": queue, "to": to, "dry_run": dry_run, "redriven": count}, f"{count:,} {done}{place}")
 
@@ -160,17 +163,17 @@ def rm(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """End the dead letters that are chosen. There is no way back.
+    """Delete matching dead letters. This cannot be undone.
 
     Example: duly dead rm payments --error "card expired" --dry-run
     """
     where = _where(error, reason, key, since, until, header, ids)
     if where is None:
-        raise UsageError(f"rm needs to know which, like --error TEXT; `duly dead purge {queue}` ends all")
+        raise UsageError(f"rm needs a filter, like --error TEXT; `duly dead purge {queue}` deletes all")
     source = session.inbox(queue)
     count = source.purge("dead", where=where, dry_run=True)
     if count and not dry_run:
-        session.confirm(f"Remove {count:,} dead letter(s) of {queue} for ever?", yes=yes)
+        session.confirm(f"Remove {count:,} dead letter(s) of {queue} permanently?", yes=yes)
         with session.progress("removing", count, f"were removed from {queue}") as progress:
             count = source.purge("dead", where=where, on_progress=progress)
     done = "would be removed" if dry_run else "removed"
@@ -179,5 +182,5 @@ def rm(
 
 @command(app)
 def purge(session: Session, queue: Inbox, yes: Yes = False) -> None:
-    """End all dead letters of a queue. There is no way back."""
+    """Delete all dead letters of a queue. This cannot be undone."""
     management.purge_state(session, queue, "dead", yes=yes)

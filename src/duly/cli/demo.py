@@ -1,4 +1,4 @@
-"""`duly demo`: runs the demonstration and prints its accounts. The story is in duly.demo."""
+"""`duly demo`: runs the scenario of duly.demo and prints its result."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Url = Annotated[
     str | None, typer.Option("--url", help="Use this server. The queues of the run are deleted afterwards.")
 ]
 Histories = Annotated[
-    Path | None, typer.Option("--histories", help="Keep what each process wrote down, in this new directory.")
+    Path | None, typer.Option("--histories", help="Keep the histories of the processes in this new directory.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the accounts as one JSON object, and nothing else.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object, and nothing else.")]
 
 
 def demo(
@@ -36,17 +36,17 @@ def demo(
     histories: Histories = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the queue at work: producers, consumers, one killed with -9, and the accounts at the end.
+    """Run producers and consumers, kill one with -9, and account for every message.
 
-    Without --dir and --url a server is started in a temporary directory, which is removed afterwards,
-    also where DULY_URL names one: a show has no business there unless it is asked for.
-    Exit status 1 when a message was lost, early, or delivered twice without a cause.
+    Without --dir and --url it starts a server in a temporary directory, which is removed afterwards.
+    It does not use DULY_URL.
+    Exit status 1 if a message was lost, early, or delivered twice without a cause.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an end in order: nothing stays behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a graceful end, which leaves nothing behind
     with server_for(url, directory) as address:
         outcome = run_demo(address, seconds, _choose_view(as_json), histories)
     if as_json:
-        output.print_json(_to_fields(outcome), a_line=True)
+        output.print_json(_to_fields(outcome), one_line=True)
     else:
         _print(outcome)
     raise typer.Exit(0 if outcome.ok else 1)
@@ -56,7 +56,7 @@ def _choose_view(as_json: bool) -> View:
     console = Console()
     if as_json:
         return Lines(lambda _: None)
-    return LiveTable(console) if output.is_watched(console) else Lines(typer.echo)
+    return LiveTable(console) if output.is_interactive(console) else Lines(typer.echo)
 
 
 def _to_fields(outcome: Outcome) -> dict[str, Any]:
@@ -80,11 +80,11 @@ def _print(outcome: Outcome) -> None:
             typer.echo(f"    {count:>4}  {reason}")
         typer.echo(f"  unexplained  {len(each.unexplained)}")
         late = "  ".join(f"{name} {seconds * 1000:.1f} ms" for name, seconds in each.lateness.items())
-        typer.echo(f"  lateness     {late or 'nothing was delivered'}")
+        typer.echo(f"  lateness     {late or 'no message was delivered'}")
     typer.echo("")
     for problem in outcome.problems:
         typer.echo(f"problem: {problem}")
     if outcome.ok:
-        typer.echo("verdict: kept. Nothing lost, nothing early, nothing twice without a cause; the audit agrees.")
+        typer.echo("verdict: OK. No message lost, early, or delivered twice without a cause; the audit agrees.")
     else:
         typer.echo(f"verdict: BROKEN, {len(outcome.problems)} problem(s).")

@@ -1,4 +1,4 @@
-"""`duly queues`, `list`, `show`, `explain`, `pending` and `workers`: looking changes nothing."""
+"""`duly queues`, `list`, `show`, `explain`, `pending` and `workers`: read-only commands."""
 
 from __future__ import annotations
 
@@ -25,16 +25,18 @@ StateOf = Annotated[
         show_default=False,
     ),
 ]
-After = Annotated[str | None, typer.Option("--after", metavar="ID", help="Go on behind this message.")]
-Consumer = Annotated[str | None, typer.Option("--consumer", metavar="NAME", help="Only what this consumer holds.")]
+After = Annotated[str | None, typer.Option("--after", metavar="ID", help="Continue after this message.")]
+Consumer = Annotated[
+    str | None, typer.Option("--consumer", metavar="NAME", help="Only messages that this consumer holds.")
+]
 
 _OVER: Final = ("dead", "done")
-"""States in which no attempt is to come."""
+"""States without further attempts."""
 _WHEN: Final = {"leased": "DEADLINE", "dead": "DIED", "done": "FINISHED"}
 
 
 def queues(session: Session) -> None:
-    """Name the queues, and the groups of topics. `duly topic ls` also names topics without groups."""
+    """List the queues, and the groups of topics. `duly topic ls` also lists topics without groups."""
     names = [each.label for each in session.inboxes()]
     if session.as_json:
         groups = [name for name in names if "/" in name]
@@ -56,7 +58,7 @@ def list_(session: Session, queue: Inbox, state: StateOf = None, limit: Limit = 
         before = source.get(after)
         if before is None or before.state not in states:
             there = f"{asked} in {queue}" if asked else f"in {queue}"
-            raise NotFound(f"--after: message {after!r} is not {there} any more: begin anew without it")
+            raise NotFound(f"--after: message {after!r} is not {there} any more: start again without it")
         states = states[states.index(before.state) :]
     found: list[Message] = []
     for each in states:
@@ -69,7 +71,7 @@ def list_(session: Session, queue: Inbox, state: StateOf = None, limit: Limit = 
 
 
 def _listed(source: AnInbox, state: State, limit: int, after: str | None) -> list[Message]:
-    """Look at page after page: those of large messages are shorter than asked for, and only an empty one is the end."""
+    """Read page by page. Pages of large messages are shorter than requested, and only an empty page is the end."""
     found = source.list(state, limit=limit, after=after)
     while 0 < len(found) < limit and (page := source.list(state, limit=limit - len(found), after=found[-1])):
         found += page
@@ -77,7 +79,7 @@ def _listed(source: AnInbox, state: State, limit: int, after: str | None) -> lis
 
 
 def _mixed_table(page: list[Message]) -> RenderableType:
-    """Lay out messages of all states. WHEN is the deadline, the end or the due time, whichever the state has."""
+    """Return a table of messages in all states. WHEN is the deadline, the end or the due time, by state."""
     when = output.zoned("WHEN")
     columns: dict[str, Align] = {"ID": "left", "STATE": "left", when: "left", "FAILURES": "right", "KEY": "left"}
     rows = [
@@ -125,7 +127,7 @@ def show(session: Session, queue: Inbox, id: Id) -> None:  # noqa: A002
     """Show one message: state, body, counters, errors and timeline."""
     message = session.inbox(queue).get(id)
     if message is None:
-        raise NotFound(f"queue {queue!r} has no message {id!r}: it was never there, is finished, or was cancelled")
+        raise NotFound(f"queue {queue!r} has no message {id!r}: it never existed, is finished, or was cancelled")
     session.show(message, _message_text(message))
 
 
@@ -177,7 +179,7 @@ def _timeline(message: Message) -> RenderableType:
 
 
 def explain(session: Session, queue: Inbox, id: Id) -> None:  # noqa: A002
-    """Say in one sentence why a message is not being delivered, and when it will be."""
+    """Explain in one sentence why a message is not being delivered, and when it will be."""
     source = session.inbox(queue)
     sentence = source.explain(id)
     session.show({"queue": queue, "id": id, "explanation": sentence}, output.visible(sentence))
@@ -186,14 +188,14 @@ def explain(session: Session, queue: Inbox, id: Id) -> None:  # noqa: A002
 
 
 def pending(session: Session, queue: Inbox, consumer: Consumer = None, limit: Most = 50) -> None:
-    """Show who holds what: totals by consumer, and the leases by deadline."""
+    """Show leased messages: totals by consumer, and the leases by deadline."""
     found = session.inbox(queue).pending(consumer=consumer, limit=limit)
     session.show(found, pending_text(found))
 
 
 def pending_text(found: Pending) -> RenderableType:
-    """Lay out who holds what; also of a group's entries."""
-    holders = ", ".join(f"{name} {count:,}" for name, count in found.consumers.items()) or "nobody"
+    """Return a table of leases, also for entries of a group."""
+    holders = ", ".join(f"{name} {count:,}" for name, count in found.consumers.items()) or "no consumer"
     columns: dict[str, Align] = {"ID": "left", "LEFT": "right", "IDLE": "right", "ATTEMPT": "right", "CONSUMER": "left"}
     rows = [(each.id, span(each.deadline_in), span(each.idle), each.attempt, each.consumer) for each in found.messages]
     return Group(
@@ -203,7 +205,7 @@ def pending_text(found: Pending) -> RenderableType:
 
 
 def workers(session: Session) -> None:
-    """Show the workers that live, or were silent for a short time."""
+    """Show workers with a recent heartbeat."""
     found = session.app.workers()
     session.show({"workers": found}, _workers_table(found) if found else f"no worker on {session.server}")
 

@@ -1,4 +1,4 @@
-"""What the commands print: plain tables for people, JSON for programs. Nothing here asks the server."""
+"""Output of the commands: tables for people, JSON for programs. Nothing here calls the server."""
 
 from __future__ import annotations
 
@@ -23,49 +23,49 @@ from duly.errors import CodecError
 from duly.message import Entry, Message
 
 _WIDE: Final = 1_000_000_000
-"""Columns of a pipe: nothing is cut off there, and no line is broken."""
-_UNSHOWN: Final = ("Cc", "Cf", "Cs", "Zl", "Zp")
-"""Characters that would move the cursor, change colours or turn the direction of a line."""
+"""Columns of a pipe, where no text is cut and no line is wrapped."""
+_HIDDEN: Final = ("Cc", "Cf", "Cs", "Zl", "Zp")
+"""Categories of characters that move the cursor, change colours or the direction of a line."""
 _BODY_SHOWN: Final = 200
 _DEEPEST: Final = 200
-"""Lists in lists that are written as such."""
+"""The deepest nesting of lists that is printed."""
 _CUT_WIDTH: Final = 8
-"""What is left at least of a column that gives way."""
+"""The smallest width of a column that is cut."""
 _GAP: Final = 2
 
 Align = Literal["left", "right"]
 
 
 def console(*, to_errors: bool = False) -> Console:
-    """Open standard output (or error) for tables: as wide as the terminal, and as they need in a pipe."""
+    """Open standard output (or error) for tables, as wide as the terminal. In a pipe the width is unlimited."""
     stream = sys.stderr if to_errors else sys.stdout
     is_free = not stream.isatty() and "COLUMNS" not in os.environ
     return Console(file=stream, width=_WIDE if is_free else None, highlight=False, markup=False, emoji=False)
 
 
-def is_watched(screen: Console) -> bool:
-    """Tell whether somebody can watch it move: a terminal, and not a pipe that was told to have colours."""
+def is_interactive(screen: Console) -> bool:
+    """Return whether the output is a terminal that can show a live view. A pipe with forced colours is not one."""
     return screen.file.isatty() and screen.is_terminal and not screen.is_dumb_terminal
 
 
 def print_text(text: str) -> None:
-    """Print lines as they are, and at once: ids and bodies, which no layout may break or leave out."""
+    """Print text unchanged and flush it. Ids and bodies must not be wrapped or cut."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
 def visible(text: object) -> str:
-    """Write a text from a queue so that a terminal shows it and obeys nothing in it.
+    """Escape a text from a queue, so that the terminal shows control characters instead of executing them.
 
-    What standard output cannot carry is escaped here: on its way out, a column would be too narrow for it.
+    Characters outside the encoding of standard output are escaped as well, before the widths of columns are computed.
     """
     return "".join(
-        _escaped(one) if unicodedata.category(one) in _UNSHOWN or not _is_carried(one) else one for one in str(text)
+        _escaped(one) if unicodedata.category(one) in _HIDDEN or not _is_encodable(one) else one for one in str(text)
     )
 
 
 def visible_lines(text: str) -> str:
-    """Keep the lines of a text, and make everything else in it visible."""
+    """Escape a text, but keep its line breaks."""
     return "\n".join(visible(line) for line in text.splitlines())
 
 
@@ -76,7 +76,7 @@ def _escaped(character: str) -> str:
 
 
 def body_of(message: Message | Entry | AsyncDelivery) -> Any:
-    """Give the body: as it was sent where it does not decode, and as one text where it is nested too deep to show."""
+    """Return the body. It is raw bytes if it does not decode, and JSON text if it is nested too deeply to show."""
     try:
         body = message.body
     except CodecError:
@@ -85,7 +85,7 @@ def body_of(message: Message | Entry | AsyncDelivery) -> Any:
 
 
 def is_deep(body: Any) -> bool:
-    """Tell whether a body is nested too deep to show. Goes down by levels, not by calls, which it has too many of."""
+    """Return whether a body is nested too deeply to show. Works level by level, since recursion would overflow."""
     level = [body]
     for _ in range(_DEEPEST):
         level = [part for each in level for part in _parts(each)]
@@ -101,7 +101,7 @@ def _parts(value: Any) -> Iterable[Any]:
 
 
 def body_text(body: Any) -> str:
-    """Write a body on one line, cut where it is long."""
+    """Format a body on one line, cut if it is long."""
     if isinstance(body, bytes):
         text = f"bytes, {len(body):,}: {body[:40].hex(' ')}"
     elif isinstance(body, str):
@@ -112,31 +112,31 @@ def body_text(body: Any) -> str:
 
 
 def whole_body(body: Any) -> str:
-    """Write a body on one line, all of it."""
+    """Format a whole body on one line."""
     if isinstance(body, bytes):
         return f"bytes, {len(body):,}: {body.hex(' ')}"
     return visible(body) if isinstance(body, str) else json_text(body)
 
 
 def time_text(at: datetime | None) -> str:
-    """Write a time in the zone of the reader."""
+    """Format a time in the local zone."""
     return "-" if at is None else at.astimezone().isoformat(sep=" ", timespec="milliseconds")
 
 
 def clock_text(at: datetime | None) -> str:
-    """Write a time in the zone of the reader, short, for a column."""
+    """Format a time in the local zone, short, for a column."""
     return "-" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def zoned(title: str) -> str:
-    """Head a column of times with the zone of the reader, or both its zones where clocks are put forward."""
+    """Return the heading of a column of times, with the local zone, or both zones if there is daylight saving time."""
     year = datetime.now().astimezone().year
     names = dict.fromkeys(datetime(year, month, 1).astimezone().tzname() or "" for month in (1, 7))
     return f"{title} ({'/'.join(names)})"
 
 
 def zoned_clock_text(at: datetime | None, zone: str) -> str:
-    """Write a time in a zone of the tz database, with its name; in the reader's where the zone is not known here."""
+    """Format a time in a zone of the tz database, with its name. Uses the local zone if the zone is unknown."""
     try:
         return "-" if at is None else at.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M:%S %Z")
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -144,15 +144,15 @@ def zoned_clock_text(at: datetime | None, zone: str) -> str:
 
 
 def exact_clock_text(at: datetime) -> str:
-    """Write a time in the zone of the reader, with milliseconds: what follows within a second is told apart."""
+    """Format a time in the local zone, with milliseconds."""
     return at.astimezone().strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
 class Sheet:
     """Rows in columns, laid out for the terminal.
 
-    When it is narrow, the columns `cut` give way, then those of `spare` are left out, in this order, then others from
-    the right; what remains, like ids and numbers, is never cut. With `total`, the last row stands out.
+    In a narrow terminal, the columns in `cut` become narrower, then those in `spare` are left out in order, then others
+    from the right. Other columns, like ids and numbers, are never cut. With `total`, the last row is bold.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class Sheet:
         self._total = total
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Lay out for the width that there is."""
+        """Lay out for the available width."""
         made = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
         widths = self._widths(options.max_width)
         overflow: OverflowMethod = "ellipsis" if console.encoding.startswith("utf") else "crop"
@@ -184,7 +184,7 @@ class Sheet:
         yield made
 
     def _widths(self, most: int) -> dict[str, int]:
-        """Give each column what it needs, as far as there is room."""
+        """Return the widths of the columns that fit."""
         widths = {
             name: max([len(name), *(row[at].cell_len for row in self._rows)]) for at, name in enumerate(self._columns)
         }
@@ -196,18 +196,18 @@ class Sheet:
 
 
 def _fitted(widths: dict[str, int], cut: Collection[str], most: int) -> bool:
-    """Take from the widest columns that may give way until all fit; False: they do not."""
+    """Narrow the widest columns of `cut` until all fit. Returns False if they do not fit."""
     room = most - _GAP * (len(widths) - 1)
     while sum(widths.values()) > room:
-        giving = [name for name in widths if name in cut and widths[name] > _CUT_WIDTH]
-        if not giving:
+        shrinkable = [name for name in widths if name in cut and widths[name] > _CUT_WIDTH]
+        if not shrinkable:
             return False
-        widths[max(giving, key=widths.__getitem__)] -= 1
+        widths[max(shrinkable, key=widths.__getitem__)] -= 1
     return True
 
 
 def fields(rows: Mapping[str, object]) -> Group:
-    """Lay out names and values, one a line."""
+    """Return names and values, one per line."""
     indent = max(map(len, rows)) + _GAP
     return Group(*(_Field(name.ljust(indent), visible(value)) for name, value in rows.items()))
 
@@ -218,7 +218,7 @@ class _Field:
         self._value = Text(value)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Keep a value on its line where it fits; a cell of a table would have spaces behind it."""
+        """Print a value on one line if it fits. A table cell would add trailing spaces."""
         if self._name.cell_len + self._value.cell_len <= options.max_width:
             yield self._name + self._value
             return
@@ -229,16 +229,16 @@ class _Field:
         yield made
 
 
-def print_json(value: Any, *, a_line: bool = False) -> None:
+def print_json(value: Any, *, one_line: bool = False) -> None:
     """Print a value as JSON: indented for a person at a terminal, else on one line."""
-    sys.stdout.write(json_text(value, indent=2 if sys.stdout.isatty() and not a_line else None) + "\n")
+    sys.stdout.write(json_text(value, indent=2 if sys.stdout.isatty() and not one_line else None) + "\n")
     sys.stdout.flush()
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """Write a value as JSON that standard output can carry. A terminal obeys nothing in it: it has escapes."""
+    """Format a value as JSON. Control characters, and characters outside the encoding, are escaped."""
     text = json.dumps(plain(value), ensure_ascii=False, indent=indent)
-    is_shown = str.isprintable if speaks_unicode() else lambda one: one.isprintable() and _is_carried(one)
+    is_shown = str.isprintable if supports_unicode() else lambda one: one.isprintable() and _is_encodable(one)
     return "".join(one if one == "\n" or is_shown(one) else _json_escaped(one) for one in text)
 
 
@@ -246,9 +246,9 @@ def _json_escaped(character: str) -> str:
     return json.dumps(character)[1:-1]
 
 
-def _is_carried(character: str) -> bool:
-    """Tell whether standard output has a character: ASCII has few, GBK has no emoji."""
-    if character.isascii() or speaks_unicode():
+def _is_encodable(character: str) -> bool:
+    """Return whether standard output can encode a character."""
+    if character.isascii() or supports_unicode():
         return True
     try:
         character.encode(sys.stdout.encoding or "ascii")
@@ -257,13 +257,13 @@ def _is_carried(character: str) -> bool:
     return True
 
 
-def speaks_unicode() -> bool:
-    """Tell whether standard output can show more than ASCII."""
+def supports_unicode() -> bool:
+    """Return whether standard output is UTF-8."""
     return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
 
 
-def plain(value: Any) -> Any:  # noqa: PLR0911, one line a kind
-    """Turn what the library gives into what JSON has. Times are in UTC, durations in seconds."""
+def plain(value: Any) -> Any:  # noqa: PLR0911, one line per type
+    """Convert values of the library into JSON types. Times are in UTC, durations in seconds."""
     if isinstance(value, Message | Entry):
         return _message_fields(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -280,7 +280,7 @@ def plain(value: Any) -> Any:  # noqa: PLR0911, one line a kind
 
 
 def _message_fields(message: Message | Entry) -> dict[str, Any]:
-    """Show the body as it is; bytes, which JSON has not, as {"base64": ...}."""
+    """Return the fields of a message. A body of bytes becomes {"base64": ...}."""
     left_out = ("raw", "cursor", "body")
     found = {
         each.name: plain(getattr(message, each.name))

@@ -1,4 +1,4 @@
-"""The arguments and options that several commands have, each said once."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -50,21 +50,23 @@ Body = Annotated[
     str | None,
     typer.Argument(
         metavar="BODY",
-        help="JSON, or text. @file reads a file (@@ is an @), - standard input; so does no BODY in a pipe.",
+        help="JSON, or text. @file reads a file (@@ is a literal @), - reads standard input, like no BODY in a pipe.",
         show_default=False,
     ),
 ]
-AsText = Annotated[bool, typer.Option("--text", help="BODY is text, also if it reads as JSON.")]
-AsBytes = Annotated[bool, typer.Option("--bytes", help="BODY is bytes, passed untouched.")]
+AsText = Annotated[bool, typer.Option("--text", help="BODY is text, even if it is valid JSON.")]
+AsBytes = Annotated[bool, typer.Option("--bytes", help="BODY is bytes, sent unchanged.")]
 Lines = Annotated[bool, typer.Option("--lines", help="Each line of the file or standard input is a body.")]
-Delay = Annotated[str | None, typer.Option("--delay", metavar="DURATION", help="Due after so long: 30s, 5m, 2h.")]
+Delay = Annotated[str | None, typer.Option("--delay", metavar="DURATION", help="Due after this time: 30s, 5m, 2h.")]
 At = Annotated[
-    str | None, typer.Option("--at", metavar="TIME", help="Due then: 2026-12-01T09:00+08:00, or epoch seconds.")
+    str | None, typer.Option("--at", metavar="TIME", help="Due at this time: 2026-12-01T09:00+08:00, or epoch seconds.")
 ]
 Key = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Strict order within this key.")]
 Headers = Annotated[list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="A header; repeatable.")]
-Dedup = Annotated[str | None, typer.Option("--dedup", metavar="VALUE", help="Store one of this value in the window.")]
+Dedup = Annotated[
+    str | None, typer.Option("--dedup", metavar="VALUE", help="Store one message with this value per window.")
+]
 DedupFor = Annotated[str | None, typer.Option("--dedup-for", metavar="DURATION", help="The window. Default: 5m.")]
-Limit = Annotated[int, typer.Option("--limit", metavar="N", help="At most so many, 1 to 1000.")]
-Most = Annotated[int, typer.Option("--limit", metavar="N", help="At most so many.")]
+Limit = Annotated[int, typer.Option("--limit", metavar="N", help="At most N, 1 to 1000.")]
+Most = Annotated[int, typer.Option("--limit", metavar="N", help="At most N.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]

@@ -1,4 +1,4 @@
-"""`duly receive`: takes messages, prints them, and acks what was printed."""
+"""`duly receive`: receives messages, prints them, and acks the printed ones."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import duly
 from duly._core.measures import span
 from duly.cli import output, values
 from duly.cli.parameters import Inbox, Limit
-from duly.cli.receiver import Taker
+from duly.cli.receiver import Receiver
 from duly.cli.session import NotFound, Session
 from duly.cli.stdio import writing
-from duly.cli.stop_signals import Stops, going_on, interrupt
+from duly.cli.stop_signals import StopSignals, interrupt, long_running
 from duly.errors import ServerError, UsageError
 
-_A_WAIT: Final = 20.0
-"""Seconds that one round of --follow waits."""
+_ROUND_SECONDS: Final = 20.0
+"""Seconds that each receive of --follow waits."""
 
-Wait = Annotated[str, typer.Option("--wait", metavar="DURATION", help="How long to wait for the first.")]
-Release = Annotated[bool, typer.Option("--release", help="Give back what was shown, no attempt spent.")]
-Follow = Annotated[bool, typer.Option("--follow", help="Go on until Ctrl-C; with --json one object a line.")]
-Raw = Annotated[bool, typer.Option("--raw", help="Print the bodies alone, as they are stored.")]
+Wait = Annotated[str, typer.Option("--wait", metavar="DURATION", help="How long to wait for the first message.")]
+Release = Annotated[bool, typer.Option("--release", help="Release the messages instead of acking them.")]
+Follow = Annotated[bool, typer.Option("--follow", help="Continue until Ctrl-C; with --json one object per line.")]
+Raw = Annotated[bool, typer.Option("--raw", help="Print only the bodies, as they are stored.")]
 
 
 def receive(
@@ -37,52 +37,52 @@ def receive(
     follow: Follow = False,
     raw: Raw = False,
 ) -> None:
-    """Take messages, print them, and ack those that were printed.
+    """Receive messages, print them, and ack those that were printed.
 
-    A stop acks what was printed whole; the rest goes back.
-    Without a message there is no output. To look without taking, use `duly list`.
+    After a stop, printed messages are acked and the others released.
+    Without a message there is no output. To read messages without receiving them, use `duly list`.
 
     Example: duly receive orders --limit 10 --wait 5s
     """
     if release and follow:
-        raise UsageError("--release and --follow: what is given back would come again at once, for ever")
+        raise UsageError("--release and --follow: released messages would be received again at once, forever")
     if raw and session.as_json:
-        raise UsageError("--raw and --json: bodies are printed as they are, or as JSON")
+        raise UsageError("--raw and --json: bodies are printed unchanged, or as JSON")
     seconds = values.duration(wait, "--wait")
-    session.makes_server = may_come = follow or seconds > 0
-    source = _open(session, queue, may_come=may_come)
+    session.starts_server = may_appear = follow or seconds > 0
+    source = _open(session, queue, may_appear=may_appear)
     if follow:
-        _note_why(session, source, is_over=False)
-        with going_on(session.app, session.app.aio) as stops, Taker(source, stops) as taker:
-            while stops.came is None:
-                _receive(session, taker, limit, _A_WAIT, release=False, raw=raw, a_line=True)
+        _explain_no_message(session, source, is_final=False)
+        with long_running(session.app, session.app.aio) as stops, Receiver(source, stops) as receiver:
+            while stops.signal is None:
+                _receive(session, receiver, limit, _ROUND_SECONDS, release=False, raw=raw, one_line=True)
         return
-    stops, is_any = Stops(session.app, session.app.aio), False
-    with stops, suppress(KeyboardInterrupt), Taker(source, stops) as taker:
-        is_any = _receive(session, taker, limit, seconds, release=release, raw=raw, a_line=False)
-    stops.leave()
+    stops, is_any = StopSignals(session.app, session.app.aio), False
+    with stops, suppress(KeyboardInterrupt), Receiver(source, stops) as receiver:
+        is_any = _receive(session, receiver, limit, seconds, release=release, raw=raw, one_line=False)
+    stops.exit_if_stopped()
     if not is_any:
-        _note_why(session, source, is_over=True)
+        _explain_no_message(session, source, is_final=True)
 
 
-def _open(session: Session, name: str, *, may_come: bool) -> duly.Queue | duly.Group:
-    """Find a queue, which may come into being while it is waited for."""
+def _open(session: Session, name: str, *, may_appear: bool) -> duly.Queue | duly.Group:
+    """Open a queue or group. With `may_appear`, a queue need not exist yet."""
     try:
         return session.inbox(name)
     except NotFound as error:
-        if not may_come or "/" in name or name in session.app.topics():
+        if not may_appear or "/" in name or name in session.app.topics():
             raise
         session.note(f"{error}. Waiting for it")
         return session.app.queue(name)
 
 
-def _note_why(session: Session, source: duly.Queue | duly.Group, *, is_over: bool) -> None:
-    """Say why there is nothing, where there is something: it could be taken for lost."""
-    with suppress(ServerError):  # a consumer may lack the right to look
+def _explain_no_message(session: Session, source: duly.Queue | duly.Group, *, is_final: bool) -> None:
+    """Print why no message is received although the queue has some."""
+    with suppress(ServerError):  # a consumer may lack permission for stats
         stats = source.stats()
         if stats.paused:
             session.note(f"{source.label} is paused by {stats.paused}: `duly resume {source.label}`")
-        elif is_over and stats.live and not stats.ready:
+        elif is_final and stats.live and not stats.ready:
             session.note(f"nothing is ready in {source.label}: {_waiting(stats)}")
 
 
@@ -93,43 +93,43 @@ def _waiting(stats: duly.Stats) -> str:
     parts = {
         delayed: stats.delayed,
         f"{stats.leased:,} leased": stats.leased,
-        f"{stats.parked:,} behind others of their keys": stats.parked,
+        f"{stats.parked:,} parked behind others of their keys": stats.parked,
     }
     return ", ".join(text for text, count in parts.items() if count)
 
 
 def _receive(
-    session: Session, taker: Taker, limit: int, wait: float, *, release: bool, raw: bool, a_line: bool
+    session: Session, receiver: Receiver, limit: int, wait: float, *, release: bool, raw: bool, one_line: bool
 ) -> bool:
-    """Print first, ack then, in one call. What somebody's stop or a full disk kept from being printed goes back.
+    """Print first, then ack in one call. Messages that were not printed, after a stop or an error, are released.
 
-    A stop interrupts nothing but the printing. True: there was something.
+    A stop interrupts only the printing. Returns whether there were messages.
     """
-    deliveries = taker.take(limit, wait)
+    deliveries = receiver.receive(limit, wait)
     printed = 0
     try:
-        with taker.stops.at_once(interrupt):
-            for count in _print(session, deliveries, raw=raw, a_line=a_line):
+        with receiver.stops.on_stop(interrupt):
+            for count in _print(session, deliveries, raw=raw, one_line=one_line):
                 printed = count
     finally:
-        _settle(session, taker, deliveries, printed, release=release)
+        _settle(session, receiver, deliveries, printed, release=release)
     return bool(deliveries)
 
 
 def _settle(
-    session: Session, taker: Taker, deliveries: list[duly.AsyncDelivery], printed: int, *, release: bool
+    session: Session, receiver: Receiver, deliveries: list[duly.AsyncDelivery], printed: int, *, release: bool
 ) -> None:
     done = [] if release else deliveries[:printed]
     try:
-        if lost := taker.ack(done):
-            session.note(f"the lease of {', '.join(each.id for each in lost)} was lost: will be delivered again")
+        if lost := receiver.ack(done):
+            session.note(f"the lease of {', '.join(each.id for each in lost)} was lost: it will be redelivered")
     finally:
-        taker.release(deliveries[len(done) :])
+        receiver.release(deliveries[len(done) :])
 
 
-def _print(session: Session, deliveries: list[duly.AsyncDelivery], *, raw: bool, a_line: bool) -> Iterator[int]:
-    """Print, and tell after each message how many have left this process."""
-    if session.as_json and not a_line:
+def _print(session: Session, deliveries: list[duly.AsyncDelivery], *, raw: bool, one_line: bool) -> Iterator[int]:
+    """Print messages. Yields the number that was printed, after each."""
+    if session.as_json and not one_line:
         output.print_json({"messages": [_to_fields(each) for each in deliveries]})
         yield len(deliveries)
         return
@@ -139,7 +139,7 @@ def _print(session: Session, deliveries: list[duly.AsyncDelivery], *, raw: bool,
                 sys.stdout.buffer.write(each.raw + b"\n")
                 sys.stdout.buffer.flush()
         elif session.as_json:
-            output.print_json(_to_fields(each), a_line=True)
+            output.print_json(_to_fields(each), one_line=True)
         else:
             output.print_text(f"{output.visible(each.id)}  {output.whole_body(output.body_of(each))}")
         yield count

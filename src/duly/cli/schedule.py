@@ -18,11 +18,11 @@ from duly.cli.completion import complete_schedule
 from duly.cli.output import Align, body_text, time_text
 from duly.cli.parameters import AsBytes, AsText, Body, Queue
 from duly.cli.session import NotFound, Session
-from duly.cli.stop_signals import Stops
+from duly.cli.stop_signals import StopSignals
 from duly.errors import ServerError, Unavailable, UsageError
 from duly.message import Schedule
 
-app = typer.Typer(no_args_is_help=True, help="Messages that are sent by the clock.")
+app = typer.Typer(no_args_is_help=True, help="Schedules: messages sent at given times.")
 
 Name = Annotated[
     str,
@@ -30,8 +30,8 @@ Name = Annotated[
         metavar="NAME", help="The name of a schedule.", autocompletion=complete_schedule, show_default=False
     ),
 ]
-Cron = Annotated[str | None, typer.Option("--cron", metavar="TEXT", help='When, like "0 3 * * *".')]
-Every = Annotated[str | None, typer.Option("--every", metavar="DURATION", help="At the multiples of this: 30s, 1h.")]
+Cron = Annotated[str | None, typer.Option("--cron", metavar="TEXT", help='A cron expression, like "0 3 * * *".')]
+Every = Annotated[str | None, typer.Option("--every", metavar="DURATION", help="At multiples of this: 30s, 1h.")]
 Zone = Annotated[str, typer.Option("--tz", metavar="ZONE", help="The zone of --cron, like Asia/Shanghai.")]
 CatchUpName = Literal["one", "skip", "all"]
 CatchUp = Annotated[
@@ -39,7 +39,7 @@ CatchUp = Annotated[
     typer.Option(
         "--catch-up",
         metavar="MODE",
-        help="For times when nobody was there. one: send for the last; skip: if it is at most 60 s ago; all: for each.",
+        help="For missed times. one: send for the last; skip: only if it is at most 60 s ago; all: send for each.",
         autocompletion=lambda: list(get_args(CatchUpName)),
     ),
 ]
@@ -59,26 +59,28 @@ def _found(session: Session) -> list[Schedule]:
 
 
 def _shown(body: Any) -> Any:
-    """Give the body, as one text where it is nested too deep to show."""
+    """Return the body, or JSON text if it is nested too deeply to show."""
     if not output.is_deep(body):
         return body
     try:
         return msgspec.json.encode(body).decode()
     except RecursionError:
-        return "nested too deep to show"
+        return "nested too deeply to show"
 
 
 def _note_unserved(session: Session, found: list[Schedule]) -> None:
-    """Say which schedules wait for somebody to fire them: their next time moves on, and nothing is sent."""
+    """Print which schedules no worker serves: their next time passes, and nothing is sent."""
     try:
         served = {name for each in session.app.workers() for name in each.queues}
     except Unavailable:
         raise
-    except ServerError:  # a user may lack the right to look
+    except ServerError:  # the user may lack permission
         return
     for queue in dict.fromkeys(each.queue for each in found if not each.paused):
         if queue not in served:
-            session.note(f"no worker serves {queue!r}: nothing is sent until one does, or somebody receives from it")
+            session.note(
+                f"no worker serves {queue!r}: nothing is sent until a worker or another consumer receives from it"
+            )
 
 
 def _table(found: list[Schedule]) -> RenderableType:
@@ -104,7 +106,7 @@ def _table(found: list[Schedule]) -> RenderableType:
     return output.Sheet(columns, rows, cut=["NAME", "QUEUE", "WHEN", "BODY"], spare=["LAST", "BODY"])
 
 
-@command(app, makes_server=True)
+@command(app, starts_server=True)
 def add(
     session: Session,
     name: Name,
@@ -117,7 +119,7 @@ def add(
     text: AsText = False,
     as_bytes: AsBytes = False,
 ) -> None:
-    """Store a schedule; the same name again replaces it.
+    """Store a schedule. An existing schedule with this name is replaced.
 
     Example: duly schedule add report jobs daily --cron "0 3 * * *"
     """
@@ -127,34 +129,34 @@ def add(
     given = values.body(body, as_text=text, as_bytes=as_bytes)
     seconds = values.optional_duration(every, "--every")
     target = session.target(queue).name
-    with Stops(session.app) as stops:
+    with StopSignals(session.app) as stops:
         session.app.schedule(name, target, given, cron=cron, every=seconds, tz=tz, catch_up=how)
         stored = next((each for each in _found(session) if each.name == name), None)
         next_at = time_text(stored.next_at if stored else None)
-        stops.show_stored(session, stored, f"{name} feeds {queue}; next {next_at}", f"schedule {name} is stored")
-    stops.leave()
+        stops.show_stored(session, stored, f"{name} sends to {queue}; next {next_at}", f"schedule {name} is stored")
+    stops.exit_if_stopped()
 
 
 @command(app)
 def rm(session: Session, name: Name) -> None:
-    """Remove a schedule. What it has sent stays."""
+    """Remove a schedule. Messages that it has sent stay."""
     _change(session, name, session.app.unschedule, "removed")
 
 
 @command(app)
 def pause(session: Session, name: Name) -> None:
-    """Send nothing until it is resumed, and never for the times between."""
+    """Stop sending until it is resumed. Times in between are skipped."""
     _change(session, name, session.app.pause_schedule, "paused")
 
 
 @command(app)
 def resume(session: Session, name: Name) -> None:
-    """Send again, from now on."""
+    """Continue sending from now on."""
     _change(session, name, session.app.resume_schedule, "resumed")
 
 
 def _change(session: Session, name: str, act: Callable[[str], bool], done: str) -> None:
     if not act(name):
         known = [each.name for each in session.app.schedules()]
-        raise NotFound(f"there is no schedule {name!r}.{nearest(name, known)} `duly schedule ls` names all")
+        raise NotFound(f"there is no schedule {name!r}.{nearest(name, known)} `duly schedule ls` lists all")
     session.show({"name": name, done: True}, f"{name} is {done}")

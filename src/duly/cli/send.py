@@ -12,22 +12,25 @@ import duly
 from duly.cli import values
 from duly.cli.parameters import AsBytes, AsText, At, Body, Dedup, DedupFor, Delay, Headers, Key, Lines, Queue
 from duly.cli.session import Session
-from duly.cli.stop_signals import Stops, interrupt
+from duly.cli.stop_signals import StopSignals, interrupt
 from duly.errors import NotDurable, QueueFull, Unavailable, UsageError
 
 _A_BATCH: Final = 1000
 
 _Lines = list[tuple[int, duly.Send]]
-"""Messages, each with the number of its line."""
+"""Messages with their line numbers."""
 
 Priority = Annotated[int, typer.Option("--priority", metavar="N", help="0 to 9, higher first.")]
-Replace = Annotated[bool, typer.Option("--replace", help="With --dedup: a message that still waits takes this body.")]
+Replace = Annotated[
+    bool, typer.Option("--replace", help="With --dedup: replace the body of a message that is still waiting.")
+]
 Ttl = Annotated[
     str | None,
-    typer.Option("--ttl", metavar="DURATION", help="Of no use later than this after it is due: ends where it waits."),
+    typer.Option("--ttl", metavar="DURATION", help="Expires this long after it is due, if it is still waiting."),
 ]
 OwnId = Annotated[
-    str | None, typer.Option("--id", metavar="ID", help="An id of your own; stored once while it is there.")
+    str | None,
+    typer.Option("--id", metavar="ID", help="Your own id; a message with an id that exists is not stored again."),
 ]
 Durable = Annotated[
     str | None,
@@ -80,11 +83,11 @@ def send(
 
 
 def send_one(session: Session, queue: duly.Queue, body: Any, options: dict[str, Any], durable: Any = None) -> None:
-    """Send. A stop waits for the answer: who is not told that a message is stored sends it again."""
-    # Chosen here, so that it can be told when there is no answer.
+    """Send a message. A stop waits for the reply, so that a stored message is not sent again."""
+    # Chosen here, so that it can be printed if there is no reply.
     id_ = options["id"] = session.app._new_id() if options["id"] is None else options["id"]
     unconfirmed: NotDurable | None = None
-    with Stops(session.app) as stops:
+    with StopSignals(session.app) as stops:
         try:
             stored = queue.send(body, durable=durable, **options)
         except NotDurable as error:
@@ -92,20 +95,20 @@ def send_one(session: Session, queue: duly.Queue, body: Any, options: dict[str, 
         except Unavailable:
             stops.note(
                 session,
-                f"if it is stored, it is {id_}: `duly show {queue.name} {id_}` tells, and with --id {id_} it can be "
-                "sent again without being stored twice",
+                f"unknown whether {id_} is stored: `duly show {queue.name} {id_}` shows it. To send it again without "
+                f"storing it twice, use --id {id_}",
             )
             raise
-        told = f"{stored} is stored in {queue.name}"
-        stops.show_stored(session, {"queue": queue.name, "id": stored}, stored, told)
+        notice = f"{stored} is stored in {queue.name}"
+        stops.show_stored(session, {"queue": queue.name, "id": stored}, stored, notice)
     if unconfirmed is not None:
         raise unconfirmed
-    stops.leave()
+    stops.exit_if_stopped()
 
 
 def _send_lines(session: Session, queue: duly.Queue, batches: Iterator[_Lines], durable: Any) -> None:
-    """Send a batch after the other. A stop cuts only the wait for more lines, and it is told how far it came."""
-    with Stops(session.app) as stops, suppress(KeyboardInterrupt):
+    """Send batch by batch. A stop interrupts only the wait for more lines, and the progress is printed."""
+    with StopSignals(session.app) as stops, suppress(KeyboardInterrupt):
         sending = _Sending(session, queue, durable, stops)
         try:
             with session.progress("sending", None) as progress:
@@ -115,14 +118,14 @@ def _send_lines(session: Session, queue: duly.Queue, batches: Iterator[_Lines], 
         except BaseException as error:
             sending.note_end(error)
             raise
-        told = f"{len(sending.ids):,} sent to {queue.name}"
-        stops.show_stored(session, {"queue": queue.name, "count": len(sending.ids), "ids": sending.ids}, told, told)
-    stops.leave()
+        notice = f"{len(sending.ids):,} sent to {queue.name}"
+        stops.show_stored(session, {"queue": queue.name, "count": len(sending.ids), "ids": sending.ids}, notice, notice)
+    stops.exit_if_stopped()
 
 
-def _until(stops: Stops, batches: Iterator[_Lines]) -> Iterator[_Lines]:
+def _until(stops: StopSignals, batches: Iterator[_Lines]) -> Iterator[_Lines]:
     while True:
-        with stops.at_once(interrupt):
+        with stops.on_stop(interrupt):
             batch = next(batches, None)
         if batch is None:
             return
@@ -130,9 +133,9 @@ def _until(stops: Stops, batches: Iterator[_Lines]) -> Iterator[_Lines]:
 
 
 class _Sending:
-    """How far many lines are stored."""
+    """The progress of --lines."""
 
-    def __init__(self, session: Session, queue: duly.Queue, durable: Any, stops: Stops) -> None:
+    def __init__(self, session: Session, queue: duly.Queue, durable: Any, stops: StopSignals) -> None:
         self.ids: list[str] = []
         self._last_line = 0
         self._session = session
@@ -151,17 +154,17 @@ class _Sending:
             raise
         except Unavailable:
             lines = f"lines {batch[0][0]} to {batch[-1][0]}"
-            self._stops.note(self._session, f"whether {lines} are stored in {self._queue.name} is not known")
+            self._stops.note(self._session, f"unknown whether {lines} are stored in {self._queue.name}")
             raise
 
     def _count(self, batch: _Lines, ids: Sequence[str]) -> None:
-        """Count what was stored of a batch: the first ones, where it is not all of it."""
+        """Count the stored messages of a batch. If not all were stored, they are the first ones."""
         if ids:
             self.ids += ids
             self._last_line = batch[len(ids) - 1][0]
 
     def note_end(self, error: BaseException) -> None:
-        """Say from which line on to send again. The number of messages does not tell: empty lines are none."""
+        """Print the last line that was sent. It differs from the number of messages, since empty lines are skipped."""
         if self.ids:
             end = "was stopped" if isinstance(error, KeyboardInterrupt) else "failed"
             sent = f"{len(self.ids):,} were sent to {self._queue.name} before it {end}"
@@ -169,10 +172,10 @@ class _Sending:
 
 
 _DIGITS: Final = 9
-"""Of a number of replicas: with more it is none, and Python would not even read thousands of them."""
+"""Digits of a number of replicas. Longer numbers are invalid, and Python refuses to parse thousands of digits."""
 
 
 def _durable(level: str | None) -> Any:
     if level is None or not level.isdecimal() or len(level) > _DIGITS:
-        return level  # the library refuses what it does not know
+        return level  # the library refuses unknown levels
     return int(level)

@@ -1,4 +1,4 @@
-"""`duly server`: the embedded server by hand. Prints; the work is in duly.embedded.control."""
+"""`duly server`: controls the embedded server. The work is done in duly.embedded.control."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from duly.cli.typer_classes import Command
 from duly.embedded import control
 from duly.embedded.home import Home, default_directory
 
-app = typer.Typer(no_args_is_help=True, help="Start, stop and look at the embedded server.")
+app = typer.Typer(no_args_is_help=True, help="Start, stop and inspect the embedded server.")
 
 Directory = Annotated[
     Path | None,
@@ -31,10 +31,10 @@ def start(directory: Directory = None, as_json: AsJson = False) -> None:
 @app.command(cls=Command)
 def stop(
     directory: Directory = None,
-    force: Annotated[bool, typer.Option("--force", help="Stop it although processes use it.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Stop it even if processes use it.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Stop the server when no process uses it."""
+    """Stop the server if no process uses it."""
     home = directory or default_directory()
     users = control.find_users(Home.at(home)) if force else ()
     if users and not as_json:
@@ -45,13 +45,13 @@ def stop(
 
 @app.command(cls=Command)
 def restart(directory: Directory = None, as_json: AsJson = False) -> None:
-    """Stop the server, also while processes use it, and start it again. Their calls wait for it."""
+    """Stop the server, even while processes use it, and start it again. Their calls wait for it."""
     _show(control.restart(directory or default_directory()), as_json)
 
 
 @app.command(cls=Command)
 def status(directory: Directory = None, as_json: AsJson = False) -> None:
-    """Tell whether the server runs, since when, for whom and with how much data."""
+    """Show whether the server runs, its start, its users and the size of its data."""
     _show(control.status(directory or default_directory()), as_json)
 
 
@@ -89,5 +89,5 @@ def _to_text(name: str, value: Any) -> str:
     if name in ("memory", "data"):
         return size_text(value)
     if name == "kept":
-        return "yes, runs on without users" if value else "no, stops with its last user"
+        return "yes, runs without users" if value else "no, stops with its last user"
     return str(value)

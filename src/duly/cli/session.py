@@ -1,4 +1,4 @@
-"""What every command shares: the server it speaks to, how it prints, and how it finds what it is told by name."""
+"""The session of a command: its server, its output, and the lookup of queues, topics and groups."""
 
 from __future__ import annotations
 
@@ -24,50 +24,50 @@ from duly.errors import DulyError, ServerError, Unavailable, UsageError
 Inbox = duly.Queue | duly.Group
 Audited = Inbox | duly.Topic
 PATIENCE: Final = 5.0
-"""Seconds that a command tries to reach the server: somebody waits for it."""
+"""Seconds that a command tries to reach the server. Commands are interactive, so it is short."""
 
 
 class NotFound(DulyError):
-    """What was named is not there."""
+    """A named queue, topic, group or message does not exist."""
 
 
 class Session:
     """One run of a command."""
 
-    def __init__(self, url: str | None, namespace: str, *, as_json: bool, makes_server: bool = False) -> None:
-        self.makes_server = makes_server
-        """Whether an embedded server is made where there is none. Looking makes none: it would find nothing."""
+    def __init__(self, url: str | None, namespace: str, *, as_json: bool, starts_server: bool = False) -> None:
+        self.starts_server = starts_server
+        """Whether to start an embedded server in a directory without one. Read-only commands would find it empty."""
         self.url = url
         self.namespace = namespace
         self.as_json = as_json
 
     @cached_property
     def app(self) -> duly.Duly:
-        """The server, connected to when it is needed."""
+        """The app, connected on first use."""
         server = self._address
         if server.kind == "memory":
             raise UsageError(
-                "memory:// lives inside of one process, and is gone with this command: give a --url, or leave it out "
+                "memory:// works within one process, and ends with this command: give a --url, or leave it out "
                 "for the embedded server"
             )
         is_new = server.kind == "embedded" and not has_server(server.place)
-        if is_new and not self.makes_server:
+        if is_new and not self.starts_server:
             raise NotFound(
-                f"there is no embedded server in {server.place} yet: `duly send` makes one. "
-                "If another was meant, name it with --url or DULY_URL"
+                f"there is no embedded server in {server.place} yet: `duly send` starts one. "
+                "To use another server, set --url or DULY_URL"
             )
         if server.kind == "embedded" and is_halted(server.place):
             raise Unavailable(explain_halt(server.place))
         app = duly.Duly(self.url, namespace=self.namespace, patience=PATIENCE)
         if is_new:
-            app.queues()  # starts it: what is said next is true then
+            app.queues()  # starts the server, before the note about it
             is_by_default = self.url is None and not os.environ.get("DULY_URL")
             self.note(f"new embedded server in {server.place}{' (no --url, no DULY_URL)' if is_by_default else ''}")
         return app
 
     @property
     def server(self) -> str:
-        """The server's address for people, without user and password."""
+        """The server's address without user and password."""
         return self._address.shown
 
     @cached_property
@@ -80,22 +80,22 @@ class Session:
         return output.console()
 
     def close(self) -> None:
-        """Leave the server, if there was one."""
+        """Disconnect, if the app was used."""
         if "app" in self.__dict__:
             self.app.close()
 
-    # Finding
+    # Lookup
 
     def inbox(self, name: str) -> Inbox:
-        """Find a queue, or by events/archive a group of a topic, that exists."""
+        """Return an existing queue, or an existing group of a topic by a name like events/archive."""
         topic, is_group, group = name.partition("/")
         if is_group:
             found: Inbox = self.app.topic(topic).group(group)
-            with _as_a_courtesy():
+            with _if_permitted():
                 self.group(topic, group)
         else:
             found = self.app.queue(name)
-            with _as_a_courtesy():
+            with _if_permitted():
                 self._check_known(name)
         return found
 
@@ -104,10 +104,10 @@ class Session:
             raise self._no_queue(name, known)
 
     def inboxes(self, names: Iterable[str] | None = None) -> list[Inbox]:
-        """Find the queues and groups that are named, or all there are."""
+        """Return the named queues and groups, or all."""
         if names:
             return [self.inbox(name) for name in names]
-        queues = self.queues()  # first: a server that is away is told by what was asked for
+        queues = self.queues()  # first, so that errors name the queues
         return [*queues, *(group for topic in self.topics() for group in groups_of(topic))]
 
     def queues(self) -> list[duly.Queue]:
@@ -119,43 +119,43 @@ class Session:
         return [self.app.topic(name) for name in self.app.topics()]
 
     def audited_as(self, name: str) -> list[Audited]:
-        """Find the queue, topic or group of a name. A queue may be named as a topic is."""
+        """Return the queue, topic or group of a name. A queue and a topic may have the same name."""
         if "/" in name or name not in self.app.topics():
             return [self.inbox(name)]
         topic = self.app.topic(name)
         return [self.app.queue(name), topic] if name in self.app.queues() else [topic]
 
     def topic(self, name: str) -> duly.Topic:
-        """Find a topic that exists."""
+        """Return an existing topic."""
         topic = self.app.topic(name)
         if name not in (known := self.app.topics()):
-            raise NotFound(f"there is no topic {name!r}.{nearest(name, known)} `duly topic ls` names all")
+            raise NotFound(f"there is no topic {name!r}.{nearest(name, known)} `duly topic ls` lists all")
         return topic
 
     def group(self, topic: str, name: str) -> duly.Group:
-        """Find a group that exists."""
+        """Return an existing group."""
         found = self.topic(topic)
         group = found.group(name)
         if name not in (known := [each.name for each in found.groups()]):
             raise NotFound(
-                f"topic {topic!r} has no group {name!r}.{nearest(name, known)} `duly topic groups {topic}` names all"
+                f"topic {topic!r} has no group {name!r}.{nearest(name, known)} `duly topic groups {topic}` lists all"
             )
         return group
 
     def target(self, name: str) -> duly.Queue:
-        """Open a queue to send to, which may be new. A topic is refused: no group would ever see the message."""
+        """Return a queue to send to, which may be new. A topic is refused: its groups would not receive the message."""
         queue = self.app.queue(name)
-        with _as_a_courtesy():
+        with _if_permitted():
             if not queue.stats().sent:
                 self._check_new(name)
         return queue
 
     def _check_new(self, name: str) -> None:
-        """Ask about a queue that is not there yet, if one of a name like it is: a slip, maybe."""
+        """Print a note if the queue is new but a similar name exists, which may be a typo."""
         if name in (known := self.app.queues()):
             return
         if name in self.app.topics():
-            raise NotFound(f"{name!r} is a topic, no queue: `duly topic publish {name}`")
+            raise NotFound(f"{name!r} is a topic, not a queue: `duly topic publish {name}`")
         if question := nearest(name, known):
             self.note(f"queue {name!r} is new.{question}")
 
@@ -164,12 +164,12 @@ class Session:
             return NotFound(
                 f"{name!r} is a topic: name one of its groups, like {name}/GROUP (`duly topic groups {name}`)"
             )
-        return NotFound(f"there is no queue {name!r}.{nearest(name, known)} `duly queues` names all")
+        return NotFound(f"there is no queue {name!r}.{nearest(name, known)} `duly queues` lists all")
 
     # Printing
 
     def show(self, value: Any, text: RenderableType | None = None) -> None:
-        """Print a value as JSON, or what a person reads instead of it."""
+        """Print a value as JSON, or its text for people."""
         if self.as_json:
             output.print_json(value)
         else:
@@ -179,32 +179,32 @@ class Session:
             else:
                 self.console.print(shown)
 
-    def show_stored(self, value: Any, text: str, told: str) -> None:
-        """Print what a send gave back. Where that fails it is told elsewhere, so that nobody sends again."""
+    def show_stored(self, value: Any, text: str, notice: str) -> None:
+        """Print the result of a send. If that fails, print a notice instead, so that it is not sent again."""
         try:
             self.show(value, output.visible(text))
         except (OSError, stdio.Unwritable):
-            self.note(f"{told}, though it could not be printed")
+            self.note(f"{notice}, but this could not be printed")
             raise
 
     def note(self, text: str) -> None:
-        """Say something that is not the result: to standard error."""
+        """Print a note on standard error."""
         print(f"duly: {output.visible(text)}", file=sys.stderr)
 
     def confirm(self, question: str, *, yes: bool) -> None:
-        """Ask before something is destroyed. Without a terminal to ask on, --yes must have said it."""
+        """Ask before data is deleted. Without a terminal, --yes is required."""
         if yes:
             return
         if sys.stdin is None or not sys.stdin.isatty():
-            raise UsageError(f"{question} Say so with --yes: there is no terminal to ask on")
+            raise UsageError(f"{question} Confirm with --yes: there is no terminal to ask on")
         if not confirmation.is_confirmed(question):
             raise typer.Abort
 
     @contextmanager
-    def progress(self, title: str, total: int | None, told: str = "") -> Iterator[Callable[[int], None]]:
-        """Show how far long work is, on standard error, when somebody watches. Gives what `on_progress` takes.
+    def progress(self, title: str, total: int | None, notice: str = "") -> Iterator[Callable[[int], None]]:
+        """Show a progress bar on standard error if it is a terminal. Yields a function for `on_progress`.
 
-        With `told`, like "were purged", a stop in the middle says how many.
+        With `notice`, like "were purged", a stop prints the number so far.
         """
         done = 0
 
@@ -217,14 +217,14 @@ class Session:
             with self._bar(title, total) as show:
                 yield count
         except KeyboardInterrupt:
-            if told:
-                self.note(f"at least {done:,} {told} before it was stopped")
+            if notice:
+                self.note(f"at least {done:,} {notice} before it was stopped")
             raise
 
     @contextmanager
     def _bar(self, title: str, total: int | None) -> Iterator[Callable[[int], object]]:
         screen = output.console(to_errors=True)
-        if self.as_json or not output.is_watched(screen):
+        if self.as_json or not output.is_interactive(screen):
             yield lambda _done: None
             return
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -234,8 +234,8 @@ class Session:
 
 
 @contextmanager
-def _as_a_courtesy() -> Iterator[None]:
-    """Do without a look at what there is where there is no right to it: a producer or consumer works all the same."""
+def _if_permitted() -> Iterator[None]:
+    """Skip a check for which the user has no permission. Producers and consumers work without it."""
     try:
         yield
     except Unavailable:
@@ -245,5 +245,5 @@ def _as_a_courtesy() -> Iterator[None]:
 
 
 def groups_of(topic: duly.Topic) -> list[duly.Group]:
-    """Find the groups of a topic, but for those of other programs that no group of Duly can have the name of."""
+    """Return the groups of a topic, without groups of other programs whose names Duly does not accept."""
     return [topic.group(name) for name in topic._group_names()]

@@ -1,4 +1,4 @@
-"""`duly stats [--watch]`: all queues at a glance."""
+"""`duly stats [--watch]`: counters of all queues."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from duly.message import Stats
 
 _SHORTEST_INTERVAL: Final = 0.1
 _FRAME_LINES: Final = 5
-"""Lines of the live view that are not queues."""
+"""Lines of the live view besides the queues."""
 _BARS_FROM_WIDTH: Final = 100
 _ENDS: Final = ("done", "cancelled", "expired", "dropped", "purged", "moved", "trimmed", "corrected")
-"""What else became of messages: a column each, where there is any. With them SENT adds up."""
+"""Other ways in which messages end. Each has a column if its count is not zero. With them, SENT adds up."""
 _SPARE: Final = (
     *(name.upper() for name in _ENDS),
     "SIZE",
@@ -42,34 +42,34 @@ _SPARE: Final = (
     "IN/S",
 )
 
-Watch = Annotated[bool, typer.Option("--watch", help="Go on until Ctrl-C, with rates. In a pipe: a line each time.")]
-Interval = Annotated[str, typer.Option("--interval", metavar="DURATION", help="How often --watch looks.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Repeat until Ctrl-C, with rates. In a pipe: a table each time.")]
+Interval = Annotated[str, typer.Option("--interval", metavar="DURATION", help="The interval of --watch.")]
 
 Found = Mapping[str, Stats]
 Failed = dict[str, ServerError]
-Looks = Iterator[tuple[Found, Rates]]
+Samples = Iterator[tuple[Found, Rates]]
 
 
 def stats(session: Session, queues: Inboxes = None, watch: Watch = False, interval: Interval = "1s") -> None:
-    """Count what is where, in each queue and in each group of a topic.
+    """Show the counters of each queue and of each group of a topic.
 
     Example: duly stats --watch
     """
     seconds = values.duration(interval, "--interval")
     if seconds < _SHORTEST_INTERVAL:
-        raise UsageError(f"--interval: {interval!r} is too short, {span(_SHORTEST_INTERVAL)} is the least")
-    sources = session.inboxes(queues)  # a wrong name, or a server that is not there, is told at once
+        raise UsageError(f"--interval: {interval!r} is too short, the minimum is {span(_SHORTEST_INTERVAL)}")
+    sources = session.inboxes(queues)  # fail at once for a wrong name or an unreachable server
     if not watch:
         _show_once(session, sources)
         return
-    go_on = _watch if output.is_watched(session.console) and not session.as_json else _print_on
+    show = _watch if output.is_interactive(session.console) and not session.as_json else _print_samples
     with until_stopped(session.app):
-        # Those that are named stay in view, also when they are deleted.
-        go_on(session, _looks(session, sources if queues else None, seconds))
+        # Named queues stay in view, even after they are deleted.
+        show(session, _samples(session, sources if queues else None, seconds))
 
 
-def _look(sources: Iterable[Inbox], failed: Failed | None = None) -> dict[str, Stats]:
-    """Count each. What somebody has damaged so that it cannot be counted hides no other."""
+def _read_stats(sources: Iterable[Inbox], failed: Failed | None = None) -> dict[str, Stats]:
+    """Read the counters of each source. A damaged source is recorded in `failed`, and the next follows."""
     found = {}
     for each in sources:
         try:
@@ -100,10 +100,10 @@ def _latest(values_: Any) -> float:
 
 def _show_once(session: Session, sources: Iterable[Inbox]) -> None:
     failed: Failed = {}
-    found = _look(sources, failed)
+    found = _read_stats(sources, failed)
     session.show({"queues": _rows(found, None)}, _counts_table(found))
     for name, error in failed.items():
-        session.note(f"{error}. What is wrong there is told by `duly audit {shlex.quote(name)}`")
+        session.note(f"{error}. Run `duly audit {shlex.quote(name)}` for details")
     if failed:
         raise typer.Exit(1)
 
@@ -123,7 +123,7 @@ def _counts(name: str, stats: Stats) -> list[object]:
 
 def _counts_table(found: Found) -> RenderableType:
     if not found:
-        return Text("no queue was used yet: `duly send orders hello` makes one")
+        return Text("there are no queues yet: `duly send orders hello` creates one")
     ends = [name for name in _ENDS if any(getattr(each, name) for each in found.values())]
     columns: dict[str, Align] = {**_COUNTS, "SENT": "right", "ACKED": "right"}
     columns |= {**dict.fromkeys(map(str.upper, ends), "right"), "SIZE": "right"}
@@ -140,14 +140,14 @@ def _counts_table(found: Found) -> RenderableType:
     return output.Sheet(columns, rows, cut=["QUEUE"], spare=_SPARE)
 
 
-# Again and again
+# Repeatedly
 
 
-def _looks(session: Session, sources: list[Inbox] | None, seconds: float) -> Looks:
+def _samples(session: Session, sources: list[Inbox] | None, seconds: float) -> Samples:
     rates = Rates()
     due = time.monotonic()
     while True:
-        found = _look(session.inboxes() if sources is None else sources)
+        found = _read_stats(session.inboxes() if sources is None else sources)
         rates.add(found, time.monotonic())
         yield found, rates
         now = time.monotonic()
@@ -155,25 +155,25 @@ def _looks(session: Session, sources: list[Inbox] | None, seconds: float) -> Loo
         time.sleep(due - now)
 
 
-def _print_on(session: Session, looks: Looks) -> None:
-    for found, rates in looks:
+def _print_samples(session: Session, samples: Samples) -> None:
+    for found, rates in samples:
         now = datetime.now(UTC)
         if session.as_json:
-            output.print_json({"at": now, "queues": _rows(found, rates)}, a_line=True)
+            output.print_json({"at": now, "queues": _rows(found, rates)}, one_line=True)
             continue
         session.console.print(output.time_text(now))
         session.console.print(live_table(found, rates, width=session.console.width, rows=len(found)))
 
 
-def _watch(session: Session, looks: Looks) -> None:
+def _watch(session: Session, samples: Samples) -> None:
     console = session.console
-    # Standard output stays itself, which knows its encoding: nothing but the view is printed. What is said to standard
-    # error belongs above the view only where both are the same terminal.
+    # Standard output is not redirected: only the view is printed there, in its encoding. Notes on standard error are
+    # shown above the view only if both are the same terminal.
     is_shared = sys.stderr.isatty()
     with Live(
         console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=is_shared
     ) as live:
-        for found, rates in looks:
+        for found, rates in samples:
             working = sum(1 for _ in session.app.workers())
             live.update(
                 live_view(
@@ -198,13 +198,13 @@ def live_view(
     )
     head.truncate(width, overflow="ellipsis")
     rows = max(1, height - _FRAME_LINES)
-    left_out = f"{len(found) - rows:,} more are not shown, and summed up. " if len(found) > rows else ""
+    left_out = f"{len(found) - rows:,} more are not shown, but are in the sum. " if len(found) > rows else ""
     body = live_table(found, rates, width=width, rows=rows)
-    return Group(head, Text(""), body, Text(f"{left_out}Ctrl-C leaves", "dim"))
+    return Group(head, Text(""), body, Text(f"{left_out}Ctrl-C exits", "dim"))
 
 
 def live_table(found: Found, rates: Rates, *, width: int, rows: int) -> output.Sheet:
-    """Draw the queues, those with the most to do if not all fit, and the sum over all of them."""
+    """Draw the queues, or the busiest ones if not all fit, and the sum of all queues."""
     has_bars = width >= _BARS_FROM_WIDTH
     columns: dict[str, Align] = {**_COUNTS, "LATE": "right", "IN/S": "right", "OUT/S": "right"}
     shown = _that_fit(found, rates, rows)
@@ -227,7 +227,7 @@ def _sums(found: Found) -> list[object]:
 def _live_row(counts: list[object], late: float, course: Course, *, has_bars: bool) -> list[object]:
     cells = [*counts, span(late), f"{_latest(course.sent):,.0f}", f"{_latest(course.acked):,.0f}"]
     if has_bars:
-        cells.append(Text(sparkline(course.acked, 20, is_unicode=output.speaks_unicode()), "green"))
+        cells.append(Text(sparkline(course.acked, 20, is_unicode=output.supports_unicode()), "green"))
     return cells
 
 

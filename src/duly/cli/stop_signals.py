@@ -1,4 +1,4 @@
-"""How commands end before they are through: what Ctrl-C, SIGTERM and a terminal that is closed do, and when."""
+"""Handling of Ctrl-C, SIGTERM and SIGHUP in commands."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from duly.cli import stdio
 from duly.cli.session import PATIENCE, Session
 
 _LONG_PATIENCE: Final = 600.0
-"""Seconds that a command which goes on and on, once it has begun, tries to reach the server."""
+"""Seconds that a running long command tries to reach the server."""
 _STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _TERMINATED: Final = 128 + signal.SIGTERM
 
 
 @contextmanager
-def ended_in_order() -> Iterator[None]:
-    """Have SIGTERM do what Ctrl-C does: what is held goes back, what was made for the run is removed."""
-    came: list[int] = []
+def graceful_stop() -> Iterator[None]:
+    """Handle SIGTERM like Ctrl-C: release messages and remove temporary data before the exit."""
+    received: list[int] = []
 
     def leave(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-        as_ctrl_c = signal.getsignal(signal.SIGINT)  # an event loop has its own
+        received.append(number)
+        as_ctrl_c = signal.getsignal(signal.SIGINT)  # an event loop installs its own handler
         assert callable(as_ctrl_c)
         as_ctrl_c(signal.SIGINT, frame)
 
-    with _ctrl_c_handled():
+    with _with_interrupt_handler():
         before = signal.signal(signal.SIGTERM, leave)
         try:
             yield
         except (KeyboardInterrupt, typer.Abort):
-            if came:
+            if received:
                 sys.exit(_TERMINATED)
             raise
         finally:
@@ -46,10 +46,10 @@ def ended_in_order() -> Iterator[None]:
 
 
 @contextmanager
-def _ctrl_c_handled() -> Iterator[None]:
-    """Have a handler for Ctrl-C in any case: only over that one event loops put theirs, which SIGTERM needs.
+def _with_interrupt_handler() -> Iterator[None]:
+    """Install a handler for Ctrl-C. Event loops replace only an existing handler, and SIGTERM calls it.
 
-    Where Ctrl-C is ignored, as in the background of a script, it still does nothing: it is kept off the process.
+    If Ctrl-C is ignored, as in the background of a script, the signal is blocked, and still does nothing.
     """
     if callable(signal.getsignal(signal.SIGINT)):
         yield
@@ -63,22 +63,22 @@ def _ctrl_c_handled() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-class Stops:
-    """Signals to stop, which wait in a `with` block until it is done, but for what it says it does at once.
+class StopSignals:
+    """Stop signals, deferred until the end of a `with` block. `on_stop` names an action to run at once.
 
-    Only the first one counts: nobody stops what brings the rest in order. Where the server hangs that takes as long as
-    a call is tried, some seconds for each.
+    Only the first signal counts, so that the clean-up is not interrupted. If the server hangs, each call of the
+    clean-up takes some seconds.
     """
 
     def __init__(self, *apps: duly.Duly | duly.AsyncDuly) -> None:
-        self.came: signal.Signals | None = None
+        self.signal: signal.Signals | None = None
         self._apps = apps
-        self._at_once: Callable[[], object] | None = None
+        self._on_stop: Callable[[], object] | None = None
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
-        heard = [number for number in _STOPS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup, background
-        self._before = {number: signal.signal(number, self._note) for number in heard}
+        handled = [number for number in _STOPS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup, background
+        self._before = {number: signal.signal(number, self._note) for number in handled}
         return self
 
     def __exit__(
@@ -88,58 +88,58 @@ class Stops:
             signal.signal(number, handler)
 
     def _note(self, number: int, _: FrameType | None) -> None:
-        if self.came is not None:
+        if self.signal is not None:
             return
-        self.came = signal.Signals(number)
+        self.signal = signal.Signals(number)
         for app in self._apps:
             app._link.patience = PATIENCE
-        if self._at_once is not None:
-            self._at_once()
+        if self._on_stop is not None:
+            self._on_stop()
 
     @contextmanager
-    def at_once(self, act: Callable[[], object]) -> Iterator[None]:
-        """Have a stop do this, also one that came already."""
-        self._at_once = act
+    def on_stop(self, act: Callable[[], object]) -> Iterator[None]:
+        """Run an action on a stop, or now if there was one already."""
+        self._on_stop = act
         try:
-            if self.came is not None:
+            if self.signal is not None:
                 act()
             yield
         finally:
-            self._at_once = None
+            self._on_stop = None
 
-    def show_stored(self, session: Session, value: Any, text: str, told: str) -> None:
-        """Print what was stored, or where a stop ends that, tell it elsewhere.
+    def show_stored(self, session: Session, value: Any, text: str, notice: str) -> None:
+        """Print the result of a send. If a stop prevents that, print the notice on standard error.
 
-        Printing may wait for a reader for ever. So the next stop cuts it, and after one that waited for the server it
-        is not even begun where it would wait.
+        Printing may block forever on a slow reader, so the next stop interrupts it. After a stop, it is not started if
+        it would block.
         """
         try:
-            with self._cut_by_the_next():
-                if self.came is not None and not _is_output_ready():
+            with self._interruptible():
+                if self.signal is not None and not _is_output_ready():
                     interrupt()
-                session.show_stored(value, text, told)
+                session.show_stored(value, text, notice)
         except KeyboardInterrupt:
             stdio.abandon()
-            self.note(session, f"{told}, though it was stopped before that was printed")
+            self.note(session, f"{notice}, but the command was stopped before this was printed")
 
     def note(self, session: Session, text: str) -> None:
-        """Say something in the block to standard error, which the next stop cuts as well."""
-        with suppress(KeyboardInterrupt), self._cut_by_the_next():
+        """Print a note on standard error. The next stop interrupts it."""
+        with suppress(KeyboardInterrupt), self._interruptible():
             session.note(text)
 
     @contextmanager
-    def _cut_by_the_next(self) -> Iterator[None]:
-        with Stops() as following:
+    def _interruptible(self) -> Iterator[None]:
+        with StopSignals() as following:
             try:
-                with following.at_once(interrupt):
+                with following.on_stop(interrupt):
                     yield
             finally:
-                self.came = self.came or following.came
+                self.signal = self.signal or following.signal
 
-    def leave(self) -> None:
-        """After the block: end the command if there was a stop."""
-        if self.came is not None:
-            signal.raise_signal(self.came)
+    def exit_if_stopped(self) -> None:
+        """Exit after the block, if there was a stop."""
+        if self.signal is not None:
+            signal.raise_signal(self.signal)
 
 
 def _is_output_ready() -> bool:
@@ -147,34 +147,34 @@ def _is_output_ready() -> bool:
 
 
 def interrupt() -> NoReturn:
-    """Do what Ctrl-C does: for what may be cut anywhere."""
+    """Interrupt like Ctrl-C. For code that may be interrupted anywhere."""
     raise KeyboardInterrupt
 
 
 @contextmanager
-def going_on(*apps: duly.Duly | duly.AsyncDuly) -> Iterator[Stops]:
-    """Go on until a stop, which is the way to end it.
+def long_running(*apps: duly.Duly | duly.AsyncDuly) -> Iterator[StopSignals]:
+    """Run until a stop, which is a normal end.
 
-    It outlasts a restart of the server. Standard error says that the server does not answer, and when it does again.
+    The command survives a restart of the server. Standard error shows when the server is lost and when it answers.
     """
     for app in apps:
         app._link.patience = _LONG_PATIENCE
-        show_return(app)
+        print_reconnects(app)
     try:
-        with Stops(*apps) as stops:
+        with StopSignals(*apps) as stops:
             yield stops
     except KeyboardInterrupt:
         stdio.abandon()
 
 
-def show_return(app: duly.Duly | duly.AsyncDuly) -> None:
-    """Print when the server answers again. The library logs it as information, and commands show warnings only."""
+def print_reconnects(app: duly.Duly | duly.AsyncDuly) -> None:
+    """Print when the server answers again. The library logs it at level INFO, and commands show only warnings."""
     shown = app._address.shown
     app._link.on_return = lambda: print(f"{shown} answers again", file=sys.stderr)
 
 
 @contextmanager
 def until_stopped(app: duly.Duly) -> Iterator[None]:
-    """Go on with what may be cut anywhere: a look holds nothing."""
-    with going_on(app) as stops, stops.at_once(interrupt):
+    """Run read-only code until a stop, which may interrupt it anywhere."""
+    with long_running(app) as stops, stops.on_stop(interrupt):
         yield

@@ -16,31 +16,35 @@ from duly.cli.completion import complete_group
 from duly.cli.output import Align, body_text, clock_text
 from duly.cli.parameters import AsBytes, AsText, At, Body, Dedup, DedupFor, Delay, Headers, Key, Limit, Most, Topic, Yes
 from duly.cli.session import NotFound, Session
-from duly.cli.stop_signals import Stops, until_stopped
+from duly.cli.stop_signals import StopSignals, until_stopped
 from duly.errors import ServerError, Unavailable
 from duly.message import Entry, GroupInfo, TopicStats
 
-app = typer.Typer(no_args_is_help=True, help="Topics: each message is for every group.")
+app = typer.Typer(no_args_is_help=True, help="Topics: each entry is delivered to every group.")
 
 Group = Annotated[
     str,
     typer.Argument(metavar="GROUP", help="A group of the topic.", autocompletion=complete_group, show_default=False),
 ]
-Consumer = Annotated[str | None, typer.Option("--consumer", metavar="NAME", help="Only what this consumer holds.")]
-MinIdle = Annotated[str, typer.Option("--min-idle", metavar="DURATION", help="Only what is held for so long.")]
+Consumer = Annotated[
+    str | None, typer.Option("--consumer", metavar="NAME", help="Only entries that this consumer holds.")
+]
+MinIdle = Annotated[
+    str, typer.Option("--min-idle", metavar="DURATION", help="Only entries that have been held this long.")
+]
 Position = Annotated[
     str,
     typer.Argument(
         metavar="POSITION",
-        help="beginning, end, an entry id (begins behind it), or a time like 2026-12-01T09:00+08:00.",
+        help="beginning, end, an entry id (starts after it), or a time like 2026-12-01T09:00+08:00.",
         show_default=False,
     ),
 ]
 After = Annotated[str, typer.Option("--after", metavar="POSITION", help="beginning, new, an entry id, or a time.")]
-Wait = Annotated[str, typer.Option("--wait", metavar="DURATION", help="How long to wait for the first.")]
-Follow = Annotated[bool, typer.Option("--follow", help="Go on until Ctrl-C; with --json one object a line.")]
+Wait = Annotated[str, typer.Option("--wait", metavar="DURATION", help="How long to wait for the first entry.")]
+Follow = Annotated[bool, typer.Option("--follow", help="Continue until Ctrl-C; with --json one object per line.")]
 
-_A_WAIT = 20.0
+_ROUND_SECONDS = 20.0
 
 
 @command(app)
@@ -74,7 +78,7 @@ def _topics_table(found: dict[str, TopicStats]) -> RenderableType:
 
 @command(app)
 def groups(session: Session, topic: Topic) -> None:
-    """List the groups of a topic, with how far each one is."""
+    """List the groups of a topic, with their progress."""
     found = session.topic(topic).groups()
     session.show({"groups": found}, _groups_table(found))
 
@@ -95,7 +99,7 @@ def pending(
     min_idle: MinIdle = "0s",
     limit: Most = 50,
 ) -> None:
-    """Show which entries the members of a group hold, like XPENDING."""
+    """Show which entries the consumers of a group hold, like XPENDING."""
     idle = values.duration(min_idle, "--min-idle")
     found = session.group(topic, group).pending(consumer=consumer, min_idle=idle, limit=limit)
     session.show(found, inspection.pending_text(found))
@@ -103,7 +107,7 @@ def pending(
 
 @command(app)
 def seek(session: Session, topic: Topic, group: Group, position: Position) -> None:
-    """Let a group read on from elsewhere. What it holds already stays with it.
+    """Move a group to another position. Entries that it holds are not affected.
 
     Example: duly topic seek events archive 2026-01-05T09:00+08:00
     """
@@ -111,19 +115,19 @@ def seek(session: Session, topic: Topic, group: Group, position: Position) -> No
     found.seek(_position(position, "POSITION"))
     info = next((each for each in session.topic(topic).groups() if each.name == group), None)
     if info is None:
-        raise NotFound(f"group {group!r} of topic {topic!r} was deleted meanwhile")
-    session.show(info, f"{topic}/{group} reads on behind {info.last_id}; {info.unread:,} unread")
+        raise NotFound(f"group {group!r} of topic {topic!r} was just deleted")
+    session.show(info, f"{topic}/{group} continues after {info.last_id}; {info.unread:,} unread")
 
 
 def _position(text: str, option: str) -> Any:
-    """Read a word or an entry id (with its dash) as they are, and everything else as a time."""
+    """Parse a position: a word, an entry id (with a dash), or a time."""
     milliseconds, is_id, number = text.partition("-")
     if text in ("beginning", "new", "end") or (is_id and milliseconds.isdecimal() and number.isdecimal()):
         return text
     return values.aware_moment(text, option)
 
 
-@command(app, makes_server=True)
+@command(app, starts_server=True)
 def publish(
     session: Session,
     topic: Topic,
@@ -150,31 +154,31 @@ def publish(
     }
     given = values.body(body, as_text=text, as_bytes=as_bytes)
     target = _target(session, topic)
-    with Stops(session.app) as stops:
+    with StopSignals(session.app) as stops:
         entry = target.publish(given, **options)
         stops.show_stored(session, {"topic": topic, "id": entry}, entry, f"{entry} is published to {topic}")
-    stops.leave()
+    stops.exit_if_stopped()
 
 
 def _target(session: Session, name: str) -> duly.Topic:
-    """Open a topic to publish to, which may be new. A queue is refused: nobody who receives from it would see it."""
+    """Return a topic to publish to, which may be new. A queue is refused: its consumers would not receive the entry."""
     topic = session.app.topic(name)
     try:
         if not topic.stats().published:
             _check_new(session, name)
     except Unavailable:
         raise
-    except ServerError:  # a producer may lack the right to look
+    except ServerError:  # a producer may lack permission for stats
         pass
     return topic
 
 
 def _check_new(session: Session, name: str) -> None:
-    """Ask about a topic that is not there yet, if one of a name like it is: a slip, maybe."""
+    """Print a note if the topic is new but a similar name exists, which may be a typo."""
     if name in (known := session.app.topics()):
         return
     if name in session.app.queues():
-        raise NotFound(f"{name!r} is a queue, no topic: `duly send {name}`")
+        raise NotFound(f"{name!r} is a queue, not a topic: `duly send {name}`")
     if question := nearest(name, known):
         session.note(f"topic {name!r} is new.{question}")
 
@@ -188,7 +192,7 @@ def read(
     wait: Wait = "0s",
     follow: Follow = False,
 ) -> None:
-    """Look at entries without a group; nobody's progress changes.
+    """Read entries without a group. The progress of groups does not change.
 
     Shows the first 200 characters of each body; --json has all of it.
     """
@@ -205,7 +209,7 @@ def read(
 
 
 def _read(topic: duly.Topic, position: Any, limit: int, wait: float) -> list[Entry]:
-    """Read page after page: those of large entries are shorter than asked for, and only an empty one is the end."""
+    """Read page by page. Pages of large entries are shorter than requested, and only an empty page is the end."""
     found = topic.read(position, limit, wait)
     while 0 < len(found) < limit and (page := topic.read(found[-1].id, limit - len(found))):
         found += page
@@ -214,10 +218,10 @@ def _read(topic: duly.Topic, position: Any, limit: int, wait: float) -> list[Ent
 
 def _read_on(session: Session, topic: duly.Topic, position: Any, limit: int) -> None:
     while True:
-        for entry in topic.read(position, limit, _A_WAIT):
+        for entry in topic.read(position, limit, _ROUND_SECONDS):
             position = entry.id
             if session.as_json:
-                output.print_json(entry, a_line=True)
+                output.print_json(entry, one_line=True)
             else:
                 output.print_text(f"{entry.id}  {body_text(output.body_of(entry))}")
 
@@ -233,11 +237,11 @@ def _entries_table(entries: list[Entry]) -> RenderableType:
 
 @command(app)
 def delete(session: Session, topic: Topic, yes: Yes = False) -> None:
-    """Remove a topic with its entries, its groups and all that they hold."""
+    """Delete a topic with its entries and groups."""
     found = session.topic(topic)
     stats = found.stats()
     session.confirm(
-        f"Delete topic {topic} with {stats.length:,} entries and {stats.groups} group(s) for ever?", yes=yes
+        f"Delete topic {topic} with {stats.length:,} entries and {stats.groups} group(s) permanently?", yes=yes
     )
     found.delete()
     session.show({"topic": topic, "deleted": True}, f"{topic} is deleted")

@@ -1,4 +1,4 @@
-"""How commands and groups of commands read their words: help without noise, and errors that say what to type."""
+"""Typer classes of commands and groups, with shorter help and more helpful errors."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _OF_COMMANDS: Final = ("--url", "--namespace", "--json")
 
 
 class Command(TyperCommand):
-    """A command. A missing argument is told with the example of its help."""
+    """A command. The error for a missing argument shows the example of the help."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words behind the command."""
+        """Parse the arguments of the command."""
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            if not error.message:  # nothing is wrong with what was given: something is missing
+            if not error.message:  # an argument is missing
                 error.message = _example_of(self.help or "")
             raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Give the words of the usage line: arguments that are needed stand without braces."""
+        """Return the words of the usage line. Required arguments have no braces."""
         return [piece.translate({ord("{"): None, ord("}"): None}) for piece in super().collect_usage_pieces(ctx)]
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -34,17 +34,17 @@ class Command(TyperCommand):
 
 
 class Commands(TyperGroup):
-    """A group of commands. An option that stands before the command is told where it belongs."""
+    """A group of commands. The error for an option before the command shows its right place."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words behind the group."""
+        """Parse the arguments of the group."""
         name = args[0].partition("=")[0] if args else ""
         if name in _OF_COMMANDS and not ctx.resilient_parsing and (path := self._path_to(name, args[1:])):
             raise UsageError(f"put {name} after the command: {ctx.command_path} {path} {name} ...")
         return super().parse_args(ctx, args)
 
     def _path_to(self, option: str, words: list[str]) -> str:
-        """Name the command among the words, if it has the option."""
+        """Return the command among the words, if it has the option."""
         command: Any = self
         path = []
         for word in words:
@@ -64,7 +64,7 @@ def _example_of(text: str) -> str:
 
 
 def _without_types_of_flags(parameters: list[Any]) -> list[Any]:
-    """Leave out <bool> behind an option that takes no value."""
+    """Remove <bool> after options without a value."""
     for each in parameters:
         if getattr(each, "is_flag", False) and each.metavar is None:
             each.metavar = ""

@@ -1,4 +1,4 @@
-"""What people type, as values: durations, times, headers and bodies. Whatever cannot be read is a UsageError."""
+"""Parsers for arguments: durations, times, headers and bodies. Invalid text raises UsageError."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _DURATION: Final = re.compile(rf"(?:{_PART.pattern})+")
 _CHUNK: Final = 1 << 20
 _LOOKS_LIKE_JSON: Final = ("{", "[", '"')
 _EPOCH_SECONDS: Final = (100_000_000, 100_000_000_000)
-"""Numbers that are times, from 1973 on. Others are dates without dashes, milliseconds, or durations."""
+"""The range of valid times, from 1973 on. Other numbers are dates without dashes, milliseconds, or durations."""
 
 _Read = TypeVar("_Read")
 
 
 def duration(text: str, option: str) -> float:
-    """Read 500ms, 30s, 5m, 2h, 1d, 1h30m, or a number of seconds."""
+    """Parse 500ms, 30s, 5m, 2h, 1d, 1h30m, or a number of seconds."""
     written = text.strip().lower()
     if _DURATION.fullmatch(written):
         seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(written))
@@ -43,19 +43,19 @@ def duration(text: str, option: str) -> float:
         except ValueError:
             seconds = math.nan
     if not math.isfinite(seconds) or seconds < 0:
-        raise UsageError(f"{option}: {text!r} is no duration. Write 500ms, 30s, 5m, 2h, 1d, 1h30m, or seconds")
+        raise UsageError(f"{option}: {text!r} is not a duration. Write 500ms, 30s, 5m, 2h, 1d, 1h30m, or seconds")
     if seconds > MAX_DELAY:
         raise UsageError(f"{option}: {text!r} is more than ten years")
     return seconds
 
 
 def optional_duration(text: str | None, option: str) -> float | None:
-    """Read a duration, or nothing."""
+    """Parse a duration, or None."""
     return None if text is None else duration(text, option)
 
 
 def moment(text: str, option: str) -> datetime | float:
-    """Read a time with its zone, like 2026-12-01T09:00+08:00, or seconds since the epoch."""
+    """Parse a time with its zone, like 2026-12-01T09:00+08:00, or seconds since the epoch."""
     try:
         number = float(text)
     except ValueError:
@@ -66,39 +66,41 @@ def moment(text: str, option: str) -> datetime | float:
         read = datetime.fromisoformat(text.strip())
     except ValueError:
         raise UsageError(
-            f"{option}: {text!r} is no time. Write it like 2026-12-01T09:00+08:00, or as seconds since the epoch"
+            f"{option}: {text!r} is not a time. Write it like 2026-12-01T09:00+08:00, or as seconds since the epoch"
         ) from None
     if read.tzinfo is None:
-        whole = text.strip() if ":" in text else f"{read.date()}T{read:%H:%M}"  # a zone alone behind a date is no time
+        whole = (
+            text.strip() if ":" in text else f"{read.date()}T{read:%H:%M}"
+        )  # a date with only a zone is not a valid time
         raise UsageError(f"{option}: {text!r} has no zone. Add it, like {whole}+08:00, or Z for UTC")
     return read
 
 
 def _checked_epoch(number: float, text: str, option: str) -> float:
-    """Refuse what would be read as a time that nobody means: 20261201 is a day in 1970."""
+    """Refuse numbers that are unlikely to be meant as epoch seconds: 20261201 would be a day in 1970."""
     least, most = _EPOCH_SECONDS
     if least <= number < most:
         return number
     hint = "It looks like milliseconds: divide it by 1000. " if 10**12 <= number < 10**13 else ""
     raise UsageError(
-        f"{option}: {text!r} is no time: seconds since the epoch have 9 to 11 digits. {hint}"
+        f"{option}: {text!r} is not a time: seconds since the epoch have 9 to 11 digits. {hint}"
         "Write a date like 2026-12-01T09:00+08:00"
     )
 
 
 def aware_moment(text: str, option: str) -> datetime:
-    """Read a time where the library takes no number."""
+    """Parse a time for calls of the library that do not accept a number."""
     read = moment(text, option)
     return read if isinstance(read, datetime) else datetime.fromtimestamp(read, UTC)
 
 
 def optional_moment(text: str | None, option: str) -> datetime | float | None:
-    """Read a time, or nothing."""
+    """Parse a time, or None."""
     return None if text is None else moment(text, option)
 
 
 def due(delay: str | None, at: str | None) -> dict[str, Any]:
-    """Read --delay and --at, of which there may be one, as the library takes them."""
+    """Parse --delay and --at, which exclude each other, into arguments of the library."""
     if delay is not None and at is not None:
         raise UsageError("--delay and --at exclude each other: give one")
     read = optional_moment(at, "--at")
@@ -108,7 +110,7 @@ def due(delay: str | None, at: str | None) -> dict[str, Any]:
 
 
 def choice(text: str, option: str, kind: Any) -> Any:
-    """Read one of the words that a Literal names."""
+    """Parse one of the words of a Literal."""
     known = get_args(kind)
     if text in known:
         return text
@@ -118,31 +120,31 @@ def choice(text: str, option: str, kind: Any) -> Any:
 
 
 def headers(pairs: Iterable[str] | None) -> dict[str, str] | None:
-    """Read NAME=VALUE as often as it was given."""
+    """Parse a list of NAME=VALUE."""
     found = {}
     for pair in pairs or ():
         name, is_pair, value = pair.partition("=")
         if not is_pair or not name:
-            raise UsageError(f"--header: {pair!r} is no header. Write NAME=VALUE")
+            raise UsageError(f"--header: {pair!r} is not a header. Write NAME=VALUE")
         found[name] = value
     return found or None
 
 
 def body(argument: str | None, *, as_text: bool = False, as_bytes: bool = False) -> Any:
-    """Read one body: what was typed, the file behind an @, or standard input for - or nothing at all.
+    """Parse a body: the argument itself, the file after an @, or standard input for - or no argument.
 
-    It is JSON when it reads as JSON, and text otherwise; what only looks like JSON is refused, since it was
-    probably meant as such.
+    It is JSON if it is valid JSON, and text otherwise. Text that begins like JSON but is invalid is refused, since it
+    was probably meant as JSON.
     """
     _check_forms(as_text=as_text, as_bytes=as_bytes)
     content = _content(argument)
-    if argument is None and not content and not (as_text or as_bytes):  # a script without input, and a body forgotten
+    if argument is None and not content and not (as_text or as_bytes):  # probably a script that forgot the body
         raise UsageError("there is no body: standard input is empty. Give it as an argument; '' is an empty text")
     return _as_body(content, as_text=as_text, as_bytes=as_bytes)
 
 
 def argument(text: str) -> Any:
-    """Read an argument of a task: JSON when it reads as JSON, and text otherwise, as a body is read."""
+    """Parse an argument of a task, like a body: JSON if it is valid JSON, and text otherwise."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -154,9 +156,9 @@ def argument(text: str) -> Any:
 def bodies_by_line(
     argument: str | None, most: int, *, as_text: bool = False, as_bytes: bool = False
 ) -> Iterator[list[tuple[int, Any]]]:
-    """Read a body from each line of a file or of standard input, with its number; empty lines are left out.
+    """Parse each line of a file or of standard input as a body. Yields line numbers and bodies, without empty lines.
 
-    Gives what is there, `most` at a time: what comes slowly through a pipe does not wait for the rest.
+    Yields available lines, up to `most` at a time, so that the lines of a slow pipe do not wait for later ones.
     """
     _check_forms(as_text=as_text, as_bytes=as_bytes)
     if argument is not None and argument != "-" and not _names_a_file(argument):
@@ -171,7 +173,7 @@ def bodies_by_line(
 
 
 def _lines_there(source: BufferedReader, argument: str | None) -> Iterator[list[tuple[int, bytes]]]:
-    """Number the lines that can be read at once, and wait only while there is none. Empty ones only count."""
+    """Yield available lines with their numbers. Blocks only if there are none. Empty lines are counted and left out."""
     numbers = count(1)
     rest = b""
     while chunk := _read(lambda: source.read1(_CHUNK), argument):
@@ -199,7 +201,7 @@ def _content(argument: str | None) -> bytes:
 
 
 def _read(read: Callable[[], _Read], argument: str | None) -> _Read:
-    """Open, or read: what could be opened may be nothing to read from."""
+    """Open or read a file, and turn errors into UsageError."""
     try:
         return read()
     except (OSError, ValueError) as error:
@@ -222,9 +224,9 @@ def _opened(argument: str | None) -> BufferedReader:
 
 
 class _StandardInput(RawIOBase):
-    """Waits until there is something, also where others have made the pipe non-blocking: nothing yet is no end.
+    """Standard input that blocks, even if another process has made the pipe non-blocking.
 
-    The pipe is left as it is: it is theirs too.
+    The mode of the pipe is not changed, since the other process shares it.
     """
 
     def __init__(self, number: int) -> None:

@@ -1,4 +1,4 @@
-"""`duly worker`: serves the handlers of an app. Parses and starts; the work is in duly.worker."""
+"""`duly worker`: runs the handlers of an app. The work is done in duly.worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Target = Annotated[
     str,
     typer.Argument(
         metavar="TARGET",
-        help="The app, as package.module:name. Without a name: app. A function without arguments is called for it.",
+        help="The app, as package.module:name. The default name is app. A function without arguments is called.",
         show_default=False,
     ),
 ]
@@ -35,13 +35,15 @@ Processes = Annotated[
     typer.Option(
         "--processes",
         metavar="N",
-        help="Run N worker processes under a parent that restarts those that die. Default: this process alone.",
+        help="Run N worker processes under a parent that restarts them when they die. Default: only this process.",
     ),
 ]
 Concurrency = Annotated[
     int | None,
     typer.Option(
-        "--concurrency", metavar="N", help="Handlers that run at once in a process. Default: what the handlers say."
+        "--concurrency",
+        metavar="N",
+        help="Handlers that run concurrently per process. Default: the settings of the handlers.",
     ),
 ]
 Queues = Annotated[
@@ -49,29 +51,29 @@ Queues = Annotated[
     typer.Option(
         "--queues",
         metavar="NAMES",
-        help="Serve these only, like a,b; a:3,b:1 asks a three times as often as b. events/archive is a group of the "
+        help="Serve only these, like a,b; a:3,b:1 polls a three times as often as b. events/archive is a group of the "
         "topic events, and events all its groups. Default: all with handlers.",
     ),
 ]
 Grace = Annotated[
-    str, typer.Option("--grace", metavar="DURATION", help="How long running handlers may go on after a stop.")
+    str, typer.Option("--grace", metavar="DURATION", help="How long running handlers may continue after a stop.")
 ]
 Reload = Annotated[
-    bool, typer.Option("--reload", help="For development: start again when a .py file below this directory changes.")
+    bool, typer.Option("--reload", help="For development: restart when a .py file below this directory changes.")
 ]
 LogLevel = Annotated[
-    str, typer.Option("--log-level", metavar="LEVEL", help=f"What is logged at least: {', '.join(logs.LEVELS)}.")
+    str, typer.Option("--log-level", metavar="LEVEL", help=f"The lowest level to log: {', '.join(logs.LEVELS)}.")
 ]
 LogFormat = Annotated[
-    str, typer.Option("--log-format", metavar="FORMAT", help="text, or json: one object a line. To standard error.")
+    str, typer.Option("--log-format", metavar="FORMAT", help="text, or json: one object per line, on standard error.")
 ]
 
 
-class OnServerOfApp(Command):
-    """A command that has no --url, unlike the others, and says why."""
+class AppCommand(Command):
+    """A command without --url, since it uses the server of the app."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse, unless there is one."""
+        """Parse the arguments. Refuses --url with an explanation."""
         if any(each.partition("=")[0] == "--url" for each in args) and not ctx.resilient_parsing:
             raise UsageError("the server is the app's: set DULY_URL, or give duly.Duly(...) an address")
         return super().parse_args(ctx, args)
@@ -87,16 +89,16 @@ def worker(
     log_level: LogLevel = "info",
     log_format: LogFormat = "text",
 ) -> None:
-    """Run the handlers of an app until told to stop.
+    """Run the handlers of an app until stopped.
 
     Example: duly worker shop.jobs:app --processes 4 --queues high:3,low:1
 
-    The first SIGTERM or SIGINT (Ctrl-C) stops in order: what is not begun
-    goes back to its queue, running handlers have the grace to finish.
-    A second one stops at once.
+    The first SIGTERM or SIGINT (Ctrl-C) stops gracefully: messages that
+    have not started are released, and running handlers have --grace to
+    finish. A second signal stops at once.
 
-    Exit status 0: nothing was cut off. 1: something was, or a process was
-    lost at the stop. 2: the worker cannot be run like this.
+    Exit status 0: all handlers finished. 1: a handler was interrupted, or
+    a process was lost at the stop. 2: the worker cannot start like this.
     """
     options = WorkerOptions(queues, concurrency, values.duration(grace, "--grace"))
     if processes is not None:
@@ -108,9 +110,9 @@ def worker(
 
 
 def _serve(assignment: Assignment) -> int:
-    """Work in this very process: whoever kills it has killed the worker."""
+    """Run the worker in this process, without a parent."""
     app = load_app(assignment.target)
-    logs.configure(assignment.log_format, assignment.log_level)  # after the import, which may set up its own
+    logs.configure(assignment.log_format, assignment.log_level)  # after the import, which may configure logging
     _announce(assignment, app=app)
     warn_of_memory(app)
     status = 0 if run(app, assignment.options) else 1
