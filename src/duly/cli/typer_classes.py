@@ -29,7 +29,7 @@ class Command(TyperCommand):
         return [piece.translate({ord("{"): None, ord("}"): None}) for piece in super().collect_usage_pieces(ctx)]
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Give the parameters."""
+        """Return the parameters."""
         return _without_types_of_flags(super().get_params(ctx))
 
 
@@ -55,7 +55,7 @@ class Commands(TyperGroup):
         return " ".join(path) if path and has else ""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Give the parameters."""
+        """Return the parameters."""
         return _without_types_of_flags(super().get_params(ctx))
 
 
