@@ -3,12 +3,19 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# The first one that runs: pyenv has commands for versions that are not switched on, and they fail.
 find_python() {
-  command -v "python$1" || ls "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1."*/bin/python 2>/dev/null | tail -n 1
+  local python
+  for python in "python$1" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1."*/bin/python; do
+    if "$python" -c '' 2>/dev/null; then
+      echo "$python"
+      return
+    fi
+  done
 }
 
 for version in 3.12 3.13; do
-  python=$(find_python "$version") || true
+  python=$(find_python "$version")
   if [ -z "$python" ]; then
     echo "!!! WARNING: Python $version is not on this machine. Its tests did not run."
     continue
