@@ -1,0 +1,102 @@
+"""What type checkers see where both clients meet: handlers, hooks and commits. No module imports this when it runs.
+
+A handler may annotate its delivery as `Delivery` or as `AsyncDelivery`, and a commit sends to queues of either client.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
+
+from duly._async.delivery import AsyncDelivery
+from duly._async.queue import AsyncQueue
+from duly._async.task import AsyncTask
+from duly._async.topic import AsyncTopic
+from duly._sync.delivery import Delivery
+from duly._sync.queue import Queue
+from duly._sync.task import Task
+from duly._sync.topic import Topic
+from duly.options import BodyT
+
+P = ParamSpec("P")
+BodyOf = TypeVar("BodyOf")
+R = TypeVar("R")
+FirstT_contra = TypeVar("FirstT_contra", contravariant=True)
+SecondT_contra = TypeVar("SecondT_contra", contravariant=True)
+ReturnT_co = TypeVar("ReturnT_co", covariant=True)
+
+SendPair = (
+    tuple[Queue[Any] | AsyncQueue[Any], Any]
+    | tuple[Task[..., Any] | AsyncTask[..., Any], tuple[Any, ...] | Mapping[str, Any]]
+)
+"""One send of a commit: a queue with a body or `Send`, or a task with its arguments."""
+
+PublishPair = tuple[Topic[Any] | AsyncTopic[Any], Any]
+"""One publish of a commit: a topic with a body or `Send`."""
+
+
+class EitherDelivery(Delivery[BodyT], AsyncDelivery[BodyT]):  # type: ignore[misc]
+    """Passes for a delivery of either client. There are no such objects."""
+
+
+HandlerOf = (
+    Callable[[BodyOf], R]
+    | Callable[[BodyOf, EitherDelivery[BodyOf]], R]
+    | Callable[[EitherDelivery[BodyOf]], R]
+    | Callable[[EitherDelivery[BodyOf], BodyOf], R]
+)
+BatchHandlerOf = (
+    Callable[[list[BodyOf]], R]
+    | Callable[[list[BodyOf], list[AsyncDelivery[BodyOf]]], R]
+    | Callable[[list[BodyOf], list[Delivery[BodyOf]]], R]
+    | Callable[[list[AsyncDelivery[BodyOf]]], R]
+    | Callable[[list[Delivery[BodyOf]]], R]
+    | Callable[[list[AsyncDelivery[BodyOf]], list[BodyOf]], R]
+    | Callable[[list[Delivery[BodyOf]], list[BodyOf]], R]
+)
+
+
+# A function fits an overloaded protocol if it fits each overload. So the first overload checks the function, and the
+# second one keeps its parameters and what it returns for the type of the decorated function.
+class Takes(Protocol[FirstT_contra, P, ReturnT_co]):
+    """A function that can be called with one argument."""
+
+    @overload
+    def __call__(self, first: FirstT_contra, /) -> Any: ...
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> ReturnT_co: ...
+
+
+class TakesTwo(Protocol[FirstT_contra, SecondT_contra, P, ReturnT_co]):
+    """A function that can be called with two arguments."""
+
+    @overload
+    def __call__(self, first: FirstT_contra, second: SecondT_contra, /) -> Any: ...
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> ReturnT_co: ...
+
+
+class Handles(Protocol[BodyT]):
+    """Decorates a handler that takes a body, a delivery, or both."""
+
+    @overload
+    def __call__(self, function: Takes[BodyT, P, R], /) -> Callable[P, R]: ...
+    @overload
+    def __call__(self, function: TakesTwo[BodyT, EitherDelivery[BodyT], P, R], /) -> Callable[P, R]: ...
+    @overload
+    def __call__(self, function: Takes[EitherDelivery[BodyT], P, R], /) -> Callable[P, R]: ...
+    @overload
+    def __call__(self, function: TakesTwo[EitherDelivery[BodyT], BodyT, P, R], /) -> Callable[P, R]: ...
+    @overload
+    def __call__(self, function: HandlerOf[BodyT, R], /) -> Callable[..., R]: ...
+
+
+class HandlesBatches(Protocol[BodyT]):
+    """Decorates a handler that takes lists of them."""
+
+    @overload
+    def __call__(self, function: Takes[list[BodyT], P, R], /) -> Callable[P, R]: ...
+    @overload
+    def __call__(self, function: TakesTwo[list[BodyT], list[AsyncDelivery[BodyT]], P, R], /) -> Callable[P, R]: ...
+    @overload
+    def __call__(self, function: TakesTwo[list[BodyT], list[Delivery[BodyT]], P, R], /) -> Callable[P, R]: ...
+    @overload
+    def __call__(self, function: BatchHandlerOf[BodyT, R], /) -> Callable[..., R]: ...
