@@ -48,7 +48,7 @@ class QueueFull(DulyError):
 
     def __init__(self, message: str, *, stored: Sequence[str] = ()) -> None:
         super().__init__(message)
-        self.stored = list(stored)
+        self.stored: list[str] = list(stored)
 
 
 class LeaseLost(DulyError):
@@ -83,7 +83,7 @@ class NotDurable(DulyError):
 
     def __init__(self, message: str, *, ids: Sequence[str] = ()) -> None:
         super().__init__(message)
-        self.ids = list(ids)
+        self.ids: list[str] = list(ids)
 
 
 class HandlerFailed(DulyError):

@@ -61,16 +61,16 @@ class Handler:
         batch: Batch | None = None,
         timeout: Seconds | None = None,
     ) -> None:
-        self.function = signatures.checked_function(function, "handler")
-        self.name = signatures.name_of(function)
-        self.is_async = signatures.is_async(function)
+        self.function: Callable[..., Any] = signatures.checked_function(function, "handler")
+        self.name: str = signatures.name_of(function)
+        self.is_async: bool = signatures.is_async(function)
         self.batch = batch
         if batch is not None and not isinstance(batch, Batch):
             raise UsageError(f"handler {self.name}: batch must be a duly.Batch, not {batch!r}")
         default = BATCH_CONCURRENCY if batch else ASYNC_CONCURRENCY if self.is_async else THREAD_CONCURRENCY
-        self.has_own_concurrency = concurrency is not None
-        self.concurrency = default if concurrency is None else checked_count(concurrency, "concurrency")
-        self.timeout = checked_timeout(timeout, f"handler {self.name}", is_async=self.is_async)
+        self.has_own_concurrency: bool = concurrency is not None
+        self.concurrency: int = default if concurrency is None else checked_count(concurrency, "concurrency")
+        self.timeout: float | None = checked_timeout(timeout, f"handler {self.name}", is_async=self.is_async)
         self._expected = _EXPECTED_OF_BATCH if batch else _EXPECTED
         self._parameters = signatures.parameters_of(function, "handler")
         self._queue_title = ""
@@ -267,15 +267,15 @@ class TaskDefinition:
         timeout: Seconds | None = None,
         concurrency: int | None = None,
     ) -> None:
-        self.function = signatures.checked_function(function, "task")
-        self.name = _task_name(function) if name is None else _checked_task_name(name)
-        self.is_async = signatures.is_async(function)
+        self.function: Callable[..., Any] = signatures.checked_function(function, "task")
+        self.name: str = _task_name(function) if name is None else _checked_task_name(name)
+        self.is_async: bool = signatures.is_async(function)
         if retry is not None and not isinstance(retry, Retry):
             raise UsageError(f"task {self.name!r}: retry must be a duly.Retry, not {retry!r}")
         self.retry = retry
         """None: the queue's."""
-        self.timeout = checked_timeout(timeout, f"task {self.name!r}", is_async=self.is_async)
-        self.concurrency = None if concurrency is None else checked_count(concurrency, "concurrency")
+        self.timeout: float | None = checked_timeout(timeout, f"task {self.name!r}", is_async=self.is_async)
+        self.concurrency: int | None = None if concurrency is None else checked_count(concurrency, "concurrency")
         self._parameters = signatures.parameters_of(function, "task")
         self._plan: ArgumentPlan | None = None
 
