@@ -17,7 +17,6 @@ from duly._sync.topic import Topic
 from duly.options import BodyT
 
 P = ParamSpec("P")
-BodyOf = TypeVar("BodyOf")
 R = TypeVar("R")
 FirstT_contra = TypeVar("FirstT_contra", contravariant=True)
 SecondT_contra = TypeVar("SecondT_contra", contravariant=True)
@@ -37,20 +36,21 @@ class EitherDelivery(Delivery[BodyT], AsyncDelivery[BodyT]):  # type: ignore[mis
     """Passes for a delivery of either client. There are no such objects."""
 
 
+# For functions whose parameters have no names: mypy cannot capture these as below.
 HandlerOf = (
-    Callable[[BodyOf], R]
-    | Callable[[BodyOf, EitherDelivery[BodyOf]], R]
-    | Callable[[EitherDelivery[BodyOf]], R]
-    | Callable[[EitherDelivery[BodyOf], BodyOf], R]
+    Callable[[BodyT], Any]
+    | Callable[[BodyT, EitherDelivery[BodyT]], Any]
+    | Callable[[EitherDelivery[BodyT]], Any]
+    | Callable[[EitherDelivery[BodyT], BodyT], Any]
 )
 BatchHandlerOf = (
-    Callable[[list[BodyOf]], R]
-    | Callable[[list[BodyOf], list[AsyncDelivery[BodyOf]]], R]
-    | Callable[[list[BodyOf], list[Delivery[BodyOf]]], R]
-    | Callable[[list[AsyncDelivery[BodyOf]]], R]
-    | Callable[[list[Delivery[BodyOf]]], R]
-    | Callable[[list[AsyncDelivery[BodyOf]], list[BodyOf]], R]
-    | Callable[[list[Delivery[BodyOf]], list[BodyOf]], R]
+    Callable[[list[BodyT]], Any]
+    | Callable[[list[BodyT], list[AsyncDelivery[BodyT]]], Any]
+    | Callable[[list[BodyT], list[Delivery[BodyT]]], Any]
+    | Callable[[list[AsyncDelivery[BodyT]]], Any]
+    | Callable[[list[Delivery[BodyT]]], Any]
+    | Callable[[list[AsyncDelivery[BodyT]], list[BodyT]], Any]
+    | Callable[[list[Delivery[BodyT]], list[BodyT]], Any]
 )
 
 
@@ -86,7 +86,7 @@ class Handles(Protocol[BodyT]):
     @overload
     def __call__(self, function: TakesTwo[EitherDelivery[BodyT], BodyT, P, R], /) -> Callable[P, R]: ...
     @overload
-    def __call__(self, function: HandlerOf[BodyT, R], /) -> Callable[..., R]: ...
+    def __call__(self, function: HandlerOf[BodyT], /) -> Any: ...
 
 
 class HandlesBatches(Protocol[BodyT]):
@@ -99,4 +99,4 @@ class HandlesBatches(Protocol[BodyT]):
     @overload
     def __call__(self, function: TakesTwo[list[BodyT], list[Delivery[BodyT]], P, R], /) -> Callable[P, R]: ...
     @overload
-    def __call__(self, function: BatchHandlerOf[BodyT, R], /) -> Callable[..., R]: ...
+    def __call__(self, function: BatchHandlerOf[BodyT], /) -> Any: ...
