@@ -6,10 +6,13 @@ A handler may annotate its delivery as `Delivery` or as `AsyncDelivery`, and a c
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
+from duly._async.app import AsyncDuly
 from duly._async.delivery import AsyncDelivery
 from duly._async.queue import AsyncQueue
 from duly._async.task import AsyncTask
 from duly._async.topic import AsyncTopic
+from duly._core.address import Address
+from duly._sync.app import Duly
 from duly._sync.delivery import Delivery
 from duly._sync.queue import Queue
 from duly._sync.task import Task
@@ -21,6 +24,18 @@ R = TypeVar("R")
 FirstT_contra = TypeVar("FirstT_contra", contravariant=True)
 SecondT_contra = TypeVar("SecondT_contra", contravariant=True)
 ReturnT_co = TypeVar("ReturnT_co", covariant=True)
+
+
+class RedisClient(Protocol):
+    """A client of redis-py, sync or async."""
+
+    @property
+    def connection_pool(self) -> Any:
+        """Where its connections are, and what they are made with."""
+
+
+Server = str | RedisClient | Duly | AsyncDuly | Address
+"""How an app is told its server: an address, a client, or another app."""
 
 SendPair = (
     tuple[Queue[Any] | AsyncQueue[Any], Any]

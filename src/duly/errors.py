@@ -21,7 +21,10 @@ Every message says what happened, to which queue and id, and what to do.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from duly.message import Message
 
 
 class DulyError(Exception):
@@ -92,9 +95,9 @@ class HandlerFailed(DulyError):
     `message` is the dead `duly.Message`, with its reason and errors; None: see ResultGone.
     """
 
-    def __init__(self, text: str, *, message: Any = None) -> None:
+    def __init__(self, text: str, *, message: "Message | None" = None) -> None:
         super().__init__(text)
-        self.message = message
+        self.message: Message | None = message
 
 
 class ResultGone(HandlerFailed):

@@ -45,7 +45,7 @@ from duly.options import (
 from duly.outcomes import OnBusy
 
 if TYPE_CHECKING:
-    from duly._typing import EitherDelivery
+    from duly._typing import EitherDelivery, Server
 
 from duly._async.app import AsyncDuly, twin_of
 
@@ -73,7 +73,7 @@ class Duly:
 
     def __init__(
         self,
-        server: Any = None,
+        server: "Server | None" = None,
         *,
         namespace: str = "duly",
         max_message_bytes: int = 1 << 20,

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, assert_type
 
 import msgspec
+import redis
+import redis.asyncio
 
 import duly
 
@@ -37,6 +39,13 @@ assert_type(orders.aio, duly.AsyncQueue[Order])
 app.queue("orders", leese=3)  # E
 app.queue("orders", lease="soon")  # E
 wrong: duly.Queue[Refund] = orders  # E
+
+# Connecting
+duly.Duly(redis.Redis(), namespace="shop")
+duly.Duly(redis.asyncio.Redis())
+duly.AsyncDuly(app)
+duly.Duly(5)  # E
+duly.Duly(redis)  # E
 
 # Sending
 assert_type(orders.send(Order(1), delay=30), str)
@@ -97,6 +106,13 @@ def look(message: duly.Message) -> duly.Progress | None:
     orders.purge("dead", where={"reason": "poison"})
     assert_type(orders.get("id"), duly.Message | None)
     return message.progress
+
+
+def result() -> None:
+    try:
+        orders.result("id")
+    except duly.HandlerFailed as error:
+        assert_type(error.message, duly.Message | None)
 
 
 app.schedule("report", orders, Order(1), cron="0 3 * * *")
