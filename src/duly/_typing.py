@@ -4,7 +4,7 @@ A handler may annotate its delivery as `Delivery` or as `AsyncDelivery`, and a c
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 from duly._async.app import AsyncDuly
 from duly._async.delivery import AsyncDelivery
@@ -12,6 +12,7 @@ from duly._async.queue import AsyncQueue
 from duly._async.task import AsyncTask
 from duly._async.topic import AsyncTopic
 from duly._core.address import Address
+from duly._core.delivered import Delivered
 from duly._sync.app import Duly
 from duly._sync.delivery import Delivery
 from duly._sync.queue import Queue
@@ -35,7 +36,7 @@ class RedisClient(Protocol):
 
 
 Server = str | RedisClient | Duly | AsyncDuly | Address
-"""How an app is told its server: an address, a client, or another app."""
+"""The server of an app: an address, a client, or another app."""
 
 SendPair = (
     tuple[Queue[Any] | AsyncQueue[Any], Any]
@@ -47,9 +48,12 @@ PublishPair = tuple[Topic[Any] | AsyncTopic[Any], Any]
 """One publish of a commit: a topic with a body or `Send`."""
 
 
-class EitherDelivery(Delivery[BodyT], AsyncDelivery[BodyT]):  # type: ignore[misc]
-    """Passes for a delivery of either client. There are no such objects."""
+if TYPE_CHECKING:
 
+    class EitherDelivery(Delivery[BodyT], AsyncDelivery[BodyT]):  # type: ignore[misc]
+        """Passes for a delivery of either client. There are no such objects."""
+else:
+    EitherDelivery = Delivered
 
 # For functions whose parameters have no names: mypy cannot capture these as below.
 HandlerOf = (

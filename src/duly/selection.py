@@ -85,7 +85,7 @@ class WhereFields(TypedDict, total=False):
 
 
 Selection = Where | WhereFields | Matches
-"""How `redrive`, `purge` and `find_dead` are told which dead letters are meant."""
+"""What `redrive`, `purge` and `find_dead` take as `where=`, to choose among dead letters."""
 
 
 def selection_of(where: object) -> Matches:

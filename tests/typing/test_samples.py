@@ -1,4 +1,4 @@
-"""What type checkers say of programs that use Duly, and whether they know the type of everything public.
+"""Type checkers find the errors of programs that use Duly, and know the type of everything public.
 
 A line of a sample that must fail ends with `# E`. Both checkers must find an error there, and nowhere else, in their
 strict modes. Each of them runs once, over all samples.
@@ -21,7 +21,7 @@ OTHERS = ("duly.cli.", "duly.doctor.", "duly.memory.", "duly.web.")
 """Modules whose attributes have no annotations yet."""
 
 Errors = dict[tuple[str, int], str]
-"""What a checker says, by file and line."""
+"""The message of an error, by file and line."""
 
 pytestmark = pytest.mark.slow
 

@@ -122,7 +122,7 @@ class Handler:
             )
 
     def _body_of_delivery(self) -> Any:
-        """Give the type that a parameter says the bodies of deliveries have, as `d: duly.Delivery[Order]` does."""
+        """Return the type of the bodies that the delivery is annotated with, as in `d: duly.Delivery[Order]`."""
         for parameter in [each for each in self._parameters if signatures.is_positional(each)][:2]:
             kind = self._type_of(parameter)
             if self._is_for_delivery(parameter, kind):

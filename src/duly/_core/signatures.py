@@ -113,12 +113,12 @@ def is_delivery(kind: Any) -> bool:
 
 
 def body_of_delivery(kind: Any) -> Any:
-    """Give the type of the body that a type of delivery names, as in `Delivery[Order]`; UNTYPED: it names none."""
+    """Return the type of the body that a type of delivery names, as in `Delivery[Order]`; UNTYPED: it names none."""
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Annotated, typing.Union, types.UnionType):
         named = [body_of_delivery(each) for each in args if is_delivery(each)]
         return next((each for each in named if each is not UNTYPED), UNTYPED)
-    return _said(args[0]) if args and is_delivery(kind) else UNTYPED
+    return _narrowing(args[0]) if args and is_delivery(kind) else UNTYPED
 
 
 def is_list(kind: Any) -> bool:
@@ -129,11 +129,11 @@ def is_list(kind: Any) -> bool:
 def item_of(kind: Any) -> Any:
     """Give the type of a list's items."""
     (item,) = typing.get_args(kind) or (UNTYPED,)
-    return _said(item)
+    return _narrowing(item)
 
 
-def _said(kind: Any) -> Any:
-    """Give a type, or UNTYPED when it is one that says nothing."""
+def _narrowing(kind: Any) -> Any:
+    """Return a type, or UNTYPED for one that allows every value."""
     return UNTYPED if kind in (Any, object) or isinstance(kind, typing.TypeVar) else kind
 
 
