@@ -150,7 +150,8 @@ def _import_everything() -> None:
     import duly.worker  # noqa: F401
     from duly.cli import main
 
-    sys.argv = ["duly", "acl", "--role", "producer", "--server", "valkey-9.1"]  # needs no server
+    # It needs no server, and it loads every script.
+    sys.argv = ["duly", "acl", "--role", "admin", "--server", "valkey-9.1"]
     with suppress(SystemExit), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         main()
     gc.freeze()  # a process that ends need not look through what it has inherited

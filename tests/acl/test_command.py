@@ -9,20 +9,14 @@ import pytest
 import redis
 
 from duly.acl import ROLES
+from tests import warm
 from tests.acl.users import SECRET
 from tests.binaries import Kind
 from tests.conftest import StartedServer
 
 
 def run_acl(*arguments: str, directory: Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "duly", "acl", *arguments],
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return warm.run([sys.executable, "-m", "duly", "acl", *arguments], cwd=directory, timeout=60)
 
 
 def test_the_printed_line_creates_a_user(

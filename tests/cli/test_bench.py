@@ -9,13 +9,12 @@ import pytest
 import duly
 from duly import bench
 from duly.bench import benchmarks
+from tests import warm
 from tests.conftest import StartedServer
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "duly", "bench", *arguments], capture_output=True, text=True, timeout=110, check=False
-    )
+    return warm.run([sys.executable, "-m", "duly", "bench", *arguments], timeout=110)
 
 
 def test_it_runs_every_benchmark_and_leaves_no_key(server: StartedServer, queue_name: str) -> None:

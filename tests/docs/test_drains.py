@@ -6,7 +6,6 @@ import os
 import pickle
 import signal
 import struct
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -24,6 +23,7 @@ from redis.client import Pipeline
 
 import duly
 from duly.testing import clock
+from tests import warm
 from tests.conftest import StartedServer
 
 ROOT = Path(__file__).parents[2]
@@ -268,7 +268,7 @@ def test_a_process_killed_between_send_and_removal_is_made_good_by_the_next(
         queue = app.queue(name)
         expected = CASES[case].fill(old, name)
         code = "import sys; from tests.docs import test_drains; test_drains.run_and_die(*sys.argv[1:])"
-        done = subprocess.run([sys.executable, "-c", code, case, url, name], cwd=ROOT, timeout=60, check=False)
+        done = warm.run([sys.executable, "-c", code, case, url, name], cwd=ROOT, timeout=60)
         assert done.returncode == -signal.SIGKILL
         assert queue.stats().live == 2
 

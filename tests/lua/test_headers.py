@@ -1,7 +1,6 @@
 """The scripts' headers are a grammar, and some mistakes can be found by reading."""
 
 import re
-import shutil
 from importlib.resources import files
 from typing import Any
 
@@ -153,19 +152,8 @@ def _built_for(keys: GroupKeys) -> list[Call[Any]]:
 CALLS = built()
 every_script = pytest.mark.parametrize("name", _lua.names())
 FORMS = [(path.stem, kind) for path in sorted(check_lua.SCRIPTS.glob("*.lua")) for kind in check_lua.kinds_of(path)]
-every_form = pytest.mark.parametrize(("name", "kind"), FORMS)
-
-
-def _has_own_lines(form: tuple[str, _lua.Kind]) -> bool:
-    """Whether a script is written out for groups, and not only includes what they have; in the form with the most."""
-    text = (check_lua.SCRIPTS / f"{form[0]}.lua").read_text()
-    return form[1] == "freeing" and ("@only" in text or "lib/group.lua" in text)
-
-
-every_file = pytest.mark.parametrize(
-    "path",
-    sorted(str(path.relative_to(check_lua.SCRIPTS).with_suffix("")) for path in check_lua.SCRIPTS.rglob("*.lua")),
-)
+SCRIPTS = {form: _lua.script(*form) for form in FORMS}
+FILES = sorted(str(path.relative_to(check_lua.SCRIPTS).with_suffix("")) for path in check_lua.SCRIPTS.rglob("*.lua"))
 
 
 def _text(path: str) -> str:
@@ -281,11 +269,13 @@ def test_the_types_of_keys_are_the_same_wherever_they_are_named() -> None:
     assert types.items() <= {name: key.type for name, key in DESCRIBED.items()}.items()
 
 
-@every_form
-def test_no_name_of_a_row_is_left_in_the_text_that_is_sent(name: str, kind: _lua.Kind) -> None:
-    text = _lua.script(name, kind).text
+def _name_of_a_row_in(text: str) -> re.Match[str] | None:
     rows = [row for row in check_lua.rows_of_all() if not re.search(rf"\blocal [\w, ]*\b{row}\b", text)]
-    assert not re.search(rf"(?<![.\w])(?:{'|'.join([*rows, 'KEYS', 'others'])})\.\w", text)
+    return re.search(rf"(?<![.\w])(?:{'|'.join([*rows, 'KEYS', 'others'])})\.\w", text)
+
+
+def test_no_name_of_a_row_is_left_in_the_text_that_is_sent() -> None:
+    assert {form: found for form, script in SCRIPTS.items() if (found := _name_of_a_row_in(script.text))} == {}
 
 
 @pytest.mark.parametrize("name", ["cancel", "reschedule", "schedule", "unschedule", "fire"])
@@ -302,13 +292,11 @@ def test_an_audit_knows_every_counter() -> None:
 
 def test_every_counter_that_a_script_raises_is_one_that_stats_knows() -> None:
     counters = {*replies.NUMBERS, "repairs"}  # which stats has for those who repair
-    for path, kind in FORMS:
-        text = _lua.script(path, kind).text
-        raised = set(re.findall(r"'HINCRBY', (?:META|keys\.meta|meta), '(\w+)'", text))
-        assert raised <= counters, path
+    for form, script in SCRIPTS.items():
+        raised = set(re.findall(r"'HINCRBY', (?:META|keys\.meta|meta), '(\w+)'", script.text))
+        assert raised <= counters, form
 
 
-@every_file
 @pytest.mark.parametrize(
     ("pattern", "why"),
     [
@@ -344,31 +332,31 @@ def test_every_counter_that_a_script_raises_is_one_that_stats_knows() -> None:
         "prologue",
     ],
 )
-def test_a_script_is_free_of_known_mistakes(path: str, pattern: str, why: str) -> None:
-    found = re.search(pattern, _code(path))
-    assert found is None, f"{path}: {why}: {found}"
+def test_scripts_are_free_of_known_mistakes(pattern: str, why: str) -> None:
+    assert {path: found for path in FILES if (found := re.search(pattern, _code(path)))} == {}, why
 
 
-@every_file
-def test_no_text_holds_what_begins_a_comment(path: str) -> None:
+def _has_dashes_in_a_text(line: str) -> bool:
+    before, dashes, _ = line.partition("--")
+    return bool(dashes) and not before.count("'") % 2 == before.count('"') % 2 == 0
+
+
+def test_no_text_holds_what_begins_a_comment() -> None:
     """The loader cuts every line at its first `--`, so none may stand in a text."""
-    for line in _text(path).splitlines():
-        before, dashes, _ = line.partition("--")
-        assert not dashes or before.count("'") % 2 == before.count('"') % 2 == 0, line
+    assert [(path, line) for path in FILES for line in _text(path).splitlines() if _has_dashes_in_a_text(line)] == []
 
 
-@every_form
-def test_only_the_clock_asks_for_the_time_and_only_once_in_a_script(name: str, kind: _lua.Kind) -> None:
-    assert _lua.script(name, kind).text.count("redis.call('TIME')") <= 1
+def test_only_the_clock_asks_for_the_time_and_only_once_in_a_script() -> None:
+    assert [form for form, script in SCRIPTS.items() if script.text.count("redis.call('TIME')") > 1] == []
 
 
-@every_form
-def test_a_script_is_named_by_the_hash_of_the_text_that_is_sent(name: str, kind: _lua.Kind) -> None:
-    script = _lua.script(name, kind)
-    assert "@include" not in script.text
-    assert "@lazy" not in script.text
-    assert "@only" not in script.text
-    assert not script.text.startswith("#!")  # Redis 6.2 cannot read it
+@pytest.mark.parametrize("mark", ["@include", "@lazy", "@only"])
+def test_no_mark_of_the_loader_is_left_in_the_text_that_is_sent(mark: str) -> None:
+    assert [form for form, script in SCRIPTS.items() if mark in script.text] == []
+
+
+def test_no_script_begins_with_a_line_that_redis_6_cannot_read() -> None:
+    assert [form for form, script in SCRIPTS.items() if script.text.startswith("#!")] == []
 
 
 @every_script
@@ -379,13 +367,6 @@ def test_marks_of_forms_are_closed(name: str) -> None:
     assert _text(name).count("@only") + _text(name).count("-- @end") == len(marks)
 
 
-@every_form
-def test_only_scripts_of_groups_know_of_a_topic(name: str, kind: _lua.Kind) -> None:
-    text = _lua.script(name, kind).text
-    assert ("KEYS[#KEYS" in text or "TOPIC_" in text) <= (kind in ("group", "freeing"))
-
-
-@pytest.mark.skipif(not shutil.which("luacheck"), reason="luacheck is not installed")
-@pytest.mark.parametrize(("name", "kind"), [each for each in FORMS if each[1] == "queue" or _has_own_lines(each)])
-def test_luacheck_finds_nothing_in_the_expanded_script(name: str, kind: _lua.Kind) -> None:
-    assert check_lua.findings(check_lua.SCRIPTS / f"{name}.lua", kind) == set()
+def test_only_scripts_of_groups_know_of_a_topic() -> None:
+    knows = [form for form, script in SCRIPTS.items() if "KEYS[#KEYS" in script.text or "TOPIC_" in script.text]
+    assert [form for form in knows if form[1] not in ("group", "freeing")] == []

@@ -26,6 +26,7 @@ _KEPT_MS: Final = "local kept_ms = 3600000"
 """How long the record of a call is kept, unless an argument says it."""
 
 _FUNCTION: Final = re.compile(r"^( *)local function \w+\((.*?)\)\n(.*?)^\1end$", re.MULTILINE | re.DOTALL)
+_FIELD: Final = re.compile(r"\.(\w+)")
 _DECLARED: Final = re.compile(r"\blocal ([\w, ]+)")
 _WORD: Final = re.compile(r"(?<![.\w])[A-Za-z_]\w*\b(?! =[^=])")
 _STRING: Final = re.compile(r"'(?:\\.|[^'\\\n])*'")
@@ -157,7 +158,7 @@ def _keys(header: Header, places: dict[str, str], used: set[str], *, of_group: b
 def _table(places: dict[str, str], used: set[str], code: str, *, of_group: bool) -> str:
     """Write the table of the keys that the text asks it for; of all keys if it asks by a name that it computes."""
     is_any_asked_for = re.search(r"\bkeys\[", code)
-    asked = {key for key in (*places, *OF_THE_TOPIC) if re.search(rf"\.{key}\b", code)}
+    asked = set(_FIELD.findall(code))
     fields = {key: place for key, place in places.items() if is_any_asked_for or key in asked}
     if of_group:
         fields |= {key: f"KEYS[{_from_behind(at)}]" for at, key in enumerate(OF_THE_TOPIC, 1) if key in asked}

@@ -83,7 +83,7 @@ class EmbeddedServer:
         self._share: SharedLock | None = None
         self._socket = ""
         self._lock = threading.RLock()
-        self.has_started_keeper = False
+        self.has_started_keeper: bool = False
         """Whether this handle started the keeper, and not another process or handle."""
         self.is_new = False
         """Whether this handle started the first server of the directory. True for only one of several processes."""

@@ -47,7 +47,7 @@ def _name_packages() -> None:
 if __name__ == "__main__":
     # No clean-up at the end: threads block in the kernel, and locks end with the process.
     try:
-        code = main(*sys.argv[1:])
+        code: int = main(*sys.argv[1:])
     except BaseException:  # noqa: BLE001 - printed, and reported by the exit status
         traceback.print_exc()
         code = 1

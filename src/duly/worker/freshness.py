@@ -13,7 +13,7 @@ class Freshness:
     """Known until a point in time. The renewer's thread moves it; handlers ask before they start."""
 
     def __init__(self, until: float) -> None:
-        self.until = until
+        self.until: float = until
         """Only the renewer's thread moves it."""
         self._renewed = threading.Condition()
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []

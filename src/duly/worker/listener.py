@@ -25,7 +25,7 @@ class _Members:
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = list(sources)
-        self.rested_at = math.inf
+        self.rested_at: float = math.inf
         """When to watch again for one that rests now."""
 
     async def take(self, limit: int) -> list[Source]:  # noqa: ARG002

@@ -41,7 +41,7 @@ class Place:
         self.child: Child | None = None
         self.start_at: float | None = 0.0
         """None: not before something else happens."""
-        self.restarts = Restarts()
+        self.restarts: Restarts = Restarts()
 
 
 class Supervisor:

@@ -30,18 +30,20 @@ class QueueRuntime:
         self.options: QueueOptions = queue.options
         self.handler = handler
         self.weight = weight
-        self.lease = checked_positive_seconds(self.options.lease, "lease")
-        self.max_runtime = (
+        self.lease: float = checked_positive_seconds(self.options.lease, "lease")
+        self.max_runtime: float | None = (
             None
             if self.options.max_runtime is None
             else checked_positive_seconds(self.options.max_runtime, "max_runtime")
         )
+        self.is_async: bool
+        self.is_mixed: bool
         self.is_async, self.is_mixed = _kinds(handler)
-        self.slots = _slots(handler, most)
+        self.slots: int = _slots(handler, most)
         """Handlers at once."""
-        self.per_slot = handler.batch.max if handler.batch else 1
+        self.per_slot: int = handler.batch.max if handler.batch else 1
 
-        self.busy = 0
+        self.busy: int = 0
         """Claimed, and its handler or its settle not over: also a hung handler whose lease was lost long ago."""
         self.collected = 0
         """Of these, those that a batch handler is to get and more may join."""
@@ -53,11 +55,11 @@ class QueueRuntime:
         """When handlers began, where `max_runtime` asks for it."""
 
         now = time.monotonic()
-        self.pace = Pace(now)
-        self.freshness = Freshness(now + self.lease)
+        self.pace: Pace = Pace(now)
+        self.freshness: Freshness = Freshness(now + self.lease)
         self.hoards_since: float | None = None
         """Since when more waits for slots than is finished soon."""
-        self.source = Source(self, queue)
+        self.source: Source = Source(self, queue)
         """What it claims from."""
 
     @property

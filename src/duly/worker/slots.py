@@ -27,7 +27,7 @@ class Slot:
 
     def __init__(self) -> None:
         self.item: Item | None = None
-        self.is_held_up = False
+        self.is_held_up: bool = False
         """Whether it waits to hear that its message is still ours."""
         self.cause: Cause | None = None
         """Why we cancel it; None: we do not."""

@@ -25,14 +25,14 @@ class Source:
     def __init__(self, runtime: "QueueRuntime", queue: AsyncInbox) -> None:
         self.runtime = runtime
         self.queue = queue
-        self.weight = runtime.weight
+        self.weight: int = runtime.weight
         self.keys: QueueKeys = queue._keys
-        self.wake_key = self.keys.key("wake")
+        self.wake_key: bytes = self.keys.key("wake")
         self.link: Any = queue._link
         self.held: set[AnyDelivery] = set()
         """Claimed and not settled: what the renewer keeps."""
 
-        self.period = patience.looking_period(runtime.lease)
+        self.period: float = patience.looking_period(runtime.lease)
         """Seconds after which it is looked at although no wake-up came."""
         self.is_watched = False
         """Whether everything was seen, and a token will come when there is more."""
@@ -41,9 +41,9 @@ class Source:
         self.has_timer = False
         """Whether this worker took the token, or keeps a due time or the end of a lease: it claims or passes it on."""
         self.fruitless = 0
-        self.wake_state = WakeState(self.keys) if isinstance(self.keys, GroupKeys) else None
+        self.wake_state: WakeState | None = WakeState(self.keys) if isinstance(self.keys, GroupKeys) else None
         """Of a group, whose members all hear of what comes; None: a token comes to one consumer."""
-        self.polled_at = time.monotonic()
+        self.polled_at: float = time.monotonic()
 
     @property
     def wants_watch(self) -> bool:

@@ -42,7 +42,7 @@ class Bundle:
         self.waiting: Waiter | AnyListener = make(sources[0].link, sources, lambda: on_change(self))
         self._period = min(source.period for source in sources)
         """Seconds between two looks at all idle queues, and at whether a block has not come back."""
-        self.look_at = math.inf
+        self.look_at: float = math.inf
         self.plan_look(random.uniform(0.5, 1.0))  # noqa: S311
 
     def plan_look(self, periods: float = 1.0) -> None:
@@ -67,7 +67,7 @@ class Watch:
         """Bundles that have something to say."""
         self._open: dict[Bundle, None] = {}
         """Bundles that do not watch all that they should."""
-        self.look_at = min(bundle.look_at for bundle in self._bundles)
+        self.look_at: float = min(bundle.look_at for bundle in self._bundles)
         """When to look for what was forgotten."""
 
     def _note_change(self, bundle: Bundle) -> None:

@@ -38,7 +38,7 @@ class Group:
     __slots__ = ("deliveries", "refusals")
 
     def __init__(self, deliveries: Sequence[AnyDelivery]) -> None:
-        self.deliveries = deliveries
+        self.deliveries: Sequence[AnyDelivery] = deliveries
         self.refusals: list[Verdict | None] = [None] * len(deliveries)
 
 
@@ -50,13 +50,13 @@ class Work:
 
     def __init__(self, runtime: QueueRuntime, hooks: Hooks, settler: Settler) -> None:
         self.runtime = runtime
-        self.context = contextvars.copy_context()
+        self.context: contextvars.Context = contextvars.copy_context()
         """What context variables are when a handler begins."""
         self._hooks = hooks
         self._settler = settler
         self._keeps = runtime.options.done is not None
         """Whether what handlers return is kept."""
-        self.is_observed = runtime.max_runtime is not None or bool(hooks.before or hooks.after or hooks.on_error)
+        self.is_observed: bool = runtime.max_runtime is not None or bool(hooks.before or hooks.after or hooks.on_error)
         """Whether `started` and `ended` have anything to do."""
 
     def deliveries(self, item: Any) -> Sequence[AnyDelivery]:

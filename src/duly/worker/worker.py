@@ -79,7 +79,7 @@ class Worker:
         """Who runs the hooks at the start."""
         self.refusal: DulyError | None = None
         """Why it stopped by itself: the server refused its user from the beginning."""
-        self.was_cut_off = False
+        self.was_cut_off: bool = False
         """Whether handlers were cut off, or messages could not be given back."""
 
     async def run(self) -> bool:
