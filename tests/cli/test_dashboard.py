@@ -243,7 +243,7 @@ def test_a_token_among_the_words_is_warned_of_and_one_that_is_too_short_refused(
 
 @pytest.mark.parametrize(
     ("missing", "needed_by"),
-    [("uvicorn", ["duly.web.running"]), ("starlette", ["duly.web.running", "duly.web"])],
+    [("uvicorn", ["duly.web.service"]), ("starlette", ["duly.web.service", "duly.web"])],
     ids=["uvicorn", "starlette"],
 )
 def test_without_its_extra_it_says_what_to_install(

@@ -23,7 +23,7 @@ import uvicorn
 
 import duly
 from duly.web import create_app
-from duly.web.waiting_room import WaitingRoom
+from duly.web.site import WaitingRoom
 from tests.conftest import StartedServer
 from tests.waiting import wait_until
 

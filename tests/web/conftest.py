@@ -12,8 +12,7 @@ import pytest
 
 import duly
 from duly.web import Role, create_app
-from duly.web.site import Site
-from duly.web.waiting_room import WaitingRoom
+from duly.web.site import Site, WaitingRoom
 from tests.conftest import StartedServer
 
 TOKENS: Final[Mapping[str, Role]] = {

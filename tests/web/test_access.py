@@ -7,10 +7,9 @@ from typing import Any, Final
 import pytest
 
 from duly.errors import UsageError
-from duly.web import attempts, known
+from duly.web import login_throttle
 from duly.web.access import ROLES, SESSION_SECONDS, Access, Role
-from duly.web.attempts import Attempts, LockedOut, group_of
-from duly.web.known import Known
+from duly.web.login_throttle import Attempts, Known, LockedOut, group_of
 from tests.web.conftest import TOKENS
 
 ADMIN: Final = "a-token-for-admins"
@@ -212,7 +211,7 @@ def test_who_has_a_session_at_an_address_is_not_locked_out_either(access: Access
 def test_a_token_is_known_at_an_address_for_an_hour_after_it_was_right(clock: Clock) -> None:
     seen = Known(clock)
     seen.note(ADMIN, "2001:db8::1")
-    clock.now += known.REMEMBERED_SECONDS - 1
+    clock.now += login_throttle.REMEMBERED_SECONDS - 1
     assert seen.among([ADMIN, VIEWER], "2001:db8::2") == [ADMIN]
     assert seen.among([ADMIN, VIEWER], "192.0.2.1") == []
     clock.now += 1
@@ -222,7 +221,7 @@ def test_a_token_is_known_at_an_address_for_an_hour_after_it_was_right(clock: Cl
 def test_the_table_of_what_is_known_is_bounded_and_the_oldest_leave_it(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(known, "MOST_REMEMBERED", 2)
+    monkeypatch.setattr(login_throttle, "MOST_REMEMBERED", 2)
     seen = Known(clock)
     for last in (1, 2, 1, 3):
         seen.note(ADMIN, f"192.0.2.{last}")
@@ -230,18 +229,18 @@ def test_the_table_of_what_is_known_is_bounded_and_the_oldest_leave_it(
 
 
 def test_a_right_token_is_let_in_whatever_fails_at_other_addresses(access: Access) -> None:
-    for number in range(attempts.IN_ALL * 2):
+    for number in range(login_throttle.IN_ALL * 2):
         fail(access, f"198.51.{number}.1")
     assert access.enter(ADMIN, "192.0.2.1") == "admin"
 
 
 def test_when_many_fail_in_all_an_address_has_one_try(access: Access, clock: Clock) -> None:
-    for number in range(attempts.IN_ALL):
+    for number in range(login_throttle.IN_ALL):
         fail(access, f"198.51.{number}.1")
     fail(access, "192.0.2.1")
     with pytest.raises(LockedOut):
         access.enter("a-wrong-token", "192.0.2.1")
-    clock.now += attempts.WINDOW_SECONDS
+    clock.now += login_throttle.WINDOW_SECONDS
     fail(access, "192.0.2.1", 10)
 
 
@@ -254,8 +253,8 @@ def test_addresses_of_one_network_are_one() -> None:
 def test_the_table_of_addresses_is_bounded_and_the_oldest_leave_it(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempts, "ADDRESSES_KEPT", 3)
-    monkeypatch.setattr(attempts, "FROM_ONE_ADDRESS", 1)
+    monkeypatch.setattr(login_throttle, "ADDRESSES_KEPT", 3)
+    monkeypatch.setattr(login_throttle, "FROM_ONE_ADDRESS", 1)
     counted = Attempts(clock)
     for last in range(1, 6):
         counted.failed(f"192.0.2.{last}", "a-wrong-token")

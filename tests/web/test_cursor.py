@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 import duly
 from duly.errors import UsageError
 from duly.message import Message
-from duly.web import cursor
-from duly.web.cursor import cursor_of, position_of
-from duly.web.sealed import sealed
+from duly.web import opaque
+from duly.web.opaque import cursor_of, position_of, sealed
 
 _ANYTHING = st.one_of(
     st.text(max_size=100),
@@ -30,7 +29,7 @@ def _message(id_: str, state: Any, place: tuple[int, int], key: str | None) -> M
 
 def _signed(packed: bytes) -> str:
     """Write what somebody might who knows how cursors are made: the digest is right."""
-    return "next~" + sealed(packed, cursor._PURPOSE)
+    return "next~" + sealed(packed, opaque._CURSOR_PURPOSE)
 
 
 @given(_TEXT.filter(bool), _SCORE.filter(lambda score: score != -1), st.integers(0, 9), st.none() | _TEXT)

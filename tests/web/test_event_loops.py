@@ -7,7 +7,7 @@ import pytest
 
 import duly
 from duly.web import create_app, names
-from duly.web.shared import Shared
+from duly.web.cache import Shared
 from tests.web.conftest import client_of
 
 

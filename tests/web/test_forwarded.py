@@ -7,7 +7,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from duly.web.forwarded import Forwarded
+from duly.web.service import Forwarded
 
 
 async def show(scope: Any, receive: Any, send: Any) -> None:

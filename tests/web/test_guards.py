@@ -23,13 +23,12 @@ import duly
 from duly.errors import UsageError
 from duly.web import create_app, hosts
 from duly.web.access import Access
-from duly.web.guards import Guards
-from duly.web.headers import CONTENT_SECURITY_POLICY
+from duly.web.guards import CONTENT_SECURITY_POLICY, Guards
 from duly.web.hosts import Host, Hosts
 from duly.web.names import Names
+from duly.web.request_limits import Sizes
 from duly.web.site import Site
-from duly.web.sizes import Sizes
-from tests.web.asking import Asker, Headers
+from tests.web.asgi_client import Asker, Headers
 from tests.web.conftest import TOKENS
 
 MESSAGE_BYTES: Final = 3000

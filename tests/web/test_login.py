@@ -15,7 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 import duly
 from duly.web import create_app
 from duly.web.access import SESSION_SECONDS
-from tests.web.asking import Answer, Asker
+from tests.web.asgi_client import Answer, Asker
 from tests.web.conftest import TOKENS
 
 FORM: Final = ("Content-Type", "application/x-www-form-urlencoded")

@@ -30,11 +30,11 @@ from duly._core.registry import Info, written_info
 from duly._core.states import STATES
 from duly._core.topic_ops import GroupRow
 from duly.message import GroupInfo, Stats, TopicStats, WorkerInfo
-from duly.web import create_app
+from duly.web import create_app, metrics
+from duly.web.metrics import definitions
 from duly.web.metrics import scrape as scraping
-from duly.web.metrics import serving, table
+from duly.web.metrics.definitions import METRICS
 from duly.web.metrics.scrape import Scrape
-from duly.web.metrics.table import METRICS
 from tests.conftest import StartedServer
 from tests.web.conftest import TOKENS, authorization, client_of
 
@@ -120,7 +120,7 @@ async def test_a_queue_is_told_as_its_stats_say(app: AsyncDuly) -> None:
         assert said("duly_messages", queue="orders", state=state) == getattr(before, state), state
     for state, name in {"live": "bytes", "dead": "dead_bytes", "done": "done_bytes"}.items():
         assert said("duly_stored_bytes", queue="orders", state=state) == getattr(before, name), state
-    for name in table._COUNTED:
+    for name in definitions._COUNTED:
         assert said(f"duly_{name}_total", queue="orders") == getattr(before, name), name
     assert (before.ready, before.dead, before.duplicates, before.bytes > 0) == (2, 1, 1, True)
     assert said("duly_corrected", queue="orders") == 0
@@ -269,7 +269,7 @@ def numbered(kind: Any, first: int = 1000) -> Any:
 
 
 def of_scrape(scrape: Scrape) -> Scraped:
-    return Scraped(samples_of(read_text(generate_latest(serving._Families(scrape)).decode())))
+    return Scraped(samples_of(read_text(generate_latest(metrics._Families(scrape)).decode())))
 
 
 def missing_fields(scrape: Scrape, *shown: Any) -> list[str]:

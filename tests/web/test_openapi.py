@@ -9,10 +9,10 @@ import pytest
 
 import duly
 from duly.web import create_app
+from duly.web.api import paths_of
+from duly.web.api.catalog import OPERATIONS
 from duly.web.api.openapi import document
 from duly.web.api.operation import Operation
-from duly.web.api.serving import paths_of
-from duly.web.api.table import OPERATIONS
 from tests.web.conftest import TOKENS, TokenClient, client_of
 
 

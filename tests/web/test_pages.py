@@ -20,11 +20,11 @@ import duly
 from duly.web import create_app
 from duly.web.access import Access
 from duly.web.names import Names
-from duly.web.pages import drawing, looking, texts
-from duly.web.pages.explaining import for_people
-from duly.web.pages.pace import Paces
-from duly.web.pages.patience import within_patience
-from duly.web.pages.sight import Sights
+from duly.web.overview import Sights
+from duly.web.pages import text as page_text
+from duly.web.pages import trends, views, within_patience
+from duly.web.pages.text import for_people
+from duly.web.pages.trends import Paces
 from duly.web.problems import Refused
 from duly.web.site import Site
 from tests.conftest import StartedServer
@@ -208,7 +208,7 @@ async def test_a_page_goes_on_behind_a_message_that_is_gone(
 async def test_many_topics_and_schedules_are_shown_page_by_page(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looking, "ROWS", 2)
+    monkeypatch.setattr(views, "ROWS", 2)
     for name in "abcde":
         await site_app.topic(name).publish(1)
         await site_app.schedule(name, f"queue-{name}", 1, every=60)
@@ -347,7 +347,7 @@ async def test_looking_at_every_page_changes_nothing(
 async def test_the_server_is_looked_at_once_a_second_however_many_ask(site_app: duly.AsyncDuly) -> None:
     now = 100.0
     site = Site(site_app, Access(None), Names(site_app))
-    sights = Sights(site, clock=lambda: now)
+    sights = Sights(site.app, site.names, clock=lambda: now)
     queue = site_app.queue("orders")
     await queue.send(1)
 
@@ -720,7 +720,7 @@ async def test_every_table_and_field_says_what_it_is(site_app: duly.AsyncDuly, c
 def test_a_body_is_laid_out_as_it_was_sent(body: Any, raw: bytes | None, shown: str) -> None:
     message = duly.Message("1", "q", "ready", body, raw, {}, None, 0, None, None, 0, 0, 0, 0)
 
-    assert texts.body(message) == shown.replace('"', "&#34;")
+    assert page_text.body(message) == shown.replace('"', "&#34;")
 
 
 @pytest.mark.parametrize(
@@ -733,7 +733,7 @@ def test_a_body_is_laid_out_no_further_than_it_is_shown(raw: bytes) -> None:
     message = duly.Message("1", "q", "ready", None, raw, {}, None, 0, None, None, 0, 0, 0, 0)
     tracemalloc.start()
 
-    shown = texts.body(message)
+    shown = page_text.body(message)
 
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -743,17 +743,17 @@ def test_a_body_is_laid_out_no_further_than_it_is_shown(raw: bytes) -> None:
 
 
 def test_a_value_is_written_no_further_than_it_is_shown() -> None:
-    assert texts.value(list(range(100_000))).endswith("...")
-    assert len(texts.value("x" * 100_000)) == 10_003
-    assert texts.value({"a": [1]}) == '{"a": [1]}'
+    assert page_text.value(list(range(100_000))).endswith("...")
+    assert len(page_text.value("x" * 100_000)) == 10_003
+    assert page_text.value({"a": [1]}) == '{"a": [1]}'
 
 
 def test_what_is_very_large_is_shown_in_part() -> None:
     message = duly.Message("1", "q", "ready", b"x" * 100_000, b"x" * 100_000, {}, None, 0, None, None, 0, 0, 0, 0)
 
-    assert texts.body(message).endswith("... 83,616 more bytes")
-    assert texts.lines("y" * 200_001).endswith("... 1 more characters")
-    assert len(texts.body_line(message)) < 200
+    assert page_text.body(message).endswith("... 83,616 more bytes")
+    assert page_text.lines("y" * 200_001).endswith("... 1 more characters")
+    assert len(page_text.body_line(message)) < 200
 
 
 # Explanations
@@ -774,11 +774,11 @@ def test_an_explanation_is_written_for_people(sentence: str, shown: str) -> None
 
 
 def test_a_trend_is_drawn_over_time_and_leaves_gaps_empty() -> None:
-    line = drawing.trend([1.0, 2.0, 0.0, 2.0], [0.0, 60.0, 62.0, 120.0])
+    line = trends.trend([1.0, 2.0, 0.0, 2.0], [0.0, 60.0, 62.0, 120.0])
 
     assert line == "M0.0 10.0h0M48.0 1.5h0L49.6 18.5M96.0 1.5h0"
 
 
 def test_a_trend_shows_two_minutes() -> None:
-    assert drawing.trend([9.0, 1.0], [0.0, 121.0]) == "M96.0 1.5h0"
-    assert drawing.trend([], []) == ""
+    assert trends.trend([9.0, 1.0], [0.0, 121.0]) == "M96.0 1.5h0"
+    assert trends.trend([], []) == ""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import duly
 from duly.errors import UsageError
-from duly.web.receipts import delivery_of, receipt_of
+from duly.web.opaque import delivery_of, receipt_of
 
 _VERBS = ("ack", "retry", "defer", "reject", "release", "recycle", "extend", "progress")
 _MORE: dict[str, dict[str, Any]] = {

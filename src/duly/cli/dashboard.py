@@ -73,7 +73,7 @@ def dashboard(
     _check_given(session, token)
     from duly.web import create_app
     from duly.web.binding import Binding
-    from duly.web.running import Service
+    from duly.web.service import Service
     from duly.web.token_file import chosen_token
 
     where = Binding(
@@ -114,7 +114,7 @@ def _changes_told() -> Iterator[None]:
 def _check_installed() -> None:
     """Say which extra is missing; the other commands do without it."""
     try:
-        import duly.web.running  # noqa: F401
+        import duly.web.service  # noqa: F401
     except ImportError as error:
         if error.name is not None:  # a fault of the installation: the missing extra is told in a sentence of our own
             raise

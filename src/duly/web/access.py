@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal, get_args
 
 from duly.errors import UsageError
-from duly.web.attempts import Attempts
-from duly.web.known import Known
+from duly.web.login_throttle import Attempts, Known
 
 Role = Literal["viewer", "operator", "admin"]
 """viewer: looks, and sees no payloads. operator: sees them, sends, receives and steers. admin: also destroys."""

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from duly import AsyncDuly, Duly
-from duly.errors import UsageError
-from duly.web import api, health, metrics, pages
+from duly.errors import DulyError, UsageError
+from duly.web import api, metrics, pages
 from duly.web.access import Access, Role
 from duly.web.guards import Guards
 from duly.web.hosts import checked_hosts
 from duly.web.names import Names
-from duly.web.site import Site
+from duly.web.site import Site, site_of
 
 
 def create_app(
@@ -42,9 +47,27 @@ def create_app(
     shown = app.aio if isinstance(app, Duly) else app
     site = Site(shown, Access(tokens, read_only=read_only), Names(shown))
     made = Starlette(
-        routes=[*pages.routes(site), api.mount(), metrics.route(site, is_open=open_metrics), health.route()],
+        routes=[*pages.routes(site), api.mount(), metrics.route(site, is_open=open_metrics), health_route()],
         middleware=[Middleware(Guards, site=site, hosts=hosts)],
         exception_handlers=pages.error_handlers(),
     )
     made.state.site = site
     return made
+
+
+_PATIENCE: Final = 2.0
+
+
+def health_route() -> Route:
+    """Make the health_route."""
+    return Route("/healthz", healthz, methods=["GET"], name="healthz")
+
+
+async def healthz(request: Request) -> Response:
+    """Answer 200 when the server answers, 503 when not."""
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            await site_of(request).app.workers()
+    except (DulyError, TimeoutError):
+        return JSONResponse({"ok": False}, 503)
+    return JSONResponse({"ok": True})

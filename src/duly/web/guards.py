@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from duly.web.access import Role
-from duly.web.answers import Answer
-from duly.web.attempts import LockedOut
-from duly.web.headers import sole, with_headers
 from duly.web.hosts import Host, Hosts, is_origin_of, read_host
+from duly.web.login_throttle import LockedOut
 from duly.web.problems import Refused, of_error, of_fault
+from duly.web.request_limits import Content, Sizes, sole
 from duly.web.sessions import path_within, sessions_of
 from duly.web.site import Site
-from duly.web.sizes import Content, Sizes
 
 _LOOKING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN_SITES: Final = frozenset({"same-origin", "none"})
@@ -157,3 +156,49 @@ def _closing(scope: Scope, content: Content, send: Send) -> Send:
         await send(message)
 
     return send_closing
+
+
+class Answer:
+    """Sends an answer, and notes what was sent of it."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.is_begun = False
+        self.is_whole = False
+
+    async def __call__(self, message: Message) -> None:
+        """Send a part."""
+        self.is_begun = True
+        await self._send(message)
+        self.is_whole = message["type"] == "http.response.body" and not message.get("more_body", False)
+
+
+CONTENT_SECURITY_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+)
+
+
+EVERYWHERE: Final = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+def with_headers(scope: Scope, send: Send) -> Send:
+    """Add the headers of every answer to what is sent. Nothing is kept by a browser or a proxy but static files."""
+    is_static = path_within(scope).startswith("/static/")
+
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(raw=list(message.get("headers", ())))
+            headers.update(EVERYWHERE)
+            is_kept = is_static and message["status"] < 400
+            headers["Cache-Control"] = headers.get("Cache-Control", "no-cache") if is_kept else "no-store"
+            message = {**message, "headers": headers.raw}
+        await send(message)
+
+    return send_with_headers

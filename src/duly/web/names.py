@@ -13,7 +13,7 @@ from typing import Any, Final
 from duly import AsyncDuly, AsyncGroup, AsyncQueue, AsyncTopic
 from duly._core.naming import nearest
 from duly.errors import DulyError
-from duly.web.shared import Shared
+from duly.web.cache import Shared
 
 _FRESH_FOR: Final = 3.0
 

@@ -22,7 +22,7 @@ from duly.errors import (
     UsageError,
 )
 from duly.web.names import NotFound
-from duly.web.waiting_room import WaitingRoomFull
+from duly.web.site import WaitingRoomFull
 
 _LOG: Final = logging.getLogger("duly")
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final, TypeVar
 
 from starlette.requests import Request
+from starlette.routing import Mount, Route
 
 from duly import AsyncDuly
+from duly.errors import DulyError
 from duly.web.access import Access, Role
-from duly.web.looks import Looks
 from duly.web.names import Names
-from duly.web.waiting_room import WaitingRoom
+from duly.web.overview import Looks
 
 
 @dataclass(frozen=True)
@@ -45,3 +50,37 @@ def refusal_of(request: Request, needs: Role, *, changes: bool) -> str | None:
     """Say why somebody may not do what he asks for; None: he may."""
     access, has_token = site_of(request).access, request.state.has_token
     return access.refusal(role_of(request), needs, changes=changes, has_token=has_token)
+
+
+class WaitingRoomFull(DulyError):
+    """All seats are taken."""
+
+    headers: Final = {"Retry-After": "1"}
+
+
+class WaitingRoom:
+    """The seats of one dashboard."""
+
+    def __init__(self, seats: int) -> None:
+        self.seats = seats
+        self.taken = 0
+
+    @contextmanager
+    def seat(self) -> Iterator[None]:
+        """Take a seat for a block."""
+        if self.taken >= self.seats:
+            raise WaitingRoomFull(f"{self.seats} receives wait here already: try again in a second")
+        self.taken += 1
+        try:
+            yield
+        finally:
+            self.taken -= 1
+
+
+R = TypeVar("R", Route, Mount)
+
+
+def to_its_end(route: R) -> R:
+    """Let a route match line breaks too: without it, an id that ends in one is taken for the id without."""
+    route.path_regex = re.compile(route.path_regex.pattern.removesuffix("$") + r"\Z", re.DOTALL)
+    return route

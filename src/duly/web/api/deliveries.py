@@ -12,25 +12,25 @@ from duly import AsyncDelivery, message
 from duly._core import ops, settles
 from duly._core.replies import lease_lost
 from duly.errors import LeaseLost, UsageError
-from duly.web.api import settling, shapes
+from duly.web.api import requests, responses, settlement
 from duly.web.api.operation import Asked, Operation
+from duly.web.bounded_gather import each_of
 from duly.web.names import Inbox
-from duly.web.receipts import delivery_of, receipt_of, with_message_headers
-from duly.web.several import each_of
+from duly.web.opaque import delivery_of, receipt_of, with_message_headers
 
 _LONGER: Final = "receive with a longer `lease`, or call `extend` in time,"
 """What helps against a lost lease over HTTP, where nobody renews."""
-Steps = Callable[[Inbox, settling.Deliveries], list[settles.Step]]
+Steps = Callable[[Inbox, settlement.Deliveries], list[settles.Step]]
 
 
 # What is taken
 
 
-class Settle(shapes.Given):
+class Settle(requests.Given):
     """Which deliveries: one, or several."""
 
     receipt: str | None = None
-    receipts: shapes.Receipts | None = None
+    receipts: requests.Receipts | None = None
 
     def given(self) -> list[str]:
         """Give the receipts, each once."""
@@ -101,55 +101,55 @@ async def _receive(asked: Asked) -> msgspec.Raw:
     with asked.site.waiting_room.seat() if given.wait else nullcontext():
         deliveries = await asked.while_there(inbox.receive(given.limit, given.wait, given.lease), give_back)
     try:
-        messages = [shapes.delivery(each, receipt_of(each)) for each in deliveries]
-        return msgspec.Raw(msgspec.json.encode(shapes.Received(messages)))
+        messages = [responses.delivery(each, receipt_of(each)) for each in deliveries]
+        return msgspec.Raw(msgspec.json.encode(responses.Received(messages)))
     except BaseException:  # nobody would have their receipts
         await give_back(deliveries)
         raise
 
 
-async def _ack(asked: Asked) -> shapes.Settled:
+async def _ack(asked: Asked) -> responses.Settled:
     given: Ack = asked.body
     result = None
     if given.result is not msgspec.UNSET and bytes(given.result) != b"null":
-        result = shapes.checked_json(given.result, "result")
-    return await _settled(asked, lambda inbox, those: settling.acks(inbox, those, result))
+        result = requests.checked_json(given.result, "result")
+    return await _settled(asked, lambda inbox, those: settlement.acks(inbox, those, result))
 
 
-async def _retry(asked: Asked) -> shapes.Settled:
+async def _retry(asked: Asked) -> responses.Settled:
     given: RetryOf = asked.body
     return await _settled(asked, lambda _, those: settles.retried(those, given.delay, given.error))
 
 
-async def _defer(asked: Asked) -> shapes.Settled:
+async def _defer(asked: Asked) -> responses.Settled:
     given: Defer = asked.body
     return await _settled(asked, lambda _, those: settles.deferred(those, given.delay, given.reason))
 
 
-async def _reject(asked: Asked) -> shapes.Settled:
+async def _reject(asked: Asked) -> responses.Settled:
     return await _settled(asked, lambda _, those: settles.rejected(those, asked.body.reason))
 
 
-async def _release(asked: Asked) -> shapes.Settled:
+async def _release(asked: Asked) -> responses.Settled:
     return await _settled(asked, lambda _, those: settles.released(those))
 
 
-async def _extend(asked: Asked) -> shapes.Settled:
+async def _extend(asked: Asked) -> responses.Settled:
     return await _settled(asked, lambda _, those: settles.extended(those, asked.body.seconds))
 
 
-async def _progress(asked: Asked) -> shapes.Settled:
+async def _progress(asked: Asked) -> responses.Settled:
     said = message.Progress(asked.body.fraction, asked.body.text)
     return await _settled(asked, lambda _, those: settles.alike("progress", those, said.fraction, said.text))
 
 
-async def _recycle(asked: Asked) -> shapes.Settled:
+async def _recycle(asked: Asked) -> responses.Settled:
     given: Recycle = asked.body
     if given.body is msgspec.UNSET and given.base64 is None:
-        return await _settled(asked, lambda inbox, those: settling.recycles(inbox, those, given.delay))
-    body = shapes.checked_body(given.body, given.base64)
+        return await _settled(asked, lambda inbox, those: settlement.recycles(inbox, those, given.delay))
+    body = requests.checked_body(given.body, given.base64)
     whole = await each_of(_opened(asked), _with_its_headers)
-    return await _settled(asked, lambda inbox, those: settling.recycles(inbox, those, given.delay, body), whole)
+    return await _settled(asked, lambda inbox, those: settlement.recycles(inbox, those, given.delay, body), whole)
 
 
 async def _with_its_headers(delivery: AsyncDelivery) -> AsyncDelivery:
@@ -165,15 +165,15 @@ def _opened(asked: Asked) -> list[AsyncDelivery]:
     return list({(each.id, each.fence): each for each in opened}.values())
 
 
-async def _settled(asked: Asked, steps: Steps, opened: list[AsyncDelivery] | None = None) -> shapes.Settled:
+async def _settled(asked: Asked, steps: Steps, opened: list[AsyncDelivery] | None = None) -> responses.Settled:
     """Settle what the receipts stand for: all is checked before anything is done."""
     deliveries = _opened(asked) if opened is None else opened
     inbox = asked.open_inbox(typed=True)
-    lost = await settling.carried_out(inbox, steps(inbox, deliveries))
+    lost = await settlement.carried_out(inbox, steps(inbox, deliveries))
     return _told(asked.request.url.path.rpartition("/")[2], deliveries, lost)
 
 
-def _told(verb: str, deliveries: Sequence[AsyncDelivery], lost: Sequence[AsyncDelivery]) -> shapes.Settled:
+def _told(verb: str, deliveries: Sequence[AsyncDelivery], lost: Sequence[AsyncDelivery]) -> responses.Settled:
     """Say what was settled. Nothing at all is an error: who settles one message should not have to look closer."""
     if len(lost) == len(deliveries):
         first = lease_lost(deliveries[0].queue, deliveries[0].id, verb, _LONGER)
@@ -181,7 +181,7 @@ def _told(verb: str, deliveries: Sequence[AsyncDelivery], lost: Sequence[AsyncDe
         raise LeaseLost(f"{first}{others}")
     gone = {id(each) for each in lost}
     settled = [each.id for each in deliveries if id(each) not in gone]
-    return shapes.Settled(settled, [each.id for each in deliveries if id(each) in gone])
+    return responses.Settled(settled, [each.id for each in deliveries if id(each) in gone])
 
 
 def _settle(verb: str, summary: str, act: Callable[[Asked], Awaitable[Any]], body: Any) -> Operation:
@@ -193,7 +193,7 @@ def _settle(verb: str, summary: str, act: Callable[[Asked], Awaitable[Any]], bod
         needs="operator",
         act=act,
         body=body,
-        answer=shapes.Settled,
+        answer=responses.Settled,
     )
 
 
@@ -205,9 +205,9 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         summary="Take messages that are due, waiting for the first. What is not settled comes back.",
         needs="operator",
         act=_receive,
-        body=shapes.Receive,
+        body=requests.Receive,
         may_be_empty=True,
-        answer=shapes.Received,
+        answer=responses.Received,
     ),
     _settle("ack", "Finish messages; those that were sent with repeat come back.", _ack, Ack),
     _settle("retry", "Count a failure: back after a delay, or dead when no attempt is left.", _retry, RetryOf),

@@ -10,8 +10,8 @@ from typing import Any, Final
 import msgspec
 
 import duly
+from duly.web.api.catalog import OPERATIONS
 from duly.web.api.operation import INBOX_PATHS, Operation
-from duly.web.api.table import OPERATIONS
 from duly.web.problems import TITLES, Problem
 
 _INBOXES: Final = dict(zip(INBOX_PATHS, ("", "_of_group"), strict=True))

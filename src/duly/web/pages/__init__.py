@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from duly.web.pages import login, looking
+from duly.web.pages import login, views
 from duly.web.pages.errors import error_handlers
-from duly.web.pages.patience import within_patience
-from duly.web.pages.static import static
-from duly.web.paths import to_its_end
-from duly.web.site import Site, role_of
+from duly.web.problems import Refused
+from duly.web.site import Site, role_of, to_its_end
 
 __all__ = ["error_handlers", "routes"]
 
@@ -23,19 +25,19 @@ _View = Callable[[Request], Awaitable[Response]]
 def routes(site: Site) -> list[BaseRoute]:
     """Name the pages of a dashboard. It has routes of its own: some remember what they saw."""
     queue, group = "/queues/{queue}", "/topics/{topic}/groups/{group}"
-    inbox = looking.Inbox()
+    inbox = views.InboxView()
     return [
-        _page("/", looking.Overview(site), "overview"),
-        _page("/queues", looking.queues, "queues"),
+        _page("/", views.Overview(site), "overview"),
+        _page("/queues", views.queues, "queues"),
         _page(queue, inbox, "queue"),
         _page(group, inbox, "group"),
         # An id may be any text, also one with slashes.
-        _page(queue + "/messages/{id:path}", looking.message, "message"),
-        _page(group + "/messages/{id:path}", looking.message, "group_message"),
-        _page("/topics", looking.topics, "topics"),
-        _page("/topics/{topic}", looking.topic, "topic"),
-        _page("/workers", looking.workers, "workers"),
-        _page("/schedules", looking.schedules, "schedules"),
+        _page(queue + "/messages/{id:path}", views.message, "message"),
+        _page(group + "/messages/{id:path}", views.message, "group_message"),
+        _page("/topics", views.topics, "topics"),
+        _page("/topics/{topic}", views.topic, "topic"),
+        _page("/workers", views.workers, "workers"),
+        _page("/schedules", views.schedules, "schedules"),
         Route("/login", login.login, methods=["GET"], name="login"),
         Route("/login", login.enter, methods=["POST"], name="enter"),
         Route("/logout", login.logout, methods=["POST"], name="logout"),
@@ -48,3 +50,44 @@ def _page(path: str, view: _View, name: str) -> Route:
         return await within_patience(view(request)) if role_of(request) is not None else login.to_login(request)
 
     return to_its_end(Route(path, shown, methods=["GET"], name=name))
+
+
+PATIENCE: Final = 5.0
+
+_under_way: set[asyncio.Future[Any]] = set()
+
+
+async def within_patience(looking: Awaitable[Response], seconds: float = PATIENCE) -> Response:
+    """Wait for a page, but not for long. A look that takes longer goes on: whoever asks next is given what it finds.
+
+    Were it given up, a server with very many keys would never be seen.
+    """
+    task = asyncio.ensure_future(looking)
+    _under_way.add(task)  # the event loop itself would forget it
+    task.add_done_callback(_ended)
+    try:
+        async with asyncio.timeout(seconds):
+            return await asyncio.shield(task)
+    except TimeoutError:
+        raise Refused(
+            503, f"the server was looked at for {seconds:g} s, and has not answered: it hangs, or has much to do"
+        ) from None
+
+
+def _ended(task: asyncio.Future[Any]) -> None:
+    _under_way.discard(task)
+    if not task.cancelled():
+        task.exception()  # what went wrong behind the back of who has left is nobody's concern
+
+
+_FOLDER: Final = Path(__file__).parents[1] / "static"
+_TYPES: Final = {"duly.css": "text/css", "duly.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_CONTENTS: Final = {name: (_FOLDER / name).read_bytes() for name in _TYPES}
+
+
+async def static(request: Request) -> Response:
+    """Give one of them."""
+    name = request.path_params["name"]
+    if name not in _CONTENTS:
+        raise HTTPException(404)
+    return Response(_CONTENTS[name], media_type=_TYPES[name])

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from duly.errors import DulyError, Unavailable
-from duly.web.pages.view import render
+from duly.web.pages.renderer import render
 from duly.web.problems import TITLES, status_of
 
 _LOG: Final = logging.getLogger("duly")

@@ -9,9 +9,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
 from duly.web.access import UNKNOWN_TO_US
-from duly.web.attempts import LockedOut
 from duly.web.guards import address_of
-from duly.web.pages.view import render
+from duly.web.login_throttle import LockedOut
+from duly.web.pages.renderer import render
 from duly.web.problems import ASK_FOR_TOKEN, Refused
 from duly.web.sessions import forget_session, keep_session, path_within, root_of
 from duly.web.site import role_of, site_of

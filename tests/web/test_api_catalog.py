@@ -10,9 +10,9 @@ import redis.asyncio as redis
 import duly
 from duly.web import create_app
 from duly.web.access import ROLES, Role
+from duly.web.api import paths_of
+from duly.web.api.catalog import OPERATIONS
 from duly.web.api.operation import Operation
-from duly.web.api.serving import paths_of
-from duly.web.api.table import OPERATIONS
 from tests.conftest import StartedServer
 from tests.web.conftest import TOKENS, TokenClient, authorization, client_of
 

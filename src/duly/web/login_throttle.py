@@ -11,7 +11,7 @@ import hashlib
 import ipaddress
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -100,3 +100,29 @@ def group_of(address: str) -> str:
 
 def _is_over(window: _Window, now: float) -> bool:
     return now >= window.since + WINDOW_SECONDS
+
+
+REMEMBERED_SECONDS: Final = 3600.0
+MOST_REMEMBERED: Final = 4096
+
+
+class Known:
+    """The tokens that were right in the last hour, by address."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: dict[tuple[str, str], float] = {}
+        """When each was last right; the one that was not for the longest time is first."""
+
+    def note(self, token: str, address: str) -> None:
+        """Remember that a token was right."""
+        key = (group_of(address), token)
+        self._seen.pop(key, None)
+        if len(self._seen) >= MOST_REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        self._seen[key] = self._clock()
+
+    def among(self, tokens: Iterable[str], address: str) -> list[str]:
+        """Find those of some tokens that were right lately from an address."""
+        group, since = group_of(address), self._clock() - REMEMBERED_SECONDS
+        return [each for each in tokens if self._seen.get((group, each), float("-inf")) > since]

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
+import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 import duly
 from duly import message as seen
 from duly._core.states import State
 from duly.errors import CodecError
-from duly.web.api.shapes.bodies import NULL, body_shown, json_of
 
 Moment = Annotated[datetime, Meta(tz=True)]
 
@@ -303,3 +304,27 @@ def schedule(given: seen.Schedule, *, with_payload: bool) -> Schedule:
         found.body = NULL if is_bytes else json_of(given.body)
         found.base64 = base64.b64encode(given.body).decode() if is_bytes else UNSET
     return found
+
+
+NULL: Final = Raw(b"null")
+
+
+def json_of(value: Any) -> Raw:
+    """Write what was decoded as JSON again; bytes, which JSON has not, as {"base64": ...}."""
+    if isinstance(value, bytes):
+        value = {"base64": base64.b64encode(value).decode()}
+    try:
+        return Raw(msgspec.json.encode(value))
+    except OverflowError:  # whole numbers of more than 64 bits, which msgspec reads but does not write
+        return Raw(json.dumps(value, ensure_ascii=False).encode())
+    except RecursionError:
+        return Raw(b'"nested too deep to be shown"')
+
+
+def body_shown(body: Any, raw: bytes | None) -> tuple[Raw, str | UnsetType]:
+    """Show a body as it was sent. What is no JSON is bytes."""
+    if raw is None:
+        return NULL, UNSET
+    if isinstance(body, bytes):
+        return NULL, base64.b64encode(raw).decode()
+    return Raw(raw), UNSET

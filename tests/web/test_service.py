@@ -14,9 +14,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 import duly
-from duly.web import running
+from duly.web import service
 from duly.web.binding import Binding
-from duly.web.running import Service
+from duly.web.service import Service
 
 DEADLINE = 20.0
 
@@ -120,7 +120,7 @@ async def test_a_call_that_runs_may_end_after_a_stop(monkeypatch: pytest.MonkeyP
 async def test_a_call_that_would_not_end_is_cut_with_an_answer(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(running, "GRACE", 0.05)
+    monkeypatch.setattr(service, "GRACE", 0.05)
     slow = Slow()
     async with served(at_root(slow.answer)) as (rig, client):
         call = asyncio.create_task(client.get("/"))
@@ -136,7 +136,7 @@ async def test_a_call_that_would_not_end_is_cut_with_an_answer(
 
 
 async def test_an_answer_that_has_begun_is_cut_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "GRACE", 0.05)
+    monkeypatch.setattr(service, "GRACE", 0.05)
 
     async def endless() -> AsyncIterator[bytes]:
         yield b"begun"
@@ -158,7 +158,7 @@ async def test_an_answer_that_has_begun_is_cut_where_it_is(monkeypatch: pytest.M
 async def test_who_waits_for_messages_at_a_stop_leaves_none_leased(
     server_app: duly.AsyncDuly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "GRACE", 0.05)
+    monkeypatch.setattr(service, "GRACE", 0.05)
     queue = server_app.queue("q")
     waits = asyncio.Event()
 

@@ -14,7 +14,7 @@ from duly._core import codec
 from duly._core.outgoing import Encoder
 from duly.errors import ServerError, Unavailable
 from duly.web import create_app
-from duly.web.api import settling
+from duly.web.api import settlement
 from tests.conftest import StartedServer
 from tests.web.conftest import TokenClient, client_of, waiting_room_of
 
@@ -346,7 +346,7 @@ async def test_what_was_settled_before_the_server_went_away_is_told(
 async def test_bodies_that_are_large_together_are_several_calls(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settling, "_MOST_BYTES", 10_000)
+    monkeypatch.setattr(settlement, "_MOST_BYTES", 10_000)
     ids = await site_app.queue("orders").send_many(range(5))
     receipts = [each["receipt"] for each in await _received(client)]
     titles = _watched(monkeypatch)
@@ -359,7 +359,7 @@ async def test_a_new_body_is_encoded_once_and_written_for_one_call_at_a_time(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thousand copies of a large body would be too much."""
-    monkeypatch.setattr(settling, "_MOST_BYTES", 10_000)
+    monkeypatch.setattr(settlement, "_MOST_BYTES", 10_000)
     events, encode, write, run = list[str](), Encoder.body, codec.written_part, AsyncMemoryLink.run
 
     def encoded(self: Encoder, body: Any) -> Any:

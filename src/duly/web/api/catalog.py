@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from duly.web.api import deliveries, messages, overview, queues
+from duly.web.api import deliveries, messages, queues
 from duly.web.api.operation import Operation
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *queues.OPERATIONS,
     *messages.OPERATIONS,
     *deliveries.OPERATIONS,
-    *overview.OPERATIONS,
+    *queues.OTHER_OPERATIONS,
 )

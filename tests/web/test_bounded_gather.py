@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from duly.web.several import each_of
+from duly.web.bounded_gather import each_of
 
 
 async def test_answers_come_in_order() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from duly.web.paging import page_of
-from duly.web.shared import Shared, SharedByKey
+from duly.web.cache import Shared, SharedByKey
+from duly.web.pagination import page_of
 
 
 class Source:
@@ -115,7 +115,7 @@ async def test_nobody_complains_of_a_look_that_was_given_up_and_failed() -> None
 
 
 async def test_things_are_looked_at_by_name_and_old_ones_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("duly.web.shared._MOST_KEPT", 3)
+    monkeypatch.setattr("duly.web.cache._MOST_KEPT", 3)
     looks = list[str]()
 
     async def look(name: str) -> str:

@@ -9,8 +9,18 @@ from dataclasses import dataclass
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope
 
-from duly.web.headers import sole
 from duly.web.problems import Refused
+
+
+def sole(scope: Scope, name: bytes) -> str | None:
+    """Give the value of a header that decides something; None: it is not there.
+
+    Of two, a proxy in front may have looked at the other one, so two are refused.
+    """
+    values = [value for key, value in scope["headers"] if key.lower() == name]
+    if len(values) > 1:
+        raise Refused(400, f"the header {name.decode()} came {len(values)} times: send it once")
+    return values[0].decode("latin-1").strip() if values else None
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from duly.web import connections, running
-from tests.web.test_running import DEADLINE, Heard, Rig, Slow, at_root, scheme_of, served
+from duly.web import http_connection, service
+from tests.web.test_service import DEADLINE, Heard, Rig, Slow, at_root, scheme_of, served
 from tests.worker.rig import eventually
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -73,7 +73,7 @@ def connected_to(rig: Rig) -> set[Any]:
 async def test_a_connection_that_does_not_read_its_answer_is_ended(
     sent: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "READING_SECONDS", 0.05)
+    monkeypatch.setattr(http_connection, "READING_SECONDS", 0.05)
     async with served(at_root(large)) as (rig, _):
         rig.service.config.timeout_keep_alive = 600
         with await ask_and_read_nothing(rig, sent):
@@ -94,7 +94,7 @@ async def test_a_slow_reader_is_a_reader() -> None:
 
 
 async def test_a_small_rest_counts_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "READING_SECONDS", 0.05)
+    monkeypatch.setattr(http_connection, "READING_SECONDS", 0.05)
 
     async def small(request: Request) -> Response:
         (connection,) = connected_to(rig)
@@ -118,7 +118,7 @@ async def test_an_answer_that_was_read_leaves_no_limit_behind() -> None:
 
 
 async def test_who_does_not_read_makes_room_for_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 1)
+    monkeypatch.setattr(http_connection, "MOST_CONNECTIONS", 1)
     async with served(at_root(large)) as (rig, _):
         with await ask_and_read_nothing(rig):
             newcomer = await connect(rig.url, GET)
@@ -127,7 +127,7 @@ async def test_who_does_not_read_makes_room_for_one_more(monkeypatch: pytest.Mon
 
 
 async def test_who_does_not_read_at_a_stop_is_left_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "GRACE", 0.05)
+    monkeypatch.setattr(service, "GRACE", 0.05)
     heard: list[logging.LogRecord] = []
     monkeypatch.setattr(logging.getLogger("duly"), "handlers", [Heard(heard)])
     async with served(at_root(large)) as (rig, _):
@@ -138,7 +138,7 @@ async def test_who_does_not_read_at_a_stop_is_left_without_a_word(monkeypatch: p
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: local"], ids=["nothing", "half a head"])
 async def test_a_connection_that_brings_no_head_is_ended(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.05)
+    monkeypatch.setattr(http_connection, "HEAD_SECONDS", 0.05)
     async with served(at_root(scheme_of)) as (rig, _):
         assert await read_to_its_end(await connect(rig.url, sent)) == b""
 
@@ -152,7 +152,7 @@ async def test_a_connection_that_was_answered_is_ended_as_well(
     async with served(at_root(scheme_of)) as (rig, _):
         connected = await connect(rig.url, first)
         await answer_of(connected)
-        monkeypatch.setattr(connections, "HEAD_SECONDS", 0.05)
+        monkeypatch.setattr(http_connection, "HEAD_SECONDS", 0.05)
         connected[1].write(more)
         assert await read_to_its_end(connected) == b""
 
@@ -163,14 +163,14 @@ async def test_one_that_is_being_served_has_no_limit() -> None:
         connected = await connect(rig.url, GET)
         await asyncio.wait_for(slow.began.wait(), DEADLINE)
         (connection,) = rig.service.server_state.connections
-        assert isinstance(connection, connections.Connection)
+        assert isinstance(connection, http_connection.Connection)
         assert (connection.waits_since, connection._limit) == (None, None)
         slow.may_end.set()
         connected[1].close()
 
 
 async def test_who_waits_longest_without_asking_makes_room_for_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(http_connection, "MOST_CONNECTIONS", 2)
     async with served(at_root(scheme_of)) as (rig, _):
         rig.service.config.timeout_keep_alive = 600
         first = await connect(rig.url, GET)
@@ -191,7 +191,7 @@ async def test_who_waits_longest_without_asking_makes_room_for_one_more(monkeypa
 
 
 async def test_while_all_are_being_served_no_more_come_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 1)
+    monkeypatch.setattr(http_connection, "MOST_CONNECTIONS", 1)
     slow = Slow()
     async with served(at_root(slow.answer)) as (rig, _):
         first = await connect(rig.url, GET)
@@ -203,7 +203,7 @@ async def test_while_all_are_being_served_no_more_come_in(monkeypatch: pytest.Mo
 
 
 async def test_one_that_does_not_agree_on_tls_is_ended_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "HANDSHAKE_SECONDS", 0.05)
+    monkeypatch.setattr(service, "HANDSHAKE_SECONDS", 0.05)
     rig = Rig(at_root(scheme_of))
     rig.service.config.load()
     rig.service.config.ssl = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # nobody comes so far as to see a certificate
@@ -219,7 +219,7 @@ def test_half_of_the_files_that_may_be_open_are_left_for_others(
     files: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
-    assert connections.most_connections() == most
+    assert http_connection.most_connections() == most
 
 
 @pytest.mark.parametrize(
@@ -241,4 +241,4 @@ async def test_what_strangers_can_send_without_end_is_not_logged(sent: bytes, mo
 
 async def test_requests_are_read_by_h11_whatever_else_is_installed() -> None:
     async with served(at_root(scheme_of)) as (rig, _):
-        assert rig.service.config.http_protocol_class is connections.Connection
+        assert rig.service.config.http_protocol_class is http_connection.Connection

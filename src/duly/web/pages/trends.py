@@ -1,9 +1,13 @@
-"""The course of a rate as a small line over the last two minutes: the paths of an SVG. Pure."""
+"""The course of the rates of a queue: collected while somebody looks, and drawn as a small line."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Final
+
+from duly._core.rates import Course, Rates
+from duly.message import Stats
 
 WIDTH: Final = 96
 HEIGHT: Final = 20
@@ -41,3 +45,32 @@ def _x(seconds_ago: float) -> float:
 
 def _height(part: float) -> float:
     return HEIGHT - _MARGIN - part * (HEIGHT - 2 * _MARGIN)
+
+
+_SHORTEST: Final = 1.0
+"""Two looks within this time, in seconds, are one: a rate between them would be chance."""
+_LONGEST: Final = 30.0
+"""After this time without a look the course begins anew."""
+_MOST_KEPT: Final = 200
+
+
+class Paces:
+    """The course of each queue and group that was looked at lately, by label."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._kept: dict[str, tuple[Rates, float]] = {}
+
+    def course(self, label: str, stats: Stats) -> Course:
+        """Take in what a look found, and give the course so far."""
+        now = self._clock()
+        rates, last = self._kept.pop(label, (Rates(), now))
+        if now - last > _LONGEST:
+            rates, last = Rates(), now
+        if now == last or now - last >= _SHORTEST:
+            rates.add({label: stats}, now)
+            last = now
+        self._kept[label] = (rates, last)  # as the newest
+        if len(self._kept) > _MOST_KEPT:
+            del self._kept[next(iter(self._kept))]
+        return rates.of(label)

@@ -5,16 +5,18 @@ Names are the library's. Times are ISO 8601 with a zone, or seconds since the ep
 
 from __future__ import annotations
 
+import base64
+import binascii
 import dataclasses
 from datetime import datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 import duly
 from duly._core.states import State
-from duly.web.api.shapes.bodies import checked_body
+from duly.errors import UsageError
 
 MAX_PAGE: Final = 100
 MAX_LIST: Final = 1000
@@ -199,3 +201,46 @@ class Receive(Given):
     limit: Limit = 10
     wait: Annotated[float, Meta(ge=0, le=MAX_WAIT)] = MAX_WAIT
     lease: float | None = None
+
+
+DEEPEST: Final = 200
+"""Lists in lists in a body: other languages read no more, and whoever reads in Python has a stack of his own."""
+
+
+def checked_body(body: Raw | UnsetType, encoded: str | None) -> Raw | bytes:
+    """Give what is to be stored: JSON that anybody can decode, or bytes."""
+    if encoded is None:
+        if isinstance(body, UnsetType):
+            raise UsageError("a message needs a body, which may be null, or base64")
+        return checked_json(body, "body")
+    if body is not UNSET:
+        raise UsageError("body and base64 exclude each other: give one")
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise UsageError(f"base64 is not Base64: {error}") from None
+
+
+def checked_json(given: Raw, what: str) -> Raw:
+    """Refuse JSON that nobody could decode who is given it: half characters, numbers without end, or too deep."""
+    try:
+        value = msgspec.json.decode(given)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise UsageError(f"{what} cannot be decoded: {error}") from None
+    if _is_deep(value):
+        raise UsageError(f"{what} is nested more than {DEEPEST} levels deep")
+    return Raw(bytes(given))
+
+
+def _is_deep(value: Any) -> bool:
+    """Go down by levels, not by calls, which it has too many of."""
+    level = _nested([value])
+    for _ in range(DEEPEST):
+        level = [part for each in level for part in _nested(each)]
+    return bool(level)
+
+
+def _nested(value: Any) -> list[Any]:
+    """Give the lists and objects in a list or object."""
+    parts = value.values() if isinstance(value, dict) else value
+    return [part for part in parts if isinstance(part, list | dict)]

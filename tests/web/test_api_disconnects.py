@@ -17,7 +17,7 @@ from starlette.routing import Mount
 
 import duly
 from duly.web import create_app
-from duly.web.waiting_room import WaitingRoom
+from duly.web.site import WaitingRoom
 from tests.web.conftest import waiting_room_of
 
 DEADLINE = 15.0

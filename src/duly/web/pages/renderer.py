@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, Response
 
 from duly._core.measures import size_text, span
 from duly.web.access import Role, sees_payloads
-from duly.web.pages import drawing, texts
+from duly.web.pages import text, trends
 from duly.web.sessions import root_of
 from duly.web.site import Site
 
@@ -78,7 +78,7 @@ def _rate(value: float) -> str:
 
 
 def _made_visible(value: Any) -> Any:
-    return texts.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return text.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _environment() -> jinja2.Environment:
@@ -94,11 +94,11 @@ def _environment() -> jinja2.Environment:
     filters: dict[str, Callable[..., Any]] = {
         "span": span, "size": size_text, "clock": _clock, "exact_clock": _exact_clock, "from_now": _from_now,
         "rate": _rate, "count": "{:,}".format,
-        "lines": texts.lines, "body": texts.body, "body_line": texts.body_line, "value": texts.value,
-        "trend": drawing.trend, "json": json.dumps,
+        "lines": text.lines, "body": text.body, "body_line": text.body_line, "value": text.value,
+        "trend": trends.trend, "json": json.dumps,
     }  # fmt: skip
     made.filters.update(filters)
-    made.globals.update(trend_axis=drawing.axis(), trend_minutes=drawing.MINUTES)
+    made.globals.update(trend_axis=trends.axis(), trend_minutes=trends.MINUTES)
     return made
 
 

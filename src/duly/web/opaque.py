@@ -1,0 +1,189 @@
+"""Cursors and receipts: texts that clients keep for us and give back.
+
+A digest tells one that was cut off or changed on its way. It is no secret, and opens nothing: whoever can read one may,
+and whoever can make one may.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+import msgspec
+
+from duly import AsyncDelivery
+from duly._core import codec, publishing
+from duly.errors import CodecError, UsageError
+from duly.message import Message
+from duly.web.names import Inbox
+
+_DIGEST: Final = 8
+
+
+def sealed(content: bytes, purpose: bytes) -> str:
+    """Write bytes as a text for an address or JSON. One of another purpose is not taken in its place."""
+    return base64.urlsafe_b64encode(_digest(content, purpose) + content).decode().rstrip("=")
+
+
+def unsealed(text: str, purpose: bytes) -> bytes | None:
+    """Undo `sealed`; None: it is none, or not all of one."""
+    try:
+        found = base64.b64decode(text.encode() + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except ValueError:
+        return None
+    digest, content = found[:_DIGEST], found[_DIGEST:]
+    return content if digest == _digest(content, purpose) else None
+
+
+def _digest(content: bytes, purpose: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=_DIGEST, person=purpose).digest()
+
+
+_CURSOR_MARK: Final = "next~"
+"""What begins so is a cursor; everything else that a page is to begin behind is the id of a message."""
+_CURSOR_PURPOSE: Final = b"duly cursor"
+
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
+_Score = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_Priority = Annotated[int, msgspec.Meta(ge=0, le=255)]
+
+
+class _Cursor(msgspec.Struct, array_like=True):
+    state: str
+    id: _Text
+    score: _Score
+    priority: _Priority
+    key: str | None
+
+
+_encode_cursor = msgspec.msgpack.Encoder().encode
+_decode_cursor = msgspec.msgpack.Decoder(_Cursor).decode
+
+
+def cursor_of(message: Message) -> str:
+    """Write the position of a message in the list that it was found in."""
+    packed = _encode_cursor(_Cursor(message.state, message.id, *message.cursor, message.key))
+    return _CURSOR_MARK + sealed(packed, _CURSOR_PURPOSE)
+
+
+def position_of(after: str, state: str) -> Message | str:
+    """Read what a page of a state is to begin behind: a position for the library's `list`, or the id that was given."""
+    if not after.startswith(_CURSOR_MARK):
+        return after
+    found = _read_cursor(after.removeprefix(_CURSOR_MARK))
+    if found is None:
+        raise UsageError(
+            "`after` is not a whole cursor: give what `next` of the page before was, or the id of a message"
+        )
+    if found.state != state:
+        raise UsageError(f"`after` is of a page of {found.state!r} messages, not of {state!r}: begin without it")
+    return _message(found)
+
+
+def _read_cursor(text: str) -> _Cursor | None:
+    """Undo `cursor_of`; None: it is none, or not all of one."""
+    packed = unsealed(text, _CURSOR_PURPOSE)
+    if packed is None:
+        return None
+    try:
+        found = _decode_cursor(packed)
+    except (ValueError, msgspec.DecodeError):  # sealed by somebody else
+        return None
+    is_sound = found.score != publishing.UNREAD[0] or publishing.is_id(found.id)
+    return found if is_sound else None
+
+
+def _message(found: _Cursor) -> Message:
+    """Make a message of which nothing is known but its position."""
+    return Message(
+        id=found.id,
+        queue="",
+        state=found.state,  # type: ignore[arg-type]
+        body=None,
+        raw=None,
+        headers={},
+        key=found.key,
+        priority=found.priority,
+        sent_at=None,
+        due_at=None,
+        failures=0,
+        crashes=0,
+        defers=0,
+        releases=0,
+        cursor=(found.score, found.priority),
+    )
+
+
+_VERSION: Final = 1
+_HEAD: Final = 19
+"""Bytes of a record up to its priority: whoever claims has looked so far."""
+_RECEIPT_PURPOSE: Final = b"duly receipt"
+
+
+class _Receipt(msgspec.Struct, array_like=True):
+    version: int
+    inbox: str
+    id: str
+    fence: int
+    record: bytes
+    counts: bytes
+
+
+_encode_receipt = msgspec.msgpack.Encoder().encode
+_decode_receipt = msgspec.msgpack.Decoder(_Receipt).decode
+
+
+def receipt_of(delivery: AsyncDelivery) -> str:
+    """Write the receipt of a delivery."""
+    record = _without_payload(delivery._record)
+    packed = _encode_receipt(_Receipt(_VERSION, delivery.queue, delivery.id, delivery.fence, record, delivery._counts))
+    return sealed(packed, _RECEIPT_PURPOSE)
+
+
+def delivery_of(inbox: Inbox, receipt: str) -> AsyncDelivery:
+    """Make the delivery that a receipt stands for."""
+    packed = _read_receipt(receipt)
+    if packed is None:
+        raise UsageError(f"{_beginning(receipt)} is not a receipt: use those that receive gave, unchanged")
+    if packed.inbox != inbox.label:
+        raise UsageError(f"the receipt of message {packed.id} is of {packed.inbox!r}, not of {inbox.label!r}")
+    return AsyncDelivery(inbox, packed.id, packed.fence, packed.record, packed.counts)
+
+
+def _read_receipt(receipt: str) -> _Receipt | None:
+    """Undo `receipt_of`; None: it is none, or not all of one."""
+    packed = unsealed(receipt, _RECEIPT_PURPOSE)
+    if packed is None:
+        return None
+    try:
+        found = _decode_receipt(packed)
+    except (ValueError, msgspec.DecodeError):  # sealed by somebody else
+        return None
+    return found if found.version == _VERSION and len(found.record) >= _HEAD else None
+
+
+def _without_payload(record: bytes) -> bytes:
+    """Leave body and headers out of a record: settling needs its flags, key and rules."""
+    try:
+        stored = codec.read_record(record)
+    except CodecError:  # damaged: it can still be settled, by the queue's rules
+        return record[:_HEAD]
+    return _written(stored, codec.CONTENT_BYTES, b"", None)
+
+
+def with_message_headers(delivery: AsyncDelivery, headers: Mapping[str, str]) -> AsyncDelivery:
+    """Make a delivery that knows the headers of its message again: with another body, it is to keep them."""
+    stored = codec.read_record(delivery._record)
+    record = _written(stored, stored.envelope.content, stored.envelope.body, dict(headers))
+    return AsyncDelivery(delivery._queue, delivery.id, delivery.fence, record, delivery._counts)
+
+
+def _written(stored: codec.Record, content: int, body: bytes, headers: dict[str, str] | None) -> bytes:
+    envelope = codec.Envelope(content, body, headers, stored.envelope.retry, stored.envelope.repeat)
+    return codec.stamped(stored.sent, stored.due, codec.rewritten_part(stored, envelope))
+
+
+def _beginning(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:40] + "...")

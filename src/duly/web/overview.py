@@ -1,0 +1,195 @@
+"""What pages and calls share: topics, workers, schedules, leases, and everything at a glance."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Final
+
+from duly import AsyncDuly, AsyncGroup
+from duly._core import publishing, replies
+from duly._core.rates import Rates
+from duly.errors import DulyError, ServerError, Unavailable
+from duly.message import GroupInfo, Pending, Schedule, Stats, TopicStats, WorkerInfo
+from duly.web.cache import Shared, SharedByKey
+from duly.web.names import Inbox, Names
+
+
+@dataclass(frozen=True)
+class TopicSeen:
+    """A topic and its groups."""
+
+    name: str
+    stats: TopicStats | None
+    groups: Sequence[GroupInfo] = ()
+    error: str | None = None
+    """Why it cannot be counted: somebody has damaged it, or one of its groups. It hides no other."""
+
+
+class Looks:
+    """What was seen lately."""
+
+    def __init__(self, app: AsyncDuly, names: Names) -> None:
+        self._app = app
+        self._names = names
+        self._topics = SharedByKey(self._look_at_topic)
+        self._workers = Shared(self._look_at_workers)
+        self._schedules = Shared(app.schedules)
+        self.leases = Leases(names)
+
+    async def topic(self, name: str) -> TopicSeen:
+        """Count what a topic and each of its groups has."""
+        return await self._topics.get(name)
+
+    async def workers(self) -> Sequence[WorkerInfo]:
+        """Show the workers by id: in an order that stays as it is while they beat."""
+        return await self._workers.get()
+
+    async def schedules(self) -> Sequence[Schedule]:
+        """Show the schedules by name."""
+        return await self._schedules.get()
+
+    async def _look_at_topic(self, name: str) -> TopicSeen:
+        topic = self._names.open_topic(name)
+        try:
+            return TopicSeen(name, await topic.stats(), await topic.groups())
+        except Unavailable:
+            raise
+        except DulyError as error:
+            return TopicSeen(name, None, error=str(error))
+
+    async def _look_at_workers(self) -> Sequence[WorkerInfo]:
+        return sorted(await self._app.workers(), key=attrgetter("id"))
+
+
+MOST_LEASES: Final = 10_000
+"""Leases that are looked at."""
+_FEW: Final = 1_000
+"""Leases that are one call to the server: each who asks is told of them as they are at that moment."""
+_ALL: Final = 1_000_000
+
+
+@dataclass(frozen=True)
+class Held:
+    """The leases of a queue or group."""
+
+    total: int
+    stats: Stats
+    """Of the moment before."""
+    pending: Pending | None
+    """All of them; None: they are too many."""
+
+    def of(self, consumer: str | None, limit: int, *, is_group: bool) -> Pending | None:
+        """Tell of one consumer, or of all, with the first leases; None: they are too many."""
+        if self.pending is None:
+            return None
+        rows = [row for row in self.pending.messages if consumer is None or row.consumer == consumer]
+        return replies.pending(rows, limit, publishing.parsed_id if is_group else None)
+
+
+class Leases:
+    """Looks at leases. One at many of them is shared by all who ask within a second."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._shared = SharedByKey(self._look)
+
+    async def held(self, inbox: Inbox) -> Held:
+        """Look who holds what."""
+        stats = await inbox.stats()
+        total = max(stats.leased, await _in_stream(inbox))
+        if total > MOST_LEASES:
+            return Held(total, stats, None)
+        pending = await (self._look if total <= _FEW else self._shared.get)(inbox.label)
+        return Held(pending.total, stats, pending)
+
+    async def _look(self, label: str) -> Pending:
+        return await self._names.open_label(label).pending(limit=_ALL)
+
+
+async def _in_stream(inbox: Inbox) -> int:
+    """Count what members of a group hold by its stream, those of other programs included."""
+    row = await inbox._row() if isinstance(inbox, AsyncGroup) else None
+    return 0 if row is None else row.pending
+
+
+_SHARE: Final = 20
+"""A look that takes long is made seldom: at most this part of the time is spent on looking."""
+_AT_ONCE: Final = 8
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What was seen at one moment."""
+
+    inboxes: Mapping[str, Inbox]
+    """By label, queues first."""
+    stats: Mapping[str, Stats]
+    topics: Mapping[str, TopicStats]
+    failed: Mapping[str, str]
+    """What cannot be counted, because somebody has damaged it, and why. It hides no other."""
+    workers: int
+
+    def total(self, name: str) -> int:
+        """Add up one number of all queues and groups."""
+        return sum(getattr(each, name) for each in self.stats.values())
+
+    def most(self, name: str) -> float:
+        """Find the largest number of all queues and groups."""
+        return max((getattr(each, name) for each in self.stats.values()), default=0.0)
+
+
+class Sights:
+    """The last look of a dashboard. Whoever asks within a second, or while somebody looks, is given the same."""
+
+    def __init__(self, app: AsyncDuly, names: Names, clock: Callable[[], float] = time.monotonic) -> None:
+        self._app, self._names = app, names
+        self._clock = clock
+        self.rates = Rates()
+        self._shared = Shared(self._look, share=_SHARE, clock=clock)
+
+    async def get(self) -> Sight:
+        """Look, unless somebody just did. Each look also feeds the rates."""
+        return await self._shared.get()
+
+    async def _look(self) -> Sight:
+        found = await _look_at_all(self._app, self._names)
+        self.rates.add(found.stats, self._clock())
+        return found
+
+
+async def _look_at_all(app: AsyncDuly, names: Names) -> Sight:
+    queues: list[Inbox] = [names.open_queue(name) for name in await names.queues()]
+    topics = [names.open_topic(name) for name in await names.topics()]
+    failed: dict[str, str] = {}
+    topic_stats = await _counted({each.name: each for each in topics}, failed)
+    groups: list[Inbox] = []
+    for topic in topics:
+        if topic.name in topic_stats:
+            groups += [topic.group(name) for name in await topic._group_names()]
+    inboxes = {each.label: each for each in (*queues, *groups)}
+    stats = await _counted(inboxes, failed)
+    return Sight(inboxes, stats, topic_stats, failed, len(await app.workers()))
+
+
+async def _counted(sources: Mapping[str, Any], failed: dict[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    names = list(sources)
+    for at in range(0, len(names), _AT_ONCE):
+        some = names[at : at + _AT_ONCE]
+        answers = await asyncio.gather(*(sources[name].stats() for name in some), return_exceptions=True)
+        _sort_out(some, answers, found, failed)
+    return found
+
+
+def _sort_out(names: Sequence[str], answers: Sequence[Any], found: dict[str, Any], failed: dict[str, str]) -> None:
+    for name, answer in zip(names, answers, strict=True):
+        if isinstance(answer, ServerError) and not isinstance(answer, Unavailable):
+            failed[name] = str(answer)
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            found[name] = answer
