@@ -19,7 +19,7 @@ import pytest
 import redis
 
 import duly
-from duly.web.token_file import kept_token
+from duly.web.token_file import stored_token
 from tests.cli.conftest import Call
 from tests.cli.shell import DEADLINE, Shell
 from tests.waiting import wait_until
@@ -96,7 +96,7 @@ def test_the_first_start_prints_the_token_for_which_it_answers(shell: Shell) -> 
 
 def test_a_stop_ends_it_in_order_while_somebody_waits_for_messages(shell: Shell, app: duly.Duly) -> None:
     """The token is there already: it says where, and no more."""
-    token = kept_token(shell.place / "state" / "duly").text
+    token = stored_token(shell.place / "state" / "duly").text
     queue = app.queue("orders")
     queue.send("first")
     answers: list[httpx.Response] = []

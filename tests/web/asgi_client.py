@@ -14,7 +14,7 @@ Headers = Iterable[tuple[str, str]]
 
 
 @dataclass
-class Answer:
+class ResponseTracker:
     """What an app answered."""
 
     status: int
@@ -55,7 +55,7 @@ class Asker:
         *,
         query: str = "",
         stays_open: bool = False,
-    ) -> Answer:
+    ) -> ResponseTracker:
         """Send a request. `content` comes in pieces; with `stays_open` the last is never followed by its end."""
         hosts = [] if any(name.lower() == "host" for name, _ in headers) else [("host", self.host)]
         scope = {
@@ -89,4 +89,6 @@ class Asker:
         await self.app(scope, receive, send)
         start = sent[0]
         found = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in start["headers"]]
-        return Answer(start["status"], found, b"".join(each.get("body", b"") for each in sent[1:]), len(pieces))
+        return ResponseTracker(
+            start["status"], found, b"".join(each.get("body", b"") for each in sent[1:]), len(pieces)
+        )

@@ -12,7 +12,7 @@ import pytest
 
 import duly
 from duly.web import Role, create_app
-from duly.web.site import Site, WaitingRoom
+from duly.web.site import PollLimit, Site
 from tests.conftest import StartedServer
 
 TOKENS: Final[Mapping[str, Role]] = {
@@ -30,11 +30,11 @@ def client_of(site: Any, **options: Any) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app=site), base_url="http://localhost", **options)
 
 
-def waiting_room_of(client: httpx.AsyncClient) -> WaitingRoom:
+def poll_limit_of(client: httpx.AsyncClient) -> PollLimit:
     """Find who waits at the dashboard that somebody calls in this process."""
     transport: Any = client._transport
     site: Site = transport.app.state.site
-    return site.waiting_room
+    return site.poll_limit
 
 
 def authorization(role: Role) -> dict[str, str]:

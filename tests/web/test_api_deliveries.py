@@ -16,7 +16,7 @@ from duly.errors import ServerError, Unavailable
 from duly.web import create_app
 from duly.web.api import settlement
 from tests.conftest import StartedServer
-from tests.web.conftest import TokenClient, client_of, waiting_room_of
+from tests.web.conftest import TokenClient, client_of, poll_limit_of
 
 QUEUE = "/api/v1/queues/orders"
 
@@ -78,25 +78,25 @@ async def test_bounds_of_a_receive_are_kept(
 
 
 async def test_no_more_than_so_many_wait_at_once(client: httpx.AsyncClient) -> None:
-    waiting_room_of(client).seats = 0
+    poll_limit_of(client).limit = 0
     refused = await client.post(f"{QUEUE}/receive", json={"wait": 0.001})
     assert refused.status_code == 429
     assert refused.headers["retry-after"] == "1"
 
 
 async def test_who_does_not_wait_needs_no_place(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
-    waiting_room_of(client).seats = 0
+    poll_limit_of(client).limit = 0
     id_ = await site_app.queue("orders").send(1)
     assert (await _one(client))["id"] == id_
 
 
 async def test_a_place_is_free_again_after_each_receive(client: httpx.AsyncClient) -> None:
-    room = waiting_room_of(client)
-    room.seats = 1
+    room = poll_limit_of(client)
+    room.limit = 1
     for _ in range(3):
         await _received(client, wait=0.001)
     assert (await client.post(f"{QUEUE}/receive", json={"wait": 1, "lease": -1})).status_code == 422
-    assert room.taken == 0
+    assert room.waiting == 0
 
 
 async def test_acked_messages_are_finished(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
@@ -346,7 +346,7 @@ async def test_what_was_settled_before_the_server_went_away_is_told(
 async def test_bodies_that_are_large_together_are_several_calls(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settlement, "_MOST_BYTES", 10_000)
+    monkeypatch.setattr(settlement, "_MAX_BYTES", 10_000)
     ids = await site_app.queue("orders").send_many(range(5))
     receipts = [each["receipt"] for each in await _received(client)]
     titles = _watched(monkeypatch)
@@ -359,7 +359,7 @@ async def test_a_new_body_is_encoded_once_and_written_for_one_call_at_a_time(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thousand copies of a large body would be too much."""
-    monkeypatch.setattr(settlement, "_MOST_BYTES", 10_000)
+    monkeypatch.setattr(settlement, "_MAX_BYTES", 10_000)
     events, encode, write, run = list[str](), Encoder.body, codec.written_part, AsyncMemoryLink.run
 
     def encoded(self: Encoder, body: Any) -> Any:

@@ -17,8 +17,8 @@ from starlette.routing import Mount
 
 import duly
 from duly.web import create_app
-from duly.web.site import WaitingRoom
-from tests.web.conftest import waiting_room_of
+from duly.web.site import PollLimit
+from tests.web.conftest import poll_limit_of
 
 DEADLINE = 15.0
 
@@ -30,9 +30,9 @@ def site(server_app: duly.AsyncDuly) -> Starlette:
 
 
 @pytest.fixture
-def waiting_room(site: Starlette) -> WaitingRoom:
+def poll_limit(site: Starlette) -> PollLimit:
     """Tell who waits at `site`."""
-    found: WaitingRoom = site.state.site.waiting_room
+    found: PollLimit = site.state.site.poll_limit
     return found
 
 
@@ -84,14 +84,14 @@ async def _hang_up(writer: asyncio.StreamWriter) -> None:
 
 @pytest.mark.parametrize("inbox", ["/queues/orders", "/topics/events/groups/archive"])
 async def test_nothing_is_leased_to_a_client_that_has_gone(
-    server_app: duly.AsyncDuly, port: int, waiting_room: WaitingRoom, inbox: str
+    server_app: duly.AsyncDuly, port: int, poll_limit: PollLimit, inbox: str
 ) -> None:
     orders, archive = server_app.queue("orders"), server_app.topic("events").group("archive")
     await archive.create()
     _, writer = await _ask(port, f"{inbox}/receive", b'{"wait": 20}')
-    await _until(lambda: waiting_room.taken == 1)
+    await _until(lambda: poll_limit.waiting == 1)
     await _hang_up(writer)
-    await _until(lambda: waiting_room.taken == 0)
+    await _until(lambda: poll_limit.waiting == 0)
     await orders.send(1)
     await server_app.topic("events").publish(1)
     for each in (orders, archive):
@@ -201,11 +201,11 @@ async def _is_none_leased(orders: duly.AsyncQueue) -> bool:
 
 
 async def test_a_client_that_stays_gets_what_comes(
-    server_app: duly.AsyncDuly, port: int, waiting_room: WaitingRoom
+    server_app: duly.AsyncDuly, port: int, poll_limit: PollLimit
 ) -> None:
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
         waiting = asyncio.create_task(client.post("/api/v1/queues/orders/receive", json={"wait": 20}, timeout=60))
-        await _until(lambda: waiting_room.taken)
+        await _until(lambda: poll_limit.waiting)
         id_ = await server_app.queue("orders").send({"order": 1})
         (message,) = (await waiting).json()["messages"]
         assert message["id"] == id_
@@ -248,4 +248,4 @@ async def test_what_is_cut_off_by_the_server_is_given_back(
     await asyncio.wait({call})
     await _until(lambda: _is_none_leased(orders))
     assert (await orders.stats()).released == 2
-    assert waiting_room_of(client).taken == 0
+    assert poll_limit_of(client).waiting == 0

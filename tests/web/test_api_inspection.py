@@ -256,7 +256,7 @@ async def test_asking_for_what_is_not_there_does_not_search_for_it_each_time(
         return await search(namespace)
 
     monkeypatch.setattr(site_app._link, "queues", counted)
-    monkeypatch.setattr(names, "_FRESH_FOR", 3600.0)
+    monkeypatch.setattr(names, "_TTL", 3600.0)
     async with client_of(create_app(site_app)) as client:
         for number in range(20):
             await _json(client, f"/queues/none-{number}", 404)
@@ -449,7 +449,7 @@ async def test_topics_schedules_and_workers_are_looked_at_once_for_all(
 
     async with client_of(create_app(site_app)) as client:
         await client.get(f"{API}/topics")
-        monkeypatch.setattr(cache.Shared, "is_over", False)  # the second is not over
+        monkeypatch.setattr(cache.Cached, "is_expired", False)  # the second is not over
         monkeypatch.setattr(site_app._link, "run", counted)
         for path in ("/topics", f"{API}/topics"):
             assert (await client.get(path)).status_code == 200
@@ -459,7 +459,7 @@ async def test_topics_schedules_and_workers_are_looked_at_once_for_all(
 async def test_of_very_many_leases_only_the_total_is_told(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overview, "MOST_LEASES", 3)
+    monkeypatch.setattr(overview, "MAX_LEASES", 3)
     archive = site_app.topic("events").group("archive")
     await archive.create()
     await site_app.queue("orders").send_many(range(9))
@@ -500,7 +500,7 @@ async def test_many_leases_are_looked_at_once_for_all_and_few_each_time(
     for _ in range(3):
         await _json(client, "/queues/orders/pending")
     assert len(looks) == 3
-    monkeypatch.setattr(overview, "_FEW", 3)
+    monkeypatch.setattr(overview, "_FEW_LEASES", 3)
     answers = await asyncio.gather(*(_json(client, f"/queues/orders{path}") for path in ["", "/pending"] * 5))
     assert len(looks) == 4
     assert [each["total"] for each in answers[1::2]] == [4] * 5

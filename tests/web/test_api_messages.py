@@ -264,9 +264,9 @@ async def test_a_body_may_have_any_text(client: httpx.AsyncClient) -> None:
     texts = ["<script>alert(1)</script>", "{{7*7}}", "a\r\nb", "\x1b[31m", "\u202e", "\x00", "a" * 10_000]
     sent = await client.post("/api/v1/queues/orders/messages", json=[{"body": text} for text in texts])
     assert sent.status_code == 201
-    listed = await client.get("/api/v1/queues/orders/messages")
-    assert [each["body"] for each in json.loads(listed.text)["messages"]] == texts
-    assert listed.headers["content-type"] == "application/json"
+    list_messages = await client.get("/api/v1/queues/orders/messages")
+    assert [each["body"] for each in json.loads(list_messages.text)["messages"]] == texts
+    assert list_messages.headers["content-type"] == "application/json"
 
 
 @pytest.mark.parametrize("inmost", ["", "1", "{}"])

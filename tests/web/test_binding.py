@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from duly.errors import UsageError
-from duly.web.binding import Binding, Certificate, Unbound
+from duly.web.binding import BindError, Binding, Certificate
 
 OWN = ["localhost", "127.0.0.1", "::1"]
 
@@ -82,12 +82,12 @@ def test_the_address_is_one_that_can_be_opened(certificate: Certificate) -> None
 def test_a_taken_port_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(Unbound, match=f"port {port} of 127.0.0.1 is taken: name another with --port"):
+        with pytest.raises(BindError, match=f"port {port} of 127.0.0.1 is taken: name another with --port"):
             bound(port=port).listen()
 
 
 def test_an_address_of_another_machine_is_told() -> None:
-    with pytest.raises(Unbound, match=r"cannot listen on port 0 of 192\.0\.2\.1: Cannot assign requested address"):
+    with pytest.raises(BindError, match=r"cannot listen on port 0 of 192\.0\.2\.1: Cannot assign requested address"):
         bound("192.0.2.1", behind_proxy=True).listen()
 
 

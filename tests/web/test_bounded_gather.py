@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from duly.web.bounded_gather import each_of
+from duly.web.bounded_gather import bounded_gather
 
 
 async def test_answers_come_in_order() -> None:
@@ -13,8 +13,8 @@ async def test_answers_come_in_order() -> None:
             await asyncio.sleep(0)
         return number * 2
 
-    assert await each_of(range(30), late) == list(range(0, 60, 2))
-    assert await each_of([], late) == []
+    assert await bounded_gather(range(30), late) == list(range(0, 60, 2))
+    assert await bounded_gather([], late) == []
 
 
 async def test_nothing_begins_after_an_error_and_what_is_under_way_ends_before_it_is_told() -> None:
@@ -27,7 +27,7 @@ async def test_nothing_begins_after_an_error_and_what_is_under_way_ends_before_i
         await may_end.wait()
         ended.append(number)
 
-    asking = asyncio.create_task(each_of(range(100), ask))
+    asking = asyncio.create_task(bounded_gather(range(100), ask))
     for _ in range(20):  # turns in which an error that does not wait would come
         await asyncio.sleep(0)
     assert not asking.done()

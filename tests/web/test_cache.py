@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from duly.web.cache import Shared, SharedByKey
+from duly.web.cache import Cached, CachedByKey
 from duly.web.pagination import page_of
 
 
@@ -34,7 +34,7 @@ class Source:
 
 async def test_whoever_asks_meanwhile_or_within_a_second_is_given_the_same() -> None:
     source = Source()
-    shared = Shared(source.look, clock=lambda: source.now)
+    shared = Cached(source.look, clock=lambda: source.now)
     asking = [asyncio.create_task(shared.get()) for _ in range(5)]
     await asyncio.sleep(0)
     source.may_end.set()
@@ -53,7 +53,7 @@ async def test_a_look_that_took_long_is_kept_for_longer() -> None:
         now += 2
         return now
 
-    shared = Shared(look, share=20, clock=lambda: now)
+    shared = Cached(look, cost_factor=20, clock=lambda: now)
     first = await shared.get()
     now += 39.9
     assert await shared.get() == first
@@ -64,7 +64,7 @@ async def test_a_look_that_took_long_is_kept_for_longer() -> None:
 async def test_what_went_wrong_is_told_to_all_who_waited_and_not_kept() -> None:
     source = Source()
     source.error = ValueError("away")
-    shared = Shared(source.look, clock=lambda: source.now)
+    shared = Cached(source.look, clock=lambda: source.now)
     asking = [asyncio.create_task(shared.get()) for _ in range(3)]
     await asyncio.sleep(0)
     source.may_end.set()
@@ -76,7 +76,7 @@ async def test_what_went_wrong_is_told_to_all_who_waited_and_not_kept() -> None:
 
 async def test_who_leaves_takes_the_look_from_nobody_else_and_the_last_one_ends_it() -> None:
     source = Source()
-    shared = Shared(source.look, clock=lambda: source.now)
+    shared = Cached(source.look, clock=lambda: source.now)
     first, second = (asyncio.create_task(shared.get()) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
@@ -102,7 +102,7 @@ async def test_nobody_complains_of_a_look_that_was_given_up_and_failed() -> None
             ended.set()
             raise ValueError("the connection broke")
 
-    asking = asyncio.create_task(Shared(look).get())
+    asking = asyncio.create_task(Cached(look).get())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     asking.cancel()
@@ -115,21 +115,21 @@ async def test_nobody_complains_of_a_look_that_was_given_up_and_failed() -> None
 
 
 async def test_things_are_looked_at_by_name_and_old_ones_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("duly.web.cache._MOST_KEPT", 3)
+    monkeypatch.setattr("duly.web.cache._MAX_ENTRIES", 3)
     looks = list[str]()
 
     async def look(name: str) -> str:
         looks.append(name)
         return name.upper()
 
-    shared = SharedByKey(look, fresh_for=-1.0)
+    shared = CachedByKey(look, ttl=-1.0)
     assert [await shared.get(name) for name in "abcda"] == list("ABCDA")
     assert looks == list("abcda")
-    assert len(shared._kept) <= 3
+    assert len(shared._entries) <= 3
 
 
 @pytest.mark.parametrize(
-    ("after", "begin", "names", "next_", "is_behind"),
+    ("after", "begin", "names", "next_", "has_previous"),
     [
         (None, None, "ab", "b", False),
         ("b", None, "de", "e", True),
@@ -143,7 +143,7 @@ async def test_things_are_looked_at_by_name_and_old_ones_forgotten(monkeypatch: 
     ],
 )
 def test_a_page_begins_behind_a_name_or_with_it(
-    after: str | None, begin: str | None, names: str, next_: str | None, is_behind: bool
+    after: str | None, begin: str | None, names: str, next_: str | None, has_previous: bool
 ) -> None:
     page = page_of(list("abdef"), str, 2, after, begin)
-    assert ("".join(page.items), page.next, page.is_behind) == (names, next_, is_behind)
+    assert ("".join(page.items), page.next, page.has_previous) == (names, next_, has_previous)

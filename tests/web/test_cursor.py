@@ -13,7 +13,7 @@ import duly
 from duly.errors import UsageError
 from duly.message import Message
 from duly.web import opaque
-from duly.web.opaque import cursor_of, position_of, sealed
+from duly.web.opaque import decode_cursor, encode_cursor, encode_opaque
 
 _ANYTHING = st.one_of(
     st.text(max_size=100),
@@ -29,15 +29,15 @@ def _message(id_: str, state: Any, place: tuple[int, int], key: str | None) -> M
 
 def _signed(packed: bytes) -> str:
     """Write what somebody might who knows how cursors are made: the digest is right."""
-    return "next~" + sealed(packed, opaque._CURSOR_PURPOSE)
+    return "next~" + encode_opaque(packed, opaque._CURSOR_PURPOSE)
 
 
 @given(_TEXT.filter(bool), _SCORE.filter(lambda score: score != -1), st.integers(0, 9), st.none() | _TEXT)
 @settings(max_examples=100, deadline=None, database=None)
 def test_a_place_is_read_as_it_was_written(id_: str, score: int, priority: int, key: str | None) -> None:
-    written = cursor_of(_message(id_, "dead", (score, priority), key))
+    written = encode_cursor(_message(id_, "dead", (score, priority), key))
 
-    found = position_of(written, "dead")
+    found = decode_cursor(written, "dead")
 
     assert isinstance(found, Message)
     assert (found.id, found.cursor, found.key) == (id_, (score, priority), key)
@@ -46,29 +46,29 @@ def test_a_place_is_read_as_it_was_written(id_: str, score: int, priority: int, 
 
 @pytest.mark.parametrize("id_", ["order-17", "next", "", "AAAA", "next/~"])
 def test_what_is_no_cursor_is_an_id(id_: str) -> None:
-    assert position_of(id_, "ready") == id_
+    assert decode_cursor(id_, "ready") == id_
 
 
 def test_every_cut_and_every_changed_character_is_refused() -> None:
-    written = cursor_of(_message("order-17", "ready", (1_794_821_400_000_000, 3), "user-42"))
+    written = encode_cursor(_message("order-17", "ready", (1_794_821_400_000_000, 3), "user-42"))
     for at in range(len("next~"), len(written)):
         with pytest.raises(UsageError, match="not a whole cursor"):
-            position_of(written[:at], "ready")
+            decode_cursor(written[:at], "ready")
     for at in range(len("next~"), len(written) - 1):  # the last one may have bits that mean nothing
         with pytest.raises(UsageError, match="not a whole cursor"):
-            position_of(f"{written[:at]}{'B' if written[at] == 'A' else 'A'}{written[at + 1 :]}", "ready")
+            decode_cursor(f"{written[:at]}{'B' if written[at] == 'A' else 'A'}{written[at + 1 :]}", "ready")
 
 
 def test_a_cursor_of_another_state_is_refused() -> None:
-    written = cursor_of(_message("order-17", "ready", (1, 0), None))
+    written = encode_cursor(_message("order-17", "ready", (1, 0), None))
     with pytest.raises(UsageError, match="'ready' messages, not of 'dead'"):
-        position_of(written, "dead")
+        decode_cursor(written, "dead")
 
 
 def test_an_unread_entry_has_the_id_of_one() -> None:
-    assert isinstance(position_of(cursor_of(_message("17-0", "ready", (-1, 0), None)), "ready"), Message)
+    assert isinstance(decode_cursor(encode_cursor(_message("17-0", "ready", (-1, 0), None)), "ready"), Message)
     with pytest.raises(UsageError):
-        position_of(cursor_of(_message("order-17", "ready", (-1, 0), None)), "ready")
+        decode_cursor(encode_cursor(_message("order-17", "ready", (-1, 0), None)), "ready")
 
 
 @given(_ANYTHING)
@@ -79,7 +79,7 @@ def test_an_unread_entry_has_the_id_of_one() -> None:
 @settings(max_examples=100, deadline=None, database=None)
 def test_no_other_text_is_a_cursor(text: str) -> None:
     with pytest.raises(UsageError):
-        position_of("next~" + text, "ready")
+        decode_cursor("next~" + text, "ready")
 
 
 _FIELDS = st.tuples(

@@ -7,7 +7,7 @@ import pytest
 
 import duly
 from duly.web import create_app, names
-from duly.web.cache import Shared
+from duly.web.cache import Cached
 from tests.web.conftest import client_of
 
 
@@ -19,7 +19,7 @@ def test_a_dashboard_of_a_sync_app_may_be_asked_in_one_loop_after_the_other(monk
         return await find(self)
 
     monkeypatch.setattr(duly.AsyncDuly, "queues", slow)
-    monkeypatch.setattr(names, "_FRESH_FOR", 0.0)
+    monkeypatch.setattr(names, "_TTL", 0.0)
     with duly.Duly("memory://") as app:
         app.queue("orders").send(1)
         site = create_app(app)
@@ -43,7 +43,7 @@ def test_nobody_waits_for_the_look_of_another_event_loop() -> None:
             return "there"
         return "here"
 
-    shared = Shared(look)
+    shared = Cached(look)
     looking = other.create_task(shared.get())
     for _ in range(3):
         other.run_until_complete(asyncio.sleep(0))
@@ -52,4 +52,4 @@ def test_nobody_waits_for_the_look_of_another_event_loop() -> None:
     assert other.run_until_complete(looking) == "there"
     other.close()
     assert asyncio.run(shared.get()) == "here"
-    assert len(shared._looks) == 1
+    assert len(shared._by_loop) == 1

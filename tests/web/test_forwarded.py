@@ -7,7 +7,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from duly.web.service import Forwarded
+from duly.web.service import ProxyHeaders
 
 
 async def show(scope: Any, receive: Any, send: Any) -> None:
@@ -39,7 +39,7 @@ async def show(scope: Any, receive: Any, send: Any) -> None:
 async def test_the_word_of_the_proxy_itself_counts(headers: list[tuple[str, str]], seen: list[str]) -> None:
     """Whoever asks may write the same header: the proxy adds its own behind that."""
     async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(app=Forwarded(show)), base_url="http://localhost"
+        transport=httpx.ASGITransport(app=ProxyHeaders(show)), base_url="http://localhost"
     ) as client:
         assert (await client.get("/", headers=headers)).json() == seen
 
@@ -56,7 +56,7 @@ async def test_a_proxy_that_does_not_say_who_asks_is_told_of_once(
     headers: dict[str, str], said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(app=Forwarded(show)), base_url="http://localhost"
+        transport=httpx.ASGITransport(app=ProxyHeaders(show)), base_url="http://localhost"
     ) as client:
         await client.get("/", headers={"X-Forwarded-For": "192.0.2.7"})
         assert [each for each in caplog.records if each.name.startswith("duly")] == []

@@ -24,9 +24,9 @@ from duly.errors import UsageError
 from duly.web import create_app, hosts
 from duly.web.access import Access
 from duly.web.guards import CONTENT_SECURITY_POLICY, Guards
-from duly.web.hosts import Host, Hosts
+from duly.web.hosts import AllowedHosts, Host
 from duly.web.names import Names
-from duly.web.request_limits import Sizes
+from duly.web.request_limits import RequestLimits
 from duly.web.site import Site
 from tests.web.asgi_client import Asker, Headers
 from tests.web.conftest import TOKENS
@@ -53,10 +53,10 @@ def door(tokens: Any = None, names: Any = None, **limits: Any) -> Starlette:
     """Make guards with next to nothing behind them."""
     app = duly.AsyncDuly("memory://", max_message_bytes=MESSAGE_BYTES)
     site = Site(app, Access(tokens), Names(app))
-    sizes = dataclasses.replace(Sizes.for_messages_of(MESSAGE_BYTES), **limits)
+    request_limits = dataclasses.replace(RequestLimits.for_message_size(MESSAGE_BYTES), **limits)
     methods = ["GET", "HEAD", "OPTIONS", *CHANGES]
     routes = [Route("/{rest:path}", behind, methods=methods)]
-    return Starlette(routes=routes, middleware=[Middleware(Guards, site=site, hosts=names, sizes=sizes)])
+    return Starlette(routes=routes, middleware=[Middleware(Guards, site=site, hosts=names, limits=request_limits)])
 
 
 def session(token: str = "a-token-for-operators") -> tuple[str, str]:
@@ -212,7 +212,7 @@ async def test_names_that_are_given_are_the_only_ones(tokens: Any, host: str, st
 @pytest.mark.parametrize("given", [["*"], ["http://q.example"], ["q.example/"], [""], [7], ["[::x]"]], ids=str)
 def test_what_cannot_be_a_host_is_refused_at_once(given: Any) -> None:
     with pytest.raises(UsageError, match="is not a host"):
-        Hosts(given, else_any=True)
+        AllowedHosts(given, allow_any=True)
 
 
 def test_one_name_alone_is_not_taken_apart() -> None:
@@ -324,7 +324,7 @@ async def test_no_more_than_so_much_is_thrown_away(headers: Headers) -> None:
     assert answer.value("connection") == "close"
 
 
-@pytest.mark.parametrize("limit", ["unread_seconds", "silent_seconds"])
+@pytest.mark.parametrize("limit", ["unread_seconds", "idle_seconds"])
 async def test_what_is_thrown_away_is_not_waited_for_long(limit: str) -> None:
     asker = Asker(door(**{limit: 0.0}))
     headers = [("Content-Length", str(MOST + 1))]
@@ -375,13 +375,13 @@ UNREAD: dict[str, tuple[list[tuple[str, str]], list[bytes], bool, list[str]]] = 
 async def test_content_that_nobody_reads_does_not_hold_the_connection(
     method: str, headers: Headers, content: list[bytes], stays_open: bool, connection: list[str]
 ) -> None:
-    asker = Asker(door(unread_bytes=99, silent_seconds=0))
+    asker = Asker(door(unread_bytes=99, idle_seconds=0))
     answer = await asker.ask(method, "/unread", headers, content, stays_open=stays_open)
     assert (answer.content, answer.values("connection")) == (b"not read", connection)
 
 
 async def test_content_that_does_not_arrive_is_not_waited_for() -> None:
-    asker = Asker(door(content_seconds=0))
+    asker = Asker(door(body_seconds=0))
     answer = await asker.ask("POST", content=[b"x"], stays_open=True)
     assert answer.status == 408
     assert answer.value("connection") == "close"
@@ -400,7 +400,7 @@ async def test_whoever_has_all_of_the_content_may_take_long_to_answer() -> None:
         return JSONResponse({"is_cut": is_cut})
 
     inner = Starlette(routes=[Route("/", slow, methods=["POST"])])
-    guards = Guards(inner, Site(app, Access(None), Names(app)), sizes=Sizes(100, content_seconds=0))
+    guards = Guards(inner, Site(app, Access(None), Names(app)), limits=RequestLimits(100, body_seconds=0))
     answer = await Asker(guards).ask("POST", content=[b"x"])
     assert answer.json == {"is_cut": False}
 

@@ -329,13 +329,13 @@ TREND_LINE: Element = ("path", ("d", "fill", "stroke-linecap", "stroke-linejoin"
 @pytest.fixture(scope="module")
 def known() -> set[Element]:
     """Give all that pages are made of when nobody means harm, also those that say what is wrong."""
-    elements = asyncio.run(_known()) | {TREND_LINE}
+    elements = asyncio.run(_context()) | {TREND_LINE}
     assert ("script", ("defer", "src")) in elements
     assert not [name for _, names in elements for name in names if name.startswith("on") or name == "style"]
     return elements
 
 
-async def _known() -> set[Element]:
+async def _context() -> set[Element]:
     async with duly.AsyncDuly("memory://") as app:
         await fill(app, PLAIN)
         site = create_app(app)

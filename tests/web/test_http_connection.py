@@ -73,7 +73,7 @@ def connected_to(rig: Rig) -> set[Any]:
 async def test_a_connection_that_does_not_read_its_answer_is_ended(
     sent: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_connection, "READING_SECONDS", 0.05)
+    monkeypatch.setattr(http_connection, "STALL_SECONDS", 0.05)
     async with served(at_root(large)) as (rig, _):
         rig.service.config.timeout_keep_alive = 600
         with await ask_and_read_nothing(rig, sent):
@@ -86,15 +86,15 @@ async def test_a_slow_reader_is_a_reader() -> None:
             (connection,) = connected_to(rig)
             left = connection.transport.get_write_buffer_size()
 
-            connection._watch(left + 1)
-            assert not connection.is_put_out
-            connection._watch(left)
-            assert connection.is_put_out
+            connection._watch_reader(left + 1)
+            assert not connection.is_aborted
+            connection._watch_reader(left)
+            assert connection.is_aborted
             asked.close()
 
 
 async def test_a_small_rest_counts_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connection, "READING_SECONDS", 0.05)
+    monkeypatch.setattr(http_connection, "STALL_SECONDS", 0.05)
 
     async def small(request: Request) -> Response:
         (connection,) = connected_to(rig)
@@ -113,12 +113,12 @@ async def test_an_answer_that_was_read_leaves_no_limit_behind() -> None:
         await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), DEADLINE)
         await asyncio.wait_for(reader.readexactly(len(LARGE)), DEADLINE)
         (connection,) = connected_to(rig)
-        assert (connection.unread_since, connection._reading_limit) == (None, None)
+        assert (connection.unread_since, connection._stall_timer) == (None, None)
         writer.close()
 
 
 async def test_who_does_not_read_makes_room_for_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connection, "MOST_CONNECTIONS", 1)
+    monkeypatch.setattr(http_connection, "MAX_CONNECTIONS", 1)
     async with served(at_root(large)) as (rig, _):
         with await ask_and_read_nothing(rig):
             newcomer = await connect(rig.url, GET)
@@ -164,13 +164,13 @@ async def test_one_that_is_being_served_has_no_limit() -> None:
         await asyncio.wait_for(slow.began.wait(), DEADLINE)
         (connection,) = rig.service.server_state.connections
         assert isinstance(connection, http_connection.Connection)
-        assert (connection.waits_since, connection._limit) == (None, None)
+        assert (connection.head_awaited_since, connection._head_timer) == (None, None)
         slow.may_end.set()
         connected[1].close()
 
 
 async def test_who_waits_longest_without_asking_makes_room_for_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connection, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(http_connection, "MAX_CONNECTIONS", 2)
     async with served(at_root(scheme_of)) as (rig, _):
         rig.service.config.timeout_keep_alive = 600
         first = await connect(rig.url, GET)
@@ -191,7 +191,7 @@ async def test_who_waits_longest_without_asking_makes_room_for_one_more(monkeypa
 
 
 async def test_while_all_are_being_served_no_more_come_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connection, "MOST_CONNECTIONS", 1)
+    monkeypatch.setattr(http_connection, "MAX_CONNECTIONS", 1)
     slow = Slow()
     async with served(at_root(slow.answer)) as (rig, _):
         first = await connect(rig.url, GET)
@@ -219,7 +219,7 @@ def test_half_of_the_files_that_may_be_open_are_left_for_others(
     files: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
-    assert http_connection.most_connections() == most
+    assert http_connection.max_connections() == most
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 import duly
 from duly.web import create_app
 from duly.web.access import SESSION_SECONDS
-from tests.web.asgi_client import Answer, Asker
+from tests.web.asgi_client import Asker, ResponseTracker
 from tests.web.conftest import TOKENS
 
 FORM: Final = ("Content-Type", "application/x-www-form-urlencoded")
@@ -30,17 +30,17 @@ def asker(site_app: duly.AsyncDuly) -> Asker:
     return Asker(create_app(site_app, tokens=TOKENS))
 
 
-async def log_in(asker: Asker, token: str = OPERATOR, wanted: str = "") -> Answer:
+async def log_in(asker: Asker, token: str = OPERATOR, wanted: str = "") -> ResponseTracker:
     fields = urlencode({"token": token, "next": wanted}, errors="surrogatepass")
     return await asker.ask("POST", "/login", [FORM, OWN], [fields.encode()])
 
 
-def cookie_of(answer: Answer) -> tuple[str, str]:
+def cookie_name(answer: ResponseTracker) -> tuple[str, str]:
     (pair, *_) = answer.value("set-cookie").split(";")
     return ("Cookie", pair)
 
 
-def attributes(answer: Answer) -> dict[str, str]:
+def attributes(answer: ResponseTracker) -> dict[str, str]:
     (morsel,) = SimpleCookie(answer.value("set-cookie")).values()
     return {name: str(value) for name, value in morsel.items() if value}
 
@@ -89,14 +89,14 @@ async def test_a_right_token_is_kept_as_a_cookie_that_lets_in(asker: Asker) -> N
         "samesite": "strict",
     }
     assert OPERATOR not in entered.value("set-cookie")
-    assert (await asker.ask(headers=[cookie_of(entered)])).status == 200
+    assert (await asker.ask(headers=[cookie_name(entered)])).status == 200
 
 
 async def test_over_tls_the_cookie_is_sent_over_tls_alone(site_app: duly.AsyncDuly) -> None:
     asker = Asker(create_app(site_app, tokens=TOKENS), "q.example", scheme="https")
     entered = await log_in(asker)
     assert "secure" in attributes(entered)
-    name, value = cookie_of(entered)
+    name, value = cookie_name(entered)
     assert value.startswith("__Host-duly_session=")
     assert (await asker.ask(headers=[(name, value)])).status == 200
     # One of the other name may be of a page beside it, without TLS.
@@ -108,9 +108,9 @@ async def test_over_tls_the_cookie_is_sent_over_tls_alone(site_app: duly.AsyncDu
 async def test_over_tls_below_a_path_the_cookie_is_sent_to_that_path_alone(site_app: duly.AsyncDuly) -> None:
     asker = Asker(create_app(site_app, tokens=TOKENS), "q.example", scheme="https", root="/ops")
     entered = await log_in(asker)
-    assert cookie_of(entered)[1].startswith("duly_session=")
+    assert cookie_name(entered)[1].startswith("duly_session=")
     assert attributes(entered)["path"] == "/ops"
-    assert (await asker.ask(headers=[cookie_of(entered)])).status == 200
+    assert (await asker.ask(headers=[cookie_name(entered)])).status == 200
 
 
 FORGED: Final = [("Cookie", f"duly_session=9999999999.{number:064x}") for number in range(11)]
@@ -127,7 +127,7 @@ async def test_an_address_of_many_wrong_cookies_can_log_in_all_the_same(asker: A
     fields = urlencode({"token": OPERATOR}).encode()
     entered = await asker.ask("POST", "/login", [FORM, OWN, stale], [fields])
     assert entered.status == 303
-    assert (await asker.ask(headers=[cookie_of(entered)])).status == 200
+    assert (await asker.ask(headers=[cookie_name(entered)])).status == 200
 
 
 @pytest.mark.parametrize("path", ["/static/duly.css", "/healthz"])
@@ -224,7 +224,7 @@ LEADING_AWAY = [
 @pytest.mark.parametrize("wanted", LEADING_AWAY, ids=lambda text: ascii(text[:30]))
 async def test_after_the_login_nobody_is_led_away(asker: Asker, wanted: str) -> None:
     assert (await log_in(asker, wanted=wanted)).value("location") == "/"
-    known = cookie_of(await log_in(asker))
+    known = cookie_name(await log_in(asker))
     there = await asker.ask(path="/login", query=urlencode({"next": wanted[:1000]}), headers=[known])
     assert there.value("location") == "/" if len(wanted) < 1000 else there.value("location").startswith("/xxx")
     form = await asker.ask(path="/login", query=urlencode({"next": wanted[:1000]}))
@@ -243,10 +243,10 @@ async def test_a_page_with_strange_signs_is_found_again(asker: Asker) -> None:
 
 
 async def test_a_logout_takes_the_cookie_back(asker: Asker) -> None:
-    known = cookie_of(await log_in(asker))
+    known = cookie_name(await log_in(asker))
     left = await asker.ask("POST", "/logout", [known, OWN])
     assert (left.status, left.value("location")) == (303, "/login")
-    assert cookie_of(left) == ("Cookie", 'duly_session=""')
+    assert cookie_name(left) == ("Cookie", 'duly_session=""')
     assert left.value("set-cookie").count("Max-Age=0") == 1
     assert attributes(left)["path"] == "/"
 
@@ -294,7 +294,7 @@ async def test_below_a_path_cookie_and_ways_stay_below_it(site_app: duly.AsyncDu
     assert attributes(entered)["path"] == "/the%20shop"
     astray = urlencode({"token": OPERATOR, "next": "/elsewhere"}).encode()
     assert (await asker.ask("POST", "/the shop/login", [FORM, OWN], [astray])).value("location") == "/the%20shop/"
-    left = await asker.ask("POST", "/the shop/logout", [OWN, cookie_of(entered)])
+    left = await asker.ask("POST", "/the shop/logout", [OWN, cookie_name(entered)])
     assert (left.value("location"), attributes(left)["path"]) == ("/the%20shop/login", "/the%20shop")
 
 

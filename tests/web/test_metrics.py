@@ -66,7 +66,7 @@ class Scraped:
         return sorted(dict(labels)[label] for each, labels in self.samples if each == name)
 
 
-async def scraped(app: AsyncDuly) -> Scraped:
+async def run_scrape(app: AsyncDuly) -> Scraped:
     async with client_of(create_app(app)) as client:
         return told(await client.get("/metrics"))
 
@@ -113,14 +113,14 @@ async def test_a_queue_is_told_as_its_stats_say(app: AsyncDuly) -> None:
     await orders.pause()
 
     before = await orders.stats()
-    said = await scraped(app)
+    said = await run_scrape(app)
     after = await orders.stats()
 
     for state in ("ready", "delayed", "leased", "parked", "dead", "done"):
         assert said("duly_messages", queue="orders", state=state) == getattr(before, state), state
     for state, name in {"live": "bytes", "dead": "dead_bytes", "done": "done_bytes"}.items():
         assert said("duly_stored_bytes", queue="orders", state=state) == getattr(before, name), state
-    for name in definitions._COUNTED:
+    for name in definitions._COUNTER_HELP:
         assert said(f"duly_{name}_total", queue="orders") == getattr(before, name), name
     assert (before.ready, before.dead, before.duplicates, before.bytes > 0) == (2, 1, 1, True)
     assert said("duly_corrected", queue="orders") == 0
@@ -139,7 +139,7 @@ async def test_a_queue_is_told_as_its_stats_say(app: AsyncDuly) -> None:
 async def test_what_is_not_there_is_not_told(app: AsyncDuly) -> None:
     await app.queue("orders").send("now")
 
-    said = await scraped(app)
+    said = await run_scrape(app)
 
     assert said("duly_messages", queue="orders", state="ready") == 1
     assert said("duly_next_due_seconds", queue="orders") is None
@@ -162,7 +162,7 @@ async def test_a_topic_and_its_groups_are_told_as_their_stats_say(app: AsyncDuly
     await archive.receive(limit=1, wait=0)
     await events.publish("four")
 
-    said = await scraped(app)
+    said = await run_scrape(app)
     topic, (info,), stats = await events.stats(), await events.groups(), await archive.stats()
 
     for name in ("length", "bytes", "delayed", "groups"):
@@ -200,7 +200,7 @@ async def test_workers_are_told(app: AsyncDuly) -> None:
     await beat(app, "h:1", "orders", "events/archive")
     await beat(app, "h:2", "orders")
 
-    said = await scraped(app)
+    said = await run_scrape(app)
     latest = {each.id: each for each in await app.workers()}
 
     assert said("duly_workers") == 2
@@ -233,7 +233,7 @@ async def test_schedules_are_told(app: AsyncDuly) -> None:
     await app.pause_schedule("often")
 
     nightly = (await app.schedules())[0]
-    said = await scraped(app)
+    said = await run_scrape(app)
 
     assert said("duly_schedules") == 2
     assert said("duly_schedule_paused", schedule="nightly", queue="sweep") == 0
@@ -298,7 +298,7 @@ def test_a_metric_is_named_by_the_conventions() -> None:
     assert len(set(names)) == len(names)
     assert [name for name in names if not re.fullmatch(r"duly_[a-z]+(_[a-z]+)*", name)] == []
     assert [each.name for each in METRICS if (each.kind == "counter") != each.name.endswith("_total")] == []
-    assert [each.name for each in METRICS if not each.says.endswith(".") or "|" in each.says] == []
+    assert [each.name for each in METRICS if not each.description.endswith(".") or "|" in each.description] == []
 
 
 async def test_only_what_is_in_the_table_is_told(site_app: AsyncDuly) -> None:
@@ -403,25 +403,25 @@ async def test_a_server_that_is_away_is_down() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # and does not listen
         async with AsyncDuly(f"redis://127.0.0.1:{unused.getsockname()[1]}", patience=0.1) as app:
-            assert_away(await scraped(app))
+            assert_away(await run_scrape(app))
 
 
 async def test_a_server_that_does_not_answer_is_down_long_before_calls_are_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(scraping, "_DONE_WITHIN", 60.0)  # it is the first call that notices
+    monkeypatch.setattr(scraping, "_SCRAPE_TIMEOUT", 60.0)  # it is the first call that notices
     with socket.create_server(("127.0.0.1", 0)) as silent:
         async with AsyncDuly(f"redis://127.0.0.1:{silent.getsockname()[1]}", patience=60) as app:
             began = time.monotonic()
-            assert_away(await scraped(app))
+            assert_away(await run_scrape(app))
             assert time.monotonic() - began < 20
 
-    assert scraping._ANSWER_WITHIN + LEAVING_TIMEOUT < 3
+    assert scraping._CALL_TIMEOUT + LEAVING_TIMEOUT < 3
 
 
 async def test_a_server_that_refuses_is_down(caplog: pytest.LogCaptureFixture, server: StartedServer) -> None:
     async with AsyncDuly(f"redis://nobody:wrong@127.0.0.1:{server('valkey').port}") as app:
-        assert_away(await scraped(app))
+        assert_away(await run_scrape(app))
 
     assert "refused the connection" in caplog.text
     assert "wrong@" not in caplog.text
@@ -438,7 +438,7 @@ async def test_a_server_that_goes_away_half_way_is_down(site_app: AsyncDuly, mon
 
     monkeypatch.setattr(duly.AsyncQueue, "stats", gone)
 
-    assert_away(await scraped(site_app))
+    assert_away(await run_scrape(site_app))
 
 
 async def test_one_that_cannot_be_counted_spoils_nothing_else(server_app: AsyncDuly, raw: Any) -> None:
@@ -453,7 +453,7 @@ async def test_one_that_cannot_be_counted_spoils_nothing_else(server_app: AsyncD
         field = "published" if "@broken" in key else "sent"
         await raw.hset(key, field, "a nonsense")
 
-    said = await scraped(server_app)
+    said = await run_scrape(server_app)
 
     unreadable = {tuple(sorted(labels)) for name, labels in said.samples if name == "duly_unreadable"}
     assert unreadable == {
@@ -471,7 +471,7 @@ async def test_a_group_whose_stream_was_removed_is_told(server_app: AsyncDuly, r
     await events.group("archive").create()
     await raw.delete(events.stream)
 
-    said = await scraped(server_app)
+    said = await run_scrape(server_app)
 
     assert said("duly_group_unread", topic="events", group="archive") == 0
     assert said("duly_messages", queue="events/archive", state="ready") == 0
@@ -485,9 +485,9 @@ async def test_what_is_too_much_for_one_scrape_is_counted(site_app: AsyncDuly, m
         await site_app.queue(name).send("x")
     for topic in ("t", "u", "v", "w"):
         await site_app.topic(topic).group("g").create()
-    monkeypatch.setattr(scraping, "MOST", 3)
+    monkeypatch.setattr(scraping, "MAX_ITEMS", 3)
 
-    said = await scraped(site_app)
+    said = await run_scrape(site_app)
 
     assert said.labels("duly_sent_total", "queue") == ["a", "b", "t/g"]
     assert said.labels("duly_topic_length", "topic") == ["t", "u", "v"]
@@ -495,7 +495,7 @@ async def test_what_is_too_much_for_one_scrape_is_counted(site_app: AsyncDuly, m
 
 
 def test_a_scrape_has_at_most_1000_queues_and_groups_and_20_calls_at_once() -> None:
-    assert (scraping.MOST, scraping.AT_ONCE) == (1000, 20)
+    assert (scraping.MAX_ITEMS, scraping.MAX_CONCURRENT) == (1000, 20)
 
 
 async def test_not_all_queues_are_asked_at_once(site_app: AsyncDuly, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -513,7 +513,7 @@ async def test_not_all_queues_are_asked_at_once(site_app: AsyncDuly, monkeypatch
         return found
 
     monkeypatch.setattr(duly.AsyncQueue, "stats", slowly)
-    said = await scraped(site_app)
+    said = await run_scrape(site_app)
 
     assert most == 20
     assert len(said.labels("duly_sent_total", "queue")) == 60
@@ -528,9 +528,9 @@ async def test_a_scrape_that_runs_out_of_time_does_not_say_that_the_server_is_aw
         await asyncio.Event().wait()
 
     monkeypatch.setattr(duly.AsyncQueue, "stats", endless)
-    monkeypatch.setattr(scraping, "_DONE_WITHIN", 0.05)
+    monkeypatch.setattr(scraping, "_SCRAPE_TIMEOUT", 0.05)
 
-    said = await scraped(site_app)
+    said = await run_scrape(site_app)
 
     assert (said("duly_up"), said("duly_scrape_timed_out")) == (1, 1)
     assert {name for name, _ in said.samples} == TOLD_ALWAYS
@@ -586,7 +586,7 @@ def test_the_table_of_the_page_has_the_metrics_of_the_code(page: str) -> None:
 
 
 def test_the_page_says_of_a_metric_what_the_scrape_says() -> None:
-    assert [says.replace("`", "") for *_, says in table_of(PAGES[0])] == [each.says for each in METRICS]
+    assert [says.replace("`", "") for *_, says in table_of(PAGES[0])] == [each.description for each in METRICS]
 
 
 def yaml_of(page: str) -> list[Any]:

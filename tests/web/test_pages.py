@@ -20,11 +20,11 @@ import duly
 from duly.web import create_app
 from duly.web.access import Access
 from duly.web.names import Names
-from duly.web.overview import Sights
+from duly.web.overview import OverviewCache
 from duly.web.pages import text as page_text
-from duly.web.pages import trends, views, within_patience
-from duly.web.pages.text import for_people
-from duly.web.pages.trends import Paces
+from duly.web.pages import trends, views, with_timeout
+from duly.web.pages.text import explanation_for_page
+from duly.web.pages.trends import RateHistory
 from duly.web.problems import Refused
 from duly.web.site import Site
 from tests.conftest import StartedServer
@@ -143,8 +143,8 @@ async def test_messages_are_listed_by_state(site_app: duly.AsyncDuly, client: ht
 
     found = await look(client, f"/queues/orders?state={state}")
 
-    listed = [each for each in found.all("href") if "/messages/" in each]
-    assert listed == [pages[state]]
+    list_messages = [each for each in found.all("href") if "/messages/" in each]
+    assert list_messages == [pages[state]]
     assert f"{state.capitalize()} 1" in found.text
 
 
@@ -347,7 +347,7 @@ async def test_looking_at_every_page_changes_nothing(
 async def test_the_server_is_looked_at_once_a_second_however_many_ask(site_app: duly.AsyncDuly) -> None:
     now = 100.0
     site = Site(site_app, Access(None), Names(site_app))
-    sights = Sights(site.app, site.names, clock=lambda: now)
+    sights = OverviewCache(site.app, site.names, clock=lambda: now)
     queue = site_app.queue("orders")
     await queue.send(1)
 
@@ -442,7 +442,7 @@ async def test_a_page_waits_for_a_while_and_the_look_goes_on() -> None:
         return Response()
 
     with pytest.raises(Refused, match=r"looked at for 0\.01 s, and has not answered") as caught:
-        await within_patience(looking(), 0.01)
+        await with_timeout(looking(), 0.01)
     may_end.set()
 
     assert caught.value.status == 503
@@ -452,11 +452,11 @@ async def test_a_page_waits_for_a_while_and_the_look_goes_on() -> None:
 
 async def test_the_page_of_a_queue_shows_how_fast_it_goes(site_app: duly.AsyncDuly) -> None:
     now = 100.0
-    paces = Paces(lambda: now)
+    paces = RateHistory(lambda: now)
     queue = site_app.queue("orders")
 
     async def sent() -> list[float]:
-        return list(paces.course("orders", await queue.stats()).sent)
+        return list(paces.add("orders", await queue.stats()).sent)
 
     courses = [await sent()]
     for moment in (100.5, 102.0, 104.0, 200.0):
@@ -770,7 +770,7 @@ def test_what_is_very_large_is_shown_in_part() -> None:
     ids=["time", "program", "long", "short"],
 )
 def test_an_explanation_is_written_for_people(sentence: str, shown: str) -> None:
-    assert for_people(sentence) == shown
+    assert explanation_for_page(sentence) == shown
 
 
 def test_a_trend_is_drawn_over_time_and_leaves_gaps_empty() -> None:

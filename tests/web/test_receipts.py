@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import duly
 from duly.errors import UsageError
-from duly.web.opaque import delivery_of, receipt_of
+from duly.web.opaque import decode_receipt, encode_receipt
 
 _VERBS = ("ack", "retry", "defer", "reject", "release", "recycle", "extend", "progress")
 _MORE: dict[str, dict[str, Any]] = {
@@ -25,14 +25,14 @@ async def _a_receipt(app: duly.AsyncDuly, **options: Any) -> str:
     orders = app.queue("orders")
     await orders.send({"order": 1}, **options)
     (delivery,) = await orders.receive(1, wait=0)
-    return receipt_of(delivery)
+    return encode_receipt(delivery)
 
 
 async def test_another_process_takes_a_receipt_as_well(site_app: duly.AsyncDuly) -> None:
     receipt = await _a_receipt(site_app, key="user-42", priority=7)
     async with duly.AsyncDuly(site_app) as other:
         orders = other.queue("orders")
-        delivery = delivery_of(orders, receipt)
+        delivery = decode_receipt(orders, receipt)
         assert (delivery.key, delivery.priority) == ("user-42", 7)
         await delivery.ack()
         assert (await orders.stats()).acked == 1
@@ -49,16 +49,16 @@ async def test_every_cut_and_every_changed_character_is_refused(site_app: duly.A
     receipt, orders = await _a_receipt(site_app), site_app.queue("orders")
     for at in range(len(receipt)):
         with pytest.raises(UsageError, match="not a receipt"):
-            delivery_of(orders, receipt[:at])
+            decode_receipt(orders, receipt[:at])
     for at in range(len(receipt) - 1):  # the last one may have bits that mean nothing
         with pytest.raises(UsageError, match="not a receipt"):
-            delivery_of(orders, f"{receipt[:at]}{'B' if receipt[at] == 'A' else 'A'}{receipt[at + 1 :]}")
+            decode_receipt(orders, f"{receipt[:at]}{'B' if receipt[at] == 'A' else 'A'}{receipt[at + 1 :]}")
 
 
 async def test_a_receipt_of_another_queue_names_both(site_app: duly.AsyncDuly) -> None:
     receipt = await _a_receipt(site_app)
     with pytest.raises(UsageError, match=r"is of 'orders', not of 'mail'"):
-        delivery_of(site_app.queue("mail"), receipt)
+        decode_receipt(site_app.queue("mail"), receipt)
 
 
 @given(st.text(max_size=200) | st.binary(max_size=200).map(lambda raw: base64.urlsafe_b64encode(raw).decode()))
@@ -69,7 +69,7 @@ async def test_a_receipt_of_another_queue_names_both(site_app: duly.AsyncDuly) -
 @settings(max_examples=100, deadline=None, database=None)
 def test_no_other_text_is_a_receipt(text: str) -> None:
     with pytest.raises(UsageError):
-        delivery_of(duly.AsyncDuly("memory://").queue("orders"), text)
+        decode_receipt(duly.AsyncDuly("memory://").queue("orders"), text)
 
 
 @pytest.mark.parametrize("verb", _VERBS)
@@ -102,9 +102,9 @@ async def _check_that_a_forged_priority_is_refused(
     orders = app.queue("orders")
     await orders.send({"order": 1})
     (delivery,) = await orders.receive(1, wait=0)
-    own = receipt_of(delivery)
+    own = encode_receipt(delivery)
     delivery._record = delivery._record[:18] + bytes((priority,)) + delivery._record[19:]
-    forged = receipt_of(delivery)
+    forged = encode_receipt(delivery)
 
     answer = await client.post("/api/v1/queues/orders/recycle", json={"receipt": forged, "body": {"order": 2}})
     assert answer.status_code == 502, answer.text

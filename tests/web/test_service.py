@@ -105,13 +105,13 @@ async def test_a_call_that_runs_may_end_after_a_stop(monkeypatch: pytest.MonkeyP
         call = asyncio.create_task(client.get("/"))
         await asyncio.wait_for(slow.began.wait(), DEADLINE)
 
-        end_within = rig.calls.end_within
+        cancel_after = rig.calls.cancel_after
 
         def end_and_go_on(seconds: float) -> None:
-            end_within(seconds)
+            cancel_after(seconds)
             slow.may_end.set()
 
-        monkeypatch.setattr(rig.calls, "end_within", end_and_go_on)
+        monkeypatch.setattr(rig.calls, "cancel_after", end_and_go_on)
         await rig.stop()
 
         assert (await call).json() == "done"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from duly.errors import UsageError
-from duly.web.token_file import Token, Unkept, chosen_token, kept_token, state_directory
+from duly.web.token_file import Token, TokenFileError, resolve_token, state_directory, stored_token
 
 
 def names_in(directory: Path) -> list[str]:
@@ -18,7 +18,7 @@ def names_in(directory: Path) -> list[str]:
 def test_the_first_start_makes_a_token_that_later_ones_find(tmp_path: Path) -> None:
     directory = tmp_path / "state" / "duly"
 
-    first, second = kept_token(directory), kept_token(directory)
+    first, second = stored_token(directory), stored_token(directory)
 
     assert first.is_new
     assert len(first.text) >= 43  # 256 bits
@@ -34,7 +34,7 @@ def test_of_many_first_starts_at_once_one_makes_the_token_for_all(tmp_path: Path
 
     def start() -> None:
         begin.wait()
-        found.append(kept_token(tmp_path / "duly"))
+        found.append(stored_token(tmp_path / "duly"))
 
     threads = [threading.Thread(target=start) for _ in range(8)]
     for each in threads:
@@ -58,20 +58,20 @@ def test_of_many_first_starts_at_once_one_makes_the_token_for_all(tmp_path: Path
 def test_a_token_that_is_given_is_kept_nowhere(
     tmp_path: Path, given: str | None, variables: dict[str, str], text: str
 ) -> None:
-    assert chosen_token(given, {**variables, "XDG_STATE_HOME": str(tmp_path)}) == Token(text)
+    assert resolve_token(given, {**variables, "XDG_STATE_HOME": str(tmp_path)}) == Token(text)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_empty_variable_is_none(tmp_path: Path) -> None:
-    chosen = chosen_token(None, {"DULY_DASHBOARD_TOKEN": "", "XDG_STATE_HOME": str(tmp_path)})
+    chosen = resolve_token(None, {"DULY_DASHBOARD_TOKEN": "", "XDG_STATE_HOME": str(tmp_path)})
 
-    assert chosen.place == tmp_path / "duly" / "dashboard-token"
+    assert chosen.path == tmp_path / "duly" / "dashboard-token"
 
 
 @pytest.mark.parametrize("given", ["", "short", "with a space in it", "naïve-token"])
 def test_a_token_that_cannot_be_one_is_refused(given: str) -> None:
     with pytest.raises(UsageError, match="cannot be used"):
-        chosen_token(given, {})
+        resolve_token(given, {})
 
 
 def test_the_directory_is_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,73 +84,77 @@ def test_the_directory_is_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
 def test_a_file_that_others_can_use_is_refused(tmp_path: Path, mode: int) -> None:
-    place = kept_token(tmp_path / "duly").place
+    place = stored_token(tmp_path / "duly").path
     assert place is not None
     place.chmod(mode)
 
-    with pytest.raises(Unkept, match=r"dashboard-token is of no use for a token, since others may read it"):
-        kept_token(tmp_path / "duly")
+    with pytest.raises(TokenFileError, match=r"dashboard-token is of no use for a token, since others may read it"):
+        stored_token(tmp_path / "duly")
 
 
 def test_a_directory_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
     (tmp_path / "duly").mkdir()
     (tmp_path / "duly").chmod(0o777)
 
-    with pytest.raises(Unkept, match="others may write there: chmod 700"):
-        kept_token(tmp_path / "duly")
+    with pytest.raises(TokenFileError, match="others may write there: chmod 700"):
+        stored_token(tmp_path / "duly")
 
     assert names_in(tmp_path / "duly") == []
 
 
 def test_a_file_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept_token(tmp_path / "duly")
+    stored_token(tmp_path / "duly")
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
 
-    with pytest.raises(Unkept, match=r"belongs to somebody else, .*DULY_DASHBOARD_TOKEN"):
-        kept_token(tmp_path / "duly")
+    with pytest.raises(TokenFileError, match=r"belongs to somebody else, .*DULY_DASHBOARD_TOKEN"):
+        stored_token(tmp_path / "duly")
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
-    token = kept_token(tmp_path / "elsewhere").place
+    token = stored_token(tmp_path / "elsewhere").path
     assert token is not None
     (tmp_path / "duly").mkdir(mode=0o700)
     (tmp_path / "duly" / "dashboard-token").symlink_to(token)
 
-    with pytest.raises(Unkept, match=r"duly/dashboard-token: it is a link to elsewhere\. Give one by DULY_DASHBOARD"):
-        kept_token(tmp_path / "duly")
+    with pytest.raises(
+        TokenFileError, match=r"duly/dashboard-token: it is a link to elsewhere\. Give one by DULY_DASHBOARD"
+    ):
+        stored_token(tmp_path / "duly")
 
 
 @pytest.mark.parametrize(
     "content", ["", "\n", "a b c d e f g h", "\xff" * 20], ids=["empty", "blank", "words", "bytes"]
 )
 def test_a_file_without_a_token_is_refused(tmp_path: Path, content: str) -> None:
-    place = kept_token(tmp_path / "duly").place
+    place = stored_token(tmp_path / "duly").path
     assert place is not None
     place.write_text(content, "latin-1")
 
-    with pytest.raises(Unkept, match="holds no token: remove it"):
-        kept_token(tmp_path / "duly")
+    with pytest.raises(TokenFileError, match="holds no token: remove it"):
+        stored_token(tmp_path / "duly")
 
 
 def test_a_pipe_in_its_place_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "duly").mkdir(mode=0o700)
     os.mkfifo(tmp_path / "duly" / "dashboard-token", 0o600)
 
-    with pytest.raises(Unkept, match="is no file: remove it"):
-        kept_token(tmp_path / "duly")
+    with pytest.raises(TokenFileError, match="is no file: remove it"):
+        stored_token(tmp_path / "duly")
 
 
 def test_a_place_where_nothing_can_be_kept_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
-    with pytest.raises(Unkept, match=r"no token can be kept in .*file/duly: Not a directory\. Give one by DULY_DASH"):
-        kept_token(tmp_path / "file" / "duly")
+    with pytest.raises(
+        TokenFileError, match=r"no token can be kept in .*file/duly: Not a directory\. Give one by DULY_DASH"
+    ):
+        stored_token(tmp_path / "file" / "duly")
 
 
 def test_what_is_made_above_the_file_is_for_its_owner_alone_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        kept_token(tmp_path / "home" / "state" / "duly")
+        stored_token(tmp_path / "home" / "state" / "duly")
     finally:
         os.umask(before)
 
@@ -163,9 +167,9 @@ def test_a_directory_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "duly").symlink_to(tmp_path / "elsewhere")
 
     with pytest.raises(
-        Unkept, match=r"no token can be kept in .*duly: it is a link to elsewhere\. Give one by DULY_DASH"
+        TokenFileError, match=r"no token can be kept in .*duly: it is a link to elsewhere\. Give one by DULY_DASH"
     ):
-        kept_token(tmp_path / "duly")
+        stored_token(tmp_path / "duly")
     assert names_in(tmp_path / "elsewhere") == []
 
 
@@ -176,11 +180,11 @@ def test_a_directory_below_one_where_others_may_write_is_refused(tmp_path: Path)
     directory.mkdir(parents=True, mode=0o700)
 
     above.chmod(0o777)
-    with pytest.raises(Unkept, match=rf"since others may write in {above}: chmod go-w {above}"):
-        kept_token(directory)
+    with pytest.raises(TokenFileError, match=rf"since others may write in {above}: chmod go-w {above}"):
+        stored_token(directory)
     assert names_in(directory) == []
     above.chmod(0o1777)
-    assert kept_token(directory).is_new
+    assert stored_token(directory).is_new
 
 
 def test_a_group_of_ones_own_may_write_above_and_another_may_not(
@@ -190,7 +194,7 @@ def test_a_group_of_ones_own_may_write_above_and_another_may_not(
     directory.mkdir(parents=True, mode=0o700)
     directory.parent.chmod(0o770)
 
-    assert kept_token(directory).is_new
+    assert stored_token(directory).is_new
     monkeypatch.setattr(os, "getegid", lambda: directory.parent.stat().st_gid + 1)
-    with pytest.raises(Unkept, match="others may write in"):
-        kept_token(directory)
+    with pytest.raises(TokenFileError, match="others may write in"):
+        stored_token(directory)

@@ -40,22 +40,22 @@ def create_app(
     """
     if not isinstance(app, Duly | AsyncDuly):
         raise UsageError(f"create_app takes a Duly or AsyncDuly, not {app!r}")
-    for name, given in (("read_only", read_only), ("open_metrics", open_metrics)):
-        if not isinstance(given, bool):  # "false" would be true
-            raise UsageError(f"create_app: {name} must be True or False, not {given!r}")
+    for name, value in (("read_only", read_only), ("open_metrics", open_metrics)):
+        if not isinstance(value, bool):  # "false" would be true
+            raise UsageError(f"create_app: {name} must be True or False, not {value!r}")
     checked_hosts(hosts)  # the guards are made when the first request comes, which is late to hear of it
-    shown = app.aio if isinstance(app, Duly) else app
-    site = Site(shown, Access(tokens, read_only=read_only), Names(shown))
-    made = Starlette(
+    async_app = app.aio if isinstance(app, Duly) else app
+    site = Site(async_app, Access(tokens, read_only=read_only), Names(async_app))
+    application = Starlette(
         routes=[*pages.routes(site), api.mount(), metrics.route(site, is_open=open_metrics), health_route()],
         middleware=[Middleware(Guards, site=site, hosts=hosts)],
         exception_handlers=pages.error_handlers(),
     )
-    made.state.site = site
-    return made
+    application.state.site = site
+    return application
 
 
-_PATIENCE: Final = 2.0
+_HEALTH_TIMEOUT: Final = 2.0
 
 
 def health_route() -> Route:
@@ -66,7 +66,7 @@ def health_route() -> Route:
 async def healthz(request: Request) -> Response:
     """Answer 200 when the server answers, 503 when not."""
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_HEALTH_TIMEOUT):
             await site_of(request).app.workers()
     except (DulyError, TimeoutError):
         return JSONResponse({"ok": False}, 503)

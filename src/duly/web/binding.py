@@ -19,7 +19,7 @@ LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 _BACKLOG: Final = 2048
 
 
-class Unbound(DulyError):
+class BindError(DulyError):
     """The dashboard cannot listen where it was told to."""
 
 
@@ -38,14 +38,14 @@ class Certificate:
             except OSError as error:
                 raise UsageError(f"{option}: cannot read {file}: {error.strerror}") from None
         try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key, self._refuse_to_ask)
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key, self._reject_passphrase)
         except ssl.SSLError as error:
             raise UsageError(
                 f"{self.certificate} and {self.key} are not a certificate and its key, in PEM: "
                 f"{(error.reason or str(error)).lower().replace('_', ' ')}"
             ) from None
 
-    def _refuse_to_ask(self) -> NoReturn:
+    def _reject_passphrase(self) -> NoReturn:
         raise UsageError(f"--tls-key: {self.key} is locked by a passphrase that nobody is there to type: give it open")
 
 
@@ -69,9 +69,9 @@ class Binding:
         if self.certificate is not None:
             self.certificate.check()
         if not self._ip.is_loopback:
-            self._check_open()
+            self._check_public()
 
-    def _check_open(self) -> None:
+    def _check_public(self) -> None:
         if self.certificate is None and not self.behind_proxy:
             raise UsageError(
                 f"--host {self.host} is reached from other machines, where the token would be read on its way: give "
@@ -85,9 +85,9 @@ class Binding:
     @property
     def hosts(self) -> list[str]:
         """The names that it answers under: a page elsewhere that has its name point here is refused."""
-        own = LOOPBACK_NAMES if self._ip.is_loopback else ()
-        itself = () if self._ip.is_unspecified else (self.host.partition("%")[0],)
-        return [*own, *itself, *self.allowed]
+        loopback = LOOPBACK_NAMES if self._ip.is_loopback else ()
+        own_host = () if self._ip.is_unspecified else (self.host.partition("%")[0],)
+        return [*loopback, *own_host, *self.allowed]
 
     def listen(self) -> socket.socket:
         """Open the socket."""
@@ -99,16 +99,16 @@ class Binding:
             listener.listen(_BACKLOG)
         except OSError as error:
             listener.close()
-            raise Unbound(self._refusal(error)) from error
+            raise BindError(self._bind_problem(error)) from error
         return listener
 
     def url(self, listener: socket.socket) -> str:
         """Write the address to open."""
-        is_for_people = self._ip.is_unspecified and not self.behind_proxy
-        (host,) = checked_hosts([self.allowed[0] if is_for_people else self.host])
+        uses_allowed_name = self._ip.is_unspecified and not self.behind_proxy
+        (host,) = checked_hosts([self.allowed[0] if uses_allowed_name else self.host])
         return f"{'https' if self.certificate else 'http'}://{host.name}:{listener.getsockname()[1]}/"
 
-    def _refusal(self, error: OSError) -> str:
+    def _bind_problem(self, error: OSError) -> str:
         if error.errno == errno.EADDRINUSE:
             return f"port {self.port} of {self.host} is taken: name another with --port, or 0 for any that is free"
         return f"cannot listen on port {self.port} of {self.host}: {error.strerror}"
@@ -119,8 +119,8 @@ class Binding:
         try:
             found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         except (OSError, UnicodeError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise UsageError(f"--host: {self.host!r} is no address or name of this machine: {why}") from None
+            reason = getattr(error, "strerror", None) or error
+            raise UsageError(f"--host: {self.host!r} is no address or name of this machine: {reason}") from None
         return found[0][0], found[0][4]
 
     @cached_property

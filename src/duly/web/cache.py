@@ -8,12 +8,12 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Generic, TypeVar
 
-_MOST_KEPT: Final = 500
+_MAX_ENTRIES: Final = 500
 
 T = TypeVar("T")
 
 
-class Shared(Generic[T]):
+class Cached(Generic[T]):
     """One look, and what it found. `share`: one that takes long is made seldom, for so many times as long it is kept.
 
     What went wrong is told to all who waited for it, and not kept. A look that nobody waits for any more is given up.
@@ -23,100 +23,100 @@ class Shared(Generic[T]):
 
     def __init__(
         self,
-        look: Callable[[], Awaitable[T]],
-        fresh_for: float = 1.0,
+        fetch: Callable[[], Awaitable[T]],
+        ttl: float = 1.0,
         *,
-        share: int = 0,
+        cost_factor: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._make = functools.partial(_Look, look, fresh_for, share, clock)
-        self._looks: dict[asyncio.AbstractEventLoop, _Look[T]] = {}
+        self._new_entry = functools.partial(_LoopCache, fetch, ttl, cost_factor, clock)
+        self._by_loop: dict[asyncio.AbstractEventLoop, _LoopCache[T]] = {}
 
     @property
-    def is_over(self) -> bool:
+    def is_expired(self) -> bool:
         """Whether the next who asks has to look."""
-        return all(each.is_over for each in self._looks.values())
+        return all(each.is_expired for each in self._by_loop.values())
 
     async def get(self) -> T:
         """Look, unless somebody does, or just did."""
         loop = asyncio.get_running_loop()
-        look = self._looks.get(loop)
-        if look is None:
-            look = self._make()
-            others = {each: kept for each, kept in self._looks.items() if not each.is_closed()}
-            self._looks = {**others, loop: look}
-        return await look.get()
+        fetch = self._by_loop.get(loop)
+        if fetch is None:
+            fetch = self._new_entry()
+            live = {each: cached for each, cached in self._by_loop.items() if not each.is_closed()}
+            self._by_loop = {**live, loop: fetch}
+        return await fetch.get()
 
 
-class _Look(Generic[T]):
+class _LoopCache(Generic[T]):
     """The look of one event loop."""
 
     def __init__(
-        self, look: Callable[[], Awaitable[T]], fresh_for: float, share: int, clock: Callable[[], float]
+        self, fetch: Callable[[], Awaitable[T]], ttl: float, cost_factor: int, clock: Callable[[], float]
     ) -> None:
-        self._look = look
-        self._fresh_for = fresh_for
-        self._share = share
+        self._fetch = fetch
+        self._ttl = ttl
+        self._cost_factor = cost_factor
         self._clock = clock
         self._task: asyncio.Task[T] | None = None
-        self._waiting = 0
-        self._until = float("-inf")
+        self._waiters = 0
+        self._expires_at = float("-inf")
 
     @property
-    def is_over(self) -> bool:
+    def is_expired(self) -> bool:
         """Whether the next who asks has to look."""
-        return self._task is None or (self._task.done() and self._clock() >= self._until)
+        return self._task is None or (self._task.done() and self._clock() >= self._expires_at)
 
     async def get(self) -> T:
         """Look, unless somebody does, or just did."""
-        if self.is_over:
-            self._task = asyncio.create_task(self._looked())
+        if self.is_expired:
+            self._task = asyncio.create_task(self._fetch_and_keep())
         task = self._task
         assert task is not None
-        self._waiting += 1
+        self._waiters += 1
         try:
             return await asyncio.shield(task)
         finally:
-            self._waiting -= 1
-            if not self._waiting and not task.done():
-                self._give_up(task)
+            self._waiters -= 1
+            if not self._waiters and not task.done():
+                self._cancel(task)
 
-    async def _looked(self) -> T:
-        begin, self._until = self._clock(), float("-inf")
-        found = await self._look()
+    async def _fetch_and_keep(self) -> T:
+        begin, self._expires_at = self._clock(), float("-inf")
+        found = await self._fetch()
         end = self._clock()
-        self._until = end + max(self._fresh_for, self._share * (end - begin))
+        self._expires_at = end + max(self._ttl, self._cost_factor * (end - begin))
         return found
 
-    def _give_up(self, task: asyncio.Task[Any]) -> None:
+    def _cancel(self, task: asyncio.Task[Any]) -> None:
         task.cancel()
-        task.add_done_callback(_let_go)
+        task.add_done_callback(_retrieve_error)
         if self._task is task:  # whoever asks now must not be given an end that was not meant for him
             self._task = None
 
 
-def _let_go(task: asyncio.Task[Any]) -> None:
+def _retrieve_error(task: asyncio.Task[Any]) -> None:
     """Take note of an error for which nobody waits any more: asyncio would complain that nobody did."""
     if not task.cancelled():
         task.exception()
 
 
-class SharedByKey(Generic[T]):
+class CachedByKey(Generic[T]):
     """Such looks at many things, each by its name. Of those that nobody asks for, few are remembered."""
 
-    def __init__(self, look: Callable[[str], Awaitable[T]], fresh_for: float = 1.0) -> None:
-        self._look = look
-        self._fresh_for = fresh_for
-        self._kept: dict[str, Shared[T]] = {}
+    def __init__(self, fetch: Callable[[str], Awaitable[T]], ttl: float = 1.0) -> None:
+        self._fetch = fetch
+        self._ttl = ttl
+        self._entries: dict[str, Cached[T]] = {}
 
     async def get(self, key: str) -> T:
         """Look at one of them, unless somebody does, or just did."""
-        shared = self._kept.get(key)
-        if shared is None:
-            self._forget()
-            shared = self._kept[key] = Shared(functools.partial(self._look, key), self._fresh_for)
-        return await shared.get()
+        entry = self._entries.get(key)
+        if entry is None:
+            self._evict()
+            entry = self._entries[key] = Cached(functools.partial(self._fetch, key), self._ttl)
+        return await entry.get()
 
-    def _forget(self) -> None:
-        if len(self._kept) >= _MOST_KEPT:
-            self._kept = {key: each for key, each in self._kept.items() if not each.is_over}
+    def _evict(self) -> None:
+        if len(self._entries) >= _MAX_ENTRIES:
+            self._entries = {key: each for key, each in self._entries.items() if not each.is_expired}

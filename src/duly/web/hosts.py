@@ -26,18 +26,18 @@ class Host(NamedTuple):
     port: int | None
 
 
-def read_host(text: str) -> Host | None:
+def parse_host(text: str) -> Host | None:
     """Read the value of a Host header; None: it is not one."""
     found = _HOST.fullmatch(text.lower())
     if found is None:
         return None
-    name, port = _one_spelling(found["name"]), int(found["port"]) if found["port"] else None
+    name, port = _normalized(found["name"]), int(found["port"]) if found["port"] else None
     if name is None or (port is not None and port > HIGHEST_PORT):
         return None
     return Host(name, port)
 
 
-def _one_spelling(name: str) -> str | None:
+def _normalized(name: str) -> str | None:
     if not name.startswith("["):
         return name.removesuffix(".")
     try:
@@ -59,39 +59,39 @@ def is_loopback(host: Host) -> bool:
 def is_origin_of(origin: str, scheme: str, host: Host) -> bool:
     """Whether a page of an origin was served by this scheme and host. `null` is the origin of none."""
     found = _ORIGIN.fullmatch(origin.lower())
-    given = read_host(found["host"]) if found else None
-    if found is None or given is None or found["scheme"] != scheme:
+    hosts = parse_host(found["host"]) if found else None
+    if found is None or hosts is None or found["scheme"] != scheme:
         return False
     usual = _PORTS.get(scheme)
-    return (given.name, given.port or usual) == (host.name, host.port or usual)
+    return (hosts.name, hosts.port or usual) == (host.name, host.port or usual)
 
 
-class Hosts:
+class AllowedHosts:
     """The names that are answered to: those that were given, any, or those of this machine itself."""
 
-    def __init__(self, given: Collection[str] | None, *, else_any: bool) -> None:
-        self._allowed = checked_hosts(given)
-        self._else_any = else_any
+    def __init__(self, hosts: Collection[str] | None, *, allow_any: bool) -> None:
+        self._allowed = checked_hosts(hosts)
+        self._allow_any = allow_any
 
     def allows(self, host: Host) -> bool:
         """Whether a request for this host is answered."""
         if self._allowed:
             return host in self._allowed or Host(host.name, None) in self._allowed
-        return self._else_any or is_loopback(host)
+        return self._allow_any or is_loopback(host)
 
 
-def checked_hosts(given: Collection[str] | None) -> frozenset[Host]:
+def checked_hosts(hosts: Collection[str] | None) -> frozenset[Host]:
     """Read the names that somebody allows; one without a port stands for all ports."""
-    texts = [given] if isinstance(given, str) else list(given or ())
+    texts = [hosts] if isinstance(hosts, str) else list(hosts or ())
     return frozenset(_checked_host(each) for each in texts)
 
 
-def _checked_host(given: object) -> Host:
-    text = given if isinstance(given, str) else ""
+def _checked_host(hosts: object) -> Host:
+    text = hosts if isinstance(hosts, str) else ""
     is_bare_ipv6 = text.count(":") > 1 and "[" not in text
-    host = read_host(f"[{text}]" if is_bare_ipv6 else text)
+    host = parse_host(f"[{text}]" if is_bare_ipv6 else text)
     if host is None:
         raise UsageError(
-            f"{given!r} is not a host: use a name or an address, with or without a port, like 'q.example:80'"
+            f"{hosts!r} is not a host: use a name or an address, with or without a port, like 'q.example:80'"
         )
     return host

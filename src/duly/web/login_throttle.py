@@ -18,9 +18,9 @@ from typing import Final
 from duly.errors import DulyError
 
 WINDOW_SECONDS: Final = 60.0
-FROM_ONE_ADDRESS: Final = 10
-IN_ALL: Final = 100
-ADDRESSES_KEPT: Final = 4096
+MAX_PER_ADDRESS: Final = 10
+MAX_TOTAL: Final = 100
+MAX_ADDRESSES: Final = 4096
 
 
 class LockedOut(DulyError):
@@ -37,11 +37,11 @@ class _Window:
 
     since: float
     failures: int = 0
-    seen: set[bytes] = field(default_factory=set)
+    hashes: set[bytes] = field(default_factory=set)
     """What failed, as hashes. Few: an address with many has to wait."""
 
 
-class Attempts:
+class FailureCounter:
     """What failed in the last minute."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -49,80 +49,80 @@ class Attempts:
         self._windows: dict[str, _Window] = {}
         self._overall = _Window(float("-inf"))
 
-    def lock_of(self, address: str) -> LockedOut | None:
+    def lockout_for(self, address: str) -> LockedOut | None:
         """Tell how long an address has to wait; None: few enough attempts from there failed lately."""
         now = self._clock()
-        window = self._windows.get(group_of(address))
-        if window is None or _is_over(window, now):
+        window = self._windows.get(client_network(address))
+        if window is None or _has_expired(window, now):
             return None
-        is_quiet = _is_over(self._overall, now) or self._overall.failures < IN_ALL
-        if window.failures >= (FROM_ONE_ADDRESS if is_quiet else 1):
+        is_normal = _has_expired(self._overall, now) or self._overall.failures < MAX_TOTAL
+        if window.failures >= (MAX_PER_ADDRESS if is_normal else 1):
             return LockedOut(max(1, math.ceil(window.since + WINDOW_SECONDS - now)))
         return None
 
-    def failed(self, address: str, given: str) -> None:
+    def record_failure(self, address: str, credential: str) -> None:
         """Count what failed, unless the same failed before from there."""
         now = self._clock()
-        window = self._window_of(group_of(address), now)
-        hashed = hashlib.sha256(given.encode(errors="surrogatepass")).digest()
-        if hashed in window.seen:
+        window = self._window_of(client_network(address), now)
+        digest = hashlib.sha256(credential.encode(errors="surrogatepass")).digest()
+        if digest in window.hashes:
             return
-        window.seen.add(hashed)
+        window.hashes.add(digest)
         window.failures += 1
-        if _is_over(self._overall, now):
+        if _has_expired(self._overall, now):
             self._overall = _Window(now)
         self._overall.failures += 1
 
     def _window_of(self, group: str, now: float) -> _Window:
         window = self._windows.get(group)
-        if window is not None and not _is_over(window, now):
+        if window is not None and not _has_expired(window, now):
             return window
         # They stand in the order in which they began, so the first is the one that is over next.
         self._windows.pop(group, None)
-        if len(self._windows) >= ADDRESSES_KEPT:
+        if len(self._windows) >= MAX_ADDRESSES:
             del self._windows[next(iter(self._windows))]
         self._windows[group] = _Window(now)
         return self._windows[group]
 
 
-def group_of(address: str) -> str:
+def client_network(address: str) -> str:
     """Name what one stranger can have at once: an IPv4 address, or the /64 of an IPv6 address."""
     try:
-        found = ipaddress.ip_address(address)
+        parsed = ipaddress.ip_address(address)
     except ValueError:  # a socket without addresses: all who come by it are one
         return address
-    if isinstance(found, ipaddress.IPv4Address):
-        return str(found)
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.IPv6Network((found.packed[:8] + bytes(8), 64)))
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.IPv6Network((parsed.packed[:8] + bytes(8), 64)))
 
 
-def _is_over(window: _Window, now: float) -> bool:
+def _has_expired(window: _Window, now: float) -> bool:
     return now >= window.since + WINDOW_SECONDS
 
 
 REMEMBERED_SECONDS: Final = 3600.0
-MOST_REMEMBERED: Final = 4096
+MAX_REMEMBERED: Final = 4096
 
 
-class Known:
+class KnownClients:
     """The tokens that were right in the last hour, by address."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._seen: dict[tuple[str, str], float] = {}
+        self._last_valid: dict[tuple[str, str], float] = {}
         """When each was last right; the one that was not for the longest time is first."""
 
-    def note(self, token: str, address: str) -> None:
+    def remember(self, token: str, address: str) -> None:
         """Remember that a token was right."""
-        key = (group_of(address), token)
-        self._seen.pop(key, None)
-        if len(self._seen) >= MOST_REMEMBERED:
-            del self._seen[next(iter(self._seen))]
-        self._seen[key] = self._clock()
+        key = (client_network(address), token)
+        self._last_valid.pop(key, None)
+        if len(self._last_valid) >= MAX_REMEMBERED:
+            del self._last_valid[next(iter(self._last_valid))]
+        self._last_valid[key] = self._clock()
 
-    def among(self, tokens: Iterable[str], address: str) -> list[str]:
+    def known_tokens(self, tokens: Iterable[str], address: str) -> list[str]:
         """Find those of some tokens that were right lately from an address."""
-        group, since = group_of(address), self._clock() - REMEMBERED_SECONDS
-        return [each for each in tokens if self._seen.get((group, each), float("-inf")) > since]
+        group, since = client_network(address), self._clock() - REMEMBERED_SECONDS
+        return [each for each in tokens if self._last_valid.get((group, each), float("-inf")) > since]

@@ -13,9 +13,9 @@ from typing import Any, Final
 from duly import AsyncDuly, AsyncGroup, AsyncQueue, AsyncTopic
 from duly._core.naming import nearest
 from duly.errors import DulyError
-from duly.web.cache import Shared
+from duly.web.cache import Cached
 
-_FRESH_FOR: Final = 3.0
+_TTL: Final = 3.0
 
 Inbox = AsyncQueue | AsyncGroup
 """What messages come into: a queue, or a group of a topic."""
@@ -25,7 +25,7 @@ class NotFound(DulyError):
     """What was named is not there."""
 
 
-def no_message(inbox: Inbox, id_: str) -> NotFound:
+def message_not_found(inbox: Inbox, id_: str) -> NotFound:
     """Say that an inbox has no such message."""
     return NotFound(f"{inbox.title} has no message {id_!r}: it is unknown, finished or cancelled")
 
@@ -39,8 +39,8 @@ class Names:
 
     def __init__(self, app: AsyncDuly) -> None:
         self._app = app
-        self._queues = Shared(lambda: _in_order(app.queues), _FRESH_FOR)
-        self._topics = Shared(lambda: _in_order(app.topics), _FRESH_FOR)
+        self._queues = Cached(lambda: _sorted_names(app.queues), _TTL)
+        self._topics = Cached(lambda: _sorted_names(app.topics), _TTL)
 
     async def queues(self) -> list[str]:
         """Name the queues, in order."""
@@ -55,14 +55,14 @@ class Names:
     async def queue(self, name: str) -> AsyncQueue:
         """Open a queue that exists. One that was made a moment ago is found too."""
         queue = self.open_queue(name)
-        if name not in await self.queues() and not _is_used(await queue.stats()):
+        if name not in await self.queues() and not _has_counts(await queue.stats()):
             raise NotFound(f"there is no queue {name!r}.{nearest(name, await self.queues())}")
         return queue
 
     async def topic(self, name: str) -> AsyncTopic:
         """Open a topic that exists."""
         topic = self.open_topic(name)
-        if name not in await self.topics() and not _is_used(await topic.stats()):
+        if name not in await self.topics() and not _has_counts(await topic.stats()):
             raise NotFound(f"there is no topic {name!r}.{nearest(name, await self.topics())}")
         return topic
 
@@ -86,7 +86,7 @@ class Names:
         queue = self._app._queue_given(name, "queue", "")
         return queue if typed else self._app._queue(name, dataclasses.replace(queue.options, type=None))
 
-    def sender(self, name: str) -> AsyncQueue:
+    def open_for_sending(self, name: str) -> AsyncQueue:
         """Open a queue to send to. Who waits for room does so at home: a call that finds none is refused."""
         queue = self.open_queue(name, typed=True)
         if queue.options.on_full != "block":
@@ -96,7 +96,7 @@ class Names:
     def open_topic(self, name: str, *, typed: bool = False) -> AsyncTopic:
         """Open a topic, whether it exists or not: as a handler of any of its groups was registered with."""
         topic = self._app.topic(name)
-        found = next((each.topic for each in self._registered() if each.topic.name == name), topic)
+        found = next((each.topic for each in self._registered_groups() if each.topic.name == name), topic)
         options = found.options if typed else dataclasses.replace(found.options, type=None)
         return self._app._topic(name, options)
 
@@ -104,7 +104,7 @@ class Names:
         """Open a group, whether it exists or not: it begins, and passes over, what its handler says."""
         opened = self.open_topic(topic, typed=typed)
         group = opened.group(name)
-        found = next((each for each in self._registered() if each.label == group.label), None)
+        found = next((each for each in self._registered_groups() if each.label == group.label), None)
         return group if found is None else opened.group(name, start=found.start, headers=found.headers)
 
     def open_inbox(self, path: Mapping[str, str], *, typed: bool = False) -> Inbox:
@@ -118,16 +118,16 @@ class Names:
         topic, slash, group = label.partition("/")
         return self.open_group(topic, group) if slash else self.open_queue(label)
 
-    def _registered(self) -> list[Any]:
+    def _registered_groups(self) -> list[Any]:
         """Give the groups that have handlers, of either colour."""
         queues = (each.queue for each in self._app._definitions.handlers.values())
         return [each for each in queues if each._keys.kind != "queue"]
 
 
-def _is_used(stats: Any) -> bool:
+def _has_counts(stats: Any) -> bool:
     """Tell whether anything was ever counted."""
     return any(getattr(stats, each.name) for each in dataclasses.fields(stats))
 
 
-async def _in_order(find: Callable[[], Awaitable[list[str]]]) -> list[str]:
-    return sorted(await find())
+async def _sorted_names(fetch: Callable[[], Awaitable[list[str]]]) -> list[str]:
+    return sorted(await fetch())

@@ -22,12 +22,12 @@ from duly.web.names import Inbox
 _DIGEST: Final = 8
 
 
-def sealed(content: bytes, purpose: bytes) -> str:
+def encode_opaque(content: bytes, purpose: bytes) -> str:
     """Write bytes as a text for an address or JSON. One of another purpose is not taken in its place."""
     return base64.urlsafe_b64encode(_digest(content, purpose) + content).decode().rstrip("=")
 
 
-def unsealed(text: str, purpose: bytes) -> bytes | None:
+def decode_opaque(text: str, purpose: bytes) -> bytes | None:
     """Undo `sealed`; None: it is none, or not all of one."""
     try:
         found = base64.b64decode(text.encode() + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
@@ -58,17 +58,17 @@ class _Cursor(msgspec.Struct, array_like=True):
     key: str | None
 
 
-_encode_cursor = msgspec.msgpack.Encoder().encode
-_decode_cursor = msgspec.msgpack.Decoder(_Cursor).decode
+_pack_cursor = msgspec.msgpack.Encoder().encode
+_unpack_cursor = msgspec.msgpack.Decoder(_Cursor).decode
 
 
-def cursor_of(message: Message) -> str:
+def encode_cursor(message: Message) -> str:
     """Write the position of a message in the list that it was found in."""
-    packed = _encode_cursor(_Cursor(message.state, message.id, *message.cursor, message.key))
-    return _CURSOR_MARK + sealed(packed, _CURSOR_PURPOSE)
+    packed = _pack_cursor(_Cursor(message.state, message.id, *message.cursor, message.key))
+    return _CURSOR_MARK + encode_opaque(packed, _CURSOR_PURPOSE)
 
 
-def position_of(after: str, state: str) -> Message | str:
+def decode_cursor(after: str, state: str) -> Message | str:
     """Read what a page of a state is to begin behind: a position for the library's `list`, or the id that was given."""
     if not after.startswith(_CURSOR_MARK):
         return after
@@ -84,11 +84,11 @@ def position_of(after: str, state: str) -> Message | str:
 
 def _read_cursor(text: str) -> _Cursor | None:
     """Undo `cursor_of`; None: it is none, or not all of one."""
-    packed = unsealed(text, _CURSOR_PURPOSE)
+    packed = decode_opaque(text, _CURSOR_PURPOSE)
     if packed is None:
         return None
     try:
-        found = _decode_cursor(packed)
+        found = _unpack_cursor(packed)
     except (ValueError, msgspec.DecodeError):  # sealed by somebody else
         return None
     is_sound = found.score != publishing.UNREAD[0] or publishing.is_id(found.id)
@@ -131,18 +131,18 @@ class _Receipt(msgspec.Struct, array_like=True):
     counts: bytes
 
 
-_encode_receipt = msgspec.msgpack.Encoder().encode
-_decode_receipt = msgspec.msgpack.Decoder(_Receipt).decode
+_pack_receipt = msgspec.msgpack.Encoder().encode
+_unpack_receipt = msgspec.msgpack.Decoder(_Receipt).decode
 
 
-def receipt_of(delivery: AsyncDelivery) -> str:
+def encode_receipt(delivery: AsyncDelivery) -> str:
     """Write the receipt of a delivery."""
     record = _without_payload(delivery._record)
-    packed = _encode_receipt(_Receipt(_VERSION, delivery.queue, delivery.id, delivery.fence, record, delivery._counts))
-    return sealed(packed, _RECEIPT_PURPOSE)
+    packed = _pack_receipt(_Receipt(_VERSION, delivery.queue, delivery.id, delivery.fence, record, delivery._counts))
+    return encode_opaque(packed, _RECEIPT_PURPOSE)
 
 
-def delivery_of(inbox: Inbox, receipt: str) -> AsyncDelivery:
+def decode_receipt(inbox: Inbox, receipt: str) -> AsyncDelivery:
     """Make the delivery that a receipt stands for."""
     packed = _read_receipt(receipt)
     if packed is None:
@@ -154,11 +154,11 @@ def delivery_of(inbox: Inbox, receipt: str) -> AsyncDelivery:
 
 def _read_receipt(receipt: str) -> _Receipt | None:
     """Undo `receipt_of`; None: it is none, or not all of one."""
-    packed = unsealed(receipt, _RECEIPT_PURPOSE)
+    packed = decode_opaque(receipt, _RECEIPT_PURPOSE)
     if packed is None:
         return None
     try:
-        found = _decode_receipt(packed)
+        found = _unpack_receipt(packed)
     except (ValueError, msgspec.DecodeError):  # sealed by somebody else
         return None
     return found if found.version == _VERSION and len(found.record) >= _HEAD else None

@@ -14,12 +14,12 @@ from duly._core import publishing, replies
 from duly._core.rates import Rates
 from duly.errors import DulyError, ServerError, Unavailable
 from duly.message import GroupInfo, Pending, Schedule, Stats, TopicStats, WorkerInfo
-from duly.web.cache import Shared, SharedByKey
+from duly.web.cache import Cached, CachedByKey
 from duly.web.names import Inbox, Names
 
 
 @dataclass(frozen=True)
-class TopicSeen:
+class TopicSnapshot:
     """A topic and its groups."""
 
     name: str
@@ -29,18 +29,18 @@ class TopicSeen:
     """Why it cannot be counted: somebody has damaged it, or one of its groups. It hides no other."""
 
 
-class Looks:
+class Snapshots:
     """What was seen lately."""
 
     def __init__(self, app: AsyncDuly, names: Names) -> None:
         self._app = app
         self._names = names
-        self._topics = SharedByKey(self._look_at_topic)
-        self._workers = Shared(self._look_at_workers)
-        self._schedules = Shared(app.schedules)
+        self._topics = CachedByKey(self._fetch_topic)
+        self._workers = Cached(self._fetch_workers)
+        self._schedules = Cached(app.schedules)
         self.leases = Leases(names)
 
-    async def topic(self, name: str) -> TopicSeen:
+    async def topic(self, name: str) -> TopicSnapshot:
         """Count what a topic and each of its groups has."""
         return await self._topics.get(name)
 
@@ -52,28 +52,28 @@ class Looks:
         """Show the schedules by name."""
         return await self._schedules.get()
 
-    async def _look_at_topic(self, name: str) -> TopicSeen:
+    async def _fetch_topic(self, name: str) -> TopicSnapshot:
         topic = self._names.open_topic(name)
         try:
-            return TopicSeen(name, await topic.stats(), await topic.groups())
+            return TopicSnapshot(name, await topic.stats(), await topic.groups())
         except Unavailable:
             raise
         except DulyError as error:
-            return TopicSeen(name, None, error=str(error))
+            return TopicSnapshot(name, None, error=str(error))
 
-    async def _look_at_workers(self) -> Sequence[WorkerInfo]:
+    async def _fetch_workers(self) -> Sequence[WorkerInfo]:
         return sorted(await self._app.workers(), key=attrgetter("id"))
 
 
-MOST_LEASES: Final = 10_000
+MAX_LEASES: Final = 10_000
 """Leases that are looked at."""
-_FEW: Final = 1_000
+_FEW_LEASES: Final = 1_000
 """Leases that are one call to the server: each who asks is told of them as they are at that moment."""
-_ALL: Final = 1_000_000
+_NO_LIMIT: Final = 1_000_000
 
 
 @dataclass(frozen=True)
-class Held:
+class LeaseSnapshot:
     """The leases of a queue or group."""
 
     total: int
@@ -95,34 +95,34 @@ class Leases:
 
     def __init__(self, names: Names) -> None:
         self._names = names
-        self._shared = SharedByKey(self._look)
+        self._cache = CachedByKey(self._fetch)
 
-    async def held(self, inbox: Inbox) -> Held:
+    async def of(self, inbox: Inbox) -> LeaseSnapshot:
         """Look who holds what."""
         stats = await inbox.stats()
-        total = max(stats.leased, await _in_stream(inbox))
-        if total > MOST_LEASES:
-            return Held(total, stats, None)
-        pending = await (self._look if total <= _FEW else self._shared.get)(inbox.label)
-        return Held(pending.total, stats, pending)
+        total = max(stats.leased, await _pending_in_stream(inbox))
+        if total > MAX_LEASES:
+            return LeaseSnapshot(total, stats, None)
+        pending = await (self._fetch if total <= _FEW_LEASES else self._cache.get)(inbox.label)
+        return LeaseSnapshot(pending.total, stats, pending)
 
-    async def _look(self, label: str) -> Pending:
-        return await self._names.open_label(label).pending(limit=_ALL)
+    async def _fetch(self, label: str) -> Pending:
+        return await self._names.open_label(label).pending(limit=_NO_LIMIT)
 
 
-async def _in_stream(inbox: Inbox) -> int:
+async def _pending_in_stream(inbox: Inbox) -> int:
     """Count what members of a group hold by its stream, those of other programs included."""
     row = await inbox._row() if isinstance(inbox, AsyncGroup) else None
     return 0 if row is None else row.pending
 
 
-_SHARE: Final = 20
+_COST_FACTOR: Final = 20
 """A look that takes long is made seldom: at most this part of the time is spent on looking."""
-_AT_ONCE: Final = 8
+_CONCURRENCY: Final = 8
 
 
 @dataclass(frozen=True)
-class Sight:
+class Overview:
     """What was seen at one moment."""
 
     inboxes: Mapping[str, Inbox]
@@ -137,59 +137,59 @@ class Sight:
         """Add up one number of all queues and groups."""
         return sum(getattr(each, name) for each in self.stats.values())
 
-    def most(self, name: str) -> float:
+    def largest(self, name: str) -> float:
         """Find the largest number of all queues and groups."""
         return max((getattr(each, name) for each in self.stats.values()), default=0.0)
 
 
-class Sights:
+class OverviewCache:
     """The last look of a dashboard. Whoever asks within a second, or while somebody looks, is given the same."""
 
     def __init__(self, app: AsyncDuly, names: Names, clock: Callable[[], float] = time.monotonic) -> None:
         self._app, self._names = app, names
         self._clock = clock
         self.rates = Rates()
-        self._shared = Shared(self._look, share=_SHARE, clock=clock)
+        self._cache = Cached(self._fetch, cost_factor=_COST_FACTOR, clock=clock)
 
-    async def get(self) -> Sight:
+    async def get(self) -> Overview:
         """Look, unless somebody just did. Each look also feeds the rates."""
-        return await self._shared.get()
+        return await self._cache.get()
 
-    async def _look(self) -> Sight:
-        found = await _look_at_all(self._app, self._names)
-        self.rates.add(found.stats, self._clock())
-        return found
+    async def _fetch(self) -> Overview:
+        overview = await _fetch_overview(self._app, self._names)
+        self.rates.add(overview.stats, self._clock())
+        return overview
 
 
-async def _look_at_all(app: AsyncDuly, names: Names) -> Sight:
+async def _fetch_overview(app: AsyncDuly, names: Names) -> Overview:
     queues: list[Inbox] = [names.open_queue(name) for name in await names.queues()]
     topics = [names.open_topic(name) for name in await names.topics()]
     failed: dict[str, str] = {}
-    topic_stats = await _counted({each.name: each for each in topics}, failed)
+    topic_stats = await _fetch_stats({each.name: each for each in topics}, failed)
     groups: list[Inbox] = []
     for topic in topics:
         if topic.name in topic_stats:
             groups += [topic.group(name) for name in await topic._group_names()]
     inboxes = {each.label: each for each in (*queues, *groups)}
-    stats = await _counted(inboxes, failed)
-    return Sight(inboxes, stats, topic_stats, failed, len(await app.workers()))
+    stats = await _fetch_stats(inboxes, failed)
+    return Overview(inboxes, stats, topic_stats, failed, len(await app.workers()))
 
 
-async def _counted(sources: Mapping[str, Any], failed: dict[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+async def _fetch_stats(sources: Mapping[str, Any], failed: dict[str, str]) -> dict[str, Any]:
+    stats: dict[str, Any] = {}
     names = list(sources)
-    for at in range(0, len(names), _AT_ONCE):
-        some = names[at : at + _AT_ONCE]
-        answers = await asyncio.gather(*(sources[name].stats() for name in some), return_exceptions=True)
-        _sort_out(some, answers, found, failed)
-    return found
+    for start in range(0, len(names), _CONCURRENCY):
+        batch = names[start : start + _CONCURRENCY]
+        results = await asyncio.gather(*(sources[name].stats() for name in batch), return_exceptions=True)
+        _partition(batch, results, stats, failed)
+    return stats
 
 
-def _sort_out(names: Sequence[str], answers: Sequence[Any], found: dict[str, Any], failed: dict[str, str]) -> None:
-    for name, answer in zip(names, answers, strict=True):
-        if isinstance(answer, ServerError) and not isinstance(answer, Unavailable):
-            failed[name] = str(answer)
-        elif isinstance(answer, BaseException):
-            raise answer
+def _partition(names: Sequence[str], results: Sequence[Any], stats: dict[str, Any], failed: dict[str, str]) -> None:
+    for name, result in zip(names, results, strict=True):
+        if isinstance(result, ServerError) and not isinstance(result, Unavailable):
+            failed[name] = str(result)
+        elif isinstance(result, BaseException):
+            raise result
         else:
-            found[name] = answer
+            stats[name] = result

@@ -17,12 +17,12 @@ class Page(Generic[T]):
     items: Sequence[T]
     next: str | None
     """The name that the next page begins behind; None: this is the last."""
-    is_behind: bool
+    has_previous: bool
     """Whether this is not the first page."""
 
 
 def page_of(
-    everything: Sequence[T],
+    items_by_name: Sequence[T],
     name: Callable[[T], str],
     limit: int,
     after: str | None = None,
@@ -31,9 +31,9 @@ def page_of(
     """Take a page behind a name, or one that begins with it. The name need not be there any more."""
     first = 0
     if after is not None:
-        first = bisect_right(everything, after, key=name)
+        first = bisect_right(items_by_name, after, key=name)
     elif begin is not None:
-        first = bisect_left(everything, begin, key=name)
-    items = everything[first : first + limit]
-    has_more = bool(items) and first + limit < len(everything)
+        first = bisect_left(items_by_name, begin, key=name)
+    items = items_by_name[first : first + limit]
+    has_more = bool(items) and first + limit < len(items_by_name)
     return Page(items, name(items[-1]) if has_more else None, first > 0)

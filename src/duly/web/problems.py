@@ -22,7 +22,7 @@ from duly.errors import (
     UsageError,
 )
 from duly.web.names import NotFound
-from duly.web.site import WaitingRoomFull
+from duly.web.site import PollLimitReached
 
 _LOG: Final = logging.getLogger("duly")
 
@@ -47,12 +47,12 @@ TITLES: Final = {
     507: "No room",
 }
 
-ASK_FOR_TOKEN: Final = {"WWW-Authenticate": "Bearer"}
+BEARER_CHALLENGE: Final = {"WWW-Authenticate": "Bearer"}
 """The header that goes with 401."""
 
-_STATUS_OF: Final[tuple[tuple[type[DulyError], int], ...]] = (
+_STATUS_BY_ERROR: Final[tuple[tuple[type[DulyError], int], ...]] = (
     (NotFound, 404),
-    (WaitingRoomFull, 429),
+    (PollLimitReached, 429),
     (TooLarge, 413),
     (UsageError, 422),
     (QueueFull, 507),
@@ -89,23 +89,23 @@ def status_of(error: DulyError) -> int:
     """Find the status that an error is answered with."""
     if isinstance(error, Refused):
         return error.status
-    return next((status for kind, status in _STATUS_OF if isinstance(error, kind)), 500)
+    return next((status for kind, status in _STATUS_BY_ERROR if isinstance(error, kind)), 500)
 
 
-def problem_response(status: int, detail: str, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
+def problem_response(status: int, detail: str, headers: Mapping[str, str] | None = None, **fields: Any) -> Response:
     """Write a problem."""
-    problem = Problem(TITLES.get(status, "Refused"), status, detail, **more)
+    problem = Problem(TITLES.get(status, "Refused"), status, detail, **fields)
     return Response(msgspec.json.encode(problem), status, headers, media_type="application/problem+json")
 
 
-def of_error(error: DulyError) -> Response:
+def error_response(error: DulyError) -> Response:
     """Answer an error that Duly raised."""
-    stored = getattr(error, "stored", None) or getattr(error, "ids", None) or []
+    ids = getattr(error, "stored", None) or getattr(error, "ids", None) or []
     headers = getattr(error, "headers", None)
-    return problem_response(status_of(error), str(error), headers, ids=list(stored))
+    return problem_response(status_of(error), str(error), headers, ids=list(ids))
 
 
-async def of_fault(request: Request, error: Exception) -> Response:
+async def fault_response(request: Request, error: Exception) -> Response:
     """Answer what should not have happened. What it was is for the log alone."""
     _LOG.error("%s %r failed", request.method, request.url.path, exc_info=error)
     return problem_response(500, "a fault of the dashboard itself: its log has more")

@@ -12,7 +12,7 @@ from starlette.types import Message, Receive, Scope
 from duly.web.problems import Refused
 
 
-def sole(scope: Scope, name: bytes) -> str | None:
+def single_header(scope: Scope, name: bytes) -> str | None:
     """Give the value of a header that decides something; None: it is not there.
 
     Of two, a proxy in front may have looked at the other one, so two are refused.
@@ -24,23 +24,23 @@ def sole(scope: Scope, name: bytes) -> str | None:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class RequestLimits:
     """The limits of a request."""
 
-    content_bytes: int
+    body_bytes: int
     header_bytes: int = 32 * 1024
     address_bytes: int = 8 * 1024
-    content_seconds: float = 30.0
+    body_seconds: float = 30.0
     unread_bytes: int = 32 * 1024 * 1024
     """Of content that nobody reads, what is taken and thrown away before its answer."""
     unread_seconds: float = 10.0
-    silent_seconds: float = 1.0
+    idle_seconds: float = 1.0
     """When so long nothing more of it comes, no more is waited for."""
 
     @classmethod
-    def for_messages_of(cls, max_message_bytes: int) -> Sizes:
+    def for_message_size(cls, max_message_bytes: int) -> RequestLimits:
         """Leave room for a message of the largest size written as base64, and for what is said about it."""
-        return cls(content_bytes=max_message_bytes * 4 // 3 + 65_536)
+        return cls(body_bytes=max_message_bytes * 4 // 3 + 65_536)
 
     def check(self, scope: Scope) -> None:
         """Refuse what is too large by what its head says, before anything of it is read."""
@@ -51,8 +51,8 @@ class Sizes:
         headers = sum(len(name) + len(value) + len(b": \r\n") for name, value in scope["headers"])
         if headers > self.header_bytes:
             raise Refused(431, f"the headers have {headers} bytes: at most {self.header_bytes} are taken")
-        length = sole(scope, b"content-length")
-        if length is not None and sole(scope, b"transfer-encoding") is not None:
+        length = single_header(scope, b"content-length")
+        if length is not None and single_header(scope, b"transfer-encoding") is not None:
             # Two ways to say where it ends: what is the next request to us may be content to a proxy in front.
             raise Refused(400, "Content-Length and Transfer-Encoding do not go together: send one of them")
         self._check_declared(length)
@@ -63,27 +63,27 @@ class Sizes:
         if not (length.isascii() and length.isdigit()):
             raise Refused(400, "Content-Length is not a number")
         # A number of more digits than this is too large whatever they are, and costly to read.
-        if len(length) > 18 or int(length) > self.content_bytes:
-            raise Refused(413, self.too_large())
+        if len(length) > 18 or int(length) > self.body_bytes:
+            raise Refused(413, self.too_large_detail())
 
-    def too_large(self) -> str:
+    def too_large_detail(self) -> str:
         """Say that a request has too much content."""
-        return f"the content is too large: at most {self.content_bytes} bytes are taken"
+        return f"the content is too large: at most {self.body_bytes} bytes are taken"
 
 
-class Content:
+class LimitedBody:
     """What a request brings, counted while it is read: its head may have said nothing, or a lie."""
 
-    def __init__(self, scope: Scope, receive: Receive, sizes: Sizes) -> None:
+    def __init__(self, scope: Scope, receive: Receive, limits: RequestLimits) -> None:
         self._receive = receive
         named = {name for name, value in scope["headers"] if value != b"0"}
         self._is_expected = not named.isdisjoint({b"content-length", b"transfer-encoding"})
-        self._is_held_back = b"expect" in named
-        self._sizes = sizes
-        self._until = asyncio.get_running_loop().time() + sizes.content_seconds
-        self._taken = 0
-        self._is_whole = False
-        self._is_cut = False
+        self._expects_continue = b"expect" in named
+        self._limits = limits
+        self._deadline = asyncio.get_running_loop().time() + limits.body_seconds
+        self._received = 0
+        self._is_complete = False
+        self._is_incomplete = False
         """Whether no more of it comes, or too late."""
         self.is_refused = False
         """Whether it was too large or too slow: what still comes is not read."""
@@ -92,51 +92,51 @@ class Content:
         """Take what comes next, as ASGI has it."""
         if self.is_refused:
             return {"type": "http.disconnect"}
-        if self._is_whole:
+        if self._is_complete:
             return await self._receive()
-        message = await self._in_time()
+        message = await self._receive_in_time()
         if message["type"] == "http.request":
-            self._taken += len(message.get("body", b""))
-            self._is_whole = not message.get("more_body", False)
-            if self._taken > self._sizes.content_bytes:
-                raise self._refusal(413, self._sizes.too_large())
+            self._received += len(message.get("body", b""))
+            self._is_complete = not message.get("more_body", False)
+            if self._received > self._limits.body_bytes:
+                raise self._refusal(413, self._limits.too_large_detail())
         else:
-            self._is_cut = True
+            self._is_incomplete = True
         return message
 
-    async def pass_over(self) -> None:
+    async def discard(self) -> None:
         """Take what nobody reads and throw it away, in bounds. What still comes then is refused.
 
         Many clients send all they have before they look for an answer. If the connection is closed under them, they
         find none, take it for an outage, and send the same again.
         """
-        if self._is_whole or not self._is_expected:
+        if self._is_complete or not self._is_expected:
             return
         # What is held back comes only if it is asked for, and to take it would ask.
-        if not self._is_cut and not self._is_held_back:
+        if not self._is_incomplete and not self._expects_continue:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._sizes.unread_seconds):
-                    await self._throw_away()
-        self.is_refused = self.is_refused or not self._is_whole
+                async with asyncio.timeout(self._limits.unread_seconds):
+                    await self._drain()
+        self.is_refused = self.is_refused or not self._is_complete
 
-    async def _throw_away(self) -> None:
-        while not self._is_whole and self._taken <= self._sizes.unread_bytes:
-            async with asyncio.timeout(self._sizes.silent_seconds):
+    async def _drain(self) -> None:
+        while not self._is_complete and self._received <= self._limits.unread_bytes:
+            async with asyncio.timeout(self._limits.idle_seconds):
                 message = await self._receive()
             if message["type"] != "http.request":
                 return
-            self._taken += len(message.get("body", b""))
-            self._is_whole = not message.get("more_body", False)
+            self._received += len(message.get("body", b""))
+            self._is_complete = not message.get("more_body", False)
 
-    async def _in_time(self) -> Message:
+    async def _receive_in_time(self) -> Message:
         try:
-            async with asyncio.timeout_at(self._until):
+            async with asyncio.timeout_at(self._deadline):
                 return await self._receive()
         except TimeoutError:
-            self._is_cut = True
-            why = f"the content did not arrive within {self._sizes.content_seconds:g} seconds"
-            raise self._refusal(408, why) from None
+            self._is_incomplete = True
+            detail = f"the content did not arrive within {self._limits.body_seconds:g} seconds"
+            raise self._refusal(408, detail) from None
 
-    def _refusal(self, status: int, why: str) -> HTTPException:
+    def _refusal(self, status: int, detail: str) -> HTTPException:
         self.is_refused = True
-        return HTTPException(status, why)
+        return HTTPException(status, detail)

@@ -20,18 +20,18 @@ from typing import Any
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from duly.web.binding import Binding
-from duly.web.guards import Answer, with_headers
+from duly.web.guards import ResponseTracker, with_security_headers
 from duly.web.http_connection import Connection
 from duly.web.problems import problem_response
 
 GRACE: Final = 2.0
 """Seconds that calls may go on after a stop. One that waits for messages is cut then, and gives back what it took;
 a caller that does not read its answer is left."""
-_LONGEST_END: Final = 5
+_MAX_SHUTDOWN_SECONDS: Final = 5
 """Seconds after which it ends, whatever still runs."""
 HANDSHAKE_SECONDS: Final = 5.0
 """How long TLS may take to be agreed on. Until it is, a connection is in no list of ours, but has a file open."""
-_CAUSED_BY_STRANGERS: Final = (
+_CLIENT_NOISE: Final = (
     "Invalid HTTP request",
     "Unsupported upgrade request",
     "No supported WebSocket library",
@@ -47,7 +47,7 @@ class Service(uvicorn.Server):
     def __init__(
         self, app: ASGIApp, binding: Binding, *, on_listening: Callable[[], None], at_end: Callable[[], Awaitable[None]]
     ) -> None:
-        self._calls = Calls(Forwarded(app) if binding.behind_proxy else app)
+        self._calls = RunningCalls(ProxyHeaders(app) if binding.behind_proxy else app)
         self._on_listening = on_listening
         self._at_end = at_end
         super().__init__(_config(self._calls, binding))
@@ -67,7 +67,7 @@ class Service(uvicorn.Server):
     async def startup(self, sockets: list[socket] | None = None) -> None:
         """Begin to listen, and say so."""
         await super().startup([])
-        self.servers = [await self._listen(each) for each in sockets or ()]
+        self.servers = [await self._start_server(each) for each in sockets or ()]
         try:
             self._on_listening()
         except BaseException:  # nobody knows of it: it need not run
@@ -76,11 +76,11 @@ class Service(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
         """Take no more calls, and see those that run to their end."""
-        asyncio.get_running_loop().call_later(GRACE, self._leave_unread)
-        self._calls.end_within(GRACE)
+        asyncio.get_running_loop().call_later(GRACE, self._drop_unread)
+        self._calls.cancel_after(GRACE)
         await super().shutdown(sockets)
 
-    async def _listen(self, listener: socket) -> asyncio.Server:
+    async def _start_server(self, listener: socket) -> asyncio.Server:
         """Take connections, as uvicorn would; but it waits a minute for TLS."""
         tls = self.config.ssl
         return await asyncio.get_running_loop().create_server(
@@ -94,17 +94,17 @@ class Service(uvicorn.Server):
     def _connection(self) -> Connection:
         return Connection(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
-    def _leave_unread(self) -> None:
+    def _drop_unread(self) -> None:
         for each in list(self.server_state.connections):
             if isinstance(each, Connection) and each.unread_since is not None:
-                each.put_out()
+                each.abort()
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         """Leave signals alone."""
         return nullcontext()
 
 
-class Calls:
+class RunningCalls:
     """An app whose running calls can be told to end."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -112,7 +112,7 @@ class Calls:
         self._limits: set[asyncio.Timeout] = set()
         self._end_at: float | None = None
 
-    def end_within(self, seconds: float) -> None:
+    def cancel_after(self, seconds: float) -> None:
         """Cut what is not done after so long."""
         self._end_at = asyncio.get_running_loop().time() + seconds
         for limit in self._limits:
@@ -123,18 +123,18 @@ class Calls:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = Answer(send)
+        tracker = ResponseTracker(send)
         limit = asyncio.timeout_at(self._end_at)
         try:
-            await self._limited(limit, scope, receive, answer)
+            await self._run_limited(limit, scope, receive, tracker)
         except TimeoutError:
             if not limit.expired():
                 raise
-            if not answer.is_begun:
+            if not tracker.has_started:
                 response = problem_response(503, "the dashboard was stopped: ask again")
-                await response(scope, receive, with_headers(scope, send))
+                await response(scope, receive, with_security_headers(scope, send))
 
-    async def _limited(self, limit: asyncio.Timeout, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _run_limited(self, limit: asyncio.Timeout, scope: Scope, receive: Receive, send: Send) -> None:
         async with limit:
             self._limits.add(limit)
             try:
@@ -156,29 +156,29 @@ def _config(app: ASGIApp, binding: Binding) -> uvicorn.Config:
         server_header=False,
         access_log=False,
         log_config=None,
-        timeout_graceful_shutdown=_LONGEST_END,
+        timeout_graceful_shutdown=_MAX_SHUTDOWN_SECONDS,
     )
 
 
 def _log_to_duly() -> None:
     """Have what uvicorn complains of stand where Duly logs, and be silent about the rest."""
     log = logging.getLogger("uvicorn.error")
-    log.handlers = [_ToDuly(logging.WARNING)]
+    log.handlers = [_DulyLogHandler(logging.WARNING)]
     log.setLevel(logging.WARNING)
     log.propagate = False
 
 
-class _ToDuly(logging.Handler):
+class _DulyLogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        is_of_strangers = record.getMessage().startswith(_CAUSED_BY_STRANGERS)
-        if _LOG.isEnabledFor(record.levelno) and not is_of_strangers:
+        is_client_noise = record.getMessage().startswith(_CLIENT_NOISE)
+        if _LOG.isEnabledFor(record.levelno) and not is_client_noise:
             _LOG.handle(record)
 
 
 _SCHEMES: Final = ("http", "https")
 
 
-class Forwarded:
+class ProxyHeaders:
     """An app that believes the proxy in front of it."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -188,10 +188,10 @@ class Forwarded:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] == "http":
-            told = _told(scope["headers"])
-            if "client" not in told:
+            forwarded = _forwarded_scope(scope["headers"])
+            if "client" not in forwarded:
                 self._warn_once(scope["headers"])
-            scope = {**scope, **told}
+            scope = {**scope, **forwarded}
         await self._app(scope, receive, send)
 
     def _warn_once(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
@@ -199,32 +199,32 @@ class Forwarded:
             return
         self._has_warned = True
         sent = [value.decode("latin-1")[:100] for name, value in headers if name == b"x-forwarded-for"]
-        what = f"has no address at its end: {sent[-1]!r}" if sent else "is missing"
+        problem = f"has no address at its end: {sent[-1]!r}" if sent else "is missing"
         _LOG.warning(
             "X-Forwarded-For of a request %s. All who come so count as one, also for wrong tokens: "
             "have the proxy send the address of who asks",
-            what,
+            problem,
         )
 
 
-def _told(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, Any]:
+def _forwarded_scope(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, Any]:
     """Read who asks, and how. A proxy that does not say how does TLS: that is what it is there for."""
-    last = {name: value.rpartition(b",")[2].strip().decode("latin-1") for name, value in headers}
-    scheme = last.get(b"x-forwarded-proto", "").lower()
-    told: dict[str, Any] = {"scheme": scheme if scheme in _SCHEMES else "https"}
+    values = {name: value.rpartition(b",")[2].strip().decode("latin-1") for name, value in headers}
+    scheme = values.get(b"x-forwarded-proto", "").lower()
+    forwarded: dict[str, Any] = {"scheme": scheme if scheme in _SCHEMES else "https"}
     # The last is what the proxy itself saw. Those before it are the caller's own words.
-    client = _address(last.get(b"x-forwarded-for", ""))
+    client = _parse_address(values.get(b"x-forwarded-for", ""))
     if client is not None:
-        told["client"] = (client, 0)
-    return told
+        forwarded["client"] = (client, 0)
+    return forwarded
 
 
-def _address(text: str) -> str | None:
+def _parse_address(text: str) -> str | None:
     """Read an address; some proxies write its port behind it, and an IPv6 address in brackets then."""
-    bare = text[1:].partition("]")[0] if text.startswith("[") else text
-    if bare.count(":") == 1:
-        bare = bare.partition(":")[0]
+    address = text[1:].partition("]")[0] if text.startswith("[") else text
+    if address.count(":") == 1:
+        address = address.partition(":")[0]
     try:
-        return str(ipaddress.ip_address(bare.partition("%")[0]))
+        return str(ipaddress.ip_address(address.partition("%")[0]))
     except ValueError:
         return None

@@ -16,7 +16,7 @@ from duly import AsyncDuly
 from duly.errors import DulyError
 from duly.web.access import Access, Role
 from duly.web.names import Names
-from duly.web.overview import Looks
+from duly.web.overview import Snapshots
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class Site:
     app: AsyncDuly
     access: Access
     names: Names
-    waiting_room: WaitingRoom = field(default_factory=lambda: WaitingRoom(200))
+    poll_limit: PollLimit = field(default_factory=lambda: PollLimit(200))
 
     @cached_property
-    def looks(self) -> Looks:
+    def snapshots(self) -> Snapshots:
         """What all who ask share."""
-        return Looks(self.app, self.names)
+        return Snapshots(self.app, self.names)
 
 
 def site_of(request: Request) -> Site:
@@ -46,41 +46,41 @@ def role_of(request: Request) -> Role | None:
     return role
 
 
-def refusal_of(request: Request, needs: Role, *, changes: bool) -> str | None:
+def denial_reason(request: Request, needs: Role, *, changes: bool) -> str | None:
     """Say why somebody may not do what he asks for; None: he may."""
     access, has_token = site_of(request).access, request.state.has_token
-    return access.refusal(role_of(request), needs, changes=changes, has_token=has_token)
+    return access.denial_reason(role_of(request), needs, changes=changes, has_token=has_token)
 
 
-class WaitingRoomFull(DulyError):
+class PollLimitReached(DulyError):
     """All seats are taken."""
 
     headers: Final = {"Retry-After": "1"}
 
 
-class WaitingRoom:
+class PollLimit:
     """The seats of one dashboard."""
 
-    def __init__(self, seats: int) -> None:
-        self.seats = seats
-        self.taken = 0
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.waiting = 0
 
     @contextmanager
-    def seat(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """Take a seat for a block."""
-        if self.taken >= self.seats:
-            raise WaitingRoomFull(f"{self.seats} receives wait here already: try again in a second")
-        self.taken += 1
+        if self.waiting >= self.limit:
+            raise PollLimitReached(f"{self.limit} receives wait here already: try again in a second")
+        self.waiting += 1
         try:
             yield
         finally:
-            self.taken -= 1
+            self.waiting -= 1
 
 
 R = TypeVar("R", Route, Mount)
 
 
-def to_its_end(route: R) -> R:
+def match_whole_path(route: R) -> R:
     """Let a route match line breaks too: without it, an id that ends in one is taken for the id without."""
     route.path_regex = re.compile(route.path_regex.pattern.removesuffix("$") + r"\Z", re.DOTALL)
     return route

@@ -16,12 +16,12 @@ from duly.web.access import checked_tokens
 
 VARIABLE: Final = "DULY_DASHBOARD_TOKEN"
 _NAME: Final = "dashboard-token"
-_OTHERS_MAY_USE: Final = stat.S_IRWXG | stat.S_IRWXO
-_OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
-_LONGEST_FILE: Final = 1024
+_ACCESS_BY_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+_WRITE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
+_MAX_FILE: Final = 1024
 
 
-class Unkept(DulyError):
+class TokenFileError(DulyError):
     """A token cannot be kept, or the one that is kept cannot be trusted."""
 
 
@@ -30,19 +30,19 @@ class Token:
     """A token, and where it comes from."""
 
     text: str
-    place: Path | None = None
+    path: Path | None = None
     """The file that it is kept in; None: it was given."""
     is_new: bool = False
     """Whether it was made just now, and nobody knows it yet."""
 
 
-def chosen_token(option: str | None, environ: Mapping[str, str]) -> Token:
+def resolve_token(option: str | None, environ: Mapping[str, str]) -> Token:
     """Take the token that is given, else the one that is kept."""
-    text = given_token(option, environ)
-    return kept_token(state_directory(environ)) if text is None else Token(text)
+    text = configured_token(option, environ)
+    return stored_token(state_directory(environ)) if text is None else Token(text)
 
 
-def given_token(option: str | None, environ: Mapping[str, str]) -> str | None:
+def configured_token(option: str | None, environ: Mapping[str, str]) -> str | None:
     """Take the token of the option, else that of the environment, if it is of use; None: there is none."""
     text = option if option is not None else environ.get(VARIABLE) or None
     checked_tokens(text)
@@ -51,41 +51,41 @@ def given_token(option: str | None, environ: Mapping[str, str]) -> str | None:
 
 def state_directory(environ: Mapping[str, str]) -> Path:
     """Name the directory of this user for what is kept between two runs."""
-    named = Path(environ.get("XDG_STATE_HOME", ""))
-    if named.is_absolute():  # others are to be ignored, says its specification
-        return named / "duly"
+    state_home = Path(environ.get("XDG_STATE_HOME", ""))
+    if state_home.is_absolute():  # others are to be ignored, says its specification
+        return state_home / "duly"
     try:
         return Path.home() / ".local" / "state" / "duly"
     except RuntimeError:
-        raise Unkept(f"this user has no home directory to keep a token in: give one by {VARIABLE}") from None
+        raise TokenFileError(f"this user has no home directory to keep a token in: give one by {VARIABLE}") from None
 
 
-def kept_token(directory: Path) -> Token:
+def stored_token(directory: Path) -> Token:
     """Read the token that is kept in a directory, or make one. Of two that start at once, one makes it for both."""
-    place = directory / _NAME
-    with _opened(directory) as folder, _told_as(place):
+    path = directory / _NAME
+    with _open_directory(directory) as directory_fd, _errors_of(path):
         try:
-            return Token(_read(folder, place), place)
+            return Token(_read(directory_fd, path), path)
         except FileNotFoundError:
-            is_new = _make(folder)
-            return Token(_read(folder, place), place, is_new)
+            is_new = _create(directory_fd)
+            return Token(_read(directory_fd, path), path, is_new)
 
 
 @contextmanager
-def _opened(directory: Path) -> Iterator[int]:
+def _open_directory(directory: Path) -> Iterator[int]:
     """Open the directory, made if need be: whoever else could write there could put a token of his own in place."""
-    with _told_as(directory):
-        _make_directory(directory)
-        folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with _errors_of(directory):
+        _create_directory(directory)
+        directory_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        _check_above(directory)
-        _check_own(os.fstat(folder), directory, _OTHERS_MAY_WRITE, "others may write there: chmod 700")
-        yield folder
+        _check_parents(directory)
+        _check_owner(os.fstat(directory_fd), directory, _WRITE_BY_OTHERS, "others may write there: chmod 700")
+        yield directory_fd
     finally:
-        os.close(folder)
+        os.close(directory_fd)
 
 
-def _make_directory(directory: Path) -> None:
+def _create_directory(directory: Path) -> None:
     """Make it, and those above it that are missing: `Path.mkdir` would leave those open to whom the umask lets in."""
     for each in [*reversed(directory.parents), directory]:
         if not each.exists():
@@ -93,59 +93,61 @@ def _make_directory(directory: Path) -> None:
                 each.mkdir(mode=0o700)
 
 
-def _check_above(directory: Path) -> None:
+def _check_parents(directory: Path) -> None:
     """Refuse a place above which somebody else may put another directory of the same name."""
     for each in Path(os.path.realpath(directory)).parents:
         found = each.stat()
         # A group of their own is what many users have, and a umask that lets it write.
-        others = stat.S_IWOTH if found.st_gid == os.getegid() else _OTHERS_MAY_WRITE
+        others = stat.S_IWOTH if found.st_gid == os.getegid() else _WRITE_BY_OTHERS
         if found.st_mode & others and not found.st_mode & stat.S_ISVTX:
-            raise Unkept(f"{directory} is of no use for a token, since others may write in {each}: chmod go-w {each}")
+            raise TokenFileError(
+                f"{directory} is of no use for a token, since others may write in {each}: chmod go-w {each}"
+            )
 
 
-def _read(folder: int, place: Path) -> str:
+def _read(directory_fd: int, path: Path) -> str:
     """Read the file, unless it is one that somebody else could know or choose."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe would wait for a writer
-    with open(os.open(_NAME, flags, dir_fd=folder), "rb") as file:  # noqa: PTH123 - by its folder, which was checked
+    with open(os.open(_NAME, flags, dir_fd=directory_fd), "rb") as file:  # noqa: PTH123 - by its folder, which was checked
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
-            raise Unkept(f"{place} is no file: remove it, and a token is made at the next start")
-        _check_own(found, place, _OTHERS_MAY_USE, "others may read it: remove it for a new token, or chmod 600")
-        text = file.read(_LONGEST_FILE).decode("ascii", "replace").strip()
+            raise TokenFileError(f"{path} is no file: remove it, and a token is made at the next start")
+        _check_owner(found, path, _ACCESS_BY_OTHERS, "others may read it: remove it for a new token, or chmod 600")
+        text = file.read(_MAX_FILE).decode("ascii", "replace").strip()
     try:
         checked_tokens(text)
     except UsageError:
-        raise Unkept(f"{place} holds no token: remove it, and one is made at the next start") from None
+        raise TokenFileError(f"{path} holds no token: remove it, and one is made at the next start") from None
     return text
 
 
-def _make(folder: int) -> bool:
+def _create(directory_fd: int) -> bool:
     """Put a new token in place, whole or not at all. False: somebody else was first."""
-    draft = f".{_NAME}.{secrets.token_hex(8)}"
+    temporary = f".{_NAME}.{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
-        with open(os.open(draft, flags, 0o600, dir_fd=folder), "w") as file:  # noqa: PTH123 - as above
+        with open(os.open(temporary, flags, 0o600, dir_fd=directory_fd), "w") as file:  # noqa: PTH123 - as above
             file.write(secrets.token_urlsafe(32) + "\n")
-        os.link(draft, _NAME, src_dir_fd=folder, dst_dir_fd=folder)
+        os.link(temporary, _NAME, src_dir_fd=directory_fd, dst_dir_fd=directory_fd)
     except FileExistsError:
         return False
     finally:
-        os.unlink(draft, dir_fd=folder)
+        os.unlink(temporary, dir_fd=directory_fd)
     return True
 
 
-def _check_own(found: os.stat_result, place: Path, too_open: int, why: str) -> None:
+def _check_owner(found: os.stat_result, path: Path, forbidden: int, reason: str) -> None:
     if found.st_uid != os.geteuid():
-        raise Unkept(f"{place} belongs to somebody else, who would know the token: give one by {VARIABLE}")
-    if stat.S_IMODE(found.st_mode) & too_open:
-        raise Unkept(f"{place} is of no use for a token, since {why}")
+        raise TokenFileError(f"{path} belongs to somebody else, who would know the token: give one by {VARIABLE}")
+    if stat.S_IMODE(found.st_mode) & forbidden:
+        raise TokenFileError(f"{path} is of no use for a token, since {reason}")
 
 
 @contextmanager
-def _told_as(place: Path) -> Iterator[None]:
+def _errors_of(path: Path) -> Iterator[None]:
     """Say of which file an error is, and what to do."""
     try:
         yield
     except OSError as error:
-        why = "it is a link to elsewhere" if place.is_symlink() else error.strerror or error
-        raise Unkept(f"no token can be kept in {place}: {why}. Give one by {VARIABLE}") from error
+        reason = "it is a link to elsewhere" if path.is_symlink() else error.strerror or error
+        raise TokenFileError(f"no token can be kept in {path}: {reason}. Give one by {VARIABLE}") from error

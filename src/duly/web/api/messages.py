@@ -7,79 +7,79 @@ from typing import Any, Final
 
 from duly.errors import DulyError, UsageError
 from duly.web.api import requests, responses
-from duly.web.api.operation import Asked, Operation
-from duly.web.names import Inbox, no_message
-from duly.web.opaque import cursor_of, position_of
+from duly.web.api.operation import ApiCall, Operation
+from duly.web.names import Inbox, message_not_found
+from duly.web.opaque import decode_cursor, encode_cursor
 from duly.web.problems import Refused
 
 
-async def _send(asked: Asked) -> responses.Sent:
-    queue = asked.site.names.sender(asked.word("queue"))
-    return await _stored(asked, queue.send_many)
+async def _send(call: ApiCall) -> responses.Sent:
+    queue = call.site.names.open_for_sending(call.path_param("queue"))
+    return await _store(call, queue.send_many)
 
 
-async def _publish(asked: Asked) -> responses.Sent:
-    topic = asked.site.names.open_topic(asked.word("topic"), typed=True)
-    return await _stored(asked, topic.publish_many)
+async def _publish(call: ApiCall) -> responses.Sent:
+    topic = call.site.names.open_topic(call.path_param("topic"), typed=True)
+    return await _store(call, topic.publish_many)
 
 
-async def _stored(asked: Asked, store: Any) -> responses.Sent:
+async def _store(call: ApiCall, store: Any) -> responses.Sent:
     """Store one message or several: all are checked before the first is sent."""
-    is_many = isinstance(asked.body, list)
-    given: Sequence[requests.Publish] = asked.body if is_many else [asked.body]
-    ids = await store([each.checked() for each in given], durable=_durable_of(given))
-    return responses.Sent(ids=ids) if is_many else responses.Sent(id=ids[0])
+    is_list = isinstance(call.body, list)
+    messages: Sequence[requests.Publish] = call.body if is_list else [call.body]
+    ids = await store([each.to_duly() for each in messages], durable=_common_durability(messages))
+    return responses.Sent(ids=ids) if is_list else responses.Sent(id=ids[0])
 
 
-def _durable_of(given: Sequence[requests.Publish]) -> Any:
+def _common_durability(messages: Sequence[requests.Publish]) -> Any:
     """Find how durable messages are to be: they are confirmed together."""
-    asked_for = {each.durable for each in given}
-    if len(asked_for) > 1:
+    values = {each.durable for each in messages}
+    if len(values) > 1:
         raise UsageError("durable must be the same for all messages of one call: they are confirmed together")
-    return asked_for.pop() if asked_for else None
+    return values.pop() if values else None
 
 
-async def _list(asked: Asked) -> responses.MessagesShown:
-    inbox, page = await asked.inbox(), asked.query
-    after = None if page.after is None else position_of(page.after, page.state)
+async def _list(call: ApiCall) -> responses.MessagesShown:
+    inbox, page = await call.inbox(), call.query
+    after = None if page.after is None else decode_cursor(page.after, page.state)
     try:
         found = await inbox.list(page.state, page.limit, after)
     except UsageError as error:
-        raise await _moved_on(inbox, page, error) from None
+        raise await _missing_cursor(inbox, page, error) from None
     # A page of large messages is shorter than asked for, and need not be the last.
-    is_more = bool(found) and (len(found) == page.limit or bool(await inbox.list(page.state, 1, found[-1])))
-    messages = [responses.shown(each, with_payload=asked.sees_payloads) for each in found]
-    return responses.MessagesShown(messages, cursor_of(found[-1]) if is_more else None)
+    has_more = bool(found) and (len(found) == page.limit or bool(await inbox.list(page.state, 1, found[-1])))
+    messages = [responses.message_response(each, with_payload=call.sees_payloads) for each in found]
+    return responses.MessagesShown(messages, encode_cursor(found[-1]) if has_more else None)
 
 
-async def _moved_on(inbox: Inbox, page: requests.MessagePage, error: UsageError) -> DulyError:
+async def _missing_cursor(inbox: Inbox, page: requests.MessagePage, error: UsageError) -> DulyError:
     """Say why there is no page: by the id alone of a message that is gone, it is not known where to go on."""
     before = await inbox.get(page.after or "")
     if before is not None and before.state == page.state:
         return error
-    gone = f"message {page.after!r} is not {page.state} in {inbox.title} any more"
-    return Refused(409, f"{gone}: begin without `after`, or give what `next` of a page was")
+    problem = f"message {page.after!r} is not {page.state} in {inbox.title} any more"
+    return Refused(409, f"{problem}: begin without `after`, or give what `next` of a page was")
 
 
-async def _get(asked: Asked) -> responses.Message:
-    inbox = await asked.inbox()
-    message = await inbox.get(asked.word("id"))
+async def _get(call: ApiCall) -> responses.Message:
+    inbox = await call.inbox()
+    message = await inbox.get(call.path_param("id"))
     if message is None:
-        raise no_message(inbox, asked.word("id"))
-    return responses.shown(message, with_payload=asked.sees_payloads)
+        raise message_not_found(inbox, call.path_param("id"))
+    return responses.message_response(message, with_payload=call.sees_payloads)
 
 
-async def _explain(asked: Asked) -> responses.Explanation:
-    return responses.Explanation(await (await asked.inbox()).explain(asked.word("id")))
+async def _explain(call: ApiCall) -> responses.Explanation:
+    return responses.Explanation(await (await call.inbox()).explain(call.path_param("id")))
 
 
-async def _cancel(asked: Asked) -> None:
-    inbox, id_ = await asked.inbox(), asked.word("id")
-    if await inbox.cancel(id_, running=asked.query.running):
+async def _cancel(call: ApiCall) -> None:
+    inbox, id_ = await call.inbox(), call.path_param("id")
+    if await inbox.cancel(id_, running=call.query.running):
         return
     message = await inbox.get(id_)
     if message is None or message.state == "done":
-        raise no_message(inbox, id_)
+        raise message_not_found(inbox, id_)
     raise Refused(
         409,
         f"message {id_} of {inbox.title} is not cancelled: a consumer has it, and its handler may have begun. "
@@ -87,19 +87,19 @@ async def _cancel(asked: Asked) -> None:
     )
 
 
-async def _move(asked: Asked) -> responses.Message | None:
+async def _move(call: ApiCall) -> responses.Message | None:
     """Give a message another due time. One that was taken and finished at once is not there to be shown."""
-    inbox, given, id_ = await asked.inbox(), asked.body, asked.word("id")
-    if given.promote and (given.delay is not None or given.at is not None):
+    inbox, messages, id_ = await call.inbox(), call.body, call.path_param("id")
+    if messages.promote and (messages.delay is not None or messages.at is not None):
         raise UsageError("promote makes a message due now: give it, or delay, or at")
-    moving = inbox.promote(id_) if given.promote else inbox.reschedule(id_, delay=given.delay, at=given.at)
-    is_moved = await moving
+    moved = inbox.promote(id_) if messages.promote else inbox.reschedule(id_, delay=messages.delay, at=messages.at)
+    is_moved = await moved
     message = await inbox.get(id_)
     if not is_moved:
         if message is None:
-            raise no_message(inbox, id_)
+            raise message_not_found(inbox, id_)
         raise Refused(409, f"message {id_} of {inbox.title} does not wait: it is {message.state}")
-    return None if message is None else responses.shown(message, with_payload=asked.sees_payloads)
+    return None if message is None else responses.message_response(message, with_payload=call.sees_payloads)
 
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
@@ -109,7 +109,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         name="send",
         summary="Store a message, or a list of them. The queue is created by its first use.",
         needs="operator",
-        act=_send,
+        handle=_send,
         body=requests.Sends,
         answer=responses.Sent,
         status=201,
@@ -120,7 +120,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         name="publish",
         summary="Publish a message to every group of a topic, or a list of them.",
         needs="operator",
-        act=_publish,
+        handle=_publish,
         body=requests.Publishes,
         answer=responses.Sent,
         status=201,
@@ -131,7 +131,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         name="list",
         summary="Look at a page of the messages in a state.",
         needs="viewer",
-        act=_list,
+        handle=_list,
         query=requests.MessagePage,
         answer=responses.MessagesShown,
     ),
@@ -141,7 +141,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         name="explain",
         summary="Say in one sentence why a message is not being delivered, and when it will be.",
         needs="operator",
-        act=_explain,
+        handle=_explain,
         answer=responses.Explanation,
     ),
     Operation(
@@ -150,7 +150,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         name="get",
         summary="Look at one message.",
         needs="viewer",
-        act=_get,
+        handle=_get,
         answer=responses.Message,
     ),
     Operation(
@@ -159,10 +159,10 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         name="reschedule",
         summary="Give a waiting message another due time: delay, at, or promote. 204: it is over by now.",
         needs="operator",
-        act=_move,
+        handle=_move,
         body=requests.Move,
         answer=responses.Message,
-        may_be_silent=True,
+        may_return_nothing=True,
         is_logged=True,
     ),
     Operation(
@@ -171,7 +171,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         name="cancel",
         summary="End a message that waits or is dead. 409: a consumer has it; running=true takes it away.",
         needs="operator",
-        act=_cancel,
+        handle=_cancel,
         query=requests.CancelHow,
         answer=None,
         is_logged=True,

@@ -20,11 +20,11 @@ Method = Literal["GET", "POST", "PATCH", "DELETE"]
 T = TypeVar("T")
 
 INBOX_PATHS: Final = ("/queues/{queue}", "/topics/{topic}/groups/{group}")
-_TURNS: Final = 25
+_LOOP_TURNS: Final = 25
 
 
 @dataclass(frozen=True)
-class Asked:
+class ApiCall:
     """A call of the API whose caller is known and may make it, taken apart."""
 
     site: Site
@@ -35,10 +35,10 @@ class Asked:
     body: Any
     """As the operation's `body` says."""
 
-    def word(self, name: str) -> str:
+    def path_param(self, name: str) -> str:
         """Give a part of the path."""
-        found: str = self.request.path_params[name]
-        return found
+        value: str = self.request.path_params[name]
+        return value
 
     @property
     def sees_payloads(self) -> bool:
@@ -53,43 +53,43 @@ class Asked:
         """Open the same, whether it exists or not; `typed`: bodies that come into it are checked."""
         return self.site.names.open_inbox(self.request.path_params, typed=typed)
 
-    async def while_there(
+    async def run_while_connected(
         self, work: Coroutine[Any, Any, T], undo: Callable[[T], Awaitable[object]] | None = None
     ) -> T:
         """Do something that takes long, until the client goes away. What it then has done already is undone."""
-        task, gone = asyncio.ensure_future(work), asyncio.ensure_future(self._gone())
+        task, disconnected = asyncio.ensure_future(work), asyncio.ensure_future(self._wait_for_disconnect())
         try:
-            await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-            await _turns_for(gone)  # both may have happened at the same moment
-            if not gone.done():
+            await asyncio.wait({task, disconnected}, return_when=asyncio.FIRST_COMPLETED)
+            await _let_loop_notice(disconnected)  # both may have happened at the same moment
+            if not disconnected.done():
                 return task.result()
         except asyncio.CancelledError:  # whoever serves us stops
-            await before_leaving(_abandoned(task, undo))
+            await before_leaving(_abandon(task, undo))
             raise
         finally:
-            gone.cancel()
-        await _abandoned(task, undo)
+            disconnected.cancel()
+        await _abandon(task, undo)
         raise Refused(408, "the client went away before there was an answer")
 
-    async def _gone(self) -> None:
+    async def _wait_for_disconnect(self) -> None:
         """Wait until the client has gone, or has its answer."""
         while (await self.request.receive())["type"] != "http.disconnect":
             pass
 
 
-async def _turns_for(gone: asyncio.Future[None]) -> None:
+async def _let_loop_notice(disconnected: asyncio.Future[None]) -> None:
     """Let the event loop hear of what has happened by now.
 
     From a connection that was closed to us it takes some turns: it is found readable, it is at its end, it is lost,
     whoever serves us says so, and perhaps others in between pass it on. What is closed later than that had its answer.
     """
-    for _ in range(_TURNS):
-        if gone.done():
+    for _ in range(_LOOP_TURNS):
+        if disconnected.done():
             return
         await asyncio.sleep(0)
 
 
-async def _abandoned(task: asyncio.Future[T], undo: Callable[[T], Awaitable[object]] | None) -> None:
+async def _abandon(task: asyncio.Future[T], undo: Callable[[T], Awaitable[object]] | None) -> None:
     """End work that nobody waits for any more; undo it if it is too late for that."""
     task.cancel()
     await asyncio.wait({task})
@@ -109,17 +109,17 @@ class Operation:
     summary: str
     """A sentence."""
     needs: Role
-    act: Callable[[Asked], Awaitable[Any]]
+    handle: Callable[[ApiCall], Awaitable[Any]]
     """Does it, and gives an `answer`; None: there is nothing to say (204)."""
     answer: Any
     """The type of what it gives; None: nothing."""
-    may_be_silent: bool = False
+    may_return_nothing: bool = False
     """Whether there may be nothing to say all the same."""
     query: Any = None
     """The msgspec.Struct that the query string is read as; None: it has none."""
     body: Any = None
     """The type that the JSON of the request is read as; None: it has none."""
-    may_be_empty: bool = False
+    is_body_optional: bool = False
     """Whether the request may have no content at all, which means the same as `{}`."""
     status: int = 200
     is_logged: bool = False

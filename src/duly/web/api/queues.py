@@ -10,15 +10,15 @@ from msgspec import UNSET
 from duly import AsyncGroup
 from duly.errors import DulyError, Unavailable, UsageError
 from duly.web.api import requests, responses
-from duly.web.api.operation import Asked, Operation
-from duly.web.bounded_gather import each_of
+from duly.web.api.operation import ApiCall, Operation
+from duly.web.bounded_gather import bounded_gather
 from duly.web.pagination import page_of
 from duly.web.problems import Refused
 
 
-async def _list_queues(asked: Asked) -> responses.QueuesShown:
-    names = asked.site.names
-    page = page_of(await names.queues(), str, asked.query.limit, asked.query.after)
+async def _list_queues(call: ApiCall) -> responses.QueuesShown:
+    names = call.site.names
+    page = page_of(await names.queues(), str, call.query.limit, call.query.after)
 
     async def one(name: str) -> responses.QueueShown:
         try:
@@ -28,52 +28,52 @@ async def _list_queues(asked: Asked) -> responses.QueuesShown:
         except DulyError as error:  # somebody has damaged it, which must not hide the others
             return responses.QueueShown(name, None, str(error))
 
-    return responses.QueuesShown(await each_of(page.items, one), page.next)
+    return responses.QueuesShown(await bounded_gather(page.items, one), page.next)
 
 
-async def _show(asked: Asked) -> responses.InboxShown:
-    inbox = await asked.inbox()
-    held = await asked.site.looks.leases.held(inbox)
-    consumers = None if held.pending is None else held.pending.consumers
-    return responses.InboxShown(inbox.label, held.stats, responses.Holders(held.total, consumers))
+async def _show(call: ApiCall) -> responses.InboxShown:
+    inbox = await call.inbox()
+    leases = await call.site.snapshots.leases.of(inbox)
+    consumers = None if leases.pending is None else leases.pending.consumers
+    return responses.InboxShown(inbox.label, leases.stats, responses.Holders(leases.total, consumers))
 
 
-async def _pending(asked: Asked) -> responses.PendingShown:
-    inbox, given = await asked.inbox(), asked.query
-    held = await asked.site.looks.leases.held(inbox)
-    found = held.of(given.consumer, given.limit, is_group=isinstance(inbox, AsyncGroup))
+async def _pending(call: ApiCall) -> responses.PendingShown:
+    inbox, options = await call.inbox(), call.query
+    leases = await call.site.snapshots.leases.of(inbox)
+    found = leases.of(options.consumer, options.limit, is_group=isinstance(inbox, AsyncGroup))
     if found is not None:
         return responses.PendingShown(found.total, found.min_id, found.max_id, found.consumers, found.messages)
-    if given.consumer is not None:
-        raise Refused(409, f"{held.total} messages of {inbox.title} are held: too many to look which of them are his")
-    return responses.PendingShown(held.total)
+    if options.consumer is not None:
+        raise Refused(409, f"{leases.total} messages of {inbox.title} are held: too many to look which of them are his")
+    return responses.PendingShown(leases.total)
 
 
-async def _pause(asked: Asked) -> responses.Paused:
-    inbox = await asked.inbox()
+async def _pause(call: ApiCall) -> responses.Paused:
+    inbox = await call.inbox()
     await inbox.pause()
     return responses.Paused((await inbox.stats()).paused)
 
 
-async def _resume(asked: Asked) -> responses.Paused:
-    inbox = await asked.inbox()
+async def _resume(call: ApiCall) -> responses.Paused:
+    inbox = await call.inbox()
     await inbox.resume()
     return responses.Paused((await inbox.stats()).paused)
 
 
-async def _purge(asked: Asked) -> responses.Purged:
-    inbox, given = await asked.inbox(), asked.body
-    if given.confirm != inbox.label:
-        raise UsageError(f"confirm must be {inbox.label!r}, the name of what is purged, not {given.confirm!r}")
-    return responses.Purged(await inbox.purge(given.state))
+async def _purge(call: ApiCall) -> responses.Purged:
+    inbox, options = await call.inbox(), call.body
+    if options.confirm != inbox.label:
+        raise UsageError(f"confirm must be {inbox.label!r}, the name of what is purged, not {options.confirm!r}")
+    return responses.Purged(await inbox.purge(options.state))
 
 
-async def _redrive(asked: Asked) -> responses.Redriven:
+async def _redrive(call: ApiCall) -> responses.Redriven:
     """Redrive while somebody waits for it: with a rate it may take long, and can simply be asked for again."""
-    inbox, given = await asked.inbox(), asked.body
-    where = None if given.where is None else given.where.checked()
-    work = inbox.redrive(given.limit, where, given.to, given.rate, given.dry_run, given.at_end)
-    return responses.Redriven(await asked.while_there(work))
+    inbox, options = await call.inbox(), call.body
+    where = None if options.where is None else options.where.to_duly()
+    work = inbox.redrive(options.limit, where, options.to, options.rate, options.dry_run, options.at_end)
+    return responses.Redriven(await call.run_while_connected(work))
 
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
@@ -83,7 +83,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         name="list_queues",
         summary="Name the queues and count what is in them, a page at a time.",
         needs="viewer",
-        act=_list_queues,
+        handle=_list_queues,
         query=requests.NamePage,
         answer=responses.QueuesShown,
     ),
@@ -93,7 +93,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         name="show",
         summary="Count what is where, and who holds how much; above 10,000 leases, only how many they are.",
         needs="viewer",
-        act=_show,
+        handle=_show,
         answer=responses.InboxShown,
     ),
     Operation(
@@ -102,7 +102,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         name="pending",
         summary="See who holds what: totals, counts by consumer, and the first leases; above 10,000, only the total.",
         needs="viewer",
-        act=_pending,
+        handle=_pending,
         query=requests.PendingOf,
         answer=responses.PendingShown,
     ),
@@ -112,7 +112,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         name="pause",
         summary="Hand nothing out until it is resumed. Sends and settles go on.",
         needs="operator",
-        act=_pause,
+        handle=_pause,
         answer=responses.Paused,
         is_logged=True,
     ),
@@ -122,7 +122,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         name="resume",
         summary="Hand out again.",
         needs="operator",
-        act=_resume,
+        handle=_resume,
         answer=responses.Paused,
         is_logged=True,
     ),
@@ -132,9 +132,9 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         name="redrive",
         summary="Put dead letters back to work. It ends when the client goes away, and may be asked for again.",
         needs="operator",
-        act=_redrive,
+        handle=_redrive,
         body=requests.Redrive,
-        may_be_empty=True,
+        is_body_optional=True,
         answer=responses.Redriven,
         is_logged=True,
     ),
@@ -144,7 +144,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         name="purge",
         summary="End all messages of a state, or all there are. Holders find their lease lost.",
         needs="admin",
-        act=_purge,
+        handle=_purge,
         body=requests.Purge,
         answer=responses.Purged,
         is_logged=True,
@@ -152,21 +152,21 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
 )
 
 
-async def _topics(asked: Asked) -> responses.TopicsShown:
-    page = page_of(await asked.site.names.topics(), str, asked.query.limit, asked.query.after)
-    found = await each_of(page.items, asked.site.looks.topic)
+async def _topics(call: ApiCall) -> responses.TopicsShown:
+    page = page_of(await call.site.names.topics(), str, call.query.limit, call.query.after)
+    found = await bounded_gather(page.items, call.site.snapshots.topic)
     shown = [responses.TopicShown(each.name, each.stats, each.groups, each.error or UNSET) for each in found]
     return responses.TopicsShown(shown, page.next)
 
 
-async def _workers(asked: Asked) -> responses.WorkersShown:
-    page = page_of(await asked.site.looks.workers(), attrgetter("id"), asked.query.limit, asked.query.after)
+async def _workers(call: ApiCall) -> responses.WorkersShown:
+    page = page_of(await call.site.snapshots.workers(), attrgetter("id"), call.query.limit, call.query.after)
     return responses.WorkersShown(page.items, page.next)
 
 
-async def _schedules(asked: Asked) -> responses.SchedulesShown:
-    page = page_of(await asked.site.looks.schedules(), attrgetter("name"), asked.query.limit, asked.query.after)
-    shown = [responses.schedule(each, with_payload=asked.sees_payloads) for each in page.items]
+async def _schedules(call: ApiCall) -> responses.SchedulesShown:
+    page = page_of(await call.site.snapshots.schedules(), attrgetter("name"), call.query.limit, call.query.after)
+    shown = [responses.schedule_response(each, with_payload=call.sees_payloads) for each in page.items]
     return responses.SchedulesShown(shown, page.next)
 
 
@@ -177,7 +177,7 @@ OTHER_OPERATIONS: Final[tuple[Operation, ...]] = (
         name="list_topics",
         summary="Name the topics, count what is in them, and look at their groups, a page at a time.",
         needs="viewer",
-        act=_topics,
+        handle=_topics,
         query=requests.NamePage,
         answer=responses.TopicsShown,
     ),
@@ -187,7 +187,7 @@ OTHER_OPERATIONS: Final[tuple[Operation, ...]] = (
         name="list_workers",
         summary="Show the workers that live, or were silent for a short time, by id, a page at a time.",
         needs="viewer",
-        act=_workers,
+        handle=_workers,
         query=requests.NamePage,
         answer=responses.WorkersShown,
     ),
@@ -197,7 +197,7 @@ OTHER_OPERATIONS: Final[tuple[Operation, ...]] = (
         name="list_schedules",
         summary="Show the schedules, by name, a page at a time.",
         needs="viewer",
-        act=_schedules,
+        handle=_schedules,
         query=requests.NamePage,
         answer=responses.SchedulesShown,
     ),

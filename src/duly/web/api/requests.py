@@ -76,7 +76,7 @@ class Retry(Given):
     jitter: float = 0.1
     delays: list[float] | None = None
 
-    def checked(self) -> duly.Retry:
+    def to_duly(self) -> duly.Retry:
         """Make what the library takes."""
         return duly.Retry(**msgspec.structs.asdict(self))
 
@@ -89,7 +89,7 @@ class Repeat(Given):
     times: int | None = None
     max: float = 30 * 86400.0
 
-    def checked(self) -> duly.Repeat:
+    def to_duly(self) -> duly.Repeat:
         """Make what the library takes."""
         return duly.Repeat(**msgspec.structs.asdict(self))
 
@@ -107,7 +107,7 @@ class Publish(Given):
     dedup_for: float | None = None
     durable: Literal["fsync", "replica"] | int | None = None
 
-    def checked(self) -> duly.Send:
+    def to_duly(self) -> duly.Send:
         """Make what the library takes."""
         return duly.Send(
             checked_body(self.body, self.base64),
@@ -130,16 +130,16 @@ class Send(Publish):
     retry: Retry | None = None
     repeat: Repeat | None = None
 
-    def checked(self) -> duly.Send:
+    def to_duly(self) -> duly.Send:
         """Make what the library takes."""
         return dataclasses.replace(
-            super().checked(),
+            super().to_duly(),
             priority=self.priority,
             replace=self.replace,
             ttl=self.ttl,
             id=self.id,
-            retry=None if self.retry is None else self.retry.checked(),
-            repeat=None if self.repeat is None else self.repeat.checked(),
+            retry=None if self.retry is None else self.retry.to_duly(),
+            repeat=None if self.repeat is None else self.repeat.to_duly(),
         )
 
 
@@ -176,7 +176,7 @@ class Where(Given):
     key: str | None = None
     ids: list[str] | None = None
 
-    def checked(self) -> duly.Where:
+    def to_duly(self) -> duly.Where:
         """Make what the library takes."""
         return duly.Where(**msgspec.structs.asdict(self))
 
@@ -203,7 +203,7 @@ class Receive(Given):
     lease: float | None = None
 
 
-DEEPEST: Final = 200
+MAX_DEPTH: Final = 200
 """Lists in lists in a body: other languages read no more, and whoever reads in Python has a stack of his own."""
 
 
@@ -228,19 +228,19 @@ def checked_json(given: Raw, what: str) -> Raw:
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise UsageError(f"{what} cannot be decoded: {error}") from None
     if _is_deep(value):
-        raise UsageError(f"{what} is nested more than {DEEPEST} levels deep")
+        raise UsageError(f"{what} is nested more than {MAX_DEPTH} levels deep")
     return Raw(bytes(given))
 
 
 def _is_deep(value: Any) -> bool:
     """Go down by levels, not by calls, which it has too many of."""
-    level = _nested([value])
-    for _ in range(DEEPEST):
-        level = [part for each in level for part in _nested(each)]
+    level = _containers([value])
+    for _ in range(MAX_DEPTH):
+        level = [part for each in level for part in _containers(each)]
     return bool(level)
 
 
-def _nested(value: Any) -> list[Any]:
+def _containers(value: Any) -> list[Any]:
     """Give the lists and objects in a list or object."""
     parts = value.values() if isinstance(value, dict) else value
     return [part for part in parts if isinstance(part, list | dict)]

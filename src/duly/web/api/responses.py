@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 import duly
-from duly import message as seen
+from duly import message as views
 from duly._core.states import State
 from duly.errors import CodecError
 
@@ -129,20 +129,20 @@ class Message(Struct, kw_only=True):
     fence: int | None
     reason: str | UnsetType | None = UNSET
     finished_at: Moment | None
-    errors: tuple[seen.Failure, ...] | UnsetType = UNSET
+    errors: tuple[views.Failure, ...] | UnsetType = UNSET
     timeline: list[Event]
     progress: Progress | None
     result: Raw | UnsetType = UNSET
 
 
-_SHOWN_TO_ALL: Final = [
+_PUBLIC_FIELDS: Final = [
     name
     for name in Message.__struct_fields__
     if name not in ("body", "base64", "headers", "reason", "errors", "timeline", "progress", "result")
 ]
 
 
-def shown(message: seen.Message, *, with_payload: bool) -> Message:
+def message_response(message: views.Message, *, with_payload: bool) -> Message:
     """Show a message."""
     events = [
         Event(at=each.at, what=each.what, consumer=each.consumer, took=each.took, detail=each.detail)
@@ -151,49 +151,49 @@ def shown(message: seen.Message, *, with_payload: bool) -> Message:
         for each in message.timeline
     ]
     progress = _progress(message.progress, with_payload=with_payload)
-    found = Message(timeline=events, progress=progress, **{name: getattr(message, name) for name in _SHOWN_TO_ALL})
+    response = Message(timeline=events, progress=progress, **{name: getattr(message, name) for name in _PUBLIC_FIELDS})
     if with_payload:
-        found.body, found.base64 = body_shown(message.body, message.raw)
-        found.headers, found.reason, found.errors = message.headers, message.reason, message.errors
-        found.result = json_of(message.result)
-    return found
+        response.body, response.base64 = encoded_body(message.body, message.raw)
+        response.headers, response.reason, response.errors = message.headers, message.reason, message.errors
+        response.result = to_json(message.result)
+    return response
 
 
-def _progress(said: seen.Progress | None, *, with_payload: bool) -> Progress | None:
-    if said is None:
+def _progress(progress: views.Progress | None, *, with_payload: bool) -> Progress | None:
+    if progress is None:
         return None
-    return Progress(fraction=said.fraction, at=said.at, text=said.text if with_payload else UNSET)
+    return Progress(fraction=progress.fraction, at=progress.at, text=progress.text if with_payload else UNSET)
 
 
-def delivery(given: duly.AsyncDelivery, receipt: str) -> Delivery:
+def delivery_response(source: duly.AsyncDelivery, receipt: str) -> Delivery:
     """Show a delivery. One whose record is damaged has all of that as its bytes: it can be settled like any other."""
     try:
-        body, raw, headers, key = given.body, given.raw, dict(given.headers), given.key
+        body, raw, headers, key = source.body, source.raw, dict(source.headers), source.key
     except CodecError:
-        body, raw, headers, key = _undecodable(given)
-    shown_body, encoded = body_shown(body, raw)
+        body, raw, headers, key = _raw_content(source)
+    shown_body, encoded = encoded_body(body, raw)
     return Delivery(
-        id=given.id,
-        queue=given.queue,
+        id=source.id,
+        queue=source.queue,
         body=shown_body,
         base64=encoded,
         headers=headers,
         key=key,
-        priority=given.priority,
-        attempt=given.attempt,
-        deliveries=given.deliveries,
-        sent_at=given.sent_at,
-        due_at=given.due_at,
-        fence=given.fence,
+        priority=source.priority,
+        attempt=source.attempt,
+        deliveries=source.deliveries,
+        sent_at=source.sent_at,
+        due_at=source.due_at,
+        fence=source.fence,
         receipt=receipt,
     )
 
 
-def _undecodable(given: duly.AsyncDelivery) -> tuple[bytes, bytes, dict[str, str], str | None]:
+def _raw_content(source: duly.AsyncDelivery) -> tuple[bytes, bytes, dict[str, str], str | None]:
     try:
-        return given.raw, given.raw, dict(given.headers), given.key
+        return source.raw, source.raw, dict(source.headers), source.key
     except CodecError:
-        return given._record, given._record, {}, None
+        return source._record, source._record, {}, None
 
 
 class MessagesShown(Struct):
@@ -213,7 +213,7 @@ class QueueShown(Struct):
     """A queue and its numbers; null, with the `error`: somebody has damaged it so that it cannot be counted."""
 
     name: str
-    stats: seen.Stats | None
+    stats: views.Stats | None
     error: str | UnsetType = UNSET
 
 
@@ -238,14 +238,14 @@ class PendingShown(Struct):
     min_id: str | None = None
     max_id: str | None = None
     consumers: Mapping[str, int] | None = None
-    messages: Sequence[seen.PendingMessage] | None = None
+    messages: Sequence[views.PendingMessage] | None = None
 
 
 class InboxShown(Struct):
     """A queue, or a group of a topic, and who holds its messages."""
 
     name: str
-    stats: seen.Stats
+    stats: views.Stats
     pending: Holders
 
 
@@ -253,8 +253,8 @@ class TopicShown(Struct):
     """A topic and its groups; null, with the `error`: somebody has damaged it so that it cannot be counted."""
 
     name: str
-    stats: seen.TopicStats | None
-    groups: Sequence[seen.GroupInfo]
+    stats: views.TopicStats | None
+    groups: Sequence[views.GroupInfo]
     error: str | UnsetType = UNSET
 
 
@@ -268,7 +268,7 @@ class TopicsShown(Struct):
 class WorkersShown(Struct):
     """A page of the workers that live, or were silent for a short time, by id; `next` is that of the last."""
 
-    workers: Sequence[seen.WorkerInfo]
+    workers: Sequence[views.WorkerInfo]
     next: str | None
 
 
@@ -295,21 +295,21 @@ class SchedulesShown(Struct):
     next: str | None
 
 
-def schedule(given: seen.Schedule, *, with_payload: bool) -> Schedule:
+def schedule_response(source: views.Schedule, *, with_payload: bool) -> Schedule:
     """Show a schedule."""
-    names = [each.name for each in dataclasses.fields(given) if each.name != "body"]
-    found = Schedule(**{name: getattr(given, name) for name in names})
+    names = [each.name for each in dataclasses.fields(source) if each.name != "body"]
+    response = Schedule(**{name: getattr(source, name) for name in names})
     if with_payload:
-        is_bytes = isinstance(given.body, bytes)
-        found.body = NULL if is_bytes else json_of(given.body)
-        found.base64 = base64.b64encode(given.body).decode() if is_bytes else UNSET
-    return found
+        is_bytes = isinstance(source.body, bytes)
+        response.body = NULL if is_bytes else to_json(source.body)
+        response.base64 = base64.b64encode(source.body).decode() if is_bytes else UNSET
+    return response
 
 
 NULL: Final = Raw(b"null")
 
 
-def json_of(value: Any) -> Raw:
+def to_json(value: Any) -> Raw:
     """Write what was decoded as JSON again; bytes, which JSON has not, as {"base64": ...}."""
     if isinstance(value, bytes):
         value = {"base64": base64.b64encode(value).decode()}
@@ -321,7 +321,7 @@ def json_of(value: Any) -> Raw:
         return Raw(b'"nested too deep to be shown"')
 
 
-def body_shown(body: Any, raw: bytes | None) -> tuple[Raw, str | UnsetType]:
+def encoded_body(body: Any, raw: bytes | None) -> tuple[Raw, str | UnsetType]:
     """Show a body as it was sent. What is no JSON is bytes."""
     if raw is None:
         return NULL, UNSET

@@ -22,33 +22,33 @@ from duly.web.names import Inbox
 from duly.web.problems import Refused, status_of
 
 _LOG: Final = logging.getLogger("duly")
-_MOST_BYTES: Final = 4 * 1024 * 1024
+_MAX_BYTES: Final = 4 * 1024 * 1024
 """What one call brings to the server, which does nothing else meanwhile. A body may be the same for a thousand."""
-_MOST_NAMED: Final = 20
+_MAX_NAMED: Final = 20
 """Messages that one sentence names."""
-KEPT: Final = object()
+SAME_BODY: Final = object()
 """Stands for the body that a message has."""
 
 Deliveries = Sequence[AsyncDelivery]
 
 
-def acks(inbox: Inbox, deliveries: Deliveries, result: Any = None) -> list[Step]:
+def ack_steps(inbox: Inbox, deliveries: Deliveries, result: Any = None) -> list[Step]:
     """Finish them; those with repeat come back. A result is kept if the queue keeps any."""
     options = inbox.options
     packed = "" if result is None or options.done is None else results.packed_result(result, options.max_message_bytes)
     steps = settles.acked(deliveries, packed)
-    if why := results.refusal_of(packed):
-        _LOG.warning("the result of %d messages of %s is not kept: %s", len(steps[0].rows), inbox.title, why)
+    if problem := results.refusal_of(packed):
+        _LOG.warning("the result of %d messages of %s is not kept: %s", len(steps[0].rows), inbox.title, problem)
     return steps
 
 
-def recycles(inbox: Inbox, deliveries: Deliveries, delay: float, body: Any = KEPT) -> list[Step]:
+def recycle_steps(inbox: Inbox, deliveries: Deliveries, delay: float, body: Any = SAME_BODY) -> list[Step]:
     """Finish them and put them back as new, with another body if one is given.
 
     It is encoded and checked once. What is stored of each is written when its call is made: a body may be large, and
     the same for a thousand.
     """
-    if body is KEPT:
+    if body is SAME_BODY:
         return settles.recycled(deliveries, delay)
     seconds = checked_seconds(delay, "delay")
     content, raw = inbox._encoder.body(body)
@@ -78,7 +78,7 @@ def _with_body(record: bytes, content: int, raw: bytes) -> bytes:
     return codec.rewritten_part(old, envelope)
 
 
-class _Course:
+class _Tally:
     """What became of the rows so far."""
 
     def __init__(self, inbox: Inbox, count: int) -> None:
@@ -87,9 +87,9 @@ class _Course:
         self.settled = 0
         self.lost: list[AsyncDelivery] = []
         self.refused: list[AsyncDelivery] = []
-        self._why: ServerError | None = None
+        self._error: ServerError | None = None
 
-    async def carry(self, step: Step) -> None:
+    async def run(self, step: Step) -> None:
         """Settle rows together. If the server refuses that, one by one: what is damaged spoils itself alone."""
         way, rows = step
         try:
@@ -98,15 +98,15 @@ class _Course:
             raise
         except ServerError as error:
             if len(rows) == 1:
-                self._why = error
+                self._error = error
                 self.refused.append(rows[0][0])
             else:
                 for row in rows:
-                    await self.carry(Step(way, [row]))
+                    await self.run(Step(way, [row]))
         else:
-            self._note(step, positions)
+            self._record_result(step, positions)
 
-    def _note(self, step: Step, positions: Sequence[int]) -> None:
+    def _record_result(self, step: Step, positions: Sequence[int]) -> None:
         for position, row in enumerate(step.rows):
             if position in positions:
                 self.lost.append(row[0])
@@ -115,48 +115,47 @@ class _Course:
             if step.way.reason is not None:
                 row[0]._log_dead(step.way.reason(row))
 
-    def ended_by(self, error: DulyError) -> DulyError:
+    def interrupted_by(self, error: DulyError) -> DulyError:
         """Say it when a part was done before: whoever repeats the call finds that part lost, and need not wonder."""
-        done = self.settled + len(self.lost)
-        if not done:
+        handled = self.settled + len(self.lost)
+        if not handled:
             return error
-        told = (
-            f"{error}. Of {self._count} receipts {done} were dealt with before: repeat the call, they are told as lost"
-        )
-        return Refused(status_of(error), told, getattr(error, "headers", None))
+        done = f"Of {self._count} receipts {handled} were dealt with before"
+        detail = f"{error}. {done}: repeat the call, they are told as lost"
+        return Refused(status_of(error), detail, getattr(error, "headers", None))
 
-    def check(self) -> None:
+    def raise_if_refused(self) -> None:
         """Say which messages the server refused to settle, if there are any."""
-        if self._why is None:
+        if self._error is None:
             return
-        names = ", ".join(each.id for each in self.refused[:_MOST_NAMED])
-        more = len(self.refused) - _MOST_NAMED
+        names = ", ".join(each.id for each in self.refused[:_MAX_NAMED])
+        unnamed = len(self.refused) - _MAX_NAMED
         raise Refused(
-            status_of(self._why),
+            status_of(self._error),
             f"of {self._count} messages {self.settled} were settled and {len(self.lost)} lost; the server refused "
-            f"{names}{f' and {more} more' if more > 0 else ''}: {self._why}",
-        ) from self._why
+            f"{names}{f' and {unnamed} more' if unnamed > 0 else ''}: {self._error}",
+        ) from self._error
 
 
-async def carried_out(inbox: Inbox, steps: Sequence[Step]) -> list[AsyncDelivery]:
+async def settle(inbox: Inbox, steps: Sequence[Step]) -> list[AsyncDelivery]:
     """Settle, and give those whose leases were lost. After the first call that is not answered there is no other."""
-    course = _Course(inbox, sum(len(each.rows) for each in steps))
-    for step in _parted(steps):
+    tally = _Tally(inbox, sum(len(each.rows) for each in steps))
+    for step in _split_by_size(steps):
         try:
-            await course.carry(step)
+            await tally.run(step)
         except DulyError as error:
-            raise course.ended_by(error) from error
-    course.check()
-    return course.lost
+            raise tally.interrupted_by(error) from error
+    tally.raise_if_refused()
+    return tally.lost
 
 
-def _parted(steps: Sequence[Step]) -> Iterator[Step]:
+def _split_by_size(steps: Sequence[Step]) -> Iterator[Step]:
     """Part the rows of each step so that no call is too large."""
     for step in steps:
         rows, size = list[Row](), 0
         for row in step.rows:
             added = sum(len(part) for part in row[1:] if isinstance(part, str | bytes))
-            if rows and size + added > _MOST_BYTES:
+            if rows and size + added > _MAX_BYTES:
                 yield Step(step.way, rows)
                 rows, size = [], 0
             rows.append(row)

@@ -18,50 +18,50 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from duly.web.cache import Shared
+from duly.web.cache import Cached
 from duly.web.metrics.definitions import METRICS, Metric
-from duly.web.metrics.scrape import Scrape, scraped
-from duly.web.problems import ASK_FOR_TOKEN
-from duly.web.site import Site, refusal_of
+from duly.web.metrics.scrape import Scrape, run_scrape
+from duly.web.problems import BEARER_CHALLENGE
+from duly.web.site import Site, denial_reason
 
-_LONGEST_LABEL: Final = 256
+_MAX_LABEL: Final = 256
 _TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 _OPENMETRICS: Final = "application/openmetrics-text"
 
 
 def route(site: Site, *, is_open: bool) -> Route:
     """Make the route of a dashboard. `is_open`: nobody is asked for a token."""
-    scrapes = _Scrapes(site)
+    scrapes = _ScrapeCache(site)
 
     async def metrics(request: Request) -> Response:
-        why = None if is_open else refusal_of(request, "viewer", changes=False)
-        if why is not None:
-            return PlainTextResponse(f"{why}\n", 401, ASK_FOR_TOKEN)
-        return await scrapes.answer(request.headers.get("accept", ""))
+        reason = None if is_open else denial_reason(request, "viewer", changes=False)
+        if reason is not None:
+            return PlainTextResponse(f"{reason}\n", 401, BEARER_CHALLENGE)
+        return await scrapes.respond(request.headers.get("accept", ""))
 
     return Route("/metrics", metrics, methods=["GET"], name="metrics")
 
 
-class _Scrapes:
+class _ScrapeCache:
     """Scrapes of one dashboard: however many ask, one looks at a time, and writes what it saw once."""
 
     def __init__(self, site: Site) -> None:
-        self._scrape = Shared(lambda: scraped(site))
-        self._plain = Shared(lambda: self._written(generate_latest))
-        self._open = Shared(lambda: self._written(openmetrics.generate_latest))
+        self._scrape = Cached(lambda: run_scrape(site))
+        self._plain = Cached(lambda: self._render(generate_latest))
+        self._open = Cached(lambda: self._render(openmetrics.generate_latest))
 
-    async def answer(self, accept: str) -> Response:
+    async def respond(self, accept: str) -> Response:
         """Answer in the form that is asked for."""
-        if _asks_for_openmetrics(accept):
+        if _accepts_openmetrics(accept):
             return Response(await self._open.get(), headers={"Content-Type": openmetrics.CONTENT_TYPE_LATEST})
         return Response(await self._plain.get(), headers={"Content-Type": _TEXT})
 
-    async def _written(self, write: Callable[..., bytes]) -> bytes:
+    async def _render(self, write: Callable[..., bytes]) -> bytes:
         # In a thread: of a thousand queues it is a megabyte of text, and others wait for answers as well.
         return await asyncio.to_thread(write, _Families(await self._scrape.get()))
 
 
-def _asks_for_openmetrics(accept: str) -> bool:
+def _accepts_openmetrics(accept: str) -> bool:
     """Tell whether it is among what is accepted. Prometheus names it first, with the plain text behind it."""
     return any(each.partition(";")[0].strip().lower() == _OPENMETRICS for each in accept.split(","))
 
@@ -78,14 +78,14 @@ class _Families(Collector):
 
     def _family(self, metric: Metric) -> GaugeMetricFamily | CounterMetricFamily:
         kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-        family = kind(metric.name, metric.says, labels=metric.labels)
+        family = kind(metric.name, metric.description, labels=metric.labels)
         # Two names that are cut may be the same then, and a sample that comes twice spoils a scrape.
-        samples = {tuple(map(_cut, labels)): number for labels, number in metric.samples(self._scrape)}
+        samples = {tuple(map(_shortened, labels)): number for labels, number in metric.samples(self._scrape)}
         for labels, number in samples.items():
             family.add_metric(labels, number)
         return family
 
 
-def _cut(text: str) -> str:
+def _shortened(text: str) -> str:
     """Shorten a name that another program gave, which may be of any length."""
-    return text if len(text) <= _LONGEST_LABEL else text[: _LONGEST_LABEL - 1] + "…"
+    return text if len(text) <= _MAX_LABEL else text[: _MAX_LABEL - 1] + "…"

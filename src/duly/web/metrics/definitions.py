@@ -13,7 +13,7 @@ import duly
 from duly._core.replies import NUMBERS
 from duly._core.states import STATES
 from duly.message import Counted, Schedule, Stats
-from duly.web.metrics.scrape import MOST, Scrape
+from duly.web.metrics.scrape import MAX_ITEMS, Scrape
 
 Sample = tuple[tuple[str, ...], float]
 """The values of the labels, and the number."""
@@ -26,26 +26,30 @@ class Metric:
     name: str
     kind: Literal["gauge", "counter"]
     labels: tuple[str, ...]
-    says: str
+    description: str
     samples: Callable[[Scrape], Iterable[Sample]]
 
 
-def _gauge(name: str, labels: tuple[str, ...], says: str, samples: Callable[[Scrape], Iterable[Sample]]) -> Metric:
-    return Metric(f"duly_{name}", "gauge", labels, says, samples)
+def _gauge(
+    name: str, labels: tuple[str, ...], description: str, samples: Callable[[Scrape], Iterable[Sample]]
+) -> Metric:
+    return Metric(f"duly_{name}", "gauge", labels, description, samples)
 
 
-def _counter(name: str, labels: tuple[str, ...], says: str, samples: Callable[[Scrape], Iterable[Sample]]) -> Metric:
-    return Metric(f"duly_{name}_total", "counter", labels, says, samples)
+def _counter(
+    name: str, labels: tuple[str, ...], description: str, samples: Callable[[Scrape], Iterable[Sample]]
+) -> Metric:
+    return Metric(f"duly_{name}_total", "counter", labels, description, samples)
 
 
-def _single(number: Callable[[Scrape], float | None]) -> Callable[[Scrape], Iterable[Sample]]:
+def _one(number: Callable[[Scrape], float | None]) -> Callable[[Scrape], Iterable[Sample]]:
     """Tell one number; None: it is not known."""
-    return lambda scrape: [] if (found := number(scrape)) is None else [((), found)]
+    return lambda scrape: [] if (value := number(scrape)) is None else [((), value)]
 
 
 def _of_queues(number: Callable[[Stats], float | None]) -> Callable[[Scrape], Iterable[Sample]]:
     return lambda scrape: (
-        ((name,), found) for name, stats in scrape.queues.items() if (found := number(stats)) is not None
+        ((name,), value) for name, stats in scrape.queues.items() if (value := number(stats)) is not None
     )
 
 
@@ -72,23 +76,23 @@ def _filtered(scrape: Scrape) -> Iterable[Sample]:
 
 def _of_workers(name: str) -> Callable[[Scrape], Iterable[Sample]]:
     return lambda scrape: (
-        ((each.id,), found) for each in scrape.workers or () if (found := getattr(each, name)) is not None
+        ((each.id,), value) for each in scrape.workers or () if (value := getattr(each, name)) is not None
     )
 
 
 def _workers_of_queues(scrape: Scrape) -> Iterable[Sample]:
-    if (living := scrape.living) is None:
+    if (live_workers := scrape.live_workers) is None:
         return
-    served = Counter(name for each in living for name in set(each.queues))
+    served = Counter(name for each in live_workers for name in set(each.queues))
     for name in scrape.queues:
         yield (name,), served[name]
 
 
 def _of_schedules(number: Callable[[Schedule], float | None]) -> Callable[[Scrape], Iterable[Sample]]:
     return lambda scrape: (
-        ((each.name, each.queue), found)
-        for each in (scrape.schedules or ())[:MOST]
-        if (found := number(each)) is not None
+        ((each.name, each.queue), value)
+        for each in (scrape.schedules or ())[:MAX_ITEMS]
+        if (value := number(each)) is not None
     )
 
 
@@ -96,8 +100,8 @@ def _next_run(schedule: Schedule) -> float | None:
     return None if schedule.next_at is None else schedule.next_at.timestamp()
 
 
-def _count(found: Sequence[Any] | None) -> int | None:
-    return None if found is None else len(found)
+def _count(value: Sequence[Any] | None) -> int | None:
+    return None if value is None else len(value)
 
 
 _QUEUE: Final = ("queue",)
@@ -106,7 +110,7 @@ _GROUP: Final = ("topic", "group")
 _WORKER: Final = ("worker",)
 _SCHEDULE: Final = ("schedule", "queue")
 
-_COUNTED: Final = {name: kept.says for name, kept in NUMBERS.items() if isinstance(kept, Counted)}
+_COUNTER_HELP: Final = {name: field.says for name, field in NUMBERS.items() if isinstance(field, Counted)}
 """Counters of Stats that never go down."""
 
 METRICS: Final[tuple[Metric, ...]] = (
@@ -114,15 +118,15 @@ METRICS: Final[tuple[Metric, ...]] = (
         "up",
         (),
         "1: the server answers. 0: it is away, and nothing else is told.",
-        _single(attrgetter("is_up")),
+        _one(attrgetter("is_up")),
     ),
     _gauge(
         "scrape_timed_out",
         (),
         "1: there was more to ask for than 8 s are enough for, and nothing else is told.",
-        _single(attrgetter("is_timed_out")),
+        _one(attrgetter("is_timed_out")),
     ),
-    _gauge("scrape_seconds", (), "How long the looking took.", _single(attrgetter("seconds"))),
+    _gauge("scrape_seconds", (), "How long the looking took.", _one(attrgetter("seconds"))),
     _gauge(
         "build_info",
         ("version", "python"),
@@ -133,7 +137,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         "queues_left_out",
         (),
         "Queues, topics and groups that were too many for one scrape.",
-        _single(attrgetter("left_out")),
+        _one(attrgetter("left_out")),
     ),
     _gauge(
         "unreadable",
@@ -170,7 +174,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     _gauge(
         "queue_workers", _QUEUE, "Workers that serve the queue and were heard of in the last 15 s.", _workers_of_queues
     ),
-    *(_counter(name, _QUEUE, says, _of_queues(attrgetter(name))) for name, says in _COUNTED.items()),
+    *(_counter(name, _QUEUE, description, _of_queues(attrgetter(name))) for name, description in _COUNTER_HELP.items()),
     _gauge(
         "corrected",
         _QUEUE,
@@ -195,7 +199,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("group_missed", _GROUP, "Entries that went before the group had read them.", _of_groups("missed")),
     _counter("group_filtered", _GROUP, "Entries that the group passed over, because of its headers.", _filtered),
     _gauge(
-        "workers", (), "Workers that were heard of in the last 15 s.", _single(lambda scrape: _count(scrape.living))
+        "workers", (), "Workers that were heard of in the last 15 s.", _one(lambda scrape: _count(scrape.live_workers))
     ),
     _gauge(
         "worker_concurrency", _WORKER, "Handlers that the worker runs at once, at most.", _of_workers("concurrency")
@@ -214,7 +218,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         "Time since it last asked for messages; absent when it never did.",
         _of_workers("last_poll"),
     ),
-    _gauge("schedules", (), "Schedules, paused ones included.", _single(lambda scrape: _count(scrape.schedules))),
+    _gauge("schedules", (), "Schedules, paused ones included.", _one(lambda scrape: _count(scrape.schedules))),
     _gauge(
         "schedule_next_run_timestamp_seconds",
         _SCHEDULE,

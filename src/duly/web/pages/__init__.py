@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 from duly.web.pages import login, views
 from duly.web.pages.errors import error_handlers
 from duly.web.problems import Refused
-from duly.web.site import Site, role_of, to_its_end
+from duly.web.site import Site, match_whole_path, role_of
 
 __all__ = ["error_handlers", "routes"]
 
@@ -25,46 +25,46 @@ _View = Callable[[Request], Awaitable[Response]]
 def routes(site: Site) -> list[BaseRoute]:
     """Name the pages of a dashboard. It has routes of its own: some remember what they saw."""
     queue, group = "/queues/{queue}", "/topics/{topic}/groups/{group}"
-    inbox = views.InboxView()
+    inbox = views.InboxPage()
     return [
-        _page("/", views.Overview(site), "overview"),
-        _page("/queues", views.queues, "queues"),
-        _page(queue, inbox, "queue"),
-        _page(group, inbox, "group"),
+        _page_route("/", views.OverviewPage(site), "overview"),
+        _page_route("/queues", views.queues, "queues"),
+        _page_route(queue, inbox, "queue"),
+        _page_route(group, inbox, "group"),
         # An id may be any text, also one with slashes.
-        _page(queue + "/messages/{id:path}", views.message, "message"),
-        _page(group + "/messages/{id:path}", views.message, "group_message"),
-        _page("/topics", views.topics, "topics"),
-        _page("/topics/{topic}", views.topic, "topic"),
-        _page("/workers", views.workers, "workers"),
-        _page("/schedules", views.schedules, "schedules"),
+        _page_route(queue + "/messages/{id:path}", views.message, "message"),
+        _page_route(group + "/messages/{id:path}", views.message, "group_message"),
+        _page_route("/topics", views.topics, "topics"),
+        _page_route("/topics/{topic}", views.topic, "topic"),
+        _page_route("/workers", views.workers, "workers"),
+        _page_route("/schedules", views.schedules, "schedules"),
         Route("/login", login.login, methods=["GET"], name="login"),
-        Route("/login", login.enter, methods=["POST"], name="enter"),
+        Route("/login", login.submit, methods=["POST"], name="enter"),
         Route("/logout", login.logout, methods=["POST"], name="logout"),
         Route("/static/{name}", static, methods=["GET"], name="static"),
     ]
 
 
-def _page(path: str, view: _View, name: str) -> Route:
-    async def shown(request: Request) -> Response:
-        return await within_patience(view(request)) if role_of(request) is not None else login.to_login(request)
+def _page_route(path: str, view: _View, name: str) -> Route:
+    async def serve(request: Request) -> Response:
+        return await with_timeout(view(request)) if role_of(request) is not None else login.redirect_to_login(request)
 
-    return to_its_end(Route(path, shown, methods=["GET"], name=name))
-
-
-PATIENCE: Final = 5.0
-
-_under_way: set[asyncio.Future[Any]] = set()
+    return match_whole_path(Route(path, serve, methods=["GET"], name=name))
 
 
-async def within_patience(looking: Awaitable[Response], seconds: float = PATIENCE) -> Response:
+PAGE_TIMEOUT: Final = 5.0
+
+_running: set[asyncio.Future[Any]] = set()
+
+
+async def with_timeout(page: Awaitable[Response], seconds: float = PAGE_TIMEOUT) -> Response:
     """Wait for a page, but not for long. A look that takes longer goes on: whoever asks next is given what it finds.
 
     Were it given up, a server with very many keys would never be seen.
     """
-    task = asyncio.ensure_future(looking)
-    _under_way.add(task)  # the event loop itself would forget it
-    task.add_done_callback(_ended)
+    task = asyncio.ensure_future(page)
+    _running.add(task)  # the event loop itself would forget it
+    task.add_done_callback(_finish)
     try:
         async with asyncio.timeout(seconds):
             return await asyncio.shield(task)
@@ -74,8 +74,8 @@ async def within_patience(looking: Awaitable[Response], seconds: float = PATIENC
         ) from None
 
 
-def _ended(task: asyncio.Future[Any]) -> None:
-    _under_way.discard(task)
+def _finish(task: asyncio.Future[Any]) -> None:
+    _running.discard(task)
     if not task.cancelled():
         task.exception()  # what went wrong behind the back of who has left is nobody's concern
 

@@ -14,32 +14,32 @@ from duly.web.pages.renderer import render
 from duly.web.problems import TITLES, status_of
 
 _LOG: Final = logging.getLogger("duly")
-_AWAY: Final = 503
+_UNAVAILABLE: Final = 503
 _NO_ANSWER: Final = "the server does not answer: nothing can be shown until it does"
 """Of a look. Whether one was carried out, as the error itself says, does not matter to anybody."""
 
 
 def error_handlers() -> dict[Any, Any]:
     """Name what answers each kind of error outside the API."""
-    return {HTTPException: of_http, DulyError: of_error, Exception: of_fault}
+    return {HTTPException: http_error_page, DulyError: error_page, Exception: fault_page}
 
 
-async def of_http(request: Request, error: HTTPException) -> Response:
+async def http_error_page(request: Request, error: HTTPException) -> Response:
     """Answer an unknown path, or a wrong method."""
-    details = {
+    problems = {
         404: f"there is nothing at {request.url.path}",
         405: f"{request.method} does not go with {request.url.path}",
     }
-    return _page(request, error.status_code, details.get(error.status_code, error.detail), error.headers)
+    return _page(request, error.status_code, problems.get(error.status_code, error.detail), error.headers)
 
 
-async def of_error(request: Request, error: DulyError) -> Response:
+async def error_page(request: Request, error: DulyError) -> Response:
     """Answer an error that Duly raised."""
     detail = _NO_ANSWER if isinstance(error, Unavailable) else str(error)
     return _page(request, status_of(error), detail, getattr(error, "headers", None))
 
 
-async def of_fault(request: Request, error: Exception) -> Response:
+async def fault_page(request: Request, error: Exception) -> Response:
     """Answer what should not have happened. What it was is for the log alone."""
     _LOG.error("%s %r failed", request.method, request.url.path, exc_info=error)
     return _page(request, 500, "a fault of the dashboard itself: its log has more", None)
@@ -47,7 +47,7 @@ async def of_fault(request: Request, error: Exception) -> Response:
 
 def _page(request: Request, status: int, detail: str, headers: Any) -> Response:
     again = f"?{request.url.query}"
-    title, is_away = TITLES.get(status, "Refused"), status == _AWAY
-    page = render(request, "error.html", status, title=title, detail=detail, is_away=is_away, again=again)
+    title, is_unavailable = TITLES.get(status, "Refused"), status == _UNAVAILABLE
+    page = render(request, "error.html", status, title=title, detail=detail, is_unavailable=is_unavailable, again=again)
     page.headers.update(headers or {})
     return page

@@ -17,24 +17,24 @@ from starlette.responses import HTMLResponse, Response
 from duly._core.measures import size_text, span
 from duly.web.access import Role, sees_payloads
 from duly.web.pages import text, trends
-from duly.web.sessions import root_of
+from duly.web.sessions import root_path_of
 from duly.web.site import Site
 
 _TEMPLATES: Final = Path(__file__).parents[1] / "templates"
 
 
-def render(request: Request, template: str, status: int = 200, **shown: Any) -> Response:
+def render(request: Request, template: str, status: int = 200, **values: Any) -> Response:
     """Fill a template. What all of them know: links, who looks, and what he may do."""
     page = _ENVIRONMENT.get_template(template)
-    return HTMLResponse(page.render(**_known(request), **shown), status)
+    return HTMLResponse(page.render(**_context(request), **values), status)
 
 
 def path_of(request: Request, *parts: str) -> str:
     """Write the address of a page, wherever the dashboard is mounted. Parts may hold anything."""
-    return root_of(request.scope) + "/" + "/".join(quote(each, safe="") for each in parts)
+    return root_path_of(request.scope) + "/" + "/".join(quote(each, safe="") for each in parts)
 
 
-def _known(request: Request) -> dict[str, Any]:
+def _context(request: Request) -> dict[str, Any]:
     # A fault outside the guards is shown too, and then nobody has said who looks.
     site: Site | None = getattr(request.state, "site", None)
     role: Role | None = getattr(request.state, "role", None)
@@ -43,7 +43,7 @@ def _known(request: Request) -> dict[str, Any]:
         return path_of(request, *parts)
 
     def may(needs: Role) -> bool:
-        return site is not None and site.access.refusal(role, needs, changes=True) is None
+        return site is not None and site.access.denial_reason(role, needs, changes=True) is None
 
     return {
         "path": path,
@@ -56,11 +56,11 @@ def _known(request: Request) -> dict[str, Any]:
     }
 
 
-def _clock(at: datetime | None) -> str:
+def _utc(at: datetime | None) -> str:
     return "-" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _exact_clock(at: datetime) -> str:
+def _utc_milliseconds(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
@@ -77,29 +77,29 @@ def _rate(value: float) -> str:
     return f"{value:,.1f}" if 0 < value < 9.95 else f"{value:,.0f}"
 
 
-def _made_visible(value: Any) -> Any:
+def _finalize(value: Any) -> Any:
     return text.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _environment() -> jinja2.Environment:
-    made = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-        finalize=_made_visible,  # each value that is shown passes here: none can be forgotten
+        finalize=_finalize,  # each value that is shown passes here: none can be forgotten
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
     )
     filters: dict[str, Callable[..., Any]] = {
-        "span": span, "size": size_text, "clock": _clock, "exact_clock": _exact_clock, "from_now": _from_now,
+        "span": span, "size": size_text, "clock": _utc, "exact_clock": _utc_milliseconds, "from_now": _from_now,
         "rate": _rate, "count": "{:,}".format,
         "lines": text.lines, "body": text.body, "body_line": text.body_line, "value": text.value,
         "trend": trends.trend, "json": json.dumps,
     }  # fmt: skip
-    made.filters.update(filters)
-    made.globals.update(trend_axis=trends.axis(), trend_minutes=trends.MINUTES)
-    return made
+    environment.filters.update(filters)
+    environment.globals.update(trend_axis=trends.axis(), trend_minutes=trends.MINUTES)
+    return environment
 
 
 _ENVIRONMENT: Final = _environment()

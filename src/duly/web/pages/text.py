@@ -12,21 +12,23 @@ from markupsafe import Markup, escape
 
 from duly.message import Message
 
-_UNSHOWN: Final = ("Cc", "Cf", "Cs", "Zl", "Zp")
+_INVISIBLE: Final = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Characters that nobody sees, that turn the direction of a line, or that cannot be sent."""
 _LINE_SHOWN: Final = 120
 _TEXT_SHOWN: Final = 200_000
 _VALUE_SHOWN: Final = 10_000
 _BYTES_LAID_OUT: Final = 262_144
 _BYTES_SHOWN: Final = 16_384
-_BYTES_A_LINE: Final = 16
+_BYTES_PER_LINE: Final = 16
 
 
 def visible(text: str) -> str:
     """Write a text so that all of it is seen, and nothing else of the page is moved by it."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_escaped(one) if unicodedata.category(one) in _UNSHOWN else one for one in text)
+    return "".join(
+        _escaped(character) if unicodedata.category(character) in _INVISIBLE else character for character in text
+    )
 
 
 def _escaped(character: str) -> str:
@@ -35,24 +37,26 @@ def _escaped(character: str) -> str:
 
 def lines(text: str) -> Markup:
     """Keep the lines of a text, and make everything else in it visible."""
-    left_out = f"\n... {len(text) - _TEXT_SHOWN:,} more characters" if len(text) > _TEXT_SHOWN else ""
-    return _laid_out(text[:_TEXT_SHOWN], left_out)
+    omitted = f"\n... {len(text) - _TEXT_SHOWN:,} more characters" if len(text) > _TEXT_SHOWN else ""
+    return _escape_lines(text[:_TEXT_SHOWN], omitted)
 
 
-def _laid_out(text: str, left_out: str) -> Markup:
+def _escape_lines(text: str, omitted: str) -> Markup:
     # Tabs and ends of lines are laid out; all others are not.
-    return escape("\n".join("\t".join(map(visible, each.split("\t"))) for each in text.split("\n")) + left_out)
+    return escape("\n".join("\t".join(map(visible, each.split("\t"))) for each in text.split("\n")) + omitted)
 
 
 def body(message: Message) -> Markup:
     """Lay out a body: JSON indented, bytes as a hex dump."""
     if isinstance(message.body, bytes):
-        return lines("\n".join(_hex_lines(message.body)))
+        return lines("\n".join(_hex_dump(message.body)))
     if message.raw is None:
         return escape("the body was lost")
     text = _indented(message.raw, message.body)
-    is_cut = len(text) > _TEXT_SHOWN
-    return _laid_out(text[:_TEXT_SHOWN], f"\n... and more: {len(message.raw):,} bytes in all" if is_cut else "")
+    is_truncated = len(text) > _TEXT_SHOWN
+    return _escape_lines(
+        text[:_TEXT_SHOWN], f"\n... and more: {len(message.raw):,} bytes in all" if is_truncated else ""
+    )
 
 
 def body_line(message: Message) -> str:
@@ -71,7 +75,7 @@ def value(given: Any) -> str:
     if isinstance(given, bytes):
         return f"{len(given):,} bytes: {given[:24].hex(' ')}"
     try:
-        text = _written(given, _VALUE_SHOWN)
+        text = _to_json(given, _VALUE_SHOWN)
     except (RecursionError, ValueError):
         return "nested too deep to show"
     return text if len(text) <= _VALUE_SHOWN else text[:_VALUE_SHOWN] + "..."
@@ -84,19 +88,19 @@ def _indented(raw: bytes, decoded: Any) -> str:
     """
     try:
         if len(raw) <= _BYTES_LAID_OUT:
-            return _written(json.loads(raw), _TEXT_SHOWN, indent=2)
+            return _to_json(json.loads(raw), _TEXT_SHOWN, indent=2)
     except RecursionError:
         pass
     except ValueError:  # the fields of an entry that another program added, or a number of too many digits
         if isinstance(decoded, dict):
-            return _written(decoded, _TEXT_SHOWN, indent=2)
+            return _to_json(decoded, _TEXT_SHOWN, indent=2)
     return raw[: 4 * _TEXT_SHOWN + 4].decode(errors="replace")
 
 
-def _written(given: Any, most: int, indent: int | None = None) -> str:
+def _to_json(given: Any, most: int, indent: int | None = None) -> str:
     """Write JSON until that is more than so many characters. Of lists in lists, each line is long by its blanks."""
     found, length = list[str](), 0
-    for part in json.JSONEncoder(ensure_ascii=False, indent=indent, default=_foreign).iterencode(given):
+    for part in json.JSONEncoder(ensure_ascii=False, indent=indent, default=_json_default).iterencode(given):
         found.append(part)
         length += len(part)
         if length > most:
@@ -104,16 +108,16 @@ def _written(given: Any, most: int, indent: int | None = None) -> str:
     return "".join(found)
 
 
-def _foreign(part: Any) -> str:
+def _json_default(part: Any) -> str:
     return part[:_BYTES_SHOWN].hex(" ") if isinstance(part, bytes) else repr(part)
 
 
-def _hex_lines(content: bytes) -> Iterable[str]:
+def _hex_dump(content: bytes) -> Iterable[str]:
     yield f"{len(content):,} bytes"
-    for at in range(0, min(len(content), _BYTES_SHOWN), _BYTES_A_LINE):
-        part = content[at : at + _BYTES_A_LINE]
-        letters = "".join(chr(one) if 32 <= one < 127 else "." for one in part)
-        yield f"{at:08x}  {part.hex(' '):<{3 * _BYTES_A_LINE}} {letters}"
+    for at in range(0, min(len(content), _BYTES_SHOWN), _BYTES_PER_LINE):
+        part = content[at : at + _BYTES_PER_LINE]
+        letters = "".join(chr(character) if 32 <= character < 127 else "." for character in part)
+        yield f"{at:08x}  {part.hex(' '):<{3 * _BYTES_PER_LINE}} {letters}"
     if len(content) > _BYTES_SHOWN:
         yield f"... {len(content) - _BYTES_SHOWN:,} more bytes"
 
@@ -124,7 +128,7 @@ _HEAD: Final = 280
 _END: Final = 120
 
 
-def for_people(sentence: str) -> str:
+def explanation_for_page(sentence: str) -> str:
     """Write times as the rest of the page does, leave out what only a program can do, and cut a very long error.
 
     The beginning says what is the matter, the end how it goes on: what is left out is between them.

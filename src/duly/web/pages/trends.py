@@ -15,7 +15,7 @@ MINUTES: Final = 2
 _SECONDS: Final = MINUTES * 60.0
 _TICK: Final = 30.0
 _MARGIN: Final = 1.5
-_LONGEST_STEP: Final = 10.0
+_MAX_STEP: Final = 10.0
 """Seconds between two looks, above which nothing is known of the time between them."""
 
 
@@ -26,8 +26,8 @@ def trend(values: Sequence[float], at: Sequence[float]) -> str:
     top = max((value for _, value in points), default=0) or 1
     path, before = "", None
     for when, value in points:
-        is_joined = before is not None and when - before <= _LONGEST_STEP
-        path += f"{'L' if is_joined else 'M'}{_x(now - when):.1f} {_height(value / top):.1f}"
+        is_joined = before is not None and when - before <= _MAX_STEP
+        path += f"{'L' if is_joined else 'M'}{_x(now - when):.1f} {_y(value / top):.1f}"
         path += "" if is_joined else "h0"  # a point without neighbours is seen, too
         before = when
     return path
@@ -43,34 +43,34 @@ def _x(seconds_ago: float) -> float:
     return WIDTH * (1 - seconds_ago / _SECONDS)
 
 
-def _height(part: float) -> float:
+def _y(part: float) -> float:
     return HEIGHT - _MARGIN - part * (HEIGHT - 2 * _MARGIN)
 
 
-_SHORTEST: Final = 1.0
+_MIN_STEP: Final = 1.0
 """Two looks within this time, in seconds, are one: a rate between them would be chance."""
-_LONGEST: Final = 30.0
+_MAX_GAP: Final = 30.0
 """After this time without a look the course begins anew."""
-_MOST_KEPT: Final = 200
+_MAX_ENTRIES: Final = 200
 
 
-class Paces:
+class RateHistory:
     """The course of each queue and group that was looked at lately, by label."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._kept: dict[str, tuple[Rates, float]] = {}
+        self._entries: dict[str, tuple[Rates, float]] = {}
 
-    def course(self, label: str, stats: Stats) -> Course:
+    def add(self, label: str, stats: Stats) -> Course:
         """Take in what a look found, and give the course so far."""
         now = self._clock()
-        rates, last = self._kept.pop(label, (Rates(), now))
-        if now - last > _LONGEST:
+        rates, last = self._entries.pop(label, (Rates(), now))
+        if now - last > _MAX_GAP:
             rates, last = Rates(), now
-        if now == last or now - last >= _SHORTEST:
+        if now == last or now - last >= _MIN_STEP:
             rates.add({label: stats}, now)
             last = now
-        self._kept[label] = (rates, last)  # as the newest
-        if len(self._kept) > _MOST_KEPT:
-            del self._kept[next(iter(self._kept))]
+        self._entries[label] = (rates, last)  # as the newest
+        if len(self._entries) > _MAX_ENTRIES:
+            del self._entries[next(iter(self._entries))]
         return rates.of(label)
