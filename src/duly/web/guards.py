@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from duly._port import max_message_bytes
 from duly.web.access import Role
 from duly.web.hosts import AllowedHosts, Host, is_origin_of, parse_host
 from duly.web.login_throttle import LockedOut
@@ -36,7 +37,7 @@ class Guards:
         self._app = app
         self._site = site
         self._hosts = AllowedHosts(hosts, allow_any=not site.access.is_open)
-        self._limits = limits or RequestLimits.for_message_size(site.app._max_message_bytes)
+        self._limits = limits or RequestLimits.for_message_size(max_message_bytes(site.app))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a connection, as ASGI has it. There is nothing here that needs a websocket."""

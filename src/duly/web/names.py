@@ -11,14 +11,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from duly import AsyncDuly, AsyncGroup, AsyncQueue, AsyncTopic
-from duly._core.naming import nearest
+from duly import _port as port
+from duly._port import Inbox, nearest
 from duly.errors import DulyError
 from duly.web.cache import Cached
 
 _TTL: Final = 3.0
-
-Inbox = AsyncQueue | AsyncGroup
-"""What messages come into: a queue, or a group of a topic."""
 
 
 class NotFound(DulyError):
@@ -69,7 +67,7 @@ class Names:
     async def group(self, topic: str, name: str) -> AsyncGroup:
         """Open a group that exists."""
         group = self.open_group(topic, name)
-        known = await group.topic._group_names()
+        known = await port.group_names(group.topic)
         if name not in known:
             await self.topic(topic)
             raise NotFound(f"topic {topic!r} has no group {name!r}.{nearest(name, known)}")
@@ -83,28 +81,28 @@ class Names:
 
     def open_queue(self, name: str, *, typed: bool = False) -> AsyncQueue:
         """Open a queue, whether it exists or not; `typed`: bodies that are sent to it are checked."""
-        queue = self._app._queue_given(name, "queue", "")
-        return queue if typed else self._app._queue(name, dataclasses.replace(queue.options, type=None))
+        queue = port.registered_queue(self._app, name)
+        return queue if typed else port.open_queue(self._app, name, dataclasses.replace(queue.options, type=None))
 
     def open_for_sending(self, name: str) -> AsyncQueue:
         """Open a queue to send to. Who waits for room does so at home: a call that finds none is refused."""
         queue = self.open_queue(name, typed=True)
         if queue.options.on_full != "block":
             return queue
-        return self._app._queue(name, dataclasses.replace(queue.options, on_full="raise"))
+        return port.open_queue(self._app, name, dataclasses.replace(queue.options, on_full="raise"))
 
     def open_topic(self, name: str, *, typed: bool = False) -> AsyncTopic:
         """Open a topic, whether it exists or not: as a handler of any of its groups was registered with."""
         topic = self._app.topic(name)
-        found = next((each.topic for each in self._registered_groups() if each.topic.name == name), topic)
+        found = next((each.topic for each in port.registered_groups(self._app) if each.topic.name == name), topic)
         options = found.options if typed else dataclasses.replace(found.options, type=None)
-        return self._app._topic(name, options)
+        return port.open_topic(self._app, name, options)
 
     def open_group(self, topic: str, name: str, *, typed: bool = False) -> AsyncGroup:
         """Open a group, whether it exists or not: it begins, and passes over, what its handler says."""
         opened = self.open_topic(topic, typed=typed)
         group = opened.group(name)
-        found = next((each for each in self._registered_groups() if each.label == group.label), None)
+        found = next((each for each in port.registered_groups(self._app) if each.label == group.label), None)
         return group if found is None else opened.group(name, start=found.start, headers=found.headers)
 
     def open_inbox(self, path: Mapping[str, str], *, typed: bool = False) -> Inbox:
@@ -117,11 +115,6 @@ class Names:
         """Open what has a label: that of a group, events/archive, has a slash."""
         topic, slash, group = label.partition("/")
         return self.open_group(topic, group) if slash else self.open_queue(label)
-
-    def _registered_groups(self) -> list[Any]:
-        """Give the groups that have handlers, of either colour."""
-        queues = (each.queue for each in self._app._definitions.handlers.values())
-        return [each for each in queues if each._keys.kind != "queue"]
 
 
 def _has_counts(stats: Any) -> bool:

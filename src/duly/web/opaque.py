@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
 from typing import Annotated, Final
 
 import msgspec
 
 from duly import AsyncDelivery
-from duly._core import codec, publishing
-from duly.errors import CodecError, UsageError
+from duly import _port as port
+from duly._port import Inbox
+from duly.errors import UsageError
 from duly.message import Message
-from duly.web.names import Inbox
 
 _DIGEST: Final = 8
 
@@ -91,8 +90,7 @@ def _read_cursor(text: str) -> _Cursor | None:
         found = _unpack_cursor(packed)
     except (ValueError, msgspec.DecodeError):  # sealed by somebody else
         return None
-    is_sound = found.score != publishing.UNREAD[0] or publishing.is_id(found.id)
-    return found if is_sound else None
+    return found if port.is_position(found.id, found.score) else None
 
 
 def _message(found: _Cursor) -> Message:
@@ -117,8 +115,6 @@ def _message(found: _Cursor) -> Message:
 
 
 _VERSION: Final = 1
-_HEAD: Final = 19
-"""Bytes of a record up to its priority: whoever claims has looked so far."""
 _RECEIPT_PURPOSE: Final = b"duly receipt"
 
 
@@ -137,9 +133,9 @@ _unpack_receipt = msgspec.msgpack.Decoder(_Receipt).decode
 
 def encode_receipt(delivery: AsyncDelivery) -> str:
     """Write the receipt of a delivery."""
-    record = _without_payload(delivery._record)
-    packed = _pack_receipt(_Receipt(_VERSION, delivery.queue, delivery.id, delivery.fence, record, delivery._counts))
-    return encode_opaque(packed, _RECEIPT_PURPOSE)
+    record, counts = port.record_without_payload(delivery), port.counts_of(delivery)
+    receipt = _Receipt(_VERSION, delivery.queue, delivery.id, delivery.fence, record, counts)
+    return encode_opaque(_pack_receipt(receipt), _RECEIPT_PURPOSE)
 
 
 def decode_receipt(inbox: Inbox, receipt: str) -> AsyncDelivery:
@@ -149,7 +145,7 @@ def decode_receipt(inbox: Inbox, receipt: str) -> AsyncDelivery:
         raise UsageError(f"{_beginning(receipt)} is not a receipt: use those that receive gave, unchanged")
     if packed.inbox != inbox.label:
         raise UsageError(f"the receipt of message {packed.id} is of {packed.inbox!r}, not of {inbox.label!r}")
-    return AsyncDelivery(inbox, packed.id, packed.fence, packed.record, packed.counts)
+    return port.delivery_from(inbox, packed.id, packed.fence, packed.record, packed.counts)
 
 
 def _read_receipt(receipt: str) -> _Receipt | None:
@@ -161,28 +157,7 @@ def _read_receipt(receipt: str) -> _Receipt | None:
         found = _unpack_receipt(packed)
     except (ValueError, msgspec.DecodeError):  # sealed by somebody else
         return None
-    return found if found.version == _VERSION and len(found.record) >= _HEAD else None
-
-
-def _without_payload(record: bytes) -> bytes:
-    """Leave body and headers out of a record: settling needs its flags, key and rules."""
-    try:
-        stored = codec.read_record(record)
-    except CodecError:  # damaged: it can still be settled, by the queue's rules
-        return record[:_HEAD]
-    return _written(stored, codec.CONTENT_BYTES, b"", None)
-
-
-def with_message_headers(delivery: AsyncDelivery, headers: Mapping[str, str]) -> AsyncDelivery:
-    """Make a delivery that knows the headers of its message again: with another body, it is to keep them."""
-    stored = codec.read_record(delivery._record)
-    record = _written(stored, stored.envelope.content, stored.envelope.body, dict(headers))
-    return AsyncDelivery(delivery._queue, delivery.id, delivery.fence, record, delivery._counts)
-
-
-def _written(stored: codec.Record, content: int, body: bytes, headers: dict[str, str] | None) -> bytes:
-    envelope = codec.Envelope(content, body, headers, stored.envelope.retry, stored.envelope.repeat)
-    return codec.stamped(stored.sent, stored.due, codec.rewritten_part(stored, envelope))
+    return found if found.version == _VERSION and len(found.record) >= port.RECORD_HEAD_BYTES else None
 
 
 def _beginning(text: str) -> str:

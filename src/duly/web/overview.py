@@ -10,12 +10,11 @@ from operator import attrgetter
 from typing import Any, Final
 
 from duly import AsyncDuly, AsyncGroup
-from duly._core import publishing, replies
-from duly._core.rates import Rates
+from duly._port import Inbox, Rates, entries_pending, group_names, summary_of
 from duly.errors import DulyError, ServerError, Unavailable
 from duly.message import GroupInfo, Pending, Schedule, Stats, TopicStats, WorkerInfo
 from duly.web.cache import Cached, CachedByKey
-from duly.web.names import Inbox, Names
+from duly.web.names import Names
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ class LeaseSnapshot:
         if self.pending is None:
             return None
         rows = [row for row in self.pending.messages if consumer is None or row.consumer == consumer]
-        return replies.pending(rows, limit, publishing.parsed_id if is_group else None)
+        return summary_of(rows, limit, is_group=is_group)
 
 
 class Leases:
@@ -112,8 +111,7 @@ class Leases:
 
 async def _pending_in_stream(inbox: Inbox) -> int:
     """Count what members of a group hold by its stream, those of other programs included."""
-    row = await inbox._row() if isinstance(inbox, AsyncGroup) else None
-    return 0 if row is None else row.pending
+    return await entries_pending(inbox) if isinstance(inbox, AsyncGroup) else 0
 
 
 _COST_FACTOR: Final = 20
@@ -169,7 +167,7 @@ async def _fetch_overview(app: AsyncDuly, names: Names) -> Overview:
     groups: list[Inbox] = []
     for topic in topics:
         if topic.name in topic_stats:
-            groups += [topic.group(name) for name in await topic._group_names()]
+            groups += [topic.group(name) for name in await group_names(topic)]
     inboxes = {each.label: each for each in (*queues, *groups)}
     stats = await _fetch_stats(inboxes, failed)
     return Overview(inboxes, stats, topic_stats, failed, len(await app.workers()))

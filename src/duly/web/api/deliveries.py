@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Final
@@ -9,18 +10,17 @@ from typing import Any, Final
 import msgspec
 
 from duly import AsyncDelivery, message
-from duly._core import ops, settles
-from duly._core.replies import lease_lost
+from duly import _port as port
+from duly._port import Inbox
 from duly.errors import LeaseLost, UsageError
 from duly.web.api import requests, responses, settlement
 from duly.web.api.operation import ApiCall, Operation
 from duly.web.bounded_gather import bounded_gather
-from duly.web.names import Inbox
-from duly.web.opaque import decode_receipt, encode_receipt, with_message_headers
+from duly.web.opaque import decode_receipt, encode_receipt
 
 _LEASE_ADVICE: Final = "receive with a longer `lease`, or call `extend` in time,"
 """What helps against a lost lease over HTTP, where nobody renews."""
-Steps = Callable[[Inbox, settlement.Deliveries], list[settles.Step]]
+Steps = Callable[[Inbox, settlement.Deliveries], list[port.Step]]
 
 
 # What is taken
@@ -95,7 +95,7 @@ async def _receive(call: ApiCall) -> msgspec.Raw:
 
     async def release(deliveries: Sequence[AsyncDelivery]) -> None:
         if deliveries:
-            await inbox._link.run_now(ops.release(inbox._keys, deliveries))
+            await port.release_now(inbox, deliveries)
 
     # Who does not wait takes no seat from those who do.
     with call.site.poll_limit.hold() if options.wait else nullcontext():
@@ -118,32 +118,30 @@ async def _ack(call: ApiCall) -> responses.Settled:
 
 async def _retry(call: ApiCall) -> responses.Settled:
     options: RetryOf = call.body
-    return await _settle_receipts(call, lambda _, deliveries: settles.retried(deliveries, options.delay, options.error))
+    return await _settle_receipts(call, lambda _, deliveries: port.retried(deliveries, options.delay, options.error))
 
 
 async def _defer(call: ApiCall) -> responses.Settled:
     options: Defer = call.body
-    return await _settle_receipts(
-        call, lambda _, deliveries: settles.deferred(deliveries, options.delay, options.reason)
-    )
+    return await _settle_receipts(call, lambda _, deliveries: port.deferred(deliveries, options.delay, options.reason))
 
 
 async def _reject(call: ApiCall) -> responses.Settled:
-    return await _settle_receipts(call, lambda _, deliveries: settles.rejected(deliveries, call.body.reason))
+    return await _settle_receipts(call, lambda _, deliveries: port.rejected(deliveries, call.body.reason))
 
 
 async def _release(call: ApiCall) -> responses.Settled:
-    return await _settle_receipts(call, lambda _, deliveries: settles.released(deliveries))
+    return await _settle_receipts(call, lambda _, deliveries: port.released(deliveries))
 
 
 async def _extend(call: ApiCall) -> responses.Settled:
-    return await _settle_receipts(call, lambda _, deliveries: settles.extended(deliveries, call.body.seconds))
+    return await _settle_receipts(call, lambda _, deliveries: port.extended(deliveries, call.body.seconds))
 
 
 async def _progress(call: ApiCall) -> responses.Settled:
     progress = message.Progress(call.body.fraction, call.body.text)
     return await _settle_receipts(
-        call, lambda _, deliveries: settles.alike("progress", deliveries, progress.fraction, progress.text)
+        call, lambda _, deliveries: port.alike("progress", deliveries, progress.fraction, progress.text)
     )
 
 
@@ -154,16 +152,17 @@ async def _recycle(call: ApiCall) -> responses.Settled:
             call, lambda inbox, deliveries: settlement.recycle_steps(inbox, deliveries, options.delay)
         )
     body = requests.checked_body(options.body, options.base64)
-    with_headers = await bounded_gather(_deliveries_of(call), _with_message_headers)
+    inbox = call.open_inbox(typed=True)
+    with_headers = await bounded_gather(_deliveries_of(call), functools.partial(_with_message_headers, inbox))
     return await _settle_receipts(
         call, lambda inbox, deliveries: settlement.recycle_steps(inbox, deliveries, options.delay, body), with_headers
     )
 
 
-async def _with_message_headers(delivery: AsyncDelivery) -> AsyncDelivery:
+async def _with_message_headers(inbox: Inbox, delivery: AsyncDelivery) -> AsyncDelivery:
     """Look up what a receipt leaves out. A message that is not there any more has lost its lease too."""
-    message = await delivery._queue.get(delivery.id)
-    return delivery if message is None or not message.headers else with_message_headers(delivery, message.headers)
+    message = await inbox.get(delivery.id)
+    return delivery if message is None or not message.headers else port.with_headers(delivery, message.headers)
 
 
 def _deliveries_of(call: ApiCall) -> list[AsyncDelivery]:
@@ -188,7 +187,7 @@ def _settled_response(
 ) -> responses.Settled:
     """Say what was settled. Nothing at all is an error: who settles one message should not have to look closer."""
     if len(lost) == len(deliveries):
-        first = lease_lost(deliveries[0].queue, deliveries[0].id, verb, _LEASE_ADVICE)
+        first = port.lease_lost(deliveries[0].queue, deliveries[0].id, verb, _LEASE_ADVICE)
         others = f". The same is true of the {len(lost) - 1} others" if len(lost) > 1 else ""
         raise LeaseLost(f"{first}{others}")
     lost_deliveries = {id(each) for each in lost}

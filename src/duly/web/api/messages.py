@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from duly._port import Inbox
 from duly.errors import DulyError, UsageError
 from duly.web.api import requests, responses
 from duly.web.api.operation import ApiCall, Operation
-from duly.web.names import Inbox, message_not_found
+from duly.web.names import message_not_found
 from duly.web.opaque import decode_cursor, encode_cursor
 from duly.web.problems import Refused
 

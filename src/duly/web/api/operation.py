@@ -9,9 +9,8 @@ from typing import Any, Final, Literal, TypeVar
 
 from starlette.requests import Request
 
-from duly._async.wire import before_leaving
+from duly._port import Inbox, before_leaving
 from duly.web.access import Role, sees_payloads
-from duly.web.names import Inbox
 from duly.web.problems import Refused
 from duly.web.site import Site
 

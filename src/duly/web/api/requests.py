@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 import duly
-from duly._core.states import State
+from duly._port import State
 from duly.errors import UsageError
 
 MAX_PAGE: Final = 100

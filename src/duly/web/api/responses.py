@@ -17,7 +17,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 import duly
 from duly import message as views
-from duly._core.states import State
+from duly._port import State, record_of
 from duly.errors import CodecError
 
 Moment = Annotated[datetime, Meta(tz=True)]
@@ -193,7 +193,8 @@ def _raw_content(source: duly.AsyncDelivery) -> tuple[bytes, bytes, dict[str, st
     try:
         return source.raw, source.raw, dict(source.headers), source.key
     except CodecError:
-        return source._record, source._record, {}, None
+        record = record_of(source)
+        return record, record, {}, None
 
 
 class MessagesShown(Struct):

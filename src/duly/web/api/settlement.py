@@ -1,6 +1,6 @@
 """Settling deliveries together: those that are settled in the same way are one call, all of them or none.
 
-duly._core.settles says which way each is settled. A call that the server refuses, as one with a damaged lease, is
+duly._port makes the steps. A call that the server refuses, as one with a damaged lease, is
 parted: then each is a call of its own.
 """
 
@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from duly import AsyncDelivery
-from duly._core import codec, ops, results, settles
-from duly._core.call import Call
-from duly._core.keys import QueueKeys
-from duly._core.settles import Row, Step
-from duly.errors import CodecError, DulyError, ServerError, Unavailable
-from duly.options import QueueOptions, checked_seconds
-from duly.web.names import Inbox
+from duly import _port as port
+from duly._port import Inbox, Row, Step
+from duly.errors import DulyError, ServerError, Unavailable
 from duly.web.problems import Refused, status_of
 
 _LOG: Final = logging.getLogger("duly")
@@ -35,47 +30,18 @@ Deliveries = Sequence[AsyncDelivery]
 def ack_steps(inbox: Inbox, deliveries: Deliveries, result: Any = None) -> list[Step]:
     """Finish them; those with repeat come back. A result is kept if the queue keeps any."""
     options = inbox.options
-    packed = "" if result is None or options.done is None else results.packed_result(result, options.max_message_bytes)
-    steps = settles.acked(deliveries, packed)
-    if problem := results.refusal_of(packed):
+    packed = "" if result is None or options.done is None else port.packed_result(result, options.max_message_bytes)
+    steps = port.acked(deliveries, packed)
+    if problem := port.result_problem(packed):
         _LOG.warning("the result of %d messages of %s is not kept: %s", len(steps[0].rows), inbox.title, problem)
     return steps
 
 
 def recycle_steps(inbox: Inbox, deliveries: Deliveries, delay: float, body: Any = SAME_BODY) -> list[Step]:
-    """Finish them and put them back as new, with another body if one is given.
-
-    It is encoded and checked once. What is stored of each is written when its call is made: a body may be large, and
-    the same for a thousand.
-    """
+    """Finish them and put them back as new, with another body if one is given."""
     if body is SAME_BODY:
-        return settles.recycled(deliveries, delay)
-    seconds = checked_seconds(delay, "delay")
-    content, raw = inbox._encoder.body(body)
-    for each in deliveries:
-        _check_readable(inbox, each)
-
-    def call(keys: QueueKeys, _: QueueOptions, rows: Sequence[Row]) -> Call[list[int]]:
-        return ops.recycle(keys, [(each, seconds, _with_body(record, content, raw)) for each, record, _ in rows])
-
-    return [Step(replace(settles.RECYCLE, call=call), [(each, each._record, raw) for each in deliveries])]
-
-
-def _check_readable(inbox: Inbox, delivery: AsyncDelivery) -> None:
-    try:
-        codec.read_record(delivery._record)
-    except CodecError:
-        raise CodecError(
-            f"message {delivery.id} of {inbox.title} is damaged: what is to stay of it beside its body cannot be read. "
-            "Reject it, or send a new one and ack this"
-        ) from None
-
-
-def _with_body(record: bytes, content: int, raw: bytes) -> bytes:
-    """Write what is stored of a message anew, with another body that is encoded already."""
-    old = codec.read_record(record)
-    envelope = codec.Envelope(content, raw, old.envelope.headers, old.envelope.retry, old.envelope.repeat)
-    return codec.rewritten_part(old, envelope)
+        return port.recycled(deliveries, delay)
+    return port.recycled_with_body(inbox, deliveries, delay, body)
 
 
 class _Tally:
@@ -93,7 +59,7 @@ class _Tally:
         """Settle rows together. If the server refuses that, one by one: what is damaged spoils itself alone."""
         way, rows = step
         try:
-            positions = await self._inbox._link.run(step.call(self._inbox._keys, self._inbox.options))
+            positions = await port.run_step(self._inbox, step)
         except Unavailable:
             raise
         except ServerError as error:
@@ -113,7 +79,7 @@ class _Tally:
                 continue
             self.settled += 1
             if step.way.reason is not None:
-                row[0]._log_dead(step.way.reason(row))
+                port.log_dead(row[0], step.way.reason(row))
 
     def interrupted_by(self, error: DulyError) -> DulyError:
         """Say it when a part was done before: whoever repeats the call finds that part lost, and need not wonder."""

@@ -10,8 +10,7 @@ from operator import attrgetter
 from typing import Any, Final, Literal
 
 import duly
-from duly._core.replies import NUMBERS
-from duly._core.states import STATES
+from duly._port import NUMBERS, STATES
 from duly.message import Counted, Schedule, Stats
 from duly.web.metrics.scrape import MAX_ITEMS, Scrape
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from duly import AsyncTopic
-from duly._core import topic_ops
-from duly._core.topic_ops import GroupRow
+from duly._port import GroupRow, group_rows
 from duly.errors import DulyError, Unavailable
 from duly.message import Schedule, Stats, TopicStats, WorkerInfo
 from duly.options import is_name
@@ -146,7 +145,7 @@ def _topic_call(topic: AsyncTopic) -> Callable[[], Awaitable[tuple[TopicStats, l
     """Make the call that counts a topic and names its groups, without a look into them: one may be damaged."""
 
     async def look() -> tuple[TopicStats, list[GroupRow]]:
-        seen = await topic._link.run(topic_ops.stats(topic._keys))
-        return await topic.stats(), sorted([*seen.groups, *topic_ops.lost_groups(seen)])
+        rows = await group_rows(topic)
+        return await topic.stats(), rows
 
     return look

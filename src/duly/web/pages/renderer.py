@@ -14,7 +14,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from duly._core.measures import size_text, span
+from duly._port import size_text, span
 from duly.web.access import Role, sees_payloads
 from duly.web.pages import text, trends
 from duly.web.sessions import root_path_of

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from duly._core.rates import Course, Rates
+from duly._port import Course, Rates
 from duly.message import Stats
 
 WIDTH: Final = 96

@@ -11,12 +11,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from duly import AsyncGroup
-from duly._core.replies import NUMBERS
-from duly._core.states import LIVE, STATES
+from duly._port import LIVE, NUMBERS, STATES, Inbox, server_address
 from duly.message import Message
 from duly.web.access import sees_payloads
 from duly.web.bounded_gather import bounded_gather
-from duly.web.names import Inbox, message_not_found
+from duly.web.names import message_not_found
 from duly.web.opaque import decode_cursor, encode_cursor
 from duly.web.overview import OverviewCache
 from duly.web.pages.renderer import path_of, render
@@ -47,7 +46,7 @@ class OverviewPage:
         begin = labels.index(after) + 1 if after in labels else 0
         shown = labels[begin : begin + ROWS]
         more = shown[-1] if begin + ROWS < len(labels) else None
-        server = self._app._address.shown  # without user and password
+        server = server_address(self._app)
         topics = list(overview.topics.items())[:ROWS]
         return render(
             request, "overview.html", overview=overview, labels=shown, begin=begin, more=more, topics=topics,
