@@ -237,8 +237,8 @@ def _check_readable(inbox: Inbox, delivery: AsyncDelivery) -> None:
         codec.read_record(delivery._record)
     except CodecError:
         raise CodecError(
-            f"message {delivery.id} of {inbox.title} is damaged: what is to stay of it beside its body cannot be read. "
-            "Reject it, or send a new one and ack this"
+            f"message {delivery.id} of {inbox.title} is damaged: its headers and policies cannot be read. "
+            "Reject it, or send a new message and ack this one"
         ) from None
 
 

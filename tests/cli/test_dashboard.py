@@ -177,10 +177,18 @@ def test_tls_read_only_open_metrics_and_other_names_with_a_token_of_the_environm
 @pytest.mark.parametrize(
     ("options", "status", "said"),
     [
-        ("--host 0.0.0.0", 2, "--host 0.0.0.0 is reached from other machines, where the token would be read"),
-        ("--host 0.0.0.0 --behind-proxy", 2, "--host 0.0.0.0 has no name of its own: say with --allow-host"),
+        (
+            "--host 0.0.0.0",
+            2,
+            "--host 0.0.0.0 is reachable from other machines, and the token would be sent in clear text",
+        ),
+        (
+            "--host 0.0.0.0 --behind-proxy",
+            2,
+            "--host 0.0.0.0 stands for all addresses: give the name that clients use with --allow-host",
+        ),
         ("--host 192.0.2.1 --behind-proxy", 1, "cannot listen on port 8787 of 192.0.2.1: "),
-        ("--port 70000", 2, "--port: 70000 is no port"),
+        ("--port 70000", 2, "--port: 70000 is not a port"),
         ("--tls-cert cert.pem", 2, "--tls-cert and --tls-key are given together"),
         ("--tls-cert none --tls-key none", 2, "--tls-cert: cannot read none: No such file or directory"),
         ("--allow-host https://x", 2, "'https://x' is not a host"),
@@ -225,7 +233,7 @@ def test_a_port_that_is_taken_is_told_and_no_token_is_made(
         done = call("dashboard", "--port", str(port))
 
     assert (done.status, done.out) == (1, "")
-    assert done.err.startswith(f"duly: port {port} of 127.0.0.1 is taken: name another with --port")
+    assert done.err.startswith(f"duly: port {port} of 127.0.0.1 is in use: choose another with --port")
     assert list(shell.place.iterdir()) == []
 
 

@@ -172,7 +172,7 @@ def failed(name: str, url: str, token: str) -> str:
 def test_a_program_whose_token_is_wrong_says_what_the_dashboard_said(served: Served, name: str) -> None:
     said = failed(name, served.url, "another-token")
 
-    assert said.endswith("this is not a token of this dashboard\n")
+    assert said.endswith("this token is not known to this dashboard\n")
     assert len(said.splitlines()) == 1
     assert served.app.queues() == []
 

@@ -1,4 +1,4 @@
-"""Asks an ASGI app as a server does, byte by byte: also what no HTTP client would send."""
+"""Calls an ASGI app as a server does, with requests that no HTTP client would send."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Headers = Iterable[tuple[str, str]]
 
 
 @dataclass
-class ResponseTracker:
-    """What an app answered."""
+class AsgiResponse:
+    """The response of an app."""
 
     status: int
     headers: list[tuple[str, str]]
     content: bytes
     unread: int
-    """Pieces of the request that the app did not take."""
+    """Pieces of the request that the app did not read."""
 
     def values(self, name: str) -> list[str]:
         return [value for key, value in self.headers if key == name]
@@ -36,8 +36,8 @@ class ResponseTracker:
 
 
 @dataclass(frozen=True)
-class Asker:
-    """Somebody at an address, before an app."""
+class AsgiClient:
+    """A client with an address."""
 
     app: ASGIApp
     host: str = "localhost"
@@ -46,7 +46,7 @@ class Asker:
     root: str = ""
     http_version: str = "1.1"
 
-    async def ask(
+    async def request(
         self,
         method: str = "GET",
         path: str = "/",
@@ -55,8 +55,8 @@ class Asker:
         *,
         query: str = "",
         stays_open: bool = False,
-    ) -> ResponseTracker:
-        """Send a request. `content` comes in pieces; with `stays_open` the last is never followed by its end."""
+    ) -> AsgiResponse:
+        """Send a request. `content` is sent in pieces; with `stays_open` the last one is not marked as the last."""
         hosts = [] if any(name.lower() == "host" for name, _ in headers) else [("host", self.host)]
         scope = {
             "type": "http",
@@ -89,6 +89,4 @@ class Asker:
         await self.app(scope, receive, send)
         start = sent[0]
         found = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in start["headers"]]
-        return ResponseTracker(
-            start["status"], found, b"".join(each.get("body", b"") for each in sent[1:]), len(pieces)
-        )
+        return AsgiResponse(start["status"], found, b"".join(each.get("body", b"") for each in sent[1:]), len(pieces))

@@ -1,4 +1,4 @@
-"""The table as a whole: every operation is called, by everybody, and nobody gets more than is his."""
+"""All operations of the API: each is called with each role, and no role exceeds its permissions."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -35,7 +35,7 @@ _CALLS: Final = [(operation, path) for operation in OPERATIONS for path in paths
 async def _call(
     client: httpx.AsyncClient, operation: Operation, path: str, app: duly.AsyncDuly | None = None
 ) -> httpx.Response:
-    """Make one call as it is meant, about a queue and a group that hold something of every kind."""
+    """Make a valid call of an operation, for a queue and a group with all kinds of messages."""
     is_group = "{group}" in path
     given = dict(_BODIES.get(operation.name, {}))
     if operation.name == "purge":
@@ -63,7 +63,7 @@ async def _waiting(app: duly.AsyncDuly | None, *, is_group: bool) -> str:
 
 
 async def _fill(app: duly.AsyncDuly) -> None:
-    """Have messages in every state, with a secret wherever there is room for one."""
+    """Create messages in every state, with a secret in each field."""
     orders, events = app.queue("orders", done=duly.Keep(count=10)), app.topic("events")
     archive = events.group("archive")
     headers = {f"name-{SECRET}": SECRET}
@@ -85,58 +85,60 @@ async def _fill(app: duly.AsyncDuly) -> None:
 @pytest.mark.parametrize(
     ("operation", "path"), _CALLS, ids=[f"{operation.method} {path}" for operation, path in _CALLS]
 )
-async def test_every_operation_does_what_it_says(
+async def test_every_operation_succeeds(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient, operation: Operation, path: str
 ) -> None:
     await _fill(site_app)
-    answer = await _call(client, operation, path, site_app)
-    assert answer.status_code == (operation.status if operation.answer is not None else 204), answer.text
+    response = await _call(client, operation, path, site_app)
+    assert response.status_code == (operation.status if operation.answer is not None else 204), response.text
     if operation.answer is not None:
-        assert answer.headers["content-type"] == "application/json"
+        assert response.headers["content-type"] == "application/json"
 
 
 @pytest.mark.parametrize("role", [None, *ROLES])
-async def test_nobody_does_more_than_his_role_may(site_app: duly.AsyncDuly, role: Role | None) -> None:
+async def test_no_role_can_exceed_its_permissions(site_app: duly.AsyncDuly, role: Role | None) -> None:
     async with client_of(create_app(site_app, tokens=TOKENS), headers=authorization(role) if role else {}) as caller:
         for operation, path in _CALLS:
-            answer = await _call(caller, operation, path)
+            response = await _call(caller, operation, path)
             which = f"{operation.method} {path}"
             if role is None:
-                assert (answer.status_code, answer.headers.get("www-authenticate")) == (401, "Bearer"), which
+                assert (response.status_code, response.headers.get("www-authenticate")) == (401, "Bearer"), which
             elif ROLES.index(role) < ROLES.index(operation.needs):
-                assert (answer.status_code, operation.needs in answer.json()["detail"]) == (403, True), which
+                assert (response.status_code, operation.needs in response.json()["detail"]) == (403, True), which
             else:
-                assert answer.status_code not in (401, 403), which
+                assert response.status_code not in (401, 403), which
 
 
 @pytest.mark.parametrize(
     ("shown", "detail"),
     [
-        ("Bearer a-token-of-nobody", "this is not a token of this dashboard"),
-        ("Bearer ", "a token is needed: Authorization: Bearer TOKEN"),
-        ("Basic YTpi", "a token is needed: Authorization: Bearer TOKEN"),
+        ("Bearer a-token-of-nobody", "this token is not known to this dashboard"),
+        ("Bearer ", "this needs a token: Authorization: Bearer TOKEN"),
+        ("Basic YTpi", "this needs a token: Authorization: Bearer TOKEN"),
     ],
 )
-async def test_a_wrong_token_is_told_apart_from_none(site_app: duly.AsyncDuly, shown: str, detail: str) -> None:
+async def test_a_wrong_token_and_a_missing_one_have_different_errors(
+    site_app: duly.AsyncDuly, shown: str, detail: str
+) -> None:
     async with client_of(create_app(site_app, tokens=TOKENS), headers={"Authorization": shown}) as caller:
-        refused = await caller.get("/api/v1/queues")
-    assert (refused.status_code, refused.json()["detail"]) == (401, detail)
+        rejected = await caller.get("/api/v1/queues")
+    assert (rejected.status_code, rejected.json()["detail"]) == (401, detail)
 
 
 async def test_read_only_changes_nothing(site_app: duly.AsyncDuly) -> None:
     async with client_of(create_app(site_app, read_only=True)) as caller:
         for operation, path in _CALLS:
-            answer = await _call(caller, operation, path)
+            response = await _call(caller, operation, path)
             which = f"{operation.method} {path}"
             if operation.method == "GET":
-                assert answer.status_code in (200, 404), which
+                assert response.status_code in (200, 404), which
             else:
-                assert (answer.status_code, "read-only" in answer.json()["detail"]) == (403, True), which
+                assert (response.status_code, "read-only" in response.json()["detail"]) == (403, True), which
     assert await site_app.queues() == await site_app.topics() == []
 
 
 def _looks() -> list[str]:
-    """Name every GET, each with all it can be asked for."""
+    """Return the URL of every GET, with all its parameters."""
     states = ("ready", "delayed", "leased", "parked", "dead", "done")
     found = list[str]()
     for operation, path in _CALLS:
@@ -147,8 +149,8 @@ def _looks() -> list[str]:
 
 
 async def _all_looks(client: httpx.AsyncClient, app: duly.AsyncDuly) -> list[httpx.Response]:
-    """Make every GET, about every message."""
-    answers = [await client.get("/api/v1/openapi.json"), await client.get("/healthz")]
+    """Call every GET, for every message."""
+    responses = [await client.get("/api/v1/openapi.json"), await client.get("/healthz")]
     ids: dict[bool, list[str]] = {}
     for is_group, inbox in ((False, app.queue("orders")), (True, app.topic("events").group("archive"))):
         states = ("ready", "delayed", "leased", "parked", "dead", "done")
@@ -157,23 +159,23 @@ async def _all_looks(client: httpx.AsyncClient, app: duly.AsyncDuly) -> list[htt
         about = ids["{group}" in path] if "{id}" in path else ["none"]
         for id_ in about:
             filled = path.format(queue="orders", topic="events", group="archive", id=id_)
-            answers += [await client.get(f"/api/v1{filled}"), await client.head(f"/api/v1{filled}")]
-    return answers
+            responses += [await client.get(f"/api/v1{filled}"), await client.head(f"/api/v1{filled}")]
+    return responses
 
 
 async def test_a_viewer_never_sees_a_payload(site_app: duly.AsyncDuly, token_client: TokenClient) -> None:
     await _fill(site_app)
-    answers = await _all_looks(token_client("viewer"), site_app)
-    assert sum(answer.status_code == 200 for answer in answers) > 60
-    for answer in answers:
-        assert answer.status_code in (200, 403), answer.request.url
-        assert SECRET not in answer.text, answer.request.url
-        assert "czNjcjN0" not in answer.text, answer.request.url  # the same as Base64
+    responses = await _all_looks(token_client("viewer"), site_app)
+    assert sum(response.status_code == 200 for response in responses) > 60
+    for response in responses:
+        assert response.status_code in (200, 403), response.request.url
+        assert SECRET not in response.text, response.request.url
+        assert "czNjcjN0" not in response.text, response.request.url  # the secret in Base64
 
 
-async def test_an_operator_sees_them(site_app: duly.AsyncDuly, token_client: TokenClient) -> None:
+async def test_an_operator_sees_payloads(site_app: duly.AsyncDuly, token_client: TokenClient) -> None:
     await _fill(site_app)
-    text = "".join(answer.text for answer in await _all_looks(token_client("operator"), site_app))
+    text = "".join(response.text for response in await _all_looks(token_client("operator"), site_app))
     for part in (
         f'"body":{{"text":"{SECRET}"',
         f"reason {SECRET}",
@@ -186,16 +188,16 @@ async def test_an_operator_sees_them(site_app: duly.AsyncDuly, token_client: Tok
     assert '"base64":"czNjcjN0"' in text
 
 
-async def test_what_a_viewer_is_refused_names_no_payload(site_app: duly.AsyncDuly, token_client: TokenClient) -> None:
+async def test_errors_for_viewers_have_no_payload(site_app: duly.AsyncDuly, token_client: TokenClient) -> None:
     await _fill(site_app)
     for operation, path in _CALLS:
         if operation.method != "GET":
-            answer = await _call(token_client("viewer"), operation, path)
-            assert (answer.status_code, SECRET in answer.text) == (403, False)
+            response = await _call(token_client("viewer"), operation, path)
+            assert (response.status_code, SECRET in response.text) == (403, False)
 
 
 async def _everything(server: StartedServer, namespace: str) -> dict[bytes, Any]:
-    """Dump all keys of a namespace, and when each of them expires, if it does."""
+    """Dump all keys of a namespace with their expiry."""
     async with redis.Redis.from_url(server("valkey").url) as reader:
         keys = sorted([key async for key in reader.scan_iter(f"{namespace}:*", count=1000)])
         return {key: (await reader.dump(key), await reader.pexpiretime(key)) for key in keys}
@@ -206,8 +208,8 @@ async def test_no_get_changes_anything(
 ) -> None:
     await _fill(server_app)
     before = await _everything(server, server_app.namespace)
-    answers = await _all_looks(server_client, server_app)
-    assert {answer.status_code for answer in answers} == {200}
+    responses = await _all_looks(server_client, server_app)
+    assert {response.status_code for response in responses} == {200}
     for path in ("queues/none", "queues/none/messages", "topics/none/groups/none", "queues/none/pending"):
         assert (await server_client.get(f"/api/v1/{path}")).status_code == 404
     assert before

@@ -1,4 +1,4 @@
-"""Consuming over HTTP: receiving, and the seven ways to settle with a receipt."""
+"""Consuming over HTTP: receiving, and settling with receipts."""
 
 import base64
 from typing import Any
@@ -22,9 +22,9 @@ QUEUE = "/api/v1/queues/orders"
 
 
 async def _received(client: httpx.AsyncClient, inbox: str = QUEUE, **given: Any) -> list[dict[str, Any]]:
-    answer = await client.post(f"{inbox}/receive", json={"wait": 0, **given})
-    assert answer.status_code == 200, answer.text
-    found: list[dict[str, Any]] = answer.json()["messages"]
+    response = await client.post(f"{inbox}/receive", json={"wait": 0, **given})
+    assert response.status_code == 200, response.text
+    found: list[dict[str, Any]] = response.json()["messages"]
     return found
 
 
@@ -52,14 +52,14 @@ async def test_a_delivery_has_all_that_a_consumer_needs(site_app: duly.AsyncDuly
     assert message["fence"] > 0
 
 
-async def test_a_queue_that_does_not_exist_may_be_received_from(client: httpx.AsyncClient) -> None:
+async def test_a_receive_from_a_missing_queue_is_empty(client: httpx.AsyncClient) -> None:
     assert await _received(client) == []
 
 
-async def test_an_empty_request_waits_for_ten(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_a_receive_returns_ten_messages_by_default(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     await site_app.queue("orders").send_many(range(12))
-    answer = await client.post(f"{QUEUE}/receive")
-    assert [each["body"] for each in answer.json()["messages"]] == list(range(10))
+    response = await client.post(f"{QUEUE}/receive")
+    assert [each["body"] for each in response.json()["messages"]] == list(range(10))
 
 
 @pytest.mark.parametrize(
@@ -67,30 +67,30 @@ async def test_an_empty_request_waits_for_ten(site_app: duly.AsyncDuly, client: 
     [{"limit": 0}, {"limit": 101}, {"wait": -1}, {"wait": 21}, {"lease": 0}, {"lease": -1}, {"lease": 1e12}, {"x": 1}],
     ids=str,
 )
-async def test_bounds_of_a_receive_are_kept(
+async def test_receives_out_of_bounds_are_rejected(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient, given: dict[str, Any]
 ) -> None:
     await site_app.queue("orders").send(1)
-    refused = await client.post(f"{QUEUE}/receive", json={"wait": 0, **given})
-    assert refused.status_code == 422
-    assert next(iter(given)) in refused.json()["detail"]
+    rejected = await client.post(f"{QUEUE}/receive", json={"wait": 0, **given})
+    assert rejected.status_code == 422
+    assert next(iter(given)) in rejected.json()["detail"]
     assert (await site_app.queue("orders").stats()).leased == 0
 
 
-async def test_no_more_than_so_many_wait_at_once(client: httpx.AsyncClient) -> None:
+async def test_waiting_receives_are_limited(client: httpx.AsyncClient) -> None:
     poll_limit_of(client).limit = 0
-    refused = await client.post(f"{QUEUE}/receive", json={"wait": 0.001})
-    assert refused.status_code == 429
-    assert refused.headers["retry-after"] == "1"
+    rejected = await client.post(f"{QUEUE}/receive", json={"wait": 0.001})
+    assert rejected.status_code == 429
+    assert rejected.headers["retry-after"] == "1"
 
 
-async def test_who_does_not_wait_needs_no_place(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_a_receive_without_waiting_is_not_limited(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     poll_limit_of(client).limit = 0
     id_ = await site_app.queue("orders").send(1)
     assert (await _one(client))["id"] == id_
 
 
-async def test_a_place_is_free_again_after_each_receive(client: httpx.AsyncClient) -> None:
+async def test_a_finished_receive_no_longer_counts_against_the_limit(client: httpx.AsyncClient) -> None:
     room = poll_limit_of(client)
     room.limit = 1
     for _ in range(3):
@@ -108,7 +108,7 @@ async def test_acked_messages_are_finished(site_app: duly.AsyncDuly, client: htt
     assert (stats.acked, stats.leased) == (3, 0)
 
 
-async def test_what_is_retried_counts_on(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_a_retried_message_counts_its_attempts(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     id_ = await site_app.queue("orders").send(1)
     for attempt in (1, 2):
         message = await _one(client)
@@ -138,7 +138,7 @@ async def test_a_retry_follows_the_policy_of_the_message(site_app: duly.AsyncDul
     assert (found.state, found.attempt) == ("dead", 4)
 
 
-async def test_a_message_with_repeat_comes_back_after_an_ack(
+async def test_a_message_with_repeat_is_delivered_again_after_an_ack(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient
 ) -> None:
     sent = await client.post(f"{QUEUE}/messages", json={"body": 1, "delay": 0, "repeat": {"first": 60, "times": 2}})
@@ -152,7 +152,7 @@ async def test_a_message_with_repeat_comes_back_after_an_ack(
     assert await orders.get(id_) is None
 
 
-async def test_deferred_and_released_messages_spend_no_attempt(
+async def test_deferred_and_released_messages_count_no_attempt(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient
 ) -> None:
     id_ = await site_app.queue("orders").send(1)
@@ -171,7 +171,9 @@ async def test_rejected_messages_are_dead(site_app: duly.AsyncDuly, client: http
     assert (shown["state"], shown["reason"]) == ("dead", "no such customer")
 
 
-async def test_a_recycled_message_keeps_all_but_its_body(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_a_recycled_message_keeps_everything_but_its_body(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient
+) -> None:
     id_ = await site_app.queue("orders").send({"n": 1}, headers={"trace": "t"}, key="k", priority=4)
     message = await _one(client)
     recycled = await client.post(
@@ -189,7 +191,7 @@ async def test_a_recycled_message_keeps_all_but_its_body(site_app: duly.AsyncDul
     assert (await client.get(f"{QUEUE}/messages/{id_}")).json()["body"] == {"n": 2.0}
 
 
-async def test_a_recycled_body_is_checked_like_any_other(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_a_recycled_body_is_validated(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     @site_app.queue("orders", type=dict[str, int]).handler
     async def on_order(order: dict[str, int]) -> None: ...
 
@@ -212,8 +214,8 @@ async def test_progress_is_shown_until_the_delivery_ends(site_app: duly.AsyncDul
     id_ = await site_app.queue("orders").send(1)
     message = await _one(client)
     assert (await client.get(f"{QUEUE}/messages/{id_}")).json()["progress"] is None
-    said = await _settle(client, "progress", message["receipt"], fraction=0.4, text="loading")
-    assert (said.status_code, said.json()) == (200, {"settled": [id_], "lost": []})
+    response = await _settle(client, "progress", message["receipt"], fraction=0.4, text="loading")
+    assert (response.status_code, response.json()) == (200, {"settled": [id_], "lost": []})
     shown = (await client.get(f"{QUEUE}/messages/{id_}")).json()
     assert (shown["progress"]["fraction"], shown["progress"]["text"]) == (0.4, "loading")
     assert shown["progress"]["at"] == shown["timeline"][-1]["at"]
@@ -229,12 +231,12 @@ async def test_progress_over_http_is_a_fraction(
 ) -> None:
     id_ = await site_app.queue("orders").send(1)
     message = await _one(client)
-    refused = await _settle(client, "progress", message["receipt"], fraction=fraction)
-    assert refused.status_code == 422
+    rejected = await _settle(client, "progress", message["receipt"], fraction=fraction)
+    assert rejected.status_code == 422
     assert (await client.get(f"{QUEUE}/messages/{id_}")).json()["progress"] is None
 
 
-async def test_a_result_is_kept_where_the_queue_keeps_them(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_a_result_is_kept_if_the_queue_keeps_results(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     orders = site_app.queue("orders", done=duly.Keep(count=10))
 
     @orders.handler
@@ -267,11 +269,11 @@ async def test_a_stale_receipt_is_409_and_changes_nothing(
     await _settle(client, "release", stale)
     await _one(client)
     before, counted = await orders.get(id_), await orders.stats()
-    refused = await _settle(client, verb, stale, **_MORE.get(verb, {}))
-    assert refused.status_code == 409
-    assert id_ in refused.json()["detail"]
-    assert "receive with a longer `lease`, or call `extend` in time, if work" in refused.json()["detail"]
-    assert refused.json()["title"] == "Not possible as things are"
+    rejected = await _settle(client, verb, stale, **_MORE.get(verb, {}))
+    assert rejected.status_code == 409
+    assert id_ in rejected.json()["detail"]
+    assert "receive with a longer `lease`, or call `extend` in time, if work" in rejected.json()["detail"]
+    assert rejected.json()["title"] == "Not possible in the current state"
     assert await orders.get(id_) == before
     assert (await orders.stats()) == counted
 
@@ -282,12 +284,12 @@ async def test_some_of_several_may_be_lost(site_app: duly.AsyncDuly, client: htt
     ids = await orders.send_many([1, 2])
     receipts = [each["receipt"] for each in await _received(client)]
     await orders.cancel(ids[0], running=True)
-    answer = await _settle(client, verb, *receipts, **_MORE.get(verb, {}))
-    assert (answer.status_code, answer.json()) == (200, {"settled": [ids[1]], "lost": [ids[0]]})
+    response = await _settle(client, verb, *receipts, **_MORE.get(verb, {}))
+    assert (response.status_code, response.json()) == (200, {"settled": [ids[1]], "lost": [ids[0]]})
 
 
 def _watched(monkeypatch: pytest.MonkeyPatch, fails_at: int | None = None) -> list[str]:
-    """Note what is asked of the server; the call of a number is not answered."""
+    """Record the calls to the server; the call with the given number fails."""
     run, titles = AsyncMemoryLink.run, list[str]()
 
     async def noted(self: AsyncMemoryLink, call: Any) -> Any:
@@ -307,13 +309,13 @@ async def test_many_receipts_are_settled_in_one_call(
     ids = await site_app.queue("orders").send_many(range(30))
     receipts = [each["receipt"] for each in await _received(client, limit=30)]
     titles = _watched(monkeypatch)
-    answer = await _settle(client, verb, *receipts, **_MORE.get(verb, {}))
-    assert answer.json() == {"settled": ids, "lost": []}
+    response = await _settle(client, verb, *receipts, **_MORE.get(verb, {}))
+    assert response.json() == {"settled": ids, "lost": []}
     assert titles == [f"{verb} on queue 'orders'"]
 
 
 @pytest.mark.parametrize("verb", VERBS)
-async def test_a_settle_that_is_not_answered_is_not_gone_on_with(
+async def test_settling_stops_at_the_first_call_without_an_answer(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     orders = site_app.queue("orders")
@@ -327,38 +329,38 @@ async def test_a_settle_that_is_not_answered_is_not_gone_on_with(
 
 
 @pytest.mark.parametrize(("verb", "sent"), [("ack", {"repeat": {"first": 60}}), ("retry", {"retry": {"attempts": 1}})])
-async def test_what_was_settled_before_the_server_went_away_is_told(
+async def test_messages_settled_before_an_outage_are_reported(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, verb: str, sent: dict[str, Any]
 ) -> None:
-    """Two kinds of messages are two calls."""
+    """Two kinds of messages need two calls."""
     both = [{"body": 1, "delay": 0, **more} for more in ({}, {}, {}, sent)]
     assert (await client.post(f"{QUEUE}/messages", json=both)).status_code == 201
     receipts = [each["receipt"] for each in await _received(client)]
     _watched(monkeypatch, fails_at=2)
     away = await _settle(client, verb, *receipts)
     assert away.status_code == 503
-    assert "Of 4 receipts 3 were dealt with before" in away.json()["detail"]
+    assert "3 of 4 receipts were settled or lost before" in away.json()["detail"]
     monkeypatch.undo()
     again = (await _settle(client, verb, *receipts)).json()
     assert (len(again["settled"]), len(again["lost"])) == (1, 3)
 
 
-async def test_bodies_that_are_large_together_are_several_calls(
+async def test_large_bodies_are_split_into_several_calls(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settlement, "_MAX_BYTES", 10_000)
     ids = await site_app.queue("orders").send_many(range(5))
     receipts = [each["receipt"] for each in await _received(client)]
     titles = _watched(monkeypatch)
-    answer = await _settle(client, "recycle", *receipts, body="x" * 4_000)
-    assert answer.json() == {"settled": ids, "lost": []}
+    response = await _settle(client, "recycle", *receipts, body="x" * 4_000)
+    assert response.json() == {"settled": ids, "lost": []}
     assert titles[-4:] == ["get on queue 'orders'", *["recycle on queue 'orders'"] * 3]
 
 
 async def test_a_new_body_is_encoded_once_and_written_for_one_call_at_a_time(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thousand copies of a large body would be too much."""
+    """A thousand copies of a large body would need too much memory."""
     monkeypatch.setattr(settlement, "_MAX_BYTES", 10_000)
     events, encode, write, run = list[str](), Encoder.body, codec.written_part, AsyncMemoryLink.run
 
@@ -381,15 +383,15 @@ async def test_a_new_body_is_encoded_once_and_written_for_one_call_at_a_time(
     monkeypatch.setattr(Encoder, "body", encoded)
     monkeypatch.setattr(codec, "written_part", written)
     monkeypatch.setattr(AsyncMemoryLink, "run", carried)
-    answer = await _settle(client, "recycle", *receipts, body="x" * 4_000)
-    assert answer.json() == {"settled": ids, "lost": []}
+    response = await _settle(client, "recycle", *receipts, body="x" * 4_000)
+    assert response.json() == {"settled": ids, "lost": []}
     assert events == [*["get"] * 3, "encode", "write", "write", "recycle", "write", "recycle"]
     message = await orders.get(ids[0])
     assert message is not None
     assert (message.body, message.key, message.headers) == ("x" * 4_000, "k", {"trace": "t"})
 
 
-async def test_dead_letters_are_told_in_the_log(
+async def test_dead_letters_are_logged(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second = await site_app.queue("orders").send_many([1, duly.Send(2, retry=duly.Retry(attempts=1))])
@@ -403,7 +405,7 @@ async def test_dead_letters_are_told_in_the_log(
 
 
 @pytest.mark.parametrize("verb", VERBS)
-async def test_a_damaged_lease_spoils_only_itself(
+async def test_a_damaged_lease_does_not_affect_the_others(
     server: StartedServer, server_app: duly.AsyncDuly, server_client: httpx.AsyncClient, verb: str
 ) -> None:
     orders = server_app.queue("orders")
@@ -412,16 +414,16 @@ async def test_a_damaged_lease_spoils_only_itself(
     await orders.cancel(gone, running=True)
     async with redis.Redis.from_url(server("valkey").url) as writer:
         await writer.hset(orders._keys.key("leases"), bad, b"short")
-    refused = await _settle(server_client, verb, *receipts, **_MORE.get(verb, {}))
-    assert refused.status_code == 502
-    told = f"of 4 messages 2 were settled and 1 lost; the server refused {bad}: {verb} on queue 'orders' failed"
-    assert told in refused.json()["detail"]
-    if verb not in ("extend", "progress"):  # which may be repeated
+    rejected = await _settle(server_client, verb, *receipts, **_MORE.get(verb, {}))
+    assert rejected.status_code == 502
+    detail = f"of 4 messages 2 were settled and 1 lost; the server rejected {bad}: {verb} on queue 'orders' failed"
+    assert detail in rejected.json()["detail"]
+    if verb not in ("extend", "progress"):  # a settle can be repeated
         for receipt in (receipts[0], receipts[3]):
             assert (await _settle(server_client, verb, receipt, **_MORE.get(verb, {}))).status_code == 409
 
 
-async def test_of_many_that_are_refused_some_are_named(
+async def test_an_error_names_the_first_of_many_rejected_messages(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = await site_app.queue("orders").send_many(range(22))
@@ -431,22 +433,22 @@ async def test_of_many_that_are_refused_some_are_named(
         raise ServerError(f"{call.title} failed")
 
     monkeypatch.setattr(AsyncMemoryLink, "run", refuse)
-    refused = await _settle(client, "ack", *receipts)
-    assert refused.status_code == 502
-    assert f"refused {', '.join(ids[:20])} and 2 more: ack on queue 'orders' failed" in refused.json()["detail"]
+    rejected = await _settle(client, "ack", *receipts)
+    assert rejected.status_code == 502
+    assert f"rejected {', '.join(ids[:20])} and 2 more: ack on queue 'orders' failed" in rejected.json()["detail"]
 
 
 @pytest.mark.parametrize("verb", VERBS)
-async def test_a_receipt_with_the_longest_policy_is_taken(
+async def test_a_receipt_with_the_longest_policy_is_accepted(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient, verb: str
 ) -> None:
     longest = {"delays": [77.7] * 1000}
     sent = await client.post(f"{QUEUE}/messages", json=[{"body": 1, "retry": longest}] * 100)
     assert sent.status_code == 201
     receipts = [each["receipt"] for each in await _received(client, limit=100)]
-    answer = await _settle(client, verb, *receipts, **_MORE.get(verb, {}))
-    assert answer.status_code == 200
-    assert len(answer.json()["settled"]) == 100
+    response = await _settle(client, verb, *receipts, **_MORE.get(verb, {}))
+    assert response.status_code == 200
+    assert len(response.json()["settled"]) == 100
     longer = {"body": 1, "retry": {"delays": [1] * 1001}}
     assert (await client.post(f"{QUEUE}/messages", json=longer)).status_code == 422
 
@@ -457,9 +459,9 @@ async def test_a_receipt_of_another_queue_settles_nothing(
 ) -> None:
     await site_app.queue("orders").send_many([1, 2])
     first, second = (each["receipt"] for each in await _received(client))
-    refused = await _settle(client, verb, first, inbox="/api/v1/queues/mail", **_MORE.get(verb, {}))
-    assert refused.status_code == 422
-    assert "'orders'" in refused.json()["detail"]
+    rejected = await _settle(client, verb, first, inbox="/api/v1/queues/mail", **_MORE.get(verb, {}))
+    assert rejected.status_code == 422
+    assert "'orders'" in rejected.json()["detail"]
     mixed = await _settle(client, verb, second, "forged", **_MORE.get(verb, {}))
     assert mixed.status_code == 422
     assert (await site_app.queue("orders").stats()).leased == 2
@@ -474,23 +476,23 @@ _MISUSE: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("verb", "given"), _MISUSE, ids=str)
-async def test_a_misused_settle_settles_nothing(
+async def test_an_invalid_settle_settles_nothing(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient, verb: str, given: dict[str, Any]
 ) -> None:
     orders = site_app.queue("orders")
     await orders.send(1)
     message = await _one(client)
     before = await orders.get(message["id"])
-    refused = await _settle(client, verb, message["receipt"], **given)
-    assert refused.status_code == 422, refused.text
+    rejected = await _settle(client, verb, message["receipt"], **given)
+    assert rejected.status_code == 422, rejected.text
     assert await orders.get(message["id"]) == before
 
 
-async def test_receipts_are_asked_for(client: httpx.AsyncClient) -> None:
-    assert "give either receipt or receipts" in (await client.post(f"{QUEUE}/ack", json={})).json()["detail"]
+async def test_a_settle_without_receipts_is_rejected(client: httpx.AsyncClient) -> None:
+    assert "give either receipt, or receipts" in (await client.post(f"{QUEUE}/ack", json={})).json()["detail"]
 
 
-async def test_a_group_is_consumed_in_the_same_way(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_a_group_is_consumed_like_a_queue(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     events = site_app.topic("events")
     await client.post("/api/v1/topics/events/messages", json=[{"body": 1}, {"body": 2}, {"body": 3}])
     inbox = "/api/v1/topics/events/groups/archive"
@@ -507,7 +509,7 @@ async def test_a_group_is_consumed_in_the_same_way(site_app: duly.AsyncDuly, cli
     assert other.status_code == 422
 
 
-async def test_a_group_passes_over_what_its_handler_does(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_a_group_has_the_filter_of_its_handler(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     @site_app.topic("events").handler(group="archive", headers={"kind": "paid"})
     async def archive(event: int) -> None: ...
 
@@ -517,7 +519,7 @@ async def test_a_group_passes_over_what_its_handler_does(site_app: duly.AsyncDul
     assert [each["body"] for each in found] == [2]
 
 
-async def test_what_is_no_json_although_it_says_so_comes_as_bytes(
+async def test_a_body_that_is_wrongly_marked_as_json_is_returned_as_bytes(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient
 ) -> None:
     await site_app.queue("orders").send(msgspec.Raw(b"{bad"), headers={"trace": "t"})
@@ -527,7 +529,7 @@ async def test_what_is_no_json_although_it_says_so_comes_as_bytes(
     assert (await _settle(client, "ack", message["receipt"])).status_code == 200
 
 
-async def test_a_damaged_message_keeps_no_others_back(
+async def test_a_damaged_message_does_not_block_others(
     server: StartedServer, server_app: duly.AsyncDuly, server_client: httpx.AsyncClient
 ) -> None:
     orders = server_app.queue("orders")
@@ -549,7 +551,7 @@ async def test_a_damaged_message_keeps_no_others_back(
     assert (shown["state"], shown["reason"]) == ("dead", "damaged")
 
 
-async def test_the_handlers_of_a_sync_app_count_as_well() -> None:
+async def test_handlers_of_a_sync_app_are_used() -> None:
     with duly.Duly("memory://") as app:
 
         @app.topic("events", retry=duly.Retry(attempts=1)).handler(group="archive")
@@ -570,8 +572,8 @@ async def test_the_handlers_of_a_sync_app_count_as_well() -> None:
 
 async def test_a_viewer_neither_receives_nor_settles(site_app: duly.AsyncDuly, token_client: TokenClient) -> None:
     await site_app.queue("orders").send(1)
-    refused = await token_client("viewer").post(f"{QUEUE}/receive", json={"wait": 0})
-    assert refused.status_code == 403
+    rejected = await token_client("viewer").post(f"{QUEUE}/receive", json={"wait": 0})
+    assert rejected.status_code == 403
     assert (await site_app.queue("orders").stats()).leased == 0
     receipt = (await _one(token_client("operator")))["receipt"]
     assert (await _settle(token_client("viewer"), "ack", receipt)).status_code == 403

@@ -1,4 +1,4 @@
-"""A client that goes away while it waits: nothing stays leased. Over real sockets, to a real server."""
+"""Clients that disconnect while they wait leave nothing leased. On real sockets and a real server."""
 
 import asyncio
 import contextlib
@@ -25,20 +25,20 @@ DEADLINE = 15.0
 
 @pytest.fixture
 def site(server_app: duly.AsyncDuly) -> Starlette:
-    """Give the dashboard of `server_app`."""
+    """Yield the dashboard of `server_app`."""
     return create_app(server_app)
 
 
 @pytest.fixture
 def poll_limit(site: Starlette) -> PollLimit:
-    """Tell who waits at `site`."""
+    """Return the poll limit of `site`."""
     found: PollLimit = site.state.site.poll_limit
     return found
 
 
 @contextlib.asynccontextmanager
 async def _served(site: Any) -> AsyncIterator[int]:
-    """Serve an app on a port of this machine."""
+    """Serve an app on a local port."""
     config = uvicorn.Config(
         site, host="127.0.0.1", port=0, lifespan="off", ws="none", log_config=None, access_log=False
     )
@@ -58,7 +58,7 @@ async def port(site: Starlette) -> AsyncIterator[int]:
 
 
 async def _ask(port: int, path: str, body: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Send a request, and stay on the line."""
+    """Send a request and keep the connection open."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     head = f"POST /api/v1{path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
     writer.write(head.encode() + b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
@@ -67,7 +67,7 @@ async def _ask(port: int, path: str, body: bytes) -> tuple[asyncio.StreamReader,
 
 
 async def _until(is_so: Callable[[], Any]) -> None:
-    """Look until something is so. What never comes is found by the deadline, which is before the end of a wait."""
+    """Wait until a condition holds. The deadline is shorter than the wait of a receive."""
     async with asyncio.timeout(DEADLINE):
         while True:
             found = is_so()
@@ -83,7 +83,7 @@ async def _hang_up(writer: asyncio.StreamWriter) -> None:
 
 
 @pytest.mark.parametrize("inbox", ["/queues/orders", "/topics/events/groups/archive"])
-async def test_nothing_is_leased_to_a_client_that_has_gone(
+async def test_nothing_is_leased_to_a_disconnected_client(
     server_app: duly.AsyncDuly, port: int, poll_limit: PollLimit, inbox: str
 ) -> None:
     orders, archive = server_app.queue("orders"), server_app.topic("events").group("archive")
@@ -101,7 +101,7 @@ async def test_nothing_is_leased_to_a_client_that_has_gone(
 
 
 def _cancelled(monkeypatch: pytest.MonkeyPatch, method: str) -> tuple[asyncio.Event, asyncio.Event]:
-    """Tell when a method of queues has begun, and when it was cancelled."""
+    """Return events for the start and the cancellation of a method of queues."""
     begun, cancelled, original = asyncio.Event(), asyncio.Event(), getattr(duly.AsyncQueue, method)
 
     async def watched(self: duly.AsyncQueue, *args: Any) -> Any:
@@ -117,7 +117,7 @@ def _cancelled(monkeypatch: pytest.MonkeyPatch, method: str) -> tuple[asyncio.Ev
 
 
 @pytest.mark.parametrize(("method", "body"), [("receive", b'{"wait": 20}'), ("redrive", b'{"rate": "1/h"}')])
-async def test_work_ends_when_its_client_goes(
+async def test_work_is_cancelled_when_its_client_disconnects(
     server_app: duly.AsyncDuly, port: int, monkeypatch: pytest.MonkeyPatch, method: str, body: bytes
 ) -> None:
     orders = server_app.queue("orders")
@@ -134,7 +134,7 @@ async def test_work_ends_when_its_client_goes(
 
 
 def _held_up(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    """Have a receive that has claimed come back only when it is cancelled: too late for that to help."""
+    """Let a receive return its claim only after it is cancelled, when that is too late."""
     claimed, receive = asyncio.Event(), duly.AsyncQueue.receive
 
     async def held_up(self: duly.AsyncQueue, *args: Any) -> Any:
@@ -149,7 +149,7 @@ def _held_up(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
 
 
 @pytest.mark.parametrize("times", [1, 20])
-async def test_a_message_that_comes_as_the_client_goes_is_given_back(
+async def test_a_message_claimed_during_a_disconnect_is_released(
     server_app: duly.AsyncDuly, port: int, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders, claimed = server_app.queue("orders"), _held_up(monkeypatch)
@@ -169,10 +169,10 @@ async def _pass_on(request: Request, call_next: Any) -> Any:
 
 
 @pytest.mark.parametrize("layers", [0, 5])
-async def test_a_client_that_has_gone_a_moment_before_its_messages_come_gets_none(
+async def test_a_client_that_disconnects_just_before_a_claim_gets_no_messages(
     server_app: duly.AsyncDuly, site: Starlette, monkeypatch: pytest.MonkeyPatch, layers: int
 ) -> None:
-    """From the end of a connection to whoever is to hear of it, it goes through what an app has around it."""
+    """A disconnect passes through the middleware around an app."""
     claimed, may_come, receive = asyncio.Event(), asyncio.Event(), duly.AsyncQueue.receive
 
     async def held_up(self: duly.AsyncQueue, *args: Any) -> Any:
@@ -200,7 +200,7 @@ async def _is_none_leased(orders: duly.AsyncQueue) -> bool:
     return (await orders.stats()).leased == 0
 
 
-async def test_a_client_that_stays_gets_what_comes(
+async def test_a_connected_client_gets_its_messages(
     server_app: duly.AsyncDuly, port: int, poll_limit: PollLimit
 ) -> None:
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
@@ -214,29 +214,31 @@ async def test_a_client_that_stays_gets_what_comes(
     assert (await server_app.queue("orders").stats()).acked == 1
 
 
-async def test_half_a_request_is_no_fault(site_app: duly.AsyncDuly, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_incomplete_request_is_not_an_internal_error(
+    site_app: duly.AsyncDuly, caplog: pytest.LogCaptureFixture
+) -> None:
     coming = iter([{"type": "http.request", "body": b'{"body": 1}', "more_body": True}, {"type": "http.disconnect"}])
-    said = list[Any]()
+    messages = list[Any]()
 
     async def receive() -> Any:
         return next(coming)
 
     async def send(message: Any) -> None:
-        said.append(message)
+        messages.append(message)
 
     headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", b"100")]
     path = "/api/v1/queues/orders/messages"
     scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "headers": headers}
     await create_app(site_app)({**scope, "query_string": b"", "http_version": "1.1"}, receive, send)
-    assert said[0]["status"] == 408
+    assert messages[0]["status"] == 408
     assert caplog.records == []
     assert await site_app.queues() == []
 
 
-async def test_what_is_cut_off_by_the_server_is_given_back(
+async def test_messages_of_a_cancelled_request_are_released(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever serves the app may cancel a call: when he stops, or has a time-out of his own."""
+    """The ASGI server may cancel a call when it stops, or after its own timeout."""
     orders = site_app.queue("orders")
     claimed = _held_up(monkeypatch)
     await orders.send_many([1, 2])

@@ -1,4 +1,4 @@
-"""Looking and steering over HTTP: the same words and the same answers as the library's."""
+"""Inspection and control over HTTP: the same results as the library."""
 
 import asyncio
 import datetime as dt
@@ -23,12 +23,12 @@ API = "/api/v1"
 
 
 async def _json(client: httpx.AsyncClient, path: str, status: int = 200, **params: Any) -> Any:
-    answer = await client.get(f"{API}{path}", params=params)
-    assert answer.status_code == status, answer.text
-    return answer.json()
+    response = await client.get(f"{API}{path}", params=params)
+    assert response.status_code == status, response.text
+    return response.json()
 
 
-async def test_queues_come_in_pages(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_queues_are_paginated(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     for name in "cabde":
         await site_app.queue(name).send(1)
     first = await _json(client, "/queues", limit=2)
@@ -47,27 +47,27 @@ async def test_queues_come_in_pages(site_app: duly.AsyncDuly, client: httpx.Asyn
     [{"limit": "101"}, {"limit": "-1"}, {"limit": "ten"}, {"limit": ""}, {"most": "1"}, [("limit", "1")] * 2],
     ids=str,
 )
-async def test_a_page_has_its_bounds(
+async def test_page_parameters_out_of_bounds_are_rejected(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient, path: str, params: Any
 ) -> None:
     await site_app.queue("orders").send(1)
-    refused = await client.get(f"{API}{path}", params=params)
-    assert refused.status_code == 400
-    assert refused.json()["title"] == "The request cannot be understood"
+    rejected = await client.get(f"{API}{path}", params=params)
+    assert rejected.status_code == 400
+    assert rejected.json()["title"] == "The request is malformed"
     assert (await client.get(f"{API}{path}", params={"limit": "100"})).status_code == 200
 
 
-async def test_a_state_that_is_none_is_refused(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_an_unknown_state_is_rejected(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     await site_app.queue("orders").send(1)
     assert "state" in (await _json(client, "/queues/orders/messages", 400, state="late"))["detail"]
 
 
-async def test_parameters_are_refused_where_there_are_none(client: httpx.AsyncClient) -> None:
+async def test_unknown_parameters_are_rejected(client: httpx.AsyncClient) -> None:
     await client.post(f"{API}/queues/orders/messages", json={"body": 1})
     assert "has no parameters" in (await _json(client, "/queues/orders", 400, limit=3))["detail"]
 
 
-async def test_a_queue_is_shown_with_who_holds_what(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_a_queue_is_returned_with_its_leases(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     orders = site_app.queue("orders")
     await orders.send_many([1, 2, 3])
     await orders.receive(2, wait=0)
@@ -80,7 +80,7 @@ async def test_a_queue_is_shown_with_who_holds_what(site_app: duly.AsyncDuly, cl
     assert (await _json(client, "/queues/orders/pending", consumer="nobody"))["total"] == 0
 
 
-async def test_messages_come_in_pages(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_messages_are_paginated(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     ids = await site_app.queue("orders").send_many(range(5))
     first = await _json(client, "/queues/orders/messages", limit=3)
     assert [each["id"] for each in first["messages"]] == ids[:3]
@@ -90,12 +90,12 @@ async def test_messages_come_in_pages(site_app: duly.AsyncDuly, client: httpx.As
     same = await _json(client, "/queues/orders/messages", limit=3, after=ids[2])
     assert same == second
     gone = await _json(client, "/queues/orders/messages", 409, after="unknown")
-    assert "'unknown' is not ready in queue 'orders' any more" in gone["detail"]
+    assert "'unknown' is no longer ready in queue 'orders'" in gone["detail"]
     await _json(client, "/queues/orders/messages", 422, after="")
 
 
 @pytest.mark.parametrize("state", ["ready", "delayed", "leased", "parked", "dead"])
-async def test_paging_goes_on_behind_a_message_that_is_gone(
+async def test_pagination_continues_after_a_removed_message(
     site_app: duly.AsyncDuly, server_app: duly.AsyncDuly, state: str
 ) -> None:
     for app in (site_app, server_app):
@@ -111,7 +111,7 @@ async def test_paging_goes_on_behind_a_message_that_is_gone(
 
 
 async def _messages_in(orders: duly.AsyncQueue, state: str) -> list[str]:
-    """Put six messages into a state, and name them in its order."""
+    """Put six messages into a state, and return their ids in its order."""
     if state == "parked":
         await orders.send("first", key="k")
         assert len(await orders.receive(1, wait=0)) == 1
@@ -127,7 +127,7 @@ async def _messages_in(orders: duly.AsyncQueue, state: str) -> list[str]:
     return ids
 
 
-async def test_paging_a_group_goes_on_behind_an_entry_that_is_gone(
+async def test_pagination_of_a_group_continues_after_a_removed_entry(
     server_app: duly.AsyncDuly, server_client: httpx.AsyncClient
 ) -> None:
     events = server_app.topic("events")
@@ -151,10 +151,10 @@ async def test_a_forged_cursor_is_422(site_app: duly.AsyncDuly, client: httpx.As
     for forged in ("next~", cursor[:-3], cursor + "A", "next~" + "A" * 40, "next~é", cursor.replace("~", "~A")):
         assert "cursor" in (await _json(client, f"{inbox}/messages", 422, after=forged))["detail"], forged
     other = await _json(client, f"{inbox}/messages", 422, state="dead", after=cursor)
-    assert "of a page of 'ready' messages" in other["detail"]
+    assert "from a page of 'ready' messages" in other["detail"]
 
 
-async def test_a_page_of_large_messages_says_that_there_are_more(
+async def test_a_short_page_of_large_messages_has_a_next_page(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient
 ) -> None:
     ids = await site_app.queue("orders").send_many(["x" * 1_000_000] * 6)
@@ -169,9 +169,7 @@ async def test_a_page_of_large_messages_says_that_there_are_more(
     assert found == ids
 
 
-async def test_a_message_is_shown_with_all_that_happened_to_it(
-    site_app: duly.AsyncDuly, client: httpx.AsyncClient
-) -> None:
+async def test_a_message_is_returned_with_its_history(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     orders = site_app.queue("orders")
     id_ = await orders.send({"order": 1}, headers={"trace": "t"}, key="k")
     (delivery,) = await orders.receive(1, wait=0)
@@ -186,7 +184,7 @@ async def test_a_message_is_shown_with_all_that_happened_to_it(
     assert [each["what"] for each in shown["timeline"]] == [each.what for each in found.timeline]
 
 
-async def test_why_a_message_waits_is_explained(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_explain_says_why_a_message_waits(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     orders = site_app.queue("orders")
     id_ = await orders.send(1, id="mine/1", delay=3600)
     shown = await _json(client, f"/queues/orders/explanations/{id_}")
@@ -207,7 +205,7 @@ async def test_an_id_may_be_any_text(site_app: duly.AsyncDuly, client: httpx.Asy
 
 
 @pytest.mark.parametrize("ending", ["%0A", "%0Ay", "%0D", "%2F"])
-async def test_an_id_is_taken_to_its_end(site_app: duly.AsyncDuly, client: httpx.AsyncClient, ending: str) -> None:
+async def test_an_id_may_end_with_a_newline(site_app: duly.AsyncDuly, client: httpx.AsyncClient, ending: str) -> None:
     orders = site_app.queue("orders")
     await orders.send(1, id="x")
     for path in ("/queues/orders/messages/x", f"{API}/queues/orders/messages/x"):
@@ -217,7 +215,7 @@ async def test_an_id_is_taken_to_its_end(site_app: duly.AsyncDuly, client: httpx
     assert await orders.get("x") is not None
 
 
-async def test_what_is_unknown_is_404_with_the_nearest_names(
+async def test_an_unknown_name_is_404_with_the_nearest_names(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient
 ) -> None:
     await site_app.queue("orders").send(1)
@@ -236,7 +234,7 @@ async def test_what_is_unknown_is_404_with_the_nearest_names(
     assert await site_app.queues() == ["orders"]
 
 
-async def test_a_queue_is_found_as_soon_as_it_is_made(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_a_new_queue_is_found_at_once(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     await _json(client, "/queues/orders", 404)
     await client.post(f"{API}/queues/orders/messages", json={"body": 1})
     assert (await _json(client, "/queues/orders"))["stats"]["ready"] == 1
@@ -245,10 +243,10 @@ async def test_a_queue_is_found_as_soon_as_it_is_made(site_app: duly.AsyncDuly, 
     assert (await _json(client, "/topics/events/groups/archive"))["name"] == "events/archive"
 
 
-async def test_asking_for_what_is_not_there_does_not_search_for_it_each_time(
+async def test_requests_for_missing_queues_do_not_scan_each_time(
     site_app: duly.AsyncDuly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To find all names, the server goes through all keys: a dashboard must not be able to have it do that at will."""
+    """Listing all names scans all keys of the server, so clients must not be able to trigger it at will."""
     searches, search = list[str](), site_app._link.queues
 
     async def counted(namespace: str) -> Any:
@@ -264,7 +262,7 @@ async def test_asking_for_what_is_not_there_does_not_search_for_it_each_time(
     assert len(searches) == 1
 
 
-async def test_a_cancelled_message_is_gone(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_a_cancelled_message_is_removed(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     id_ = await site_app.queue("orders").send(1)
     done = await client.delete(f"{API}/queues/orders/messages/{id_}")
     assert (done.status_code, done.content) == (204, b"")
@@ -272,7 +270,7 @@ async def test_a_cancelled_message_is_gone(site_app: duly.AsyncDuly, client: htt
     assert (await site_app.queue("orders").stats()).cancelled == 1
 
 
-async def test_a_message_that_a_consumer_has_is_cancelled_only_with_running(
+async def test_a_leased_message_is_cancelled_only_with_running(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient
 ) -> None:
     orders = site_app.queue("orders", done=duly.Keep(count=5))
@@ -280,12 +278,12 @@ async def test_a_message_that_a_consumer_has_is_cancelled_only_with_running(
     (delivery,) = await orders.receive(1, wait=0)
     path = f"{API}/queues/orders/messages/{id_}"
 
-    refused = await client.delete(path)
+    rejected = await client.delete(path)
     not_a_flag = await client.delete(path, params={"running": "perhaps"})
     unknown = await client.delete(f"{API}/queues/orders/messages/none", params={"running": "true"})
-    assert (refused.status_code, not_a_flag.status_code, unknown.status_code) == (409, 400, 404)
-    assert "a consumer has it" in refused.json()["detail"]
-    assert "?running=true" in refused.json()["detail"]
+    assert (rejected.status_code, not_a_flag.status_code, unknown.status_code) == (409, 400, 404)
+    assert "a consumer holds it" in rejected.json()["detail"]
+    assert "?running=true" in rejected.json()["detail"]
     assert (await orders.stats()).leased == 1
 
     assert (await client.delete(path, params={"running": "true"})).status_code == 204
@@ -297,7 +295,7 @@ async def test_a_message_that_a_consumer_has_is_cancelled_only_with_running(
     assert (await client.delete(f"{API}/queues/orders/messages/{finished}")).status_code == 404
 
 
-async def test_a_waiting_message_is_moved(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_a_waiting_message_is_rescheduled(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     id_ = await site_app.queue("orders").send(1, delay=60)
     path, when = f"{API}/queues/orders/messages/{id_}", dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
     moved = await client.patch(path, json={"at": when.isoformat()})
@@ -307,8 +305,8 @@ async def test_a_waiting_message_is_moved(site_app: duly.AsyncDuly, client: http
     for wrong in ({}, {"delay": 1, "at": 2e9}, {"delay": 1, "promote": True}, {"promote": False}, {"delay": -1}):
         assert (await client.patch(path, json=wrong)).status_code == 422, wrong
     await site_app.queue("orders").receive(1, wait=0)
-    refused = await client.patch(path, json={"delay": 1})
-    assert (refused.status_code, "it is leased" in refused.json()["detail"]) == (409, True)
+    rejected = await client.patch(path, json={"delay": 1})
+    assert (rejected.status_code, "it is leased" in rejected.json()["detail"]) == (409, True)
     unknown = await client.patch(f"{API}/queues/orders/messages/none", json={"delay": 1})
     assert unknown.status_code == 404
 
@@ -323,7 +321,7 @@ async def test_a_queue_is_paused_and_resumed(site_app: duly.AsyncDuly, client: h
     assert (await client.post(f"{API}/queues/orders/pause", json={"x": 1})).status_code == 400
 
 
-async def test_what_was_steered_is_in_the_log(
+async def test_control_operations_are_logged(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "duly")
@@ -341,7 +339,7 @@ async def test_what_was_steered_is_in_the_log(
     ]
 
 
-async def test_a_purge_asks_for_the_name(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_a_purge_requires_the_name(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     orders = site_app.queue("orders")
     await orders.send_many([1, 2])
     await orders.send(3, delay=60)
@@ -359,7 +357,7 @@ async def _bury(orders: duly.AsyncQueue, *bodies: Any) -> None:
         await delivery.reject(f"reason {delivery.body}")
 
 
-async def test_dead_letters_go_back_to_work(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_dead_letters_are_redriven(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     orders = site_app.queue("orders")
     await _bury(orders, 1, 2, 3, 4)
     path = f"{API}/queues/orders/redrive"
@@ -373,19 +371,19 @@ async def test_dead_letters_go_back_to_work(site_app: duly.AsyncDuly, client: ht
     assert ((await orders.stats()).ready, (await site_app.queue("again").stats()).ready) == (3, 1)
 
 
-async def test_a_misused_redrive_moves_nothing(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_an_invalid_redrive_moves_nothing(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     orders = site_app.queue("orders")
     await _bury(orders, 1)
     for wrong in (
         {"limit": 0}, {"rate": "fast"}, {"to": "-"}, {"to": "orders"}, {"where": {"reason": ""}}, {"edit": "x"},
         {"where": {"since": "2026-01-01T00:00:00"}}, {"where": {"body": 1}}, {"where": {"ids": "one"}},
     ):  # fmt: skip
-        refused = await client.post(f"{API}/queues/orders/redrive", json=wrong)
-        assert refused.status_code == 422, wrong
+        rejected = await client.post(f"{API}/queues/orders/redrive", json=wrong)
+        assert rejected.status_code == 422, wrong
     assert (await orders.stats()).dead == 1
 
 
-async def test_topics_are_shown_with_their_groups(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_topics_are_listed_with_their_groups(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     events = site_app.topic("events")
     await events.group("archive").create()
     id_ = await events.publish(1)
@@ -396,7 +394,7 @@ async def test_topics_are_shown_with_their_groups(site_app: duly.AsyncDuly, clie
     assert (message["id"], message["body"]) == (id_, 1)
 
 
-async def test_topics_schedules_and_workers_come_in_pages(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_topics_schedules_and_workers_are_paginated(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     names = ["a", "b", "c"]
     for name in names:
         await site_app.topic(name).publish(1)
@@ -418,7 +416,7 @@ def _beat(app: duly.AsyncDuly, name: str) -> Any:
     return app._link.run(ops.beat(RegistryKeys(app.namespace), name, written_info(info), 60.0))
 
 
-async def test_what_is_damaged_hides_no_other(
+async def test_a_damaged_object_does_not_hide_others(
     server: StartedServer, server_app: duly.AsyncDuly, server_client: httpx.AsyncClient
 ) -> None:
     for name in ("broken", "whole"):
@@ -435,7 +433,7 @@ async def test_what_is_damaged_hides_no_other(
         assert (whole["stats"][number], "error" in whole) == (1, False)
 
 
-async def test_topics_schedules_and_workers_are_looked_at_once_for_all(
+async def test_topics_schedules_and_workers_are_cached(
     site_app: duly.AsyncDuly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await site_app.topic("events").group("archive").create()
@@ -449,14 +447,14 @@ async def test_topics_schedules_and_workers_are_looked_at_once_for_all(
 
     async with client_of(create_app(site_app)) as client:
         await client.get(f"{API}/topics")
-        monkeypatch.setattr(cache.Cached, "is_expired", False)  # the second is not over
+        monkeypatch.setattr(cache.Cached, "is_expired", False)  # the second has not expired
         monkeypatch.setattr(site_app._link, "run", counted)
         for path in ("/topics", f"{API}/topics"):
             assert (await client.get(path)).status_code == 200
     assert looks == []
 
 
-async def test_of_very_many_leases_only_the_total_is_told(
+async def test_very_many_leases_are_only_counted(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(overview, "MAX_LEASES", 3)
@@ -476,15 +474,15 @@ async def test_of_very_many_leases_only_the_total_is_told(
         with monkeypatch.context() as patched:
             patched.setattr(type(inbox), "pending", never)
             assert (await _json(client, path))["pending"] == {"total": 4, "consumers": None}
-            told = await _json(client, f"{path}/pending")
+            pending = await _json(client, f"{path}/pending")
             page = (await client.get(path)).text
-            refused = await _json(client, f"{path}/pending", 409, consumer="somebody")
-        assert told == {"total": 4, "min_id": None, "max_id": None, "consumers": None, "messages": None}
-        assert "4 are held: too many to tell here by whom" in page
-        assert "too many" in refused["detail"]
+            rejected = await _json(client, f"{path}/pending", 409, consumer="somebody")
+        assert pending == {"total": 4, "min_id": None, "max_id": None, "consumers": None, "messages": None}
+        assert "4 leases are too many to list here" in page
+        assert "too many" in rejected["detail"]
 
 
-async def test_many_leases_are_looked_at_once_for_all_and_few_each_time(
+async def test_long_lists_of_leases_are_cached_and_short_ones_are_not(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders, looks = site_app.queue("orders"), list[str]()
@@ -501,12 +499,12 @@ async def test_many_leases_are_looked_at_once_for_all_and_few_each_time(
         await _json(client, "/queues/orders/pending")
     assert len(looks) == 3
     monkeypatch.setattr(overview, "_FEW_LEASES", 3)
-    answers = await asyncio.gather(*(_json(client, f"/queues/orders{path}") for path in ["", "/pending"] * 5))
+    responses = await asyncio.gather(*(_json(client, f"/queues/orders{path}") for path in ["", "/pending"] * 5))
     assert len(looks) == 4
-    assert [each["total"] for each in answers[1::2]] == [4] * 5
+    assert [each["total"] for each in responses[1::2]] == [4] * 5
 
 
-async def test_schedules_are_shown(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_schedules_are_listed(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     await site_app.schedule("report", "orders", {"kind": "daily"}, cron="0 3 * * *", tz="Asia/Shanghai")
     await site_app.schedule("ping", "orders", b"\x00", every=30)
     ping, report = (await _json(client, "/schedules"))["schedules"]
@@ -516,15 +514,15 @@ async def test_schedules_are_shown(site_app: duly.AsyncDuly, client: httpx.Async
     assert (ping["every"], ping["body"], ping["base64"]) == (30, None, "AA==")
 
 
-async def test_no_workers_are_no_error(client: httpx.AsyncClient) -> None:
+async def test_without_workers_the_list_is_empty(client: httpx.AsyncClient) -> None:
     assert await _json(client, "/workers") == {"workers": [], "next": None}
 
 
-async def test_a_server_that_is_away_is_503(free_address: Callable[[], str]) -> None:
+async def test_an_unavailable_server_is_503(free_address: Callable[[], str]) -> None:
     async with duly.AsyncDuly(free_address(), patience=0.2) as app, client_of(create_app(app)) as client:
-        refused = await client.get(f"{API}/queues/orders")
-        assert (refused.status_code, refused.json()["title"]) == (503, "The server is away")
-        assert "SECRET" not in refused.text
+        rejected = await client.get(f"{API}/queues/orders")
+        assert (rejected.status_code, rejected.json()["title"]) == (503, "The server is unavailable")
+        assert "SECRET" not in rejected.text
         assert (await client.get("/healthz")).json() == {"ok": False}
 
 

@@ -1,4 +1,4 @@
-"""Sending over HTTP: what was sent is what comes back, and what is refused has written nothing."""
+"""Sending over HTTP: bodies are returned as sent, and rejected requests write nothing."""
 
 import base64
 import json
@@ -39,7 +39,7 @@ async def _send(client: httpx.AsyncClient, **given: Any) -> httpx.Response:
 
 
 @pytest.mark.parametrize("body", _BODIES)
-async def test_a_body_comes_back_as_it_was_sent(client: httpx.AsyncClient, body: str) -> None:
+async def test_a_body_is_returned_as_it_was_sent(client: httpx.AsyncClient, body: str) -> None:
     sent = await _post(client, "/queues/orders/messages", b'{"body": ' + body.encode() + b"}")
     assert sent.status_code == 201
     shown = await client.get(f"/api/v1/queues/orders/messages/{sent.json()['id']}")
@@ -50,12 +50,12 @@ async def test_a_body_comes_back_as_it_was_sent(client: httpx.AsyncClient, body:
 
 
 @pytest.mark.parametrize("body", _UNDECODABLE.values(), ids=_UNDECODABLE.keys())
-async def test_a_body_that_nobody_could_decode_is_refused(
+async def test_an_undecodable_body_is_rejected(
     client: httpx.AsyncClient, site_app: duly.AsyncDuly, body: bytes
 ) -> None:
-    refused = await _post(client, "/queues/orders/messages", b'{"body": ' + body + b"}")
-    assert refused.status_code in (400, 422), refused.text
-    assert refused.headers["content-type"] == "application/problem+json"
+    rejected = await _post(client, "/queues/orders/messages", b'{"body": ' + body + b"}")
+    assert rejected.status_code in (400, 422), rejected.text
+    assert rejected.headers["content-type"] == "application/problem+json"
     assert await site_app.queues() == []
 
 
@@ -71,15 +71,15 @@ async def test_a_body_that_nobody_could_decode_is_refused(
     ],
     ids=["at the end", "behind a backslash", "the second half", "a backslash and letters", "cut within", "cut off"],
 )
-async def test_half_a_surrogate_pair_is_told_apart_from_content_that_is_cut_off(
+async def test_half_a_surrogate_pair_is_not_reported_as_truncated_content(
     client: httpx.AsyncClient, content: bytes, is_half: bool
 ) -> None:
-    refused = await _post(client, "/queues/orders/messages", content)
-    detail = refused.json()["detail"]
-    assert (refused.status_code, "surrogate pair" in detail, "truncated" in detail) == (400, is_half, not is_half)
+    rejected = await _post(client, "/queues/orders/messages", content)
+    detail = rejected.json()["detail"]
+    assert (rejected.status_code, "surrogate pair" in detail, "truncated" in detail) == (400, is_half, not is_half)
 
 
-async def test_bytes_are_sent_and_come_back_as_base64(client: httpx.AsyncClient, site_app: duly.AsyncDuly) -> None:
+async def test_bytes_are_sent_and_returned_as_base64(client: httpx.AsyncClient, site_app: duly.AsyncDuly) -> None:
     encoded = base64.b64encode(bytes(range(256))).decode()
     sent = await _send(client, base64=encoded)
     found = await site_app.queue("orders").get(sent.json()["id"])
@@ -89,7 +89,7 @@ async def test_bytes_are_sent_and_come_back_as_base64(client: httpx.AsyncClient,
     assert (shown["body"], shown["base64"]) == (None, encoded)
 
 
-async def test_all_options_arrive(client: httpx.AsyncClient, site_app: duly.AsyncDuly) -> None:
+async def test_all_options_are_stored(client: httpx.AsyncClient, site_app: duly.AsyncDuly) -> None:
     sent = await _send(
         client,
         body={"order": 1},
@@ -121,10 +121,10 @@ async def test_a_list_is_stored_in_order(client: httpx.AsyncClient, site_app: du
     assert [each.body for each in await site_app.queue("orders").list("ready")] == [1, 2]
 
 
-async def test_one_bad_message_of_a_list_refuses_all(client: httpx.AsyncClient, site_app: duly.AsyncDuly) -> None:
+async def test_one_invalid_message_of_a_list_rejects_all(client: httpx.AsyncClient, site_app: duly.AsyncDuly) -> None:
     for bad in ({"body": 2, "priority": 10}, {"body": 2, "unknown": 1}, {}, {"body": 2, "durable": "fsync"}):
-        refused = await client.post("/api/v1/queues/orders/messages", json=[{"body": 1}, bad])
-        assert refused.status_code == 422, bad
+        rejected = await client.post("/api/v1/queues/orders/messages", json=[{"body": 1}, bad])
+        assert rejected.status_code == 422, bad
     assert await site_app.queues() == []
 
 
@@ -156,41 +156,41 @@ _REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("given", "sentence"), _REFUSED.values(), ids=_REFUSED.keys())
-async def test_misuse_is_422_with_its_sentence_and_writes_nothing(
+async def test_an_invalid_send_is_422_with_its_reason_and_writes_nothing(
     client: httpx.AsyncClient, site_app: duly.AsyncDuly, given: dict[str, Any], sentence: str
 ) -> None:
-    refused = await _send(client, body=1, **given)
-    assert refused.status_code == 422, refused.text
-    problem = refused.json()
+    rejected = await _send(client, body=1, **given)
+    assert rejected.status_code == 422, rejected.text
+    problem = rejected.json()
     assert sentence in problem["detail"]
     assert (problem["title"], problem["status"]) == ("Refused", 422)
     assert await site_app.queues() == []
 
 
-async def test_neither_body_is_refused(client: httpx.AsyncClient) -> None:
+async def test_a_missing_or_invalid_body_is_rejected(client: httpx.AsyncClient) -> None:
     assert "needs a body" in (await _send(client, delay=1)).json()["detail"]
     assert "is not Base64" in (await _send(client, base64="*")).json()["detail"]
 
 
 async def test_a_body_that_is_too_large_is_413(site_app: duly.AsyncDuly) -> None:
     async with duly.AsyncDuly(site_app, max_message_bytes=10) as small, client_of(create_app(small)) as client:
-        refused = await _send(client, body="more than ten bytes")
-        assert refused.status_code == 413
-        assert "max_message_bytes=10" in refused.json()["detail"]
+        rejected = await _send(client, body="more than ten bytes")
+        assert rejected.status_code == 413
+        assert "max_message_bytes=10" in rejected.json()["detail"]
 
 
-async def test_a_bad_name_is_422(client: httpx.AsyncClient) -> None:
-    refused = await client.post("/api/v1/queues/-bad/messages", json={"body": 1})
-    assert refused.status_code == 422
-    assert "is not a queue name" in refused.json()["detail"]
+async def test_an_invalid_name_is_422(client: httpx.AsyncClient) -> None:
+    rejected = await client.post("/api/v1/queues/-bad/messages", json={"body": 1})
+    assert rejected.status_code == 422
+    assert "is not a queue name" in rejected.json()["detail"]
 
 
-async def test_only_json_is_taken(client: httpx.AsyncClient) -> None:
+async def test_only_json_is_accepted(client: httpx.AsyncClient) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
-        refused = await client.post(
+        rejected = await client.post(
             "/api/v1/queues/orders/messages", content=b'{"body": 1}', headers={"Content-Type": kind}
         )
-        assert refused.status_code == 415, kind
+        assert rejected.status_code == 415, kind
     taken = await client.post(
         "/api/v1/queues/orders/messages",
         content=b'{"body": 1}',
@@ -199,7 +199,7 @@ async def test_only_json_is_taken(client: httpx.AsyncClient) -> None:
     assert taken.status_code == 201
 
 
-async def test_the_options_of_a_handler_hold(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_the_options_of_a_handler_apply(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     small = site_app.queue("orders", type=dict[str, int], max_length=1, on_full="block")
 
     @small.handler
@@ -208,12 +208,12 @@ async def test_the_options_of_a_handler_hold(site_app: duly.AsyncDuly, client: h
     wrong = await _send(client, body=["no", "order"])
     assert wrong.status_code == 422
     assert (await _send(client, body={"order": 1})).status_code == 201
-    full = await _send(client, body={"order": 2})  # who would wait for room is told at once
+    full = await _send(client, body={"order": 2})  # a full queue rejects the call at once
     assert full.status_code == 507
     assert "max_length=1" in full.json()["detail"]
 
 
-async def test_what_does_not_decode_to_a_type_is_shown_as_it_is(
+async def test_a_body_that_does_not_decode_to_its_type_is_returned_unchanged(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient
 ) -> None:
     id_ = await site_app.queue("orders").send(["no", "order"])
@@ -226,14 +226,14 @@ async def test_what_does_not_decode_to_a_type_is_shown_as_it_is(
     assert received.json()["messages"][0]["body"] == ["no", "order"]
 
 
-async def test_what_is_stored_but_not_confirmed_is_named(client: httpx.AsyncClient) -> None:
-    refused = await _send(client, body=1, durable="replica")
-    assert refused.status_code == 409
-    (id_,) = refused.json()["ids"]
+async def test_stored_but_unconfirmed_messages_are_named(client: httpx.AsyncClient) -> None:
+    rejected = await _send(client, body=1, durable="replica")
+    assert rejected.status_code == 409
+    (id_,) = rejected.json()["ids"]
     assert (await client.get(f"/api/v1/queues/orders/messages/{id_}")).status_code == 200
 
 
-async def test_publishing_takes_what_publish_has(client: httpx.AsyncClient, site_app: duly.AsyncDuly) -> None:
+async def test_publish_accepts_all_its_options(client: httpx.AsyncClient, site_app: duly.AsyncDuly) -> None:
     events = site_app.topic("events")
     await events.group("archive").create()
     sent = await client.post("/api/v1/topics/events/messages", json={"body": {"a": 1.0}, "headers": {"k": "v"}})
@@ -243,11 +243,11 @@ async def test_publishing_takes_what_publish_has(client: httpx.AsyncClient, site
     many = await client.post("/api/v1/topics/events/messages", json=[{"body": 2}, {"body": 3, "delay": 60}])
     assert len(many.json()["ids"]) == 2
     for option in ('"priority": 1', '"ttl": 1', '"id": "x"', '"retry": {}', '"repeat": {}'):
-        refused = await _post(client, "/topics/events/messages", f'{{"body": 1, {option}}}'.encode())
-        assert refused.status_code == 422, option
+        rejected = await _post(client, "/topics/events/messages", f'{{"body": 1, {option}}}'.encode())
+        assert rejected.status_code == 422, option
 
 
-async def test_a_publish_keeps_what_the_topic_of_a_handler_keeps(
+async def test_a_publish_has_the_retention_of_the_handlers_topic(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient
 ) -> None:
     events = site_app.topic("events", keep=duly.Keep(count=2))
@@ -260,7 +260,7 @@ async def test_a_publish_keeps_what_the_topic_of_a_handler_keeps(
     assert (await events.stats()).length == 2
 
 
-async def test_a_body_may_have_any_text(client: httpx.AsyncClient) -> None:
+async def test_a_body_may_contain_any_text(client: httpx.AsyncClient) -> None:
     texts = ["<script>alert(1)</script>", "{{7*7}}", "a\r\nb", "\x1b[31m", "\u202e", "\x00", "a" * 10_000]
     sent = await client.post("/api/v1/queues/orders/messages", json=[{"body": text} for text in texts])
     assert sent.status_code == 201
@@ -270,10 +270,10 @@ async def test_a_body_may_have_any_text(client: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("inmost", ["", "1", "{}"])
-async def test_bodies_are_nested_two_hundred_levels_deep_at_the_most(client: httpx.AsyncClient, inmost: str) -> None:
+async def test_bodies_are_nested_at_most_200_levels_deep(client: httpx.AsyncClient, inmost: str) -> None:
     levels = 199 if inmost == "{}" else 200
     for more, status in ((0, 201), (1, 422)):
         body = "[" * (levels + more) + inmost + "]" * (levels + more)
         content, headers = f'{{"body": {body}}}', {"Content-Type": "application/json"}
-        answer = await client.post("/api/v1/queues/orders/messages", content=content, headers=headers)
-        assert answer.status_code == status, answer.text
+        response = await client.post("/api/v1/queues/orders/messages", content=content, headers=headers)
+        assert response.status_code == status, response.text

@@ -1,4 +1,4 @@
-"""Many questions at once: after one that failed, none goes on behind the back of whoever asked."""
+"""Concurrent calls: after an error no further call starts or stays behind."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ import pytest
 from duly.web.bounded_gather import bounded_gather
 
 
-async def test_answers_come_in_order() -> None:
+async def test_results_are_in_order() -> None:
     async def late(number: int) -> int:
         for _ in range(30 - number):
             await asyncio.sleep(0)
@@ -17,18 +17,18 @@ async def test_answers_come_in_order() -> None:
     assert await bounded_gather([], late) == []
 
 
-async def test_nothing_begins_after_an_error_and_what_is_under_way_ends_before_it_is_told() -> None:
+async def test_after_an_error_no_call_starts_and_running_calls_end_first() -> None:
     begun, ended, may_end = list[int](), list[int](), asyncio.Event()
 
-    async def ask(number: int) -> None:
+    async def request(number: int) -> None:
         begun.append(number)
         if number == 3:
             raise ValueError(number)
         await may_end.wait()
         ended.append(number)
 
-    asking = asyncio.create_task(bounded_gather(range(100), ask))
-    for _ in range(20):  # turns in which an error that does not wait would come
+    asking = asyncio.create_task(bounded_gather(range(100), request))
+    for _ in range(20):  # enough turns of the loop for an early error to be raised
         await asyncio.sleep(0)
     assert not asking.done()
     may_end.set()

@@ -1,4 +1,4 @@
-"""One look is shared by all who ask meanwhile and a moment after; none is made for nobody."""
+"""Cached results: concurrent callers share a fetch, and abandoned fetches are cancelled."""
 
 import asyncio
 import gc
@@ -11,7 +11,7 @@ from duly.web.pagination import page_of
 
 
 class Source:
-    """Something that is looked at, and that takes until it is told to answer."""
+    """A fetch that returns when the test lets it."""
 
     def __init__(self) -> None:
         self.begun = self.given_up = 0
@@ -32,7 +32,7 @@ class Source:
         return number
 
 
-async def test_whoever_asks_meanwhile_or_within_a_second_is_given_the_same() -> None:
+async def test_concurrent_callers_and_those_within_a_second_share_a_fetch() -> None:
     source = Source()
     shared = Cached(source.look, clock=lambda: source.now)
     asking = [asyncio.create_task(shared.get()) for _ in range(5)]
@@ -45,7 +45,7 @@ async def test_whoever_asks_meanwhile_or_within_a_second_is_given_the_same() -> 
     assert await shared.get() == 2
 
 
-async def test_a_look_that_took_long_is_kept_for_longer() -> None:
+async def test_a_slow_result_is_cached_longer() -> None:
     now = 100.0
 
     async def look() -> float:
@@ -61,7 +61,7 @@ async def test_a_look_that_took_long_is_kept_for_longer() -> None:
     assert await shared.get() != first
 
 
-async def test_what_went_wrong_is_told_to_all_who_waited_and_not_kept() -> None:
+async def test_an_error_is_raised_to_all_waiting_callers_and_not_cached() -> None:
     source = Source()
     source.error = ValueError("away")
     shared = Cached(source.look, clock=lambda: source.now)
@@ -74,7 +74,7 @@ async def test_what_went_wrong_is_told_to_all_who_waited_and_not_kept() -> None:
     assert await shared.get() == 2
 
 
-async def test_who_leaves_takes_the_look_from_nobody_else_and_the_last_one_ends_it() -> None:
+async def test_a_cancelled_caller_does_not_affect_others_and_the_last_cancels_the_fetch() -> None:
     source = Source()
     shared = Cached(source.look, clock=lambda: source.now)
     first, second = (asyncio.create_task(shared.get()) for _ in range(2))
@@ -91,7 +91,7 @@ async def test_who_leaves_takes_the_look_from_nobody_else_and_the_last_one_ends_
     assert source.given_up == 1
 
 
-async def test_nobody_complains_of_a_look_that_was_given_up_and_failed() -> None:
+async def test_the_error_of_an_abandoned_fetch_is_not_logged() -> None:
     complaints, ended = list[Any](), asyncio.Event()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
 
@@ -110,11 +110,11 @@ async def test_nobody_complains_of_a_look_that_was_given_up_and_failed() -> None
     await ended.wait()
     await asyncio.sleep(0)
     del asking
-    gc.collect()  # a task complains when it is forgotten
+    gc.collect()  # asyncio logs the error of a collected task
     assert complaints == []
 
 
-async def test_things_are_looked_at_by_name_and_old_ones_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_results_are_cached_by_key_and_expired_ones_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("duly.web.cache._MAX_ENTRIES", 3)
     looks = list[str]()
 
@@ -142,7 +142,7 @@ async def test_things_are_looked_at_by_name_and_old_ones_forgotten(monkeypatch: 
         (None, "a", "ab", "b", False),
     ],
 )
-def test_a_page_begins_behind_a_name_or_with_it(
+def test_a_page_starts_after_a_name_or_at_it(
     after: str | None, begin: str | None, names: str, next_: str | None, has_previous: bool
 ) -> None:
     page = page_of(list("abdef"), str, 2, after, begin)

@@ -1,4 +1,4 @@
-"""Connections that bring nothing, half of a request, or what is none, or take nothing: they end, and leave room."""
+"""Connections without a request, with half of one, with garbage, or without a reader are aborted and make room."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from duly.web import http_connection, service
-from tests.web.test_service import DEADLINE, Heard, Rig, Slow, at_root, scheme_of, served
+from tests.web.test_service import DEADLINE, RecordHandler, Rig, Slow, at_root, scheme_of, served
 from tests.worker.rig import eventually
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -28,7 +28,7 @@ async def connect(url: str, sent: bytes = b"") -> Connected:
 
 
 async def read_to_its_end(connected: Connected) -> bytes:
-    """Read what comes until the other side closes."""
+    """Read until the other side closes."""
     reader, writer = connected
     try:
         return await asyncio.wait_for(reader.read(), DEADLINE)
@@ -39,12 +39,12 @@ async def read_to_its_end(connected: Connected) -> bytes:
 
 
 async def answer_of(connected: Connected) -> bytes:
-    """Read one answer, whose content is the word http."""
+    """Read one response with the content "http"."""
     return await asyncio.wait_for(connected[0].readuntil(b'"http"'), DEADLINE)
 
 
 LARGE = b"x" * 30_000_000
-"""More than the kernel takes for a reader that does not read."""
+"""More than the kernel buffers for a stalled reader."""
 
 
 async def large(request: Request) -> Response:
@@ -52,7 +52,7 @@ async def large(request: Request) -> Response:
 
 
 async def ask_and_read_nothing(rig: Rig, sent: bytes = GET) -> socket.socket:
-    """Ask, and be there when the answer is stuck."""
+    """Send a request and wait until the response is stalled."""
     asked = socket.socket()
     asked.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     asked.connect(("127.0.0.1", int(rig.url.rstrip("/").rpartition(":")[2])))
@@ -70,7 +70,7 @@ def connected_to(rig: Rig) -> set[Any]:
     [GET, GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), GET * 3],
     ids=["kept", "closing", "more asked"],
 )
-async def test_a_connection_that_does_not_read_its_answer_is_ended(
+async def test_a_connection_that_does_not_read_its_response_is_aborted(
     sent: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_connection, "STALL_SECONDS", 0.05)
@@ -80,7 +80,7 @@ async def test_a_connection_that_does_not_read_its_answer_is_ended(
             await eventually(lambda: not connected_to(rig), DEADLINE)
 
 
-async def test_a_slow_reader_is_a_reader() -> None:
+async def test_a_slow_reader_is_not_aborted() -> None:
     async with served(at_root(large)) as (rig, _):
         with await ask_and_read_nothing(rig) as asked:
             (connection,) = connected_to(rig)
@@ -93,7 +93,7 @@ async def test_a_slow_reader_is_a_reader() -> None:
             asked.close()
 
 
-async def test_a_small_rest_counts_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_small_unread_rest_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_connection, "STALL_SECONDS", 0.05)
 
     async def small(request: Request) -> Response:
@@ -106,7 +106,7 @@ async def test_a_small_rest_counts_as_well(monkeypatch: pytest.MonkeyPatch) -> N
             await eventually(lambda: not connected_to(rig), DEADLINE)
 
 
-async def test_an_answer_that_was_read_leaves_no_limit_behind() -> None:
+async def test_a_read_response_leaves_no_timer() -> None:
     async with served(at_root(large)) as (rig, _):
         reader, writer = await connect(rig.url, GET)
         await eventually(lambda: any(each.unread_since for each in connected_to(rig)), DEADLINE)
@@ -117,7 +117,7 @@ async def test_an_answer_that_was_read_leaves_no_limit_behind() -> None:
         writer.close()
 
 
-async def test_who_does_not_read_makes_room_for_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stalled_connection_is_aborted_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_connection, "MAX_CONNECTIONS", 1)
     async with served(at_root(large)) as (rig, _):
         with await ask_and_read_nothing(rig):
@@ -126,27 +126,27 @@ async def test_who_does_not_read_makes_room_for_one_more(monkeypatch: pytest.Mon
             newcomer[1].close()
 
 
-async def test_who_does_not_read_at_a_stop_is_left_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stalled_connection_is_aborted_silently_at_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "GRACE", 0.05)
-    heard: list[logging.LogRecord] = []
-    monkeypatch.setattr(logging.getLogger("duly"), "handlers", [Heard(heard)])
+    records: list[logging.LogRecord] = []
+    monkeypatch.setattr(logging.getLogger("duly"), "handlers", [RecordHandler(records)])
     async with served(at_root(large)) as (rig, _):
         with await ask_and_read_nothing(rig, GET * 3):
             await rig.stop()
-    assert [each.getMessage() for each in heard] == []
+    assert [each.getMessage() for each in records] == []
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: local"], ids=["nothing", "half a head"])
-async def test_a_connection_that_brings_no_head_is_ended(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_without_a_request_head_is_aborted(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_connection, "HEAD_SECONDS", 0.05)
     async with served(at_root(scheme_of)) as (rig, _):
         assert await read_to_its_end(await connect(rig.url, sent)) == b""
 
 
 @pytest.mark.parametrize(
-    ("first", "more"), [(GET, b"GET / HT"), (POST, b"x")], ids=["half of another head", "content that nobody reads"]
+    ("first", "more"), [(GET, b"GET / HT"), (POST, b"x")], ids=["half of another head", "content that is not read"]
 )
-async def test_a_connection_that_was_answered_is_ended_as_well(
+async def test_an_idle_connection_is_aborted_after_a_response(
     first: bytes, more: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with served(at_root(scheme_of)) as (rig, _):
@@ -157,9 +157,9 @@ async def test_a_connection_that_was_answered_is_ended_as_well(
         assert await read_to_its_end(connected) == b""
 
 
-async def test_one_that_is_being_served_has_no_limit() -> None:
+async def test_a_connection_that_is_being_served_has_no_timer() -> None:
     slow = Slow()
-    async with served(at_root(slow.answer)) as (rig, _):
+    async with served(at_root(slow.respond)) as (rig, _):
         connected = await connect(rig.url, GET)
         await asyncio.wait_for(slow.began.wait(), DEADLINE)
         (connection,) = rig.service.server_state.connections
@@ -169,7 +169,7 @@ async def test_one_that_is_being_served_has_no_limit() -> None:
         connected[1].close()
 
 
-async def test_who_waits_longest_without_asking_makes_room_for_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_connection_that_is_idle_longest_is_aborted_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_connection, "MAX_CONNECTIONS", 2)
     async with served(at_root(scheme_of)) as (rig, _):
         rig.service.config.timeout_keep_alive = 600
@@ -190,10 +190,10 @@ async def test_who_waits_longest_without_asking_makes_room_for_one_more(monkeypa
             writer.close()
 
 
-async def test_while_all_are_being_served_no_more_come_in(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_while_all_connections_are_served_new_ones_are_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_connection, "MAX_CONNECTIONS", 1)
     slow = Slow()
-    async with served(at_root(slow.answer)) as (rig, _):
+    async with served(at_root(slow.respond)) as (rig, _):
         first = await connect(rig.url, GET)
         await asyncio.wait_for(slow.began.wait(), DEADLINE)
         assert await read_to_its_end(await connect(rig.url, GET)) == b""
@@ -202,11 +202,13 @@ async def test_while_all_are_being_served_no_more_come_in(monkeypatch: pytest.Mo
         first[1].close()
 
 
-async def test_one_that_does_not_agree_on_tls_is_ended_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unfinished_tls_handshake_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "HANDSHAKE_SECONDS", 0.05)
     rig = Rig(at_root(scheme_of))
     rig.service.config.load()
-    rig.service.config.ssl = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # nobody comes so far as to see a certificate
+    rig.service.config.ssl = ssl.SSLContext(
+        ssl.PROTOCOL_TLS_SERVER
+    )  # the handshake does not get as far as the certificate
     await asyncio.wait_for(rig.listens.wait(), DEADLINE)
     assert await read_to_its_end(await connect(rig.url)) == b""
     await rig.stop()
@@ -215,9 +217,7 @@ async def test_one_that_does_not_agree_on_tls_is_ended_soon(monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("files", "most"), [(256, 128), (65536, 1000), (resource.RLIM_INFINITY, 1000)], ids=["few", "many", "any"]
 )
-def test_half_of_the_files_that_may_be_open_are_left_for_others(
-    files: int, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_connections_use_at_most_half_of_the_open_files(files: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
     assert http_connection.max_connections() == most
 
@@ -231,14 +231,14 @@ def test_half_of_the_files_that_may_be_open_are_left_for_others(
     ],
     ids=["websocket", "other", "nonsense"],
 )
-async def test_what_strangers_can_send_without_end_is_not_logged(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[logging.LogRecord] = []
-    monkeypatch.setattr(logging.getLogger("duly"), "handlers", [Heard(heard)])
+async def test_invalid_requests_of_unknown_clients_are_not_logged(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    records: list[logging.LogRecord] = []
+    monkeypatch.setattr(logging.getLogger("duly"), "handlers", [RecordHandler(records)])
     async with served(at_root(scheme_of)) as (rig, _):
         assert (await read_to_its_end(await connect(rig.url, sent))).startswith(b"HTTP/1.1 ")
-    assert heard == []
+    assert records == []
 
 
-async def test_requests_are_read_by_h11_whatever_else_is_installed() -> None:
+async def test_requests_are_parsed_by_h11() -> None:
     async with served(at_root(scheme_of)) as (rig, _):
         assert rig.service.config.http_protocol_class is http_connection.Connection

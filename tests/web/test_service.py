@@ -1,4 +1,4 @@
-"""Serving on a real socket: what is said when, and how it ends while somebody is being served."""
+"""Serving on a real socket: start, stop, and running calls at a stop."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ DEADLINE = 20.0
 
 
 class Rig:
-    """An app that is served, and what was said of it."""
+    """A served app, and a record of its callbacks."""
 
     def __init__(self, app: Any, **options: Any) -> None:
         where = Binding(host="127.0.0.1", port=0, **options)
@@ -54,20 +54,20 @@ async def served(app: Any, **options: Any) -> AsyncIterator[tuple[Rig, httpx.Asy
 
 
 class Slow:
-    """Answers when it is told to."""
+    """Responds when the test lets it."""
 
     def __init__(self) -> None:
         self.began = asyncio.Event()
         self.may_end = asyncio.Event()
 
-    async def answer(self, request: Request) -> Response:
+    async def respond(self, request: Request) -> Response:
         self.began.set()
         await self.may_end.wait()
         return JSONResponse("done")
 
 
-class Heard(logging.Handler):
-    """Keeps what was logged."""
+class RecordHandler(logging.Handler):
+    """Keeps log records."""
 
     def __init__(self, records: list[logging.LogRecord]) -> None:
         super().__init__()
@@ -85,23 +85,23 @@ async def scheme_of(request: Request) -> Response:
     return JSONResponse(request.url.scheme)
 
 
-async def test_it_answers_once_it_says_that_it_listens_and_names_no_server() -> None:
+async def test_it_answers_after_it_reports_listening_and_does_not_name_the_server() -> None:
     async with served(at_root(scheme_of)) as (rig, client):
-        answer = await client.get("/", headers={"X-Forwarded-Proto": "https"})
+        response = await client.get("/", headers={"X-Forwarded-Proto": "https"})
 
-        assert answer.json() == "http"
-        assert "server" not in answer.headers
+        assert response.json() == "http"
+        assert "server" not in response.headers
     assert rig.is_left
 
 
-async def test_a_proxy_is_believed_where_there_is_one() -> None:
+async def test_proxy_headers_are_used_behind_a_proxy() -> None:
     async with served(at_root(scheme_of), behind_proxy=True) as (_, client):
         assert (await client.get("/")).json() == "https"
 
 
-async def test_a_call_that_runs_may_end_after_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_running_call_may_finish_after_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = Slow()
-    async with served(at_root(slow.answer)) as (rig, client):
+    async with served(at_root(slow.respond)) as (rig, client):
         call = asyncio.create_task(client.get("/"))
         await asyncio.wait_for(slow.began.wait(), DEADLINE)
 
@@ -117,25 +117,25 @@ async def test_a_call_that_runs_may_end_after_a_stop(monkeypatch: pytest.MonkeyP
         assert (await call).json() == "done"
 
 
-async def test_a_call_that_would_not_end_is_cut_with_an_answer(
+async def test_a_call_that_does_not_end_is_cancelled_with_a_response(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(service, "GRACE", 0.05)
     slow = Slow()
-    async with served(at_root(slow.answer)) as (rig, client):
+    async with served(at_root(slow.respond)) as (rig, client):
         call = asyncio.create_task(client.get("/"))
         await asyncio.wait_for(slow.began.wait(), DEADLINE)
 
         await rig.stop()
 
-        answer = await call
-        assert (answer.status_code, answer.headers["content-type"]) == (503, "application/problem+json")
-        assert answer.json()["detail"] == "the dashboard was stopped: ask again"
+        response = await call
+        assert (response.status_code, response.headers["content-type"]) == (503, "application/problem+json")
+        assert response.json()["detail"] == "the dashboard was stopped: send the request again"
         assert rig.is_left
     assert caplog.messages == []
 
 
-async def test_an_answer_that_has_begun_is_cut_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_started_response_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "GRACE", 0.05)
 
     async def endless() -> AsyncIterator[bytes]:
@@ -145,8 +145,8 @@ async def test_an_answer_that_has_begun_is_cut_where_it_is(monkeypatch: pytest.M
     async def stream(request: Request) -> Response:
         return StreamingResponse(endless())
 
-    async with served(at_root(stream)) as (rig, client), client.stream("GET", "/") as answer:
-        parts = answer.aiter_raw()
+    async with served(at_root(stream)) as (rig, client), client.stream("GET", "/") as response:
+        parts = response.aiter_raw()
         assert await anext(parts) == b"begun"
 
         await rig.stop()
@@ -155,7 +155,7 @@ async def test_an_answer_that_has_begun_is_cut_where_it_is(monkeypatch: pytest.M
             await anext(parts)
 
 
-async def test_who_waits_for_messages_at_a_stop_leaves_none_leased(
+async def test_a_waiting_receive_leaves_nothing_leased_at_a_stop(
     server_app: duly.AsyncDuly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "GRACE", 0.05)
@@ -178,23 +178,23 @@ async def test_who_waits_for_messages_at_a_stop_leaves_none_leased(
         assert (stats.ready, stats.leased) == (1, 0)
 
 
-async def test_faults_are_told_in_the_log_of_duly(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_internal_errors_are_in_the_log_of_duly(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(request: Request) -> Response:
         raise RuntimeError("boom")
 
-    heard: list[logging.LogRecord] = []
-    monkeypatch.setattr(logging.getLogger("duly"), "handlers", [Heard(heard)])
+    records: list[logging.LogRecord] = []
+    monkeypatch.setattr(logging.getLogger("duly"), "handlers", [RecordHandler(records)])
 
     async with served(at_root(fail)) as (_, client):
         assert (await client.get("/?token=secret")).status_code == 500
 
-    (record,) = heard
+    (record,) = records
     assert record.levelno == logging.ERROR
     assert record.exc_info is not None
     assert "secret" not in logging.Formatter().format(record)
 
 
-async def test_a_failure_to_announce_ends_it_and_leaves(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_on_listening_stops_the_service(caplog: pytest.LogCaptureFixture) -> None:
     rig = Rig(at_root(scheme_of))
 
     def fail() -> None:

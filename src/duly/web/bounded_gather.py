@@ -1,4 +1,4 @@
-"""The same done with each of several things, a few at a time."""
+"""Runs a coroutine function on many items with bounded concurrency."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ B = TypeVar("B")
 
 
 async def bounded_gather(items: Iterable[A], function: Callable[[A], Awaitable[B]]) -> list[B]:
-    """Do the same with each, a few at a time, and give what came of it in order.
+    """Call the function with each item, a few at a time, and return the results in order.
 
-    After the first error nothing is begun any more, and it is raised when all that was under way has ended: nothing
-    goes on behind the back of whoever is told of it.
+    After the first error no further call starts. The error is raised when all running calls have ended, so nothing
+    continues in the background.
     """
     pending = enumerate(items)
     results: dict[int, B] = {}
@@ -27,7 +27,7 @@ async def bounded_gather(items: Iterable[A], function: Callable[[A], Awaitable[B
         for position, item in pending:
             try:
                 results[position] = await function(item)
-            except Exception as error:  # noqa: BLE001 - it is raised below
+            except Exception as error:  # noqa: BLE001 - raised below
                 errors.append(error)
             if errors:
                 return

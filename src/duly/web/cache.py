@@ -1,4 +1,4 @@
-"""Looks at the server that many share: whoever asks while one is under way, or a moment after, is given the same."""
+"""Caches results of the server for about a second, so that many clients cause one fetch."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ T = TypeVar("T")
 
 
 class Cached(Generic[T]):
-    """One look, and what it found. `share`: one that takes long is made seldom, for so many times as long it is kept.
+    """Caches the result of one fetch. A slow result is kept for `cost_factor` times as long as its fetch took.
 
-    What went wrong is told to all who waited for it, and not kept. A look that nobody waits for any more is given up.
-    A dashboard may be served by one event loop after the other: each has a look of its own, for nobody can wait for the
-    work of another loop. Side by side they cannot serve it, for they would share the connections to the server.
+    Errors are raised to all waiting callers and are not cached. A fetch is cancelled when no caller waits for it. A
+    dashboard may run in several event loops, one after the other. Each loop has its own fetch, because a caller cannot
+    await a task of another loop. The loops cannot run at the same time, because they would share connections.
     """
 
     def __init__(
@@ -34,11 +34,11 @@ class Cached(Generic[T]):
 
     @property
     def is_expired(self) -> bool:
-        """Whether the next who asks has to look."""
+        """Whether the next call has to fetch."""
         return all(each.is_expired for each in self._by_loop.values())
 
     async def get(self) -> T:
-        """Look, unless somebody does, or just did."""
+        """Return the cached result, or fetch it. Concurrent callers share one fetch."""
         loop = asyncio.get_running_loop()
         fetch = self._by_loop.get(loop)
         if fetch is None:
@@ -49,7 +49,7 @@ class Cached(Generic[T]):
 
 
 class _LoopCache(Generic[T]):
-    """The look of one event loop."""
+    """The cache of one event loop."""
 
     def __init__(
         self, fetch: Callable[[], Awaitable[T]], ttl: float, cost_factor: int, clock: Callable[[], float]
@@ -64,11 +64,11 @@ class _LoopCache(Generic[T]):
 
     @property
     def is_expired(self) -> bool:
-        """Whether the next who asks has to look."""
+        """Whether the next call has to fetch."""
         return self._task is None or (self._task.done() and self._clock() >= self._expires_at)
 
     async def get(self) -> T:
-        """Look, unless somebody does, or just did."""
+        """Return the cached result, or fetch it."""
         if self.is_expired:
             self._task = asyncio.create_task(self._fetch_and_keep())
         task = self._task
@@ -91,18 +91,18 @@ class _LoopCache(Generic[T]):
     def _cancel(self, task: asyncio.Task[Any]) -> None:
         task.cancel()
         task.add_done_callback(_retrieve_error)
-        if self._task is task:  # whoever asks now must not be given an end that was not meant for him
+        if self._task is task:  # the next caller must not get this cancelled task
             self._task = None
 
 
 def _retrieve_error(task: asyncio.Task[Any]) -> None:
-    """Take note of an error for which nobody waits any more: asyncio would complain that nobody did."""
+    """Retrieve the error of an abandoned task, because asyncio logs errors that are never retrieved."""
     if not task.cancelled():
         task.exception()
 
 
 class CachedByKey(Generic[T]):
-    """Such looks at many things, each by its name. Of those that nobody asks for, few are remembered."""
+    """Caches one result for each key. Expired entries are evicted when there are too many."""
 
     def __init__(self, fetch: Callable[[str], Awaitable[T]], ttl: float = 1.0) -> None:
         self._fetch = fetch
@@ -110,7 +110,7 @@ class CachedByKey(Generic[T]):
         self._entries: dict[str, Cached[T]] = {}
 
     async def get(self, key: str) -> T:
-        """Look at one of them, unless somebody does, or just did."""
+        """Return the cached result of a key, or fetch it."""
         entry = self._entries.get(key)
         if entry is None:
             self._evict()

@@ -1,4 +1,4 @@
-"""What every request passes before anything looks at it: is it for us, is it small, is it ours, and who sends it."""
+"""Checks that every request passes first: limits, host, origin, and the role of the client."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN_SITES: Final = frozenset({"same-origin", "none"})
 _POLICY_VIOLATION: Final = 1008
 _PUBLIC_PATHS: Final = ("/static/", "/healthz")
-"""What is the same for everybody: who asks is not looked at."""
+"""Paths that are the same for all clients. No token is checked there."""
 _LOGIN_PATHS: Final = ("/login", "/logout")
-"""Where somebody puts right who he is."""
+"""Paths that a client needs to log in again."""
 
 
 class Guards:
-    """The door of a dashboard. What it lets through knows the dashboard and the role of who asks."""
+    """ASGI middleware that checks requests. It adds the site and the role of the client to the state of the request."""
 
     def __init__(
         self, app: ASGIApp, site: Site, hosts: Collection[str] | None = None, *, limits: RequestLimits | None = None
@@ -40,7 +40,7 @@ class Guards:
         self._limits = limits or RequestLimits.for_message_size(max_message_bytes(site.app))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a connection, as ASGI has it. There is nothing here that needs a websocket."""
+        """Serve an ASGI connection. Websockets are closed."""
         if scope["type"] == "http":
             await self._serve(scope, receive, with_security_headers(scope, send))
         elif scope["type"] == "websocket":
@@ -57,45 +57,47 @@ class Guards:
             response: Response = error_response(refused)
             await response(scope, body.receive, _with_connection_close(scope, body, send))
             return
-        # A copy: below another app, what is in `state` is that app's.
+        # A copy, because the `state` of the scope belongs to the app that this one is mounted in.
         state = {"site": self._site, "role": role, "has_token": bool(_bearer_token(scope))}
         inner = {**scope, "state": {**scope.get("state", {}), **state}}
         await self._serve_admitted(inner, body, ResponseTracker(_with_connection_close(scope, body, send)))
 
     async def _serve_admitted(self, scope: Scope, body: LimitedBody, response_tracker: ResponseTracker) -> None:
-        """Serve a request that was let in. A fault is answered, and told in the log, once: here, or by the API."""
+        """Serve an accepted request. An unexpected error is logged and answered once, either here or by the API."""
         try:
             await self._app(scope, body.receive, response_tracker)
         except Exception as fault:
             if not response_tracker.has_started:
                 response = await _fault_handler(scope)(Request(scope), fault)
                 await response(scope, body.receive, response_tracker)
-            elif not response_tracker.is_complete:  # it cannot be made good: whoever serves us cuts it off
+            elif (
+                not response_tracker.is_complete
+            ):  # too late for an error response: the ASGI server cuts the connection
                 raise
 
     def _check_request(self, scope: Scope) -> Role | None:
-        """Tell who asks; None: nobody known. Raises Refused."""
+        """Check a request and return the role of its client. None: the client is unknown. Raises Refused."""
         self._limits.check(scope)
         host = self._check_host(scope)
         changes = scope["method"] not in _SAFE_METHODS
         has_own_origin = _check_origin(scope, host) if changes else False
         role, is_by_cookie = self._role(scope)
         if changes and is_by_cookie and not has_own_origin:
-            raise Refused(403, "a change that comes with a cookie must say which page it is from: send Origin")
+            raise Refused(403, "a change with a cookie must name the page it comes from: send Origin")
         return role
 
     def _check_host(self, scope: Scope) -> Host:
         header = single_header(scope, b"host")
         host = parse_host(header or "")
         if header is None or host is None:
-            raise Refused(400, "the request does not say properly which host it is for: send one Host header")
+            raise Refused(400, "the request has no valid host: send one Host header")
         if not self._hosts.allows(host):
             allow = f"start it with --allow-host {host.name}, or give create_app this name in hosts"
-            raise Refused(421, f"{host.name} is not a name of this dashboard: {allow}")
+            raise Refused(421, f"{host.name} is not a host name of this dashboard: {allow}")
         return host
 
     def _role(self, scope: Scope) -> tuple[Role | None, bool]:
-        """Tell as what somebody comes, and whether it is a cookie that says so."""
+        """Return the role of the client, and whether a cookie granted it."""
         access, address = self._site.access, client_address(scope)
         if access.is_open:
             return "admin", False
@@ -114,28 +116,28 @@ class Guards:
 
 
 def client_address(scope: Scope) -> str:
-    """Tell where a request comes from. Behind a proxy it is the server's setting whose word it takes for that."""
+    """Return the address of the client. Behind a proxy, the service has replaced it by the forwarded address."""
     client = scope.get("client")
     return str(client[0]) if client else ""
 
 
 def _bearer_token(scope: Scope) -> str | None:
-    """Find the token of a request. Other schemes are of somebody else, like a proxy that asks for a password."""
+    """Return the bearer token of a request. Other schemes are ignored: a proxy may use basic authentication."""
     scheme, _, token = (single_header(scope, b"authorization") or "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else None
 
 
 def _check_origin(scope: Scope, host: Host) -> bool:
-    """Refuse a change that a page of another origin sends; tell whether it shows that it is from one of our own."""
+    """Reject a change that comes from a page of another origin. Returns whether the request names its own origin."""
     site, origin = single_header(scope, b"sec-fetch-site"), single_header(scope, b"origin")
     if site is not None and site.lower() not in _OWN_SITES:
-        raise Refused(403, f"a change asked for by another site ({site!r}) is refused: use the pages of this dashboard")
+        raise Refused(403, f"a change from another site ({site!r}) is rejected: use the pages of this dashboard")
     scheme = scope.get("scheme", "http")
     if origin is not None and not is_origin_of(origin, scheme, host):
         raise Refused(
             403,
-            f"a change asked for by the origin {origin!r} is refused: this is {scheme}://{host.name}. "
-            "A proxy in front must pass on Host, and the scheme as X-Forwarded-Proto",
+            f"a change from the origin {origin!r} is rejected: this is {scheme}://{host.name}. "
+            "A proxy in front must forward Host, and the scheme as X-Forwarded-Proto",
         )
     return site is not None or origin is not None
 
@@ -147,7 +149,7 @@ def _fault_handler(scope: Scope) -> Callable[[Request, Exception], Awaitable[Res
 
 
 def _with_connection_close(scope: Scope, body: LimitedBody, send: Send) -> Send:
-    """Close the connection after an answer to content that is not read to its end: the rest is not waited for."""
+    """Close the connection after the response if the body of the request was not read to its end."""
 
     async def send_with_close(message: Message) -> None:
         if message["type"] == "http.response.start" and scope.get("http_version") == "1.1":
@@ -160,7 +162,7 @@ def _with_connection_close(scope: Scope, body: LimitedBody, send: Send) -> Send:
 
 
 class ResponseTracker:
-    """Sends an answer, and notes what was sent of it."""
+    """Forwards a response and records how far it has been sent."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -168,7 +170,7 @@ class ResponseTracker:
         self.is_complete = False
 
     async def __call__(self, message: Message) -> None:
-        """Send a part."""
+        """Send one ASGI message."""
         self.has_started = True
         await self._send(message)
         self.is_complete = message["type"] == "http.response.body" and not message.get("more_body", False)
@@ -190,7 +192,7 @@ SECURITY_HEADERS: Final = {
 
 
 def with_security_headers(scope: Scope, send: Send) -> Send:
-    """Add the headers of every answer to what is sent. Nothing is kept by a browser or a proxy but static files."""
+    """Add the security headers to a response. Browsers and proxies may cache static files only."""
     is_static = path_below_root(scope).startswith("/static/")
 
     async def send_with_headers(message: Message) -> None:

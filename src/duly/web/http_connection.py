@@ -1,4 +1,4 @@
-"""Connections that bring or take nothing: how long each is waited for, how many there may be. Needs uvicorn."""
+"""Limits on idle and stalled connections: how long each may take, and how many there may be. Needs uvicorn."""
 
 from __future__ import annotations
 
@@ -12,78 +12,80 @@ from typing import Any, Final
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_SECONDS: Final = 30.0
-"""How long the head of a request may take to arrive, however little of it has."""
+"""How long the head of a request may take to arrive."""
 STALL_SECONDS: Final = 30.0
-"""How long a caller may take nothing of an answer that is there for it."""
+"""How long a client may read nothing of a response that is ready."""
 MAX_CONNECTIONS: Final = 1000
 
 
 class Connection(H11Protocol):
-    """One connection, as uvicorn serves it. By h11 alone: other readers take headers of any size."""
+    """A connection of uvicorn. Only the h11 implementation limits the size of headers."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self.head_awaited_since: float | None = None
-        """Since when the head of a request is waited for; None: one is being served."""
+        """When it began to wait for the head of a request. None: a request is being served."""
         self.is_aborted = False
         self.unread_since: float | None = None
-        """Since when there is something that the other side has not taken."""
+        """When it began to wait for the client to read."""
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
 
     @property
     def idle_since(self) -> float | None:
-        """Since when the other side is waited for; None: it waits for us."""
+        """When it began to wait for the client. None: the client waits for the server."""
         return self.head_awaited_since if self.unread_since is None else self.unread_since
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take part, if need be in the place of the one that has been waited for the longest time."""
+        """Accept a connection. Above the limit, the connection that has been idle longest is aborted."""
         super().connection_made(transport)
-        # Whatever is left unread counts, also when we close. Not 0: that would pause TLS with nothing to be read.
+        # Any unread byte counts, even while closing. Not 0, which would pause TLS with nothing to read.
         transport.set_write_buffer_limits(high=1)
         self._start_head_timer()
         if len(self.connections) > max_connections():
-            # A newcomer is no better than those that are being served.
+            # A new connection has no priority over connections that are being served.
             _longest_idle(self.connections).abort()
 
     def abort(self) -> None:
-        """End it now, whatever is left to be sent."""
+        """Close the connection now and drop unsent data."""
         self.is_aborted = True
         if self.cycle is not None:
-            self.cycle.disconnected = True  # or uvicorn complains, if the call ends before it hears of the end
+            self.cycle.disconnected = (
+                True  # otherwise uvicorn logs an error if the call ends before it notices the disconnect
+            )
         self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Take what came, and see whether that makes a head."""
+        """Process received data, and start or stop the timer for the request head."""
         super().data_received(data)
-        is_serving = not getattr(self.cycle, "response_complete", True)  # before the first request it is None
+        is_serving = not getattr(self.cycle, "response_complete", True)  # None before the first request
         if is_serving:
             self._stop_head_timer()
         elif self._head_timer is None:
             self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Be gone."""
+        """Stop all timers."""
         self._stop_head_timer()
         self._stop_watching_reader()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """See to it that what was written is read."""
+        """Start to watch whether the client reads."""
         super().pause_writing()
         self.unread_since = self.loop.time()
         self._watch_reader()
 
     def resume_writing(self) -> None:
-        """Go on: all of it was taken."""
+        """Continue: the client has read everything."""
         super().resume_writing()
         self._stop_watching_reader()
 
     def on_response_complete(self) -> None:
-        """See to the next request: it may be there already."""
+        """Wait for the next request, which may already have arrived."""
         super().on_response_complete()
         if self.cycle.response_complete and self.head_awaited_since is None:
-            self.head_awaited_since = self.loop.time()  # uvicorn itself ends it soon, if nothing more comes
+            self.head_awaited_since = self.loop.time()  # uvicorn closes an idle connection soon
 
     def _start_head_timer(self) -> None:
         self.head_awaited_since = self.loop.time()
@@ -97,7 +99,7 @@ class Connection(H11Protocol):
 
     def _watch_reader(self, unsent_before: float = math.inf) -> None:
         unsent = self.transport.get_write_buffer_size()
-        if unsent < unsent_before:  # a slow reader is a reader
+        if unsent < unsent_before:  # a slow reader is still a reader
             self._stall_timer = self.loop.call_later(STALL_SECONDS, self._watch_reader, unsent)
         else:
             self.abort()
@@ -116,6 +118,6 @@ def _longest_idle(connections: Iterable[object]) -> Connection:
 
 
 def max_connections() -> int:
-    """Tell how many there may be: half of the files that may be open, for the server of the queue is to be reached."""
+    """Return the connection limit: at most half of the open files, because the server connections need some."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_CONNECTIONS if files == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, files // 2)

@@ -1,8 +1,8 @@
-"""How often somebody may be wrong: wrong tokens are counted by where they come from, for a minute. Pure.
+"""Limits failed logins: wrong tokens are counted per client address for a minute. Pure.
 
-From one address ten may fail; the same one again counts as nothing, for a program that was not told of a new token
-guesses nothing. When many fail in all, an address has one try left instead of ten: guessing from
-many places at once gets slow, and whoever comes with the right token from elsewhere is let in all the same.
+An address may fail ten times. Repeating the same wrong token counts once, since a program with an outdated token does
+not guess. After many failures in total, each address has one attempt instead of ten, which slows down distributed
+guessing. Clients with a valid token are still accepted, and known clients bypass the throttle at their address.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_ADDRESSES: Final = 4096
 
 
 class LockedOut(DulyError):
-    """Too many wrong tokens came from an address. `seconds` from now it may try again."""
+    """Too many wrong tokens came from an address. It may try again after `seconds`."""
 
     def __init__(self, seconds: int) -> None:
         super().__init__(f"too many wrong tokens came from this address: try again in {seconds} seconds")
@@ -33,16 +33,16 @@ class LockedOut(DulyError):
 
 @dataclass
 class _Window:
-    """What failed since a moment."""
+    """The failures since a moment."""
 
     since: float
     failures: int = 0
     hashes: set[bytes] = field(default_factory=set)
-    """What failed, as hashes. Few: an address with many has to wait."""
+    """Hashes of the wrong credentials. They are few, because an address with many is locked out."""
 
 
 class FailureCounter:
-    """What failed in the last minute."""
+    """Counts the failures of the last minute."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -50,7 +50,7 @@ class FailureCounter:
         self._overall = _Window(float("-inf"))
 
     def lockout_for(self, address: str) -> LockedOut | None:
-        """Tell how long an address has to wait; None: few enough attempts from there failed lately."""
+        """Return the lockout of an address. None: it may try."""
         now = self._clock()
         window = self._windows.get(client_network(address))
         if window is None or _has_expired(window, now):
@@ -61,7 +61,7 @@ class FailureCounter:
         return None
 
     def record_failure(self, address: str, credential: str) -> None:
-        """Count what failed, unless the same failed before from there."""
+        """Count a failure, unless the same credential failed from there before."""
         now = self._clock()
         window = self._window_of(client_network(address), now)
         digest = hashlib.sha256(credential.encode(errors="surrogatepass")).digest()
@@ -77,7 +77,7 @@ class FailureCounter:
         window = self._windows.get(group)
         if window is not None and not _has_expired(window, now):
             return window
-        # They stand in the order in which they began, so the first is the one that is over next.
+        # Windows are in the order of their start, so the first one expires next.
         self._windows.pop(group, None)
         if len(self._windows) >= MAX_ADDRESSES:
             del self._windows[next(iter(self._windows))]
@@ -86,10 +86,10 @@ class FailureCounter:
 
 
 def client_network(address: str) -> str:
-    """Name what one stranger can have at once: an IPv4 address, or the /64 of an IPv6 address."""
+    """Return what one client can control: an IPv4 address, or the /64 network of an IPv6 address."""
     try:
         parsed = ipaddress.ip_address(address)
-    except ValueError:  # a socket without addresses: all who come by it are one
+    except ValueError:  # a Unix socket has no addresses: its clients share one limit
         return address
     if isinstance(parsed, ipaddress.IPv4Address):
         return str(parsed)
@@ -107,15 +107,15 @@ MAX_REMEMBERED: Final = 4096
 
 
 class KnownClients:
-    """The tokens that were right in the last hour, by address."""
+    """Remembers the tokens that were valid in the last hour, by address. Their clients are not locked out."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._last_valid: dict[tuple[str, str], float] = {}
-        """When each was last right; the one that was not for the longest time is first."""
+        """When each was last valid, oldest first."""
 
     def remember(self, token: str, address: str) -> None:
-        """Remember that a token was right."""
+        """Remember that a token was valid."""
         key = (client_network(address), token)
         self._last_valid.pop(key, None)
         if len(self._last_valid) >= MAX_REMEMBERED:
@@ -123,6 +123,6 @@ class KnownClients:
         self._last_valid[key] = self._clock()
 
     def known_tokens(self, tokens: Iterable[str], address: str) -> list[str]:
-        """Find those of some tokens that were right lately from an address."""
+        """Return the tokens that were recently valid from an address."""
         group, since = client_network(address), self._clock() - REMEMBERED_SECONDS
         return [each for each in tokens if self._last_valid.get((group, each), float("-inf")) > since]

@@ -1,7 +1,8 @@
-"""Cursors and receipts: texts that clients keep for us and give back.
+"""Cursors and receipts: opaque texts that clients store and send back.
 
-A digest tells one that was cut off or changed on its way. It is no secret, and opens nothing: whoever can read one may,
-and whoever can make one may.
+A digest detects texts that were truncated or changed. They are not secret and grant no access. A receipt has what
+settling needs: the fencing token, the counts and the message's own policies. So the dashboard stores no deliveries,
+and any of its processes accepts the receipt, even after a restart.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ _DIGEST: Final = 8
 
 
 def encode_opaque(content: bytes, purpose: bytes) -> str:
-    """Write bytes as a text for an address or JSON. One of another purpose is not taken in its place."""
+    """Encode bytes for a URL or JSON. Texts of one purpose are not valid for another."""
     return base64.urlsafe_b64encode(_digest(content, purpose) + content).decode().rstrip("=")
 
 
 def decode_opaque(text: str, purpose: bytes) -> bytes | None:
-    """Undo `sealed`; None: it is none, or not all of one."""
+    """Decode an opaque text. None: it is invalid or truncated."""
     try:
         found = base64.b64decode(text.encode() + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except ValueError:
@@ -41,7 +42,7 @@ def _digest(content: bytes, purpose: bytes) -> bytes:
 
 
 _CURSOR_MARK: Final = "next~"
-"""What begins so is a cursor; everything else that a page is to begin behind is the id of a message."""
+"""The prefix of a cursor. Any other `after` is the id of a message."""
 _CURSOR_PURPOSE: Final = b"duly cursor"
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -62,39 +63,37 @@ _unpack_cursor = msgspec.msgpack.Decoder(_Cursor).decode
 
 
 def encode_cursor(message: Message) -> str:
-    """Write the position of a message in the list that it was found in."""
+    """Encode the position of a message in its list. It works even after the message has left the list."""
     packed = _pack_cursor(_Cursor(message.state, message.id, *message.cursor, message.key))
     return _CURSOR_MARK + encode_opaque(packed, _CURSOR_PURPOSE)
 
 
 def decode_cursor(after: str, state: str) -> Message | str:
-    """Read what a page of a state is to begin behind: a position for the library's `list`, or the id that was given."""
+    """Decode `after`: a position for `list(after=...)`, or the id of a message."""
     if not after.startswith(_CURSOR_MARK):
         return after
     found = _read_cursor(after.removeprefix(_CURSOR_MARK))
     if found is None:
-        raise UsageError(
-            "`after` is not a whole cursor: give what `next` of the page before was, or the id of a message"
-        )
+        raise UsageError("`after` is not a whole cursor: use `next` of the previous page, or the id of a message")
     if found.state != state:
-        raise UsageError(f"`after` is of a page of {found.state!r} messages, not of {state!r}: begin without it")
+        raise UsageError(f"`after` is from a page of {found.state!r} messages, not of {state!r}: start without it")
     return _message(found)
 
 
 def _read_cursor(text: str) -> _Cursor | None:
-    """Undo `cursor_of`; None: it is none, or not all of one."""
+    """Decode a cursor. None: it is invalid or truncated."""
     packed = decode_opaque(text, _CURSOR_PURPOSE)
     if packed is None:
         return None
     try:
         found = _unpack_cursor(packed)
-    except (ValueError, msgspec.DecodeError):  # sealed by somebody else
+    except (ValueError, msgspec.DecodeError):  # the digest is right, the content is not
         return None
     return found if port.is_position(found.id, found.score) else None
 
 
 def _message(found: _Cursor) -> Message:
-    """Make a message of which nothing is known but its position."""
+    """Create a message that has only its position."""
     return Message(
         id=found.id,
         queue="",
@@ -132,30 +131,30 @@ _unpack_receipt = msgspec.msgpack.Decoder(_Receipt).decode
 
 
 def encode_receipt(delivery: AsyncDelivery) -> str:
-    """Write the receipt of a delivery."""
+    """Encode a delivery as a receipt."""
     record, counts = port.record_without_payload(delivery), port.counts_of(delivery)
     receipt = _Receipt(_VERSION, delivery.queue, delivery.id, delivery.fence, record, counts)
     return encode_opaque(_pack_receipt(receipt), _RECEIPT_PURPOSE)
 
 
 def decode_receipt(inbox: Inbox, receipt: str) -> AsyncDelivery:
-    """Make the delivery that a receipt stands for."""
+    """Restore the delivery of a receipt."""
     packed = _read_receipt(receipt)
     if packed is None:
-        raise UsageError(f"{_beginning(receipt)} is not a receipt: use those that receive gave, unchanged")
+        raise UsageError(f"{_beginning(receipt)} is not a receipt: use the ones from receive, unchanged")
     if packed.inbox != inbox.label:
-        raise UsageError(f"the receipt of message {packed.id} is of {packed.inbox!r}, not of {inbox.label!r}")
+        raise UsageError(f"the receipt of message {packed.id} belongs to {packed.inbox!r}, not to {inbox.label!r}")
     return port.delivery_from(inbox, packed.id, packed.fence, packed.record, packed.counts)
 
 
 def _read_receipt(receipt: str) -> _Receipt | None:
-    """Undo `receipt_of`; None: it is none, or not all of one."""
+    """Decode a receipt. None: it is invalid or truncated."""
     packed = decode_opaque(receipt, _RECEIPT_PURPOSE)
     if packed is None:
         return None
     try:
         found = _unpack_receipt(packed)
-    except (ValueError, msgspec.DecodeError):  # sealed by somebody else
+    except (ValueError, msgspec.DecodeError):  # the digest is right, the content is not
         return None
     return found if found.version == _VERSION and len(found.record) >= port.RECORD_HEAD_BYTES else None
 

@@ -1,4 +1,4 @@
-"""What pages and calls share: topics, workers, schedules, leases, and everything at a glance."""
+"""Cached views of the server for pages and API calls: topics, workers, schedules, leases, and all of them at once."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class TopicSnapshot:
     stats: TopicStats | None
     groups: Sequence[GroupInfo] = ()
     error: str | None = None
-    """Why it cannot be counted: somebody has damaged it, or one of its groups. It hides no other."""
+    """Why it cannot be read: its data or those of a group are damaged. Other topics are still shown."""
 
 
 class Snapshots:
-    """What was seen lately."""
+    """Cached topics, workers, schedules and leases."""
 
     def __init__(self, app: AsyncDuly, names: Names) -> None:
         self._app = app
@@ -40,15 +40,15 @@ class Snapshots:
         self.leases = Leases(names)
 
     async def topic(self, name: str) -> TopicSnapshot:
-        """Count what a topic and each of its groups has."""
+        """Return the statistics of a topic and its groups."""
         return await self._topics.get(name)
 
     async def workers(self) -> Sequence[WorkerInfo]:
-        """Show the workers by id: in an order that stays as it is while they beat."""
+        """Return the workers by id, an order that heartbeats do not change."""
         return await self._workers.get()
 
     async def schedules(self) -> Sequence[Schedule]:
-        """Show the schedules by name."""
+        """Return the schedules by name."""
         return await self._schedules.get()
 
     async def _fetch_topic(self, name: str) -> TopicSnapshot:
@@ -65,9 +65,9 @@ class Snapshots:
 
 
 MAX_LEASES: Final = 10_000
-"""Leases that are looked at."""
+"""Above this number, leases are counted but not read."""
 _FEW_LEASES: Final = 1_000
-"""Leases that are one call to the server: each who asks is told of them as they are at that moment."""
+"""Up to this number, leases are read in one call and not cached."""
 _NO_LIMIT: Final = 1_000_000
 
 
@@ -77,12 +77,12 @@ class LeaseSnapshot:
 
     total: int
     stats: Stats
-    """Of the moment before."""
+    """Statistics from just before."""
     pending: Pending | None
-    """All of them; None: they are too many."""
+    """All leases. None: there are too many."""
 
     def of(self, consumer: str | None, limit: int, *, is_group: bool) -> Pending | None:
-        """Tell of one consumer, or of all, with the first leases; None: they are too many."""
+        """Return the leases of one consumer, or of all, with the first `limit` of them. None: there are too many."""
         if self.pending is None:
             return None
         rows = [row for row in self.pending.messages if consumer is None or row.consumer == consumer]
@@ -90,14 +90,14 @@ class LeaseSnapshot:
 
 
 class Leases:
-    """Looks at leases. One at many of them is shared by all who ask within a second."""
+    """Reads leases. Long lists are cached for a second."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
         self._cache = CachedByKey(self._fetch)
 
     async def of(self, inbox: Inbox) -> LeaseSnapshot:
-        """Look who holds what."""
+        """Return the leases of a queue or group."""
         stats = await inbox.stats()
         total = max(stats.leased, await _pending_in_stream(inbox))
         if total > MAX_LEASES:
@@ -110,38 +110,38 @@ class Leases:
 
 
 async def _pending_in_stream(inbox: Inbox) -> int:
-    """Count what members of a group hold by its stream, those of other programs included."""
+    """Return the number of entries that are pending in the stream of a group, including those of other programs."""
     return await entries_pending(inbox) if isinstance(inbox, AsyncGroup) else 0
 
 
 _COST_FACTOR: Final = 20
-"""A look that takes long is made seldom: at most this part of the time is spent on looking."""
+"""A slow overview is cached for this many times the duration of its fetch."""
 _CONCURRENCY: Final = 8
 
 
 @dataclass(frozen=True)
 class Overview:
-    """What was seen at one moment."""
+    """All queues, groups and topics at one moment."""
 
     inboxes: Mapping[str, Inbox]
     """By label, queues first."""
     stats: Mapping[str, Stats]
     topics: Mapping[str, TopicStats]
     failed: Mapping[str, str]
-    """What cannot be counted, because somebody has damaged it, and why. It hides no other."""
+    """Errors of queues and topics that cannot be read because their data are damaged. The others are still shown."""
     workers: int
 
     def total(self, name: str) -> int:
-        """Add up one number of all queues and groups."""
+        """Return the sum of a counter over all queues and groups."""
         return sum(getattr(each, name) for each in self.stats.values())
 
     def largest(self, name: str) -> float:
-        """Find the largest number of all queues and groups."""
+        """Return the maximum of a counter over all queues and groups."""
         return max((getattr(each, name) for each in self.stats.values()), default=0.0)
 
 
 class OverviewCache:
-    """The last look of a dashboard. Whoever asks within a second, or while somebody looks, is given the same."""
+    """The cached overview of a dashboard, with the rates of all queues."""
 
     def __init__(self, app: AsyncDuly, names: Names, clock: Callable[[], float] = time.monotonic) -> None:
         self._app, self._names = app, names
@@ -150,7 +150,7 @@ class OverviewCache:
         self._cache = Cached(self._fetch, cost_factor=_COST_FACTOR, clock=clock)
 
     async def get(self) -> Overview:
-        """Look, unless somebody just did. Each look also feeds the rates."""
+        """Return the cached overview, or fetch it. Each fetch updates the rates."""
         return await self._cache.get()
 
     async def _fetch(self) -> Overview:

@@ -1,4 +1,4 @@
-"""A page of what has names, in the order of these. Pure."""
+"""Pages of named items, in the order of their names. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Page(Generic[T]):
 
     items: Sequence[T]
     next: str | None
-    """The name that the next page begins behind; None: this is the last."""
+    """The name to pass as `after` for the next page. None: this is the last page."""
     has_previous: bool
-    """Whether this is not the first page."""
+    """Whether there is a page before this one."""
 
 
 def page_of(
@@ -28,7 +28,7 @@ def page_of(
     after: str | None = None,
     begin: str | None = None,
 ) -> Page[T]:
-    """Take a page behind a name, or one that begins with it. The name need not be there any more."""
+    """Return the page after a name, or the page that starts with it. The name need not exist."""
     first = 0
     if after is not None:
         first = bisect_right(items_by_name, after, key=name)

@@ -1,4 +1,4 @@
-"""How large a request may be, and how long it may take to arrive."""
+"""Limits on the size of a request and on the time it may take to arrive."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from duly.web.problems import Refused
 
 
 def single_header(scope: Scope, name: bytes) -> str | None:
-    """Give the value of a header that decides something; None: it is not there.
+    """Return the value of a header that must not be repeated. None: it is absent.
 
-    Of two, a proxy in front may have looked at the other one, so two are refused.
+    A proxy in front may use the other value of a repeated header, so requests that repeat it are rejected.
     """
     values = [value for key, value in scope["headers"] if key.lower() == name]
     if len(values) > 1:
-        raise Refused(400, f"the header {name.decode()} came {len(values)} times: send it once")
+        raise Refused(400, f"the header {name.decode()} was sent {len(values)} times: send it once")
     return values[0].decode("latin-1").strip() if values else None
 
 
@@ -32,29 +32,29 @@ class RequestLimits:
     address_bytes: int = 8 * 1024
     body_seconds: float = 30.0
     unread_bytes: int = 32 * 1024 * 1024
-    """Of content that nobody reads, what is taken and thrown away before its answer."""
+    """How much of an unused body is read and discarded before the response."""
     unread_seconds: float = 10.0
     idle_seconds: float = 1.0
-    """When so long nothing more of it comes, no more is waited for."""
+    """How long to wait for more of an unused body."""
 
     @classmethod
     def for_message_size(cls, max_message_bytes: int) -> RequestLimits:
-        """Leave room for a message of the largest size written as base64, and for what is said about it."""
+        """Allow for a message of the maximum size in base64, and for the fields around it."""
         return cls(body_bytes=max_message_bytes * 4 // 3 + 65_536)
 
     def check(self, scope: Scope) -> None:
-        """Refuse what is too large by what its head says, before anything of it is read."""
+        """Reject a request that is too large by its head, before its body is read."""
         path = scope.get("raw_path") or scope["path"].encode(errors="replace")
         address = len(path) + len(scope.get("query_string", b""))
         if address > self.address_bytes:
-            raise Refused(414, f"the address has {address} bytes: at most {self.address_bytes} are taken")
+            raise Refused(414, f"the URL has {address} bytes: the limit is {self.address_bytes}")
         headers = sum(len(name) + len(value) + len(b": \r\n") for name, value in scope["headers"])
         if headers > self.header_bytes:
-            raise Refused(431, f"the headers have {headers} bytes: at most {self.header_bytes} are taken")
+            raise Refused(431, f"the headers have {headers} bytes: the limit is {self.header_bytes}")
         length = single_header(scope, b"content-length")
         if length is not None and single_header(scope, b"transfer-encoding") is not None:
-            # Two ways to say where it ends: what is the next request to us may be content to a proxy in front.
-            raise Refused(400, "Content-Length and Transfer-Encoding do not go together: send one of them")
+            # With both, a proxy in front may disagree about where the next request begins (request smuggling).
+            raise Refused(400, "Content-Length and Transfer-Encoding exclude each other: send one of them")
         self._check_declared(length)
 
     def _check_declared(self, length: str | None) -> None:
@@ -62,17 +62,17 @@ class RequestLimits:
             return
         if not (length.isascii() and length.isdigit()):
             raise Refused(400, "Content-Length is not a number")
-        # A number of more digits than this is too large whatever they are, and costly to read.
+        # A longer number is too large in any case, and slow to parse.
         if len(length) > 18 or int(length) > self.body_bytes:
             raise Refused(413, self.too_large_detail())
 
     def too_large_detail(self) -> str:
-        """Say that a request has too much content."""
-        return f"the content is too large: at most {self.body_bytes} bytes are taken"
+        """Describe the size limit."""
+        return f"the content is too large: the limit is {self.body_bytes} bytes"
 
 
 class LimitedBody:
-    """What a request brings, counted while it is read: its head may have said nothing, or a lie."""
+    """The body of a request, counted while it is read: Content-Length may be missing or wrong."""
 
     def __init__(self, scope: Scope, receive: Receive, limits: RequestLimits) -> None:
         self._receive = receive
@@ -84,12 +84,12 @@ class LimitedBody:
         self._received = 0
         self._is_complete = False
         self._is_incomplete = False
-        """Whether no more of it comes, or too late."""
+        """Whether the client has disconnected, or sent too late."""
         self.is_refused = False
-        """Whether it was too large or too slow: what still comes is not read."""
+        """Whether the body was too large or too slow. The rest is not read."""
 
     async def receive(self) -> Message:
-        """Take what comes next, as ASGI has it."""
+        """Receive the next ASGI message."""
         if self.is_refused:
             return {"type": "http.disconnect"}
         if self._is_complete:
@@ -105,14 +105,14 @@ class LimitedBody:
         return message
 
     async def discard(self) -> None:
-        """Take what nobody reads and throw it away, in bounds. What still comes then is refused.
+        """Read and discard an unused body, within limits.
 
-        Many clients send all they have before they look for an answer. If the connection is closed under them, they
-        find none, take it for an outage, and send the same again.
+        Many clients send the whole body before they read the response. If the connection is closed early, they miss the
+        response, treat it as an outage, and send the request again.
         """
         if self._is_complete or not self._is_expected:
             return
-        # What is held back comes only if it is asked for, and to take it would ask.
+        # After `Expect: 100-continue` the client sends the body only if it is read.
         if not self._is_incomplete and not self._expects_continue:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._limits.unread_seconds):

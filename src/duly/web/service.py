@@ -1,4 +1,4 @@
-"""Serves an ASGI app on a socket until it is told to stop, and ends in order then. Needs uvicorn."""
+"""Serves an ASGI app on a socket until it is stopped, and shuts down gracefully. Needs uvicorn."""
 
 from __future__ import annotations
 
@@ -25,24 +25,25 @@ from duly.web.http_connection import Connection
 from duly.web.problems import problem_response
 
 GRACE: Final = 2.0
-"""Seconds that calls may go on after a stop. One that waits for messages is cut then, and gives back what it took;
-a caller that does not read its answer is left."""
+"""Seconds that running calls have after a stop. Then receives are cancelled and release their messages, and connections
+of clients that do not read their response are aborted.
+"""
 _MAX_SHUTDOWN_SECONDS: Final = 5
-"""Seconds after which it ends, whatever still runs."""
+"""Seconds after which it stops in any case."""
 HANDSHAKE_SECONDS: Final = 5.0
-"""How long TLS may take to be agreed on. Until it is, a connection is in no list of ours, but has a file open."""
+"""How long a TLS handshake may take. Until then uvicorn does not list the connection, but it has a file open."""
 _CLIENT_NOISE: Final = (
     "Invalid HTTP request",
     "Unsupported upgrade request",
     "No supported WebSocket library",
-    "Cancel 0 running task(s)",  # at a stop somebody did not hang up
+    "Cancel 0 running task(s)",  # at a stop, a client kept its connection open
 )
-"""Complaints of uvicorn that anybody can cause without a token, and nobody can do anything about."""
+"""Log messages of uvicorn that any client can cause without a token, and that need no action."""
 _LOG: Final = logging.getLogger("duly.web")
 
 
 class Service(uvicorn.Server):
-    """One run of an app. Signals are the business of whoever runs it."""
+    """One run of an app. The caller handles signals."""
 
     def __init__(
         self, app: ASGIApp, binding: Binding, *, on_listening: Callable[[], None], at_end: Callable[[], Awaitable[None]]
@@ -54,34 +55,34 @@ class Service(uvicorn.Server):
         _log_to_duly()
 
     def stop(self) -> None:
-        """End soon. For whatever thread, and for handlers of signals."""
+        """Stop soon. May be called from any thread and from signal handlers."""
         self.should_exit = True
 
     async def serve(self, sockets: list[socket] | None = None) -> None:
-        """Serve until a stop, and then leave what was used."""
+        """Serve until a stop, then run `at_end`."""
         try:
             await super().serve(sockets)
         finally:
             await self._at_end()
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
-        """Begin to listen, and say so."""
+        """Start to listen, and report it."""
         await super().startup([])
         self.servers = [await self._start_server(each) for each in sockets or ()]
         try:
             self._on_listening()
-        except BaseException:  # nobody knows of it: it need not run
+        except BaseException:  # the caller could not report the address, so no client could find it
             await self.shutdown(sockets)
             raise
 
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
-        """Take no more calls, and see those that run to their end."""
+        """Accept no more calls, and wait for the running ones."""
         asyncio.get_running_loop().call_later(GRACE, self._drop_unread)
         self._calls.cancel_after(GRACE)
         await super().shutdown(sockets)
 
     async def _start_server(self, listener: socket) -> asyncio.Server:
-        """Take connections, as uvicorn would; but it waits a minute for TLS."""
+        """Accept connections as uvicorn does, with a shorter timeout for TLS: uvicorn's is a minute."""
         tls = self.config.ssl
         return await asyncio.get_running_loop().create_server(
             self._connection,
@@ -100,12 +101,12 @@ class Service(uvicorn.Server):
                 each.abort()
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
-        """Leave signals alone."""
+        """Leave signals to the caller."""
         return nullcontext()
 
 
 class RunningCalls:
-    """An app whose running calls can be told to end."""
+    """An app whose running calls can be cancelled."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -113,7 +114,7 @@ class RunningCalls:
         self._end_at: float | None = None
 
     def cancel_after(self, seconds: float) -> None:
-        """Cut what is not done after so long."""
+        """Cancel the calls that still run after this time."""
         self._end_at = asyncio.get_running_loop().time() + seconds
         for limit in self._limits:
             limit.reschedule(self._end_at)
@@ -131,7 +132,7 @@ class RunningCalls:
             if not limit.expired():
                 raise
             if not tracker.has_started:
-                response = problem_response(503, "the dashboard was stopped: ask again")
+                response = problem_response(503, "the dashboard was stopped: send the request again")
                 await response(scope, receive, with_security_headers(scope, send))
 
     async def _run_limited(self, limit: asyncio.Timeout, scope: Scope, receive: Receive, send: Send) -> None:
@@ -161,7 +162,7 @@ def _config(app: ASGIApp, binding: Binding) -> uvicorn.Config:
 
 
 def _log_to_duly() -> None:
-    """Have what uvicorn complains of stand where Duly logs, and be silent about the rest."""
+    """Send warnings of uvicorn to the log of Duly, and drop the rest."""
     log = logging.getLogger("uvicorn.error")
     log.handlers = [_DulyLogHandler(logging.WARNING)]
     log.setLevel(logging.WARNING)
@@ -179,7 +180,7 @@ _SCHEMES: Final = ("http", "https")
 
 
 class ProxyHeaders:
-    """An app that believes the proxy in front of it."""
+    """An app that trusts the X-Forwarded headers of the proxy in front. Without a proxy, any client could set them."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -199,20 +200,20 @@ class ProxyHeaders:
             return
         self._has_warned = True
         sent = [value.decode("latin-1")[:100] for name, value in headers if name == b"x-forwarded-for"]
-        problem = f"has no address at its end: {sent[-1]!r}" if sent else "is missing"
+        problem = f"does not end with an address: {sent[-1]!r}" if sent else "is missing"
         _LOG.warning(
-            "X-Forwarded-For of a request %s. All who come so count as one, also for wrong tokens: "
-            "have the proxy send the address of who asks",
+            "X-Forwarded-For of a request %s. Such clients share one limit for wrong tokens: "
+            "let the proxy send the address of the client",
             problem,
         )
 
 
 def _forwarded_scope(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, Any]:
-    """Read who asks, and how. A proxy that does not say how does TLS: that is what it is there for."""
+    """Return the scope entries for client and scheme. Without X-Forwarded-Proto, the scheme is https."""
     values = {name: value.rpartition(b",")[2].strip().decode("latin-1") for name, value in headers}
     scheme = values.get(b"x-forwarded-proto", "").lower()
     forwarded: dict[str, Any] = {"scheme": scheme if scheme in _SCHEMES else "https"}
-    # The last is what the proxy itself saw. Those before it are the caller's own words.
+    # The proxy appended the last address. The client may have forged those before it.
     client = _parse_address(values.get(b"x-forwarded-for", ""))
     if client is not None:
         forwarded["client"] = (client, 0)
@@ -220,7 +221,7 @@ def _forwarded_scope(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, Any]:
 
 
 def _parse_address(text: str) -> str | None:
-    """Read an address; some proxies write its port behind it, and an IPv6 address in brackets then."""
+    """Parse an address. Some proxies append the port, with an IPv6 address in brackets."""
     address = text[1:].partition("]")[0] if text.startswith("[") else text
     if address.count(":") == 1:
         address = address.partition(":")[0]

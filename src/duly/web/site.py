@@ -1,4 +1,4 @@
-"""What every page and every call of the API needs: the app it shows, who may do what, and what was seen lately."""
+"""The objects that all pages and API calls share: the app, access control, names and caches."""
 
 from __future__ import annotations
 
@@ -30,36 +30,36 @@ class Site:
 
     @cached_property
     def snapshots(self) -> Snapshots:
-        """What all who ask share."""
+        """The caches of topics, workers, schedules and leases."""
         return Snapshots(self.app, self.names)
 
 
 def site_of(request: Request) -> Site:
-    """Find the dashboard that a request came to: the guards have put it there."""
+    """Return the dashboard that serves a request. The guards have set it."""
     site: Site = request.state.site
     return site
 
 
 def role_of(request: Request) -> Role | None:
-    """Tell as what somebody came; None: nobody knows."""
+    """Return the role of the client. None: the client is unknown."""
     role: Role | None = request.state.role
     return role
 
 
 def denial_reason(request: Request, needs: Role, *, changes: bool) -> str | None:
-    """Say why somebody may not do what he asks for; None: he may."""
+    """Return the reason why a request is denied, or None."""
     access, has_token = site_of(request).access, request.state.has_token
     return access.denial_reason(role_of(request), needs, changes=changes, has_token=has_token)
 
 
 class PollLimitReached(DulyError):
-    """All seats are taken."""
+    """Too many receives are waiting."""
 
     headers: Final = {"Retry-After": "1"}
 
 
 class PollLimit:
-    """The seats of one dashboard."""
+    """Limits how many receives wait at the same time: each holds a connection and memory of the server."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -67,9 +67,9 @@ class PollLimit:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Take a seat for a block."""
+        """Count a waiting receive during a block."""
         if self.waiting >= self.limit:
-            raise PollLimitReached(f"{self.limit} receives wait here already: try again in a second")
+            raise PollLimitReached(f"{self.limit} receives are waiting already: try again in a second")
         self.waiting += 1
         try:
             yield
@@ -81,6 +81,6 @@ R = TypeVar("R", Route, Mount)
 
 
 def match_whole_path(route: R) -> R:
-    """Let a route match line breaks too: without it, an id that ends in one is taken for the id without."""
+    """Let a route match line breaks. Otherwise an id that ends with a newline would match without it."""
     route.path_regex = re.compile(route.path_regex.pattern.removesuffix("$") + r"\Z", re.DOTALL)
     return route

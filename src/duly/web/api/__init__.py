@@ -1,4 +1,4 @@
-"""How the table of operations is served: who asks is checked, what is asked is read, what is given is written."""
+"""Serves the operations of the HTTP API: checks permissions, parses requests and writes responses."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from duly.web.site import denial_reason, match_whole_path, role_of, site_of
 
 _JSON: Final = "application/json"
 _LONE_SURROGATE: Final = re.compile(rb'(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}[^\\"]{0,4}"[^\\]{0,4}\Z')
-"""As close to the end as its other half would be long."""
+"""Matches half a surrogate pair that is so close to the end that its other half would not fit."""
 _CHANGES: Final = logging.getLogger("duly.web.changes")
 
 
 def mount() -> Mount:
-    """Make the route of the API. Its errors are problems, also for what is not in the table."""
+    """Create the route of the API. All its errors are problem responses, even for unknown paths."""
     operations_by_path: dict[str, dict[str, Operation]] = {}
     for operation in OPERATIONS:
         for path in paths_of(operation):
@@ -44,17 +44,17 @@ def mount() -> Mount:
 
 
 def paths_of(operation: Operation) -> list[str]:
-    """Write the path of an operation: two, where it is about a queue or a group."""
+    """Return the paths of an operation: two if it is for queues and groups."""
     return list(dict.fromkeys(operation.path.replace("{inbox}", each) for each in INBOX_PATHS))
 
 
 def _route_path(path: str) -> str:
-    """Let an id be any text: one of your own may have a slash."""
+    """Let an id be any text, even with a slash."""
     return path.replace("{id}", "{id:path}")
 
 
 def endpoint(methods: Mapping[str, Operation]) -> Callable[[Request], Awaitable[Response]]:
-    """Make the function that serves the operations of a path. A HEAD is a GET whose answer is kept back."""
+    """Create the endpoint for the operations of a path. HEAD is served as GET."""
 
     async def serve(request: Request) -> Response:
         operation = methods["GET" if request.method == "HEAD" else request.method]
@@ -74,7 +74,7 @@ def endpoint(methods: Mapping[str, Operation]) -> Callable[[Request], Awaitable[
 
 
 def _log_change(operation: Operation, request: Request) -> None:
-    """Log a change. All that a caller can choose is written so that it stays within its line."""
+    """Log a change. Values from the client are written with repr, so that they stay on one line."""
     address = request.client.host if request.client else "unknown"
     _CHANGES.info("%s of %r by %s at %r", operation.name, request.url.path, role_of(request), address)
 
@@ -95,10 +95,10 @@ async def _parse_call(operation: Operation, request: Request) -> ApiCall:
 def _read_query(operation: Operation, request: Request) -> Any:
     values = dict(request.query_params)
     if len(values) < len(request.query_params.multi_items()):
-        raise Refused(400, f"the parameters of {operation.name}: each may be given once")
+        raise Refused(400, f"the parameters of {operation.name}: give each one once")
     if operation.query is None:
         if values:
-            raise Refused(400, f"{operation.name} has no parameters, but was given {', '.join(map(repr, values))}")
+            raise Refused(400, f"{operation.name} has no parameters, but got {', '.join(map(repr, values))}")
         return None
     try:
         return msgspec.convert(values, operation.query, strict=False)
@@ -110,15 +110,15 @@ async def _read_body(operation: Operation, request: Request) -> Any:
     try:
         body = await request.body()
     except ClientDisconnect:
-        raise Refused(408, "the client went away before its request was whole") from None
+        raise Refused(408, "the client disconnected before its request was complete") from None
     if operation.body is None:
         if body.strip() not in (b"", b"{}"):
-            raise Refused(400, f"{operation.name} takes no content")
+            raise Refused(400, f"{operation.name} expects no content")
         return None
     if not body and operation.is_body_optional:
         body = b"{}"
     elif request.headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
-        raise Refused(415, f"{operation.name} takes JSON: send it with Content-Type: {_JSON}")
+        raise Refused(415, f"{operation.name} expects JSON: send it with Content-Type: {_JSON}")
     try:
         return msgspec.json.decode(body, type=operation.body)
     except msgspec.ValidationError as error:
@@ -128,9 +128,9 @@ async def _read_body(operation: Operation, request: Request) -> Any:
 
 
 def _decode_problem(body: bytes, error: Exception) -> str:
-    """Say what is wrong with JSON. Half a pair close to its end is told as an end that comes too early: it is not."""
+    """Describe invalid JSON. msgspec reports half a surrogate pair near the end as truncated input."""
     if "truncated" in str(error) and _LONE_SURROGATE.search(body):
-        return "it has half a surrogate pair, which is no character: write both halves, like \\ud83d\\ude00, or none"
+        return "it has half a surrogate pair, which is not a character: write both halves, like \\ud83d\\ude00, or none"
     return str(error)
 
 
@@ -144,7 +144,7 @@ async def _serve_openapi(request: Request) -> Response:
 
 async def _http_error_response(request: Request, error: HTTPException) -> Response:
     problems = {
-        404: f"there is nothing at {request.url.path}: openapi.json names what there is",
-        405: f"{request.method} does not go with {request.url.path}: openapi.json says what does",
+        404: f"there is no {request.url.path}: openapi.json lists all paths",
+        405: f"{request.url.path} does not support {request.method}: openapi.json lists the methods",
     }
     return problem_response(error.status_code, problems.get(error.status_code, error.detail), error.headers)

@@ -1,4 +1,4 @@
-"""All operations of the API, in the order of its description."""
+"""All operations of the API, in the order of its documentation."""
 
 from __future__ import annotations
 

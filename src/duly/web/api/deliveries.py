@@ -1,4 +1,4 @@
-"""Receiving by a long poll, and settling with receipts: what a consumer in any language does."""
+"""Long polling and settling with receipts, for consumers in any language."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ from duly.web.bounded_gather import bounded_gather
 from duly.web.opaque import decode_receipt, encode_receipt
 
 _LEASE_ADVICE: Final = "receive with a longer `lease`, or call `extend` in time,"
-"""What helps against a lost lease over HTTP, where nobody renews."""
+"""Advice after a lost lease over HTTP, where leases are not renewed automatically."""
 Steps = Callable[[Inbox, settlement.Deliveries], list[port.Step]]
 
 
-# What is taken
+# Requests
 
 
 class Settle(requests.Given):
-    """Which deliveries: one, or several."""
+    """The deliveries to settle: one, or several."""
 
     receipt: str | None = None
     receipts: requests.Receipts | None = None
 
     def all_receipts(self) -> list[str]:
-        """Give the receipts, each once."""
+        """Return the receipts without duplicates."""
         if (self.receipt is None) == (self.receipts is None):
-            raise UsageError("give either receipt or receipts, a list of them")
+            raise UsageError("give either receipt, or receipts as a list")
         return list(dict.fromkeys(self.receipts or [self.receipt or ""]))
 
 
 class Ack(Settle):
-    """Finished. `result` is kept where the queue keeps finished messages."""
+    """The message is finished. `result` is kept if the queue keeps finished messages."""
 
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class RetryOf(Settle):
-    """Failed. Without a delay, it is the retry policy's."""
+    """The message has failed. Without a delay, the retry policy decides."""
 
     delay: float | None = None
     error: str | None = None
 
 
 class Defer(Settle, kw_only=True):
-    """Not now."""
+    """Deliver the message later."""
 
     delay: float
     reason: str = ""
@@ -66,7 +66,7 @@ class Reject(Settle, kw_only=True):
 
 
 class Recycle(Settle):
-    """Finished, and back as new; without a body, with the one it has."""
+    """The message is finished and stored again as new, with another body if one is given."""
 
     delay: float = 0.0
     body: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -74,36 +74,36 @@ class Recycle(Settle):
 
 
 class Extend(Settle, kw_only=True):
-    """The lease, in seconds from now on."""
+    """The new duration of the lease, in seconds from now."""
 
     seconds: float
 
 
 class ProgressOf(Settle, kw_only=True):
-    """How far the work is, from 0 to 1, and what is being done."""
+    """The progress of the work, from 0 to 1, and a description."""
 
     fraction: float
     text: str = ""
 
 
-# What is done
+# Operations
 
 
 async def _receive(call: ApiCall) -> msgspec.Raw:
-    """Hand out what is due. Whoever has gone meanwhile has received nothing: it goes back at once."""
+    """Deliver messages that are due. If the client disconnects, they are released at once."""
     inbox, options = call.open_inbox(), call.body
 
     async def release(deliveries: Sequence[AsyncDelivery]) -> None:
         if deliveries:
             await port.release_now(inbox, deliveries)
 
-    # Who does not wait takes no seat from those who do.
+    # A receive without waiting does not count against the limit.
     with call.site.poll_limit.hold() if options.wait else nullcontext():
         deliveries = await call.run_while_connected(inbox.receive(options.limit, options.wait, options.lease), release)
     try:
         messages = [responses.delivery_response(each, encode_receipt(each)) for each in deliveries]
         return msgspec.Raw(msgspec.json.encode(responses.Received(messages)))
-    except BaseException:  # nobody would have their receipts
+    except BaseException:  # the client has no receipts for them
         await release(deliveries)
         raise
 
@@ -160,13 +160,13 @@ async def _recycle(call: ApiCall) -> responses.Settled:
 
 
 async def _with_message_headers(inbox: Inbox, delivery: AsyncDelivery) -> AsyncDelivery:
-    """Look up what a receipt leaves out. A message that is not there any more has lost its lease too."""
+    """Look up the headers that a receipt leaves out. If the message is gone, its lease is lost as well."""
     message = await inbox.get(delivery.id)
     return delivery if message is None or not message.headers else port.with_headers(delivery, message.headers)
 
 
 def _deliveries_of(call: ApiCall) -> list[AsyncDelivery]:
-    """Make deliveries of all receipts, each once, before the first is settled."""
+    """Decode all receipts, without duplicates, before the first message is settled."""
     inbox = call.open_inbox(typed=True)
     deliveries = [decode_receipt(inbox, receipt) for receipt in call.body.all_receipts()]
     return list({(each.id, each.fence): each for each in deliveries}.values())
@@ -175,7 +175,7 @@ def _deliveries_of(call: ApiCall) -> list[AsyncDelivery]:
 async def _settle_receipts(
     call: ApiCall, steps: Steps, deliveries: list[AsyncDelivery] | None = None
 ) -> responses.Settled:
-    """Settle what the receipts stand for: all is checked before anything is done."""
+    """Settle the deliveries of all receipts. Everything is checked before the first call."""
     deliveries = _deliveries_of(call) if deliveries is None else deliveries
     inbox = call.open_inbox(typed=True)
     lost = await settlement.settle(inbox, steps(inbox, deliveries))
@@ -185,10 +185,10 @@ async def _settle_receipts(
 def _settled_response(
     verb: str, deliveries: Sequence[AsyncDelivery], lost: Sequence[AsyncDelivery]
 ) -> responses.Settled:
-    """Say what was settled. Nothing at all is an error: who settles one message should not have to look closer."""
+    """Report the settled and lost messages. If all are lost it is an error, so that a single ack is easy to check."""
     if len(lost) == len(deliveries):
         first = port.lease_lost(deliveries[0].queue, deliveries[0].id, verb, _LEASE_ADVICE)
-        others = f". The same is true of the {len(lost) - 1} others" if len(lost) > 1 else ""
+        others = f". The same applies to the {len(lost) - 1} others" if len(lost) > 1 else ""
         raise LeaseLost(f"{first}{others}")
     lost_deliveries = {id(each) for each in lost}
     settled = [each.id for each in deliveries if id(each) not in lost_deliveries]
@@ -213,23 +213,25 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         method="POST",
         path="{inbox}/receive",
         name="receive",
-        summary="Take messages that are due, waiting for the first. What is not settled comes back.",
+        summary="Receive messages that are due, and wait for the first. Messages that are not settled are redelivered.",
         needs="operator",
         handle=_receive,
         body=requests.Receive,
         is_body_optional=True,
         answer=responses.Received,
     ),
-    _settle_operation("ack", "Finish messages; those that were sent with repeat come back.", _ack, Ack),
+    _settle_operation("ack", "Finish messages. Those with repeat are delivered again later.", _ack, Ack),
     _settle_operation(
-        "retry", "Count a failure: back after a delay, or dead when no attempt is left.", _retry, RetryOf
+        "retry", "Report a failure: retry after a delay, or dead if no attempt is left.", _retry, RetryOf
     ),
-    _settle_operation("defer", "Have messages come back later; no attempt is spent.", _defer, Defer),
-    _settle_operation("reject", "Make messages dead, now.", _reject, Reject),
-    _settle_operation("release", "Give messages back at once, to their places; no attempt is spent.", _release, Settle),
-    _settle_operation("recycle", "Finish messages and put them back as new, in one step.", _recycle, Recycle),
+    _settle_operation("defer", "Deliver messages again later, without counting an attempt.", _defer, Defer),
+    _settle_operation("reject", "Make messages dead now.", _reject, Reject),
     _settle_operation(
-        "progress", "Report how far the work is. It is shown until the delivery ends.", _progress, ProgressOf
+        "release", "Return messages to their places in the queue now, without counting an attempt.", _release, Settle
     ),
-    _settle_operation("extend", "Let leases end after `seconds` from now on.", _extend, Extend),
+    _settle_operation("recycle", "Finish messages and store them again as new, in one step.", _recycle, Recycle),
+    _settle_operation(
+        "progress", "Report the progress of the work. It is shown until the delivery ends.", _progress, ProgressOf
+    ),
+    _settle_operation("extend", "Let leases end `seconds` from now.", _extend, Extend),
 )

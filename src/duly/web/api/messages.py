@@ -1,4 +1,4 @@
-"""Single messages: sending them, looking at them, and changing what becomes of them."""
+"""Single messages: send, list, inspect, reschedule and cancel them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def _publish(call: ApiCall) -> responses.Sent:
 
 
 async def _store(call: ApiCall, store: Any) -> responses.Sent:
-    """Store one message or several: all are checked before the first is sent."""
+    """Store one message or several. All are validated before the first is sent."""
     is_list = isinstance(call.body, list)
     messages: Sequence[requests.Publish] = call.body if is_list else [call.body]
     ids = await store([each.to_duly() for each in messages], durable=_common_durability(messages))
@@ -33,7 +33,7 @@ async def _store(call: ApiCall, store: Any) -> responses.Sent:
 
 
 def _common_durability(messages: Sequence[requests.Publish]) -> Any:
-    """Find how durable messages are to be: they are confirmed together."""
+    """Return the durability of all messages. It must be the same, because they are confirmed together."""
     values = {each.durable for each in messages}
     if len(values) > 1:
         raise UsageError("durable must be the same for all messages of one call: they are confirmed together")
@@ -47,19 +47,19 @@ async def _list(call: ApiCall) -> responses.MessagesShown:
         found = await inbox.list(page.state, page.limit, after)
     except UsageError as error:
         raise await _missing_cursor(inbox, page, error) from None
-    # A page of large messages is shorter than asked for, and need not be the last.
+    # A page of large messages is shorter than the limit, and may not be the last.
     has_more = bool(found) and (len(found) == page.limit or bool(await inbox.list(page.state, 1, found[-1])))
     messages = [responses.message_response(each, with_payload=call.sees_payloads) for each in found]
     return responses.MessagesShown(messages, encode_cursor(found[-1]) if has_more else None)
 
 
 async def _missing_cursor(inbox: Inbox, page: requests.MessagePage, error: UsageError) -> DulyError:
-    """Say why there is no page: by the id alone of a message that is gone, it is not known where to go on."""
+    """Explain why there is no page. The id of a message that has left the state does not determine a position."""
     before = await inbox.get(page.after or "")
     if before is not None and before.state == page.state:
         return error
-    problem = f"message {page.after!r} is not {page.state} in {inbox.title} any more"
-    return Refused(409, f"{problem}: begin without `after`, or give what `next` of a page was")
+    problem = f"message {page.after!r} is no longer {page.state} in {inbox.title}"
+    return Refused(409, f"{problem}: start without `after`, or use `next` of a page")
 
 
 async def _get(call: ApiCall) -> responses.Message:
@@ -83,23 +83,23 @@ async def _cancel(call: ApiCall) -> None:
         raise message_not_found(inbox, id_)
     raise Refused(
         409,
-        f"message {id_} of {inbox.title} is not cancelled: a consumer has it, and its handler may have begun. "
-        "?running=true takes it from the consumer and ends it",
+        f"message {id_} of {inbox.title} was not cancelled: a consumer holds it, and its handler may have started. "
+        "?running=true takes it away from the consumer and cancels it",
     )
 
 
 async def _move(call: ApiCall) -> responses.Message | None:
-    """Give a message another due time. One that was taken and finished at once is not there to be shown."""
+    """Change the due time of a message. Nothing is returned if it was delivered and finished in the meantime."""
     inbox, messages, id_ = await call.inbox(), call.body, call.path_param("id")
     if messages.promote and (messages.delay is not None or messages.at is not None):
-        raise UsageError("promote makes a message due now: give it, or delay, or at")
+        raise UsageError("promote makes a message due now: give either promote, delay or at")
     moved = inbox.promote(id_) if messages.promote else inbox.reschedule(id_, delay=messages.delay, at=messages.at)
     is_moved = await moved
     message = await inbox.get(id_)
     if not is_moved:
         if message is None:
             raise message_not_found(inbox, id_)
-        raise Refused(409, f"message {id_} of {inbox.title} does not wait: it is {message.state}")
+        raise Refused(409, f"message {id_} of {inbox.title} is not waiting: it is {message.state}")
     return None if message is None else responses.message_response(message, with_payload=call.sees_payloads)
 
 
@@ -108,7 +108,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         method="POST",
         path="/queues/{queue}/messages",
         name="send",
-        summary="Store a message, or a list of them. The queue is created by its first use.",
+        summary="Store a message, or a list of messages. The queue is created by its first use.",
         needs="operator",
         handle=_send,
         body=requests.Sends,
@@ -119,7 +119,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         method="POST",
         path="/topics/{topic}/messages",
         name="publish",
-        summary="Publish a message to every group of a topic, or a list of them.",
+        summary="Publish a message, or a list of messages, to every group of a topic.",
         needs="operator",
         handle=_publish,
         body=requests.Publishes,
@@ -130,7 +130,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         method="GET",
         path="{inbox}/messages",
         name="list",
-        summary="Look at a page of the messages in a state.",
+        summary="List a page of the messages in a state.",
         needs="viewer",
         handle=_list,
         query=requests.MessagePage,
@@ -140,7 +140,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         method="GET",
         path="{inbox}/explanations/{id}",
         name="explain",
-        summary="Say in one sentence why a message is not being delivered, and when it will be.",
+        summary="Explain in one sentence why a message is not being delivered, and when it will be.",
         needs="operator",
         handle=_explain,
         answer=responses.Explanation,
@@ -149,7 +149,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         method="GET",
         path="{inbox}/messages/{id}",
         name="get",
-        summary="Look at one message.",
+        summary="Return one message.",
         needs="viewer",
         handle=_get,
         answer=responses.Message,
@@ -158,7 +158,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         method="PATCH",
         path="{inbox}/messages/{id}",
         name="reschedule",
-        summary="Give a waiting message another due time: delay, at, or promote. 204: it is over by now.",
+        summary="Change the due time of a waiting message: delay, at, or promote. 204: it has been finished since.",
         needs="operator",
         handle=_move,
         body=requests.Move,
@@ -170,7 +170,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         method="DELETE",
         path="{inbox}/messages/{id}",
         name="cancel",
-        summary="End a message that waits or is dead. 409: a consumer has it; running=true takes it away.",
+        summary="Cancel a waiting or dead message. 409: a consumer holds it; running=true takes it away.",
         needs="operator",
         handle=_cancel,
         query=requests.CancelHow,

@@ -1,4 +1,4 @@
-"""The API described for programs, OpenAPI 3.1, from the table that it is served by."""
+"""The OpenAPI 3.1 description of the API, created from the table of operations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from duly.web.api.operation import INBOX_PATHS, Operation
 from duly.web.problems import TITLES, Problem
 
 _SUFFIXES: Final = dict(zip(INBOX_PATHS, ("", "_of_group"), strict=True))
-"""With what the names of operations end in that are about one."""
+"""The suffix of operation names, for queues and for groups."""
 _REF: Final = "#/components/schemas/{name}"
 _REFUSALS: Final = (400, 401, 403, 404, 409, 413, 415, 422, 429, 502, 503, 507)
 
@@ -86,11 +86,11 @@ def _success_responses(operation: Operation, schemas: dict[int, Any]) -> dict[st
 def _problem_responses(schemas: dict[int, Any]) -> dict[str, Any]:
     content = {"application/problem+json": {"schema": schemas[id(Problem)]}}
     description = {str(status): {"description": TITLES[status], "content": content} for status in _REFUSALS}
-    return description | {"default": {"description": "Whatever else is wrong.", "content": content}}
+    return description | {"default": {"description": "Any other error.", "content": content}}
 
 
 def _schemas() -> tuple[dict[int, Any], dict[str, Any]]:
-    """Describe all types that are taken or given, once; those with names go to the components."""
+    """Create the schemas of all request and response types. Named ones become components."""
     kinds = [Problem, *(kind for each in OPERATIONS for kind in (each.body, each.answer) if kind is not None)]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REF)
     return {id(kind): schema for kind, schema in zip(kinds, schemas, strict=True)}, components

@@ -1,4 +1,4 @@
-"""What one call of the API is: a value that says how it is asked, who may, what it takes and what it gives."""
+"""Defines operations of the API as values: path, permission, request and response."""
 
 from __future__ import annotations
 
@@ -24,63 +24,63 @@ _LOOP_TURNS: Final = 25
 
 @dataclass(frozen=True)
 class ApiCall:
-    """A call of the API whose caller is known and may make it, taken apart."""
+    """A permitted call of the API, with its parsed query and body."""
 
     site: Site
     role: Role
     request: Request
     query: Any
-    """As the operation's `query` says."""
+    """An instance of the operation's `query`."""
     body: Any
-    """As the operation's `body` says."""
+    """An instance of the operation's `body`."""
 
     def path_param(self, name: str) -> str:
-        """Give a part of the path."""
+        """Return a parameter of the path."""
         value: str = self.request.path_params[name]
         return value
 
     @property
     def sees_payloads(self) -> bool:
-        """Whether who asks is shown bodies, headers, results, errors and reasons."""
+        """Whether the client may see bodies, headers, results, errors and reasons."""
         return sees_payloads(self.role)
 
     async def inbox(self) -> Inbox:
-        """Open the queue, or the group of a topic, that the path names and that exists."""
+        """Open the existing queue or group that the path names."""
         return await self.site.names.inbox(self.request.path_params)
 
     def open_inbox(self, *, typed: bool = False) -> Inbox:
-        """Open the same, whether it exists or not; `typed`: bodies that come into it are checked."""
+        """Open the queue or group that the path names, existing or not. `typed` validates bodies sent to it."""
         return self.site.names.open_inbox(self.request.path_params, typed=typed)
 
     async def run_while_connected(
         self, work: Coroutine[Any, Any, T], undo: Callable[[T], Awaitable[object]] | None = None
     ) -> T:
-        """Do something that takes long, until the client goes away. What it then has done already is undone."""
+        """Run a long operation until the client disconnects. A result that comes too late is undone."""
         task, disconnected = asyncio.ensure_future(work), asyncio.ensure_future(self._wait_for_disconnect())
         try:
             await asyncio.wait({task, disconnected}, return_when=asyncio.FIRST_COMPLETED)
-            await _let_loop_notice(disconnected)  # both may have happened at the same moment
+            await _let_loop_notice(disconnected)  # both may happen at the same moment
             if not disconnected.done():
                 return task.result()
-        except asyncio.CancelledError:  # whoever serves us stops
+        except asyncio.CancelledError:  # the ASGI server stops
             await before_leaving(_abandon(task, undo))
             raise
         finally:
             disconnected.cancel()
         await _abandon(task, undo)
-        raise Refused(408, "the client went away before there was an answer")
+        raise Refused(408, "the client disconnected before the response")
 
     async def _wait_for_disconnect(self) -> None:
-        """Wait until the client has gone, or has its answer."""
+        """Wait until the client has disconnected, or has its response."""
         while (await self.request.receive())["type"] != "http.disconnect":
             pass
 
 
 async def _let_loop_notice(disconnected: asyncio.Future[None]) -> None:
-    """Let the event loop hear of what has happened by now.
+    """Give the event loop time to notice a disconnect that has already happened.
 
-    From a connection that was closed to us it takes some turns: it is found readable, it is at its end, it is lost,
-    whoever serves us says so, and perhaps others in between pass it on. What is closed later than that had its answer.
+    This takes some turns: the socket becomes readable, its end is read, the connection is lost, and the ASGI server and
+    middleware pass the event on. A client that disconnects later has received its response.
     """
     for _ in range(_LOOP_TURNS):
         if disconnected.done():
@@ -89,7 +89,7 @@ async def _let_loop_notice(disconnected: asyncio.Future[None]) -> None:
 
 
 async def _abandon(task: asyncio.Future[T], undo: Callable[[T], Awaitable[object]] | None) -> None:
-    """End work that nobody waits for any more; undo it if it is too late for that."""
+    """Cancel work that no client waits for. If it has finished already, undo it."""
     task.cancel()
     await asyncio.wait({task})
     if undo is not None and not task.cancelled() and task.exception() is None:
@@ -98,33 +98,33 @@ async def _abandon(task: asyncio.Future[T], undo: Callable[[T], Awaitable[object
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """One row of the table."""
+    """One row of the table of operations."""
 
     method: Method
     path: str
-    """Below /api/v1. `{inbox}` stands for `/queues/{queue}`, and for `/topics/{topic}/groups/{group}`."""
+    """Below /api/v1. `{inbox}` stands for `/queues/{queue}` and `/topics/{topic}/groups/{group}`."""
     name: str
-    """One word or two, in snake case: the operationId."""
+    """The operationId, in snake case."""
     summary: str
-    """A sentence."""
+    """One sentence."""
     needs: Role
     handle: Callable[[ApiCall], Awaitable[Any]]
-    """Does it, and gives an `answer`; None: there is nothing to say (204)."""
+    """Runs the operation and returns an `answer`. None: no content (204)."""
     answer: Any
-    """The type of what it gives; None: nothing."""
+    """The type of the response body. None: no content."""
     may_return_nothing: bool = False
-    """Whether there may be nothing to say all the same."""
+    """Whether there may be no content although `answer` is set."""
     query: Any = None
-    """The msgspec.Struct that the query string is read as; None: it has none."""
+    """The msgspec.Struct of the query string. None: no parameters."""
     body: Any = None
-    """The type that the JSON of the request is read as; None: it has none."""
+    """The type of the JSON body of the request. None: no body."""
     is_body_optional: bool = False
-    """Whether the request may have no content at all, which means the same as `{}`."""
+    """Whether the body may be missing, which means the same as `{}`."""
     status: int = 200
     is_logged: bool = False
-    """Whether the log is to tell that it was done: somebody will ask why the queue stood still, or is empty."""
+    """Whether the log records it: operations that can explain why a queue has stopped, or is empty."""
 
     @property
     def changes(self) -> bool:
-        """Whether something may be other afterwards."""
+        """Whether it may change something."""
         return self.method != "GET"

@@ -1,4 +1,4 @@
-"""Queues, and groups of topics: their numbers, and how they are steered."""
+"""Queues and groups: statistics and control. Topics, workers and schedules: lists."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def _list_queues(call: ApiCall) -> responses.QueuesShown:
             return responses.QueueShown(name, await names.open_queue(name).stats())
         except Unavailable:
             raise
-        except DulyError as error:  # somebody has damaged it, which must not hide the others
+        except DulyError as error:  # damaged data must not hide the other queues
             return responses.QueueShown(name, None, str(error))
 
     return responses.QueuesShown(await bounded_gather(page.items, one), page.next)
@@ -45,7 +45,7 @@ async def _pending(call: ApiCall) -> responses.PendingShown:
     if found is not None:
         return responses.PendingShown(found.total, found.min_id, found.max_id, found.consumers, found.messages)
     if options.consumer is not None:
-        raise Refused(409, f"{leases.total} messages of {inbox.title} are held: too many to look which of them are his")
+        raise Refused(409, f"{inbox.title} has {leases.total} leases: too many to filter by consumer")
     return responses.PendingShown(leases.total)
 
 
@@ -64,12 +64,14 @@ async def _resume(call: ApiCall) -> responses.Paused:
 async def _purge(call: ApiCall) -> responses.Purged:
     inbox, options = await call.inbox(), call.body
     if options.confirm != inbox.label:
-        raise UsageError(f"confirm must be {inbox.label!r}, the name of what is purged, not {options.confirm!r}")
+        raise UsageError(
+            f"confirm must be {inbox.label!r}, the name of the queue or group to purge, not {options.confirm!r}"
+        )
     return responses.Purged(await inbox.purge(options.state))
 
 
 async def _redrive(call: ApiCall) -> responses.Redriven:
-    """Redrive while somebody waits for it: with a rate it may take long, and can simply be asked for again."""
+    """Redrive until the client disconnects. With a rate it may take long, and it can be repeated."""
     inbox, options = await call.inbox(), call.body
     where = None if options.where is None else options.where.to_duly()
     work = inbox.redrive(options.limit, where, options.to, options.rate, options.dry_run, options.at_end)
@@ -81,7 +83,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         method="GET",
         path="/queues",
         name="list_queues",
-        summary="Name the queues and count what is in them, a page at a time.",
+        summary="List the queues with their statistics, a page at a time.",
         needs="viewer",
         handle=_list_queues,
         query=requests.NamePage,
@@ -91,7 +93,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         method="GET",
         path="{inbox}",
         name="show",
-        summary="Count what is where, and who holds how much; above 10,000 leases, only how many they are.",
+        summary="Return the statistics and the number of leases per consumer; above 10,000 leases, only their total.",
         needs="viewer",
         handle=_show,
         answer=responses.InboxShown,
@@ -100,7 +102,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         method="GET",
         path="{inbox}/pending",
         name="pending",
-        summary="See who holds what: totals, counts by consumer, and the first leases; above 10,000, only the total.",
+        summary="List the leases: total, counts per consumer, and the first ones; above 10,000, only the total.",
         needs="viewer",
         handle=_pending,
         query=requests.PendingOf,
@@ -110,7 +112,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         method="POST",
         path="{inbox}/pause",
         name="pause",
-        summary="Hand nothing out until it is resumed. Sends and settles go on.",
+        summary="Stop deliveries until it is resumed. Sends and settles continue.",
         needs="operator",
         handle=_pause,
         answer=responses.Paused,
@@ -120,7 +122,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         method="POST",
         path="{inbox}/resume",
         name="resume",
-        summary="Hand out again.",
+        summary="Continue deliveries.",
         needs="operator",
         handle=_resume,
         answer=responses.Paused,
@@ -130,7 +132,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         method="POST",
         path="{inbox}/redrive",
         name="redrive",
-        summary="Put dead letters back to work. It ends when the client goes away, and may be asked for again.",
+        summary="Redrive dead letters. It stops when the client disconnects, and can be repeated.",
         needs="operator",
         handle=_redrive,
         body=requests.Redrive,
@@ -142,7 +144,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         method="POST",
         path="{inbox}/purge",
         name="purge",
-        summary="End all messages of a state, or all there are. Holders find their lease lost.",
+        summary="Remove all messages of a state, or of all states. Their consumers lose the leases.",
         needs="admin",
         handle=_purge,
         body=requests.Purge,
@@ -175,7 +177,7 @@ OTHER_OPERATIONS: Final[tuple[Operation, ...]] = (
         method="GET",
         path="/topics",
         name="list_topics",
-        summary="Name the topics, count what is in them, and look at their groups, a page at a time.",
+        summary="List the topics with their statistics and groups, a page at a time.",
         needs="viewer",
         handle=_topics,
         query=requests.NamePage,
@@ -185,7 +187,7 @@ OTHER_OPERATIONS: Final[tuple[Operation, ...]] = (
         method="GET",
         path="/workers",
         name="list_workers",
-        summary="Show the workers that live, or were silent for a short time, by id, a page at a time.",
+        summary="List live workers, and those whose last heartbeat is recent, by id, a page at a time.",
         needs="viewer",
         handle=_workers,
         query=requests.NamePage,
@@ -195,7 +197,7 @@ OTHER_OPERATIONS: Final[tuple[Operation, ...]] = (
         method="GET",
         path="/schedules",
         name="list_schedules",
-        summary="Show the schedules, by name, a page at a time.",
+        summary="List the schedules by name, a page at a time.",
         needs="viewer",
         handle=_schedules,
         query=requests.NamePage,

@@ -1,6 +1,7 @@
-"""What the API takes, as types: they read the JSON and the query strings, and describe them in openapi.json.
+"""Request types of the API. They parse JSON and query strings, and are described in openapi.json.
 
-Names are the library's. Times are ISO 8601 with a zone, or seconds since the epoch; durations are seconds.
+Names are the same as in the library. Times are ISO 8601 with a time zone, or seconds since the epoch. Durations are
+seconds.
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ Receipts = Annotated[list[str], Meta(min_length=1, max_length=MAX_LIST)]
 
 
 class Given(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What somebody asks for. What is not known is refused: it is a slip of the pen, and would be without effect."""
+    """A request. Unknown fields are rejected, so that typos do not go unnoticed."""
 
 
 # Query strings
 
 
 class NamePage(Given):
-    """Which queues, topics, schedules or workers: so many behind a name."""
+    """A page of queues, topics, schedules or workers: how many, and after which name."""
 
     limit: Limit = 50
     after: str | None = None
 
 
 class MessagePage(Given):
-    """Which messages: so many behind a place that `next` told, or behind a message."""
+    """A page of messages: how many, and after which cursor (`next`) or message."""
 
     state: State = "ready"
     limit: Limit = 50
@@ -51,23 +52,23 @@ class MessagePage(Given):
 
 
 class CancelHow(Given):
-    """Whether a message is also taken from the consumer that has it."""
+    """Whether to cancel a message even if a consumer holds it."""
 
     running: bool = False
 
 
 class PendingOf(Given):
-    """Whose leases, and how many of them."""
+    """Which consumer, and how many leases to list."""
 
     consumer: str | None = None
     limit: Annotated[int, Meta(ge=0, le=MAX_PAGE)] = MAX_PAGE
 
 
-# Messages that are sent
+# Messages to send
 
 
 class Retry(Given):
-    """When a failed message comes back, and how often."""
+    """When a failed message is retried, and how often."""
 
     attempts: int | None = None
     first: float = 1.0
@@ -77,12 +78,12 @@ class Retry(Given):
     delays: list[float] | None = None
 
     def to_duly(self) -> duly.Retry:
-        """Make what the library takes."""
+        """Convert to the type of the library."""
         return duly.Retry(**msgspec.structs.asdict(self))
 
 
 class Repeat(Given):
-    """When a message comes back although all went well, and how often."""
+    """When a finished message is delivered again, and how often."""
 
     first: float = 60.0
     factor: float = 1.0
@@ -90,7 +91,7 @@ class Repeat(Given):
     max: float = 30 * 86400.0
 
     def to_duly(self) -> duly.Repeat:
-        """Make what the library takes."""
+        """Convert to the type of the library."""
         return duly.Repeat(**msgspec.structs.asdict(self))
 
 
@@ -108,7 +109,7 @@ class Publish(Given):
     durable: Literal["fsync", "replica"] | int | None = None
 
     def to_duly(self) -> duly.Send:
-        """Make what the library takes."""
+        """Convert to the type of the library."""
         return duly.Send(
             checked_body(self.body, self.base64),
             delay=self.delay,
@@ -131,7 +132,7 @@ class Send(Publish):
     repeat: Repeat | None = None
 
     def to_duly(self) -> duly.Send:
-        """Make what the library takes."""
+        """Convert to the type of the library."""
         return dataclasses.replace(
             super().to_duly(),
             priority=self.priority,
@@ -148,25 +149,25 @@ Publishes = Publish | Annotated[list[Publish], Meta(max_length=MAX_LIST)]
 
 
 class Move(Given):
-    """Another due time for a message that waits: one of them."""
+    """The new due time of a waiting message: one of the fields."""
 
     delay: float | None = None
     at: Time | None = None
     promote: bool = False
 
 
-# Steering
+# Control
 
 
 class Purge(Given):
-    """What is to end. `confirm` is the name of the queue, of a group "events/archive"."""
+    """Which messages to remove. `confirm` is the name of the queue or group, like "events/archive"."""
 
     confirm: str
     state: State | None = None
 
 
 class Where(Given):
-    """Which dead letters: those of which all that is given is true."""
+    """Which dead letters: those that match all given fields."""
 
     error: str | None = None
     reason: str | None = None
@@ -177,12 +178,12 @@ class Where(Given):
     ids: list[str] | None = None
 
     def to_duly(self) -> duly.Where:
-        """Make what the library takes."""
+        """Convert to the type of the library."""
         return duly.Where(**msgspec.structs.asdict(self))
 
 
 class Redrive(Given):
-    """Which dead letters go back to work, and how."""
+    """Which dead letters to redrive, and how."""
 
     limit: int | None = None
     where: Where | None = None
@@ -196,7 +197,7 @@ class Redrive(Given):
 
 
 class Receive(Given):
-    """How many messages at the most, how long the first is waited for, and how long they are held."""
+    """The maximum number of messages, how long to wait for the first, and the lease."""
 
     limit: Limit = 10
     wait: Annotated[float, Meta(ge=0, le=MAX_WAIT)] = MAX_WAIT
@@ -204,11 +205,11 @@ class Receive(Given):
 
 
 MAX_DEPTH: Final = 200
-"""Lists in lists in a body: other languages read no more, and whoever reads in Python has a stack of his own."""
+"""Maximum nesting of a body: decoders of other languages accept no more, and those of Python use the stack."""
 
 
 def checked_body(body: Raw | UnsetType, encoded: str | None) -> Raw | bytes:
-    """Give what is to be stored: JSON that anybody can decode, or bytes."""
+    """Return the body to store: JSON that every client can decode, or bytes."""
     if encoded is None:
         if isinstance(body, UnsetType):
             raise UsageError("a message needs a body, which may be null, or base64")
@@ -222,7 +223,7 @@ def checked_body(body: Raw | UnsetType, encoded: str | None) -> Raw | bytes:
 
 
 def checked_json(given: Raw, what: str) -> Raw:
-    """Refuse JSON that nobody could decode who is given it: half characters, numbers without end, or too deep."""
+    """Reject JSON that clients could not decode: half surrogate pairs, numbers out of range, or nested too deep."""
     try:
         value = msgspec.json.decode(given)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -233,7 +234,7 @@ def checked_json(given: Raw, what: str) -> Raw:
 
 
 def _is_deep(value: Any) -> bool:
-    """Go down by levels, not by calls, which it has too many of."""
+    """Check level by level. Recursion would overflow the stack."""
     level = _containers([value])
     for _ in range(MAX_DEPTH):
         level = [part for each in level for part in _containers(each)]
@@ -241,6 +242,6 @@ def _is_deep(value: Any) -> bool:
 
 
 def _containers(value: Any) -> list[Any]:
-    """Give the lists and objects in a list or object."""
+    """Return the lists and objects in a list or object."""
     parts = value.values() if isinstance(value, dict) else value
     return [part for part in parts if isinstance(part, list | dict)]

@@ -1,6 +1,6 @@
-"""What the API gives, as types: they write the JSON, and describe it in openapi.json.
+"""Response types of the API. They write JSON, and are described in openapi.json.
 
-Names are the library's. Times are ISO 8601 with a zone; durations are seconds.
+Names are the same as in the library. Times are ISO 8601 with a time zone. Durations are seconds.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from duly.errors import CodecError
 
 Moment = Annotated[datetime, Meta(tz=True)]
 
-# What was done
+# Results of changes
 
 
 class Sent(Struct, kw_only=True):
-    """What was stored: the id of the message, or, of a list, the ids in the same order."""
+    """The id of the stored message, or for a list, the ids in the same order."""
 
     id: str | UnsetType = UNSET
     ids: list[str] | UnsetType = UNSET
 
 
 class Paused(Struct):
-    """Who paused it; null: nobody."""
+    """Who paused it. null: it is not paused."""
 
     paused: str | None
 
 
 class Purged(Struct):
-    """How many messages ended."""
+    """The number of removed messages."""
 
     purged: int
 
 
 class Redriven(Struct):
-    """How many dead letters went back to work, or would."""
+    """The number of redriven dead letters; with dry_run, of those that would be redriven."""
 
     redriven: int
 
 
 class Delivery(Struct, kw_only=True):
-    """A message in a consumer's hands. With its receipt it is settled."""
+    """A delivered message. Its receipt settles it."""
 
     id: str
     queue: str
@@ -69,19 +69,19 @@ class Delivery(Struct, kw_only=True):
 
 
 class Received(Struct):
-    """Messages, perhaps none."""
+    """The delivered messages, possibly none."""
 
     messages: list[Delivery]
 
 
 class Settled(Struct):
-    """The ids of what was settled, and of what was not: somebody else has it, or it is over."""
+    """The ids of settled messages, and of lost ones: another consumer has the message, or it is gone."""
 
     settled: list[str]
     lost: list[str]
 
 
-# What is shown
+# Inspection results
 
 
 class Event(Struct, kw_only=True):
@@ -95,7 +95,7 @@ class Event(Struct, kw_only=True):
 
 
 class Progress(Struct, kw_only=True):
-    """How far the work on a message is, from 0 to 1, as its holder has reported it."""
+    """The progress of the work on a message, from 0 to 1, as its consumer reported it."""
 
     fraction: float
     text: str | UnsetType = UNSET
@@ -103,7 +103,7 @@ class Progress(Struct, kw_only=True):
 
 
 class Message(Struct, kw_only=True):
-    """One message, at the moment of looking; a body of bytes is in `base64`. Viewers are shown no payloads."""
+    """One message at the moment of the request. A binary body is in `base64`. Viewers see no payloads."""
 
     id: str
     queue: str
@@ -143,7 +143,7 @@ _PUBLIC_FIELDS: Final = [
 
 
 def message_response(message: views.Message, *, with_payload: bool) -> Message:
-    """Show a message."""
+    """Create the response for a message."""
     events = [
         Event(at=each.at, what=each.what, consumer=each.consumer, took=each.took, detail=each.detail)
         if with_payload
@@ -166,7 +166,7 @@ def _progress(progress: views.Progress | None, *, with_payload: bool) -> Progres
 
 
 def delivery_response(source: duly.AsyncDelivery, receipt: str) -> Delivery:
-    """Show a delivery. One whose record is damaged has all of that as its bytes: it can be settled like any other."""
+    """Create the response for a delivery. If its record is damaged, the body is the whole record: it can be settled."""
     try:
         body, raw, headers, key = source.body, source.raw, dict(source.headers), source.key
     except CodecError:
@@ -198,7 +198,7 @@ def _raw_content(source: duly.AsyncDelivery) -> tuple[bytes, bytes, dict[str, st
 
 
 class MessagesShown(Struct):
-    """A page of messages. `next` is the `after` of the next page; null: there is none."""
+    """A page of messages. `next` is `after` of the next page; null: this is the last."""
 
     messages: list[Message]
     next: str | None
@@ -211,7 +211,7 @@ class Explanation(Struct):
 
 
 class QueueShown(Struct):
-    """A queue and its numbers; null, with the `error`: somebody has damaged it so that it cannot be counted."""
+    """A queue with its statistics. They are null, and `error` is set, if its data are damaged."""
 
     name: str
     stats: views.Stats | None
@@ -219,21 +219,21 @@ class QueueShown(Struct):
 
 
 class QueuesShown(Struct):
-    """A page of queues. `next` is the `after` of the next page; null: there is none."""
+    """A page of queues. `next` is `after` of the next page; null: this is the last."""
 
     queues: list[QueueShown]
     next: str | None
 
 
 class Holders(Struct):
-    """How many messages are held, and by whom; null: they are too many to look at each."""
+    """The number of leases, and the number per consumer; null: there are too many to read."""
 
     total: int
     consumers: Mapping[str, int] | None
 
 
 class PendingShown(Struct):
-    """Who holds what. Where very many are held, the total is all that is told, and the others are null."""
+    """The leases of a queue or group. If there are very many, only `total` is set."""
 
     total: int
     min_id: str | None = None
@@ -243,7 +243,7 @@ class PendingShown(Struct):
 
 
 class InboxShown(Struct):
-    """A queue, or a group of a topic, and who holds its messages."""
+    """A queue or group, with its statistics and leases."""
 
     name: str
     stats: views.Stats
@@ -251,7 +251,7 @@ class InboxShown(Struct):
 
 
 class TopicShown(Struct):
-    """A topic and its groups; null, with the `error`: somebody has damaged it so that it cannot be counted."""
+    """A topic with its statistics and groups. They are null, and `error` is set, if its data are damaged."""
 
     name: str
     stats: views.TopicStats | None
@@ -260,21 +260,21 @@ class TopicShown(Struct):
 
 
 class TopicsShown(Struct):
-    """A page of topics. `next` is the `after` of the next page; null: there is none."""
+    """A page of topics. `next` is `after` of the next page; null: this is the last."""
 
     topics: list[TopicShown]
     next: str | None
 
 
 class WorkersShown(Struct):
-    """A page of the workers that live, or were silent for a short time, by id; `next` is that of the last."""
+    """A page of live workers, and those whose last heartbeat is recent, by id. `next` is `after` of the next page."""
 
     workers: Sequence[views.WorkerInfo]
     next: str | None
 
 
 class Schedule(Struct, kw_only=True):
-    """A schedule. Viewers are not shown what it sends."""
+    """A schedule. Viewers do not see its body."""
 
     name: str
     queue: str
@@ -290,14 +290,14 @@ class Schedule(Struct, kw_only=True):
 
 
 class SchedulesShown(Struct):
-    """A page of schedules. `next` is the `after` of the next page; null: there is none."""
+    """A page of schedules. `next` is `after` of the next page; null: this is the last."""
 
     schedules: list[Schedule]
     next: str | None
 
 
 def schedule_response(source: views.Schedule, *, with_payload: bool) -> Schedule:
-    """Show a schedule."""
+    """Create the response for a schedule."""
     names = [each.name for each in dataclasses.fields(source) if each.name != "body"]
     response = Schedule(**{name: getattr(source, name) for name in names})
     if with_payload:
@@ -311,19 +311,19 @@ NULL: Final = Raw(b"null")
 
 
 def to_json(value: Any) -> Raw:
-    """Write what was decoded as JSON again; bytes, which JSON has not, as {"base64": ...}."""
+    """Encode a decoded value as JSON again. Bytes become {"base64": ...}."""
     if isinstance(value, bytes):
         value = {"base64": base64.b64encode(value).decode()}
     try:
         return Raw(msgspec.json.encode(value))
-    except OverflowError:  # whole numbers of more than 64 bits, which msgspec reads but does not write
+    except OverflowError:  # msgspec reads integers of more than 64 bits but does not write them
         return Raw(json.dumps(value, ensure_ascii=False).encode())
     except RecursionError:
         return Raw(b'"nested too deep to be shown"')
 
 
 def encoded_body(body: Any, raw: bytes | None) -> tuple[Raw, str | UnsetType]:
-    """Show a body as it was sent. What is no JSON is bytes."""
+    """Return the body as it was sent. A body that is not JSON is binary."""
     if raw is None:
         return NULL, UNSET
     if isinstance(body, bytes):

@@ -1,7 +1,7 @@
-"""Settling deliveries together: those that are settled in the same way are one call, all of them or none.
+"""Settles many deliveries in few calls. Each call settles all of its deliveries or none.
 
-duly._port makes the steps. A call that the server refuses, as one with a damaged lease, is
-parted: then each is a call of its own.
+`duly._port` makes the steps. If the server rejects a call, for example because of a damaged lease, each of its
+deliveries is settled in a separate call.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from duly.web.problems import Refused, status_of
 
 _LOG: Final = logging.getLogger("duly")
 _MAX_BYTES: Final = 4 * 1024 * 1024
-"""What one call brings to the server, which does nothing else meanwhile. A body may be the same for a thousand."""
+"""Maximum size of one call, which blocks the server. A body may be the same for a thousand messages."""
 _MAX_NAMED: Final = 20
-"""Messages that one sentence names."""
+"""Messages that one error names."""
 SAME_BODY: Final = object()
-"""Stands for the body that a message has."""
+"""The default: a message keeps its body."""
 
 Deliveries = Sequence[AsyncDelivery]
 
 
 def ack_steps(inbox: Inbox, deliveries: Deliveries, result: Any = None) -> list[Step]:
-    """Finish them; those with repeat come back. A result is kept if the queue keeps any."""
+    """Finish messages; those with repeat are delivered again. The queue may keep the result."""
     options = inbox.options
     packed = "" if result is None or options.done is None else port.packed_result(result, options.max_message_bytes)
     steps = port.acked(deliveries, packed)
@@ -38,14 +38,14 @@ def ack_steps(inbox: Inbox, deliveries: Deliveries, result: Any = None) -> list[
 
 
 def recycle_steps(inbox: Inbox, deliveries: Deliveries, delay: float, body: Any = SAME_BODY) -> list[Step]:
-    """Finish them and put them back as new, with another body if one is given."""
+    """Finish messages and store them again as new, with another body if one is given."""
     if body is SAME_BODY:
         return port.recycled(deliveries, delay)
     return port.recycled_with_body(inbox, deliveries, delay, body)
 
 
 class _Tally:
-    """What became of the rows so far."""
+    """The results so far."""
 
     def __init__(self, inbox: Inbox, count: int) -> None:
         self._inbox = inbox
@@ -56,7 +56,7 @@ class _Tally:
         self._error: ServerError | None = None
 
     async def run(self, step: Step) -> None:
-        """Settle rows together. If the server refuses that, one by one: what is damaged spoils itself alone."""
+        """Run a step. If the server rejects it, run it for each delivery, so that only damaged ones fail."""
         way, rows = step
         try:
             positions = await port.run_step(self._inbox, step)
@@ -82,29 +82,29 @@ class _Tally:
                 port.log_dead(row[0], step.way.reason(row))
 
     def interrupted_by(self, error: DulyError) -> DulyError:
-        """Say it when a part was done before: whoever repeats the call finds that part lost, and need not wonder."""
+        """Add to an error what was settled before. A repeated call reports those messages as lost."""
         handled = self.settled + len(self.lost)
         if not handled:
             return error
-        done = f"Of {self._count} receipts {handled} were dealt with before"
-        detail = f"{error}. {done}: repeat the call, they are told as lost"
+        done = f"{handled} of {self._count} receipts were settled or lost before"
+        detail = f"{error}. {done}: repeat the call, which reports them as lost"
         return Refused(status_of(error), detail, getattr(error, "headers", None))
 
     def raise_if_refused(self) -> None:
-        """Say which messages the server refused to settle, if there are any."""
+        """Raise an error that names the messages which the server did not settle."""
         if self._error is None:
             return
         names = ", ".join(each.id for each in self.refused[:_MAX_NAMED])
         unnamed = len(self.refused) - _MAX_NAMED
         raise Refused(
             status_of(self._error),
-            f"of {self._count} messages {self.settled} were settled and {len(self.lost)} lost; the server refused "
+            f"of {self._count} messages {self.settled} were settled and {len(self.lost)} lost; the server rejected "
             f"{names}{f' and {unnamed} more' if unnamed > 0 else ''}: {self._error}",
         ) from self._error
 
 
 async def settle(inbox: Inbox, steps: Sequence[Step]) -> list[AsyncDelivery]:
-    """Settle, and give those whose leases were lost. After the first call that is not answered there is no other."""
+    """Run all steps and return the deliveries whose leases were lost. Stops at the first call without an answer."""
     tally = _Tally(inbox, sum(len(each.rows) for each in steps))
     for step in _split_by_size(steps):
         try:
@@ -116,7 +116,7 @@ async def settle(inbox: Inbox, steps: Sequence[Step]) -> list[AsyncDelivery]:
 
 
 def _split_by_size(steps: Sequence[Step]) -> Iterator[Step]:
-    """Part the rows of each step so that no call is too large."""
+    """Split the rows of each step, so that no call is too large."""
     for step in steps:
         rows, size = list[Row](), 0
         for row in step.rows:

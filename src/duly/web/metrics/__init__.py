@@ -1,7 +1,7 @@
-"""`/metrics`: the numbers of all queues, topics, workers and schedules, for Prometheus.
+"""`/metrics`: metrics of all queues, topics, workers and schedules, for Prometheus.
 
-What can be told is a table, METRICS. The server is looked at once, for all who ask at the same time or within a second,
-and the rows of the table take from that scrape what they tell. Nothing is kept between looks.
+METRICS is the table of all metrics. Each row reads its samples from a scrape. Requests at the same time or within a
+second share one scrape. Nothing else is kept.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OPENMETRICS: Final = "application/openmetrics-text"
 
 
 def route(site: Site, *, is_open: bool) -> Route:
-    """Make the route of a dashboard. `is_open`: nobody is asked for a token."""
+    """Create the route of a dashboard. `is_open`: no token is required."""
     scrapes = _ScrapeCache(site)
 
     async def metrics(request: Request) -> Response:
@@ -43,7 +43,7 @@ def route(site: Site, *, is_open: bool) -> Route:
 
 
 class _ScrapeCache:
-    """Scrapes of one dashboard: however many ask, one looks at a time, and writes what it saw once."""
+    """The cached scrape of a dashboard, and its text in both formats."""
 
     def __init__(self, site: Site) -> None:
         self._scrape = Cached(lambda: run_scrape(site))
@@ -51,35 +51,35 @@ class _ScrapeCache:
         self._open = Cached(lambda: self._render(openmetrics.generate_latest))
 
     async def respond(self, accept: str) -> Response:
-        """Answer in the form that is asked for."""
+        """Respond in the accepted format."""
         if _accepts_openmetrics(accept):
             return Response(await self._open.get(), headers={"Content-Type": openmetrics.CONTENT_TYPE_LATEST})
         return Response(await self._plain.get(), headers={"Content-Type": _TEXT})
 
     async def _render(self, write: Callable[..., bytes]) -> bytes:
-        # In a thread: of a thousand queues it is a megabyte of text, and others wait for answers as well.
+        # In a thread: the text for a thousand queues is a megabyte, and other requests must not wait for it.
         return await asyncio.to_thread(write, _Families(await self._scrape.get()))
 
 
 def _accepts_openmetrics(accept: str) -> bool:
-    """Tell whether it is among what is accepted. Prometheus names it first, with the plain text behind it."""
+    """Tell whether the client accepts OpenMetrics. Prometheus prefers it over plain text."""
     return any(each.partition(";")[0].strip().lower() == _OPENMETRICS for each in accept.split(","))
 
 
 class _Families(Collector):
-    """The metrics of one scrape, as the client library of Prometheus writes them."""
+    """The metrics of one scrape, for the client library of Prometheus."""
 
     def __init__(self, scrape: Scrape) -> None:
         self._scrape = scrape
 
     def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
-        """Make each row of the table a family."""
+        """Create a metric family for each row of the table."""
         return map(self._family, METRICS)
 
     def _family(self, metric: Metric) -> GaugeMetricFamily | CounterMetricFamily:
         kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
         family = kind(metric.name, metric.description, labels=metric.labels)
-        # Two names that are cut may be the same then, and a sample that comes twice spoils a scrape.
+        # Two shortened names may be equal, and Prometheus rejects a scrape with a repeated sample.
         samples = {tuple(map(_shortened, labels)): number for labels, number in metric.samples(self._scrape)}
         for labels, number in samples.items():
             family.add_metric(labels, number)
@@ -87,5 +87,5 @@ class _Families(Collector):
 
 
 def _shortened(text: str) -> str:
-    """Shorten a name that another program gave, which may be of any length."""
+    """Shorten a name from another program, which may be of any length."""
     return text if len(text) <= _MAX_LABEL else text[: _MAX_LABEL - 1] + "…"

@@ -1,4 +1,4 @@
-"""What can be told, as a table: each row takes from a scrape what it tells."""
+"""The table of all metrics. Each row reads its samples from a scrape."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from duly.message import Counted, Schedule, Stats
 from duly.web.metrics.scrape import MAX_ITEMS, Scrape
 
 Sample = tuple[tuple[str, ...], float]
-"""The values of the labels, and the number."""
+"""The values of the labels, and the sample."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def _counter(
 
 
 def _one(number: Callable[[Scrape], float | None]) -> Callable[[Scrape], Iterable[Sample]]:
-    """Tell one number; None: it is not known."""
+    """Read a single number. None: it is unknown."""
     return lambda scrape: [] if (value := number(scrape)) is None else [((), value)]
 
 
@@ -53,7 +53,7 @@ def _of_queues(number: Callable[[Stats], float | None]) -> Callable[[Scrape], It
 
 
 def _of_queues_by(**fields: str) -> Callable[[Scrape], Iterable[Sample]]:
-    """Tell several fields of Stats, each under the value that a second label has for it."""
+    """Read several fields of Stats, each with its own value of the second label."""
     return lambda scrape: (
         ((name, label), getattr(stats, of)) for name, stats in scrape.queues.items() for label, of in fields.items()
     )
@@ -110,51 +110,51 @@ _WORKER: Final = ("worker",)
 _SCHEDULE: Final = ("schedule", "queue")
 
 _COUNTER_HELP: Final = {name: field.says for name, field in NUMBERS.items() if isinstance(field, Counted)}
-"""Counters of Stats that never go down."""
+"""Counters of Stats that never decrease."""
 
 METRICS: Final[tuple[Metric, ...]] = (
     _gauge(
         "up",
         (),
-        "1: the server answers. 0: it is away, and nothing else is told.",
+        "1 if the server answers. 0 if it does not; no other metric is exported then.",
         _one(attrgetter("is_up")),
     ),
     _gauge(
         "scrape_timed_out",
         (),
-        "1: there was more to ask for than 8 s are enough for, and nothing else is told.",
+        "1 if the scrape exceeded its 8 s budget; no other metric is exported then.",
         _one(attrgetter("is_timed_out")),
     ),
-    _gauge("scrape_seconds", (), "How long the looking took.", _one(attrgetter("seconds"))),
+    _gauge("scrape_seconds", (), "Duration of the scrape.", _one(attrgetter("seconds"))),
     _gauge(
         "build_info",
         ("version", "python"),
-        "Always 1; the labels say what runs.",
+        "Always 1; the labels have the versions.",
         lambda _: [((duly.__version__, platform.python_version()), 1)],
     ),
     _gauge(
         "queues_left_out",
         (),
-        "Queues, topics and groups that were too many for one scrape.",
+        "Queues, topics and groups that exceed the limit of one scrape.",
         _one(attrgetter("left_out")),
     ),
     _gauge(
         "unreadable",
         ("kind", "name"),
-        "1 for each queue or topic that could not be counted: somebody changed its keys, or a right is missing.",
+        "1 for each queue or topic that cannot be read: its keys are damaged, or a permission is missing.",
         lambda scrape: ((each, 1) for each in scrape.unreadable),
     ),
     _gauge("messages", ("queue", "state"), "Messages by state.", _of_queues_by(**{each: each for each in STATES})),
     _gauge(
         "stored_bytes",
         ("queue", "state"),
-        "Stored bytes of what is live, dead and done.",
+        "Stored bytes of live, dead and done messages.",
         _of_queues_by(live="bytes", dead="dead_bytes", done="done_bytes"),
     ),
     _gauge(
         "oldest_age_seconds",
         _QUEUE,
-        "How long the ready message that waits longest has been due; 0 when none is ready.",
+        "How long the oldest ready message has been due; 0 if none is ready.",
         _of_queues(attrgetter("oldest_age")),
     ),
     _gauge(
@@ -166,13 +166,11 @@ METRICS: Final[tuple[Metric, ...]] = (
     _gauge(
         "next_due_seconds",
         _QUEUE,
-        "Time to the next delayed message; absent without one.",
+        "Time until the next delayed message is due; absent if there is none.",
         _of_queues(attrgetter("next_due_in")),
     ),
-    _gauge("paused", _QUEUE, "1 when the queue is paused.", _of_queues(lambda stats: stats.paused is not None)),
-    _gauge(
-        "queue_workers", _QUEUE, "Workers that serve the queue and were heard of in the last 15 s.", _workers_of_queues
-    ),
+    _gauge("paused", _QUEUE, "1 if the queue is paused.", _of_queues(lambda stats: stats.paused is not None)),
+    _gauge("queue_workers", _QUEUE, "Workers of the queue with a heartbeat in the last 15 s.", _workers_of_queues),
     *(_counter(name, _QUEUE, description, _of_queues(attrgetter(name))) for name, description in _COUNTER_HELP.items()),
     _gauge(
         "corrected",
@@ -181,48 +179,51 @@ METRICS: Final[tuple[Metric, ...]] = (
         _of_queues(attrgetter("corrected")),
     ),
     _gauge("topic_length", _TOPIC, "Entries in the stream.", _of_topics("length")),
-    _gauge("topic_bytes", _TOPIC, "What the stream takes of the server's memory.", _of_topics("bytes")),
-    _gauge("topic_delayed", _TOPIC, "Publishes that have not entered the stream yet.", _of_topics("delayed")),
-    _gauge("topic_groups", _TOPIC, "Groups, those of other programs included.", _of_topics("groups")),
-    _counter("topic_published", _TOPIC, "Entries that were added to the stream through Duly.", _of_topics("published")),
+    _gauge("topic_bytes", _TOPIC, "Memory that the stream uses on the server.", _of_topics("bytes")),
+    _gauge("topic_delayed", _TOPIC, "Delayed entries that are not in the stream yet.", _of_topics("delayed")),
+    _gauge("topic_groups", _TOPIC, "Groups, including those of other programs.", _of_topics("groups")),
+    _counter("topic_published", _TOPIC, "Entries that Duly added to the stream.", _of_topics("published")),
     _counter(
         "topic_duplicates",
         _TOPIC,
-        "Publishes that stored nothing, because of their dedup value.",
+        "Entries that were not stored because of their dedup value.",
         _of_topics("duplicates"),
     ),
-    _counter("topic_trimmed", _TOPIC, "Entries that went because of keep=Keep(...).", _of_topics("trimmed")),
-    _gauge("group_unread", _GROUP, "Entries that no member has been given yet.", _of_groups("unread")),
-    _gauge("group_pending", _GROUP, "Entries that members hold, by the stream's own list.", _of_groups("pending")),
-    _gauge("group_consumers", _GROUP, "Consumers that the stream knows of the group.", _of_groups("consumers")),
-    _counter("group_missed", _GROUP, "Entries that went before the group had read them.", _of_groups("missed")),
-    _counter("group_filtered", _GROUP, "Entries that the group passed over, because of its headers.", _filtered),
+    _counter("topic_trimmed", _TOPIC, "Entries that were removed because of keep=Keep(...).", _of_topics("trimmed")),
+    _gauge("group_unread", _GROUP, "Entries that were not delivered to the group yet.", _of_groups("unread")),
+    _gauge("group_pending", _GROUP, "Entries in the stream's pending list of the group.", _of_groups("pending")),
+    _gauge("group_consumers", _GROUP, "Consumers of the group in the stream.", _of_groups("consumers")),
+    _counter("group_missed", _GROUP, "Entries that were removed before the group read them.", _of_groups("missed")),
+    _counter("group_filtered", _GROUP, "Entries that the group skipped because of its header filter.", _filtered),
     _gauge(
-        "workers", (), "Workers that were heard of in the last 15 s.", _one(lambda scrape: _count(scrape.live_workers))
+        "workers", (), "Workers with a heartbeat in the last 15 s.", _one(lambda scrape: _count(scrape.live_workers))
     ),
     _gauge(
-        "worker_concurrency", _WORKER, "Handlers that the worker runs at once, at most.", _of_workers("concurrency")
+        "worker_concurrency",
+        _WORKER,
+        "Maximum number of handlers that the worker runs at the same time.",
+        _of_workers("concurrency"),
     ),
-    _gauge("worker_in_flight", _WORKER, "Handlers that run, as of its last beat.", _of_workers("in_flight")),
+    _gauge("worker_in_flight", _WORKER, "Running handlers, as of its last heartbeat.", _of_workers("in_flight")),
     _counter(
         "worker_handled",
         _WORKER,
-        "Messages that it worked off since it started, as of its last beat.",
+        "Messages that it handled since it started, as of its last heartbeat.",
         _of_workers("handled"),
     ),
-    _gauge("worker_last_beat_seconds", _WORKER, "Time since it last showed that it lives.", _of_workers("last_beat")),
+    _gauge("worker_last_beat_seconds", _WORKER, "Time since its last heartbeat.", _of_workers("last_beat")),
     _gauge(
         "worker_last_poll_seconds",
         _WORKER,
-        "Time since it last asked for messages; absent when it never did.",
+        "Time since it last asked for messages; absent if it never did.",
         _of_workers("last_poll"),
     ),
-    _gauge("schedules", (), "Schedules, paused ones included.", _one(lambda scrape: _count(scrape.schedules))),
+    _gauge("schedules", (), "Schedules, including paused ones.", _one(lambda scrape: _count(scrape.schedules))),
     _gauge(
         "schedule_next_run_timestamp_seconds",
         _SCHEDULE,
-        "The next slot, in seconds since 1970; absent when it is paused or has none.",
+        "The next run, in seconds since 1970; absent if it is paused or has none.",
         _of_schedules(_next_run),
     ),
-    _gauge("schedule_paused", _SCHEDULE, "1 when the schedule is paused.", _of_schedules(attrgetter("paused"))),
+    _gauge("schedule_paused", _SCHEDULE, "1 if the schedule is paused.", _of_schedules(attrgetter("paused"))),
 )

@@ -1,4 +1,4 @@
-"""One scrape: a look at everything, in a bounded time."""
+"""One scrape: reads everything in a bounded time."""
 
 from __future__ import annotations
 
@@ -21,57 +21,57 @@ from duly.web.site import Site
 _LOG: Final = logging.getLogger("duly")
 
 MAX_ITEMS: Final = 1000
-"""Queues and groups in one scrape; also topics, and schedules."""
+"""Limit of queues and groups in one scrape, of topics, and of schedules."""
 MAX_CONCURRENT: Final = 20
-"""Calls under way for one scrape."""
+"""Concurrent calls of one scrape."""
 _CALL_TIMEOUT: Final = 1.5
-"""Seconds for one call. One that is given up takes up to a second more: together, less than three."""
+"""Timeout in seconds of one call. Cancelling it takes up to a second more."""
 _SCRAPE_TIMEOUT: Final = 8.0
-"""Seconds for all of a scrape. Prometheus waits for 10 unless it is told otherwise."""
+"""Timeout in seconds of a scrape. The default of Prometheus is 10."""
 _ALIVE_SECONDS: Final = 15.0
-"""Seconds of silence up to which a worker counts: three beats."""
+"""A worker counts as live for this many seconds after a heartbeat: three intervals."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Scrape:
-    """All that one scrape saw. As it is by default: the server is away."""
+    """The result of one scrape. The default means that the server is unavailable."""
 
     is_up: bool = False
     is_timed_out: bool = False
-    """Whether there was more to ask for than there was time. Then nothing else is told: a part would mislead."""
+    """Whether the scrape timed out. Then nothing else is exported, because a part would mislead."""
     seconds: float = 0.0
-    """How long the looking took."""
+    """How long the scrape took."""
     queues: Mapping[str, Stats] = field(default_factory=dict)
     """By name: queues, and groups as "topic/group"."""
     topics: Mapping[str, TopicStats] = field(default_factory=dict)
     groups: Mapping[tuple[str, str], GroupRow] = field(default_factory=dict)
-    """By topic and name; those of other programs included."""
+    """By topic and name, including those of other programs."""
     workers: Sequence[WorkerInfo] | None = None
     schedules: Sequence[Schedule] | None = None
     unreadable: Sequence[tuple[str, str]] = ()
-    """Kind and name of what is there and could not be counted."""
+    """Kind and name of objects that cannot be read."""
     left_out: int | None = None
-    """How many queues, topics and groups were too many."""
+    """Number of queues, topics and groups above the limit."""
 
     @property
     def live_workers(self) -> list[WorkerInfo] | None:
-        """The workers that were heard of lately. When all are gone, nobody takes them off the list."""
+        """The workers with a recent heartbeat. The list keeps dead workers when no worker is left to remove them."""
         return None if self.workers is None else [each for each in self.workers if each.last_beat <= _ALIVE_SECONDS]
 
 
 async def run_scrape(site: Site) -> Scrape:
-    """Look at everything, in a bounded time."""
+    """Read everything, in a bounded time."""
     started = time.perf_counter()
     result, deadline = Scrape(), asyncio.timeout(_SCRAPE_TIMEOUT)
     try:
         async with deadline:
             result = await _Scraper(site).run()
     except Unavailable:
-        pass  # the link has said so in the log
+        pass  # the link has logged it
     except TimeoutError:
-        # Either one answer did not come, or there were too many to ask for: then the server is not away.
+        # Either one call timed out, or all together. In the second case the server does answer.
         result = Scrape(is_up=deadline.expired(), is_timed_out=deadline.expired())
     except DulyError as error:
         _LOG.warning("metrics: %s", error)
@@ -79,7 +79,7 @@ async def run_scrape(site: Site) -> Scrape:
 
 
 class _Scraper:
-    """One look at everything, for one scrape."""
+    """Reads everything for one scrape."""
 
     def __init__(self, site: Site) -> None:
         self._app = site.app
@@ -88,8 +88,8 @@ class _Scraper:
         self._unreadable: list[tuple[str, str]] = []
 
     async def run(self) -> Scrape:
-        """Look. Raises Unavailable or TimeoutError when the server is away: a part of the numbers would mislead."""
-        # First, and never remembered: so a server that is away is noticed by one call.
+        """Run the scrape. Raises Unavailable or TimeoutError: partial numbers would mislead."""
+        # First, and not cached: so a single call detects an unavailable server.
         workers = await self._try("workers", "", self._app.workers)
         queues, topics = await self._names.queues(), await self._names.topics()
         topic_results = await self._try_all(
@@ -113,12 +113,12 @@ class _Scraper:
         self, queues: Iterable[str], groups: Iterable[tuple[str, str]]
     ) -> Mapping[str, Callable[[], Awaitable[Stats]]]:
         calls = {name: self._app.queue(name).stats for name in queues}
-        # A group of another name can be of other programs only: the stream alone knows it.
+        # A group with another name belongs to another program. Only the stream knows it.
         own_groups = [(topic, group) for topic, group in groups if is_name(group)]
         return calls | {f"{topic}/{group}": self._app.topic(topic).group(group).stats for topic, group in own_groups}
 
     async def _try_all(self, kind: str, calls: Mapping[str, Callable[[], Awaitable[T]]]) -> dict[str, T]:
-        """Make all calls, some at once, and give those that could be answered."""
+        """Run all calls with bounded concurrency, and return the results of those that succeeded."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks_by_name = {name: tasks.create_task(self._try(kind, name, call)) for name, call in calls.items()}
@@ -129,7 +129,7 @@ class _Scraper:
     async def _try(
         self, kind: str, name: str, call: Callable[[], Awaitable[T]], timeout: float = _CALL_TIMEOUT
     ) -> T | None:
-        """Make a call. What somebody has damaged so that it cannot be counted is noted, and hides nothing else."""
+        """Run a call. An object with damaged data is recorded as unreadable and does not affect the others."""
         async with self._semaphore:
             try:
                 async with asyncio.timeout(timeout):
@@ -142,10 +142,10 @@ class _Scraper:
 
 
 def _topic_call(topic: AsyncTopic) -> Callable[[], Awaitable[tuple[TopicStats, list[GroupRow]]]]:
-    """Make the call that counts a topic and names its groups, without a look into them: one may be damaged."""
+    """Create the call that reads a topic and the names of its groups, but not the groups, which may be damaged."""
 
-    async def look() -> tuple[TopicStats, list[GroupRow]]:
+    async def read() -> tuple[TopicStats, list[GroupRow]]:
         rows = await group_rows(topic)
         return await topic.stats(), rows
 
-    return look
+    return read

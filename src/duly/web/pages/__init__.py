@@ -1,4 +1,4 @@
-"""The pages: everything can be looked at in a browser, also without its scripts. Changes are calls of the API."""
+"""The pages of the dashboard. They work without scripts and only read; changes are API calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _View = Callable[[Request], Awaitable[Response]]
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    """Name the pages of a dashboard. It has routes of its own: some remember what they saw."""
+    """Create the routes of the pages. Each dashboard has its own, because some pages keep state."""
     queue, group = "/queues/{queue}", "/topics/{topic}/groups/{group}"
     inbox = views.InboxPage()
     return [
@@ -31,7 +31,7 @@ def routes(site: Site) -> list[BaseRoute]:
         _page_route("/queues", views.queues, "queues"),
         _page_route(queue, inbox, "queue"),
         _page_route(group, inbox, "group"),
-        # An id may be any text, also one with slashes.
+        # An id may be any text, even with slashes.
         _page_route(queue + "/messages/{id:path}", views.message, "message"),
         _page_route(group + "/messages/{id:path}", views.message, "group_message"),
         _page_route("/topics", views.topics, "topics"),
@@ -58,26 +58,24 @@ _running: set[asyncio.Future[Any]] = set()
 
 
 async def with_timeout(page: Awaitable[Response], seconds: float = PAGE_TIMEOUT) -> Response:
-    """Wait for a page, but not for long. A look that takes longer goes on: whoever asks next is given what it finds.
+    """Wait for a page with a timeout. A slow page continues in the background and fills the cache for the next request.
 
-    Were it given up, a server with very many keys would never be seen.
+    If it were cancelled, the pages of a server with very many keys would never be ready.
     """
     task = asyncio.ensure_future(page)
-    _running.add(task)  # the event loop itself would forget it
+    _running.add(task)  # the event loop keeps only a weak reference
     task.add_done_callback(_finish)
     try:
         async with asyncio.timeout(seconds):
             return await asyncio.shield(task)
     except TimeoutError:
-        raise Refused(
-            503, f"the server was looked at for {seconds:g} s, and has not answered: it hangs, or has much to do"
-        ) from None
+        raise Refused(503, f"the server has not answered within {seconds:g} s: it hangs, or is busy") from None
 
 
 def _finish(task: asyncio.Future[Any]) -> None:
     _running.discard(task)
     if not task.cancelled():
-        task.exception()  # what went wrong behind the back of who has left is nobody's concern
+        task.exception()  # no request waits for this error
 
 
 _FOLDER: Final = Path(__file__).parents[1] / "static"
@@ -86,7 +84,7 @@ _CONTENTS: Final = {name: (_FOLDER / name).read_bytes() for name in _TYPES}
 
 
 async def static(request: Request) -> Response:
-    """Give one of them."""
+    """Serve a static file."""
     name = request.path_params["name"]
     if name not in _CONTENTS:
         raise HTTPException(404)

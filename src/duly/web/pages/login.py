@@ -1,4 +1,4 @@
-"""`/login` and `/logout`: a token is given once, and a cookie stands for it from then on."""
+"""`/login` and `/logout`: exchange a token for a session cookie."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _MAX_BYTES: Final = 16 * 1024
 _MAX_FIELDS: Final = 8
 _MAX_NEXT: Final = 2048
 _SAFE_CHARACTERS: Final = "/?&=%:@!$'()*+,;~-._"
-"""Signs of an address that mean something in it; all else of a text is written as %.."""
+"""Characters with a meaning in a URL. All others are percent-encoded."""
 
 
 def redirect_to_login(request: Request) -> Response:
-    """Send somebody who is not known to the login, and back afterwards."""
+    """Redirect an unknown client to the login, and back afterwards."""
     requested = local_path(_requested_path(request), request) if request.method in {"GET", "HEAD"} else None
     query = "?" + urlencode({"next": requested}) if requested else ""
     return RedirectResponse(f"{root_path_of(request.scope)}/login{query}", 303)
 
 
 async def login(request: Request) -> Response:
-    """`GET /login`: ask for a token, unless it is known who looks."""
+    """`GET /login`: ask for a token, unless the client is logged in."""
     next_path = request.query_params.get("next", "")
     if role_of(request) is not None:
         return _redirect(request, next_path)
@@ -40,7 +40,7 @@ async def login(request: Request) -> Response:
 
 
 async def submit(request: Request) -> Response:
-    """`POST /login`: take a token, and keep who brought it logged in."""
+    """`POST /login`: check a token and set the session cookie."""
     fields = await _fields(request)
     token, next_path = fields.get("token", "").strip(), fields.get("next", "")
     access = site_of(request).access
@@ -57,17 +57,17 @@ async def submit(request: Request) -> Response:
 
 
 async def logout(request: Request) -> Response:
-    """`POST /logout`: forget who looks."""
+    """`POST /logout`: remove the session cookie."""
     response = RedirectResponse(f"{root_path_of(request.scope)}/login", 303)
     clear_session_cookie(response, request.scope)
     return response
 
 
 def local_path(text: str, request: Request) -> str | None:
-    """Give an address of a page of this dashboard as a browser takes it; None: it leads somewhere else.
+    """Return the URL of a page of this dashboard, safely encoded. None: it leads elsewhere.
 
-    A browser reads two slashes as the name of another server, takes a backslash for a slash, and leaves out tabs and
-    newlines before it reads anything.
+    Browsers read two slashes as the start of a host name, treat a backslash as a slash, and drop tabs and newlines
+    before parsing.
     """
     root = root_path_of(request.scope)
     is_plain = len(text) <= _MAX_NEXT and "\\" not in text and not any(each <= " " or each == "\x7f" for each in text)
@@ -97,7 +97,7 @@ def _login_page(
 async def _fields(request: Request) -> dict[str, str]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _FORM:
-        raise Refused(415, f"the login takes a form: send it with Content-Type: {_FORM}")
+        raise Refused(415, f"the login expects a form: send it with Content-Type: {_FORM}")
     try:
         fields = parse_qs(
             (await _read_form(request)).decode("latin-1"), keep_blank_values=True, max_num_fields=_MAX_FIELDS
@@ -113,7 +113,7 @@ async def _read_form(request: Request) -> bytes:
         async for part in request.stream():
             content += part
             if len(content) > _MAX_BYTES:
-                raise Refused(413, f"the form is too large: at most {_MAX_BYTES} bytes are taken")
+                raise Refused(413, f"the form is too large: the limit is {_MAX_BYTES} bytes")
     except ClientDisconnect:
-        raise Refused(408, "the client went away before its request was whole") from None
+        raise Refused(408, "the client disconnected before its request was complete") from None
     return content

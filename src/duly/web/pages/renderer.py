@@ -1,4 +1,4 @@
-"""How a page is made: a view gives values, and a template shows them. Nothing of a queue is obeyed by a browser."""
+"""Renders pages from templates. All values are escaped, so that texts from a queue cannot run in a browser."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _TEMPLATES: Final = Path(__file__).parents[1] / "templates"
 
 
 def render(request: Request, template: str, status: int = 200, **values: Any) -> Response:
-    """Fill a template. What all of them know: links, who looks, and what he may do."""
+    """Render a template with values and with the common context: links, role and permissions."""
     page = _ENVIRONMENT.get_template(template)
     return HTMLResponse(page.render(**_context(request), **values), status)
 
 
 def path_of(request: Request, *parts: str) -> str:
-    """Write the address of a page, wherever the dashboard is mounted. Parts may hold anything."""
+    """Return the URL of a page, independent of where the dashboard is mounted. Parts may be any text."""
     return root_path_of(request.scope) + "/" + "/".join(quote(each, safe="") for each in parts)
 
 
 def _context(request: Request) -> dict[str, Any]:
-    # A fault outside the guards is shown too, and then nobody has said who looks.
+    # An error outside the guards is rendered without site and role.
     site: Site | None = getattr(request.state, "site", None)
     role: Role | None = getattr(request.state, "role", None)
 
@@ -65,7 +65,7 @@ def _utc_milliseconds(at: datetime) -> str:
 
 
 def _from_now(at: datetime | None, now: datetime) -> str:
-    """Write how far away a time is: in 5m 20s, 3h ago."""
+    """Format a time relative to now: in 5m 20s, 3h ago."""
     if at is None:
         return ""
     seconds = (at - now).total_seconds()
@@ -86,7 +86,7 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-        finalize=_finalize,  # each value that is shown passes here: none can be forgotten
+        finalize=_finalize,  # every rendered value passes here, so none can be forgotten
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,

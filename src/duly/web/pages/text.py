@@ -1,4 +1,4 @@
-"""Texts from a queue as a page shows them: bodies laid out, and characters that nobody sees written out. Pure."""
+"""Formats texts from a queue for pages: indents bodies and escapes invisible characters. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from duly.message import Message
 
 _INVISIBLE: Final = ("Cc", "Cf", "Cs", "Zl", "Zp")
-"""Characters that nobody sees, that turn the direction of a line, or that cannot be sent."""
+"""Categories of characters that are invisible, change the text direction, or cannot be encoded."""
 _LINE_SHOWN: Final = 120
 _TEXT_SHOWN: Final = 200_000
 _VALUE_SHOWN: Final = 10_000
@@ -23,7 +23,7 @@ _BYTES_PER_LINE: Final = 16
 
 
 def visible(text: str) -> str:
-    """Write a text so that all of it is seen, and nothing else of the page is moved by it."""
+    """Escape invisible characters, so that a text is shown as it is and does not affect the rest of the page."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
@@ -36,18 +36,18 @@ def _escaped(character: str) -> str:
 
 
 def lines(text: str) -> Markup:
-    """Keep the lines of a text, and make everything else in it visible."""
+    """Keep the lines of a text, and escape all other invisible characters."""
     omitted = f"\n... {len(text) - _TEXT_SHOWN:,} more characters" if len(text) > _TEXT_SHOWN else ""
     return _escape_lines(text[:_TEXT_SHOWN], omitted)
 
 
 def _escape_lines(text: str, omitted: str) -> Markup:
-    # Tabs and ends of lines are laid out; all others are not.
+    # Tabs and line breaks are kept, all other characters are escaped.
     return escape("\n".join("\t".join(map(visible, each.split("\t"))) for each in text.split("\n")) + omitted)
 
 
 def body(message: Message) -> Markup:
-    """Lay out a body: JSON indented, bytes as a hex dump."""
+    """Format a body: JSON indented, bytes as a hex dump."""
     if isinstance(message.body, bytes):
         return lines("\n".join(_hex_dump(message.body)))
     if message.raw is None:
@@ -55,12 +55,12 @@ def body(message: Message) -> Markup:
     text = _indented(message.raw, message.body)
     is_truncated = len(text) > _TEXT_SHOWN
     return _escape_lines(
-        text[:_TEXT_SHOWN], f"\n... and more: {len(message.raw):,} bytes in all" if is_truncated else ""
+        text[:_TEXT_SHOWN], f"\n... and more: {len(message.raw):,} bytes in total" if is_truncated else ""
     )
 
 
 def body_line(message: Message) -> str:
-    """Write the beginning of a body on one line."""
+    """Format the beginning of a body on one line."""
     if isinstance(message.body, bytes):
         return f"{len(message.body):,} bytes: {message.body[:24].hex(' ')}"
     if message.raw is None:
@@ -71,7 +71,7 @@ def body_line(message: Message) -> str:
 
 
 def value(given: Any) -> str:
-    """Write a value on one line, as JSON."""
+    """Format a value as JSON on one line."""
     if isinstance(given, bytes):
         return f"{len(given):,} bytes: {given[:24].hex(' ')}"
     try:
@@ -82,23 +82,23 @@ def value(given: Any) -> str:
 
 
 def _indented(raw: bytes, decoded: Any) -> str:
-    """Lay out JSON. It is read from what was sent: a queue with a type has decoded it to something else.
+    """Indent JSON. It is parsed from the stored body, because a queue with a type decodes it to another form.
 
-    What is very large is shown as it is: others wait while it is laid out.
+    Very large bodies are not indented, because other requests wait in the meantime.
     """
     try:
         if len(raw) <= _BYTES_LAID_OUT:
             return _to_json(json.loads(raw), _TEXT_SHOWN, indent=2)
     except RecursionError:
         pass
-    except ValueError:  # the fields of an entry that another program added, or a number of too many digits
+    except ValueError:  # the fields of an entry from another program, or a number with too many digits
         if isinstance(decoded, dict):
             return _to_json(decoded, _TEXT_SHOWN, indent=2)
     return raw[: 4 * _TEXT_SHOWN + 4].decode(errors="replace")
 
 
 def _to_json(given: Any, most: int, indent: int | None = None) -> str:
-    """Write JSON until that is more than so many characters. Of lists in lists, each line is long by its blanks."""
+    """Write JSON up to a number of characters. Deeply nested lists have long lines of spaces."""
     found, length = list[str](), 0
     for part in json.JSONEncoder(ensure_ascii=False, indent=indent, default=_json_default).iterencode(given):
         found.append(part)
@@ -129,9 +129,9 @@ _END: Final = 120
 
 
 def explanation_for_page(sentence: str) -> str:
-    """Write times as the rest of the page does, leave out what only a program can do, and cut a very long error.
+    """Format times like the rest of the page, remove advice that is for programs, and shorten a very long error.
 
-    The beginning says what is the matter, the end how it goes on: what is left out is between them.
+    The middle is left out: the beginning names the cause, the end names the next step.
     """
     if sentence.endswith(_FOR_PROGRAMS):
         sentence = sentence.removesuffix(_FOR_PROGRAMS) + "."

@@ -1,4 +1,4 @@
-"""The course of the rates of a queue: collected while somebody looks, and drawn as a small line."""
+"""Rates of a queue over the last minutes: collected while pages are open, and drawn as small lines."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _SECONDS: Final = MINUTES * 60.0
 _TICK: Final = 30.0
 _MARGIN: Final = 1.5
 _MAX_STEP: Final = 10.0
-"""Seconds between two looks, above which nothing is known of the time between them."""
+"""Longest gap in seconds between two samples that are joined by a line."""
 
 
 def trend(values: Sequence[float], at: Sequence[float]) -> str:
-    """Draw the values by their times, the newest at the right edge; 0 is at the bottom. Gaps stay empty."""
+    """Draw values over time as an SVG path, the newest at the right edge and 0 at the bottom. Gaps stay empty."""
     now = at[-1] if at else 0.0
     points = [(when, value) for when, value in zip(at, values, strict=True) if now - when <= _SECONDS]
     top = max((value for _, value in points), default=0) or 1
@@ -28,13 +28,13 @@ def trend(values: Sequence[float], at: Sequence[float]) -> str:
     for when, value in points:
         is_joined = before is not None and when - before <= _MAX_STEP
         path += f"{'L' if is_joined else 'M'}{_x(now - when):.1f} {_y(value / top):.1f}"
-        path += "" if is_joined else "h0"  # a point without neighbours is seen, too
+        path += "" if is_joined else "h0"  # a point without neighbours stays visible
         before = when
     return path
 
 
 def axis() -> str:
-    """Draw the line of time, with a tick for every half minute."""
+    """Draw the time axis, with a tick for every half minute."""
     ticks = (f"M{_x(at * _TICK):.1f} {HEIGHT}v-2" for at in range(int(_SECONDS / _TICK) + 1))
     return f"M0 {HEIGHT}H{WIDTH}" + "".join(ticks)
 
@@ -48,21 +48,21 @@ def _y(part: float) -> float:
 
 
 _MIN_STEP: Final = 1.0
-"""Two looks within this time, in seconds, are one: a rate between them would be chance."""
+"""Minimum seconds between two samples. A rate over less time would be noise."""
 _MAX_GAP: Final = 30.0
-"""After this time without a look the course begins anew."""
+"""After this many seconds without a sample, the history starts from the beginning."""
 _MAX_ENTRIES: Final = 200
 
 
 class RateHistory:
-    """The course of each queue and group that was looked at lately, by label."""
+    """The rates of the queues and groups that were shown recently, by label."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._entries: dict[str, tuple[Rates, float]] = {}
 
     def add(self, label: str, stats: Stats) -> Course:
-        """Take in what a look found, and give the course so far."""
+        """Add a sample and return the rates so far."""
         now = self._clock()
         rates, last = self._entries.pop(label, (Rates(), now))
         if now - last > _MAX_GAP:

@@ -1,4 +1,4 @@
-"""The pages themselves: each asks the library and shows what it says. None changes anything."""
+"""The pages. Each reads from the library and renders a template; none changes anything."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class OverviewPage:
         self._overviews = OverviewCache(site.app, site.names)
 
     async def __call__(self, request: Request) -> Response:
-        """Show a page of them, and the sums over all."""
+        """Show one page of queues, and the totals."""
         overview = await self._overviews.get()
         query, after = request.query_params.get("find", "").strip(), request.query_params.get("after")
         if query in overview.inboxes:
@@ -55,23 +55,23 @@ class OverviewPage:
 
 
 def redirect_to_inbox(request: Request, label: str) -> Response:
-    """Go to the page of a queue, or of a group, that somebody has named."""
+    """Redirect to the page of a queue or group."""
     topic, _, group = label.partition("/")
     parts = ("topics", topic, "groups", group) if group else ("queues", label)
     return RedirectResponse(path_of(request, *parts), 303)
 
 
 _COUNTERS: Final = [name for name in NUMBERS if not name.endswith("bytes")]
-"""What a page shows of Stats beside states and sizes."""
+"""Counters of Stats that a page shows, without states and sizes."""
 
 
 async def queues(request: Request) -> Response:
-    """`/queues`: the overview has them all."""
+    """`/queues`: the overview lists the queues."""
     return RedirectResponse(path_of(request), 303)
 
 
 class InboxPage:
-    """`/queues/{queue}`, `/topics/{topic}/groups/{group}`: numbers, messages by state, and what can be done."""
+    """`/queues/{queue}`, `/topics/{topic}/groups/{group}`: counters, messages by state, and actions."""
 
     def __init__(self) -> None:
         self._history = RateHistory()
@@ -89,7 +89,7 @@ class InboxPage:
 
 
 async def message(request: Request) -> Response:
-    """`.../messages/{id}`: all of a message."""
+    """`.../messages/{id}`: one message in full."""
     place, id_ = await find_place(request), request.path_params["id"]
     found = await place.inbox.get(id_)
     if found is None:
@@ -101,7 +101,7 @@ async def message(request: Request) -> Response:
 
 
 async def topics(request: Request) -> Response:
-    """`/topics`: each with its groups."""
+    """`/topics`: the topics with their groups."""
     site = site_of(request)
     page = _page(request, await site.names.topics(), str)
     found = await bounded_gather(page.items, site.snapshots.topic)
@@ -109,7 +109,7 @@ async def topics(request: Request) -> Response:
 
 
 async def topic(request: Request) -> Response:
-    """`/topics/{topic}`: one of them."""
+    """`/topics/{topic}`: one topic."""
     site, name = site_of(request), request.path_params["topic"]
     await site.names.topic(name)
     found = await site.snapshots.topic(name)
@@ -117,13 +117,13 @@ async def topic(request: Request) -> Response:
 
 
 async def workers(request: Request) -> Response:
-    """`/workers`: those that live, or were silent for a short time."""
+    """`/workers`: live workers, and those whose last heartbeat is recent."""
     page = _page(request, await site_of(request).snapshots.workers(), attrgetter("id"))
     return render(request, "workers.html", page=page)
 
 
 async def schedules(request: Request) -> Response:
-    """`/schedules`: what is sent by the clock, and what nobody would send."""
+    """`/schedules`: the schedules, and a warning for those that no worker serves."""
     snapshots = site_of(request).snapshots
     page = _page(request, await snapshots.schedules(), attrgetter("name"))
     served = {name for each in await snapshots.workers() for name in each.queues}
@@ -132,7 +132,7 @@ async def schedules(request: Request) -> Response:
 
 
 def _page(request: Request, items: Sequence[T], name: Callable[[T], str]) -> Page[T]:
-    """Take the rows that the address asks for: behind a name, or beginning with it."""
+    """Return the rows that the URL asks for: after a name, or from a name on."""
     params = request.query_params
     return page_of(items, name, ROWS, params.get("after") or None, params.get("begin") or None)
 
@@ -143,21 +143,21 @@ class Place:
 
     inbox: Inbox
     parts: tuple[str, ...]
-    """Of its path: below the root for people, below api/v1 for programs."""
+    """The parts of its path, the same for pages and below api/v1."""
 
     @property
     def topic(self) -> str | None:
-        """The topic that a group is of; None: it is a queue."""
+        """The topic of a group. None: it is a queue."""
         return self.inbox.topic.name if isinstance(self.inbox, AsyncGroup) else None
 
     @property
     def kind(self) -> str:
-        """What it is called."""
+        """The word for it on pages."""
         return "queue" if self.topic is None else "group"
 
 
 async def find_place(request: Request) -> Place:
-    """Find what the path names; NotFound: it does not exist."""
+    """Open the queue or group of the path. Raises NotFound."""
     path = request.path_params
     inbox = await site_of(request).names.inbox(path)
     is_group = isinstance(inbox, AsyncGroup)
@@ -165,36 +165,36 @@ async def find_place(request: Request) -> Place:
 
 
 FINAL_STATES: Final = tuple(state for state in STATES if state not in LIVE)
-"""States in which no attempt is to come."""
+"""States without a further attempt."""
 _PAGE_SIZE: Final = 50
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What is shown of a state."""
+    """A page of the messages in one state."""
 
     state: str
     messages: Sequence[Message]
     next: str | None
-    """The cursor that the next page begins behind; None: this is the last."""
+    """The cursor of the next page. None: this is the last page."""
     has_previous: bool
-    """Whether this is not the first page."""
+    """Whether there is a page before this one."""
     missing_id: str | None
-    """The id that the page should have begun behind, and that has left the state meanwhile: it begins anew."""
+    """The id that the page should start after, if that message has left the state. Then this is the first page."""
 
 
 async def list_messages(inbox: Inbox, state: Any, after: str | None) -> Listing:
-    """Look at a page. It may be short where messages are large, so that a second look tells whether more follow."""
+    """Fetch a page. Pages of large messages are short, so a second call checks whether there is more."""
     begin = None if after is None else decode_cursor(after, state)
     missing_id = begin if isinstance(begin, str) and await _has_left(inbox, state, begin) else None
     begin = begin if missing_id is None else None
-    newest = state in FINAL_STATES  # what has just failed is what people look for
+    newest = state in FINAL_STATES  # people look for the newest failures
     page = await inbox.list(state, limit=_PAGE_SIZE, after=begin, newest=newest)
     has_more = bool(page) and bool(await inbox.list(state, limit=1, after=page[-1], newest=newest))
     return Listing(state, page, encode_cursor(page[-1]) if has_more else None, begin is not None, missing_id)
 
 
 async def _has_left(inbox: Inbox, state: str, id_: str) -> bool:
-    """Tell whether a message is in another state by now, or gone: then its id alone does not tell where to go on."""
+    """Tell whether a message has left the state. Then its id does not determine a position."""
     found = await inbox.get(id_)
     return found is None or found.state != state
