@@ -597,7 +597,7 @@ def test_the_clock_of_a_server_cannot_be_moved(duly_server: duly.Duly) -> None:
 
 
 def test_a_handler_that_never_lets_go_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("duly.testing.working._MOST", 100)
+    monkeypatch.setattr("duly.testing.worker_steps._MOST", 100)
     app = duly.Duly("memory://")
     app.queue("circle").handler(lambda body: duly.Recycle(0))
     app.queue("circle").send("body")

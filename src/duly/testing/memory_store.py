@@ -1,4 +1,4 @@
-"""The keys that commits change, of an app on `memory://`."""
+"""The store of an app on `memory://`: emptying it between tests, and the keys that commits change."""
 
 from typing import Any
 
@@ -7,6 +7,23 @@ from duly._core.effects import checked_effects
 from duly._sync.app import Duly
 from duly.errors import UsageError
 from duly.memory.engine import Engine
+
+
+def empty(app: Duly | AsyncDuly) -> None:
+    """Remove all queues, topics and schedules of an app on `memory://`, and free its locks. Its handlers stay.
+
+    What `once` and the list of workers know is forgotten, too, and the keys of the user in its store are removed.
+    """
+    if app._address.kind != "memory":
+        raise UsageError(f"empty is for memory://, not for {app!r}: what is on a server may be somebody's")
+    with Duly(app, namespace=app.namespace) as same:
+        for schedule in same.schedules():
+            same.unschedule(schedule.name)
+        for topic in same.topics():
+            same.topic(topic).delete()
+        for queue in same.queues():
+            same.queue(queue).delete()
+        same._link.engine.forget_all_but_queues(app.namespace)
 
 
 class UserKeys:
