@@ -1,7 +1,8 @@
-"""The internal port: all private code of Duly that `duly.web` uses.
+"""The internal port: all private code of Duly that `duly.web` uses, and all private attributes for `duly.testing`.
 
 `duly.web` uses public names of Duly, and this module. It imports no other private module and reads no private
-attribute, which `tests/unit/test_port.py` checks. So the client can change as long as these functions keep their
+attribute, which `tests/unit/test_port.py` checks. `duly.testing` has its own worker and imports parts of one, but
+reads no private attribute either. So the client can change as long as these functions keep their
 meaning. An operation that the dashboard needs and the public API does not have belongs here.
 
 The functions take public objects: an app, a queue, a group, a topic or a delivery. The imported names are pure
@@ -30,7 +31,10 @@ from duly._core.results import refusal_of as result_problem
 from duly._core.settles import Row, Step, acked, alike, deferred, extended, recycled, rejected, released, retried
 from duly._core.states import LIVE, STATES, State
 from duly._core.topic_ops import GroupRow
+from duly._sync.app import Duly
+from duly._sync.delivery import Delivery
 from duly.errors import CodecError
+from duly.memory.engine import Engine
 from duly.message import Pending, PendingMessage
 from duly.options import QueueOptions, TopicOptions, checked_seconds
 
@@ -60,6 +64,7 @@ __all__ = [
     "lease_lost",
     "log_dead",
     "max_message_bytes",
+    "memory_engine",
     "nearest",
     "open_queue",
     "open_topic",
@@ -77,6 +82,7 @@ __all__ = [
     "retried",
     "run_step",
     "server_address",
+    "settled_by",
     "size_text",
     "span",
     "summary_of",
@@ -101,6 +107,12 @@ def server_address(app: AsyncDuly) -> str:
 def max_message_bytes(app: AsyncDuly) -> int:
     """Return the size limit of messages that the app was created with."""
     return app._max_message_bytes
+
+
+def memory_engine(app: Duly | AsyncDuly) -> Engine | None:
+    """Return the engine of an app on `memory://`. None: the app is on a server."""
+    engine = getattr(app._link, "engine", None)
+    return engine if isinstance(engine, Engine) else None
 
 
 def registered_queue(app: AsyncDuly, name: str) -> AsyncQueue:
@@ -194,6 +206,11 @@ def with_headers(delivery: AsyncDelivery, headers: Mapping[str, str]) -> AsyncDe
 def _rewritten(stored: codec.Record, content: int, body: bytes, headers: dict[str, str] | None) -> bytes:
     envelope = codec.Envelope(content, body, headers, stored.envelope.retry, stored.envelope.repeat)
     return codec.stamped(stored.sent, stored.due, codec.rewritten_part(stored, envelope))
+
+
+def settled_by(delivery: AsyncDelivery | Delivery) -> str | None:
+    """Return the verb that settled a delivery, or "lost". None: it is not settled."""
+    return delivery._settled
 
 
 def log_dead(delivery: AsyncDelivery, reason: str) -> None:

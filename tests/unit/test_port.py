@@ -1,4 +1,4 @@
-"""`duly.web` reaches private code of Duly through the internal port, `duly._port`, and in no other way."""
+"""`duly.web` and `duly.testing` reach behind the public API through the internal port, `duly._port`."""
 
 import ast
 from collections.abc import Iterator
@@ -54,8 +54,13 @@ def test_the_dashboard_uses_public_names_and_the_port_only(path: Path) -> None:
     assert list(private_attributes_of(tree)) == []
 
 
-def test_the_port_exports_only_what_the_dashboard_uses() -> None:
-    texts = [path.read_text() for path in (PACKAGE / "web").rglob("*.py")]
+@pytest.mark.parametrize("path", sorted((PACKAGE / "testing").rglob("*.py")), ids=lambda path: path.stem)
+def test_the_aids_for_tests_read_no_private_attributes(path: Path) -> None:
+    assert list(private_attributes_of(ast.parse(path.read_text()))) == []
+
+
+def test_the_port_exports_only_names_that_are_used() -> None:
+    texts = [path.read_text() for package in ("web", "testing") for path in (PACKAGE / package).rglob("*.py")]
     used = {
         name.id if isinstance(name, ast.Name) else name.attr
         for text in texts

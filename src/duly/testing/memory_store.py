@@ -4,6 +4,7 @@ from typing import Any
 
 from duly._async.app import AsyncDuly
 from duly._core.effects import checked_effects
+from duly._port import memory_engine
 from duly._sync.app import Duly
 from duly.errors import UsageError
 from duly.memory.engine import Engine
@@ -14,7 +15,8 @@ def empty(app: Duly | AsyncDuly) -> None:
 
     What `once` and the list of workers know is forgotten, too, and the keys of the user in its store are removed.
     """
-    if app._address.kind != "memory":
+    engine = memory_engine(app)
+    if engine is None:
         raise UsageError(f"empty is for memory://, not for {app!r}: what is on a server may be somebody's")
     with Duly(app, namespace=app.namespace) as same:
         for schedule in same.schedules():
@@ -23,7 +25,7 @@ def empty(app: Duly | AsyncDuly) -> None:
             same.topic(topic).delete()
         for queue in same.queues():
             same.queue(queue).delete()
-        same._link.engine.forget_all_but_queues(app.namespace)
+        engine.forget_all_but_queues(app.namespace)
 
 
 class UserKeys:
@@ -50,7 +52,7 @@ class UserKeys:
 
 def user_keys(app: Duly | AsyncDuly) -> UserKeys:
     """Give the keys of the user in the store of an app on `memory://`."""
-    engine = getattr(app._link, "engine", None)
-    if not isinstance(engine, Engine):
+    engine = memory_engine(app)
+    if engine is None:
         raise UsageError(f"user_keys is for memory://, not for {app!r}: read keys of a server with redis-py")
     return UserKeys(engine)

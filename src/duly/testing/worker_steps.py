@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final, Self
 
 from duly._async.app import AsyncDuly
+from duly._port import memory_engine
 from duly._sync.app import Duly
 from duly.errors import UsageError
 from duly.memory.clock import clock
@@ -106,7 +107,7 @@ class _Passage:
     """Lets time pass on the virtual clock, from one moment at which something falls due to the next."""
 
     def __init__(self, app: Duly | AsyncDuly, seconds: float) -> None:
-        if seconds and app._address.kind != "memory":
+        if seconds and memory_engine(app) is None:
             raise UsageError(f"advance= is for memory://, not for {app!r}: the clock of a server cannot be moved")
         self._us = math.ceil(seconds * 1_000_000)
         self._end = 0
