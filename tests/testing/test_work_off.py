@@ -675,3 +675,20 @@ def test_who_waits_for_a_lock_that_is_emptied_has_it() -> None:
 def test_a_server_is_not_emptied(duly_server: duly.Duly) -> None:
     with pytest.raises(duly.UsageError, match="somebody's"):
         empty(duly_server)
+
+
+def test_a_broken_settler_ends_work_off_with_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(_: object) -> None:
+        raise RuntimeError("the settler is broken")
+
+    with duly.Duly("memory://") as app:
+        orders = app.queue("orders")
+
+        @orders.handler
+        def handle(body: int) -> None: ...
+
+        orders.send(1)
+        monkeypatch.setattr("duly.worker.settler.Settler.run", broken)
+
+        with pytest.raises(RuntimeError, match="the settler is broken"):
+            work_off(app)
