@@ -74,8 +74,8 @@ def dashboard(
     _check_given(session, token)
     from duly.web import create_app
     from duly.web.binding import Binding
-    from duly.web.running import Service
-    from duly.web.token_file import chosen_token
+    from duly.web.service import Service
+    from duly.web.token_file import resolve_token
 
     where = Binding(
         host=host,
@@ -88,7 +88,7 @@ def dashboard(
     with where.listen() as listener, StopSignals() as stops:
         shown = duly.AsyncDuly(session.app, namespace=session.namespace, patience=PATIENCE)
         print_reconnects(shown)
-        chosen = chosen_token(token, os.environ)
+        chosen = resolve_token(token, os.environ)
         site = create_app(shown, tokens=chosen.text, read_only=read_only, hosts=where.hosts, open_metrics=open_metrics)
         announce = functools.partial(_announce, session, where.url(listener), chosen)
         service = Service(site, where, on_listening=announce, at_end=shown.aclose)
@@ -115,7 +115,7 @@ def _log_changes() -> Iterator[None]:
 def _check_installed() -> None:
     """Raise an error that names the missing extra. The other commands do not need it."""
     try:
-        import duly.web.running  # noqa: F401
+        import duly.web.service  # noqa: F401
     except ImportError as error:
         if error.name is not None:  # a broken installation; a missing extra raises an error without a name
             raise
@@ -124,11 +124,11 @@ def _check_installed() -> None:
 
 def _check_given(session: Session, token: str | None) -> None:
     """Check a given token first: it may be invalid, and other users may see it."""
-    from duly.web.token_file import VARIABLE, given_token
+    from duly.web.token_file import VARIABLE, configured_token
 
     if token:
         session.note(f"other users of this machine can see --token in the list of processes: prefer {VARIABLE}")
-    given_token(token, os.environ)
+    configured_token(token, os.environ)
 
 
 def _certificate(file: Path | None, key: Path | None) -> Certificate | None:
@@ -145,7 +145,7 @@ def _announce(session: Session, url: str, token: Token) -> None:
     """Print the address and the token. A generated token is printed only once."""
     made = token.text if token.is_new else None
     lines = [url]
-    if token.place is not None:
-        lines.append(f"token {made}, kept in {token.place}" if made else f"the token is in {token.place}")
-    fields = {"url": url, "token": made, "token_file": token.place and str(token.place)}
+    if token.path is not None:
+        lines.append(f"token {made}, kept in {token.path}" if made else f"the token is in {token.path}")
+    fields = {"url": url, "token": made, "token_file": token.path and str(token.path)}
     session.show(fields, "\n".join(lines))

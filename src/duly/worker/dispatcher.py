@@ -11,7 +11,7 @@ from duly.worker.settler import Settler
 from duly.worker.slots import Slots
 from duly.worker.source import AnyDelivery
 from duly.worker.threads import Threads
-from duly.worker.work import RELEASE, BatchWork, HandlerWork, Item, TaskWork, Work
+from duly.worker.work import RELEASE, BatchWork, Conclusion, HandlerWork, Item, TaskWork, Work
 
 
 class Dispatcher:
@@ -36,6 +36,18 @@ class Dispatcher:
             self._threads.add([each for each in deliveries if not isinstance(each, AsyncDelivery)])
         else:
             self._runner_for(self._runtime.is_async).add(deliveries)
+
+    def run_async(self, item: Item) -> None:
+        """Start an `async def` handler, and settle when it ends."""
+        self._slots.add([item])
+
+    def run_here(self, item: Item) -> Conclusion:
+        """Run a `def` handler in this thread, without settling."""
+        return self._threads.handle(item)
+
+    def settle(self, item: Item, conclusion: Conclusion) -> None:
+        """Settle what a handler has ended with."""
+        self._work.settle(item, conclusion)
 
     def release(self, deliveries: Iterable[AnyDelivery]) -> None:
         """Give these back."""

@@ -92,7 +92,7 @@ class Threads:
     def _serve(self) -> None:
         get, conclude = self._inbox.get, self._concluded.append
         while (item := get()) is not _STOP:
-            conclude((item, self._handle(item)))
+            conclude((item, self.handle(item)))
             if not self._is_loop_told:
                 self._is_loop_told = True
                 self._tell_loop()
@@ -110,7 +110,7 @@ class Threads:
                 opened.discard(item)
                 settle(item, conclusion)
 
-    def _handle(self, item: Item) -> Conclusion:
+    def handle(self, item: Item) -> Conclusion:
         """Run one handler. Nothing that it raises comes out of here."""
         work = self._work
         context = work.context.copy()
