@@ -1,7 +1,7 @@
 --[[
-ack -- finish messages without a key that the caller still owns, on a queue that keeps nothing: they are gone.
+ack -- finish and remove messages that the caller holds, have no key, and are in a queue that keeps nothing.
 
-This is the script that ends most messages: it never looks at a record. All others are for finish.
+Most messages end here, so the script never reads a record. The script finish ends all other messages.
 
 KEYS     call, msgs, leased, leases, counts, why, wake, meta
 ARGV     sequence  text

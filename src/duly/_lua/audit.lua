@@ -1,9 +1,9 @@
 --[[
-audit -- check one step of one key of the queue: is each id in exactly one place, with all it needs?
+audit -- check one step of one key of the queue: each id must be in exactly one place, with all its data.
 
-Of a topic, it checks the store of delayed publishes.
+For a topic, it checks the store of delayed publishes.
 
-It runs while the queue is in use: a step checks its ids in one script, so a message that moves raises no alarm.
+It runs while the queue is in use. A step checks its ids in one script, so a message that moves causes no finding.
 
 KEYS     msgs, leased, leases, counts, why, expires, dead, done, dedup, dedup_ends, lanes, parked, schedules,
          slots, awaited, ends, wake, meta, waiting*
@@ -13,7 +13,7 @@ KEYS     msgs, leased, leases, counts, why, expires, dead, done, dedup, dedup_en
 ARGV     digits  text
          repair  flag    1: repair every fault | 0: only report
          source  text    the name of the key to check, waiting0 ... waiting9; meta; keys: whether keys can be read
-         cursor  text    as the step before returned it; 0 begins
+         cursor  text    0 at first, then the cursor of the last reply
 RETURNS  { cursor, checked, live_bytes, dead_bytes, done_bytes, id, fault ... }; cursor 0: this was the last step
 KEEPS    I1 I2 I3 I7 I9: a repair loses no body, delivers nothing early, and may be repeated.
 ]]
@@ -53,12 +53,12 @@ local now -- the queue's clock. Only this file sets it; the step `keys` runs wit
 -- @include lib/audit/delayed.lua
 -- @end
 
--- I2. The first place is kept.
+-- Checks that a message has one place (I2). A repair keeps the first.
 local function check_other_places(id, places)
   for i = 2, #places do
     fault(id, 'in two places: ' .. places[1].name .. ' and ' .. places[i].name, function()
       remove_from(places[i], id)
-      redis.call('ZADD', places[1].key, places[1].score, places[1].member) -- it may be inferred, not stored
+      redis.call('ZADD', places[1].key, places[1].score, places[1].member) -- it may be inferred and not stored yet
     end)
   end
 end

@@ -1,5 +1,5 @@
 --[[
-defer -- not now: back to those that wait, due after its delay, no attempt spent.
+defer -- give messages back, due after a delay. Deferring does not count as an attempt.
 
 KEYS     call, msgs, leased, leases, counts, why, expires, dead, lanes, parked, wake, meta, waiting*
 ARGV     sequence  text

@@ -1,10 +1,10 @@
 --[[
-finish -- finish messages that the caller still owns: with a key, or on a queue that keeps them.
+finish -- finish messages that the caller holds, and that have a key or are in a queue that keeps them.
 
 KEYS     call, msgs, leased, leases, counts, why, done, lanes, parked, wake, meta, awaited, ends, waiting*
 ARGV     sequence   text
          digits     text
-         keeps      flag    1: finished messages are kept in `done` | 0: they are gone
+         keeps      flag    1: finished messages are kept in `done` | 0: they are removed
          done_kept  row     count, age: microseconds, bytes; of finished messages, -1 is no bound
          settles*   rows    id, fence, result: '' for none
 DRAINS   leases

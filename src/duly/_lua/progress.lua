@@ -1,15 +1,15 @@
 --[[
-progress -- how far the work on deliveries is, for those who look.
+progress -- store how far the work on deliveries is.
 
-It is kept in `why`, in the place of a result, which every end of a lease writes or removes. So no other script has to
-know it, and a delivery that reports nothing costs nothing.
+Progress takes the place of the result in `why`, which every end of a lease writes or removes. So other scripts need not
+know of progress, and a delivery that reports none costs nothing.
 
 KEYS     call, leases, counts, why, meta
 ARGV     sequence  text
          settles*  rows    id, fence, fraction: from 0 to 1, text: '' for none
 DRAINS   leases
 RETURNS  { position ... } of those whose lease was lost
-KEEPS    I5 I6 I9: only the holder writes it, and nothing of it is left when the lease ends.
+KEEPS    I5 I6 I9: only the holder writes it, and the end of the lease removes it.
 ]]
 -- @include lib/clock.lua
 -- @include lib/holding.lua
@@ -22,7 +22,7 @@ if #held == 0 then
   return lost
 end
 
--- The end of a lease removes the rows of a message that has trouble: this one has rows from now on.
+-- Writes a row of counts and the flag for it, because the end of a lease removes the rows of flagged messages only.
 local function give_rows(id, lease)
   local head, tail = string.sub(lease.text, 1, LEASE_FLAGS_AT - 1), string.sub(lease.text, LEASE_FLAGS_AT + 1)
   redis.call('HSET', LEASES, id, head .. string.char(lease.flags + FLAG_TROUBLED) .. tail)

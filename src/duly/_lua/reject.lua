@@ -1,13 +1,13 @@
 --[[
-reject -- dead, now: the handler gave up, or the last attempt failed.
+reject -- make messages dead letters: their handler rejected them, or the last attempt failed.
 
 KEYS     call, msgs, leased, leases, counts, why, expires, dead, lanes, parked, wake, meta, awaited, ends,
          waiting*
 ARGV     sequence    text
          digits      text
          dead_kept   row     count, age: microseconds, bytes; of dead letters, -1 is no bound
-         has_failed  flag    1: the last attempt, counted as a failure | 0: given up
-         on_dead     text    continue: the lane goes on | block: it waits for the dead letter
+         has_failed  flag    1: the last attempt failed, which counts as a failure | 0: rejected
+         on_dead     text    continue: a dead letter frees its lane | block: it keeps its lane
          settles*    rows    id, fence, reason, error, traceback
 DRAINS   leases
 RETURNS  { position ... } of those whose lease was lost

@@ -1,5 +1,5 @@
 --[[
-release -- untouched: back at once to its own place, no attempt spent.
+release -- give messages back with their due time. Releasing does not count as an attempt.
 
 KEYS     call, msgs, leased, leases, counts, why, expires, dead, lanes, parked, wake, meta, waiting*
 ARGV     sequence  text

@@ -1,5 +1,5 @@
 --[[
-resume -- hand out again.
+resume -- deliver messages again after pause.
 
 KEYS     call, msgs, wake, meta
 ARGV     sequence  text

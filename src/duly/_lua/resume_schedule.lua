@@ -1,12 +1,12 @@
 --[[
-resume_schedule -- a paused schedule goes on: its slots count from now.
+resume_schedule -- resume a paused schedule. Its runs count from now.
 
 KEYS     call, schedules, slots, wake, meta
 ARGV     sequence  text
          name      text    of the schedule
 DRAINS   meta
-RETURNS  1  it goes on
-         0  it was not there
+RETURNS  1  it is not paused any more
+         0  there is no such schedule
 KEEPS    I1 I6
 ]]
 -- @include lib/clock.lua

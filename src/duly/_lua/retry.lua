@@ -1,5 +1,5 @@
 --[[
-retry -- a delivery failed: back to those that wait, due after its delay, one failure more.
+retry -- give messages back after a failure, due after a delay.
 
 KEYS     call, msgs, leased, leases, counts, why, expires, dead, lanes, parked, wake, meta, waiting*
 ARGV     sequence  text

@@ -1,12 +1,12 @@
 --[[
-unschedule -- remove a schedule. What it has sent stays.
+unschedule -- remove a schedule. Messages that it has sent stay.
 
 KEYS     call, msgs, schedules, slots, wake, meta
 ARGV     sequence  text
          name      text    of the schedule
 DRAINS   meta
 RETURNS  1  removed
-         0  it was not there
+         0  there is no such schedule
 KEEPS    I1 I6 I9
 ]]
 -- @include lib/schedule.lua

@@ -1,7 +1,5 @@
--- What retry, defer, release and recycle share: held messages go back to those that wait.
---
--- The four scripts have the same keys, and settles whose rows begin with id and fence. A message that goes back keeps
--- its lane.
+-- Gives held messages back to the queue, for retry, defer, release and recycle. The four scripts have the same keys,
+-- and their rows of settles begin with id and fence. A message that goes back keeps its lane.
 
 -- @include lib/clock.lua
 -- @include lib/record.lua
@@ -12,9 +10,9 @@
 -- @include lib/wake.lua
 -- @include lib/bury.lua
 
--- For each message that is still held, `move(held, record, counted, clock)` changes `counted`, and
--- returns the record to store (nil: as it is) and the due time. The lease ends here. `refusal_of(held)` says why a call
--- must not be carried out: then nothing is changed.
+-- For each held message, `move(held, record, counted, clock)` changes `counted`, and returns the record to store (nil:
+-- unchanged) and the due time. This function ends the lease. If `refusal_of(held)` returns a reason, the call is an
+-- error and changes nothing.
 local function give_back(counter, move, refusal_of)
   local held, lost = sorted_by_holding(keys.leases)
   if #held == 0 then

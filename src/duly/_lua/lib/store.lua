@@ -1,4 +1,4 @@
--- Writes new messages into their places. All checks are over when this is called.
+-- Stores new messages. The caller has made all checks.
 
 -- @include lib/record.lua
 -- @include lib/large.lua
@@ -21,9 +21,9 @@ local function due_at(clock, ahead, when)
   return math.max(clock, us + ahead)
 end
 
--- Stores the messages whose rows begin at the positions `offsets` of ARGV; `renamed` gives
--- some of them another id. Each gets its own tick of the clock, so that arrivals have a strict order.
--- The first write is one that a full server refuses. `on_stored(id, record, at)` may follow each.
+-- Stores the messages whose rows begin at the positions `offsets` of ARGV. `renamed` has other ids for some of them.
+-- Each gets its own tick of the clock, so that arrivals have a strict order. A full server refuses the first write.
+-- `on_stored(id, record, at)` is called for each message.
 local function store(keys, meta, now, ahead, offsets, renamed, on_stored)
   local clock, earliest, size, largest = now - 1, math.huge, 0, 0
   local records, scores, in_use, has_keys = {}, {}, meta.priorities, false

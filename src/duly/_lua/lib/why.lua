@@ -1,21 +1,21 @@
--- Why a message is where it is, and what happened to it: { reason, failures, crashes, defers, releases, errors,
--- rejects, timeline, cycles, result, redrives, result_until }. A live message has a row once something went wrong; its
--- reason is empty. `result_until`, mostly absent: the result of a finished message may come until then.
--- An error is { at, attempt, consumer, error, traceback }; an entry of the timeline is
--- { at, what, consumer, since, detail }. The last few of each are kept.
+-- The hash `why` has the history of messages: { reason, failures, crashes, defers, releases, errors, rejects, timeline,
+-- cycles, result, redrives, result_until }. A live message has a row, with an empty reason, after a delivery that did
+-- not end in an ack. `result_until`, mostly absent, is until when the result of a finished message may be stored. An
+-- error is { at, attempt, consumer, error, traceback }. An event of the timeline is { at, what, consumer, since, detail
+-- }. Only the last errors and events are kept.
 
 -- @include lib/lease.lua
 
 local ERRORS_KEPT, TIMELINE_KEPT, DETAIL_SIZE = 5, 20, 200
 
--- What is kept of a message's past: errors and timeline.
+-- Returns the errors and the timeline of a message.
 local function past_of(why, id)
   local stored = redis.call('HGET', why, id)
   local row = stored and cmsgpack.unpack(stored)
   return { errors = row and row[6] or {}, timeline = row and row[8] or {} }
 end
 
--- The counts of a dead letter that begins anew: only how often it was recycled and redriven is remembered.
+-- Returns the counts of a dead letter after a redrive: all are reset, except cycles and redrives.
 local function counts_of_redriven(why, id)
   local stored = redis.call('HGET', why, id)
   local row = stored and cmsgpack.unpack(stored) or {}
@@ -33,7 +33,7 @@ local function add_error(past, entry)
   with_last(past.errors, entry, ERRORS_KEPT)
 end
 
--- The beginning of a text; a character is not cut in two.
+-- Returns the beginning of a text, cut between two characters.
 local function beginning_of(text)
   local last = DETAIL_SIZE
   if #text <= last then
@@ -45,19 +45,19 @@ local function beginning_of(text)
   return string.sub(text, 1, last)
 end
 
--- `lease` is the one that ended, or nil when people did it.
+-- `lease` is the lease that ended; nil: a call from outside caused the event.
 local function add_event(past, at, what, lease, detail)
   local consumer, since = lease and consumer_of(lease) or '', lease and lease.fence or 0
   local entry = { at, what, consumer, since, beginning_of(detail or '') }
   with_last(past.timeline, entry, TIMELINE_KEPT)
 end
 
--- Of a message that lives.
+-- Stores the history of a live message.
 local function keep_past(why, id, past)
   redis.call('HSET', why, id, cmsgpack.pack({ '', 0, 0, 0, 0, past.errors, 0, past.timeline, 0, '', 0 }))
 end
 
--- Of a message that is over.
+-- Stores the history of a dead or finished message.
 local function keep_end(why, id, reason, counted, past, result, result_until)
   redis.call('HSET', why, id, cmsgpack.pack({
     reason,

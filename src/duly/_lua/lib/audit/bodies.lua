@@ -8,7 +8,7 @@
 -- @end
 local check_nowhere, check_bodiless, check_damaged, check_bad_id
 do
-  -- For a sound message that has not ended; `place` may be nil.
+  -- For a readable message that has not ended; `place` may be nil.
   function check_bad_id(id, record, place)
     fault(id, 'an id that is not text', function()
       if place then

@@ -40,8 +40,8 @@ do
     walk.page, walk.is_through = math.min(2 * walk.page, ENTRIES_A_PAGE), #entries < count
   end
 
-  -- Reads on until an entry that was due at `ms` would have been seen. Calls come in the order of `ms`. False: this is
-  -- more than one call may read.
+  -- Reads on until an entry that was due at `ms` must have been read. Calls come in the order of `ms`. Returns false if
+  -- that is more than one call may read.
   local function walk_from(walk, ms)
     local times, sizes = walk.times, walk.sizes
     while times[walk.first] and times[walk.first] < ms do
@@ -63,7 +63,7 @@ do
     return true
   end
 
-  -- Searches the stream for the entries of some publishes. Each delayed publish of a topic has a `sent` of its own, and
+  -- Searches the stream for the entries of some publishes. Each delayed publish of a topic has its own `sent`, and
   -- none enters before it is due.
   local function search_for(rows)
     local walk = begin_walk()
@@ -87,7 +87,7 @@ do
   end
 
   -- Searches for all in one pass, since many are due at about the same time. If that reads too much, searches for the
-  -- first one alone, so that every call gets on.
+  -- first one alone, so that every call makes progress.
   function search_for_entries(ids)
     local rows, first = {}, nil
     for _, id in ipairs(ids) do

@@ -18,7 +18,7 @@ do
     elseif record then
       fault(id, 'a body that only the stream has', function()
         redis.call('HSET', keys.msgs, id, record)
-        -- A damaged letter kept its lane: its record did not say which one that was.
+        -- A damaged letter kept its lane, because its key could not be read.
         if is_dead_as(keys.why, id, 'damaged') and leave_lane(keys, id, record, now) then
           leave_token(keys.wake)
         end

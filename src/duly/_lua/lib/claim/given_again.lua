@@ -1,5 +1,5 @@
--- Part of claim: a repeated call gets the same messages with the same fence, without those that were settled or lost
--- since. Reads the store, and changes nothing.
+-- Part of claim: the reply to a repeated call. It has the same messages with the same fence, except those that were
+-- settled or lost since. Reads the store, and changes nothing.
 
 -- @include lib/lease.lua
 

@@ -1,5 +1,5 @@
--- Part of claim: suspects, messages whose next crash would be their last (decision 11). The argument `suspects` says
--- whether a caller gets none of them, or one by itself. A message that is passed over does not move.
+-- Part of claim: suspects, messages whose next crash would be their last (decision 11). The argument `suspects` states
+-- whether a caller gets none of them, or one and nothing else. A message that is skipped stays where it is.
 -- Reads claim.now and claim.ids. Changes claim.is_full, and sets claim.has_passed_over.
 
 -- @include lib/counts.lua
@@ -10,7 +10,7 @@ local function is_suspect(stored_counts)
   return read_counts(stored_counts)[CRASHES] >= crash_limit - 1
 end
 
--- Adds those of `due` that are no suspects to `chosen`, until there are `wanted`.
+-- Adds messages of `due` that are not suspects to `chosen`, until there are `wanted`.
 local function pass_suspects_over(claim, due, chosen, wanted)
   local counts = #due > 0 and redis.call('HMGET', COUNTS, unpack(due))
   for i, id in ipairs(due) do
@@ -24,11 +24,11 @@ local function pass_suspects_over(claim, due, chosen, wanted)
   end
 end
 
--- Returns what this caller may have, where `due` are the first `wanted`: messages that are no suspects, also from
--- behind suspects, or a suspect by itself.
+-- Returns the messages that this caller may have; `due` has the first `wanted`. Suspects are left out, and messages
+-- after them take their place. Or the result is one suspect and nothing else.
 local function without_suspects(claim, waiting, due, wanted)
   if suspects == 'alone' and #claim.ids == 0 and #due > 0 and is_suspect(redis.call('HGET', COUNTS, due[1])) then
-    claim.is_full = true -- nothing goes with it
+    claim.is_full = true -- it is delivered alone
     return { due[1] }
   end
   local chosen, behind = {}, {}
@@ -37,7 +37,7 @@ local function without_suspects(claim, waiting, due, wanted)
     behind = due_in(waiting, claim.now, wanted, LOOKED_PAST)
     pass_suspects_over(claim, behind, chosen, wanted)
   end
-  -- There may be more where these came from; where none came from, another look would find the same.
+  -- More messages may be due. If none was chosen, another claim would find the same suspects.
   claim.is_full = #chosen == wanted or (#chosen > 0 and #behind == LOOKED_PAST)
   return chosen
 end

@@ -1,6 +1,6 @@
--- Part of claim: large records, of which few fit into a call. Reads claim.ids and claim.bytes. Sets claim.is_full.
+-- Part of claim: large records, of which few fit into a reply. Reads claim.ids and claim.bytes. Sets claim.is_full.
 
--- Returns those of `candidates` that fit into what is left of the bytes of a call; at least the first message.
+-- Returns those of `candidates` that fit into the remaining bytes of a call; at least the first message.
 local function that_fit(claim, candidates)
   local fitting, total = {}, claim.bytes
   for _, id in ipairs(candidates) do

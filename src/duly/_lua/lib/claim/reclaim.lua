@@ -1,5 +1,5 @@
--- Part of claim: a lease that ran out. The message goes back to its own place, counted as a crash, or is dead at the
--- limit. Reads claim.now. Adds to claim.reclaimed and claim.buried; of a group, sets claim.has_acked.
+-- Part of claim: leases that ran out. The message counts a crash and waits again with its due time, or is buried at the
+-- crash limit. Reads claim.now. Adds to claim.reclaimed and claim.buried. For a group, sets claim.has_acked.
 
 -- @include lib/record.lua
 -- @include lib/lease.lua
@@ -24,7 +24,7 @@ local function reclaim(claim, id, deadline)
   counts[CRASHES] = counts[CRASHES] + 1
   add_event(past, now, 'crash', lease)
   -- @only group
-  leave_pending(claim, id, lease and consumer_of(lease)) -- first: it fails if the stream is of another type
+  leave_pending(claim, id, lease and consumer_of(lease)) -- first, because it fails if the stream has another type
   -- @end
   drop_leased(LEASED, { id })
   redis.call('HDEL', LEASES, id)

@@ -1,5 +1,5 @@
--- Part of claim: messages that are due and cannot be delivered. One whose record is damaged becomes a dead letter, one
--- past its ttl is dropped. Reads claim.now. Adds to claim.buried.
+-- Part of claim: due messages that cannot be delivered. A damaged one becomes a dead letter, an expired one is dropped.
+-- Reads claim.now. Adds to claim.buried.
 
 -- @include lib/record.lua
 -- @include lib/counts.lua
@@ -10,7 +10,7 @@
 -- @include lib/bury.lua
 -- @include lib/trim.lua
 
--- False: the message is gone from `waiting`.
+-- Returns false if the message cannot be delivered, and has been removed from `waiting`.
 local function may_be_delivered(claim, waiting, id, record)
   local flaw = flaw_of(record)
   if flaw then
