@@ -193,8 +193,8 @@ def test_rows_that_the_script_must_find_have_no_first() -> None:
         naming.with_rows("messages.first", two, of_group=False)
 
 
-def test_a_row_is_no_value() -> None:
-    with pytest.raises(BadName, match="no value"):
+def test_a_row_is_not_a_value() -> None:
+    with pytest.raises(BadName, match="not a value"):
         named(SETTLES, "f(settles)")
 
 
