@@ -24,8 +24,8 @@ NOW: Final = 1_800_000_000 * SECOND
 """Where the tests' clocks stand, in microseconds."""
 
 STREAM: Final = b"tests"
-PILLAR: Final = b"\1" * 65
-"""What lib/leased.lua keeps beside the leases, and lib/lanes.lua beside the lanes."""
+ENCODING_GUARD: Final = b"\1" * 65
+"""The member that lib/leased.lua adds to the leases, and the value that lib/lanes.lua adds to the lanes."""
 
 DUE_DIGITS: Final = int(re.findall(r"DUE_DIGITS = (\d+)", (files("duly._lua") / "lib/lanes.lua").read_text())[0])
 """How a due time is written in a member of `parked`."""
@@ -238,7 +238,7 @@ class Queue:
         """Turn the answer to a dump into a value."""
         found = dict(zip(_DUMPED, answer, strict=False))
         hashes = {name: _pairs(found[name]) for name in _HASHES}
-        found["leased"] = _without_pillar(found["leased"] or [])
+        found["leased"] = _without_guard(found["leased"] or [])
         sets = {name: _scores(found[name]) for name in _SETS}
         waiting = {int(digit): _scores(found[f"waiting{digit}"]) for digit in EVERY_PRIORITY}
         meta = hashes["meta"]
@@ -488,18 +488,18 @@ def _pairs(flat: list[bytes] | None) -> dict[str, bytes]:
     return {name.decode(): value for name, value in zip(flat[0::2], flat[1::2], strict=True)}
 
 
-def _without_pillar(flat: list[bytes]) -> list[bytes]:
-    """Cut off the member that keeps the set fast: it is the last one, and there while anything is leased."""
+def _without_guard(flat: list[bytes]) -> list[bytes]:
+    """Remove the encoding guard. It is the last member, and exists while anything is leased."""
     if flat:
-        assert flat[-2:] == [PILLAR, b"inf"], "leases without a pillar"
-        assert len(flat) > 2, "a pillar without leases"
+        assert flat[-2:] == [ENCODING_GUARD, b"inf"], "leases without an encoding guard"
+        assert len(flat) > 2, "an encoding guard without leases"
     return flat[:-2]
 
 
 def _lanes(found: dict[str, bytes]) -> dict[str, str]:
-    """Leave out the field that keeps the hash fast: it is there while any lane is in use."""
-    pillar = found.pop("", None)
-    assert pillar == (PILLAR if found else None), "lanes without a pillar, or a pillar without lanes"
+    """Remove the encoding guard. It exists while any lane is in use."""
+    guard = found.pop("", None)
+    assert guard == (ENCODING_GUARD if found else None), "lanes without a guard, or a guard without lanes"
     return {key: owner.decode() for key, owner in found.items()}
 
 

@@ -184,11 +184,11 @@ MUTANTS = [
     ),
     # Lanes.
     pytest.param(
-        "claim", "new_owner = key and not held_by and NOBODY_BEHIND .. id", "new_owner = nil", id="a lane is not taken"
+        "claim", "new_owner = key and not held_by and NONE_PARKED .. id", "new_owner = nil", id="a lane is not taken"
     ),
     pytest.param(
         "claim",
-        "new_owner = string.byte(held_by) == NOBODY_BYTE and SOMEBODY_BEHIND .. string.sub(held_by, 2)",
+        "new_owner = string.byte(held_by) == NONE_PARKED_BYTE and SOME_PARKED .. string.sub(held_by, 2)",
         "new_owner = nil",
         id="a lane does not know that somebody is parked",
     ),
@@ -208,8 +208,8 @@ MUTANTS = [
     ),
     pytest.param(
         "finish",
-        "(members[2] and SOMEBODY_BEHIND or NOBODY_BEHIND) .. id",
-        "NOBODY_BEHIND .. id",
+        "(members[2] and SOME_PARKED or NONE_PARKED) .. id",
+        "NONE_PARKED .. id",
         id="whoever gets a lane forgets those behind",
     ),
     pytest.param("recycle", "hand_on(keys, { held.lease.key, held.id }, clock)", "", id="recycle keeps the lane"),

@@ -141,7 +141,7 @@ CHECKS.why = function(id, stored)
 end
 -- @end
 local HASHES = { msgs = true, leases = true, counts = true, why = true, dedup = true, lanes = true, schedules = true }
-local NO_IDS = { leased = PILLAR, lanes = LANES_PILLAR_FIELD }
+local NO_IDS = { leased = ENCODING_GUARD, lanes = LANES_GUARD_FIELD }
 
 local function check_step()
   local priority = string.match(source, '^waiting(%d)$')
@@ -166,7 +166,7 @@ local function check_meta()
   check_parked_scores()
   check_counters()
   check_priorities()
-  check_pillars()
+  check_encoding_guards()
   check_next_slot()
 end
 

@@ -167,7 +167,7 @@ for _, place in ipairs(places) do
     if state ~= 'ready' or due > first then
       local rows = redis.call('ZRANGE', place.key, first, last, 'WITHSCORES')
       for i = 1, #rows, 2 do
-        if is_last and not (state == 'leased' and rows[i] == PILLAR) then
+        if is_last and not (state == 'leased' and rows[i] == ENCODING_GUARD) then
           add(rows[i], rows[i + 1])
         end
       end

@@ -38,7 +38,7 @@ if state == 'ready' or state == 'delayed' then
 else
   places = { keys[state] }
   if state == 'leased' then
-    to = '(+inf' -- the pillar stays
+    to = '(+inf' -- the encoding guard stays
   end
 end
 

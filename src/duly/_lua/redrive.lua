@@ -46,10 +46,10 @@ local function take_place_in_lane(key, id, record, owner)
   local owner_record = redis.call('HGET', keys.msgs, owner)
   if is_before(record, owner, owner_record) then
     park(key, owner, owner_record)
-    redis.call('HSET', keys.lanes, key, SOMEBODY_BEHIND .. id)
+    redis.call('HSET', keys.lanes, key, SOME_PARKED .. id)
   elseif due_of(record) <= now then
     park(key, id, record)
-    redis.call('HSET', keys.lanes, key, SOMEBODY_BEHIND .. owner)
+    redis.call('HSET', keys.lanes, key, SOME_PARKED .. owner)
   end
 end
 

@@ -1,12 +1,12 @@
 -- Lanes (I7): one message of a key is in flight at a time. `lanes` has the id of the lane's owner, and a mark whether
 -- messages are parked behind it, which saves a search in `parked` when the lane is handed on. While any lane is in use
--- there is one field more. It is too long for the compact encoding of a hash, in which every look-up is a linear
--- search.
+-- there is one field more, an encoding guard. It is too long for the compact encoding of a hash, in which every look-up
+-- is a linear search.
 
 -- @include lib/clock.lua
 
-local LANES_PILLAR_FIELD, LANES_PILLAR = '', string.rep('\1', 65) -- no key is empty
-local NOBODY_BEHIND, SOMEBODY_BEHIND, NOBODY_BYTE = '-', '+', 45
+local LANES_GUARD_FIELD, LANES_GUARD = '', string.rep('\1', 65) -- no key is empty
+local NONE_PARKED, SOME_PARKED, NONE_PARKED_BYTE = '-', '+', 45
 -- Long enough that no member fits into the compact encoding of a sorted set, in which every look-up is a linear search.
 local DUE_DIGITS = 64
 local NO_TIME = 9007199254740992 -- microseconds, in the year 2255
@@ -66,7 +66,7 @@ local function let_next_in(keys, key, now)
   redis.call('ZREM', keys.parked, members[1])
   local due = members[2] and now or tonumber(string.sub(members[1], #key + 3, #key + 2 + DUE_DIGITS))
   redis.call('ZADD', keys.waiting[priority], due, id)
-  redis.call('HSET', keys.lanes, key, (members[2] and SOMEBODY_BEHIND or NOBODY_BEHIND) .. id)
+  redis.call('HSET', keys.lanes, key, (members[2] and SOME_PARKED or NONE_PARKED) .. id)
   return true
 end
 
@@ -79,9 +79,9 @@ local function hand_on(keys, owners, now)
   local stored = redis.call('HMGET', keys.lanes, unpack(lanes))
   for i, key in ipairs(lanes) do
     local id = owners[2 * i]
-    if stored[i] == NOBODY_BEHIND .. id then
+    if stored[i] == NONE_PARKED .. id then
       free[#free + 1] = key
-    elseif stored[i] == SOMEBODY_BEHIND .. id then
+    elseif stored[i] == SOME_PARKED .. id then
       has_next = let_next_in(keys, key, now) or has_next
     end
   end

@@ -1,17 +1,17 @@
--- The sorted set of leases, id -> deadline. While anything is leased it has one member more, at +inf. That is too long
--- for the compact encoding, in which every look-up is a linear search. On Valkey 9.1 this saves 1.1 us per message in a
--- claim of 100. The member consists of control characters, so it cannot be an id. Lease texts are longer than 64 bytes
--- for the same reason.
+-- The sorted set of leases, id -> deadline. While anything is leased it has one member more, the encoding guard at
+-- +inf. It is too long for the compact encoding, in which every look-up is a linear search. On Valkey 9.1 this saves
+-- 1.1 us per message in a claim of 100. The guard consists of control characters, so it cannot be an id. Lease texts
+-- are longer than 64 bytes for the same reason.
 
 -- @only group
 -- @include lib/group.lua
 -- @end
 
-local PILLAR = string.rep('\1', 65)
+local ENCODING_GUARD = string.rep('\1', 65)
 
--- `pairs_of` is { deadline, id ... }. The long member comes first, so that the set never has the compact encoding.
+-- `pairs_of` is { deadline, id ... }. The guard comes first, so that the set never has the compact encoding.
 local function add_leased(leased, pairs_of)
-  redis.call('ZADD', leased, '+inf', PILLAR, unpack(pairs_of))
+  redis.call('ZADD', leased, '+inf', ENCODING_GUARD, unpack(pairs_of))
 end
 
 local function count_leased(leased)
@@ -21,7 +21,7 @@ end
 -- Returns id and deadline of the lease that ends first, or nil.
 local function first_leased(leased)
   local head = redis.call('ZRANGE', leased, 0, 0, 'WITHSCORES')
-  if #head == 0 or head[1] == PILLAR then
+  if #head == 0 or head[1] == ENCODING_GUARD then
     return nil
   end
   return head[1], tonumber(head[2])
@@ -31,7 +31,7 @@ end
 local function drop_leased(leased, ids)
   redis.call('ZREM', leased, unpack(ids))
   if redis.call('ZCARD', leased) == 1 then
-    redis.call('ZREM', leased, PILLAR)
+    redis.call('ZREM', leased, ENCODING_GUARD)
   end
 end
 

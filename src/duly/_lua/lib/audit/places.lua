@@ -43,7 +43,7 @@ do
     local places = {}
     local function look(name, key, member)
       local score = redis.call('ZSCORE', key, member or id)
-      if score and not (name == 'leased' and id == PILLAR) then
+      if score and not (name == 'leased' and id == ENCODING_GUARD) then
         places[#places + 1] = { name = name, key = key, member = member or id, score = tonumber(score) }
       end
     end

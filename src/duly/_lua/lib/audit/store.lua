@@ -10,7 +10,7 @@ local store = {
   is_flawed = flaw_of,
   -- Whether clients could not name this id in a call.
   has_bad_id = function(id)
-    return not is_text(id) or id == '' or id == PILLAR
+    return not is_text(id) or id == '' or id == ENCODING_GUARD
   end,
 }
 

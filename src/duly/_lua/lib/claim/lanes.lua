@@ -47,11 +47,11 @@ local function in_turn(claim, waiting, candidates, found, wanted)
     local key = lanes[i]
     local held_by, new_owner = key and owner[key]
     if not held_by or string.sub(held_by, 2) == id then
-      new_owner = key and not held_by and NOBODY_BEHIND .. id
+      new_owner = key and not held_by and NONE_PARKED .. id
       n = n + 1
       chosen[n], chosen_records[n], chosen_lanes[n] = id, found[i], key
     else
-      new_owner = string.byte(held_by) == NOBODY_BYTE and SOMEBODY_BEHIND .. string.sub(held_by, 2)
+      new_owner = string.byte(held_by) == NONE_PARKED_BYTE and SOME_PARKED .. string.sub(held_by, 2)
       members[#members + 1] = 0
       members[#members + 1] = parked_member(key, found[i], id)
       ids_parked[#ids_parked + 1] = id
@@ -67,7 +67,7 @@ local function in_turn(claim, waiting, candidates, found, wanted)
     claim.parked = claim.parked + #ids_parked
   end
   if r > 0 then
-    redis.call('HSET', LANES, LANES_PILLAR_FIELD, LANES_PILLAR, unpack(rows))
+    redis.call('HSET', LANES, LANES_GUARD_FIELD, LANES_GUARD, unpack(rows))
   end
   return chosen, chosen_records, chosen_lanes
 end

@@ -77,7 +77,7 @@ local function take_from(claim, waiting, ahead)
   end
   lease_candidates(claim, waiting, candidates, found, lanes)
   if #claim.ids - first + 1 < #candidates and #due == looked_at then
-    claim.is_full = true -- some could not be delivered: more of this priority may be due
+    claim.is_full = true -- some could not be delivered: there may be more of this priority
   end
   if #claim.ids >= first then
     local since = claim.any_counts and due_by_counts(claim.counts[first])
