@@ -278,7 +278,7 @@ MUTANTS = [
     pytest.param("ack", "if limited ~= UNTIL_A_LEASE_ENDS then", "if true then", id="nobody is told of room in flight"),
     pytest.param("send", "if not meta[2] and not is_limited then", "if not meta[2] then", id="a limited queue wakes"),
     # What is told afterwards.
-    pytest.param("retry", "add_event(past, clock, 'retry', held.lease, error)", "", id="a retry is not told"),
+    pytest.param("retry", "add_event(history, clock, 'retry', held.lease, error)", "", id="a retry is not told"),
     pytest.param("recycle", "counted[CYCLES] = counted[CYCLES] + 1", "", id="a cycle is not counted"),
 ]
 

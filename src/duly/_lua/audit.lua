@@ -21,7 +21,7 @@ KEEPS    I1 I2 I3 I7 I9: a repair loses no body, delivers nothing early, and may
 -- @include lib/record.lua
 -- @include lib/lease.lua
 -- @include lib/counts.lua
--- @include lib/why.lua
+-- @include lib/history.lua
 -- @include lib/leased.lua
 -- @include lib/waiting.lua
 -- @include lib/wake.lua
@@ -40,7 +40,7 @@ local now -- the queue's clock. Only this file sets it; the step `keys` runs wit
 -- @include lib/audit/places.lua
 -- @include lib/audit/moves.lua
 -- @include lib/audit/bodies.lua
--- @include lib/audit/past.lua
+-- @include lib/audit/history.lua
 -- @include lib/audit/lanes.lua
 -- @include lib/audit/live.lua
 -- @include lib/audit/over.lua

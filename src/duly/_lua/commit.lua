@@ -97,7 +97,7 @@ end)()
 
 local LOST, COMMITTED, NO_ROOM, IMPOSSIBLE, UNPUBLISHABLE = 0, 1, 2, 3, 4
 
-local held = held_by_caller(keys.leases)
+local held = held_batch(keys.leases)
 if #held.ids == 0 then
   return { LOST }
 end

@@ -10,10 +10,10 @@ RETURNS  { position ... } of those whose lease was lost
 KEEPS    I4 I5 I6
 ]]
 -- @include lib/clock.lua
--- @include lib/holding.lua
+-- @include lib/held_settles.lua
 -- @include lib/wake.lua
 
-local held, lost = sorted_by_holding(LEASES)
+local held, lost = held_settles(LEASES)
 if #held == 0 then
   return lost
 end

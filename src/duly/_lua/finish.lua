@@ -14,7 +14,7 @@ KEEPS    I1 I2 I5 I6 I7 I9: a stale fence changes nothing; a finished message ha
 -- @include lib/clock.lua
 -- @include lib/finish.lua
 
-local held, lost = held_by_caller(keys.leases)
+local held, lost = held_batch(keys.leases)
 if #held.ids == 0 then
   return lost
 end

@@ -17,7 +17,7 @@ KEEPS    I1 I2 I6 I7: a letter is in one of the queues; its lane goes on.
 -- @include lib/clock.lua
 -- @include lib/record.lua
 -- @include lib/counts.lua
--- @include lib/why.lua
+-- @include lib/history.lua
 -- @include lib/lanes.lua
 -- @include lib/large.lua
 -- @include lib/waiting.lua
@@ -62,13 +62,13 @@ end
 
 -- Stores a letter in the other queue as a new message. It keeps its send time, timeline and number of cycles.
 local function arrive(id, record, due)
-  local past, counts = past_of(here.why, id), counts_of_redriven(here.why, id)
-  past.errors = {}
-  add_event(past, due, 'redrive', nil, detail)
+  local history, counts = history_of(here.why, id), counts_of_redriven(here.why, id)
+  history.errors = {}
+  add_event(history, due, 'redrive', nil, detail)
   forget_finished(id)
   redis.call('HSET', there.msgs, id, record)
   redis.call('ZADD', there.waiting[priority_of(record)], due, id)
-  keep_past(there.why, id, past)
+  keep_history(there.why, id, history)
   keep_counts(there.counts, id, counts)
   if has(flags_of(record), FLAG_TTL) then
     redis.call('ZADD', there.expires, expiry_of(record), id)

@@ -12,12 +12,12 @@ RETURNS  { position ... } of those whose lease was lost
 KEEPS    I5 I6 I9: only the holder writes it, and the end of the lease removes it.
 ]]
 -- @include lib/clock.lua
--- @include lib/holding.lua
+-- @include lib/held_settles.lua
 -- @include lib/counts.lua
--- @include lib/why.lua
+-- @include lib/history.lua
 local LEASE_FLAGS_AT = 13
 
-local held, lost = sorted_by_holding(LEASES)
+local held, lost = held_settles(LEASES)
 if #held == 0 then
   return lost
 end
@@ -36,6 +36,6 @@ for _, each in ipairs(held) do
     give_rows(id, lease)
   end
   local written = { string.format('p%.0f %.0f', lease.fence, now), settles.fraction(each.at), settles.text(each.at) }
-  keep_end(WHY, id, '', read_counts(nil), past_of(WHY, id), table.concat(written, ' '))
+  keep_full_history(WHY, id, '', read_counts(nil), history_of(WHY, id), table.concat(written, ' '))
 end
 return answer(lost)

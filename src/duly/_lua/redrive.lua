@@ -14,7 +14,7 @@ KEEPS    I1 I2 I6 I7: counts and errors are reset; a dead letter whose body was 
 -- @include lib/clock.lua
 -- @include lib/record.lua
 -- @include lib/counts.lua
--- @include lib/why.lua
+-- @include lib/history.lua
 -- @include lib/lanes.lua
 -- @include lib/large.lua
 -- @include lib/wake.lua
@@ -41,7 +41,7 @@ local function park(key, id, record)
 end
 
 -- A message with its original due time comes before later ones, even before the owner of its lane if that was never
--- delivered. If it does not get its lane it is parked at once. Otherwise the lane would be handed on past it.
+-- delivered. If it does not get its lane it is parked at once. Otherwise the lane would be handed on and skip it.
 local function take_place_in_lane(key, id, record, owner)
   local owner_record = redis.call('HGET', keys.msgs, owner)
   if is_before(record, owner, owner_record) then
@@ -77,10 +77,10 @@ local function redrive(id, old, part)
   if #record > LARGE then
     redis.call('HSET', keys.meta, 'large', 1)
   end
-  local past, counts = past_of(keys.why, id), counts_of_redriven(keys.why, id)
-  past.errors = {}
-  add_event(past, now, 'redrive')
-  keep_past(keys.why, id, past)
+  local history, counts = history_of(keys.why, id), counts_of_redriven(keys.why, id)
+  history.errors = {}
+  add_event(history, now, 'redrive')
+  keep_history(keys.why, id, history)
   keep_counts(keys.counts, id, counts)
   redis.call('ZREM', keys.dead, id)
   redis.call('ZADD', keys.waiting[priority_of(record)], due, id)

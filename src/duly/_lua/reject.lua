@@ -15,10 +15,10 @@ KEEPS    I1 I2 I5 I6 I7 I8
 ]]
 -- @include lib/clock.lua
 -- @include lib/record.lua
--- @include lib/holding.lua
+-- @include lib/held_settles.lua
 -- @include lib/leased.lua
 -- @include lib/counts.lua
--- @include lib/why.lua
+-- @include lib/history.lua
 -- @include lib/bury.lua
 -- @include lib/trim.lua
 -- @include lib/wake.lua
@@ -26,7 +26,7 @@ KEEPS    I1 I2 I5 I6 I7 I8
 -- @include lib/ends.lua
 keys.blocks = on_dead == 'block'
 
-local held, lost = sorted_by_holding(LEASES)
+local held, lost = held_settles(LEASES)
 if #held == 0 then
   return lost
 end
@@ -40,7 +40,7 @@ remove_leased(LEASED, ids)
 redis.call('HDEL', LEASES, unpack(ids))
 for _, each in ipairs(held) do
   local counted = counts_of(COUNTS, each.id)
-  local past = past_of(WHY, each.id)
+  local history = history_of(WHY, each.id)
   local attempt = counted[FAILURES] + counted[CRASHES] + 1
   local reason, error, traceback = settles.reason(each.at), settles.error(each.at), settles.traceback(each.at)
   if has_failed then
@@ -49,11 +49,11 @@ for _, each in ipairs(held) do
     counted.rejects = 1
   end
   if error ~= '' then
-    add_error(past, { now, attempt, consumer_of(each.lease), error, traceback })
+    add_error(history, { now, attempt, consumer_of(each.lease), error, traceback })
   end
-  add_event(past, now, has_failed and 'fail' or 'reject', each.lease, error ~= '' and error or reason)
+  add_event(history, now, has_failed and 'fail' or 'reject', each.lease, error ~= '' and error or reason)
   local record = redis.call('HGET', MSGS, each.id)
-  has_next = bury(keys, each.id, record, each.lease.size, reason, counted, past, now, each.lease.key) or has_next
+  has_next = bury(keys, each.id, record, each.lease.size, reason, counted, history, now, each.lease.key) or has_next
 end
 local kept = bounds_of(dead_kept.count, dead_kept.age, dead_kept.bytes)
 trim(keys, DEAD, 'dead_bytes', 'trimmed', kept, now, #held)

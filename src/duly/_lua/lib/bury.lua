@@ -3,13 +3,13 @@
 
 -- @include lib/lanes.lua
 
--- `counted` has the final counts, with `rejects` if the last delivery was rejected. `past` has errors and timeline.
+-- `counted` has the final counts, with `rejects` if the last delivery was rejected. `history` has errors and timeline.
 -- `size` is the message's share of `bytes`. `key` is its lane, if it is known to have one. Without a record the reason
 -- is `body lost`. With `keys.blocks` a dead letter keeps its lane. Returns true if another message of the lane may be
 -- claimed now.
-local function bury(keys, id, record, size, reason, counted, past, now, key)
+local function bury(keys, id, record, size, reason, counted, history, now, key)
   redis.call('ZADD', keys.dead, now, id)
-  keep_end(keys.why, id, record and reason or 'body lost', counted, past, '')
+  keep_full_history(keys.why, id, record and reason or 'body lost', counted, history, '')
   redis.call('HDEL', keys.counts, id)
   redis.call('ZREM', keys.expires, id)
   redis.call('HINCRBY', keys.meta, 'buried', 1)

@@ -1,9 +1,9 @@
 -- Finishes held messages. They are removed, or kept in `done` with the result of their handler.
 
--- @include lib/held.lua
+-- @include lib/held_batch.lua
 -- @include lib/leased.lua
 -- @include lib/counts.lua
--- @include lib/why.lua
+-- @include lib/history.lua
 -- @include lib/lanes.lua
 -- @include lib/trim.lua
 -- @include lib/wake.lua
@@ -17,9 +17,9 @@ local function keep_finished(keys, id, lease, result, now, result_until)
     redis.call('HDEL', keys.msgs, id)
     redis.call('HDEL', keys.why, id)
   else
-    local past = past_of(keys.why, id)
-    add_event(past, now, 'ack', lease)
-    keep_end(keys.why, id, '', counts_of(keys.counts, id), past, result, result_until)
+    local history = history_of(keys.why, id)
+    add_event(history, now, 'ack', lease)
+    keep_full_history(keys.why, id, '', counts_of(keys.counts, id), history, result, result_until)
     redis.call('ZADD', keys.done, now, id)
   end
   redis.call('HDEL', keys.counts, id)
@@ -40,15 +40,15 @@ end
 
 local function forget_finished(keys, held)
   redis.call('HDEL', keys.msgs, unpack(held.ids))
-  if #held.troubled > 0 then
-    redis.call('HDEL', keys.counts, unpack(held.troubled))
-    redis.call('HDEL', keys.why, unpack(held.troubled))
+  if #held.ids_with_rows > 0 then
+    redis.call('HDEL', keys.counts, unpack(held.ids_with_rows))
+    redis.call('HDEL', keys.why, unpack(held.ids_with_rows))
   end
 end
 
--- `held` comes from lib/held.lua and is not empty. `results` are those of the handlers, in the same order. `keep` has
--- the bounds of `done`, or is nil. `result_until` is until when a pending result may be stored, or nil. The caller has
--- checked everything, and stores the time.
+-- `held` comes from lib/held_batch.lua and is not empty. `results` are those of the handlers, in the same order. `keep`
+-- has the bounds of `done`, or is nil. `result_until` is until when a pending result may be stored, or nil. The caller
+-- has checked everything, and stores the time.
 local function finish(keys, held, results, keep, now, result_until)
   remove_leased(keys.leased, held.ids)
   redis.call('HDEL', keys.leases, unpack(held.ids))

@@ -3,10 +3,10 @@
 
 -- @include lib/clock.lua
 -- @include lib/record.lua
--- @include lib/holding.lua
+-- @include lib/held_settles.lua
 -- @include lib/leased.lua
 -- @include lib/counts.lua
--- @include lib/why.lua
+-- @include lib/history.lua
 -- @include lib/wake.lua
 -- @include lib/bury.lua
 
@@ -14,7 +14,7 @@
 -- unchanged) and the due time. This function ends the lease. If `refusal_of(held)` returns a reason, the call is an
 -- error and changes nothing.
 local function give_back(counter, move, refusal_of)
-  local held, lost = sorted_by_holding(keys.leases)
+  local held, lost = held_settles(keys.leases)
   if #held == 0 then
     return lost
   end
@@ -34,7 +34,7 @@ local function give_back(counter, move, refusal_of)
     local counted = counts_of(keys.counts, id)
     local flaw = flaw_of(record)
     if flaw then -- it cannot be delivered again: a dead letter
-      bury(keys, id, record, each.lease.size, flaw, counted, past_of(keys.why, id), now, each.lease.key)
+      bury(keys, id, record, each.lease.size, flaw, counted, history_of(keys.why, id), now, each.lease.key)
     else
       local rewritten, due = move(each, record, counted, now + i - 1)
       redis.call('ZADD', keys.waiting[each.lease.priority], due, id)

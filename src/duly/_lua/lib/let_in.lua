@@ -89,8 +89,8 @@ local function size_of_texts(texts)
   return size
 end
 
--- Makes a publish that cannot be read a dead letter of the topic, with a row of `why` as in lib/why.lua and the rest of
--- its record. If `dead` has another type, the publish is left to an audit, because others have entered already.
+-- Makes a publish that cannot be read a dead letter of the topic, with a row of `why` as in lib/history.lua and the
+-- rest of its record. If `dead` has another type, the publish is left to an audit, because others have entered already.
 local function bury_unreadable(topic, id, record, now)
   local why = cmsgpack.pack({ record and 'damaged' or 'body lost', 0, 0, 0, 0, {}, 0, {}, 0, '', 0 })
   local size = record and #record or 0

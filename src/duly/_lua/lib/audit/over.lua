@@ -28,7 +28,7 @@ do
     end
     if place.name == 'dead' and redis.call('HEXISTS', keys.why, id) == 0 then
       fault(id, 'dead without a reason', function()
-        keep_end(keys.why, id, 'unknown', sound_counts(keys.counts, id), { errors = {}, timeline = {} }, '')
+        keep_full_history(keys.why, id, 'unknown', sound_counts(keys.counts, id), { errors = {}, timeline = {} }, '')
       end)
     end
     if not (place.score >= 0 and place.score < NO_TIME) then

@@ -4,7 +4,7 @@
 
 -- @include lib/record.lua
 -- @include lib/counts.lua
--- @include lib/why.lua
+-- @include lib/history.lua
 -- @include lib/bury.lua
 
 local TAKEN_OVER_A_CALL, LOOKED_THROUGH_A_CALL = 100, 1000
@@ -43,11 +43,11 @@ local function take_over(claim, id, holder, overdue, deliveries, last_due)
   end
   local due = due_since(claim, id, last_due)
   local record, key = record_of(id, entry[2], due)
-  local counts, past = { 0, deliveries, 0, 0, 0, 0, 0 }, { errors = {}, timeline = {} }
+  local counts, history = { 0, deliveries, 0, 0, 0, 0, 0 }, { errors = {}, timeline = {} }
   local is_dead = deliveries >= crash_limit
   store_entry(id, record, deliveries)
   if is_dead then
-    bury(keys, id, record, #record, 'poison', counts, past, claim.now, key)
+    bury(keys, id, record, #record, 'poison', counts, history, claim.now, key)
     claim.buried = claim.buried + 1
   else
     redis.call('ZADD', WAITING[0], due, id)

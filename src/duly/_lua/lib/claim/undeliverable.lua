@@ -3,7 +3,7 @@
 
 -- @include lib/record.lua
 -- @include lib/counts.lua
--- @include lib/why.lua
+-- @include lib/history.lua
 -- @include lib/lanes.lua
 -- @include lib/forget.lua
 -- @include lib/expire.lua
@@ -15,7 +15,7 @@ local function may_be_delivered(claim, waiting, id, record)
   local flaw = flaw_of(record)
   if flaw then
     redis.call('ZREM', waiting, id)
-    bury(keys, id, record, record and #record or 0, flaw, counts_of(COUNTS, id), past_of(WHY, id), claim.now)
+    bury(keys, id, record, record and #record or 0, flaw, counts_of(COUNTS, id), history_of(WHY, id), claim.now)
     claim.buried = claim.buried + 1
     return false
   end

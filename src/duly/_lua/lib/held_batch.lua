@@ -7,9 +7,9 @@
 -- in ARGV, their lease texts, the total size of their records, the lanes that they own as { key, id ... }, and the ids
 -- that have rows in `counts` or `why`. Returns also the positions (1, 2 ...) of those that lost their lease. An id
 -- given twice is settled once (I5).
-local function held_by_caller(leases)
+local function held_batch(leases)
   local asked, lost, seen = {}, {}, {}
-  local ids, ats, texts, owners, troubled, size = {}, {}, {}, {}, {}, 0
+  local ids, ats, texts, owners, ids_with_rows, size = {}, {}, {}, {}, {}, 0
   local unpack_lease, format = struct.unpack, LEASE_FORMAT
   for at = settles.first, settles.last, settles.stride do
     asked[#asked + 1] = settles.id(at)
@@ -36,11 +36,11 @@ local function held_by_caller(leases)
         owners[#owners + 1] = id
       end
       if flags >= FLAG_TROUBLED then
-        troubled[#troubled + 1] = id
+        ids_with_rows[#ids_with_rows + 1] = id
       end
     else
       lost[#lost + 1] = position
     end
   end
-  return { ids = ids, ats = ats, texts = texts, size = size, owners = owners, troubled = troubled }, lost
+  return { ids = ids, ats = ats, texts = texts, size = size, owners = owners, ids_with_rows = ids_with_rows }, lost
 end

@@ -9,7 +9,7 @@
 local ERRORS_KEPT, TIMELINE_KEPT, DETAIL_SIZE = 5, 20, 200
 
 -- Returns the errors and the timeline of a message.
-local function past_of(why, id)
+local function history_of(why, id)
   local stored = redis.call('HGET', why, id)
   local row = stored and cmsgpack.unpack(stored)
   return { errors = row and row[6] or {}, timeline = row and row[8] or {} }
@@ -29,8 +29,8 @@ local function with_last(entries, entry, most)
   end
 end
 
-local function add_error(past, entry)
-  with_last(past.errors, entry, ERRORS_KEPT)
+local function add_error(history, entry)
+  with_last(history.errors, entry, ERRORS_KEPT)
 end
 
 -- Returns the beginning of a text, cut between two characters.
@@ -46,28 +46,28 @@ local function beginning_of(text)
 end
 
 -- `lease` is the lease that ended; nil: a call from outside caused the event.
-local function add_event(past, at, what, lease, detail)
+local function add_event(history, at, what, lease, detail)
   local consumer, since = lease and consumer_of(lease) or '', lease and lease.fence or 0
   local entry = { at, what, consumer, since, beginning_of(detail or '') }
-  with_last(past.timeline, entry, TIMELINE_KEPT)
+  with_last(history.timeline, entry, TIMELINE_KEPT)
 end
 
--- Stores the history of a live message.
-local function keep_past(why, id, past)
-  redis.call('HSET', why, id, cmsgpack.pack({ '', 0, 0, 0, 0, past.errors, 0, past.timeline, 0, '', 0 }))
+-- Stores the history of a live message: errors and timeline.
+local function keep_history(why, id, history)
+  redis.call('HSET', why, id, cmsgpack.pack({ '', 0, 0, 0, 0, history.errors, 0, history.timeline, 0, '', 0 }))
 end
 
--- Stores the history of a dead or finished message.
-local function keep_end(why, id, reason, counted, past, result, result_until)
+-- Stores all columns: for a dead or finished message, or a live one with progress.
+local function keep_full_history(why, id, reason, counted, history, result, result_until)
   redis.call('HSET', why, id, cmsgpack.pack({
     reason,
     counted[FAILURES],
     counted[CRASHES],
     counted[DEFERS],
     counted[RELEASES],
-    past.errors,
+    history.errors,
     counted.rejects or 0,
-    past.timeline,
+    history.timeline,
     counted[CYCLES],
     result,
     counted[REDRIVES],

@@ -1,11 +1,11 @@
--- Finds out which settles of a call hold their lease, and makes a table of each. lib/held.lua is for large batches.
+-- Finds out which settles of a call hold their lease, and makes a table of each. lib/held_batch.lua is for many.
 
 -- @include lib/lease.lua
 
 -- Returns the settles that hold their lease, as { at = position of the row in ARGV, id, lease }, and the positions (1,
 -- 2 ...) of those that lost it. A lease whose deadline has passed is valid until a claim reclaims the message. An id
 -- given twice is settled once (I5).
-local function sorted_by_holding(leases)
+local function held_settles(leases)
   local ids, held, lost, seen = {}, {}, {}, {}
   for at = settles.first, settles.last, settles.stride do
     ids[#ids + 1] = settles.id(at)
