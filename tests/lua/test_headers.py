@@ -240,7 +240,7 @@ def test_the_outcomes_of_a_send_are_those_that_replies_knows() -> None:
     rows = re.findall(r"^         (\d)  (\w+):", _header("send_checked"), re.MULTILINE)
     codes = {int(code): word for code, word in rows}
     assert codes == {replies.DUPLICATE: "duplicate", replies.FULL: "full", replies.REPLACED: "replaced"}
-    code = _code("lib/sending")
+    code = _code("lib/send_plan")
     assert "local DUPLICATE, FULL, REPLACED = 1, 2, 3" in code
 
 

@@ -43,8 +43,8 @@ local now -- the queue's clock. Only this file sets it; the step `keys` runs wit
 -- @include lib/audit/history.lua
 -- @include lib/audit/lanes.lua
 -- @include lib/audit/live.lua
--- @include lib/audit/over.lua
--- @include lib/audit/windows.lua
+-- @include lib/audit/ended.lua
+-- @include lib/audit/dedup_windows.lua
 -- @include lib/audit/schedules.lua
 -- @include lib/audit/keys.lua
 -- @include lib/audit/fields.lua

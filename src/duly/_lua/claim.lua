@@ -38,7 +38,7 @@ RETURNS  { state, now, next, fence, ids, records, counts, reclaimed, schedules }
 KEEPS    I1 I2 I3 I4 I6 I7 I8
 ]]
 -- @include lib/clock.lua
--- @include lib/layout.lua
+-- @include lib/record_layout.lua
 -- @include lib/lease_text.lua
 -- @include lib/waiting.lua
 -- @include lib/leased.lua
@@ -46,7 +46,7 @@ KEEPS    I1 I2 I3 I4 I6 I7 I8
 -- @only group
 -- @include lib/entry.lua
 -- @include lib/large.lua
--- @include lib/groups_of_stream.lua
+-- @include lib/stream_groups.lua
 -- @end
 local OPEN, PAUSED, PASSED_OVER, LIMITED = 0, 1, 2, 3
 local RECLAIMED_A_CALL, BYTES_A_CALL = 100, 4194304
@@ -57,22 +57,22 @@ local GROUP = group_of(LEASED)
 -- @only group
 -- @lazy lib/claim/native_group.lua
 -- @end
--- @lazy lib/claim/given_again.lua
+-- @lazy lib/claim/repeated_claim.lua
 -- @lazy lib/claim/reclaim.lua
 -- @lazy lib/claim/undeliverable.lua
--- @lazy lib/claim/isolation.lua
--- @lazy lib/claim/large.lua
+-- @lazy lib/claim/suspects.lua
+-- @lazy lib/claim/large_records.lua
 -- @lazy lib/claim/lateness.lua
 -- @lazy lib/claim/lanes.lua
 -- @lazy lib/claim/limits.lua
 -- @lazy lib/claim/schedules.lua
 -- @only group
--- @lazy lib/let_in.lua
+-- @lazy lib/delayed_publishes.lua
 -- @lazy lib/claim/takeover.lua
--- @lazy lib/claim/sorting.lua
+-- @lazy lib/claim/entry_selection.lua
 -- @end
--- @include lib/claim/taking.lua
--- @include lib/claim/next.lua
+-- @include lib/claim/due_messages.lua
+-- @include lib/claim/next_claim.lua
 -- @only group
 -- @include lib/claim/entries.lua
 -- @end

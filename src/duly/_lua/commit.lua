@@ -30,7 +30,7 @@ KEEPS    I1 I2 I5 I6 I7 I9: all checks come before the first write; only 1 chang
 ]]
 -- @include lib/drain.lua
 -- @include lib/finish.lua
--- @include lib/sending.lua
+-- @include lib/send_plan.lua
 -- @include lib/types.lua
 
 -- Wrapped in a function, because a script may have at most 200 local names.
@@ -46,7 +46,7 @@ local checks = (function()
 end)()
 -- Created only if there are topics: most commits have none.
 local topics = topic_count > 0 and (function()
--- @include lib/publishing.lua
+-- @include lib/publications.lua
   -- Returns the first key of a topic that another program overwrote with a value of another type, or nil.
   local function mistyped_in_topic(topic)
     local found = { ends = topic.stream, waiting = { topic.waiting } }

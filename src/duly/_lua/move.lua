@@ -26,7 +26,7 @@ KEEPS    I1 I2 I6 I7: a letter is in one of the queues; its lane goes on.
 -- @include lib/forget.lua
 -- @include lib/expire.lua
 -- @include lib/place.lua
--- @include lib/sending.lua
+-- @include lib/send_plan.lua
 -- @include lib/types.lua
 local here, there = keys, sending_keys(others.first, digits)
 

@@ -11,7 +11,7 @@ ARGV     sequence  text
 RETURNS  { id ... } of the entries; for a duplicate, the id of the first entry with its dedup value
 KEEPS    I6
 ]]
--- @include lib/publishing.lua
+-- @include lib/publications.lua
 
 local problem = not is_plain and problem_of_entries(entries.first, entries.last)
 if problem then -- before anything is written

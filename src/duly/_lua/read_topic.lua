@@ -14,7 +14,7 @@ RETURNS  { next, { position, bell }, id, fields, id, fields ... }
 KEEPS    I6: a repeat returns the same entries
 ]]
 -- @include lib/clock.lua
--- @include lib/let_in.lua
+-- @include lib/delayed_publishes.lua
 -- @include lib/bell.lua
 local BYTES_A_CALL, ASKED_AT_FIRST = 4194304, 10
 

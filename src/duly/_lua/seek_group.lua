@@ -13,7 +13,7 @@ RETURNS  1  it was created or moved
 KEEPS    I1 I6
 ]]
 -- @include lib/group.lua
--- @include lib/position.lua
+-- @include lib/group_position.lua
 -- @include lib/wake.lua
 local GROUP = group_of(LEASED)
 

@@ -15,7 +15,7 @@ RETURNS  { now, position, outcome, id ... } for messages that were not stored as
          3  replaced: `id` was waiting, and has the new body and due time
 KEEPS    I1 I2 I3 I6 I7: all checks come before the first write; one message is stored once.
 ]]
--- @include lib/sending.lua
+-- @include lib/send_plan.lua
 
 local bounds = { length = max_length, bytes = max_bytes, on_full = on_full }
 local plan = plan_sends(keys, messages.first, messages.last, bounds)

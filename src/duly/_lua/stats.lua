@@ -52,8 +52,8 @@ for _, value in ipairs(redis.call('HGETALL', keys.meta)) do
   reply[#reply + 1] = value
 end
 -- @only group
--- @include lib/groups_of_stream.lua
--- @include lib/unread.lua
+-- @include lib/stream_groups.lua
+-- @include lib/unread_entries.lua
 local GROUP = group_of(keys.leased)
 local group = find_group(STREAM, GROUP)
 local unread = group and unread_of(STREAM, group, TOPIC_META) or 0

@@ -20,7 +20,7 @@ KEEPS    I1 I2 I7 I9
 -- @include lib/forget.lua
 -- @include lib/expire.lua
 -- @include lib/trim.lua
--- @include lib/windows.lua
+-- @include lib/dedup_windows.lua
 local WINDOWS_A_CALL = 100
 
 local now = tick(redis.call('HGET', keys.meta, 'clock'))

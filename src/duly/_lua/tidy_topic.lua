@@ -13,10 +13,10 @@ KEEPS    I9
 ]]
 -- @include lib/bounds.lua
 -- @include lib/clock.lua
--- @include lib/let_in.lua
--- @include lib/retain.lua
--- @include lib/free.lua
--- @include lib/windows.lua
+-- @include lib/delayed_publishes.lua
+-- @include lib/stream_retention.lua
+-- @include lib/acked_entries.lua
+-- @include lib/dedup_windows.lua
 local WINDOWS_A_CALL = 100
 local GONE_MS = 3600000 -- a consumer without pending entries that was idle for longer is gone
 local bounds = bounds_of(kept.count, kept.age, kept.bytes)

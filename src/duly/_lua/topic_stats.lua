@@ -10,8 +10,8 @@ RETURNS  { now, length, bytes, delayed, first, last, groups, name, value ... }
 KEEPS    writes nothing
 ]]
 -- @include lib/clock.lua
--- @include lib/groups_of_stream.lua
--- @include lib/unread.lua
+-- @include lib/stream_groups.lua
+-- @include lib/unread_entries.lua
 
 -- A key that another program has overwritten counts as empty, and a field that is not a number as 0. So a damaged topic
 -- and its groups can still be found and repaired.

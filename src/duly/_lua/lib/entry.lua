@@ -2,7 +2,7 @@
 -- fields `key`, `sent` (microseconds, of a delayed publish) and `header:NAME` are optional. If another program added an
 -- entry without a body, all fields except headers are the body, even `key` and `sent`.
 
--- @include lib/layout.lua
+-- @include lib/record_layout.lua
 -- @include lib/text.lua
 
 local CONTENT_BYTES, CONTENT_JSON, CONTENT_FIELDS = 0, 1, 2

@@ -3,10 +3,10 @@
 
 -- @include lib/entry_ids.lua
 -- @only freeing
--- @include lib/free.lua
+-- @include lib/acked_entries.lua
 -- @end
 
--- Returns the keys of the topic's own store of delayed publishes, for lib/let_in.lua.
+-- Returns the keys of the topic's own store of delayed publishes, for lib/delayed_publishes.lua.
 local function delayed_of_topic()
   return { dead = TOPIC_DEAD, why = TOPIC_WHY, msgs = TOPIC_MSGS, waiting = TOPIC_WAITING, meta = TOPIC_META }
 end

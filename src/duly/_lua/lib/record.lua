@@ -2,7 +2,7 @@
 -- rest, the part: version, flags, priority, the options that the flags announce, and the envelope. Scripts never unpack
 -- an envelope.
 
--- @include lib/layout.lua
+-- @include lib/record_layout.lua
 
 local function has(flags, flag)
   return bit.band(flags, flag) ~= 0

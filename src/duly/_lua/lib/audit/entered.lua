@@ -3,7 +3,7 @@
 -- CHANGES  nothing
 -- GIVES    search_for_entries(ids); afterwards, for each of them, has_entered(id) and is_search_pending(id)
 
--- @include lib/let_in.lua
+-- @include lib/delayed_publishes.lua
 
 local search_for_entries, has_entered, is_search_pending
 do

@@ -3,7 +3,7 @@
 -- CHANGES  msgs, lanes, wake, and as lib/audit/moves.lua says
 -- GIVES    check_entry(id, place); check_overwritten(id, place)
 
--- @include lib/audit/entries.lua
+-- @include lib/audit/stream_entries.lua
 local check_entry, check_overwritten
 do
   -- For a message without a readable body, at a place. False: the stream does not help.

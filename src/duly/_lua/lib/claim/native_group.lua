@@ -1,7 +1,7 @@
 -- Part of claim, for groups: the stream's own group, its consumers and its pending list. Reads claim.ids. Sets
 -- claim.has_acked, so that the claim frees entries once, at its end.
 
--- @include lib/position.lua
+-- @include lib/group_position.lua
 
 -- Creates the stream's group at the position that the caller names. If another program has removed the group, it must
 -- not skip entries that it has not read. So it goes on after `fed`, the last entry that it has read. If the stream is

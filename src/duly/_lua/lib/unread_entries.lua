@@ -1,7 +1,7 @@
 -- The number of entries that a group has not read. If the server does not report it, a bounded number of entries is
 -- counted from either end of the stream. If that is not enough, the number is estimated by time.
 
--- @include lib/counting_entries.lua
+-- @include lib/entry_counts.lua
 
 local function unread_of(stream, group, meta)
   local length = redis.call('XLEN', stream)

@@ -1,8 +1,8 @@
 -- Keeps a stream within its bounds by trimming its oldest entries. Entries that a group has not read by then are
 -- counted as missed. Those that it has read are in its own store.
 
--- @include lib/counting_entries.lua
--- @include lib/groups_of_stream.lua
+-- @include lib/entry_counts.lua
+-- @include lib/stream_groups.lua
 
 local LOOKS_BY_AGE_US = 1000000 -- how often entries are trimmed by their age
 local ROUNDS_BY_SIZE = 5

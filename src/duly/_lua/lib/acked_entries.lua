@@ -3,7 +3,7 @@
 -- back may have unread entries before its pending ones.
 
 -- @include lib/entry_ids.lua
--- @include lib/groups_of_stream.lua
+-- @include lib/stream_groups.lua
 
 local function free_acked(stream)
   if redis.call('XLEN', stream) == 0 then

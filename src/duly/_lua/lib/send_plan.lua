@@ -12,7 +12,7 @@
 -- @include lib/expire.lua
 -- @include lib/place.lua
 -- @include lib/store.lua
--- @include lib/windows.lua
+-- @include lib/dedup_windows.lua
 
 local DUPLICATE, FULL, REPLACED = 1, 2, 3
 local DROPPED_BESIDE = 100 -- in addition to the number added, so that a lowered bound is reached

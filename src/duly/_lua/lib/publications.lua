@@ -3,9 +3,9 @@
 
 -- @include lib/bounds.lua
 -- @include lib/clock.lua
--- @include lib/let_in.lua
--- @include lib/retain.lua
--- @include lib/windows.lua
+-- @include lib/delayed_publishes.lua
+-- @include lib/stream_retention.lua
+-- @include lib/dedup_windows.lua
 
 local WINDOWS_A_CALL, MOST_TEXTS = 100, 7000 -- more do not fit on the stack
 
