@@ -66,7 +66,7 @@ end
 -- Checks a message that has a place and a body.
 local function check_placed(id, record, place)
   if place.name == 'dead' or place.name == 'done' then
-    check_over(id, record, place)
+    check_ended(id, record, place)
   elseif store.is_flawed(record) then
     check_damaged(id, record, place)
   elseif store.has_bad_id(id) then

@@ -117,7 +117,7 @@ local claim = {
 
 -- @include lib/repeated.lua
 if repeated then
-  return given_again(claim.now, repeated[1], repeated[2])
+  return repeated_reply(claim.now, repeated[1], repeated[2])
 end
 
 -- Reclaim leases that ran out.
@@ -131,10 +131,10 @@ claim.is_full = claim.is_cut_short -- more leases ran out, perhaps of earlier me
 local known = redis.call('HMGET', META, 'fed', 'swept', 'sweeping')
 local fed, next_entry = known[1], nil -- microseconds until the next delayed publish is due
 if redis.call('EXISTS', TOPIC_WAITING) == 1 then
-  next_entry = let_in(delayed_of_topic(), STREAM)
+  next_entry = add_due_publishes(delayed_of_topic(), STREAM)
 end
 if known[3] or claim.now - (known[2] or 0) >= lease_us / 2 then
-  fed = take_over_silent(claim, known[3] or '-', fed)
+  fed = take_over_idle(claim, known[3] or '-', fed)
   claim.has_acked = claim.has_acked or known[2] -- not at the first sweep: other groups may not exist yet
 end
 -- @end
@@ -178,7 +178,7 @@ if claim.buried > 0 or (keys.blocks and claim.is_keyed) then
 end
 local stays_limited
 if limits then
-  claim.free_at, stays_limited = kept_back(claim, limits, in_use)
+  claim.free_at, stays_limited = limit_state(claim, limits, in_use)
 end
 if was_limited and not stays_limited then
   redis.call('HDEL', META, 'limited')
@@ -195,11 +195,11 @@ if taken > 0 then
   -- The fence is the time of the claim. So it grows even if the queue is deleted or the server fails over.
   redis.call('HSET', META, 'clock', now, 'lateness', claim.lateness, 'delivered', (meta[5] or 0) + taken)
 elseif #ran_out > 0 or claim.buried > 0 then
-  remember(META, now)
+  store_clock(META, now)
 end
 -- @only group
 if claim.clock > now then
-  remember(META, claim.clock)
+  store_clock(META, claim.clock)
 end
 -- @end
 

@@ -38,7 +38,7 @@ local checks = (function()
 -- @include lib/effects.lua
   return {
     effects_from = effects_from,
-    bring_nothing_in = bring_nothing_in,
+    add_no_data = add_no_data,
     problem_of = problem_of,
     problem_of_stream = problem_of_stream,
     carry_out_effects = carry_out_effects,
@@ -132,7 +132,7 @@ if wrong then
 end
 
 local effects = checks.effects_from(at, effect_count, first_key)
-if target_count == 0 and not topics and checks.bring_nothing_in(effects) then
+if target_count == 0 and not topics and checks.add_no_data(effects) then
   let_a_full_server_drain(keys.leases)
 end
 for i, plan in ipairs(plans) do
@@ -158,7 +158,7 @@ end
 -- has happened if the first effect fails. The message is finished before messages are sent to its queue, because one
 -- of them may have its id.
 local now = own_plan and own_plan.now or tick(redis.call('HGET', keys.meta, 'clock'))
-remember(keys.meta, now)
+store_clock(keys.meta, now)
 local replies, failed, failure = checks.carry_out_effects(effects)
 if failed == 1 then
   return answer({ IMPOSSIBLE, failed, 'the server says ' .. failure })

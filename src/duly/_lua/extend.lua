@@ -38,7 +38,7 @@ for _, each in ipairs(held) do
   redis.pcall('XCLAIM', STREAM, group_of(LEASED), consumer_of(each.lease), 0, each.id, 'JUSTID')
 end
 -- @end
-remember(META, now)
+store_clock(META, now)
 if is_earlier then
   leave_token(WAKE) -- no consumer watches the earlier deadline yet
 end

@@ -24,7 +24,7 @@ local results = {}
 for i, at in ipairs(held.ats) do
   results[i] = settles.result(at)
 end
-remember(keys.meta, now)
+store_clock(keys.meta, now)
 local kept = keeps and bounds_of(done_kept.count, done_kept.age, done_kept.bytes)
 finish(keys, held, results, kept, now)
 return answer(lost)

@@ -32,7 +32,7 @@ end
 -- Writes. A full server refuses the first one.
 local meta = read_meta(keys.meta)
 local now, ahead = tick(meta.clock)
-remember(keys.meta, now)
+store_clock(keys.meta, now)
 local offsets = {}
 for at = messages.first, messages.last, messages.stride do
   offsets[#offsets + 1] = at
@@ -46,6 +46,6 @@ if #offsets > 0 then
   redis.call('HINCRBY', keys.meta, 'sent', #offsets)
 end
 redis.call('HSET', SCHEDULES, name, written_head(created, after, last_slot, 0) .. plan_of(row))
-look_at(SLOTS, keys.meta, name, next_at >= 0 and next_at)
+set_next_run(SLOTS, keys.meta, name, next_at >= 0 and next_at)
 leave_token(keys.wake) -- a consumer must watch the next run
 return answer(1)

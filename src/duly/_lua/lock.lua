@@ -26,6 +26,6 @@ if left > 0 then
   return answer({ fence, left, known[4] }, kept_ms) -- stored even if it is held: a late copy must not take it
 end
 redis.call('HSET', HOLDER, 'token', token, 'until', now + ttl_us, 'fence', next_fence, 'by', by)
-keep_holder(HOLDER, ttl_us)
+expire_holder(HOLDER, ttl_us)
 redis.call('DEL', WAKE) -- waiting callers can do nothing until it is free again
 return answer({ next_fence, ttl_us, by }, kept_ms)

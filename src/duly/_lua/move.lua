@@ -131,7 +131,7 @@ if has_next then
 else
   take_token_if_empty(here.wake, here.msgs, here.meta)
 end
-remember(there.meta, now_there + moved - 1)
+store_clock(there.meta, now_there + moved - 1)
 redis.call('HINCRBY', there.meta, 'sent', moved)
 redis.call('HINCRBY', there.meta, 'bytes', size)
 if in_use ~= meta.priorities then

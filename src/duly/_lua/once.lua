@@ -15,7 +15,7 @@ RETURNS  1  yes, and the delivery is stored
          0  no: another delivery may, or it is unknown whether the effect has happened
 KEEPS    no message is touched; at most one live delivery may cause the effect.
 ]]
-local NOBODY_KNOWS = -1 -- in place of the number of crashes
+local UNKNOWN = -1 -- in place of the number of crashes
 
 -- Whether an earlier delivery of the same message was allowed to cause the effect.
 local function is_of_this_message(noted)
@@ -35,7 +35,7 @@ local noted = stored and cmsgpack.unpack(stored)
 local is_later = noted and is_of_this_message(noted)
 if noted and not (is_later and was_given_back(noted)) then
   if is_later then
-    noted[6] = NOBODY_KNOWS -- for all later deliveries
+    noted[6] = UNKNOWN -- for all later deliveries
     redis.call('SET', ONCE, cmsgpack.pack(noted), 'KEEPTTL')
   end
   return answer(0)

@@ -17,6 +17,6 @@ if not created then
   return answer(0)
 end
 redis.call('HSET', SCHEDULES, name, written_head(created, after, last, 1) .. plan_of(row))
-look_at(SLOTS, META, name, false)
-take_token_if_over(WAKE, MSGS, SLOTS)
+set_next_run(SLOTS, META, name, false)
+take_token_if_unused(WAKE, MSGS, SLOTS)
 return answer(1)

@@ -23,7 +23,7 @@ if #held == 0 then
 end
 
 -- Writes a row of counts and the flag for it, because the end of a lease removes the rows of flagged messages only.
-local function give_rows(id, lease)
+local function add_rows(id, lease)
   local head, tail = string.sub(lease.text, 1, LEASE_FLAGS_AT - 1), string.sub(lease.text, LEASE_FLAGS_AT + 1)
   redis.call('HSET', LEASES, id, head .. string.char(lease.flags + FLAG_TROUBLED) .. tail)
   keep_counts(COUNTS, id, counts_of(COUNTS, id))
@@ -33,7 +33,7 @@ local now = tick(redis.call('HGET', META, 'clock'))
 for _, each in ipairs(held) do
   local id, lease = each.id, each.lease
   if lease.flags < FLAG_TROUBLED then
-    give_rows(id, lease)
+    add_rows(id, lease)
   end
   local written = { string.format('p%.0f %.0f', lease.fence, now), settles.fraction(each.at), settles.text(each.at) }
   keep_full_history(WHY, id, '', read_counts(nil), history_of(WHY, id), table.concat(written, ' '))

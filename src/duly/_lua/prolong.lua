@@ -20,7 +20,7 @@ if not has_lock(HOLDER, token, now) then
 end
 local before, ends = tonumber(redis.call('HGET', HOLDER, 'until')), now + ttl_us
 redis.call('HSET', HOLDER, 'until', ends)
-keep_holder(HOLDER, ttl_us)
+expire_holder(HOLDER, ttl_us)
 if ends < before then
   wake_one(WAKE) -- no waiting caller watches the earlier end yet
 end

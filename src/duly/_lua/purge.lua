@@ -43,7 +43,7 @@ else
 end
 
 -- Returns the named messages that still have the score with which they were listed.
-local function meant_in(place)
+local function named_in(place)
   local found, seen = {}, {}
   for at = letters.first, letters.last, letters.stride do
     local id = letters.id(at)
@@ -58,7 +58,7 @@ end
 
 local purged, left, freed, has_next = 0, 0, 0, false
 for _, place in ipairs(places) do
-  local members = letters.first <= letters.last and meant_in(place)
+  local members = letters.first <= letters.last and named_in(place)
     or redis.call('ZRANGEBYSCORE', place, from, to, 'LIMIT', 0, limit - purged)
   if state == 'leased' and #members > 0 then
     remove_leased(place, members)

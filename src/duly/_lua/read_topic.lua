@@ -21,7 +21,7 @@ local BYTES_A_CALL, ASKED_AT_FIRST = 4194304, 10
 if redis.call('ZCARD', keys.waiting) > 0 then
   redis.pcall('HDEL', keys.msgs, '') -- as lib/drain.lua, but a user who may only read gets no error
 end
-local next_us = let_in(keys, STREAM) or -1
+local next_us = add_due_publishes(keys, STREAM) or -1
 local last = redis.call('XREVRANGE', STREAM, '+', '-', 'COUNT', 1)[1]
 local reply = { next_us, {} }
 

@@ -25,7 +25,7 @@ local redriven, size, dead_size = 0, 0, 0
 
 -- Whether `record` comes before the owner of its lane, and the owner was never delivered.
 local function is_before(record, owner, owner_record)
-  if flaw_of(owner_record) or has_begun(counts_of(keys.counts, owner)) then
+  if flaw_of(owner_record) or was_delivered(counts_of(keys.counts, owner)) then
     return false
   end
   local priority, owner_priority = priority_of(record), priority_of(owner_record)
@@ -114,6 +114,6 @@ end
 redis.call('HINCRBY', keys.meta, 'redriven', redriven)
 redis.call('HINCRBY', keys.meta, 'bytes', size)
 redis.call('HINCRBY', keys.meta, 'dead_bytes', 0 - dead_size)
-remember(keys.meta, now + redriven - 1)
+store_clock(keys.meta, now + redriven - 1)
 leave_token(keys.wake)
 return answer({ redriven, left })

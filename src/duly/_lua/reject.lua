@@ -58,7 +58,7 @@ end
 local kept = bounds_of(dead_kept.count, dead_kept.age, dead_kept.bytes)
 trim(keys, DEAD, 'dead_bytes', 'trimmed', kept, now, #held)
 announce_ends(keys, ids)
-remember(META, now)
+store_clock(META, now)
 if has_next then
   leave_token(WAKE)
 elseif not announce_room(WAKE, META, meta[2]) then

@@ -47,9 +47,9 @@ if counted[DUE] > 0 then
   counted[DUE] = 0
   keep_counts(keys.counts, id, counted)
 end
-if key and not has_begun(counted) then
+if key and not was_delivered(counted) then
   hand_on(keys, { key, id }, now) -- it was never delivered: another of its lane may come first
 end
-remember(keys.meta, now)
+store_clock(keys.meta, now)
 leave_token(keys.wake)
 return answer(1)

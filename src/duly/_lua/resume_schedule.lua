@@ -20,9 +20,9 @@ if not created then
 end
 if paused ~= 0 then
   local now = tick(redis.call('HGET', META, 'clock'))
-  remember(META, now)
+  store_clock(META, now)
   redis.call('HSET', SCHEDULES, name, written_head(created, now, last, 0) .. plan_of(row))
-  look_at(SLOTS, META, name, now)
+  set_next_run(SLOTS, META, name, now)
   leave_token(WAKE)
 end
 return answer(1)

@@ -26,9 +26,9 @@ paused = paused or 0
 
 -- Writes
 local now = tick(redis.call('HGET', META, 'clock'))
-remember(META, now)
+store_clock(META, now)
 redis.call('HSET', SCHEDULES, name, written_head(now, now, 0, paused) .. plan)
-look_at(SLOTS, META, name, paused == 0 and now)
+set_next_run(SLOTS, META, name, paused == 0 and now)
 if paused == 0 then
   leave_token(WAKE) -- a consumer must compute the time of its first run
 end

@@ -34,7 +34,7 @@ local function forget_consumers(group)
 end
 
 local now, ahead = tick(redis.call('HGET', keys.meta, 'clock'))
-local next_us = let_in(keys, STREAM)
+local next_us = add_due_publishes(keys, STREAM)
 retain(keys, STREAM, bounds, now - ahead)
 if frees then
   free_acked(STREAM)

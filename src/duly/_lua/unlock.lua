@@ -17,6 +17,6 @@ if not has_lock(HOLDER, token, tick(false)) then
   return 0
 end
 redis.call('HDEL', HOLDER, 'token', 'until', 'by') -- the fence stays
-keep_holder(HOLDER, 0)
+expire_holder(HOLDER, 0)
 wake_one(WAKE)
 return answer(1, kept_ms)

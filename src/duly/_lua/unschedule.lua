@@ -12,6 +12,6 @@ KEEPS    I1 I6 I9
 -- @include lib/schedule.lua
 
 local removed = redis.call('HDEL', SCHEDULES, name)
-look_at(SLOTS, META, name, false)
-take_token_if_over(WAKE, MSGS, SLOTS)
+set_next_run(SLOTS, META, name, false)
+take_token_if_unused(WAKE, MSGS, SLOTS)
 return answer(removed)

@@ -8,7 +8,7 @@ KEEPS    no message is touched; there is never a second token.
 ]]
 -- @include lib/wake.lua
 
-if is_anything_to_come(MSGS, META) then
+if needs_watching(MSGS, META) then
   leave_token(WAKE)
 end
 return 1

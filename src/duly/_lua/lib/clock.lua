@@ -14,6 +14,6 @@ local function tick(last)
 end
 
 -- Stores the time of a change: later changes must have a later time.
-local function remember(meta, now)
+local function store_clock(meta, now)
   redis.call('HSET', meta, 'clock', now)
 end

@@ -18,7 +18,7 @@ local function counts_of(counts, id)
 end
 
 -- Whether a waiting message was delivered before in its current cycle.
-local function has_begun(counted)
+local function was_delivered(counted)
   return counted[FAILURES] + counted[CRASHES] + counted[DEFERS] + counted[RELEASES] > 0
 end
 

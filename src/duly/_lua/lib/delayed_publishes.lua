@@ -75,7 +75,7 @@ local function enter(stream, fields)
 end
 
 -- Stores the size of the largest entry: readers use it to ask for as many entries as fit.
-local function note_largest(meta, size)
+local function store_largest(meta, size)
   if size > tonumber(redis.call('HGET', meta, 'largest') or 0) then
     redis.call('HSET', meta, 'largest', size)
   end
@@ -106,7 +106,7 @@ end
 
 -- `topic` has the keys msgs, waiting, dead, why and meta. Returns the microseconds until the next publish is due: 0 if
 -- one is due now, nil if there is none.
-local function let_in(topic, stream)
+local function add_due_publishes(topic, stream)
   local head = redis.call('ZRANGE', topic.waiting, 0, 0, 'WITHSCORES')
   if #head == 0 then
     return nil
@@ -136,13 +136,13 @@ local function let_in(topic, stream)
   end
   if #seen > 0 then
     redis.call('ZREM', topic.waiting, unpack(seen))
-    remember(topic.meta, now)
+    store_clock(topic.meta, now)
   end
   if #entered > 0 then
     redis.call('HDEL', topic.msgs, unpack(entered))
     redis.call('HINCRBY', topic.meta, 'bytes', 0 - size)
     redis.call('HINCRBY', topic.meta, 'entered', #entered)
-    note_largest(topic.meta, largest)
+    store_largest(topic.meta, largest)
   end
   if is_refused then
     return TRY_AGAIN_US

@@ -356,7 +356,7 @@ local function carry_out_effects(effects)
   return replies
 end
 
-local function bring_nothing_in(effects)
+local function add_no_data(effects)
   for _, effect in ipairs(effects) do
     if not REMOVES[effect.name] then
       return false

@@ -20,8 +20,8 @@ end
 
 -- `keys.waiting` must have every priority. Messages with a flawed record are left to a claim. Returns how many messages
 -- were checked.
-local function expire_some(keys, now, brought_in)
-  local over = redis.call('ZRANGEBYSCORE', keys.expires, '-inf', now, 'LIMIT', 0, brought_in + EXPIRED_A_CALL)
+local function expire_some(keys, now, added)
+  local over = redis.call('ZRANGEBYSCORE', keys.expires, '-inf', now, 'LIMIT', 0, added + EXPIRED_A_CALL)
   for _, id in ipairs(over) do
     local record = redis.call('HGET', keys.msgs, id)
     if flaw_of(record) then

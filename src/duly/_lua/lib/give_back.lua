@@ -44,7 +44,7 @@ local function give_back(counter, move, refusal_of)
       end
     end
   end
-  remember(keys.meta, now + #held - 1)
+  store_clock(keys.meta, now + #held - 1)
   redis.call('HINCRBY', keys.meta, counter, #held)
   leave_token(keys.wake)
   return answer(lost)

@@ -55,7 +55,7 @@ end
 -- Gives a lane to its first parked message. If more are parked the message is due now, so that a long lane takes turns
 -- with other messages. The last one keeps its due time: if it were due now, later messages of its lane could come
 -- before it and be parked for nothing. Returns false if none was parked.
-local function let_next_in(keys, key, now)
+local function give_lane_to_next(keys, key, now)
   local members = first_parked(keys.parked, key, 2)
   if #members == 0 then
     free_lanes(keys.lanes, { key })
@@ -82,7 +82,7 @@ local function hand_on(keys, owners, now)
     if stored[i] == NONE_PARKED .. id then
       free[#free + 1] = key
     elseif stored[i] == SOME_PARKED .. id then
-      has_next = let_next_in(keys, key, now) or has_next
+      has_next = give_lane_to_next(keys, key, now) or has_next
     end
   end
   if #free > 0 then
@@ -98,7 +98,7 @@ local function leave_lane(keys, id, record, now, lease)
   if not key or not hand_on(keys, { key, id }, now) then
     return false
   end
-  remember(keys.meta, now) -- otherwise a server clock that steps back would hide the next message
+  store_clock(keys.meta, now) -- otherwise a server clock that steps back would hide the next message
   return true
 end
 

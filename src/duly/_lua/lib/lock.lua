@@ -5,7 +5,7 @@
 local HOLDER_KEPT_MS = 3600000
 local WAKE_KEPT_MS = 60000 -- a caller that comes later checks the lock before it waits
 
-local function keep_holder(holder, held_us)
+local function expire_holder(holder, held_us)
   redis.call('PEXPIRE', holder, math.ceil(held_us / 1000) + HOLDER_KEPT_MS)
 end
 

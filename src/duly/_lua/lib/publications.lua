@@ -79,7 +79,7 @@ end
 
 -- Adds due publishes, then the entries in ARGV[first] to ARGV[last], which the caller has checked. Returns their ids.
 local function publish_entries(topic, first, last, is_plain, keep)
-  let_in(topic, topic.stream)
+  add_due_publishes(topic, topic.stream)
   local meta = redis.call('HMGET', topic.meta, 'clock', 'largest', 'published')
   local now, ahead = tick(meta[1])
   local added = is_plain and publish_plain(topic.stream, first, last) or publish_each(topic, first, last, now)
@@ -91,7 +91,7 @@ local function publish_entries(topic, first, last, is_plain, keep)
     redis.call('HSET', topic.meta, 'largest', added.largest)
   end
   if added.windows > 0 then
-    remember(topic.meta, now)
+    store_clock(topic.meta, now)
     close_windows(topic, now, added.windows + WINDOWS_A_CALL)
   end
   retain(topic, topic.stream, keep, now - ahead)

@@ -25,7 +25,7 @@ end
 
 -- Stores when a schedule is due next; false: never. The earliest time of all is in the field `slot` of meta, which
 -- claims read with other fields.
-local function look_at(slots, meta, name, at)
+local function set_next_run(slots, meta, name, at)
   if at then
     redis.call('ZADD', slots, string.format('%.0f', at), name)
   else
@@ -40,7 +40,7 @@ local function look_at(slots, meta, name, at)
 end
 
 -- Removes the token of a queue that has neither messages nor active schedules (I9).
-local function take_token_if_over(wake, msgs, slots)
+local function take_token_if_unused(wake, msgs, slots)
   if redis.call('HLEN', msgs) == 0 and redis.call('ZCARD', slots) == 0 then
     redis.call('DEL', wake)
   end

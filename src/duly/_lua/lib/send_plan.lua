@@ -37,7 +37,7 @@ local function is_waiting(place)
 end
 
 -- Adds an expired message to the plan. It is not dropped yet, but counts as gone and holds no room.
-local function note_expired(plan, id, record)
+local function add_expired(plan, id, record)
   if plan.expired[id] then
     return
   end
@@ -67,12 +67,12 @@ local function measure_room(plan)
     if flaw_of(record) then -- a claim will bury it
       table.insert(plan.unwatched, id)
     else
-      note_expired(plan, id, record)
+      add_expired(plan, id, record)
     end
   end
 end
 
-local function is_over(plan, id, place, record)
+local function is_expired(plan, id, place, record)
   if
     not is_waiting(place)
     or flaw_of(record)
@@ -81,7 +81,7 @@ local function is_over(plan, id, place, record)
   then
     return false
   end
-  note_expired(plan, id, record)
+  add_expired(plan, id, record)
   return true
 end
 
@@ -96,7 +96,7 @@ local function first_with(plan, value)
     return nil
   end
   local record = redis.call('HGET', keys.msgs, id)
-  return not is_over(plan, id, place_of(keys, id, record), record) and id or nil
+  return not is_expired(plan, id, place_of(keys, id, record), record) and id or nil
 end
 
 local function waiting_record(keys, id)
@@ -105,32 +105,32 @@ local function waiting_record(keys, id)
 end
 
 -- Whether the first message with a dedup value still waits. Another message may have its id by now.
-local function waits_with(keys, id, value)
+local function still_waits_with(keys, id, value)
   local record = waiting_record(keys, id)
   return record and options_of(record).dedup == value
 end
 
 -- Whether a message with an id chosen by the caller is in the queue. Finished and expired messages do not count, nor
 -- does the one that the same call finishes.
-local function is_kept(plan, id)
+local function is_in_queue(plan, id)
   if id == plan.leaving then
     return false
   end
   local record = redis.call('HGET', plan.keys.msgs, id)
   local place = place_of(plan.keys, id, record)
-  return place and place ~= 'done' and not is_over(plan, id, place, record)
+  return place and place ~= 'done' and not is_expired(plan, id, place, record)
 end
 
 -- Returns the outcome for a known message, nil for a new one; and the id that the outcome is about.
-local function known_as(plan, id, flags, options)
+local function outcome_of(plan, id, flags, options)
   local first = options.dedup and first_with(plan, options.dedup)
   if first and not has(flags, FLAG_REPLACE) then
     return DUPLICATE, first
   end
-  if first and (plan.dedup_here[options.dedup] or waits_with(plan.keys, first, options.dedup)) then
+  if first and (plan.dedup_here[options.dedup] or still_waits_with(plan.keys, first, options.dedup)) then
     return REPLACED, first
   end
-  if has(flags, FLAG_OWN_ID) and (plan.index_of[id] or is_kept(plan, id)) then
+  if has(flags, FLAG_OWN_ID) and (plan.index_of[id] or is_in_queue(plan, id)) then
     return DUPLICATE, id
   end
   return nil, id
@@ -155,7 +155,7 @@ local function accept(plan, at, id, size)
 end
 
 -- Lets a message replace one that waits: one of this call, or a stored one.
-local function accept_instead(plan, at, id, size)
+local function accept_replacement(plan, at, id, size)
   plan.renamed[at] = id
   if plan.index_of[id] then
     plan.bytes_left = plan.bytes_left + plan.size_of[id] - size
@@ -170,13 +170,13 @@ local function accept_instead(plan, at, id, size)
 end
 
 -- Decides about the message whose row begins at `at`. Earlier messages of the call count as stored.
-local function consider(plan, at)
+local function plan_message(plan, at)
   local part = messages.part(at)
   local flags, options = string.byte(part, 2), options_of_part(part)
-  local outcome, id = known_as(plan, messages.id(at), flags, options)
+  local outcome, id = outcome_of(plan, messages.id(at), flags, options)
   local size = STAMP_SIZE + #part
   if outcome == REPLACED then
-    accept_instead(plan, at, id, size)
+    accept_replacement(plan, at, id, size)
   elseif not outcome and has_no_room(plan, size) then
     outcome = FULL
     plan.is_full = true
@@ -274,7 +274,7 @@ local function plan_sends(keys, first, last, bounds, leaving)
     end
   end
   for at = first, last, messages.stride do
-    consider(plan, at)
+    plan_message(plan, at)
   end
   if bounds.on_full == 'all' then
     plan.is_refused = plan.is_full
@@ -288,7 +288,7 @@ end
 -- Drops the expired messages of a plan. A full server refuses the first write.
 local function sweep(plan)
   local keys = plan.keys
-  remember(keys.meta, plan.now)
+  store_clock(keys.meta, plan.now)
   for _, id in ipairs(plan.unwatched) do
     redis.call('ZREM', keys.expires, id)
   end

@@ -28,7 +28,7 @@ local function store(keys, meta, now, ahead, offsets, renamed, on_stored)
   local clock, earliest, size, largest = now - 1, math.huge, 0, 0
   local records, scores, in_use, has_keys = {}, {}, meta.priorities, false
   local byte, pack = string.byte, struct.pack
-  remember(keys.meta, now + #offsets - 1)
+  store_clock(keys.meta, now + #offsets - 1)
   for i, at in ipairs(offsets) do
     local id, part, when = renamed[at] or messages.id(at), messages.part(at), messages.when(at)
     clock = clock + 1

@@ -41,7 +41,7 @@ local function trim_stream(stream, keep, server_us, is_by_age)
 end
 
 -- If the server does not report the lag of groups, counts how many of the `most` oldest entries each group has read.
-local function note_read(topic, stream, groups, most)
+local function count_read(topic, stream, groups, most)
   local last = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1][1]
   most = math.min(most, most_counted(topic.meta))
   for _, group in ipairs(groups) do
@@ -63,7 +63,7 @@ local function most_to_go(stream, keep, server_us, is_by_age, length)
 end
 
 -- Counts the entries that groups miss. `groups` is their state before `removed` entries were trimmed.
-local function note_missed(topic, stream, groups, removed)
+local function count_missed(topic, stream, groups, removed)
   local length = redis.call('XLEN', stream)
   local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
   for _, group in ipairs(groups) do
@@ -90,7 +90,7 @@ local function retain(topic, stream, keep, server_us)
     return 0
   end
   local groups = groups_of(stream)
-  note_read(topic, stream, groups, most_to_go(stream, keep, server_us, is_by_age, before))
+  count_read(topic, stream, groups, most_to_go(stream, keep, server_us, is_by_age, before))
   trim_stream(stream, keep, server_us, is_by_age)
   if is_by_age then
     redis.call('HSET', topic.meta, 'trimmed_at', server_us)
@@ -98,7 +98,7 @@ local function retain(topic, stream, keep, server_us)
   local removed = before - redis.call('XLEN', stream)
   if removed > 0 then
     redis.call('HINCRBY', topic.meta, 'trimmed', removed)
-    note_missed(topic, stream, groups, removed)
+    count_missed(topic, stream, groups, removed)
   end
   return removed
 end

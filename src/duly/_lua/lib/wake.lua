@@ -3,13 +3,13 @@
 -- @include lib/token.lua
 
 -- Whether a consumer has to watch the queue: it has a message, or a schedule with a next run.
-local function is_anything_to_come(msgs, meta)
+local function needs_watching(msgs, meta)
   return redis.call('HLEN', msgs) > 0 or redis.call('HEXISTS', meta, 'slot') == 1
 end
 
 -- Removes the token of a queue that has nothing to watch: an empty queue has no key (I9).
 local function take_token_if_empty(wake, msgs, meta)
-  if not is_anything_to_come(msgs, meta) then
+  if not needs_watching(msgs, meta) then
     redis.call('DEL', wake)
   end
 end

@@ -15,7 +15,7 @@ do
     if not place or flaw_of(record) then
       return false
     end
-    return place.name == 'leased' or place.name == 'dead' or has_begun(sound_counts(keys.counts, id))
+    return place.name == 'leased' or place.name == 'dead' or was_delivered(sound_counts(keys.counts, id))
   end
 
   -- A message that is leased, or was delivered before, owns its lane. Otherwise another of its key overtakes it (I7).

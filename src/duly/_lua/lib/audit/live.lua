@@ -100,7 +100,7 @@ do
     end
     if place.name == 'waiting' then
       check_time(id, record, place, lane and string.sub(lane, 2) == id)
-      if key and has_begun(sound_counts(keys.counts, id)) then
+      if key and was_delivered(sound_counts(keys.counts, id)) then
         check_own_lane(id, key, lane)
       end
     end

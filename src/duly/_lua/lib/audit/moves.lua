@@ -34,7 +34,7 @@ do
   function bury_flawed(id, record, size)
     local counted, history = sound_counts(keys.counts, id), sound_history(keys.why, id)
     bury(keys, id, record, size, flaw_of(record) or 'damaged', counted, history, now)
-    remember(keys.meta, now)
+    store_clock(keys.meta, now)
   end
 
   function remove_from(place, id)

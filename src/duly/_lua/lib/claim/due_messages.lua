@@ -63,7 +63,7 @@ local function take_from(claim, waiting, ahead)
   local due = due_in(waiting, claim.now, 0, looked_at)
   local candidates = claim.is_isolating and without_suspects(claim, waiting, due, looked_at) or due
   if claim.has_large then
-    candidates = that_fit(claim, candidates)
+    candidates = fitting_records(claim, candidates)
   end
   if #candidates == 0 then
     return

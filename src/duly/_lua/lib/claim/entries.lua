@@ -45,10 +45,10 @@ end
 -- the new one.
 local function take_entries(claim, entries, fed, largest)
   if fed and not is_before(fed, entries[1][1]) then
-    entries = without_known(claim, entries)
+    entries = entries_to_store(claim, entries)
   end
   if filter.first <= filter.last and #entries > 0 then
-    entries = that_match(claim, entries)
+    entries = matching_entries(claim, entries)
   end
   if #entries == 0 then
     return largest

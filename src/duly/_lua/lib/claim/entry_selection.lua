@@ -30,7 +30,7 @@ end
 
 -- For entries that are read again after the group's position was moved back. Live ones stay where they are in the
 -- group's store. Dead ones start over, if they match the filter. Returns those dead ones and all new entries.
-local function without_known(claim, entries)
+local function entries_to_store(claim, entries)
   local fresh = {}
   for _, entry in ipairs(entries) do
     local id = entry[1]
@@ -55,7 +55,7 @@ local function without_known(claim, entries)
 end
 
 -- Returns the entries that match the filter. The group acks the others and does not store them.
-local function that_match(claim, entries)
+local function matching_entries(claim, entries)
   local matching, passed = {}, {}
   for _, entry in ipairs(entries) do
     if is_match(entry) then

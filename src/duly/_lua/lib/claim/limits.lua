@@ -1,5 +1,5 @@
 -- Part of claim: `rate` and `max_in_flight` (decision 16). `room` returns how many messages a call may lease. At the
--- end, `kept_back` returns whether a limit holds messages back. Reads claim.now, claim.ids and claim.allowed. Changes
+-- end, `limit_state` returns whether a limit holds messages back. Reads claim.now, claim.ids and claim.allowed. Changes
 -- nothing of claim, and writes `tat` and `limited` of meta.
 
 -- @include lib/limits.lua
@@ -40,7 +40,7 @@ end
 
 -- Returns the time from which a claim may lease more, nil if no limit holds back a due message; and whether `limited`
 -- of meta stays. `room` has returned `limits`.
-local function kept_back(claim, limits, in_use)
+local function limit_state(claim, limits, in_use)
   local taken, was_kept_by_rate = #claim.ids, limits.was_kept_by_rate
   local next_on_time = math.ceil(limits.pace_from + taken * interval)
   local from = math.ceil(next_on_time + math.max(GRAIN_US - interval, 0))

@@ -2,7 +2,7 @@
 -- has_passed_over and free_at. Changes nothing.
 
 -- Returns the next waiting message as { id, due }, or {}. Skipped messages are not upcoming.
-local function first_to_come(claim, waiting)
+local function next_waiting(claim, waiting)
   if claim.has_passed_over then
     return redis.call('ZRANGEBYSCORE', waiting, string.format('(%.0f', claim.now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   end
@@ -24,7 +24,7 @@ local function until_next(claim, in_use, next_at)
     next_at = math.min(next_at, claim.free_at)
   else
     for digit in string.gmatch(in_use, '%d') do
-      local head = first_to_come(claim, WAITING[tonumber(digit)])
+      local head = next_waiting(claim, WAITING[tonumber(digit)])
       if #head > 0 then
         next_at = math.min(next_at, tonumber(head[2]))
       end

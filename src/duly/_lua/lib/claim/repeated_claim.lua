@@ -3,7 +3,7 @@
 
 -- @include lib/lease.lua
 
-local function given_again(now, fence, ids)
+local function repeated_reply(now, fence, ids)
   local given, records, counts = {}, {}, {}
   for _, id in ipairs(ids) do
     local lease = redis.call('HGET', LEASES, id)

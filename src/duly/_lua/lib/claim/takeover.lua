@@ -67,7 +67,7 @@ end
 
 -- Searches a bounded part of the pending list for entries of other programs. A sweep of several calls continues at
 -- `from`. `fed` is the last entry that the group has read, or false. Returns the new one.
-local function take_over_silent(claim, from, fed)
+local function take_over_idle(claim, from, fed)
   local lease_ms, looked_at, taken = math.ceil(lease_us / 1000), 0, 0
   local before = from ~= '-' and redis.call('HGET', MSGS, string.sub(from, 2)) -- the last entry of the call before
   local last_due = before and not flaw_of(before) and due_of(before) or 0
@@ -89,7 +89,7 @@ local function take_over_silent(claim, from, fed)
     is_done = #rows < TAKEN_OVER_A_CALL
   until is_done or taken >= TAKEN_OVER_A_CALL or looked_at >= LOOKED_THROUGH_A_CALL
   if taken > 0 then
-    remember(META, claim.now)
+    store_clock(META, claim.now)
   end
   if last_fed ~= fed then
     redis.call('HSET', META, 'fed', last_fed)
