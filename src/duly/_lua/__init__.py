@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from duly._lua import lazy
 from duly._lua.header import Header, parsed
-from duly._lua.naming import beginning, keys_function, named, with_rows
+from duly._lua.naming import declarations, keys_function, prologue, with_rows
 
 Kind = Literal["queue", "topic", "group", "freeing"]
 """The kind of store that a script works on: that of a queue; that of a topic, which has delayed publishes; that of a
@@ -83,7 +83,7 @@ def _with_parts(text: str, found: re.Match[str], kind: Kind, seen: set[str]) -> 
     includes = "".join(line[0] for text in texts for line in _INCLUDE.finditer(text))
     shared = expanded(includes, kind, {*seen, *paths})
     behind = lazy.with_calls(expanded(text[found.end() :], kind, seen), parts)
-    return before + lazy.made_when_used(parts, shared, behind) + behind
+    return before + lazy.written_parts(parts, shared, behind) + behind
 
 
 def form_of(kind: Kind) -> str:
@@ -129,12 +129,12 @@ def header_of(name: str, kind: Kind = "queue") -> Header:
     return parsed(_in_form(_read(f"{name}.lua"), kind))
 
 
-def opening(name: str, kind: Kind = "queue") -> str:
+def preamble(name: str, kind: Kind = "queue") -> str:
     """Write the header of a script as Lua. Includes are not replaced yet."""
     known, of_group = header_of(name, kind), form_of(kind) == "group"
-    begins = beginning(known)
-    code = with_rows(_assembled(begins + _body(name), kind), known, of_group=of_group)
-    return named(known, code, of_group=of_group) + begins
+    prologue_code = prologue(known)
+    code = with_rows(_assembled(prologue_code + _body(name), kind), known, of_group=of_group)
+    return declarations(known, code, of_group=of_group) + prologue_code
 
 
 def _assembled(text: str, kind: Kind) -> str:
@@ -151,7 +151,7 @@ def _body(name: str) -> str:
 def script(name: str, kind: Kind = "queue") -> Script:
     """Load one script by the name of its transition, in the form for a kind of store."""
     known = header_of(name, kind)
-    text = _assembled(opening(name, kind) + _body(name), kind)
+    text = _assembled(preamble(name, kind) + _body(name), kind)
     text = _tidied(with_rows(text, known, of_group=form_of(kind) == "group"))
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     keys = tuple("waiting*" if key == "waiting" else key for key in known.keys)

@@ -69,7 +69,7 @@ class Header:
     arguments: tuple[Argument, ...]
     drains: str = ""
     """The hash by which a full server runs the script; empty for none."""
-    repeats_itself: bool = False
+    answers_repeats: bool = False
     """Whether the script itself answers a repeated call, and not the loader's code."""
 
     @property

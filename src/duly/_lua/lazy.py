@@ -53,7 +53,7 @@ def with_calls(text: str, parts: Iterable[Part]) -> str:
     return called.sub(lambda match: f"lazy_part('{owner[match[1]]}').{match[1]}(", text)
 
 
-def made_when_used(parts: list[Part], shared: str, users: str) -> str:
+def written_parts(parts: list[Part], shared: str, users: str) -> str:
     """Write `lazy_part`. `shared` has the files that the parts include, `users` is the text that calls the parts."""
     texts = {part.name: with_calls(part.text, [other for other in parts if other != part]) for part in parts}
     makers = []

@@ -39,17 +39,17 @@ class BadName(Exception):
     """A script uses a name in a way that its header does not allow."""
 
 
-def beginning(header: Header) -> str:
+def prologue(header: Header) -> str:
     """Write the first lines of every script: let a full server drain, and answer a repeated call."""
     lines: list[str] = []
     if header.drains:
         lines += ["-- @include lib/drain.lua", f"let_a_full_server_drain({header.drains.upper()})"]
-    if header.keys[:1] == ("call",) and not header.repeats_itself:
+    if header.keys[:1] == ("call",) and not header.answers_repeats:
         lines += ["-- @include lib/repeated.lua", "if repeated then", "  return repeated", "end"]
     return _text(lines)
 
 
-def named(header: Header, code: str, *, of_group: bool) -> str:
+def declarations(header: Header, code: str, *, of_group: bool) -> str:
     """Write those names that a text without comments uses."""
     code = _STRING.sub("''", code)
     used = _used(code)
@@ -137,10 +137,10 @@ def _place(header: Header, key: str) -> str:
     return f"{index} + #digits" if "waiting*" in header.keys[:index] else str(index + 1)
 
 
-def _from_behind(at: int) -> str:
+def _from_end(at: int) -> str:
     """Write the position of a key of a group's topic, counted from 1. These keys are the last."""
-    behind = len(OF_THE_TOPIC) - at
-    return f"#KEYS - {behind}" if behind else "#KEYS"
+    left = len(OF_THE_TOPIC) - at
+    return f"#KEYS - {left}" if left else "#KEYS"
 
 
 def _keys(header: Header, places: dict[str, str], used: set[str], *, of_group: bool) -> list[str]:
@@ -151,7 +151,7 @@ def _keys(header: Header, places: dict[str, str], used: set[str], *, of_group: b
     lines += [f"local {key.upper()} = {places[key]}" for key in behind if key.upper() in used]
     if of_group:
         others = used - {key.upper() for key in header.keys}
-        lines += _assigned([key.upper() for key in OF_THE_TOPIC], others, "KEYS", _from_behind)
+        lines += _assigned([key.upper() for key in OF_THE_TOPIC], others, "KEYS", _from_end)
     return lines
 
 
@@ -161,7 +161,7 @@ def _table(places: dict[str, str], used: set[str], code: str, *, of_group: bool)
     asked = set(_FIELD.findall(code))
     fields = {key: place for key, place in places.items() if is_any_asked_for or key in asked}
     if of_group:
-        fields |= {key: f"KEYS[{_from_behind(at)}]" for at, key in enumerate(OF_THE_TOPIC, 1) if key in asked}
+        fields |= {key: f"KEYS[{_from_end(at)}]" for at, key in enumerate(OF_THE_TOPIC, 1) if key in asked}
     written = [
         f"{key} = {key.upper() if key.upper() in used else place}"
         for key, place in fields.items()
