@@ -143,7 +143,7 @@ MUTANTS = [
     ),
     pytest.param(
         "claim",
-        "if claim.has_passed_over then",
+        "if claim.has_skipped_suspects then",
         "if false then",
         id="a suspect that was passed over makes its consumer spin",
     ),

@@ -102,7 +102,7 @@ local claim = {
   has_large = meta[4], -- whether a large record was stored: then 1,000 records may not fit into a reply
   any_counts = false, -- whether any message was delivered before
   is_isolating = false, -- whether suspects are kept apart
-  has_passed_over = false, -- whether suspects were skipped
+  has_skipped_suspects = false, -- whether suspects were skipped
   parked = 0, -- messages that it parked
   buried = 0, -- messages that became dead letters
   reclaimed = {}, -- id, consumer, microseconds overdue, is dead ...
@@ -204,7 +204,7 @@ end
 -- @end
 
 -- Decide when to claim again, and which consumer watches until then.
-local state = is_paused and PAUSED or claim.has_passed_over and PASSED_OVER or claim.free_at and LIMITED or OPEN
+local state = is_paused and PAUSED or claim.has_skipped_suspects and PASSED_OVER or claim.free_at and LIMITED or OPEN
 local next_at = slot or math.huge
 -- @only group
 next_at = math.min(next_at, now + (next_entry or math.huge))

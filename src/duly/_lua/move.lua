@@ -39,7 +39,8 @@ local meta = read_meta(there.meta)
 local now_here, now_there = tick(redis.call('HGET', here.meta, 'clock')), tick(meta.clock)
 local in_use, has_large, has_keys = meta.priorities, meta.large, meta.keyed
 local moved, freed, size, is_full, has_next, known = 0, 0, 0, false, false, {}
-expire_some(there, now_there, (letters.last - letters.first + 1) / letters.stride) -- expired messages hold no room and no id
+-- Expired messages hold no room and no id.
+expire_some(there, now_there, (letters.last - letters.first + 1) / letters.stride)
 
 local length_left, bytes_left = math.huge, math.huge
 if max_length >= 0 then

@@ -42,7 +42,7 @@ do
 
   -- Reads on until an entry that was due at `ms` must have been read. Calls come in the order of `ms`. Returns false if
   -- that is more than one call may read.
-  local function walk_from(walk, ms)
+  local function walk_to(walk, ms)
     local times, sizes = walk.times, walk.sizes
     while times[walk.first] and times[walk.first] < ms do
       walk.first = walk.first + 1
@@ -68,7 +68,7 @@ do
   local function search_for(rows)
     local walk = begin_walk()
     for _, row in ipairs(rows) do
-      if not walk_from(walk, row.ms) then
+      if not walk_to(walk, row.ms) then
         return
       end
       is_pending[row.id], entered[row.id] = nil, walk.seen[row.entry]

@@ -23,7 +23,7 @@ do
     return string.find(text, '^-?%d+$') and #text <= MOST_DIGITS
   end
 
-  -- The start of a range for XPENDING: behind an entry.
+  -- The start of a range for XPENDING: after an entry.
   local function is_position(text)
     return string.sub(text, 1, 1) == '(' and is_entry_id(string.sub(text, 2))
   end

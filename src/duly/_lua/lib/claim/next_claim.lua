@@ -1,9 +1,9 @@
 -- Part of claim: when the caller should claim again. Reads claim.now, ids, is_cut_short, is_full, is_keyed,
--- has_passed_over and free_at. Changes nothing.
+-- has_skipped_suspects and free_at. Changes nothing.
 
 -- Returns the next waiting message as { id, due }, or {}. Skipped messages are not upcoming.
 local function next_waiting(claim, waiting)
-  if claim.has_passed_over then
+  if claim.has_skipped_suspects then
     return redis.call('ZRANGEBYSCORE', waiting, string.format('(%.0f', claim.now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   end
   return redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')
@@ -13,7 +13,7 @@ end
 -- caller knows of.
 local function until_next(claim, in_use, next_at)
   -- A caller that got nothing may get a suspect next: undeliverable messages may have come before it.
-  local may_have_suspect = claim.has_passed_over and suspects == 'alone' and #claim.ids == 0
+  local may_have_suspect = claim.has_skipped_suspects and suspects == 'alone' and #claim.ids == 0
   local may_find_more = #claim.ids == limit or claim.is_full or may_have_suspect
   if claim.is_cut_short or (may_find_more and not claim.free_at) then
     return 0

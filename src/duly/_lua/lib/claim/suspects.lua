@@ -1,6 +1,6 @@
 -- Part of claim: suspects, messages whose next crash would be their last (decision 11). The argument `suspects` states
 -- whether a caller gets none of them, or one and nothing else. A message that is skipped stays where it is.
--- Reads claim.now and claim.ids. Changes claim.is_full, and sets claim.has_passed_over.
+-- Reads claim.now and claim.ids. Changes claim.is_full, and sets claim.has_skipped_suspects.
 
 -- @include lib/counts.lua
 
@@ -11,13 +11,13 @@ local function is_suspect(stored_counts)
 end
 
 -- Adds messages of `due` that are not suspects to `chosen`, until there are `wanted`.
-local function pass_suspects_over(claim, due, chosen, wanted)
+local function skip_suspects(claim, due, chosen, wanted)
   local counts = #due > 0 and redis.call('HMGET', COUNTS, unpack(due))
   for i, id in ipairs(due) do
     if #chosen == wanted then
       return
     elseif is_suspect(counts[i]) then
-      claim.has_passed_over = true
+      claim.has_skipped_suspects = true
     else
       chosen[#chosen + 1] = id
     end
@@ -32,10 +32,10 @@ local function without_suspects(claim, waiting, due, wanted)
     return { due[1] }
   end
   local chosen, behind = {}, {}
-  pass_suspects_over(claim, due, chosen, wanted)
+  skip_suspects(claim, due, chosen, wanted)
   if #chosen < #due then
     behind = due_in(waiting, claim.now, wanted, LOOKED_PAST)
-    pass_suspects_over(claim, behind, chosen, wanted)
+    skip_suspects(claim, behind, chosen, wanted)
   end
   -- More messages may be due. If none was chosen, another claim would find the same suspects.
   claim.is_full = #chosen == wanted or (#chosen > 0 and #behind == LOOKED_PAST)
