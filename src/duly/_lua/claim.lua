@@ -78,9 +78,8 @@ local GROUP = group_of(LEASED)
 -- @end
 
 keys.blocks = on_dead == 'block'
-local meta = redis.call(
-  'HMGET', META, 'clock', 'paused', 'priorities', 'large', 'delivered', 'keyed', 'tat', 'limited', 'slot'
-)
+local meta =
+  redis.call('HMGET', META, 'clock', 'paused', 'priorities', 'large', 'delivered', 'keyed', 'tat', 'limited', 'slot')
 local is_paused, was_limited, slot = meta[2], meta[8], tonumber(meta[9])
 local in_use = is_paused and '' or meta[3] or '0' -- the priorities to claim from
 

@@ -35,7 +35,7 @@ KEEPS    I1 I2 I5 I6 I7 I9: all checks come before the first write; only 1 chang
 
 -- Wrapped in a function, because a script may have at most 200 local names.
 local checks = (function()
--- @include lib/effects.lua
+  -- @include lib/effects.lua
   return {
     effects_from = effects_from,
     add_no_data = add_no_data,
@@ -45,55 +45,56 @@ local checks = (function()
   }
 end)()
 -- Created only if there are topics: most commits have none.
-local topics = topic_count > 0 and (function()
--- @include lib/publications.lua
-  -- Returns the first key of a topic that another program overwrote with a value of another type, or nil.
-  local function mistyped_in_topic(topic)
-    local found = { ends = topic.stream, waiting = { topic.waiting } }
-    for _, name in ipairs({ 'msgs', 'dedup', 'dedup_ends', 'dead', 'why', 'meta' }) do
-      found[name] = topic[name]
-    end
-    return mistyped(found)
-  end
-
-  -- Returns the topics whose rows begin at `at` and whose keys begin at `first_key`, and the positions after them.
-  -- `wrong` is a key that another program overwrote.
-  local function topics_from(at, first_key, count)
-    local found = { at = at, first_key = first_key }
-    for i = 1, count do
-      local row, first = found.at, found.at + topic_rows.stride
-      local last = first + tonumber(topic_rows.size(row)) - 1
-      local kept = bounds_of(topic_rows.keep_count(row), topic_rows.keep_age(row), topic_rows.keep_bytes(row))
-      local topic, next_key = publishing_keys(found.first_key)
-      found[i] = { keys = topic, keep = kept, first = first, last = last }
-      found.wrong = found.wrong or mistyped_in_topic(topic)
-      found.at, found.first_key = last + 1, next_key
-    end
-    return found
-  end
-
-  -- Returns why entries cannot be published, or nil. Redis 6.2 cannot check permissions beforehand.
-  local function problem_of_topic(topic)
-    local stream = topic.keys.stream
-    if redis.acl_check_cmd and not redis.acl_check_cmd('XADD', stream, '*', 'body', '') then
-      return 'the user of this connection may not publish there'
-    end
-    local is_there = redis.call('EXISTS', stream) == 1
-    return is_there and checks.problem_of_stream(stream) or problem_of_entries(topic.first, topic.last)
-  end
-
-  local function publish_all(found)
-    local ids = {}
-    for _, topic in ipairs(found) do
-      for _, entry in ipairs(publish_entries(topic.keys, topic.first, topic.last, false, topic.keep)) do
-        ids[#ids + 1] = entry
+local topics = topic_count > 0
+  and (function()
+    -- @include lib/publications.lua
+    -- Returns the first key of a topic that another program overwrote with a value of another type, or nil.
+    local function mistyped_in_topic(topic)
+      local found = { ends = topic.stream, waiting = { topic.waiting } }
+      for _, name in ipairs({ 'msgs', 'dedup', 'dedup_ends', 'dead', 'why', 'meta' }) do
+        found[name] = topic[name]
       end
+      return mistyped(found)
     end
-    return ids
-  end
 
-  return { from = topics_from, problem_of = problem_of_topic, publish = publish_all }
-end)()
+    -- Returns the topics whose rows begin at `at` and whose keys begin at `first_key`, and the positions after them.
+    -- `wrong` is a key that another program overwrote.
+    local function topics_from(at, first_key, count)
+      local found = { at = at, first_key = first_key }
+      for i = 1, count do
+        local row, first = found.at, found.at + topic_rows.stride
+        local last = first + tonumber(topic_rows.size(row)) - 1
+        local kept = bounds_of(topic_rows.keep_count(row), topic_rows.keep_age(row), topic_rows.keep_bytes(row))
+        local topic, next_key = publishing_keys(found.first_key)
+        found[i] = { keys = topic, keep = kept, first = first, last = last }
+        found.wrong = found.wrong or mistyped_in_topic(topic)
+        found.at, found.first_key = last + 1, next_key
+      end
+      return found
+    end
+
+    -- Returns why entries cannot be published, or nil. Redis 6.2 cannot check permissions beforehand.
+    local function problem_of_topic(topic)
+      local stream = topic.keys.stream
+      if redis.acl_check_cmd and not redis.acl_check_cmd('XADD', stream, '*', 'body', '') then
+        return 'the user of this connection may not publish there'
+      end
+      local is_there = redis.call('EXISTS', stream) == 1
+      return is_there and checks.problem_of_stream(stream) or problem_of_entries(topic.first, topic.last)
+    end
+
+    local function publish_all(found)
+      local ids = {}
+      for _, topic in ipairs(found) do
+        for _, entry in ipairs(publish_entries(topic.keys, topic.first, topic.last, false, topic.keep)) do
+          ids[#ids + 1] = entry
+        end
+      end
+      return ids
+    end
+
+    return { from = topics_from, problem_of = problem_of_topic, publish = publish_all }
+  end)()
 
 local LOST, COMMITTED, NO_ROOM, IMPOSSIBLE, UNPUBLISHABLE = 0, 1, 2, 3, 4
 

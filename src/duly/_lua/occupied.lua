@@ -11,9 +11,8 @@ KEEPS    writes nothing
 ]]
 local function is_occupied(first)
   local msgs, meta = others.key(first), others.key(first + 1)
-  return (
-    redis.call('HLEN', msgs) > 0 and redis.call('EXISTS', unpack(KEYS, first + 2, first + stride - 1)) > 0
-  ) or redis.call('HEXISTS', meta, 'slot') == 1
+  return (redis.call('HLEN', msgs) > 0 and redis.call('EXISTS', unpack(KEYS, first + 2, first + stride - 1)) > 0)
+    or redis.call('HEXISTS', meta, 'slot') == 1
 end
 
 local found = {}

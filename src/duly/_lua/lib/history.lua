@@ -59,18 +59,23 @@ end
 
 -- Stores all columns: for a dead or finished message, or a live one with progress.
 local function keep_full_history(why, id, reason, counted, history, result, result_until)
-  redis.call('HSET', why, id, cmsgpack.pack({
-    reason,
-    counted[FAILURES],
-    counted[CRASHES],
-    counted[DEFERS],
-    counted[RELEASES],
-    history.errors,
-    counted.rejects or 0,
-    history.timeline,
-    counted[CYCLES],
-    result,
-    counted[REDRIVES],
-    result_until,
-  }))
+  redis.call(
+    'HSET',
+    why,
+    id,
+    cmsgpack.pack({
+      reason,
+      counted[FAILURES],
+      counted[CRASHES],
+      counted[DEFERS],
+      counted[RELEASES],
+      history.errors,
+      counted.rejects or 0,
+      history.timeline,
+      counted[CYCLES],
+      result,
+      counted[REDRIVES],
+      result_until,
+    })
+  )
 end

@@ -8,7 +8,11 @@
 local function read_meta(key)
   local stored = redis.call('HMGET', key, 'clock', 'paused', 'priorities', 'large', 'keyed', 'limited')
   return {
-    clock = stored[1], paused = stored[2], priorities = stored[3] or '0', large = stored[4], keyed = stored[5],
+    clock = stored[1],
+    paused = stored[2],
+    priorities = stored[3] or '0',
+    large = stored[4],
+    keyed = stored[5],
     limited = stored[6],
   }
 end

@@ -5,7 +5,7 @@
 
 local check_dedup
 do
--- @include lib/dedup_windows.lua
+  -- @include lib/dedup_windows.lua
 
   -- Returns the microseconds left of a window, by the message that opened it; 0: it has ended, or the message is gone.
   local function left_of_window(value, id)

@@ -31,8 +31,21 @@ do
   end
 
   local PERMANENT = {
-    'msgs', 'leased', 'leases', 'counts', 'why', 'expires', 'dead', 'done', 'lanes', 'parked', 'schedules', 'slots',
-    'wake', 'meta', 'stream',
+    'msgs',
+    'leased',
+    'leases',
+    'counts',
+    'why',
+    'expires',
+    'dead',
+    'done',
+    'lanes',
+    'parked',
+    'schedules',
+    'slots',
+    'wake',
+    'meta',
+    'stream',
   }
   local ENDS_KEPT_MS = 60000 -- as in lib/ends.lua
 

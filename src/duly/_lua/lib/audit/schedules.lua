@@ -5,7 +5,7 @@
 
 local check_schedule, check_slot, check_next_slot
 do
--- @include lib/schedule.lua
+  -- @include lib/schedule.lua
 
   local function is_schedule(row)
     local created, after, last, paused = read_head(row)

@@ -14,9 +14,8 @@ local function due_schedules(now)
     named[#named + 1] = name
     named[#named + 1] = redis.call('HGET', SCHEDULES, name) or ''
   end
-  local slot = tonumber(
-    redis.call('ZRANGEBYSCORE', SLOTS, string.format('(%.0f', now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
-  )
+  local slot =
+    tonumber(redis.call('ZRANGEBYSCORE', SLOTS, string.format('(%.0f', now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])
   if count > most then
     slot = math.min(slot or math.huge, now + LOOK_AGAIN_US)
   end
