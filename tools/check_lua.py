@@ -13,7 +13,7 @@ from pathlib import Path
 
 from duly import _lua
 from duly._lua import naming
-from duly._lua.naming import beginning, keys_function
+from duly._lua.naming import keys_function, prologue
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = ROOT / "src/duly/_lua"
@@ -70,10 +70,10 @@ def expand(lines_of_file: list[Line], seen: set[Path], kind: _lua.Kind = "queue"
 def named(path: Path, kind: _lua.Kind) -> list[Line]:
     """Return the lines of a script as the server will see them, helpers included that this script does not call."""
     header, of_group = _lua.header_of(path.stem, kind), _lua.form_of(kind) == "group"
-    script = [*written(beginning(header), path), *numbered(path)]
+    script = [*written(prologue(header), path), *numbered(path)]
     text = "\n".join(line for line, _, _ in expand(script, {path}, kind))
     code = re.sub(r"--(?:\[\[(?s:.*?)\]\]|.*)", "", text)
-    names = naming.named(header, naming.with_rows(code, header, of_group=of_group), of_group=of_group)
+    names = naming.declarations(header, naming.with_rows(code, header, of_group=of_group), of_group=of_group)
     lines = expand([*written(names, path), *script], {path}, kind)
     return [(naming.with_rows(text, header, of_group=of_group), path, number) for text, path, number in lines]
 

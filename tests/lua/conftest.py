@@ -1,4 +1,4 @@
-"""Servers whose clocks stand still at NOW, one of each kind a session, and a fresh queue on each for a test."""
+"""Servers whose clocks are frozen at NOW, one of each kind per session, and a new queue on each for every test."""
 
 from collections.abc import Callable, Iterator
 
@@ -26,7 +26,7 @@ def still_server(request: pytest.FixtureRequest) -> Iterator[tuple[Server, Serve
 
 @pytest.fixture
 def clock(still_server: tuple[Server, ServerClock]) -> ServerClock:
-    """Give the clock of the test's server. It stands at NOW when the test begins."""
+    """Return the clock of the test's server. It is frozen at NOW when the test begins."""
     _, clock = still_server
     clock.freeze(NOW)
     return clock
@@ -52,13 +52,13 @@ def make_queue(wire: Wire, queue_name: str) -> MakeQueue:
 
 @pytest.fixture
 def topic(wire: Wire, queue_name: str) -> Topic:
-    """Give a topic that keeps entries for a week."""
+    """Return a topic that keeps entries for a week."""
     return Topic(wire, queue_name)
 
 
 @pytest.fixture
 def freeing(wire: Wire, queue_name: str) -> Topic:
-    """Give a topic that frees what every group has acked."""
+    """Return a topic that frees entries when every group has acked them."""
     return Topic(wire, queue_name, keep=None)
 
 
@@ -76,7 +76,7 @@ def make_topic(wire: Wire, queue_name: str) -> MakeTopic:
 
 @pytest.fixture
 def own_wire(kind: Kind) -> Iterator[Callable[..., tuple[Server, Wire]]]:
-    """Start a server with a configuration of the test's own."""
+    """Start a server with the test's configuration."""
     opened: list[Wire | Server] = []
 
     def start(**config: str) -> tuple[Server, Wire]:

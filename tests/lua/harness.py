@@ -1,4 +1,4 @@
-"""Scripts as they are: calls carried to a server as they stand, and all that a queue holds, read back."""
+"""Runs calls of scripts on a server, and reads all stored data of a queue."""
 
 import hashlib
 import re
@@ -21,11 +21,11 @@ from tests.servers import Server
 
 SECOND: Final = 1_000_000
 NOW: Final = 1_800_000_000 * SECOND
-"""Where the tests' clocks stand, in microseconds."""
+"""The time of the tests' clocks, in microseconds."""
 
 STREAM: Final = b"tests"
-PILLAR: Final = b"\1" * 65
-"""What lib/leased.lua keeps beside the leases, and lib/lanes.lua beside the lanes."""
+ENCODING_GUARD: Final = b"\1" * 65
+"""The member that lib/leased.lua adds to the leases, and the value that lib/lanes.lua adds to the lanes."""
 
 DUE_DIGITS: Final = int(re.findall(r"DUE_DIGITS = (\d+)", (files("duly._lua") / "lib/lanes.lua").read_text())[0])
 """How a due time is written in a member of `parked`."""
@@ -38,7 +38,7 @@ class Refused(Exception):
 
 
 class Wire:
-    """One raw connection. A script named in `texts` is sent with that text instead of its own."""
+    """One raw connection. A script named in `texts` is sent with that text."""
 
     def __init__(self, server: Server, texts: Mapping[str, str] = {}) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -69,12 +69,12 @@ class Wire:
         return _unless_refused(answer)
 
     def cpu_seconds(self) -> float:
-        """Tell how much time of a processor the server has used."""
+        """Return the processor time that the server has used."""
         told = dict(line.split(b":", 1) for line in self.run("INFO", "cpu").splitlines() if b":" in line)
         return float(told[b"used_cpu_user"]) + float(told[b"used_cpu_sys"])
 
     def spelled(self, call: Call[Any], stream: bytes, sequence: int) -> list[Any]:
-        """Spell a call out as EVALSHA; the server knows the script from then on."""
+        """Return a call as an EVALSHA command, after loading its script."""
         return call.command(b"EVALSHA", self._sha_of(call.script.name, call.script.text), stream, sequence)
 
     def carry(self, call: Call[Any], stream: bytes, sequence: int) -> Any:
@@ -82,7 +82,7 @@ class Wire:
         return self.run(*self.spelled(call, stream, sequence))
 
     def sha_of_text(self, text: str) -> bytes:
-        """Load a script of the test's own."""
+        """Load a script of the test."""
         return self._sha_of("", text)
 
     def _sha_of(self, name: str, text: str) -> bytes:
@@ -110,7 +110,7 @@ def _unless_refused(answer: Any) -> Any:
 
 @dataclass(frozen=True)
 class State:
-    """All that a queue's keys hold. Equal states are equal queues; only times to live are left out."""
+    """All stored data of a queue, except times to live. Equal states are equal queues."""
 
     msgs: dict[str, bytes]
     waiting: dict[int, dict[str, int]]
@@ -127,18 +127,18 @@ class State:
     schedules: dict[str, bytes]
     slots: dict[str, int]
     lanes: dict[str, str]
-    """By key: whether others are parked behind it, as `-` or `+`, and the id that it belongs to."""
+    """By key: `+` if messages are parked in the lane, otherwise `-`, and the id of the owner."""
     parked: list[bytes]
     """The members, in their order."""
     wake: int
     stats: dict[str, int]
     """The counters of `meta`."""
     meta: dict[str, str]
-    """The rest of it."""
+    """The other fields of `meta`."""
     calls: dict[bytes, bytes]
 
     def places(self, id_: str) -> list[str]:
-        """Name every place in which a message is. One, or none (I2)."""
+        """Name every place of a message: one or none (I2)."""
         found = [f"waiting{priority}" for priority, ids in self.waiting.items() if id_ in ids]
         found += ["parked"] * self._times_parked[id_]
         return found + [name for name in ("leased", "dead", "done") if id_ in getattr(self, name)]
@@ -148,12 +148,12 @@ class State:
         return Counter(self.parked_ids())
 
     def parked_ids(self, key: str | None = None) -> list[str]:
-        """Name what is parked, of one key or of all, in order."""
+        """Name the parked messages of one key or of all, in order."""
         rows = [member.split(b"\0") for member in self.parked]
         return [rest[1 + DUE_DIGITS :].decode() for lane, rest in rows if key is None or lane == key.encode()]
 
     def due(self, id_: str) -> int:
-        """Say when a waiting message is due."""
+        """Return when a waiting message is due."""
         (due,) = (ids[id_] for ids in self.waiting.values() if id_ in ids)
         return due
 
@@ -222,7 +222,7 @@ class Queue:
         return self.wire.carry(call, stream, sequence)
 
     def watch_streams(self, *streams: bytes) -> None:
-        """Let dumps show what is stored of these streams of calls."""
+        """Include the records of these streams of calls in dumps."""
         self._streams = list(streams)
 
     def dump(self) -> State:
@@ -230,7 +230,7 @@ class Queue:
         return self.read_dump(self.wire.run(*self.spelled_dump()))
 
     def spelled_dump(self) -> list[Any]:
-        """Spell the dump out, to be posted together with a call."""
+        """Return the dump as a command, to be posted together with a call."""
         names = [self.keys.key(name) for name in _DUMPED] + [self.keys.call(stream) for stream in self._streams]
         return [b"EVALSHA", self.wire.sha_of_text(_DUMP), len(names), *names]
 
@@ -238,7 +238,7 @@ class Queue:
         """Turn the answer to a dump into a value."""
         found = dict(zip(_DUMPED, answer, strict=False))
         hashes = {name: _pairs(found[name]) for name in _HASHES}
-        found["leased"] = _without_pillar(found["leased"] or [])
+        found["leased"] = _without_guard(found["leased"] or [])
         sets = {name: _scores(found[name]) for name in _SETS}
         waiting = {int(digit): _scores(found[f"waiting{digit}"]) for digit in EVERY_PRIORITY}
         meta = hashes["meta"]
@@ -266,10 +266,10 @@ class Queue:
         # Braces and dots mean nothing to a pattern; names hold no other special character.
         return {key[len(prefix) :].decode() for key in self.wire.run("KEYS", prefix + b"*")}
 
-    # What tests need to get a queue into a state: real scripts, all of them.
+    # Helpers that bring a queue into a state. They use real scripts.
 
     def outgoing(self, id_: str, body: Any = b"body", **options: Any) -> Outgoing:
-        """Prepare a message with a chosen id that the scripts take for one made by a client."""
+        """Prepare a message with a chosen id, which scripts treat like one made by a client."""
         is_own = options.pop("own", False)
         send = Send(body, id=id_ if is_own else None, **options)
         return Encoder(self.keys.name, self.options).outgoing(send, id_, NOW / SECOND)
@@ -303,7 +303,7 @@ class Queue:
         then: ops.Then = "leave",
         suspects: ops.Suspects = "with",
     ) -> replies.Claimed:
-        """Claim and return what was taken."""
+        """Claim messages and return them."""
         return replies.claimed(self.call(self.claim_call(limit, lease, consumer, then, suspects)))
 
     def tidy(self) -> bool:
@@ -323,7 +323,7 @@ class Queue:
         self.call(ops.reject(self.keys, self.options, [(settle, reason, "", "") for settle in settles]))
 
     def lose_body(self, id_: str) -> None:
-        """Do what only somebody else does: remove a record."""
+        """Remove a record, as only another program would."""
         self.wire.run("HDEL", self.keys.key("msgs"), id_)
 
 
@@ -368,17 +368,17 @@ class Topic:
         return self.call(self.publish_call(*bodies, **options))
 
     def publish_later(self, *ids: str, delay: float, body: bytes = b"body", **options: Any) -> list[str]:
-        """Publish under chosen ids what enters the stream after so many seconds."""
+        """Publish bodies with chosen ids and a delay in seconds."""
         encoder = Encoder(self.keys.name, QueueOptions())
         late = [encoder.outgoing(Send(body, delay=delay, **options), id_, NOW / SECOND) for id_ in ids]
         return self.call(ops.send(self.keys, late, QueueOptions(), "all")).ids
 
     def read(self, begin: str = "-", limit: int = 100) -> topic_ops.Reading:
-        """Look at entries."""
+        """Read entries."""
         return self.call(topic_ops.read(self.keys, begin, limit))
 
     def stats(self) -> topic_ops.TopicSight:
-        """Look at sizes, counters and groups."""
+        """Read sizes, counters and groups."""
         return self.call(topic_ops.stats(self.keys))
 
     def tidy(self) -> bool:
@@ -386,7 +386,7 @@ class Topic:
         return self.call(topic_ops.tidy(self.keys, self.keep))
 
     def memory(self) -> int:
-        """Add up what all keys of the topic and of its groups take, without the records of calls."""
+        """Sum up the memory of all keys of the topic and its groups, except records of calls."""
         keys = [key for key in self.wire.run("KEYS", self.keys.prefix + b"*") if b":call:" not in key]
         return sum(self.wire.run("MEMORY", "USAGE", key, "SAMPLES", 0) for key in keys)
 
@@ -447,11 +447,11 @@ class Group(Queue):
         return list(bodies_of(self.claim(limit, **options)).values())
 
     def ack(self, settles: Sequence[ops.Settle]) -> Any:
-        """Ack what is held; return the positions of those that were lost."""
+        """Ack held messages; return the positions of lost leases."""
         return self.call(ops.ack(self.keys, self.options, settles))
 
     def drain(self) -> list[bytes]:
-        """Claim and ack until there is nothing left; return the bodies in the order in which they came."""
+        """Claim and ack until nothing is left; return the bodies in the order of delivery."""
         bodies: list[bytes] = []
         while True:
             claimed = self.claim(1000)
@@ -462,12 +462,12 @@ class Group(Queue):
                 return bodies
 
     def seek(self, to: str, *, makes: bool = False) -> bool:
-        """Have the group read on behind an id."""
+        """Move the group to the position after an id."""
         call = topic_ops.seek(self.keys, to, makes=makes)
         return call.decode(self.call(call))
 
     def pending(self) -> dict[str, str]:
-        """Name what the stream's pending list has, and under whose name."""
+        """Return the stream's pending list: ids and their consumers."""
         rows = self.topic.run("XPENDING", self.name, "-", "+", 1000)
         return {id_.decode(): consumer.decode() for id_, consumer, _, _ in rows}
 
@@ -478,7 +478,7 @@ class Group(Queue):
 
 
 def settles_of(claimed: replies.Claimed) -> list[ops.Settle]:
-    """Read the leases that a claim gave, in order."""
+    """Read the leases in the reply of a claim, in order."""
     rows = zip(claimed.ids, claimed.records, strict=True)
     return [ops.Settle(id_.decode(), claimed.fence, codec.has_key(record)) for id_, record in rows]
 
@@ -488,23 +488,23 @@ def _pairs(flat: list[bytes] | None) -> dict[str, bytes]:
     return {name.decode(): value for name, value in zip(flat[0::2], flat[1::2], strict=True)}
 
 
-def _without_pillar(flat: list[bytes]) -> list[bytes]:
-    """Cut off the member that keeps the set fast: it is the last one, and there while anything is leased."""
+def _without_guard(flat: list[bytes]) -> list[bytes]:
+    """Remove the encoding guard. It is the last member, and exists while anything is leased."""
     if flat:
-        assert flat[-2:] == [PILLAR, b"inf"], "leases without a pillar"
-        assert len(flat) > 2, "a pillar without leases"
+        assert flat[-2:] == [ENCODING_GUARD, b"inf"], "leases without an encoding guard"
+        assert len(flat) > 2, "an encoding guard without leases"
     return flat[:-2]
 
 
 def _lanes(found: dict[str, bytes]) -> dict[str, str]:
-    """Leave out the field that keeps the hash fast: it is there while any lane is in use."""
-    pillar = found.pop("", None)
-    assert pillar == (PILLAR if found else None), "lanes without a pillar, or a pillar without lanes"
+    """Remove the encoding guard. It exists while any lane is in use."""
+    guard = found.pop("", None)
+    assert guard == (ENCODING_GUARD if found else None), "lanes without a guard, or a guard without lanes"
     return {key: owner.decode() for key, owner in found.items()}
 
 
 def _parked(flat: list[bytes]) -> list[bytes]:
-    assert set(flat[1::2]) <= {b"0"}, "what is parked is ordered by its bytes alone"
+    assert set(flat[1::2]) <= {b"0"}, "members of parked have the score 0"
     return flat[0::2]
 
 
@@ -518,11 +518,11 @@ def _certain(value: T | None) -> T:
 
 
 def bodies_of(claimed: replies.Claimed) -> dict[str, bytes]:
-    """Read the bodies that a claim gave."""
+    """Read the bodies in the reply of a claim."""
     rows = zip(claimed.ids, claimed.records, strict=True)
     return {id_.decode(): codec.read_record(record).envelope.body for id_, record in rows}
 
 
 def ids_of(claimed: replies.Claimed) -> list[str]:
-    """Read the ids that a claim gave, in order."""
+    """Read the ids in the reply of a claim, in order."""
     return [id_.decode() for id_ in claimed.ids]

@@ -1,4 +1,4 @@
-"""Members of a group wait behind positions: whatever makes something claimable comes behind one of them."""
+"""Members of a group wait for ids after a position. Every change that makes a message claimable adds such an id."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,13 +13,13 @@ MINUTE = 60 * SECOND
 
 
 def _news(topic: Topic, watched: tuple[bytes, ...], position: tuple[bytes, ...]) -> list[bytes]:
-    """Ask as those who wait do, without waiting; name the streams that have something."""
+    """Read as a waiting member does, without blocking; name the streams that have news."""
     found = topic.wire.run("XREAD", "COUNT", 1, "STREAMS", *watched, *position)
     return [name.removeprefix(topic.keys.prefix) for name, _ in found or []]
 
 
 class _Waiting:
-    """A member that found nothing, and waits."""
+    """A waiting member."""
 
     def __init__(self, group: Group) -> None:
         self.group = group
@@ -58,7 +58,7 @@ MAKING: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("change", MAKING)
-def test_nobody_misses_what_can_be_claimed(any_topic: Topic, change: str) -> None:
+def test_every_claimable_message_wakes_a_member(any_topic: Topic, change: str) -> None:
     group = any_topic.group()
     any_topic.publish(b"head", b"behind", key="k")
     settle = _settle(group)
@@ -69,7 +69,7 @@ def test_nobody_misses_what_can_be_claimed(any_topic: Topic, change: str) -> Non
 
 
 @pytest.mark.parametrize("verb", ["redrive", "promote", "resume", "audit"])
-def test_nobody_misses_what_is_steered(any_topic: Topic, verb: str) -> None:
+def test_every_steering_call_that_makes_messages_claimable_wakes_a_member(any_topic: Topic, verb: str) -> None:
     group = any_topic.group()
     (id_,) = any_topic.publish(b"a")
     settle = _settle(group)
@@ -84,7 +84,7 @@ def test_nobody_misses_what_is_steered(any_topic: Topic, verb: str) -> None:
     waiting = _Waiting(group)
     if verb == "resume":
         any_topic.publish(b"b")
-        assert not waiting.hears()  # while it is paused, entries are no news
+        assert not waiting.hears()  # a paused group does not wait for entries
     calls: dict[str, Any] = {
         "redrive": ops.redrive(group.keys, 1),
         "promote": ops.reschedule(group.keys, id_, "0"),
@@ -97,7 +97,7 @@ def test_nobody_misses_what_is_steered(any_topic: Topic, verb: str) -> None:
     assert group.claim().ids != []
 
 
-def test_deadlines_and_due_times_are_told_to_all(topic: Topic, clock: ServerClock) -> None:
+def test_deadlines_and_due_times_are_returned_to_all_members(topic: Topic, clock: ServerClock) -> None:
     group = topic.group()
     topic.publish(b"a")
     group.take(lease=30, consumer="busy")
@@ -109,7 +109,7 @@ def test_deadlines_and_due_times_are_told_to_all(topic: Topic, clock: ServerCloc
     assert len(group.claim(then="watch", consumer="y").ids) == 2
 
 
-def test_what_makes_nothing_claimable_rings_nothing(topic: Topic) -> None:
+def test_calls_that_make_nothing_claimable_ring_no_bell(topic: Topic) -> None:
     group = topic.group()
     topic.publish(b"a", b"b", b"c")
     one, two, three = group.take(consumer="busy")
@@ -133,7 +133,7 @@ def test_a_bell_takes_no_room(topic: Topic) -> None:
     assert topic.wire.run("XLEN", group.keys.key("wake")) == 1
 
 
-def test_two_that_pass_a_suspect_over_do_not_wake_each_other(any_topic: Topic, clock: ServerClock) -> None:
+def test_two_consumers_that_skip_a_suspect_do_not_wake_each_other(any_topic: Topic, clock: ServerClock) -> None:
     group = any_topic.group(crash_limit=2)
     any_topic.publish(b"suspect")
     group.take(lease=1, consumer="dead")
@@ -141,7 +141,7 @@ def test_two_that_pass_a_suspect_over_do_not_wake_each_other(any_topic: Topic, c
     clock.freeze(NOW + 10 * SECOND)
     first = group.claim(then="stay", suspects="none", consumer="x")
     assert (first.ids, first.passed_over, len(first.reclaimed)) == ([], True, 1)
-    assert idle.hears()  # one that holds nothing may have it
+    assert idle.hears()  # a member that holds nothing may claim it
     second = group.claim(then="stay", suspects="none", consumer="y")
     assert second.passed_over
     for claimed in (first, second):
@@ -151,7 +151,7 @@ def test_two_that_pass_a_suspect_over_do_not_wake_each_other(any_topic: Topic, c
 
 
 @pytest.mark.parametrize("change", ["publish", "plain XADD", "a delayed publish"])
-def test_readers_hear_of_entries_too(topic: Topic, change: str) -> None:
+def test_entries_wake_readers_as_well(topic: Topic, change: str) -> None:
     topic.publish(b"a")
     position = topic.read("$").position
     assert _news(topic, topic.keys.watched, position) == []
@@ -159,26 +159,26 @@ def test_readers_hear_of_entries_too(topic: Topic, change: str) -> None:
     assert len(_news(topic, topic.keys.watched, position)) == 1
 
 
-def test_one_who_waits_for_the_first_entry_hears_it(any_topic: Topic) -> None:
+def test_a_member_that_waits_for_the_first_entry_is_woken(any_topic: Topic) -> None:
     waiting = _Waiting(any_topic.group())
     any_topic.publish(b"a")
     assert waiting.hears()
 
 
-def test_those_who_wait_find_what_came_between(topic: Topic, wire: Wire) -> None:
-    """What came after the claim and before the wait is found, however often that happens."""
+def test_entries_between_a_claim_and_its_wait_are_found(topic: Topic, wire: Wire) -> None:
+    """Entries that are added after the claim and before the wait are found every time."""
     group = topic.group()
     for number in range(20):
         waiting = _Waiting(group)
         topic.publish(b"%d" % number)
         other = group.take(consumer="other")
-        assert waiting.hears()  # in vain: the other has it
+        assert waiting.hears()  # for nothing: the other member has it
         assert not _Waiting(group).hears()
         group.ack(other)
     assert wire.run("XLEN", topic.keys.stream) == 20
 
 
-def test_a_group_that_is_moved_by_plain_commands_is_found_by_the_next_look(topic: Topic) -> None:
+def test_a_group_that_plain_commands_moved_is_found_by_the_next_sweep(topic: Topic) -> None:
     group = topic.group()
     topic.publish(b"a")
     group.drain()

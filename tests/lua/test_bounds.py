@@ -1,4 +1,4 @@
-"""I11: whatever has piled up, a script does a bounded part of it and says that there is more.
+"""I11: a script does a bounded part of any backlog, and reports that there is more.
 
 No limit here is a tight one: the machine may be busy. What grows with the queue would take seconds.
 """
@@ -21,7 +21,7 @@ SANE = 1.0  # seconds of the server's processor for a script; they take millisec
 
 @contextmanager
 def sane_time(queue: Queue) -> Iterator[None]:
-    """Fail if the server works for long in here. A machine that has no time for it does not count."""
+    """Fail if the server uses much processor time in this block. Time in which it does not run does not count."""
     used = queue.wire.cpu_seconds()
     yield
     assert queue.wire.cpu_seconds() - used < SANE

@@ -1,4 +1,4 @@
-"""claim: what is taken, in which order, what becomes of leases that ran out, and when to look again."""
+"""claim: which messages are leased and in which order, leases that ran out, and when to claim again."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from tests.clock import ServerClock
 from tests.lua.harness import NOW, SECOND, Queue, bodies_of, ids_of
 
 
-def test_a_claim_moves_a_message_from_waiting_to_leased_and_notes_the_lease(queue: Queue) -> None:
+def test_a_claim_moves_a_message_from_waiting_to_leased_and_stores_the_lease(queue: Queue) -> None:
     queue.send("a")
     before = queue.dump()
     claimed = queue.claim(lease=30, consumer="me")
@@ -33,7 +33,7 @@ def test_a_claim_that_finds_nothing_writes_its_call_record_only(queue: Queue) ->
 
 
 @pytest.mark.parametrize(("early", "taken"), [(1, []), (0, ["a"])])
-def test_nothing_is_handed_out_before_its_due_time(
+def test_nothing_is_delivered_before_its_due_time(
     queue: Queue, clock: ServerClock, early: int, taken: list[str]
 ) -> None:
     queue.send("a", delay=5)
@@ -49,7 +49,7 @@ def test_higher_priorities_go_first_then_earlier_due_times(queue: Queue, clock: 
     assert ids_of(queue.claim()) == ["high", "early", "late"]
 
 
-def test_a_claim_takes_no_more_than_its_limit_and_says_to_look_again(queue: Queue) -> None:
+def test_a_claim_leases_no_more_than_its_limit_and_asks_for_another_claim(queue: Queue) -> None:
     queue.send("a", "b", "c")
     claimed = queue.claim(limit=2)
     assert (ids_of(claimed), claimed.next_in) == (["a", "b"], 0)
@@ -66,13 +66,13 @@ def test_a_claim_takes_no_more_than_its_limit_and_says_to_look_again(queue: Queu
     ],
     ids=["nothing", "delayed", "the earliest of all priorities", "a lease", "lease and delayed"],
 )
-def test_a_claim_says_when_there_may_be_more(queue: Queue, prepare: Any, next_in: float | None) -> None:
+def test_a_claim_reports_when_there_may_be_more(queue: Queue, prepare: Any, next_in: float | None) -> None:
     prepare(queue)
     assert queue.claim().next_in == pytest.approx(next_in, abs=3e-6)
 
 
 @pytest.mark.parametrize(("then", "tokens"), [("watch", 0), ("pass", 1), ("leave", 0)], ids=["watch", "pass", "leave"])
-def test_what_an_empty_claim_does_with_the_token(queue: Queue, then: ops.Then, tokens: int) -> None:
+def test_an_empty_claim_takes_or_leaves_the_token(queue: Queue, then: ops.Then, tokens: int) -> None:
     queue.send("a", delay=5)
     queue.wire.run("DEL", queue.keys.key("wake"))
     if then == "watch":
@@ -82,7 +82,7 @@ def test_what_an_empty_claim_does_with_the_token(queue: Queue, then: ops.Then, t
 
 
 TOKEN_AFTER_A_STAY: dict[str, tuple[Any, int, bool]] = {
-    # What there is, how many may be taken, and whether a token is left.
+    # Stored messages, the limit of the claim, and whether a token is left.
     "nothing": (lambda q: None, 5, False),
     "only later ones": (lambda q: q.send("a", delay=5), 5, False),
     "fewer than its limit": (lambda q: q.send("a", "b"), 5, False),
@@ -133,14 +133,14 @@ def test_a_send_after_a_claim_that_stayed_wakes_it(queue: Queue) -> None:
     assert queue.dump().wake == 1
 
 
-def test_a_paused_queue_hands_nothing_out_and_says_so(queue: Queue) -> None:
+def test_a_paused_queue_delivers_nothing_and_reports_it(queue: Queue) -> None:
     queue.send("a")
     queue.call(ops.pause(queue.keys, "me"))
     claimed = queue.claim(then="pass")
     assert (claimed.is_paused, ids_of(claimed), claimed.next_in) == (True, [], None)
 
 
-def test_a_lease_that_ran_out_is_a_crash_and_the_message_goes_out_again(queue: Queue, clock: ServerClock) -> None:
+def test_a_lease_that_ran_out_is_a_crash_and_the_message_is_redelivered(queue: Queue, clock: ServerClock) -> None:
     (old,) = queue.hold("a", lease=30)
     deadline = queue.dump().leased["a"]
     clock.freeze(deadline + 7)
@@ -233,7 +233,7 @@ def test_a_leased_message_whose_body_was_lost_is_a_dead_letter_when_its_lease_ru
     assert state.stats["bytes"] == 0
 
 
-def test_a_damaged_record_is_a_dead_letter_and_stays_to_be_looked_at(queue: Queue) -> None:
+def test_a_damaged_record_becomes_a_dead_letter_that_can_be_inspected(queue: Queue) -> None:
     queue.send("a")
     queue.wire.run("HSET", queue.keys.key("msgs"), "a", "short")
     assert ids_of(queue.claim()) == []

@@ -1,4 +1,4 @@
-"""The queue's clock never goes back, whatever the server's does. Each test moves a real server's clock."""
+"""The queue's clock never goes back, even if the server's clock does. Each test moves the clock of a real server."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.lua.harness import NOW, SECOND, Queue, ids_of
 HOUR = 3600 * SECOND
 
 
-def test_after_a_step_back_what_is_sent_now_is_claimable_now(queue: Queue, clock: ServerClock) -> None:
+def test_after_a_step_back_messages_sent_now_are_claimable_now(queue: Queue, clock: ServerClock) -> None:
     queue.send("before")
     clock.freeze(NOW - HOUR)
     queue.send("after")
@@ -26,7 +26,9 @@ def test_after_a_step_back_arrivals_keep_their_order(queue: Queue, clock: Server
 
 
 @pytest.mark.parametrize("verb", ["retry", "release", "defer", "recycle", "redrive", "promote"])
-def test_after_a_step_back_what_comes_back_now_is_claimable_now(queue: Queue, clock: ServerClock, verb: str) -> None:
+def test_after_a_step_back_messages_given_back_now_are_claimable_now(
+    queue: Queue, clock: ServerClock, verb: str
+) -> None:
     (settle,) = queue.hold("a", ttl=10)
     clock.freeze(NOW - HOUR)
     if verb == "redrive":
@@ -98,7 +100,7 @@ def test_a_clock_that_stands_still_gives_every_claim_its_own_fence(queue: Queue)
 
 
 def test_after_a_step_back_a_point_in_time_does_not_come_early(queue: Queue, clock: ServerClock) -> None:
-    """At 12:00 the clock goes back to 11:00; what is sent then for 11:30 must not be handed out before 11:30."""
+    """At 12:00 the clock goes back to 11:00. A message sent then for 11:30 must not be delivered before 11:30."""
     queue.send("before")
     clock.freeze(NOW - HOUR)
     queue.send("at", at=(NOW - HOUR // 2) / SECOND)

@@ -37,7 +37,7 @@ every_other_call = pytest.mark.parametrize(
 def cluster_wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
     need(request.param)
     with Server(request.param, {"cluster-enabled": "yes"}) as server, Wire(server) as wire:
-        for first in range(0, ALL_SLOTS, 4096):  # 6.2 knows no ranges
+        for first in range(0, ALL_SLOTS, 4096):  # 6.2 does not support ranges
             wire.run("CLUSTER", "ADDSLOTS", *range(first, first + 4096))
         deadline = time.monotonic() + 20
         while b"cluster_state:ok" not in wire.run("CLUSTER", "INFO"):
@@ -80,7 +80,7 @@ def test_all_keys_of_a_topic_and_its_groups_are_in_one_slot(cluster_wire: Wire, 
 
 @pytest.fixture(scope="module", params=SCRIPT_SERVERS)
 def guarded(request: pytest.FixtureRequest) -> Iterator[Callable[[list[bytes]], Wire]]:
-    """Give a connection of a user who may touch the given keys, all commands, and nothing else."""
+    """Return a connection of a user with access to the given keys and all commands."""
     need(request.param)
     opened: list[Wire] = []
     with Server(request.param) as server, Wire(server) as master:
@@ -128,7 +128,7 @@ every_form_of_groups = pytest.mark.parametrize("keep", [A_WEEK, None], ids=["kep
 
 
 def _prepared(topic: Topic, verb: str) -> tuple[Group, Call[Any]]:
-    """Bring a group into a state with something of everything, and make a call that has much to do."""
+    """Bring a group into a state with messages in every place, and make a call that uses all of it."""
     group = topic.group("g", wanted=["a", "b"], crash_limit=1)
     headers = {"a": "b"}
     topic.publish(b"1", b"2", key="k", headers=headers)

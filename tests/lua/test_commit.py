@@ -123,7 +123,7 @@ def test_with_keep_the_message_is_kept(make_queue: MakeQueue) -> None:
     assert state.stats["done_bytes"] == len(state.msgs["b"])
 
 
-def test_what_went_wrong_before_is_forgotten(commits: Commits) -> None:
+def test_earlier_failures_are_cleared(commits: Commits) -> None:
     (settle,) = commits.queue.hold("a")
     commits.queue.call(ops.retry(commits.queue.keys, [(settle, 0, "boom", "trace")]))
     fence = commits.queue.claim().fence
@@ -161,7 +161,7 @@ def test_a_lost_lease_changes_nothing(commits: Commits, how: str) -> None:
     assert commits.everything() == before
 
 
-def test_a_lease_past_its_deadline_holds_until_somebody_takes_over(commits: Commits, clock: Any) -> None:
+def test_a_lease_past_its_deadline_is_valid_until_a_claim_reclaims_it(commits: Commits, clock: Any) -> None:
     (settle,) = commits.queue.hold("a", lease=1)
     clock.freeze(NOW + 5 * SECOND)
 
@@ -244,7 +244,7 @@ def test_a_message_may_be_followed_by_another_in_its_own_queue(commits: Commits)
 
 
 @pytest.mark.parametrize("bound", [{"max_length": 1}, {"max_bytes": 60}], ids=str)
-def test_the_room_of_the_finished_message_is_free_for_what_follows(make_queue: MakeQueue, bound: Any) -> None:
+def test_the_room_of_the_finished_message_is_free_for_the_messages_it_sends(make_queue: MakeQueue, bound: Any) -> None:
     commits = Commits(make_queue(**bound))
     (settle,) = commits.queue.hold("a", body=b"." * 20)
 
@@ -284,7 +284,7 @@ def test_one_full_queue_refuses_everything(commits: Commits) -> None:
     assert commits.everything() == before
 
 
-def test_a_refused_one_does_not_even_drop_what_is_past_its_ttl(commits: Commits, clock: Any) -> None:
+def test_a_refused_commit_does_not_even_drop_expired_messages(commits: Commits, clock: Any) -> None:
     full = commits.other("full", max_length=1)
     full.send("there")
     full.options = QueueOptions()
@@ -299,7 +299,7 @@ def test_a_refused_one_does_not_even_drop_what_is_past_its_ttl(commits: Commits,
     assert commits.everything() == before
 
 
-def test_what_is_past_its_ttl_holds_no_room(commits: Commits, clock: Any) -> None:
+def test_expired_messages_hold_no_room(commits: Commits, clock: Any) -> None:
     other = commits.other("other", max_length=1)
     other.send("over", ttl=1, dedup="x")
     clock.freeze(NOW + 5 * SECOND)
@@ -311,7 +311,7 @@ def test_what_is_past_its_ttl_holds_no_room(commits: Commits, clock: Any) -> Non
     assert other.dump().stats["expired"] == 1
 
 
-def test_the_oldest_are_dropped_where_the_sender_says_so(commits: Commits) -> None:
+def test_the_oldest_are_dropped_if_the_sender_asks_for_it(commits: Commits) -> None:
     other = commits.other("other", max_length=2, on_full="drop_oldest")
     other.send("one", "two", on_refusal="drop")
     (settle,) = commits.queue.hold("a")
@@ -449,7 +449,7 @@ POSSIBLE_EFFECTS = [
 
 @pytest.fixture
 def prior(commits: Commits) -> Commits:
-    """Have keys of every kind."""
+    """Store keys of every type."""
     for name, key, *args in PRIOR:
         commits.wire.run(name, commits.key(key), *args)
     return commits
@@ -518,12 +518,12 @@ def test_a_hyperloglog_of_either_form_is_taken(commits: Commits, count: int) -> 
     assert commits.commit(settle, [], ("PFADD", "log", "one more"))[0] == DONE
 
 
-# --- What cannot be told beforehand
+# --- Outcomes that are not known beforehand
 
 
 @pytest.fixture
 def strict(own_wire: Callable[..., tuple[Server, Wire]], queue_name: str) -> Commits:
-    """Have a server that takes no text of over 1 MiB, which a script cannot ask for, and one as long as that."""
+    """Start a server that refuses texts of over 1 MiB, which a script cannot check, and store one of that length."""
     _, wire = own_wire(proto_max_bulk_len="1mb")
     commits = Commits(Queue(wire, queue_name))
     wire.run("SET", commits.key("long"), b"." * (1 << 20))
@@ -548,7 +548,7 @@ def test_when_the_first_effect_fails_after_all_nothing_has_happened(strict: Comm
     assert strict.queue.call(strict.call(settle, [], ("INCR", "n")), sequence=101)[0] == DONE
 
 
-def test_when_a_later_effect_fails_after_all_the_error_says_so(strict: Commits) -> None:
+def test_the_error_reports_a_later_effect_that_fails_after_all(strict: Commits) -> None:
     other = strict.other("other")
     (settle,) = strict.queue.hold("a")
     commands = [("INCR", "n"), ("APPEND", "long", "x"), ("INCR", "m")]
@@ -562,7 +562,7 @@ def test_when_a_later_effect_fails_after_all_the_error_says_so(strict: Commits) 
     assert other.dump().msgs == {}
 
 
-# --- A full server, a user with few rights
+# --- A full server, a user with few permissions
 
 
 @pytest.fixture
@@ -581,7 +581,7 @@ def _fill(wire: Wire) -> None:
     [(["b"], []), ([], [("INCR", "n")]), (["b"], [("DEL", "n")]), ([], [("DEL", "n"), ("SADD", "s", "m")])],
     ids=str,
 )
-def test_a_full_server_refuses_what_brings_data_in(full: Commits, sends: list[str], commands: Any) -> None:
+def test_a_full_server_refuses_commits_that_add_data(full: Commits, sends: list[str], commands: Any) -> None:
     other = full.other("other", max_length=10)
     other.send("over", ttl=0.000001)
     (settle,) = full.queue.hold("a")
@@ -595,11 +595,11 @@ def test_a_full_server_refuses_what_brings_data_in(full: Commits, sends: list[st
 
     assert full.everything() == before
     full.wire.run("CONFIG", "SET", "maxmemory", "0")
-    assert full.queue.call(call, sequence=100)[0] == DONE  # the first never was
+    assert full.queue.call(call, sequence=100)[0] == DONE  # the first call stored nothing
 
 
 @pytest.mark.parametrize("commands", [[], [("DEL", "n")], [("HDEL", "h", "f"), ("EXPIRE", "h", 60)]], ids=str)
-def test_a_full_server_takes_what_brings_nothing_in(full: Commits, commands: Any) -> None:
+def test_a_full_server_accepts_commits_that_add_no_data(full: Commits, commands: Any) -> None:
     (settle,) = full.queue.hold("a")
     full.wire.run("SET", full.key("n"), 5)
     full.wire.run("HSET", full.key("h"), "f", 1, "g", 2)
@@ -615,7 +615,7 @@ def test_a_full_server_takes_what_brings_nothing_in(full: Commits, commands: Any
 def test_a_command_that_the_user_may_not_run_refuses_everything(
     own_wire: Callable[..., tuple[Server, Wire]], queue_name: str
 ) -> None:
-    """Redis 6.2 cannot tell beforehand: there only the first of the effects does."""
+    """Redis 6.2 cannot check permissions beforehand: there only the first effect may fail."""
     server, master = own_wire()
     earlier = [] if server.kind == "redis6" else [("SET", "n", 1)]
     commits = Commits(Queue(master, queue_name))

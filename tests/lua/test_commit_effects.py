@@ -24,7 +24,7 @@ EXAMPLES: Final = 300
 KEYS: Final = ("k1", "k2")
 MAY_EMPTY: Final = ("SREM", "HDEL", "ZREM", "LREM", "LTRIM")
 CAUTIOUS: Final = ("not known beforehand", "might", "surely")
-"""Words of refusals that are for the sake of safety only."""
+"""Texts of refusals that are only precautions."""
 LARGE: Final = 2**62
 NUMBER: Final = re.compile(rb"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
@@ -35,7 +35,7 @@ EXPONENTS: Final = ("", "", "", "e3", "E+2", "e-2", "e-310", "e-400", "e-5000", 
 
 numbers = st.tuples(*map(st.sampled_from, (("", "", "-", "+", " "), WHOLE, FRACTIONS, EXPONENTS, ("", "", " ", "\0"))))
 odd = numbers.map("".join) | st.sampled_from(["-0", "-0.0", "1e-400", "1e-5000", "0e-5000", "01", "+1", " 1", "1 "])
-"""Texts at which the readers of numbers of the servers, of Lua and of Python might differ."""
+"""Texts that servers, Lua and Python might read as different numbers."""
 
 members = st.sampled_from(["a", "b", "1", "x y"])
 texts = (
@@ -95,7 +95,7 @@ lists_of_commands = st.lists(commands, min_size=1, max_size=8)
 
 
 def _sums(store: str, field: tuple[str, ...], adders: dict[str, Any]) -> st.SearchStrategy[tuple[Any, Any]]:
-    """Store a text, then add to it: chance alone would seldom do both to one key."""
+    """Store a text, then add to it: random effects would rarely do both to one key."""
     fixed = [st.just(word) for word in field]
     adding = [st.tuples(st.just(name), st.just("k1"), *fixed, *added) for name, added in adders.items()]
     return st.tuples(st.tuples(st.just(store), st.just("k1"), *fixed, odd), st.one_of(adding))
@@ -118,7 +118,7 @@ class World:
         self.name = name
 
     def run_by_hand(self, effects: list[Effect]) -> list[Any] | None:
-        """Run commands in the other database and give their replies; None: one was refused."""
+        """Run commands in the other database and return their replies; None: one was refused."""
         try:
             return [self.by_hand.run(effect.name, effect.key, *effect.args) for effect in effects]
         except Refused:
@@ -129,7 +129,7 @@ class World:
         return wire.post([["DUMP", key] for key in keys] + [["PTTL", key] for key in keys])
 
     def look(self) -> State:
-        """Read the queue, but for the records of calls."""
+        """Read the queue without the records of calls."""
         self.queue.watch_streams()
         return self.queue.dump()
 
@@ -210,7 +210,7 @@ def test_effects_happen_as_by_hand_or_not_at_all(
 
 
 def _taken(*effect: Any) -> list[Effect]:
-    """Check an effect; one that is refused by its looks is left out."""
+    """Check an effect; return nothing for one that the client refuses."""
     try:
         return checked_effects([effect], ["duly"])
     except UsageError:
@@ -219,7 +219,7 @@ def _taken(*effect: Any) -> list[Effect]:
 
 
 def _noise(effects: list[Effect]) -> float:
-    """Tell by how much sums of a server may be off: it adds long doubles, the memory engine decimal numbers."""
+    """Return by how much sums may differ: a server adds long doubles, the memory engine decimal numbers."""
     if not any("FLOAT" in effect.name for effect in effects):
         return 0.0
     words = (word for effect in effects for word in effect.args if NUMBER.fullmatch(word))
@@ -227,8 +227,8 @@ def _noise(effects: list[Effect]) -> float:
 
 
 def _check_refusal(world: World, effects: list[Effect], why: str) -> None:
-    """Fail when an effect was refused that would have succeeded, without a reason."""
-    if "HyperLogLog" in why:  # a damaged one can end an old server
+    """Fail if an effect that would have succeeded was refused without a reason."""
+    if "HyperLogLog" in why:  # a damaged one can crash an old server
         return
     if world.run_by_hand(effects) is None:
         return

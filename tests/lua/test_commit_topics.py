@@ -29,7 +29,7 @@ def _publishing(queue: Queue, settle: ops.Settle, topic: Topic, *bodies: bytes, 
 
 
 def _state(topic: Topic) -> list[Any]:
-    """Read all keys of a topic but the records of calls."""
+    """Read all keys of a topic except the records of calls."""
     keys = sorted(key for key in topic.wire.run("KEYS", topic.keys.prefix + b"*") if b":call:" not in key)
     return topic.wire.post([["DUMP", key] for key in keys])
 
@@ -173,7 +173,7 @@ def _told(queue: Queue) -> int:
     return int(queue.wire.run("XLEN", queue.keys.key("ends")))
 
 
-def test_a_result_that_comes_after_the_commit_is_waited_for_and_told(make_queue: MakeQueue) -> None:
+def test_a_result_that_comes_after_the_commit_is_awaited_and_announced(make_queue: MakeQueue) -> None:
     queue = make_queue(done=KEPT)
     settle = _committed(queue)
 
@@ -242,7 +242,7 @@ def test_results_of_several_are_kept_in_one_call(make_queue: MakeQueue) -> None:
 
 
 @pytest.mark.parametrize("row", [b"\xc1", b"\x01", b"\x9c" + b"\x01" * 12], ids=["unreadable", "number", "wrong types"])
-def test_a_row_that_somebody_overwrote_stops_nobody(make_queue: MakeQueue, row: bytes) -> None:
+def test_an_overwritten_row_stops_no_call(make_queue: MakeQueue, row: bytes) -> None:
     queue = make_queue(done=KEPT)
     damaged, sound = _committed(queue, "a"), _committed(queue, "b")
     queue.wire.run("HSET", queue.keys.key("why"), "a", row)

@@ -1,4 +1,4 @@
-"""What somebody else did to a queue's keys must not stop it: no script fails, nothing else is lost."""
+"""Damage by other programs must not stop a queue: no script fails, and no other message is lost."""
 
 import struct
 from datetime import UTC, datetime
@@ -97,8 +97,8 @@ def test_the_bytes_of_live_messages_are_right_when_a_leased_one_without_a_body_i
     assert queue.dump().stats["bytes"] == 0
 
 
-def test_a_claim_that_trims_a_letter_without_a_body_hands_out_what_it_took(make_queue: Any) -> None:
-    # -0 is no integer to Redis 6.2 and 7.0.
+def test_a_claim_that_trims_a_letter_without_a_body_delivers_its_messages(make_queue: Any) -> None:
+    # -0 is not an integer for Redis 6.2 and 7.0.
     queue: Queue = make_queue(dead=Keep(count=0))
     queue.send("a", "b")
     queue.lose_body("a")
@@ -145,7 +145,7 @@ def test_stamps_that_are_no_numbers_make_a_dead_letter_not_an_error(
 
 
 @pytest.mark.parametrize("stamp", [1e300, -1e300, 1e18, -1e18], ids=str)
-def test_a_time_that_is_none_can_be_looked_at(queue: Queue, stamp: float) -> None:
+def test_a_message_with_an_invalid_time_can_be_inspected(queue: Queue, stamp: float) -> None:
     queue.send("a")
     _damage(queue, "a", struct.pack("<dd", stamp, stamp) + queue.dump().msgs["a"][16:])
     viewer = replies.Viewer("orders", lambda _content, body: body)

@@ -35,7 +35,7 @@ class _Filled:
         wire.run("CONFIG", "SET", "maxmemory-policy", "noeviction")
 
     def fill(self) -> None:
-        # Really full: with one block of filler the server is over a limit that lies well above its own needs.
+        # One block of filler takes the server over a limit that is well above its own needs.
         self.wire.run("SET", "filler", b"." * 30_000_000)
         self.wire.run("CONFIG", "SET", "maxmemory", "20mb")
         with pytest.raises(Refused, match="OOM"):
@@ -80,7 +80,7 @@ def test_a_send_is_refused_and_writes_nothing(
         queue.call(call, sequence=100)
     assert queue.dump() == before
     full.free()
-    queue.call(call, sequence=100)  # the same call again is a new one: the first never was
+    queue.call(call, sequence=100)  # the same call again is a new one: the first stored nothing
     assert queue.dump() != before
 
 
@@ -130,7 +130,7 @@ def test_workers_go_on_beating(full: _Filled, queue_name: str) -> None:
     full.fill()
     for call in (ops.beat(keys, "a", b"info", 60), ops.beat(keys, "b", b"info", 0), ops.depart(keys, "b")):
         assert full.wire.carry(call, b"tests", 1) == 1
-    assert len(full.wire.carry(ops.workers(keys), b"tests", 1)) == 1  # `a` was silent for longer than nothing
+    assert len(full.wire.carry(ops.workers(keys), b"tests", 1)) == 1  # `a` was silent for more than 0 seconds
 
 
 def test_a_schedule_is_registered(full: _Filled, queue_name: str) -> None:

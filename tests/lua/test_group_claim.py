@@ -27,7 +27,7 @@ def _release(group: Group, settles: list[ops.Settle]) -> Any:
     return group.call(ops.release(group.keys, settles))
 
 
-# Who gets what
+# Which member gets which entries
 
 
 def test_members_share_the_entries_in_the_order_of_the_stream(any_topic: Topic) -> None:
@@ -55,7 +55,7 @@ def test_groups_know_nothing_of_each_other(any_topic: Topic) -> None:
 
 @pytest.mark.parametrize(("start", "expected"), [("0", [b"a", b"b", b"c"]), ("$", [b"c"]), (f"{MS}-0", [b"b", b"c"])])
 @pytest.mark.parametrize("makes", [True, False], ids=["made", "by claim"])
-def test_a_group_begins_where_it_is_told(topic: Topic, start: str, expected: list[bytes], makes: bool) -> None:
+def test_a_group_begins_at_the_given_position(topic: Topic, start: str, expected: list[bytes], makes: bool) -> None:
     topic.publish(b"a", b"b")
     group = topic.group(start=start)
     if makes:
@@ -88,7 +88,7 @@ def test_an_empty_claim_of_a_late_copy_takes_nothing(topic: Topic) -> None:
     assert group.call(group.claim_call(), sequence=100)[4] == []
 
 
-def test_a_repeated_claim_gets_the_same_and_leaves_out_what_was_settled_since(any_topic: Topic) -> None:
+def test_a_repeated_claim_gets_the_same_messages_without_those_settled_since(any_topic: Topic) -> None:
     group = any_topic.group()
     any_topic.publish(b"a", b"b", key="k")
     any_topic.publish(b"c")
@@ -167,7 +167,7 @@ def test_a_crash_brings_it_back_and_the_limit_makes_it_dead(any_topic: Topic, cl
     assert list(bodies_of(claimed).values()) == [b"fine"]
     state = group.dump()
     assert [(why.reason, why.crashes) for why in state.why.values()] == [("poison", 3)]
-    assert group.consumers() == {"last"}  # those that died leave no trace
+    assert group.consumers() == {"last"}  # consumers that died are removed
     assert state.stats["crashed"] == 3
 
 
@@ -188,7 +188,7 @@ def test_more_leases_run_out_than_one_claim_takes_back(any_topic: Topic, clock: 
     group.take(250, consumer="dead")
     clock.freeze(NOW + MINUTE)
     again: list[str] = []
-    for _ in range(3):  # nothing is handed out before what comes earlier in the stream is back
+    for _ in range(3):  # nothing is delivered before earlier entries are back
         claimed = group.claim(1000, consumer="c")
         again += ids_of(claimed)
         assert len(claimed.reclaimed) <= 100
@@ -199,7 +199,7 @@ def test_more_leases_run_out_than_one_claim_takes_back(any_topic: Topic, clock: 
 # Order
 
 
-def test_what_is_given_back_comes_in_the_order_of_the_stream(any_topic: Topic) -> None:
+def test_messages_given_back_keep_the_order_of_the_stream(any_topic: Topic) -> None:
     group = any_topic.group()
     ids = any_topic.publish(*[b"."] * 1000)
     ids += any_topic.publish(*[b"."] * 300)  # all of one millisecond, so with numbers of four digits
@@ -254,7 +254,7 @@ def test_a_lane_keeps_the_order_of_the_stream(any_topic: Topic, clock: ServerClo
     assert (group.dump().lanes, group.dump().parked) == ({}, [])
 
 
-def test_one_of_a_key_is_out_at_a_time_whoever_claims(topic: Topic) -> None:
+def test_one_message_of_a_key_is_in_flight_across_consumers(topic: Topic) -> None:
     group = topic.group()
     topic.publish(b"k1", key="k")
     topic.publish(b"l1", key="l")
@@ -266,7 +266,7 @@ def test_one_of_a_key_is_out_at_a_time_whoever_claims(topic: Topic) -> None:
     assert len(group.dump().parked_ids("k")) == 2
 
 
-def test_a_lane_goes_on_past_a_dead_one_or_waits_for_it(topic: Topic) -> None:
+def test_a_lane_skips_a_dead_letter_or_waits_for_it(topic: Topic) -> None:
     goes_on, waits = topic.group("a"), topic.group("b", on_dead="block")
     topic.publish(b"1", b"2", key="k")
     for group, next_one in ((goes_on, [b"2"]), (waits, [])):
@@ -279,7 +279,7 @@ def test_a_lane_goes_on_past_a_dead_one_or_waits_for_it(topic: Topic) -> None:
 def test_a_redriven_one_returns_before_those_behind_it(topic: Topic) -> None:
     group = topic.group()
     ids = topic.publish(b"1", b"2", b"3", b"4", key="k")
-    _reject(group, group.take())  # on_dead="continue": the second may be had
+    _reject(group, group.take())  # on_dead="continue": the second may be claimed
     group.call(ops.redrive(group.keys, 10))
     assert [settle.id for settle in group.take()] == ids[:1]
     assert group.dump().parked_ids("k") == ids[1:]
@@ -335,16 +335,16 @@ def test_a_filter_wants_one_of_the_values_of_each_header(any_topic: Topic) -> No
         any_topic.publish(b"%d" % number, headers=headers)
     claimed = group.claim()
     assert list(bodies_of(claimed).values()) == [b"0", b"2", b"7"]
-    assert set(group.pending()) == set(ids_of(claimed))  # the others are nothing to this group
+    assert set(group.pending()) == set(ids_of(claimed))  # the group skips the others
     assert group.dump().stats["filtered"] == 5
     assert group.dump().stats["sent"] == 3
 
 
-def test_a_filter_takes_a_value_for_what_it_is(topic: Topic) -> None:
+def test_a_filter_compares_values_literally(topic: Topic) -> None:
     group = topic.group(wanted=["a", ""])
     topic.publish(b"1", headers={"a": "x"})
     topic.publish(b"2", headers={"a": ""})
-    topic.run("XADD", "*", "a", "", "body", "3")  # a field, and no header
+    topic.run("XADD", "*", "a", "", "body", "3")  # a field, not a header
     assert group.held_bodies() == [b"2"]
 
 

@@ -1,4 +1,4 @@
-"""The scripts' headers are a grammar, and some mistakes can be found by reading."""
+"""Headers of scripts follow a grammar, and static checks find some mistakes in scripts."""
 
 import re
 from importlib.resources import files
@@ -127,7 +127,7 @@ def built() -> list[Call[Any]]:
 
 
 def _built_for(keys: GroupKeys) -> list[Call[Any]]:
-    """Build calls of the scripts that groups have in a form of their own."""
+    """Build calls of the scripts that have a separate form for groups."""
     target, effect = ops.Target(OTHER, OPTIONS, [_outgoing()] * 2), Effect("INCR", b"k", ())
     return [
         *(
@@ -192,7 +192,7 @@ def test_only_the_last_key_and_the_last_argument_repeat(name: str) -> None:
     keys = script.keys[:-1] if script.keys[-1] == "others*" else script.keys
     assert not any(key.endswith("*") for key in (*keys[:-1], *script.argv[:-1]))
     assert script.argv[:1] == ("sequence",) or script.keys[0] != "call"
-    # Those have all there are, the only one, or none.
+    # These scripts use all priorities, one, or none.
     without = ("delete", "delete_topic", "occupied", "publish", "read_topic", "take_tokens", "tidy_topic")
     assert ("digits" in script.argv) == (script.keys[-1] in ("waiting*", "others*")) or name in without
 
@@ -240,7 +240,7 @@ def test_the_outcomes_of_a_send_are_those_that_replies_knows() -> None:
     rows = re.findall(r"^         (\d)  (\w+):", _header("send_checked"), re.MULTILINE)
     codes = {int(code): word for code, word in rows}
     assert codes == {replies.DUPLICATE: "duplicate", replies.FULL: "full", replies.REPLACED: "replaced"}
-    code = _code("lib/sending")
+    code = _code("lib/send_plan")
     assert "local DUPLICATE, FULL, REPLACED = 1, 2, 3" in code
 
 
@@ -291,7 +291,7 @@ def test_an_audit_knows_every_counter() -> None:
 
 
 def test_every_counter_that_a_script_raises_is_one_that_stats_knows() -> None:
-    counters = {*replies.NUMBERS, "repairs"}  # which stats has for those who repair
+    counters = {*replies.NUMBERS, "repairs"}  # a field of stats that repairs read
     for form, script in SCRIPTS.items():
         raised = set(re.findall(r"'HINCRBY', (?:META|keys\.meta|meta), '(\w+)'", script.text))
         assert raised <= counters, form
@@ -341,8 +341,8 @@ def _has_dashes_in_a_text(line: str) -> bool:
     return bool(dashes) and not before.count("'") % 2 == before.count('"') % 2 == 0
 
 
-def test_no_text_holds_what_begins_a_comment() -> None:
-    """The loader cuts every line at its first `--`, so none may stand in a text."""
+def test_no_string_contains_the_beginning_of_a_comment() -> None:
+    """The loader cuts every line at its first `--`, so no string may contain it."""
     assert [(path, line) for path in FILES for line in _text(path).splitlines() if _has_dashes_in_a_text(line)] == []
 
 

@@ -1,4 +1,4 @@
-"""Lanes (I7): of the messages of one key one is out at a time, in order, whatever happens to it."""
+"""Lanes (I7): one message of a key is in flight at a time, in order, even after failures and crashes."""
 
 import math
 import random
@@ -33,7 +33,7 @@ def ack(queue: Queue, settles: list[ops.Settle]) -> None:
 
 
 def given_lane(queue: Queue, *ids: str, key: str = "k", lease: float = 30) -> ops.Settle:
-    """Send messages of one key, hold the first and park the others; nobody is woken by then."""
+    """Send messages of one key, hold the first and park the others; no token is left."""
     queue.send(*ids, key=key)
     (first,) = take(queue, len(ids), lease=lease)
     assert first.id == ids[0]
@@ -47,7 +47,7 @@ def take_token(queue: Queue) -> None:
 
 
 def finished_in_order(queue: Queue, limit: int = 10) -> list[str]:
-    """Take and finish until nothing is due; give the ids in their order."""
+    """Claim and finish until nothing is due; return the ids in order."""
     found: list[str] = []
     while settles := take(queue, limit):
         found += [settle.id for settle in settles]
@@ -90,21 +90,21 @@ def test_a_batch_takes_one_of_each_key_and_parks_the_others(queue: Queue) -> Non
     assert {id_: lease.key for id_, lease in state.leases.items()} == {"a1": "a", "b1": "b", "plain": None}
 
 
-def test_a_claim_parks_nothing_behind_what_it_takes(queue: Queue) -> None:
+def test_a_claim_parks_nothing_after_the_messages_that_it_leases(queue: Queue) -> None:
     queue.send("a", "b", "c", key="k")
     assert ids_of(queue.claim(1)) == ["a"]
     state = queue.dump()
     assert (state.lanes, state.parked_ids(), list(state.waiting[0])) == ({"k": "-a"}, [], ["b", "c"])
 
 
-def test_a_lane_hands_out_its_messages_in_order(queue: Queue) -> None:
+def test_a_lane_delivers_its_messages_in_order(queue: Queue) -> None:
     queue.send("a", "b", "c", "d", key="k")
     assert finished_in_order(queue) == ["a", "b", "c", "d"]
     assert_nothing_left(queue)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 10])
-def test_what_is_parked_is_no_longer_looked_at(queue: Queue, limit: int) -> None:
+def test_claims_do_not_read_parked_messages_again(queue: Queue, limit: int) -> None:
     given_lane(queue, "a", "b", "c")
     before = queue.dump()
     assert ids_of(queue.claim(limit)) == []
@@ -168,7 +168,7 @@ def test_order_within_a_key_is_that_of_due_times(queue: Queue, clock: ServerCloc
     assert finished_in_order(queue) == ["soon", "late"]
 
 
-def test_what_becomes_due_while_its_lane_is_taken_waits(queue: Queue, clock: ServerClock) -> None:
+def test_a_message_that_becomes_due_while_its_lane_is_owned_waits(queue: Queue, clock: ServerClock) -> None:
     queue.send("a", key="k")
     queue.send("b", key="k", delay=5)
     (first,) = take(queue)
@@ -220,7 +220,7 @@ def test_the_only_one_that_is_parked_goes_to_its_own_place(queue: Queue) -> None
     assert finished_in_order(queue) == ["b", "plain"]
 
 
-def test_a_busy_lane_does_not_go_before_what_waits_already(queue: Queue) -> None:
+def test_a_busy_lane_does_not_overtake_waiting_messages(queue: Queue) -> None:
     first = given_lane(queue, "a", "b", "c")
     queue.send("plain 1", "plain 2")
     ack(queue, [first])
@@ -231,7 +231,7 @@ def test_a_busy_lane_does_not_go_before_what_waits_already(queue: Queue) -> None
 
 @pytest.mark.parametrize("seed", range(6))
 def test_order_holds_through_everything_that_brings_a_message_back(queue: Queue, clock: ServerClock, seed: int) -> None:
-    """Of each key one is out at a time, and they are finished in the order of their due times."""
+    """One message of each key is in flight at a time, and they are finished in the order of their due times."""
     chance, now = random.Random(seed), NOW
     expected: dict[str, list[str]] = {}
     for key in "pqrst":
@@ -264,7 +264,7 @@ def settle_somehow(queue: Queue, settle: ops.Settle, chance: random.Random, fini
         "retry": ops.retry(queue.keys, [(settle, chance.choice((0, 1, 3)), "boom", "")]),
         "defer": ops.defer(queue.keys, [(settle, chance.choice((0, 2)), "")]),
         "release": ops.release(queue.keys, [settle]),
-        # It would be dead at the limit: as good as nothing happened.
+        # It would be dead at the limit, so it is acked.
         "crash": ops.extend(queue.keys, [(settle, 0.001)]),
     }
     if verb == "crash" and queue.dump().counts.get(settle.id, codec.Counts()).crashes == 2:
@@ -387,7 +387,7 @@ def given_first_that_may_expire(queue: Queue) -> ops.Settle:
 
 
 @every_end
-def test_whoever_ends_a_message_hands_its_lane_on_and_wakes_somebody(
+def test_every_end_of_a_message_hands_its_lane_on_and_wakes_a_consumer(
     queue: Queue, clock: ServerClock, end: End
 ) -> None:
     first = given_first_that_may_expire(queue)
@@ -396,7 +396,7 @@ def test_whoever_ends_a_message_hands_its_lane_on_and_wakes_somebody(
     assert state.stats[ENDS[end]] == 1
     assert state.lanes == {"k": "+b"}
     assert state.parked_ids() == ["c"]
-    assert state.due("b") > codec.read_stamps(state.msgs["b"])[1]  # since now, not since it was sent
+    assert state.due("b") > codec.read_stamps(state.msgs["b"])[1]  # due now, not when it was sent
     assert state.wake == 1
     assert faults_of(queue) == []
     assert ids_of(queue.claim(1)) == ["b"]
@@ -459,7 +459,7 @@ def test_a_parked_message_past_its_ttl_is_dropped(queue: Queue, clock: ServerClo
 
 
 @pytest.mark.parametrize("state", ["parked", None])
-def test_what_is_parked_can_be_ended(queue: Queue, state: str | None) -> None:
+def test_parked_messages_can_be_ended(queue: Queue, state: str | None) -> None:
     first = given_lane(queue, "a", "b", "c")
     if state:
         assert queue.call(ops.purge(queue.keys, "parked", 1)) == [1, 1]
@@ -485,7 +485,7 @@ def test_a_parked_message_takes_a_new_body(queue: Queue) -> None:
     assert finished_in_order(queue) == ["c", "b"]
 
 
-def test_what_is_parked_counts_in_a_bounded_queue(make_queue: Any) -> None:
+def test_parked_messages_count_in_a_bounded_queue(make_queue: Any) -> None:
     queue: Queue = make_queue(max_length=3)
     given_lane(queue, "a", "b", "c")
     assert queue.send("d")[1:] == [1, 2, b"d"]
@@ -575,7 +575,7 @@ def test_a_dead_letter_that_is_not_kept_blocks_nothing(make_queue: Any) -> None:
     assert ids_of(queue.claim()) == ["b"]
 
 
-def test_without_blocking_an_older_dead_letter_holds_up_nobody(make_queue: Any) -> None:
+def test_without_blocking_an_older_dead_letter_does_not_block_its_lane(make_queue: Any) -> None:
     queue: Queue = make_queue(dead=Keep(count=1))
     given_lane(queue, "a", "b", "c", "d")
     for id_ in "abc":
@@ -595,7 +595,7 @@ def given_dead_first(queue: Queue) -> None:
     assert queue.dump().lanes == {"k": "+b"}
 
 
-def test_a_redriven_message_goes_before_those_that_are_parked(queue: Queue) -> None:
+def test_a_redriven_message_comes_before_parked_ones(queue: Queue) -> None:
     given_dead_first(queue)
     (second,) = take(queue)
     queue.call(ops.redrive(queue.keys, 10))
@@ -605,7 +605,7 @@ def test_a_redriven_message_goes_before_those_that_are_parked(queue: Queue) -> N
     assert finished_in_order(queue) == ["a", "c"]
 
 
-def test_a_redriven_message_goes_before_one_that_was_never_handed_out(queue: Queue) -> None:
+def test_a_redriven_message_comes_before_one_that_was_never_delivered(queue: Queue) -> None:
     given_dead_first(queue)
     queue.call(ops.redrive(queue.keys, 10))
     state = queue.dump()
@@ -738,7 +738,7 @@ def test_a_claim_parks_a_bounded_number_and_others_are_served_soon(queue: Queue,
         found += ids_of(claimed)
         calls += 1
         if "other" not in found:
-            assert claimed.next_in == 0  # there is more: look again
+            assert claimed.next_in == 0  # there is more: claim again
         assert calls <= 7
     assert found == ["k00000", "other"]
     assert 29 < (queue.claim(limit).next_in or 0) <= 30  # nothing to do until the lease ends
@@ -772,7 +772,7 @@ def test_delete_removes_lanes(queue: Queue) -> None:
 
 
 def stranger(queue: Queue, *command: Any) -> None:
-    """Write to a key as somebody else might."""
+    """Write to a key as another program might."""
     verb, key, *rest = command
     queue.wire.run(verb, queue.keys.key(key), *rest)
 
@@ -782,7 +782,7 @@ def member(queue: Queue, id_: str) -> bytes:
     return found
 
 
-def test_an_audit_finds_a_lane_that_belongs_to_nobody_and_lets_the_next_in(queue: Queue) -> None:
+def test_an_audit_finds_a_lane_without_an_owner_and_frees_it(queue: Queue) -> None:
     first = given_lane(queue, "a", "b", "c")
     member_b = member(queue, "b")
     ack(queue, [first])
@@ -798,11 +798,11 @@ def test_an_audit_finds_a_lane_that_belongs_to_nobody_and_lets_the_next_in(queue
     assert finished_in_order(queue) == ["b", "c"]
 
 
-def test_an_audit_finds_what_is_parked_behind_nobody(queue: Queue) -> None:
+def test_an_audit_finds_messages_parked_in_a_lane_without_an_owner(queue: Queue) -> None:
     first = given_lane(queue, "a", "b", "c")
     ack(queue, [first])
     queue.call(ops.cancel(queue.keys, "b"))
-    # c is next; a stranger parks it again and forgets the lane.
+    # c is next; another program parks it again and removes the lane.
     stranger(queue, "ZREM", "waiting0", "c")
     due = codec.read_stamps(queue.dump().msgs["c"])[1]
     stranger(queue, "ZADD", "parked", 0, b"k\0" + b"9" + str(due).rjust(DUE_DIGITS, "0").encode() + b"c")
@@ -817,8 +817,8 @@ def test_an_audit_finds_what_is_parked_behind_nobody(queue: Queue) -> None:
 
 @pytest.mark.parametrize("source", ["lanes", "parked"])
 @pytest.mark.parametrize("keys", [1, 40])
-def test_a_repair_of_lanes_lets_few_wait_a_call(queue: Queue, keys: int, source: str) -> None:
-    """Whoever is served by the same server waits for a script: what is left is met again."""
+def test_a_repair_of_lanes_unparks_a_bounded_number_per_call(queue: Queue, keys: int, source: str) -> None:
+    """A script blocks all clients of its server, so its work is bounded: later calls do the rest."""
     count = 400 // keys
     for key in range(keys):
         queue.send(*(f"{key}-{n:04}" for n in range(count)), key=f"k{key}")
@@ -849,7 +849,7 @@ def test_a_repair_of_lanes_lets_few_wait_a_call(queue: Queue, keys: int, source:
         assert of_key == [f"{key}-{n:04}" for n in range(1, count)]
 
 
-def test_an_audit_finds_a_lane_that_does_not_know_who_is_behind(queue: Queue) -> None:
+def test_an_audit_finds_a_lane_without_its_mark_for_parked_messages(queue: Queue) -> None:
     first = given_lane(queue, "a", "b")
     stranger(queue, "HSET", "lanes", "k", "-a")
     assert faults_of(queue) == [AuditFault("b", "parked behind one that does not know")]
@@ -860,7 +860,7 @@ def test_an_audit_finds_a_lane_that_does_not_know_who_is_behind(queue: Queue) ->
 
 
 @pytest.mark.parametrize("kind", ["no separator", "another due time", "another key"])
-def test_an_audit_finds_what_is_parked_where_it_does_not_belong(queue: Queue, kind: str) -> None:
+def test_an_audit_finds_messages_parked_in_a_wrong_lane(queue: Queue, kind: str) -> None:
     first = given_lane(queue, "a", "b")
     right = member(queue, "b")
     due = str(NOW + 7).rjust(DUE_DIGITS, "0").encode()
@@ -874,7 +874,7 @@ def test_an_audit_finds_what_is_parked_where_it_does_not_belong(queue: Queue, ki
         stranger(queue, "ZREM", "parked", right)
     assert "parked where it does not belong" in {fault.what for fault in faults_of(queue)}
     faults_of(queue, repair=True)
-    faults_of(queue, repair=True)  # what is mended may show something else
+    faults_of(queue, repair=True)  # a repair may reveal other faults
     assert faults_of(queue) == []
     ack(queue, [first])
     assert finished_in_order(queue) == ["b"]
@@ -941,18 +941,18 @@ def test_a_due_time_that_is_none_stops_no_lane(queue: Queue, due: float, others:
     assert_nothing_left(queue)
 
 
-def test_a_body_that_is_lost_while_its_lane_waits_is_mended_by_an_audit(queue: Queue) -> None:
+def test_an_audit_repairs_a_body_that_was_lost_while_its_lane_waits(queue: Queue) -> None:
     first = given_lane(queue, "a", "b", "c")
     queue.call(ops.retry(queue.keys, [(first, 0, "boom", "")]))
     queue.lose_body("a")
-    assert ids_of(queue.claim()) == []  # dead; which lane it had is not known any more
+    assert ids_of(queue.claim()) == []  # dead; its lane is unknown
     assert queue.dump().places("a") == ["dead"]
     faults_of(queue, repair=True)
     assert faults_of(queue) == []
     assert finished_in_order(queue) == ["b", "c"]
 
 
-def test_a_parked_message_whose_body_is_lost_is_mended_by_an_audit(queue: Queue) -> None:
+def test_an_audit_repairs_a_parked_message_whose_body_was_lost(queue: Queue) -> None:
     first = given_lane(queue, "a", "b", "c")
     queue.lose_body("b")
     faults_of(queue, repair=True)

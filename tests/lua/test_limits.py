@@ -1,4 +1,4 @@
-"""rate and max_in_flight: exact, shared by all consumers, and nobody spins or sleeps too long because of them."""
+"""rate and max_in_flight: exact, shared by all consumers, and no consumer spins or sleeps too long."""
 
 import math
 import random
@@ -15,7 +15,7 @@ from tests.lua.harness import NOW, SECOND, Queue, ids_of
 
 TOLERANCE: Final = 100_000
 LATE: Final = 90_000
-"""Microseconds by which a consumer may come late and lose nothing of its rate."""
+"""Microseconds by which a consumer may be late without losing any of its rate."""
 
 
 def settles_of(claimed: Claimed) -> list[ops.Settle]:
@@ -36,7 +36,7 @@ def limited(queue: Queue) -> str | None:
 
 
 class Consumer:
-    """Claims when it was told to, but late, and finishes at once; writes down what it got when."""
+    """Claims at the returned times, but late, and finishes at once; records when it got how many messages."""
 
     def __init__(self, queue: Queue, clock: ServerClock, *, late: int, seed: int = 0, limit: int = 1000) -> None:
         self._queue, self._clock, self._late, self._limit = queue, clock, late, limit
@@ -45,14 +45,14 @@ class Consumer:
         self.taken: list[tuple[int, int]] = []
 
     def run_until(self, end: int) -> None:
-        """Go on until a moment, and look at that moment exactly."""
+        """Run until a time, and claim at exactly that time."""
         while self.now < end:
             self.now = min(self._look(), end)
         while self._look() == self.now:
             pass
 
     def _look(self) -> int:
-        """Claim, and return when to look again: at once, or late."""
+        """Claim, and return when to claim again: at once, or late."""
         self._clock.freeze(self.now)
         claimed = self._queue.claim(self._limit)
         if claimed.ids:
@@ -81,7 +81,7 @@ class Consumer:
         ("1000/s", 5, 5000),
     ],
 )
-def test_a_rate_is_exact_for_a_consumer_that_comes_late(
+def test_a_rate_is_exact_for_a_consumer_that_claims_late(
     make_queue: Any, clock: ServerClock, rate: str, seconds: int, count: int
 ) -> None:
     queue: Queue = make_queue(rate=rate)
@@ -148,9 +148,7 @@ def test_no_time_from_the_first_delivery_on_has_more_than_its_share_and_one(
 
 
 @pytest.mark.parametrize("rate", ["100/s", "7/s", "400/s"])
-def test_no_stretch_of_time_has_more_than_its_share_and_what_it_catches_up_with(
-    make_queue: Any, clock: ServerClock, rate: str
-) -> None:
+def test_no_interval_has_more_than_its_share_and_its_arrears(make_queue: Any, clock: ServerClock, rate: str) -> None:
     queue: Queue = make_queue(rate=rate)
     send_many(queue, 4000)
     consumer = Consumer(queue, clock, late=400_000, seed=1)
@@ -179,7 +177,7 @@ def test_the_first_of_many_comes_alone(make_queue: Any, clock: ServerClock, rate
 @pytest.mark.parametrize(
     ("late", "count"), [(0, 1), (9_990, 1), (10_000, 2), (90_000, 10), (99_990, 10), (100_000, 11), (60 * SECOND, 11)]
 )
-def test_what_was_kept_back_catches_up_with_a_tenth_of_a_second_and_no_more(
+def test_messages_held_back_catch_up_by_at_most_a_tenth_of_a_second(
     make_queue: Any, clock: ServerClock, late: int, count: int
 ) -> None:
     queue: Queue = make_queue(rate="100/s")
@@ -192,7 +190,7 @@ def test_what_was_kept_back_catches_up_with_a_tenth_of_a_second_and_no_more(
     assert queue.claim(1000, lease=3600).ids == []
 
 
-def test_what_was_not_kept_back_has_nothing_to_catch_up_with(make_queue: Any, clock: ServerClock) -> None:
+def test_messages_that_were_not_held_back_do_not_catch_up(make_queue: Any, clock: ServerClock) -> None:
     queue: Queue = make_queue(rate="100/s")
     send_many(queue, 2)
     assert len(queue.claim(1000).ids) == 1
@@ -204,7 +202,7 @@ def test_what_was_not_kept_back_has_nothing_to_catch_up_with(make_queue: Any, cl
     assert len(queue.claim(1000).ids) == 1
 
 
-def test_whoever_wants_no_more_does_not_end_the_catching_up_of_others(make_queue: Any, clock: ServerClock) -> None:
+def test_a_claim_with_a_lower_limit_does_not_stop_others_from_catching_up(make_queue: Any, clock: ServerClock) -> None:
     queue: Queue = make_queue(rate="100/s")
     send_many(queue, 20)
     queue.claim(1000)
@@ -215,7 +213,7 @@ def test_whoever_wants_no_more_does_not_end_the_catching_up_of_others(make_queue
     assert limited(queue) == str(free_at + 20_000)
     take_token(queue)
     queue.send("during")
-    assert queue.dump().wake == 1  # its time has come: there is something to do
+    assert queue.dump().wake == 1  # it is due: there is a message to claim
     assert len(queue.claim(1000).ids) == 4
 
 
@@ -233,7 +231,9 @@ def test_a_rate_is_shared(make_queue: Any, clock: ServerClock) -> None:
 @pytest.mark.parametrize(
     ("rate", "wait"), [("1/m", 60_000_000), ("3/s", 333_334), ("5/s", 200_000), ("100/s", 10_000), ("50/s", 20_000)]
 )
-def test_a_limited_claim_says_when_more_may_be_had(make_queue: Any, clock: ServerClock, rate: str, wait: int) -> None:
+def test_a_limited_claim_returns_when_more_may_be_claimed(
+    make_queue: Any, clock: ServerClock, rate: str, wait: int
+) -> None:
     queue: Queue = make_queue(rate=rate)
     send_many(queue, 200)
     claimed = queue.claim(1000, lease=3600)
@@ -260,7 +260,7 @@ def test_a_claim_is_limited_only_when_something_is_kept_back(make_queue: Any) ->
     assert 0 < (claimed.next_in or 0) < 0.011
 
 
-def test_a_queue_without_limits_notes_nothing_of_them(queue: Queue) -> None:
+def test_a_queue_without_limits_stores_nothing_about_them(queue: Queue) -> None:
     send_many(queue, 20)
     assert not queue.claim(10).is_limited
     assert queue.dump().meta.keys().isdisjoint({"tat", "limited"})
@@ -268,13 +268,13 @@ def test_a_queue_without_limits_notes_nothing_of_them(queue: Queue) -> None:
 
 @pytest.mark.parametrize("options", [{"rate": "10/s"}, {"max_in_flight": 1}], ids=str)
 @pytest.mark.parametrize("checked", [False, True])
-def test_a_send_leaves_no_token_while_nobody_could_do_anything(
+def test_a_send_leaves_no_token_while_the_queue_is_limited(
     make_queue: Any, clock: ServerClock, options: Any, checked: bool
 ) -> None:
     queue: Queue = make_queue(**options)
     send_many(queue, 20)
     fence = queue.claim(1).fence
-    assert limited(queue) is None  # it took what it wanted
+    assert limited(queue) is None  # it got all that it asked for
     assert queue.claim(10).is_limited
     take_token(queue)
     extra: Any = {"ttl": 600} if checked else {}
@@ -289,7 +289,7 @@ def test_a_send_leaves_no_token_while_nobody_could_do_anything(
     assert queue.dump().wake == 1
 
 
-def test_the_one_who_watches_a_limited_queue_takes_the_token(make_queue: Any) -> None:
+def test_the_consumer_that_watches_a_limited_queue_takes_the_token(make_queue: Any) -> None:
     queue: Queue = make_queue(rate="10/s")
     send_many(queue, 20)
     ends: Any = (("stay", 0), ("watch", 0), ("pass", 1), ("leave", 1))
@@ -305,7 +305,7 @@ def test_the_one_who_watches_a_limited_queue_takes_the_token(make_queue: Any) ->
 
 
 def given_full(queue: Queue, count: int = 3) -> list[ops.Settle]:
-    """Hold as many as may be out, with others due behind them; nobody is woken by then."""
+    """Hold as many as may be in flight, with others due after them; no token is left."""
     send_many(queue, count + 5)
     claimed = queue.claim(100)
     assert (len(claimed.ids), claimed.is_limited, limited(queue)) == (count, True, "0")
@@ -327,7 +327,7 @@ def test_never_more_leases_are_out_than_allowed(make_queue: Any) -> None:
     assert len(queue.dump().leased) == 3
 
 
-def test_whoever_allows_fewer_gets_none_while_more_are_out(make_queue: Any) -> None:
+def test_a_consumer_with_a_lower_limit_gets_none_while_more_are_in_flight(make_queue: Any) -> None:
     queue: Queue = make_queue(max_in_flight=3)
     held = given_full(queue)
     queue.options = replace(queue.options, max_in_flight=2)
@@ -339,7 +339,7 @@ def test_whoever_allows_fewer_gets_none_while_more_are_out(make_queue: Any) -> N
 
 
 @pytest.mark.parametrize("verb", ["ack", "finish", "reject", "cancel", "purge", "retry", "defer", "release", "recycle"])
-def test_whoever_makes_room_leaves_a_token(make_queue: Any, verb: str) -> None:
+def test_every_call_that_makes_room_leaves_a_token(make_queue: Any, verb: str) -> None:
     queue: Queue = make_queue(max_in_flight=3)
     held = given_full(queue)
     calls: dict[str, Any] = {
@@ -359,7 +359,7 @@ def test_whoever_makes_room_leaves_a_token(make_queue: Any, verb: str) -> None:
 
 
 @pytest.mark.parametrize("verb", ["ack", "reject", "cancel"])
-def test_room_that_nobody_waits_for_leaves_no_token(make_queue: Any, verb: str) -> None:
+def test_room_leaves_no_token_if_no_limit_held_messages_back(make_queue: Any, verb: str) -> None:
     queue: Queue = make_queue(max_in_flight=3)
     send_many(queue, 2)
     held = settles_of(queue.claim(100))
@@ -394,7 +394,7 @@ def test_a_keyed_message_that_is_finished_makes_room(make_queue: Any) -> None:
     assert ids_of(queue.claim(10)) == ["b"]
 
 
-def test_what_a_limit_keeps_back_is_not_parked(make_queue: Any) -> None:
+def test_messages_that_a_limit_holds_back_are_not_parked(make_queue: Any) -> None:
     queue: Queue = make_queue(max_in_flight=1)
     queue.send("a", "b", key="k")
     assert ids_of(queue.claim(10)) == ["a"]
@@ -413,10 +413,10 @@ def test_both_limits_hold_together(make_queue: Any, clock: ServerClock) -> None:
     assert (len(first.ids), free_at > first.now) == (1, True)  # by its rate
     clock.freeze(free_at + 80_000)
     second = queue.claim(100)
-    assert (len(second.ids), limited(queue)) == (4, "0")  # by what is out: the rate gives 9
+    assert (len(second.ids), limited(queue)) == (4, "0")  # by max_in_flight: the rate allows 9
     queue.call(ops.ack(queue.keys, queue.options, settles_of(first) + settles_of(second)))
     third = queue.claim(100)
-    assert (len(third.ids), third.is_limited) == (1, True)  # it was not the rate that kept others back
+    assert (len(third.ids), third.is_limited) == (1, True)  # the rate did not hold others back
     assert int(limited(queue) or 0) == third.now + 10_000
     clock.freeze(third.now + SECOND)
     assert len(queue.claim(100).ids) == 4
@@ -462,7 +462,7 @@ def test_limits_pass_an_audit_and_leave_nothing(make_queue: Any, clock: ServerCl
     """I9."""
     queue: Queue = make_queue(rate="1000/s", max_in_flight=2)
     send_many(queue, 4)
-    for turn in range(3):  # one; two that catch up, which is all that may be out; one
+    for turn in range(3):  # one; two that catch up, which is max_in_flight; one
         clock.freeze(NOW + (turn + 1) * SECOND)
         queue.call(ops.ack(queue.keys, queue.options, settles_of(queue.claim(100))))
     assert {name for name in queue.key_names() if not name.startswith("call:")} == {"meta"}

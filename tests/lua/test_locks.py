@@ -21,7 +21,7 @@ KEPT = 120.0
 
 
 class Lock:
-    """One lock on a server, and the same in memory: every call must be answered alike."""
+    """One lock on a server, and the same in memory: every call must get the same reply."""
 
     def __init__(self, wire: Wire, name: str, clock: ServerClock) -> None:
         self.wire = wire
@@ -78,7 +78,7 @@ def lock(wire: Wire, queue_name: str, clock: ServerClock) -> Lock:
     return Lock(wire, queue_name, clock)
 
 
-def test_the_record_of_a_call_is_kept_for_as_long_as_the_caller_says(lock: Lock) -> None:
+def test_the_record_of_a_call_is_kept_as_long_as_the_caller_requests(lock: Lock) -> None:
     def left() -> int:
         (record,) = lock.wire.run("KEYS", lock.keys.prefix + b"call:*")
         milliseconds: int = lock.wire.run("PTTL", record)
@@ -102,14 +102,14 @@ def test_the_record_of_a_call_is_kept_for_as_long_as_the_caller_says(lock: Lock)
 # Holding
 
 
-def test_a_lock_that_nobody_has_is_taken(lock: Lock) -> None:
+def test_a_free_lock_is_taken(lock: Lock) -> None:
     assert lock.take("a", by="me") == [NOW, TTL * SECOND, b"me"]
     assert lock.holder() == {
         b"token": b"a", b"until": b"%d" % (NOW + TTL * SECOND), b"fence": b"%d" % NOW, b"by": b"me",
     }  # fmt: skip
 
 
-def test_a_lock_that_somebody_has_is_refused_with_who_and_for_how_long(lock: Lock) -> None:
+def test_a_held_lock_is_refused_with_its_holder_and_its_remaining_time(lock: Lock) -> None:
     lock.take("a", by="me")
     lock.set_clock(NOW + 12 * SECOND)
     before = lock.holder()
@@ -120,7 +120,7 @@ def test_a_lock_that_somebody_has_is_refused_with_who_and_for_how_long(lock: Loc
 
 
 def test_the_token_that_has_the_lock_has_it_still(lock: Lock) -> None:
-    """The call was repeated on another connection, say."""
+    """For example, the call was repeated on another connection."""
     lock.take("a")
     lock.set_clock(NOW + SECOND)
 
@@ -172,7 +172,7 @@ def test_a_stale_or_strange_token_changes_nothing(lock: Lock) -> None:
     assert lock.holder() == before
 
 
-def test_a_prolonged_lock_ends_so_long_from_then(lock: Lock) -> None:
+def test_a_prolonged_lock_ends_its_ttl_after_the_call(lock: Lock) -> None:
     lock.take("a")
     lock.set_clock(NOW + 10 * SECOND)
 
@@ -219,7 +219,7 @@ def test_after_a_step_back_a_lock_is_held_still(lock: Lock) -> None:
     assert lock.free("a") == 1
 
 
-# What is left behind
+# Leftovers
 
 
 def test_a_free_lock_is_forgotten_after_an_hour(lock: Lock) -> None:
@@ -254,7 +254,7 @@ def _left(lock: Lock, key: str) -> int:
 # Waking
 
 
-def test_who_frees_leaves_one_token_and_who_takes_removes_it(lock: Lock) -> None:
+def test_unlock_leaves_one_token_and_lock_removes_it(lock: Lock) -> None:
     lock.take("a")
     assert not lock.token_is_there()
     lock.free("a")
@@ -303,7 +303,7 @@ def test_a_late_copy_of_a_take_that_found_it_busy_does_not_take_it(lock: Lock) -
     assert set(lock.holder()) == {b"fence"}
 
 
-def test_a_repeated_free_is_a_success_and_frees_nobody_else(lock: Lock) -> None:
+def test_a_repeated_unlock_succeeds_and_frees_no_other_holding(lock: Lock) -> None:
     lock.take("a")
     lock.free("a", sequence=10)
     lock.take("b", stream=b"other", sequence=1)
@@ -364,7 +364,7 @@ def test_different_names_have_different_keys() -> None:
     assert LockKeys("duly", "a").prefix != OnceKeys("duly", "a").prefix
 
 
-def test_a_lock_is_no_queue(lock: Lock) -> None:
+def test_a_lock_is_not_a_queue(lock: Lock) -> None:
     lock.take("a")
     lock.free("a")
     queues = lock.wire.run("KEYS", queue_pattern("duly"))

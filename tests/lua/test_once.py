@@ -15,7 +15,7 @@ ASKING = ops.Asking("orders", "a", sent=NOW, fence=NOW + 1, deliveries=1, crashe
 
 
 class Effect:
-    """One effect on a server, and the same in memory: every call must be answered alike."""
+    """One effect on a server, and the same in memory: every call must get the same reply."""
 
     def __init__(self, wire: Wire, name: str) -> None:
         self.wire = wire
@@ -42,7 +42,7 @@ def effect(wire: Wire, queue_name: str, clock: ServerClock) -> Effect:
     return Effect(wire, queue_name)
 
 
-def test_the_first_that_asks_may_and_then_nobody(effect: Effect) -> None:
+def test_only_the_first_delivery_that_asks_may(effect: Effect) -> None:
     assert effect.ask() == 1
     assert effect.ask() == 0
     assert effect.ask(id="b") == 0
@@ -59,14 +59,14 @@ def test_a_message_that_was_given_back_may_again(effect: Effect) -> None:
     effect.ask()
 
     assert effect.ask(fence=NOW + 5, deliveries=2) == 1
-    assert effect.ask(fence=NOW + 5, deliveries=2) == 0  # it is noted anew
+    assert effect.ask(fence=NOW + 5, deliveries=2) == 0  # the new delivery is stored
 
 
 def test_a_message_whose_consumer_died_may_not_and_never_will(effect: Effect) -> None:
     effect.ask()
 
     assert effect.ask(fence=NOW + 5, deliveries=2, crashes=1) == 0
-    assert effect.ask(fence=NOW + 6, deliveries=3, crashes=1) == 0  # a retry of the one that was told no
+    assert effect.ask(fence=NOW + 6, deliveries=3, crashes=1) == 0  # a retry of the refused delivery
 
 
 def test_a_message_that_crashed_before_it_asked_may(effect: Effect) -> None:
@@ -74,14 +74,14 @@ def test_a_message_that_crashed_before_it_asked_may(effect: Effect) -> None:
     assert effect.ask(fence=NOW + 6, deliveries=3, crashes=1) == 1
 
 
-def test_a_late_delivery_may_not_when_a_later_one_was_told_yes(effect: Effect) -> None:
+def test_a_late_delivery_may_not_if_a_later_one_may(effect: Effect) -> None:
     effect.ask(fence=NOW + 5, deliveries=2)
 
     assert effect.ask() == 0
 
 
 def test_a_redriven_message_may_not_and_never_will(effect: Effect) -> None:
-    """Its counts begin anew, and nobody can tell whether it had died of crashes."""
+    """Its counts are reset, so it is unknown whether it had died of crashes."""
     effect.ask(fence=NOW + 5, deliveries=2)
 
     assert effect.ask(fence=NOW + 6, deliveries=1) == 0
@@ -94,9 +94,9 @@ def test_a_recycled_message_is_another_one(effect: Effect) -> None:
     assert effect.ask(sent=NOW + 3, fence=NOW + 5, deliveries=2) == 0
 
 
-def test_what_is_noted_is_forgotten_after_its_ttl(effect: Effect) -> None:
+def test_a_stored_delivery_expires_after_its_ttl(effect: Effect) -> None:
     effect.ask(ttl=60)
     assert effect.left() == pytest.approx(60_000, abs=5_000)
     effect.ask(ttl=1000, id="b")
     effect.ask(ttl=1000, fence=NOW + 5, deliveries=2, crashes=1)
-    assert effect.left() == pytest.approx(60_000, abs=5_000)  # a no does not prolong it
+    assert effect.left() == pytest.approx(60_000, abs=5_000)  # a refusal does not prolong it

@@ -1,4 +1,4 @@
-"""The parts of a large script say what they read, change and give, and keep to it."""
+"""The parts of a large script state what they read, change and give, and their code agrees."""
 
 import re
 from pathlib import Path
@@ -22,15 +22,15 @@ _ASSIGNED = re.compile(r"^ *(?!local\b|for\b)([\w.\[\]#+, ]+?) = ", re.MULTILINE
 
 
 def _code(path: Path) -> str:
-    """Read a part without its comments and the tables that it writes out."""
+    """Read a part without its comments and its table literals."""
     code = re.sub(r"--.*", "", path.read_text())
     return re.sub(r"= \{\n.*?^ *\}", "= {}", code, flags=re.MULTILINE | re.DOTALL)
 
 
 def _stated(path: Path, section: str) -> str:
-    """Read what the first lines say under READS, CHANGES or GIVES."""
+    """Read a section of the first lines: READS, CHANGES or GIVES."""
     found = re.search(rf"^-- {section} +(\S.*\n(?:--  +.*\n)*)", path.read_text(), re.MULTILINE)
-    assert found, f"{path.name} does not say what it {section.lower()}"
+    assert found, f"{path.name} does not state what it {section.lower()}"
     return found[1]
 
 
@@ -68,7 +68,7 @@ def test_a_part_sets_only_its_own_variables(path: Path) -> None:
 
 @every_part
 def test_a_part_gives_what_it_says(path: Path) -> None:
-    """Names outside of its block are for other parts."""
+    """Names outside its block are for other parts."""
     given = re.findall(r"^local (?:function )?([\w, ]+)", path.read_text(), re.MULTILINE)
     names = {name for line in given for name in re.findall(r"\w+", line)}
     assert {name for name in names if not re.search(rf"\b{name}\b", _stated(path, "GIVES"))} == set()

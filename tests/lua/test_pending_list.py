@@ -1,4 +1,4 @@
-"""The stream's own pending list has what is leased and nothing else, whatever happens to a lease."""
+"""The stream's own pending list has exactly the leased messages, after every end of a lease."""
 
 from collections.abc import Callable
 from typing import Any
@@ -40,14 +40,16 @@ def _agrees(group: Group) -> bool:
 
 @pytest.fixture
 def group(any_topic: Topic) -> Group:
-    """Give a group whose entries stay in the stream, since another group has not read them."""
+    """Return a group whose entries stay in the stream, because another group has not read them."""
     any_topic.group("slow").seek("0", makes=True)
     return any_topic.group("g")
 
 
 @every_verb
 @pytest.mark.parametrize("key", [None, "k"])
-def test_it_has_what_is_leased_after_every_verb(group: Group, clock: ServerClock, verb: str, key: str | None) -> None:
+def test_the_pending_list_equals_the_leases_after_every_verb(
+    group: Group, clock: ServerClock, verb: str, key: str | None
+) -> None:
     group.topic.publish(b"a", b"b", b"c", key=key)
     group.topic.publish(b"d", b"e")
     held = group.take(3, consumer="c1")
@@ -112,7 +114,7 @@ def test_dead_letters_that_are_redriven_are_there_when_they_are_leased(group: Gr
 
 
 @pytest.mark.parametrize("damage", ["no lease", "no place", "no body", "both gone", "cut off"])
-def test_an_audit_that_mends_leaves_it_right(group: Group, damage: str) -> None:
+def test_a_repair_leaves_the_pending_list_correct(group: Group, damage: str) -> None:
     (id_,) = group.topic.publish(b"a")
     group.take()
     run, key = group.wire.run, group.keys.key
@@ -165,7 +167,7 @@ def test_a_deleted_group_leaves_nothing(group: Group) -> None:
     assert left == {b"tests"}  # the records of calls
 
 
-def test_consumers_that_are_gone_are_forgotten_after_an_hour(group: Group, clock: ServerClock) -> None:
+def test_consumers_that_are_gone_are_removed_after_an_hour(group: Group, clock: ServerClock) -> None:
     group.topic.publish(b"a", b"b")
     group.ack(group.take(1, consumer="done"))
     group.take(1, lease=7200, consumer="busy")

@@ -1,4 +1,4 @@
-"""Programs that use the same stream with plain commands: what they add, hold, claim, trim and remove."""
+"""Programs that use the same stream with plain commands: they add, hold, claim, trim and remove entries."""
 
 import struct
 from typing import Any
@@ -22,7 +22,7 @@ def _read_plain(group: Group, consumer: str | bytes = "plain", count: int = 10) 
     return [id_.decode() for id_, _ in found[0][1]] if found else []
 
 
-# What they add
+# Entries that they add
 
 
 def test_fields_without_a_body_are_the_body(any_topic: Topic) -> None:
@@ -35,7 +35,7 @@ def test_fields_without_a_body_are_the_body(any_topic: Topic) -> None:
     assert codec.decoder_of(None)(found.envelope.content, found.envelope.body) == body
     assert (found.key, found.envelope.headers, found.sent) == (None, {"a": "b"}, NOW)
     ((_, fields),) = any_topic.read().entries
-    shown = opened(fields)  # as reading without a group shows it
+    shown = opened(fields)  # as a read without a group returns it
     assert shown == (codec.CONTENT_FIELDS, found.envelope.body, None, {"a": "b"}, None)
 
 
@@ -47,7 +47,7 @@ def test_headers_alone_are_an_entry_with_nothing_in_it(topic: Topic) -> None:
     assert (codec.read_fields(found.body), found.headers) == ({}, {"a": "b"})
 
 
-def test_a_filter_goes_by_the_headers_that_a_message_has(any_topic: Topic) -> None:
+def test_a_filter_compares_the_headers_of_the_message(any_topic: Topic) -> None:
     group = any_topic.group(wanted=["region", "eu", "region", "\\xff", "kind", "a"])
     entries: list[list[str | bytes]] = [
         ["temperature", "1", "header:region", "eu", "header:kind", "a"],
@@ -69,7 +69,7 @@ def test_a_filter_goes_by_the_headers_that_a_message_has(any_topic: Topic) -> No
 
 @pytest.mark.parametrize(("field", "content"), [("body", codec.CONTENT_JSON), ("bytes", codec.CONTENT_BYTES)])
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 65535, 65536, 70_000])
-def test_a_body_of_any_size_comes_as_it_is(topic: Topic, field: str, content: int, size: int) -> None:
+def test_a_body_of_any_size_is_unchanged(topic: Topic, field: str, content: int, size: int) -> None:
     group = topic.group()
     topic.run("XADD", "*", field, b"\xfe" * size)
     topic.run("XADD", "*", field, b"\xfe" * size, "header:h", "v", "key", "k")
@@ -103,7 +103,7 @@ def test_any_key_can_be_borne(topic: Topic, clock: ServerClock, key: bytes, lane
     assert group.drain() == [b"0", b"1", b"2"]
 
 
-def test_a_header_that_is_no_text_is_written_out_as_reading_shows_it(topic: Topic) -> None:
+def test_a_header_that_is_not_text_is_escaped_as_in_a_read(topic: Topic) -> None:
     group = topic.group()
     values = [b"\xff", b"a\x80b\xc3", "ü€😀".encode(), b"\xe2\x82\xac\xe2\x82", b"\xf0\x9f\x98"]
     fields = [text for at, value in enumerate(values) for text in (b"header:%d\xfe" % at, value)]
@@ -121,7 +121,7 @@ def test_a_header_that_is_no_text_is_written_out_as_reading_shows_it(topic: Topi
 
 
 @pytest.mark.parametrize("sent", ["nan", "inf", "-1", "1e300", "0x10", "x", "", "9" * 30])
-def test_a_time_that_is_none_is_that_of_the_entry(topic: Topic, sent: str) -> None:
+def test_an_invalid_time_is_replaced_by_that_of_the_entry(topic: Topic, sent: str) -> None:
     group = topic.group()
     topic.run("XADD", "*", "bytes", "a", "sent", sent)
     claimed = group.claim()
@@ -157,10 +157,10 @@ def test_an_entry_may_have_thousands_of_fields(topic: Topic) -> None:
     assert len(headers.headers) == 10_000
 
 
-# What they hold
+# Entries that they hold
 
 
-def test_nobody_gets_what_the_other_has(any_topic: Topic) -> None:
+def test_no_consumer_gets_an_entry_of_another(any_topic: Topic) -> None:
     group = any_topic.group()
     ids = any_topic.publish(*[b"."] * 30)
     ours, theirs = ids_of(group.claim(10)), _read_plain(group, count=10)
@@ -172,7 +172,7 @@ def test_nobody_gets_what_the_other_has(any_topic: Topic) -> None:
     assert page.rows == []
 
 
-def test_what_others_hold_is_shown_in_pages(topic: Topic, clock: ServerClock) -> None:
+def test_entries_that_others_hold_are_listed_in_pages(topic: Topic, clock: ServerClock) -> None:
     group = topic.group()
     ids = topic.publish(*[b"."] * 12)
     group.claim(2)
@@ -250,7 +250,7 @@ def test_a_consumer_that_is_not_silent_is_left_alone(topic: Topic, clock: Server
     assert group.pending() == {id_: "plain"}
 
 
-def test_what_was_delivered_too_often_is_dead(topic: Topic, clock: ServerClock) -> None:
+def test_an_entry_that_was_delivered_too_often_is_dead(topic: Topic, clock: ServerClock) -> None:
     group = topic.group(crash_limit=3)
     group.claim()
     (id_,) = topic.publish(b"a", key="k")
@@ -284,7 +284,7 @@ def test_taking_over_is_bounded_and_goes_on_at_once(any_topic: Topic, clock: Ser
     assert "plain" not in group.consumers()
 
 
-def test_leases_of_ours_do_not_hide_what_others_hold(topic: Topic, clock: ServerClock) -> None:
+def test_leases_of_ours_do_not_hide_entries_that_others_hold(topic: Topic, clock: ServerClock) -> None:
     group = topic.group()
     topic.publish(*[b"."] * 1000)
     topic.publish(*[b"."] * 500)
@@ -297,7 +297,7 @@ def test_leases_of_ours_do_not_hide_what_others_hold(topic: Topic, clock: Server
     assert found == theirs
 
 
-def test_entries_that_were_trimmed_under_a_silent_consumer_are_nobodys(topic: Topic, clock: ServerClock) -> None:
+def test_entries_of_a_silent_consumer_that_were_trimmed_are_not_taken_over(topic: Topic, clock: ServerClock) -> None:
     group = topic.group()
     group.claim()
     topic.publish(b"a", b"b")
@@ -309,7 +309,7 @@ def test_entries_that_were_trimmed_under_a_silent_consumer_are_nobodys(topic: To
     assert group.consumers() == {"c"}
 
 
-def test_what_was_taken_over_is_not_read_again_after_a_seek(topic: Topic, clock: ServerClock) -> None:
+def test_entries_that_were_taken_over_are_not_read_again_after_a_seek(topic: Topic, clock: ServerClock) -> None:
     group = topic.group()
     group.claim()
     ids = topic.publish(b"a", b"b", b"c")
@@ -321,7 +321,7 @@ def test_what_was_taken_over_is_not_read_again_after_a_seek(topic: Topic, clock:
     assert group.ack([first]) == []
 
 
-def test_what_waits_in_our_store_and_is_read_by_others_is_not_stuck(topic: Topic, clock: ServerClock) -> None:
+def test_a_waiting_message_that_others_read_again_is_not_stuck(topic: Topic, clock: ServerClock) -> None:
     group = topic.group()
     (id_,) = topic.publish(b"a")
     group.call(ops.retry(group.keys, [(settle, 3600, "boom", "") for settle in group.take()]))
@@ -335,7 +335,9 @@ def test_what_waits_in_our_store_and_is_read_by_others_is_not_stuck(topic: Topic
 
 @pytest.mark.parametrize("command", ["XCLAIM", "XAUTOCLAIM"])
 @pytest.mark.parametrize("acks", [False, True], ids=["holds", "acks"])
-def test_what_they_claim_of_ours_is_still_ours_to_settle(any_topic: Topic, command: str, acks: bool) -> None:
+def test_an_entry_of_ours_that_another_program_claims_can_still_be_settled(
+    any_topic: Topic, command: str, acks: bool
+) -> None:
     group = any_topic.group()
     (id_,) = any_topic.publish(b"a")
     (settle,) = group.take()
@@ -349,7 +351,7 @@ def test_what_they_claim_of_ours_is_still_ours_to_settle(any_topic: Topic, comma
     assert (group.pending(), group.dump().msgs) == ({}, {})
 
 
-def test_a_lease_of_ours_that_others_claimed_comes_back_to_us(any_topic: Topic, clock: ServerClock) -> None:
+def test_a_lease_of_ours_that_other_programs_claimed_is_reclaimed(any_topic: Topic, clock: ServerClock) -> None:
     group = any_topic.group()
     (id_,) = any_topic.publish(b"a")
     group.take()
@@ -360,7 +362,7 @@ def test_a_lease_of_ours_that_others_claimed_comes_back_to_us(any_topic: Topic, 
     assert group.ack(settles_of(claimed)) == []
 
 
-# What they remove
+# Entries and groups that they remove
 
 
 @pytest.mark.parametrize("damage", ["XDEL", "XTRIM", "DEL", "DESTROY"])
@@ -404,7 +406,7 @@ def test_nothing_that_was_read_is_lost(any_topic: Topic, clock: ServerClock, dam
         wanted.add(b"k1")
     assert wanted <= set(again)
     group.call(ops.redrive(group.keys, 10))
-    again += group.drain()  # of a group that was removed, all that the stream has begins anew, also what was dead
+    again += group.drain()  # a removed group starts over with all entries, even those that were dead
     assert (b"dead" in again) == (settle != "purge" or damage == "DESTROY")
     assert (b"leased" in again) or settle in ("ack", "purge")
     any_topic.publish(b"new")
@@ -431,13 +433,13 @@ def test_a_position_that_others_move_is_followed(topic: Topic) -> None:
     (first, second) = group.take(2)
     group.ack([first])
     topic.run("XGROUP SETID", group.name, "0")
-    assert ids_of(group.claim()) == [ids[0], *ids[2:]]  # the second is out
+    assert ids_of(group.claim()) == [ids[0], *ids[2:]]  # the second is in flight
     assert group.pending() == dict.fromkeys(ids, "c")
     topic.run("XGROUP SETID", group.name, "$")
     assert group.ack([second]) == []
 
 
-def test_a_stream_of_another_type_is_refused_and_what_is_held_stays(any_topic: Topic) -> None:
+def test_a_stream_of_another_type_is_refused_and_held_messages_stay(any_topic: Topic) -> None:
     group = any_topic.group()
     (id_,) = any_topic.publish(b"a")
     (settle,) = group.take()
@@ -457,9 +459,9 @@ def test_a_stream_of_another_type_is_refused_and_what_is_held_stays(any_topic: T
     assert any_topic.wire.run("GET", any_topic.keys.stream) == b"mine"
 
 
-def test_a_large_entry_that_is_taken_over_is_known_to_be_large(topic: Topic, clock: ServerClock) -> None:
+def test_a_large_entry_that_is_taken_over_sets_the_field_large(topic: Topic, clock: ServerClock) -> None:
     group = topic.group()
-    group.claim()  # makes the group
+    group.claim()  # creates the group
     topic.run("XADD", "*", "body", b'"' + b"x" * 10_000 + b'"')
     _read_plain(group)
     clock.freeze(NOW + 5 * MINUTE)

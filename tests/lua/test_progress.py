@@ -1,4 +1,4 @@
-"""progress: only the holder writes it, and no end of a lease leaves anything of it.
+"""progress: only the holder writes it, and every end of a lease removes it.
 
 No script that ends a lease knows progress. So what holds here of these scripts holds of those of earlier versions.
 """
@@ -30,7 +30,7 @@ def said(state: State, id_: str) -> str:
     return state.why[id_].result
 
 
-def test_progress_is_written_beside_the_lease_and_moves_nothing(queue: Queue) -> None:
+def test_progress_keeps_the_lease_and_moves_nothing(queue: Queue) -> None:
     (settle,) = queue.hold("a", priority=4)
     before = queue.dump()
     assert progress(queue, settle) == []

@@ -1,4 +1,4 @@
-"""Publishing and reading without a group: order, ids, repeats, dedup windows, entries that wait for their time."""
+"""Publishing and reading without a group: order, ids, repeats, dedup windows, delayed publishes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -58,7 +58,7 @@ def test_a_dedup_value_gives_the_first_id_until_its_window_ends(topic: Topic, cl
     assert topic.publish(b"f", dedup="y") != first  # another value
 
 
-def test_a_window_is_shared_with_what_waits_for_its_time(topic: Topic) -> None:
+def test_a_dedup_window_is_shared_with_delayed_publishes(topic: Topic) -> None:
     assert topic.publish_later("late", delay=5, dedup="x") == ["late"]
     assert topic.publish(b"now", dedup="x") == ["late"]
     (first,) = topic.publish(b"now", dedup="y")
@@ -67,7 +67,7 @@ def test_a_window_is_shared_with_what_waits_for_its_time(topic: Topic) -> None:
     assert topic.stats().delayed == 1
 
 
-def test_windows_that_ended_are_forgotten(topic: Topic, clock: ServerClock) -> None:
+def test_ended_dedup_windows_are_closed(topic: Topic, clock: ServerClock) -> None:
     for number in range(5):
         topic.publish(b"a", dedup=f"x{number}", dedup_for=1)
     clock.freeze(NOW + 2 * SECOND)
@@ -104,7 +104,7 @@ def test_bodies_alone_take_the_short_way_to_the_same(topic: Topic) -> None:
     assert int(topic.stats().fields["largest"]) >= 5_000_000
 
 
-def test_a_repeat_of_a_delete_spares_what_was_published_since(topic: Topic) -> None:
+def test_a_repeat_of_a_delete_keeps_entries_that_were_published_since(topic: Topic) -> None:
     topic.publish(b"a")
     call = topic_ops.delete(topic.keys)
     removed = topic.call(call, stream=b"slow", sequence=1)
@@ -116,7 +116,7 @@ def test_a_repeat_of_a_delete_spares_what_was_published_since(topic: Topic) -> N
 # Later
 
 
-def test_what_is_delayed_enters_at_its_time_and_not_before(topic: Topic, clock: ServerClock) -> None:
+def test_a_delayed_publish_enters_at_its_due_time_and_not_before(topic: Topic, clock: ServerClock) -> None:
     group = topic.group()
     topic.publish_later("late", delay=5, body=b"late", key="k", headers={"a": "b", "c": "d"})
     due = int(float(topic.wire.run("ZSCORE", topic.keys.key("waiting0"), "late")))
@@ -136,7 +136,7 @@ def test_what_is_delayed_enters_at_its_time_and_not_before(topic: Topic, clock: 
 
 
 @pytest.mark.parametrize("by", ["publish", "read", "tidy", "claim"])
-def test_whoever_comes_first_lets_it_in(topic: Topic, clock: ServerClock, by: str) -> None:
+def test_the_first_call_adds_a_due_publish(topic: Topic, clock: ServerClock, by: str) -> None:
     topic.publish_later("late", delay=5)
     clock.freeze(NOW + 6 * SECOND)
     calls: dict[str, Callable[[], Any]] = {
@@ -156,7 +156,7 @@ def test_they_enter_in_the_order_of_their_times(topic: Topic, clock: ServerClock
 
 
 @pytest.mark.parametrize("kind", ["plain", "rich"])
-def test_what_is_due_enters_before_what_is_published_then(topic: Topic, clock: ServerClock, kind: str) -> None:
+def test_due_publishes_enter_before_the_entries_of_the_call(topic: Topic, clock: ServerClock, kind: str) -> None:
     topic.publish_later("late", delay=5, body=b"due")
     clock.freeze(NOW + 6 * SECOND)
     field = "body" if kind == "plain" else "bytes"
@@ -166,7 +166,7 @@ def test_what_is_due_enters_before_what_is_published_then(topic: Topic, clock: S
     assert topic.ids()[1] == id_
 
 
-def test_a_refused_publish_lets_nothing_in(topic: Topic, clock: ServerClock) -> None:
+def test_a_refused_publish_adds_no_due_publishes(topic: Topic, clock: ServerClock) -> None:
     topic.publish_later("late", delay=5)
     clock.freeze(NOW + 6 * SECOND)
     many = topic_ops.Publication(["bytes", b"x", *(f"header:{number}" for number in range(20_000))])
@@ -175,7 +175,7 @@ def test_a_refused_publish_lets_nothing_in(topic: Topic, clock: ServerClock) -> 
     assert (topic.ids(), topic.stats().delayed) == ([], 1)
 
 
-def test_a_call_lets_in_a_bounded_number(topic: Topic, clock: ServerClock) -> None:
+def test_a_call_adds_a_bounded_number_of_due_publishes(topic: Topic, clock: ServerClock) -> None:
     def publish_later() -> None:
         for first in (0, 1000, 2000):
             topic.publish_later(*(f"id{number:04}" for number in range(first, min(first + 1000, 2500))), delay=1)
@@ -219,7 +219,7 @@ def test_a_stream_that_takes_nothing_loses_nothing(topic: Topic, clock: ServerCl
     assert _read_bodies(topic) == [b"body", b"body"]
 
 
-def test_a_call_lets_in_a_bounded_number_of_bytes(topic: Topic, clock: ServerClock) -> None:
+def test_a_call_adds_a_bounded_number_of_bytes_of_due_publishes(topic: Topic, clock: ServerClock) -> None:
     for number in range(10):
         topic.publish_later(f"id{number}", delay=1, body=b"." * 1_000_000)
     clock.freeze(NOW + 2 * SECOND)
@@ -229,7 +229,7 @@ def test_a_call_lets_in_a_bounded_number_of_bytes(topic: Topic, clock: ServerClo
     assert len(topic.ids()) == 10
 
 
-def test_what_waits_can_be_cancelled(topic: Topic, clock: ServerClock) -> None:
+def test_delayed_publishes_can_be_cancelled(topic: Topic, clock: ServerClock) -> None:
     topic.publish_later("a", "b", delay=5, key="k")
     topic.publish_later("c", delay=5, dedup="x")
     cancel = ops.cancel(topic.keys, "a")
@@ -250,20 +250,20 @@ def test_bodies_of_any_size_survive_the_wait(topic: Topic, clock: ServerClock, b
 
 
 @pytest.mark.parametrize("damage", [b"short", b"." * 19, b"." * 40, b"\0" * 19 + b"\x92\x01\xc4\xff."], ids=len)
-def test_a_damaged_record_stops_nobody(topic: Topic, clock: ServerClock, damage: bytes) -> None:
+def test_a_damaged_record_does_not_stop_other_publishes(topic: Topic, clock: ServerClock, damage: bytes) -> None:
     topic.publish_later("bad", "good", delay=1)
     topic.wire.run("HSET", topic.keys.key("msgs"), "bad", damage)
     clock.freeze(NOW + 2 * SECOND)
     assert _read_bodies(topic) == [b"body"]
     assert topic.group().held_bodies() == [b"body"]
     assert topic.stats().fields["buried"] == "1"
-    assert topic.wire.run("HKEYS", topic.keys.key("msgs")) == [b"bad"]  # what is left can be looked at
+    assert topic.wire.run("HKEYS", topic.keys.key("msgs")) == [b"bad"]  # the rest of the record can be inspected
 
 
 # Reading
 
 
-def test_reading_takes_nothing_and_begins_where_it_is_told(topic: Topic) -> None:
+def test_a_read_removes_nothing_and_begins_at_the_given_position(topic: Topic) -> None:
     ids = topic.publish(b"a", b"b", b"c")
     assert _read_bodies(topic) == _read_bodies(topic) == [b"a", b"b", b"c"]
     assert _read_bodies(topic, f"({ids[0]}") == [b"b", b"c"]
@@ -320,7 +320,7 @@ def test_a_full_server_drains(own_wire: Callable[..., tuple[Server, Wire]], queu
     topic.publish(b"c")
     topic.publish_later("late", delay=0.000001, body=b"d")
     _fill(wire)
-    assert len(topic.read().entries) == 4  # what is due enters nevertheless: it is no more than before
+    assert len(topic.read().entries) == 4  # due publishes enter even so: they add no data
     assert topic.tidy() is False
     group = topic.group()
     (a, c, d) = group.take()

@@ -1,4 +1,4 @@
-"""redrive of letters that are named, and move: into another queue, in one step."""
+"""redrive of named letters, and move, which puts them into another queue in one step."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,7 +31,7 @@ def move(here: Queue, there: Queue, letters: LETTERS, **how: Any) -> replies.Mov
 
 
 def difference(queue: Queue) -> int:
-    """Sum the accounts up (I1): 0 when they are right."""
+    """Return the difference between the counters and the messages (I1): 0 if they agree."""
     stats = queue.wire
     found = replies.stats(stats.carry(ops.stats(queue.keys), b"", 0))
     gone = found.acked + found.expired + found.cancelled + found.dropped + found.purged + found.moved + found.trimmed
@@ -39,7 +39,7 @@ def difference(queue: Queue) -> int:
 
 
 def assert_in_order(*queues: Queue) -> None:
-    """Fail unless accounts, places and sizes are right."""
+    """Fail unless counters, places and sizes are correct."""
     for queue in queues:
         state = queue.dump()
         assert difference(queue) == 0
@@ -177,7 +177,7 @@ def test_a_letter_given_twice_is_moved_once(queue: Queue) -> None:
 
 
 def test_a_repeat_moves_once(queue: Queue) -> None:
-    """I6, also when the letter has died there and come back meanwhile."""
+    """I6, even if the letter has died there and come back since."""
     there = other_of(queue)
     queue.bury("a", "b")
     letters = letters_of(queue, "a")
@@ -187,7 +187,7 @@ def test_a_repeat_moves_once(queue: Queue) -> None:
     assert (queue.dump(), there.dump()) == before
 
 
-def test_a_late_copy_of_a_move_of_nothing_moves_nothing(queue: Queue) -> None:
+def test_a_late_copy_of_an_empty_move_moves_nothing(queue: Queue) -> None:
     there = other_of(queue)
     letters = [("a", NOW + 1, b"")]
     assert move(queue, there, letters, stream=b"slow", sequence=1).moved == 0
@@ -227,7 +227,7 @@ def test_an_id_that_is_finished_or_expired_there_may_come_again(queue: Queue, cl
 
 
 @pytest.mark.parametrize("bound", ["max_length", "max_bytes"])
-def test_a_full_queue_takes_what_fits_and_the_rest_stays(queue: Queue, bound: str) -> None:
+def test_a_full_queue_accepts_messages_that_fit_and_the_rest_stay(queue: Queue, bound: str) -> None:
     queue.bury("a", "b", "c", "d")
     size = len(queue.dump().msgs["a"])
     there = other_of(queue, **{bound: 3 if bound == "max_length" else 3 * size})
@@ -237,7 +237,7 @@ def test_a_full_queue_takes_what_fits_and_the_rest_stays(queue: Queue, bound: st
     assert_in_order(queue, there)
 
 
-def test_what_is_leased_parked_or_waits_takes_room_and_what_expired_does_not(queue: Queue, clock: ServerClock) -> None:
+def test_live_messages_take_room_and_expired_ones_do_not(queue: Queue, clock: ServerClock) -> None:
     there = other_of(queue, max_length=5)
     given_lane(there, "leased", "parked")
     there.send("waits")
@@ -271,7 +271,7 @@ def test_a_moved_letter_takes_its_turn_in_the_lane_of_its_key_there(queue: Queue
 
 
 @pytest.mark.parametrize("why", ["paused", "limited"])
-def test_no_token_is_left_where_it_would_be_in_vain(queue: Queue, why: str) -> None:
+def test_no_token_is_left_where_it_would_wake_for_nothing(queue: Queue, why: str) -> None:
     there = other_of(queue, max_in_flight=1 if why == "limited" else None)
     if why == "paused":
         there.call(ops.pause(there.keys, "me"))

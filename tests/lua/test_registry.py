@@ -1,4 +1,4 @@
-"""The registry of workers: who beats, who departed, who is forgotten."""
+"""The registry of workers: heartbeats, departures and removal of silent workers."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ ENOUGH = 1000
 
 
 class Registry:
-    """One registry on a server, and the same in memory: every call must be answered alike."""
+    """One registry on a server, and the same in memory: every call must get the same reply."""
 
     def __init__(self, wire: Wire, namespace: str, clock: ServerClock) -> None:
         self.wire = wire
@@ -56,7 +56,7 @@ def test_without_workers_there_is_nothing(registry: Registry) -> None:
     assert registry.key_names() == set()
 
 
-def test_a_beat_notes_what_a_worker_says_and_when(registry: Registry) -> None:
+def test_a_heartbeat_stores_the_report_of_a_worker_and_the_time(registry: Registry) -> None:
     assert registry.beat("a", b"one") == 1
     registry.set_clock(NOW + 5)
     registry.beat("b", b"two")
@@ -66,7 +66,7 @@ def test_a_beat_notes_what_a_worker_says_and_when(registry: Registry) -> None:
     assert registry.key_names() == {"workers", "beats"}
 
 
-def test_a_beat_forgets_workers_that_are_silent_for_longer_than_it_says(registry: Registry) -> None:
+def test_a_heartbeat_removes_workers_that_are_silent_for_too_long(registry: Registry) -> None:
     for number, name in enumerate("abc"):
         registry.set_clock(NOW + number)
         registry.beat(name)
@@ -75,12 +75,12 @@ def test_a_beat_forgets_workers_that_are_silent_for_longer_than_it_says(registry
     assert [name for name, _, _ in registry.rows()] == ["d", "c", "b"]
 
 
-def test_a_beat_does_not_forget_itself(registry: Registry) -> None:
+def test_a_heartbeat_does_not_remove_its_own_worker(registry: Registry) -> None:
     registry.beat("a", forget_after=0)
     assert [name for name, _, _ in registry.rows()] == ["a"]
 
 
-def test_a_beat_forgets_a_bounded_number(registry: Registry) -> None:
+def test_a_heartbeat_removes_a_bounded_number(registry: Registry) -> None:
     for number in range(150):
         registry.beat(f"old{number:03d}")
     registry.set_clock(NOW + 100 * SECOND)
@@ -99,7 +99,7 @@ def test_who_departs_is_gone_and_may_depart_again(registry: Registry) -> None:
     assert registry.key_names() == set()
 
 
-def test_a_look_shows_a_bounded_number_newest_first(registry: Registry) -> None:
+def test_a_list_of_workers_is_bounded_and_has_the_newest_first(registry: Registry) -> None:
     for number in range(ENOUGH + 5):
         registry.set_clock(NOW + number)
         registry.beat(f"w{number:04d}")
@@ -108,7 +108,7 @@ def test_a_look_shows_a_bounded_number_newest_first(registry: Registry) -> None:
     assert [rows[0][0], rows[-1][0]] == [f"w{ENOUGH + 4:04d}", "w0005"]
 
 
-def test_beats_of_one_moment_have_an_order_too(registry: Registry) -> None:
+def test_heartbeats_of_one_moment_have_an_order(registry: Registry) -> None:
     for name in ("b", "c", "a"):
         registry.beat(name)
     assert [name for name, _, _ in registry.rows()] == ["c", "b", "a"]
@@ -126,7 +126,7 @@ def test_namespaces_have_a_registry_each(registry: Registry) -> None:
     assert registry.call(ops.workers(other)) == [NOW]
 
 
-def test_the_registry_is_no_queue(registry: Registry, queue_name: str) -> None:
+def test_the_registry_is_not_a_queue(registry: Registry, queue_name: str) -> None:
     registry.beat("a")
     assert registry.wire.run("KEYS", queue_pattern(queue_name)) == []
     assert registry._engine.queues(queue_name) == []

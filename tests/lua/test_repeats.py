@@ -130,7 +130,7 @@ def _redrives(queue: Queue) -> Call[Any]:
 def _moves(queue: Queue) -> Call[Any]:
     queue.bury("a", "b", ttl=60, priority=2)
     died = queue.dump().dead
-    # A cluster takes no two queues in one call: here, the other one has the same hash tag.
+    # A cluster refuses two queues in one call: here, the other one has the same hash tag.
     other = QueueKeys(f"other:{{{queue.keys.name}}}", "x")
     return ops.move(queue.keys, other, queue.options, [("a", died["a"], b""), ("b", died["b"], b"")])
 
@@ -165,7 +165,7 @@ def _deletes(queue: Queue) -> Call[Any]:
 
 
 def given_schedule(queue: Queue, name: str = "report", every: int = 10, **options: Any) -> bytes:
-    """Store a schedule and give its row."""
+    """Store a schedule and return its row."""
     part = queue.outgoing("", b"body", **options).part
     queue.call(ops.schedule(queue.keys, name, written_plan(Plan(None, every * SECOND, "UTC", "one", part))))
     return queue.dump().schedules[name]
@@ -266,7 +266,7 @@ def test_a_repeat_gets_the_same_answer_and_changes_nothing(queue: Queue, prepare
     after = queue.dump()
     assert after != before
     again = queue.call(call, sequence=100)
-    if call.script.name == "claim":  # when to look again, and what the clock says, are told anew
+    if call.script.name == "claim":  # the times in the reply are those of the repeat
         answer, again = (replies.claimed(each)._replace(now=0, next_in=0) for each in (answer, again))
     assert again == answer
     assert queue.dump() == after
@@ -312,7 +312,7 @@ def test_a_settle_of_a_message_that_is_gone_changes_nothing(queue: Queue, prepar
 
 
 @every_settle
-def test_a_settle_says_which_of_its_messages_were_lost_and_settles_the_others(queue: Queue, prepare: Prepare) -> None:
+def test_a_settle_returns_which_leases_were_lost_and_settles_the_others(queue: Queue, prepare: Prepare) -> None:
     call = prepare(queue)
     queue.call(ops.cancel(queue.keys, "a", running=True))
     before = queue.dump()
@@ -323,7 +323,7 @@ def test_a_settle_says_which_of_its_messages_were_lost_and_settles_the_others(qu
 
 
 @every_settle
-def test_a_settle_after_the_deadline_is_accepted_until_somebody_takes_over(
+def test_a_settle_after_the_deadline_is_accepted_until_a_claim_reclaims_the_message(
     queue: Queue, clock: Any, prepare: Prepare
 ) -> None:
     call = prepare(queue)
@@ -339,7 +339,7 @@ def test_an_id_given_twice_in_one_call_is_settled_once(queue: Queue, verb: str) 
     assert queue.dump().stats[{"ack": "acked", "release": "released"}[verb]] == 1
 
 
-def test_a_repeated_claim_leaves_out_what_was_settled_since(queue: Queue) -> None:
+def test_a_repeated_claim_omits_messages_that_were_settled_since(queue: Queue) -> None:
     queue.send("a", "b")
     first = queue.call(queue.claim_call(), sequence=100)
     queue.call(ops.ack(queue.keys, queue.options, [ops.Settle("a", first[3], 0)]), stream=b"other", sequence=1)
@@ -348,7 +348,7 @@ def test_a_repeated_claim_leaves_out_what_was_settled_since(queue: Queue) -> Non
     assert again[4] == [b"b"]
 
 
-def test_a_repeated_claim_leaves_out_what_others_hold_by_now(queue: Queue) -> None:
+def test_a_repeated_claim_omits_messages_that_others_hold_by_now(queue: Queue) -> None:
     queue.send("a")
     first = queue.call(queue.claim_call(), sequence=100)
     queue.call(ops.release(queue.keys, [ops.Settle("a", first[3], 0)]), stream=b"other", sequence=1)

@@ -1,4 +1,4 @@
-"""await_end, and who tells the end of a message that somebody waits for."""
+"""await_end, and the scripts that announce the end of an awaited message."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,13 +22,13 @@ def looked_at(queue: Queue, id_: str, wait: float = 10) -> replies.End:
 
 
 def awaited(queue: Queue) -> dict[str, int]:
-    """Tell whose ends are waited for, and until when."""
+    """Return the awaited messages, and until when."""
     flat = queue.wire.run("ZRANGE", queue.keys.key("awaited"), 0, -1, "WITHSCORES")
     return {id_.decode(): int(float(until)) for id_, until in zip(flat[0::2], flat[1::2], strict=True)}
 
 
 def told(queue: Queue) -> list[str]:
-    """Name the messages whose ends were told, in order."""
+    """Name the messages whose ends were announced, in order."""
     return [fields[1].decode() for _, fields in queue.wire.run("XRANGE", queue.keys.key("ends"), "-", "+")]
 
 
@@ -37,13 +37,13 @@ def finish(queue: Queue, settles: list[ops.Settle], result: str = "j1", keep: Ke
     return queue.call(ops.finish(queue.keys, options, [(settle, result) for settle in settles]))
 
 
-def test_an_unknown_message_is_waited_for_by_nobody(queue: Queue) -> None:
+def test_an_unknown_message_is_not_awaited(queue: Queue) -> None:
     assert looked_at(queue, "a") == replies.End(None)
     assert queue.key_names() == set()
 
 
 @pytest.mark.parametrize("state", ["ready", "delayed", "leased", "parked"])
-def test_the_end_of_a_live_message_is_to_be_told(queue: Queue, state: str) -> None:
+def test_the_end_of_a_live_message_will_be_announced(queue: Queue, state: str) -> None:
     queue.send("a", delay=60 if state == "delayed" else 0, key="k")
     if state in ("leased", "parked"):
         queue.claim()
@@ -60,7 +60,7 @@ def test_the_end_of_a_live_message_is_to_be_told(queue: Queue, state: str) -> No
     assert queue.dump() == before
 
 
-def test_one_who_only_looks_leaves_nothing(queue: Queue) -> None:
+def test_a_caller_that_does_not_wait_stores_nothing(queue: Queue) -> None:
     queue.send("a")
     before = queue.key_names()
 
@@ -78,7 +78,7 @@ def test_a_longer_wait_is_kept_and_a_shorter_one_does_not_cut_it(queue: Queue) -
     assert queue.wire.run("PTTL", queue.keys.key("awaited")) == 50_000
 
 
-def test_those_who_went_away_are_forgotten_a_bounded_number_a_call(queue: Queue, clock: ServerClock) -> None:
+def test_callers_that_stopped_waiting_are_removed_a_bounded_number_per_call(queue: Queue, clock: ServerClock) -> None:
     ids = [f"m{n:03d}" for n in range(150)]
     queue.send(*ids, "later", "live")
     looked_at(queue, "later", wait=60)
@@ -94,9 +94,7 @@ def test_those_who_went_away_are_forgotten_a_bounded_number_a_call(queue: Queue,
 
 
 @pytest.mark.parametrize("state", ["ready", "delayed", "parked"])
-def test_what_is_past_its_ttl_is_unknown_although_nobody_has_removed_it(
-    queue: Queue, clock: ServerClock, state: str
-) -> None:
+def test_an_expired_message_is_unknown_even_before_it_is_removed(queue: Queue, clock: ServerClock, state: str) -> None:
     if state == "parked":
         queue.send("first", key="k")
         queue.claim(lease=60)
@@ -119,7 +117,7 @@ def test_what_is_past_its_ttl_is_unknown_although_nobody_has_removed_it(
     assert awaited(queue) == {}
 
 
-def test_what_is_past_its_ttl_in_hand_may_still_be_finished(queue: Queue, clock: ServerClock) -> None:
+def test_a_leased_message_may_be_finished_after_its_ttl(queue: Queue, clock: ServerClock) -> None:
     queue.send("a", ttl=2)
     queue.claim(lease=60)
 
@@ -160,7 +158,7 @@ every_end = pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 
 
 @every_end
-def test_the_ends_of_awaited_messages_are_told_once_and_no_others(
+def test_the_ends_of_awaited_messages_are_announced_once_and_no_others(
     queue: Queue, end: Callable[[Queue, list[ops.Settle]], Any]
 ) -> None:
     settles = queue.hold("a", "b", "c")
@@ -175,13 +173,15 @@ def test_the_ends_of_awaited_messages_are_told_once_and_no_others(
 
 
 @every_end
-def test_nobody_waits_and_nothing_is_told(queue: Queue, end: Callable[[Queue, list[ops.Settle]], Any]) -> None:
+def test_without_a_waiting_caller_nothing_is_announced(
+    queue: Queue, end: Callable[[Queue, list[ops.Settle]], Any]
+) -> None:
     end(queue, queue.hold("a"))
 
     assert queue.key_names() & {"awaited", "ends"} == set()
 
 
-def test_what_is_told_comes_behind_what_the_look_answered(queue: Queue) -> None:
+def test_announcements_come_after_the_position_in_the_reply(queue: Queue) -> None:
     settles = queue.hold("a", "b")
     looked_at(queue, "a")
     finish(queue, settles[:1])
@@ -206,7 +206,7 @@ def test_a_message_that_goes_back_has_not_ended(queue: Queue, verb: str) -> None
     assert set(awaited(queue)) == {"a"}
 
 
-def test_a_lost_lease_tells_nothing(queue: Queue) -> None:
+def test_a_lost_lease_announces_nothing(queue: Queue) -> None:
     (settle,) = queue.hold("a")
     looked_at(queue, "a")
 
@@ -215,7 +215,7 @@ def test_a_lost_lease_tells_nothing(queue: Queue) -> None:
     assert told(queue) == []
 
 
-def test_a_finish_that_keeps_nothing_tells_nothing(queue: Queue) -> None:
+def test_a_finish_that_keeps_nothing_announces_nothing(queue: Queue) -> None:
     settles = queue.hold("a")
     looked_at(queue, "a")
 

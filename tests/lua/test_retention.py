@@ -1,4 +1,4 @@
-"""How long entries stay: until every group has acked them, or by number, age and size. What groups miss by that."""
+"""Retention of entries: until every group has acked them, or by number, age and size; and missed entries."""
 
 import itertools
 
@@ -66,7 +66,7 @@ def test_groups_of_other_programs_count(freeing: Topic) -> None:
     assert freeing.ids() == []
 
 
-def test_what_a_group_of_another_program_acks_last_is_freed_by_claims(freeing: Topic, clock: ServerClock) -> None:
+def test_claims_free_entries_that_a_group_of_another_program_acks_last(freeing: Topic, clock: ServerClock) -> None:
     group = freeing.group()
     group.claim()
     freeing.run("XGROUP CREATE", "plain", "0")
@@ -76,22 +76,20 @@ def test_what_a_group_of_another_program_acks_last_is_freed_by_claims(freeing: T
     freeing.run("XACK", "plain", *ids)
     clock.freeze(NOW + 15 * SECOND - 1)
     group.claim(lease=30)
-    assert freeing.ids() == ids  # at the pace at which claims look for what others hold
+    assert freeing.ids() == ids  # not before the next sweep of a claim
     clock.freeze(NOW + 15 * SECOND + 1000)
     group.call(ops.pause(group.keys, "me"))
     group.claim(lease=30)
     assert freeing.ids() == []
 
 
-def test_a_group_that_begins_at_the_end_leaves_what_was_before_to_others_for_a_while(
-    freeing: Topic, clock: ServerClock
-) -> None:
+def test_a_group_that_begins_at_the_end_does_not_free_older_entries_at_once(freeing: Topic, clock: ServerClock) -> None:
     freeing.publish(b"a")
     group = freeing.group(start="$")
     group.claim()
     clock.freeze(NOW + 10 * SECOND)
     group.claim()
-    assert freeing.group("other").drain() == [b"a"]  # it was made a little later
+    assert freeing.group("other").drain() == [b"a"]  # it was created later
 
 
 def test_claims_free_nothing_that_is_kept(topic: Topic, clock: ServerClock) -> None:
@@ -103,7 +101,7 @@ def test_claims_free_nothing_that_is_kept(topic: Topic, clock: ServerClock) -> N
     assert topic.ids() == ids
 
 
-def test_a_claim_frees_nothing_that_it_hands_out_again(freeing: Topic, clock: ServerClock) -> None:
+def test_a_claim_frees_nothing_that_it_delivers_again(freeing: Topic, clock: ServerClock) -> None:
     group = freeing.group()
     ids = freeing.publish(b"a", b"b")
     group.take(1)
@@ -112,13 +110,13 @@ def test_a_claim_frees_nothing_that_it_hands_out_again(freeing: Topic, clock: Se
     assert (set(group.pending()), freeing.ids()) == (set(ids), ids)
 
 
-def test_a_group_that_was_moved_back_finds_what_it_has_before_it(freeing: Topic) -> None:
+def test_a_group_that_was_moved_back_reads_the_entries_before_its_pending_ones(freeing: Topic) -> None:
     group, other = freeing.group(), freeing.group("other")
     other.seek("0", makes=True)
     ids = freeing.publish(b"a", b"b", b"c", b"d")
     settles = group.take()
     group.ack(settles[:2])
-    group.seek(ids[0])  # behind the first; the last two are pending
+    group.seek(ids[0])  # after the first; the last two are pending
     assert other.drain() == [b"a", b"b", b"c", b"d"]
     assert freeing.ids() == ids[1:]
     assert group.held_bodies() == [b"b"]
@@ -134,7 +132,7 @@ def test_a_group_that_is_deleted_holds_nothing_back(freeing: Topic) -> None:
     assert freeing.ids() == []
 
 
-def test_what_waits_or_is_parked_or_dead_is_in_the_store_of_its_group(freeing: Topic, clock: ServerClock) -> None:
+def test_waiting_parked_and_dead_messages_are_in_the_store_of_the_group(freeing: Topic, clock: ServerClock) -> None:
     group = freeing.group()
     freeing.publish(b"1", b"2", key="k")
     freeing.publish(b"3", b"4")
@@ -149,7 +147,7 @@ def test_what_waits_or_is_parked_or_dead_is_in_the_store_of_its_group(freeing: T
     assert sorted(group.drain()) == [b"1", b"2", b"3"]
 
 
-def test_what_a_filter_passes_over_is_freed(freeing: Topic) -> None:
+def test_entries_that_a_filter_skips_are_freed(freeing: Topic) -> None:
     group = freeing.group(wanted=["a", "b"])
     freeing.publish(*[b"."] * 10)
     group.claim()
@@ -199,7 +197,7 @@ def test_an_age_is_kept_exactly(make_topic: MakeTopic, clock: ServerClock) -> No
     topic.tidy()
     assert topic.ids() == young
     clock.freeze(NOW + 71 * SECOND + 1000)
-    assert topic.publish(b"new") == topic.ids()  # whoever publishes trims, too
+    assert topic.publish(b"new") == topic.ids()  # a publish trims as well
 
 
 def test_a_size_is_kept(make_topic: MakeTopic) -> None:
@@ -220,7 +218,7 @@ def test_a_bound_that_nothing_fits_keeps_nothing_and_ends(make_topic: MakeTopic)
     assert topic.run("XLEN") == 0
 
 
-def test_what_is_trimmed_under_leases_is_not_lost(make_topic: MakeTopic, clock: ServerClock) -> None:
+def test_leased_entries_that_are_trimmed_are_not_lost(make_topic: MakeTopic, clock: ServerClock) -> None:
     topic = make_topic(keep=Keep(count=1))
     group = topic.group(crash_limit=3)
     group.claim()
@@ -235,18 +233,18 @@ def test_what_is_trimmed_under_leases_is_not_lost(make_topic: MakeTopic, clock: 
     assert group.ack([held]) == [1]
 
 
-# What groups miss
+# Missed entries
 
 
 def _at(group: Group, count: int) -> Group:
-    """Have a group read so many entries."""
+    """Let a group read a number of entries."""
     group.seek("0", makes=True)
     while count > 0:
         count -= len(group.take(min(count, 1000)))
     return group
 
 
-def test_what_a_group_had_not_read_is_counted(make_topic: MakeTopic) -> None:
+def test_unread_entries_of_a_group_are_counted_as_missed(make_topic: MakeTopic) -> None:
     everything = make_topic(keep=None)
     everything.publish(*[b"."] * 10)
     for read in (0, 3, 4, 5, 10):
@@ -266,7 +264,7 @@ def test_what_a_group_had_not_read_is_counted(make_topic: MakeTopic) -> None:
     assert stats.decode(group.call(stats)).missed == 9
 
 
-def test_missed_by_age_and_size_is_counted_too(make_topic: MakeTopic, clock: ServerClock) -> None:
+def test_entries_missed_by_age_and_size_are_counted(make_topic: MakeTopic, clock: ServerClock) -> None:
     topic = make_topic(keep=Keep(age=60))
     topic.publish(b"a", b"b", b"c")
     _at(topic.group("one"), 1)
@@ -279,7 +277,7 @@ def test_missed_by_age_and_size_is_counted_too(make_topic: MakeTopic, clock: Ser
     assert _missed(topic) == {"one": 3}
 
 
-# What groups have not read
+# Unread entries
 
 
 def test_unread_is_exact_where_that_is_cheap(topic: Topic) -> None:
@@ -287,7 +285,7 @@ def test_unread_is_exact_where_that_is_cheap(topic: Topic) -> None:
     for read in (0, 1, 700, 2500, 3000):
         _at(topic.group(f"read{read}"), read)
     assert _unread(topic) == {"read0": 3000, "read1": 2999, "read700": 2300, "read2500": 500, "read3000": 0}
-    topic.run("XDEL", ids[2990])  # now no server says how far a group lags behind
+    topic.run("XDEL", ids[2990])  # now no server reports the lag of a group
     assert _unread(topic) == {"read0": 2999, "read1": 2998, "read700": 2299, "read2500": 499, "read3000": 0}
     topic.run("XGROUP SETID", "read0", ids[9])
     assert _unread(topic)["read0"] == 2989
@@ -306,7 +304,7 @@ def test_unread_is_estimated_where_counting_is_dear(topic: Topic, clock: ServerC
 
 
 def test_counting_hands_no_more_than_a_few_large_entries_over(topic: Topic) -> None:
-    """Redis 6.2 never says how far a group lags behind, and to count means to copy bodies."""
+    """Redis 6.2 never reports the lag of a group, and counting means copying bodies."""
     ids = topic.publish(*[b"." * 1_000_000] * 20)
     topic.run("XDEL", ids[12])
     for name, at in (("first", 1), ("middle", 9), ("last", 16)):
@@ -314,7 +312,7 @@ def test_counting_hands_no_more_than_a_few_large_entries_over(topic: Topic) -> N
         topic.run("XGROUP SETID", name, ids[at])
     found = _unread(topic)
     assert (found["first"], found["last"]) == (17, 3)
-    assert found["middle"] == 4  # no more were counted, and time says nothing of entries of one millisecond
+    assert found["middle"] == 4  # no more were counted, and entries of one millisecond cannot be estimated by time
 
 
 def test_a_position_behind_all_that_can_come_is_none_to_fail_on(topic: Topic) -> None:

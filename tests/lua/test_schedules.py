@@ -1,4 +1,4 @@
-"""Schedules as stored, and fired: one message for each slot whoever finds it, on servers and in memory alike."""
+"""Storing and firing schedules: one message per run, on servers and in memory."""
 
 import itertools
 from collections.abc import Callable
@@ -22,7 +22,7 @@ EVERY = 10 * SECOND
 
 
 class Twin:
-    """One queue on a server, and the same in memory: every call must be answered alike, and leave the same behind."""
+    """One queue on a server, and the same in memory: every call must get the same reply and store the same."""
 
     def __init__(self, queue: Queue, clock: ServerClock) -> None:
         self.queue = queue
@@ -69,7 +69,7 @@ class Twin:
         return next(self._ids)
 
     def firing(self, row: bytes, now: int, name: str = "report") -> Call[bool]:
-        """Do what a consumer does that a claim gave this row at this time."""
+        """Fire as a consumer does after a claim returned this row at this time."""
         stored = schedules.read_row(row)
         choice = schedules.choose(stored.plan.slots, stored.plan.catch_up, stored.after, now)
         messages = schedules.messages(name, stored.plan, choice.slots, self.new_id)
@@ -80,7 +80,7 @@ class Twin:
         return self.call(self.firing(self.row(name), now, name))
 
     def slots_sent(self) -> list[int]:
-        """Read from the headers for which slots there are messages, in the order in which they are handed out."""
+        """Read from the headers which runs have messages, in the order of delivery."""
         found = []
         for record in self.dump().msgs.values():
             stored = codec.read_record(record)
@@ -97,7 +97,7 @@ def twin(queue: Queue, clock: ServerClock) -> Twin:
 # Storing
 
 
-def test_a_schedule_counts_from_the_time_of_the_server_and_is_looked_at_at_once(twin: Twin) -> None:
+def test_a_schedule_counts_from_the_time_of_the_server_and_is_due_at_once(twin: Twin) -> None:
     assert twin.schedule() == 1
     assert twin.read() == Row(NOW, NOW, 0, False, twin.plan())
     dump = twin.dump()
@@ -115,7 +115,7 @@ def test_the_same_again_changes_nothing(twin: Twin) -> None:
 
 
 @pytest.mark.parametrize("change", [{"every": 5 * SECOND}, {"catch_up": "all"}, {"body": b"other"}, {"priority": 3}])
-def test_a_changed_one_begins_anew(twin: Twin, change: dict[str, Any]) -> None:
+def test_a_changed_schedule_starts_over(twin: Twin, change: dict[str, Any]) -> None:
     twin.schedule()
     twin.fire(NOW + EVERY)
     later = NOW + 55 * SECOND
@@ -125,7 +125,7 @@ def test_a_changed_one_begins_anew(twin: Twin, change: dict[str, Any]) -> None:
     assert twin.dump().slots == {"report": later}
 
 
-def test_the_next_to_be_looked_at_is_the_first_of_all(twin: Twin) -> None:
+def test_the_field_slot_has_the_earliest_run_of_all_schedules(twin: Twin) -> None:
     twin.schedule("a", every=EVERY)
     twin.schedule("b", every=3 * EVERY)
     twin.fire(NOW + 1, "a")
@@ -138,13 +138,13 @@ def test_the_next_to_be_looked_at_is_the_first_of_all(twin: Twin) -> None:
     assert "slot" not in twin.dump().meta
 
 
-def test_what_was_removed_leaves_nothing_behind(twin: Twin) -> None:
+def test_a_removed_schedule_leaves_nothing(twin: Twin) -> None:
     twin.schedule()
     assert [twin.call(ops.unschedule(twin.keys, "report")) for _ in range(2)] == [1, 0]
     assert twin.queue.key_names() == {"meta", "call:tests"}
 
 
-def test_what_was_sent_stays_when_its_schedule_is_removed(twin: Twin) -> None:
+def test_messages_that_were_sent_stay_when_their_schedule_is_removed(twin: Twin) -> None:
     twin.schedule()
     twin.fire(NOW + EVERY)
     twin.call(ops.unschedule(twin.keys, "report"))
@@ -152,7 +152,7 @@ def test_what_was_sent_stays_when_its_schedule_is_removed(twin: Twin) -> None:
     assert twin.dump().wake == 1
 
 
-def test_a_look_shows_rows_by_name_or_one_of_them(twin: Twin) -> None:
+def test_schedules_are_listed_by_name_or_read_one_by_one(twin: Twin) -> None:
     for name in ("a", "b"):
         twin.schedule(name)
     now, cursor, *rows = twin.call(ops.schedules(twin.keys))
@@ -178,7 +178,7 @@ def test_many_schedules_are_shown_page_by_page(queue: Queue) -> None:
 # Pausing
 
 
-def test_a_paused_one_is_not_looked_at(twin: Twin) -> None:
+def test_a_paused_schedule_is_not_due(twin: Twin) -> None:
     twin.schedule()
     assert [twin.call(ops.pause_schedule(twin.keys, "report")) for _ in range(2)] == [1, 1]
     dump = twin.dump()
@@ -241,16 +241,16 @@ def test_a_slot_that_has_come_is_sent_for(twin: Twin) -> None:
     assert dump.slots == {"report": NOW + 2 * EVERY}
 
 
-def test_without_a_slot_only_the_next_look_is_noted(twin: Twin) -> None:
+def test_without_a_run_only_the_next_time_is_stored(twin: Twin) -> None:
     twin.schedule()
     assert twin.fire(NOW + 5) == 1
     assert twin.read() == Row(NOW, NOW, 0, False, twin.plan())
     dump = twin.dump()
     assert (dump.msgs, dump.stats, dump.slots) == ({}, {}, {"report": NOW + EVERY})
-    assert dump.wake == 1  # somebody must watch it
+    assert dump.wake == 1  # a consumer must watch it
 
 
-def test_a_schedule_without_a_further_slot_is_not_looked_at_any_more(twin: Twin) -> None:
+def test_a_schedule_without_a_next_run_is_not_due_any_more(twin: Twin) -> None:
     twin.schedule()
     twin.call(ops.fire(twin.keys, "report", twin.row(), Choice([], NOW, NEVER), []))
     assert twin.dump().slots == {}
@@ -258,7 +258,7 @@ def test_a_schedule_without_a_further_slot_is_not_looked_at_any_more(twin: Twin)
 
 
 def test_many_consumers_that_find_the_same_slots_send_for_each_once(twin: Twin) -> None:
-    """I4 of slots: each has the same row in hand before the first of them fires."""
+    """Like I4: all consumers have read the same row before the first of them fires."""
     twin.schedule(catch_up="all")
     for step in range(1, 6):
         now = NOW + step * 3 * EVERY
@@ -305,7 +305,7 @@ CHANGES: dict[str, Callable[[Twin], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_changed_between_the_claim_and_the_firing_is_not_fired(twin: Twin, change: str) -> None:
+def test_a_schedule_that_changed_between_claim_and_fire_is_not_fired(twin: Twin, change: str) -> None:
     twin.schedule()
     firing = twin.firing(twin.row(), NOW + EVERY)
     twin.set_clock(NOW + EVERY)
@@ -350,7 +350,7 @@ def test_schedules_send_into_a_queue_that_is_paused(twin: Twin) -> None:
     assert twin.slots_sent() == [NOW + EVERY]
 
 
-def test_a_row_that_somebody_damaged_stops_no_script(queue: Queue) -> None:
+def test_a_damaged_row_stops_no_script(queue: Queue) -> None:
     queue.wire.run("HSET", queue.keys.key("schedules"), "report", "short")
     assert queue.call(ops.pause_schedule(queue.keys, "report")) == 0
     assert queue.call(ops.resume_schedule(queue.keys, "report")) == 0
@@ -375,7 +375,7 @@ def test_the_accounts_are_right(twin: Twin) -> None:
 
 
 def due_in(answer: list[Any]) -> dict[str, bytes]:
-    """Read the schedules that a claim names."""
+    """Read the schedules in the reply of a claim."""
     return {name.decode(): row for name, row in zip(answer[8][0::2], answer[8][1::2], strict=True)}
 
 
@@ -400,8 +400,8 @@ def test_a_claim_names_a_bounded_number_of_schedules(twin: Twin) -> None:
 
 
 @pytest.mark.parametrize("unreadable", [10, 11, 40])
-def test_many_schedules_that_nobody_fires_hide_no_other(twin: Twin, unreadable: int) -> None:
-    """Every claim names others, and a caller that could fire none of them looks again within a second."""
+def test_many_schedules_that_are_never_fired_hide_no_other(twin: Twin, unreadable: int) -> None:
+    """Every claim returns others, and a caller that could fire none of them claims again within a second."""
     for number in range(unreadable):
         twin.call(ops.schedule(twin.keys, f"newer{number}", b"\xff?"))
     twin.schedule("good")
@@ -428,11 +428,11 @@ def test_a_claim_counts_the_time_to_the_next_slot(twin: Twin) -> None:
     twin.schedule("b", every=60 * EVERY)
     twin.fire(NOW + SECOND, "a")
     twin.fire(NOW + 2 * SECOND, "b")
-    assert twin.call(twin.queue.claim_call())[2] == 8 * SECOND - 1  # each look is a tick later
+    assert twin.call(twin.queue.claim_call())[2] == 8 * SECOND - 1  # each claim is a tick later
 
 
-def test_a_schedule_that_nobody_fires_hides_no_other(twin: Twin) -> None:
-    """It stays where it is: a claim that counted the time to it would have its caller spin."""
+def test_a_schedule_that_is_never_fired_hides_no_other(twin: Twin) -> None:
+    """It stays due: a claim that counted the time to it would let its caller spin."""
     twin.call(ops.schedule(twin.keys, "newer", b"\xff?"))
     twin.schedule("a")
     twin.fire(NOW + SECOND, "a")
@@ -450,9 +450,9 @@ def test_a_slot_to_come_is_watched(twin: Twin) -> None:
     twin.call(twin.queue.claim_call(then="leave"))
     assert twin.dump().wake == 1
     twin.call(twin.queue.claim_call(then="watch"))
-    assert twin.dump().wake == 0  # this one has seen it, and watches
+    assert twin.dump().wake == 0  # this consumer has seen it, and watches
     twin.call(ops.wake(twin.keys))
-    assert twin.dump().wake == 1  # it leaves in the middle
+    assert twin.dump().wake == 1  # the consumer stops waiting
     twin.call(ops.unschedule(twin.keys, "report"))
     twin.call(ops.wake(twin.keys))
     assert twin.dump().wake == 0
@@ -461,7 +461,7 @@ def test_a_slot_to_come_is_watched(twin: Twin) -> None:
 def test_a_repeated_claim_names_no_schedules(twin: Twin) -> None:
     twin.schedule()
     assert list(due_in(twin.call(twin.queue.claim_call(), sequence=100))) == ["report"]
-    assert twin.call(twin.queue.claim_call(), sequence=100)[2] == 0  # so the caller looks again
+    assert twin.call(twin.queue.claim_call(), sequence=100)[2] == 0  # so the caller claims again
     assert twin.call(twin.queue.claim_call(), sequence=100)[8] == []
 
 
@@ -487,7 +487,7 @@ def fill(wire: Wire) -> None:
 
 
 def test_a_full_server_takes_schedules(full: Queue) -> None:
-    """Programs that declare theirs when they start do start, also with a plan that has changed."""
+    """Programs that declare schedules when they start can start, even with a changed plan."""
     call = ops.schedule(full.keys, "report", b"plan")
     assert full.call(call) == 1
     fill(full.wire)
@@ -584,7 +584,7 @@ def test_repeats_and_late_copies_are_recognised(registry: Registry, verb: str) -
         registry.wire.carry(call, b"tests", 100)
 
 
-def test_the_registry_of_schedules_is_no_queue(registry: Registry) -> None:
+def test_the_registry_of_schedules_is_not_a_queue(registry: Registry) -> None:
     registry.call(ops.register(registry.keys, "report", "orders"))
     assert registry.wire.run("KEYS", queue_pattern(registry.namespace)) == []
     assert registry.engine.queues(registry.namespace) == []

@@ -1,4 +1,4 @@
-"""A group that is moved: what it reads again, what it passes over, and what it holds meanwhile."""
+"""Moving a group: entries that it reads again or skips, and messages that it holds in the meantime."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def test_it_reads_again_from_the_beginning(topic: Topic) -> None:
     assert group.drain() == [b"a", b"b", b"c"]
 
 
-def test_it_passes_over_what_it_had_not_read(any_topic: Topic) -> None:
+def test_a_seek_forward_skips_unread_entries(any_topic: Topic) -> None:
     group = any_topic.group()
     any_topic.publish(b"a", b"b")
     assert group.held_bodies(1) == [b"a"]
@@ -55,7 +55,7 @@ def test_a_position_that_is_still_to_come_is_the_end(any_topic: Topic, way: str,
     assert group.held_bodies() == [b"c"]
 
 
-def test_the_last_id_is_no_position_to_come(topic: Topic) -> None:
+def test_the_last_id_is_not_a_future_position(topic: Topic) -> None:
     ids = topic.publish(b"a", b"b")
     topic.run("XDEL", ids[1])
     group = topic.group()
@@ -76,7 +76,7 @@ def test_a_repeat_moves_it_once(topic: Topic) -> None:
     assert group.drain() == []
 
 
-def test_what_lives_in_its_store_is_not_delivered_twice_at_the_same_time(topic: Topic, clock: ServerClock) -> None:
+def test_a_live_message_of_the_store_is_not_delivered_twice_at_the_same_time(topic: Topic, clock: ServerClock) -> None:
     group = topic.group()
     ids = topic.publish(b"acked", b"leased", b"waits", b"dead")
     topic.publish(b"lane", b"parked", b"parked too", key="k")
@@ -94,7 +94,7 @@ def test_what_lives_in_its_store_is_not_delivered_twice_at_the_same_time(topic: 
         ids[0]: ["leased"], ids[1]: ["leased"], ids[2]: ["waiting0"], ids[3]: ["leased"]
     }  # fmt: skip
     assert (after.parked, after.lanes) == (before.parked, before.lanes)
-    assert (after.dead, after.why.get(ids[3])) == ({}, None)  # it begins anew
+    assert (after.dead, after.why.get(ids[3])) == ({}, None)  # it starts over
     assert group.pending() == {
         ids[0]: "other", ids[1]: "holder", ids[3]: "other", lane.id: "holder"
     }  # fmt: skip
@@ -105,7 +105,7 @@ def test_what_lives_in_its_store_is_not_delivered_twice_at_the_same_time(topic: 
     stats = ops.stats(group.keys)
     found = stats.decode(group.call(stats))
     assert (found.bytes, found.dead_bytes) == (0, 0)
-    # Eight came, one of them for the second time: what died and began anew is counted as redriven.
+    # Eight entries, one of them for the second time: a dead one that starts over is counted as redriven.
     assert (found.sent, found.acked, found.buried, found.redriven) == (8, 8, 1, 1)
 
 
@@ -145,7 +145,7 @@ def test_a_paused_group_can_be_moved(topic: Topic, to: str) -> None:
     assert group.drain() == ([b"a", b"b"] if to == "0" else [])
 
 
-def test_going_back_again_and_again_changes_nothing_for_what_is_held(any_topic: Topic) -> None:
+def test_repeated_seeks_change_nothing_for_held_messages(any_topic: Topic) -> None:
     any_topic.group("slow").seek("0", makes=True)
     group = any_topic.group()
     ids = any_topic.publish(*[b"."] * 250)

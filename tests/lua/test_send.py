@@ -1,4 +1,4 @@
-"""send and send_checked: what a queue holds afterwards, to the last field."""
+"""send and send_checked: all stored data afterwards."""
 
 from dataclasses import replace
 from typing import Any
@@ -55,7 +55,7 @@ def test_messages_of_one_call_and_of_one_moment_have_a_strict_order(queue: Queue
     assert ids_of(queue.claim()) == ["c", "a", "b"]
 
 
-def test_each_priority_has_a_place_of_its_own_and_meta_knows_which_are_used(queue: Queue) -> None:
+def test_each_priority_has_its_own_key_and_meta_has_those_in_use(queue: Queue) -> None:
     queue.send_all([queue.outgoing(f"p{priority}", priority=priority) for priority in (3, 9, 3 + 2)])
     state = queue.dump()
     assert {priority: list(ids) for priority, ids in state.waiting.items()} == {9: ["p9"], 5: ["p5"], 3: ["p3"]}
@@ -67,7 +67,7 @@ def test_a_ttl_counts_from_the_due_time(queue: Queue) -> None:
     assert queue.dump().expires == {"a": NOW + 15 * SECOND}
 
 
-def test_a_large_record_is_noted(queue: Queue) -> None:
+def test_a_large_record_sets_the_field_large(queue: Queue) -> None:
     queue.send("a", body=b"." * 5000)
     assert queue.dump().meta["large"] == "1"
 
@@ -77,7 +77,9 @@ def test_a_large_record_is_noted(queue: Queue) -> None:
     [({}, 1), ({"delay": 5}, 1), ({"delay": 20}, 0)],
     ids=["due now", "before the others", "behind the others"],
 )
-def test_a_token_is_left_when_the_next_due_time_comes_nearer(queue: Queue, options: dict[str, Any], wake: int) -> None:
+def test_a_token_is_left_when_the_next_due_time_becomes_earlier(
+    queue: Queue, options: dict[str, Any], wake: int
+) -> None:
     queue.send("first", delay=10)
     queue.wire.run("DEL", queue.keys.key("wake"))
     queue.send("a", **options)
@@ -109,7 +111,7 @@ def test_a_window_outlives_its_message(queue: Queue) -> None:
     assert queue.send("b", dedup="x")[1:] == [1, DUPLICATE, b"a"]
 
 
-def test_a_window_that_is_over_lets_the_next_one_in(queue: Queue, clock: ServerClock) -> None:
+def test_a_dedup_window_that_has_ended_accepts_the_next_entry(queue: Queue, clock: ServerClock) -> None:
     queue.send("a", dedup="x", dedup_for=10)
     clock.freeze(NOW + 10 * SECOND)
     assert len(queue.send("b", dedup="x", dedup_for=10)) == 1
@@ -123,7 +125,7 @@ def test_the_keys_of_dedup_go_with_their_last_window(queue: Queue) -> None:
         assert 100_000 < queue.wire.run("PTTL", queue.keys.key(name)) <= 101_000
 
 
-def test_windows_that_are_over_are_swept_by_later_ones(queue: Queue, clock: ServerClock) -> None:
+def test_ended_dedup_windows_are_closed_by_later_ones(queue: Queue, clock: ServerClock) -> None:
     queue.send("keeper", dedup="keeper", dedup_for=1000)
     for number in range(5):
         queue.send(f"a{number}", dedup=f"x{number}", dedup_for=1)
@@ -190,7 +192,7 @@ def test_an_own_id_may_be_used_again_when_finished_even_if_it_is_kept(queue: Que
         ("drop", [1, FULL, b"b", 2, FULL, b"c", 3, FULL, b"d"], ["a"]),
     ],
 )
-def test_what_does_not_fit_is_refused(
+def test_messages_that_do_not_fit_are_refused(
     make_queue: Any, on_refusal: ops.OnRefusal, answer: list[Any], waiting: list[str]
 ) -> None:
     queue: Queue = make_queue(max_length=2)
@@ -210,14 +212,14 @@ def test_the_oldest_waiting_are_dropped_for_new_ones_of_any_priority(make_queue:
     assert state.stats["dropped"] == 2
 
 
-def test_what_is_out_is_never_dropped(make_queue: Any) -> None:
+def test_leased_messages_are_never_dropped(make_queue: Any) -> None:
     queue: Queue = make_queue(max_length=2)
     queue.hold("a", "b")
     assert queue.send("c", on_refusal="drop")[1:] == [1, FULL, b"c"]
     assert set(queue.dump().leased) == {"a", "b"}
 
 
-def test_bytes_are_bounded_too(make_queue: Any) -> None:
+def test_bytes_are_bounded_as_well(make_queue: Any) -> None:
     queue: Queue = make_queue(max_bytes=1000)
     assert queue.send("a", body=b"." * 2000)[1:] == [1, FULL, b"a"]
     queue.send("b", "c", body=b"." * 400)
@@ -257,7 +259,7 @@ def test_a_dropped_message_gives_its_dedup_value_back(make_queue: Any) -> None:
     assert queue.send("c", dedup="x", on_refusal="drop")[1:] == []
 
 
-def test_dropping_looks_past_those_that_take_a_new_body(make_queue: Any) -> None:
+def test_dropping_skips_messages_that_are_replaced(make_queue: Any) -> None:
     queue: Queue = make_queue()
     queue.send("a", dedup="x")
     queue.send(*[f"b{number}" for number in range(400)])
@@ -293,7 +295,7 @@ def test_a_message_that_can_never_fit_drops_nothing(make_queue: Any) -> None:
     assert set(queue.dump().msgs) == {"a", "b"}
 
 
-def test_what_is_past_its_ttl_is_not_dropped_as_well(make_queue: Any, clock: ServerClock) -> None:
+def test_expired_messages_do_not_count_as_dropped(make_queue: Any, clock: ServerClock) -> None:
     queue: Queue = make_queue()
     queue.send(*[f"a{number:03d}" for number in range(150)], ttl=5)
     queue.send("z", ttl=6, dedup="x")

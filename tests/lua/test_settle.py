@@ -1,4 +1,4 @@
-"""ack, retry, defer, release, recycle, reject, extend: each frees all that belongs to the lease in one step."""
+"""ack, retry, defer, release, recycle, reject, extend: each removes all data of the lease in one step."""
 
 from dataclasses import replace
 from typing import Any
@@ -19,7 +19,7 @@ def test_ack_leaves_nothing_of_a_message(queue: Queue) -> None:
     assert state.stats == {"sent": 1, "delivered": 1, "acked": 1, "bytes": 0}
 
 
-def test_ack_of_a_troubled_message_removes_its_counts_and_errors(queue: Queue) -> None:
+def test_ack_of_a_message_with_failures_removes_its_counts_and_errors(queue: Queue) -> None:
     (first,) = queue.hold("a")
     queue.call(ops.retry(queue.keys, [(first, 0, "boom", "trace")]))
     (second,) = _leases(queue, queue.claim())

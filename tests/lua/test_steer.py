@@ -1,4 +1,4 @@
-"""cancel, reschedule, pause, resume, purge, redrive, delete, correct: what an operator does to a queue."""
+"""Operations on queues: cancel, reschedule, pause, resume, purge, redrive, delete, correct."""
 
 from dataclasses import replace
 from typing import Any
@@ -40,7 +40,9 @@ def test_cancel_frees_a_dedup_value_only_while_it_is_the_messages_own(queue: Que
 
 
 @pytest.mark.parametrize("place", ["unknown", "gone", "done", "leased", "lease ran out"])
-def test_cancel_of_what_is_over_or_leased_changes_nothing(make_queue: Any, clock: ServerClock, place: str) -> None:
+def test_cancel_of_a_finished_or_leased_message_changes_nothing(
+    make_queue: Any, clock: ServerClock, place: str
+) -> None:
     queue: Queue = make_queue(done=Keep() if place == "done" else None)
     if place in ("gone", "done"):
         _finish(queue, "a")
@@ -54,7 +56,7 @@ def test_cancel_of_what_is_over_or_leased_changes_nothing(make_queue: Any, clock
 
 @pytest.mark.parametrize(
     ("when", "due"),
-    # The queue's clock is one tick ahead of the frozen one: a point in time is moved by as much.
+    # The queue's clock is one tick ahead of the frozen one: a point in time is moved by one tick.
     [("0", NOW + 1), ("+7000000", NOW + 1 + 7 * SECOND), (f"={NOW + 99}", NOW + 100), ("=5", NOW + 1)],
 )
 def test_reschedule_gives_a_waiting_message_another_due_time(queue: Queue, when: str, due: int) -> None:
@@ -74,7 +76,7 @@ def test_reschedule_overrules_the_due_time_of_a_retry_and_keeps_the_counts(queue
     assert ids_of(queue.claim()) == ["a"]
 
 
-def test_promote_of_what_is_due_leaves_it_in_its_place(queue: Queue) -> None:
+def test_promote_of_a_due_message_changes_nothing(queue: Queue) -> None:
     queue.send("a", "b")
     before = queue.dump()
     assert queue.call(ops.reschedule(queue.keys, "b", "0")) == 1
@@ -82,7 +84,7 @@ def test_promote_of_what_is_due_leaves_it_in_its_place(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("place", ["leased", "dead", "unknown"])
-def test_reschedule_of_what_does_not_wait_changes_nothing(queue: Queue, place: str) -> None:
+def test_reschedule_of_a_message_that_does_not_wait_changes_nothing(queue: Queue, place: str) -> None:
     put: dict[str, Any] = {"leased": queue.hold, "dead": queue.bury, "unknown": lambda _: None}
     put[place]("a")
     before = queue.dump()
@@ -129,7 +131,7 @@ def test_purge_ends_the_messages_of_one_state(make_queue: Any, state: str, gone:
     assert after.dedup == ({} if state == "ready" else {"v": "r"})
 
 
-def test_purge_is_bounded_and_says_what_is_left(queue: Queue) -> None:
+def test_purge_is_bounded_and_returns_how_many_are_left(queue: Queue) -> None:
     queue.send("a", "b", "c")
     assert queue.call(ops.purge(queue.keys, "ready", 2)) == [2, 1]
     assert queue.call(ops.purge(queue.keys, "ready", 2)) == [1, 0]
@@ -159,7 +161,7 @@ def test_redrive_is_bounded_and_takes_the_oldest_first(queue: Queue, clock: Serv
     assert queue.dump().places("b") == ["waiting0"]
 
 
-def test_a_redriven_message_has_its_ttl_anew(queue: Queue, clock: ServerClock) -> None:
+def test_the_ttl_of_a_redriven_message_starts_over(queue: Queue, clock: ServerClock) -> None:
     queue.bury("a", ttl=5)
     later = NOW + 60 * SECOND
     clock.freeze(later)
@@ -191,7 +193,7 @@ def test_correct_adds_to_counters(queue: Queue) -> None:
     assert queue.dump().stats == {**before, "bytes": before["bytes"] - 3, "corrected": 1, "repairs": 1}
 
 
-def test_what_was_found_before_somebody_else_repaired_is_not_corrected_again(queue: Queue) -> None:
+def test_differences_found_before_another_repair_are_not_corrected_again(queue: Queue) -> None:
     queue.send("a")
     look = ops.accounts(queue.keys)
     seen = look.decode(queue.call(look)).repairs

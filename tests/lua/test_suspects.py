@@ -1,4 +1,4 @@
-"""Suspects: a message whose next crash would be its last runs alone, so that no other can be counted with it."""
+"""Suspects: a message whose next crash would be its last runs alone, so that no other message crashes with it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,7 @@ def queue(make_queue: Any) -> Queue:
 
 @pytest.fixture
 def suspect(queue: Queue, clock: ServerClock) -> MakeSuspects:
-    """Send messages into an empty queue, and have each crash once: at a limit of 2 the next time is the last."""
+    """Send messages into an empty queue, and let each crash once: at a limit of 2 the next crash is the last."""
 
     def make(*ids: str, **options: Any) -> None:
         queue.hold(*ids, lease=1, **options)
@@ -42,7 +42,7 @@ def suspect(queue: Queue, clock: ServerClock) -> MakeSuspects:
     ],
     ids=["with", "none", "alone"],
 )
-def test_what_a_claim_is_given(
+def test_a_claim_gets_suspects_as_it_asks(
     queue: Queue, suspect: MakeSuspects, suspects: ops.Suspects, first: list[str], second: list[str]
 ) -> None:
     suspect("s1", "s2")
@@ -52,9 +52,7 @@ def test_what_a_claim_is_given(
 
 
 @pytest.mark.parametrize("suspects", ["none", "alone"])
-def test_suspects_that_were_passed_over_stay_where_they_are(
-    queue: Queue, suspect: MakeSuspects, suspects: ops.Suspects
-) -> None:
+def test_skipped_suspects_stay_where_they_are(queue: Queue, suspect: MakeSuspects, suspects: ops.Suspects) -> None:
     suspect("s")
     queue.send("a", "b", priority=3)  # they come first
     before = queue.dump()
@@ -65,7 +63,7 @@ def test_suspects_that_were_passed_over_stay_where_they_are(
     assert (after.counts, after.stats["delivered"]) == (before.counts, before.stats["delivered"] + 2)
 
 
-def test_a_suspect_alone_is_no_reason_to_say_that_one_was_passed_over(queue: Queue, suspect: MakeSuspects) -> None:
+def test_a_suspect_that_is_delivered_alone_is_not_reported_as_skipped(queue: Queue, suspect: MakeSuspects) -> None:
     suspect("s1", "s2")
     claimed = queue.claim(suspects="alone")
     assert (ids_of(claimed), claimed.passed_over, claimed.next_in) == (["s1"], False, 0)
@@ -73,7 +71,7 @@ def test_a_suspect_alone_is_no_reason_to_say_that_one_was_passed_over(queue: Que
 
 @pytest.mark.parametrize("then", ["watch", "pass", "leave", "stay"])
 @pytest.mark.parametrize("others", [[], ["a"]], ids=["nothing taken", "one taken"])
-def test_whoever_passes_a_suspect_over_leaves_a_token(
+def test_a_claim_that_skips_a_suspect_leaves_a_token(
     queue: Queue, suspect: MakeSuspects, then: ops.Then, others: list[str]
 ) -> None:
     suspect("s")
@@ -84,7 +82,7 @@ def test_whoever_passes_a_suspect_over_leaves_a_token(
     assert (ids_of(claimed), claimed.passed_over, queue.dump().wake) == (others, True, 1)
 
 
-def test_whoever_takes_a_suspect_leaves_a_token_even_if_it_would_stay(queue: Queue, suspect: MakeSuspects) -> None:
+def test_a_claim_of_a_suspect_leaves_a_token_even_if_it_would_stay(queue: Queue, suspect: MakeSuspects) -> None:
     suspect("s")
     queue.wire.run("DEL", queue.keys.key("wake"))
     assert ids_of(queue.claim(suspects="alone", then="stay")) == ["s"]
@@ -102,7 +100,7 @@ def test_whoever_takes_a_suspect_leaves_a_token_even_if_it_would_stay(queue: Que
     ],
     ids=["nothing else", "one later", "one sooner", "its own lease", "later than its own lease"],
 )
-def test_a_suspect_that_was_passed_over_is_no_reason_to_look_again_at_once(
+def test_a_skipped_suspect_does_not_ask_for_another_claim_at_once(
     queue: Queue, suspect: MakeSuspects, prepare: Any, next_in: float | None
 ) -> None:
     suspect("s")
@@ -112,7 +110,9 @@ def test_a_suspect_that_was_passed_over_is_no_reason_to_look_again_at_once(
     assert claimed.next_in == (None if next_in is None else pytest.approx(next_in, abs=5e-6))
 
 
-def test_at_its_limit_a_claim_says_to_look_again_whatever_it_passed_over(queue: Queue, suspect: MakeSuspects) -> None:
+def test_a_claim_at_its_limit_asks_for_another_claim_even_after_skipping_suspects(
+    queue: Queue, suspect: MakeSuspects
+) -> None:
     suspect("s")
     queue.send("a", "b", "c")
     claimed = queue.claim(limit=2, suspects="none", then="stay")
@@ -129,7 +129,7 @@ def test_a_few_suspects_at_the_head_do_not_hide_the_rest(queue: Queue, suspect: 
     assert ids_of(queue.claim(limit=2, suspects="none")) == ["a", "b"]
 
 
-def test_a_claim_looks_past_a_bounded_number_of_suspects_and_does_not_spin(queue: Queue, suspect: MakeSuspects) -> None:
+def test_a_claim_skips_a_bounded_number_of_suspects_and_does_not_spin(queue: Queue, suspect: MakeSuspects) -> None:
     suspect(*(f"s{n:03d}" for n in range(LOOKED_PAST + 2)))
     queue.send("hidden", "too")
     claimed = queue.claim(limit=2, suspects="none")
@@ -139,10 +139,10 @@ def test_a_claim_looks_past_a_bounded_number_of_suspects_and_does_not_spin(queue
     assert ids_of(queue.claim(limit=2, suspects="none")) == ["too"]
 
 
-def test_when_all_that_was_looked_at_is_used_up_there_may_be_more(queue: Queue, suspect: MakeSuspects) -> None:
+def test_more_may_be_due_when_all_messages_read_are_used_up(queue: Queue, suspect: MakeSuspects) -> None:
     suspect(*(f"s{n:03d}" for n in range(LOOKED_PAST + 1)))
     queue.send("a", "b", "c")
-    claimed = queue.claim(limit=3, suspects="none")  # looks at 103, of which two are left
+    claimed = queue.claim(limit=3, suspects="none")  # reads 103, of which two are not suspects
     assert (ids_of(claimed), claimed.next_in) == (["a", "b"], 0)
 
 
@@ -161,7 +161,7 @@ def test_a_suspect_of_a_higher_priority_goes_alone_before_the_rest(queue: Queue,
     assert ids_of(queue.claim(suspects="alone")) == ["low"]
 
 
-def test_a_suspect_behind_one_that_was_lost_is_looked_for_again(queue: Queue, suspect: MakeSuspects) -> None:
+def test_a_suspect_after_a_lost_message_asks_for_another_claim(queue: Queue, suspect: MakeSuspects) -> None:
     suspect("s")
     queue.send("a", priority=3)
     queue.send("b", delay=0)
@@ -171,12 +171,12 @@ def test_a_suspect_behind_one_that_was_lost_is_looked_for_again(queue: Queue, su
     assert (ids_of(first), ids_of(second)) == (["s"], [])
 
 
-def test_a_lost_one_before_a_suspect_of_its_priority_is_a_reason_to_look_again(
+def test_a_lost_message_before_a_suspect_of_its_priority_asks_for_another_claim(
     queue: Queue, suspect: MakeSuspects, clock: ServerClock
 ) -> None:
     suspect("s")
     queue.send("lost")
-    queue.call(ops.reschedule(queue.keys, "s", "+1"))  # behind the other, and still a suspect
+    queue.call(ops.reschedule(queue.keys, "s", "+1"))  # after the other, and still a suspect
     clock.freeze(NOW + 100 * SECOND)
     queue.lose_body("lost")
     first = queue.claim(suspects="alone", then="stay")
@@ -184,14 +184,14 @@ def test_a_lost_one_before_a_suspect_of_its_priority_is_a_reason_to_look_again(
     assert ids_of(queue.claim(suspects="alone", then="stay")) == ["s"]
 
 
-def test_bytes_of_suspects_that_are_passed_over_do_not_count(queue: Queue, suspect: MakeSuspects) -> None:
+def test_bytes_of_skipped_suspects_do_not_count(queue: Queue, suspect: MakeSuspects) -> None:
     suspect("s1", "s2", body=b"." * 1_000_000)
     for number in range(4):
         queue.send(f"a{number}", body=b"." * 1_000_000)
     assert len(queue.claim(suspects="none").ids) == 4
 
 
-def test_a_message_that_failed_is_no_suspect(queue: Queue) -> None:
+def test_a_message_that_failed_is_not_a_suspect(queue: Queue) -> None:
     settles = queue.hold("a")
     queue.call(ops.retry(queue.keys, [(settle, 0, "boom", "") for settle in settles]))
     queue.send("b")
@@ -213,27 +213,25 @@ def test_who_is_a_suspect_depends_on_the_limit_of_the_caller(
     assert replies.is_suspect(counts, crash_limit) is is_suspect
 
 
-def test_a_paused_queue_says_that_it_is_paused(queue: Queue, suspect: MakeSuspects) -> None:
+def test_a_paused_queue_reports_that_it_is_paused(queue: Queue, suspect: MakeSuspects) -> None:
     suspect("s")
     queue.call(ops.pause(queue.keys, "me"))
     claimed = queue.claim(suspects="none", then="stay")
     assert (claimed.is_paused, claimed.passed_over, claimed.next_in) == (True, False, None)
 
 
-def test_a_suspect_past_its_ttl_is_dropped_and_not_passed_over(
-    queue: Queue, suspect: MakeSuspects, clock: ServerClock
-) -> None:
+def test_an_expired_suspect_is_dropped_and_not_skipped(queue: Queue, suspect: MakeSuspects, clock: ServerClock) -> None:
     suspect("s", ttl=60)
     clock.freeze(NOW + 100 * SECOND)
     claimed = queue.claim(suspects="none")
     assert (claimed.passed_over, queue.dump().stats["expired"]) == (False, 1)
 
 
-def test_without_counts_a_claim_asks_the_server_the_same_whatever_it_says_of_suspects(queue: Queue) -> None:
+def test_without_counts_a_claim_runs_the_same_commands_for_any_value_of_suspects(queue: Queue) -> None:
     asked = []
     for suspects in ("with", "none", "alone"):
         queue.send("a", "b", "c")
-        queue.claim(1, suspects="with")  # so that the scripts are known
+        queue.claim(1, suspects="with")  # so that the scripts are loaded
         queue.wire.run("CONFIG", "RESETSTAT")
         queue.claim(suspects=suspects)
         asked.append(_commands(queue))
@@ -249,7 +247,7 @@ def _commands(queue: Queue) -> dict[bytes, int]:
 
 
 class Worker:
-    """A process that claims as the runtime does, and dies of a poison together with all that it holds."""
+    """A process that claims as the runtime does, and crashes at a poison message with all messages that it holds."""
 
     def __init__(self, queue: Queue, clock: ServerClock, poisons: set[str], hands: int, *, isolates: bool) -> None:
         self.queue = queue
@@ -260,7 +258,7 @@ class Worker:
         self.deaths = 0
 
     def live(self) -> bool:
-        """Take what there is and work it off; False: there was nothing."""
+        """Claim and process messages; False: there were none."""
         claimed = self._claim("alone")
         held = ids_of(claimed)
         if not held:

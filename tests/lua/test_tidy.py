@@ -1,4 +1,4 @@
-"""tidy: what is overdue is done, a bounded part of it a call, and counted as if a send or a claim had met it."""
+"""tidy: expires and trims a bounded number of messages per call, and counts them as sends and claims do."""
 
 from typing import Any
 
@@ -14,13 +14,13 @@ A_CALL = 100
 
 
 def _finish(queue: Queue, *ids: str) -> None:
-    """Finish messages and keep them all, whatever this queue's own bound is."""
+    """Finish messages and keep them all, regardless of this queue's bound."""
     keeping = Queue(queue.wire, queue.keys.name, done=Keep())
     queue.call(ops.ack(queue.keys, keeping.options, queue.hold(*ids)))
 
 
 def _checked(queue: Queue) -> State:
-    """Read the queue; its accounts and bytes must be right (I1)."""
+    """Read the queue; its counters and bytes must be correct (I1)."""
     state = queue.dump()
     stats = replies.stats(queue.call(ops.stats(queue.keys)))
     assert Audit("", stats, 0, (), repaired=False).difference == 0
@@ -46,14 +46,14 @@ def test_nothing_to_do_changes_nothing(make_queue: Any) -> None:
     assert queue.dump() == before
 
 
-def test_what_is_past_its_ttl_is_dropped(queue: Queue, clock: ServerClock) -> None:
+def test_expired_messages_are_dropped(queue: Queue, clock: ServerClock) -> None:
     queue.send("a", ttl=5, priority=3, dedup="x")
     queue.send("b", ttl=500)
     queue.hold("c", ttl=5, lease=1, priority=9)
     clock.freeze(NOW + 6 * SECOND)
     assert queue.tidy() is False
     state = _checked(queue)
-    assert set(state.msgs) == {"b", "c"}  # the lease ran out, but that is for a claim to see
+    assert set(state.msgs) == {"b", "c"}  # the lease ran out, but only a claim reclaims it
     assert (state.stats["expired"], state.dedup) == (1, {})
 
 
@@ -82,7 +82,7 @@ def test_many_past_their_ttl_go_in_steps(queue: Queue, clock: ServerClock, count
     ids=str,
 )
 @pytest.mark.parametrize("place", ["dead", "done"])
-def test_what_is_over_is_kept_within_its_bounds(
+def test_dead_and_finished_messages_are_kept_within_their_bounds(
     make_queue: Any, clock: ServerClock, place: str, keep: Keep, left: list[str]
 ) -> None:
     queue: Queue = make_queue(**{place: keep})
@@ -167,7 +167,7 @@ def test_a_record_that_was_damaged_is_left_to_the_claim_that_meets_it(queue: Que
     assert (state.places("a"), state.expires) == (["waiting0"], {})
 
 
-def test_a_repeat_goes_on_where_the_first_call_ended(queue: Queue, clock: ServerClock) -> None:
+def test_a_repeated_tidy_continues_where_the_first_call_ended(queue: Queue, clock: ServerClock) -> None:
     queue.send(*(f"a{n:03d}" for n in range(150)), ttl=5)
     clock.freeze(NOW + 6 * SECOND)
     call = ops.tidy(queue.keys, queue.options)

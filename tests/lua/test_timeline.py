@@ -1,4 +1,4 @@
-"""The timeline of a message: one entry for each delivery that did not simply end, and for what people did."""
+"""The timeline of a message: one event per delivery that did not end in an ack, and per redrive."""
 
 from dataclasses import replace
 from typing import Any
@@ -30,7 +30,7 @@ def words(queue: Queue, id_: str = "a") -> list[str]:
     ("verb", "detail"), [("retry", "boom"), ("defer", "busy"), ("defer", ""), ("release", ""), ("reject", "boom")]
 )
 @pytest.mark.parametrize("key", [None, "k"])
-def test_a_delivery_that_did_not_simply_end_is_noted(
+def test_a_delivery_that_does_not_end_in_an_ack_is_in_the_timeline(
     queue: Queue, clock: ServerClock, verb: str, detail: str, key: str | None
 ) -> None:
     (held,) = queue.hold("a", key=key)
@@ -46,19 +46,19 @@ def test_a_delivery_that_did_not_simply_end_is_noted(
     assert timeline(queue) == [codec.Event(later, verb, "c", held.fence, detail)]
 
 
-def test_a_reject_without_an_error_notes_its_reason(queue: Queue) -> None:
+def test_the_timeline_has_the_reason_of_a_reject_without_an_error(queue: Queue) -> None:
     queue.bury("a", reason="no such order")
     assert [(event.what, event.detail) for event in timeline(queue)] == [("reject", "no such order")]
 
 
-def test_the_failure_of_the_last_attempt_is_noted_as_a_failure(queue: Queue) -> None:
+def test_the_failure_of_the_last_attempt_is_a_failure_in_the_timeline(queue: Queue) -> None:
     (held,) = queue.hold("a")
     queue.call(ops.reject(queue.keys, queue.options, [(held, "failed", "boom", "trace")], failed=True))
     assert [(event.what, event.detail) for event in timeline(queue)] == [("fail", "boom")]
 
 
 @pytest.mark.parametrize(("failed", "shown"), [(True, "fail"), (False, "reject")])
-def test_a_failure_that_an_earlier_version_noted_as_a_reject_is_shown_as_a_failure(
+def test_a_failure_that_an_earlier_version_stored_as_a_reject_is_shown_as_a_failure(
     queue: Queue, failed: bool, shown: str
 ) -> None:
     (held,) = queue.hold("a")
@@ -72,7 +72,7 @@ def test_a_failure_that_an_earlier_version_noted_as_a_reject_is_shown_as_a_failu
     assert [event.what for event in message.timeline] == ["sent", "claimed", shown]
 
 
-def test_a_crash_notes_who_held_the_message_since_when(queue: Queue, clock: ServerClock) -> None:
+def test_a_crash_records_the_holder_and_the_time_of_the_claim(queue: Queue, clock: ServerClock) -> None:
     queue.send("a")
     fence = queue.claim(consumer="the one who died").fence
     clock.freeze(NOW + 31 * SECOND)
@@ -120,7 +120,7 @@ def test_a_detail_is_cut_between_characters(queue: Queue, text: str, kept: str) 
     assert queue.dump().why["a"].errors[0].error == text
 
 
-def test_what_people_did_has_no_consumer(queue: Queue, clock: ServerClock) -> None:
+def test_events_outside_of_a_delivery_have_no_consumer(queue: Queue, clock: ServerClock) -> None:
     (held,) = queue.hold("a")
     queue.call(ops.retry(queue.keys, [(held, 0, "boom", "")]))
     queue.call(ops.reject(queue.keys, queue.options, [(settle_of(queue.claim()), "bad", "boom again", "")]))
@@ -131,7 +131,7 @@ def test_what_people_did_has_no_consumer(queue: Queue, clock: ServerClock) -> No
     assert timeline(queue)[-1] == codec.Event(later, "redrive", "", 0, "")
 
 
-def test_redrive_forgets_counts_and_errors_and_keeps_the_timeline(queue: Queue) -> None:
+def test_redrive_resets_counts_and_errors_and_keeps_the_timeline(queue: Queue) -> None:
     (held,) = queue.hold("a")
     queue.call(ops.retry(queue.keys, [(held, 0, "boom", "trace")]))
     queue.call(ops.reject(queue.keys, queue.options, [(settle_of(queue.claim()), "bad", "boom", "")], failed=True))
@@ -145,7 +145,7 @@ def test_redrive_forgets_counts_and_errors_and_keeps_the_timeline(queue: Queue) 
     assert words(queue) == ["retry", "fail", "redrive"]
 
 
-def test_recycle_forgets_the_timeline_and_counts_the_cycle(queue: Queue) -> None:
+def test_recycle_clears_the_timeline_and_counts_the_cycle(queue: Queue) -> None:
     (held,) = queue.hold("a")
     queue.call(ops.retry(queue.keys, [(held, 0, "boom", "")]))
     for cycle in (1, 2, 3):
@@ -199,7 +199,7 @@ def test_poison_keeps_its_timeline(make_queue: Any, clock: ServerClock) -> None:
 
 
 def test_a_live_message_with_a_timeline_has_counts(queue: Queue) -> None:
-    """So that an ack, which looks at counts alone, forgets both."""
+    """An ack checks only counts, and removes both."""
     for id_, verb in (("a", "retry"), ("b", "defer"), ("c", "release")):
         (held,) = queue.hold(id_)
         calls: dict[str, Any] = {

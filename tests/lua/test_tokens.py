@@ -1,4 +1,4 @@
-"""take_tokens and occupied: what a worker asks of many queues at once."""
+"""take_tokens and occupied: calls of a worker for many queues at once."""
 
 from dataclasses import replace
 
@@ -85,7 +85,7 @@ def test_a_message_of_any_priority_occupies_its_queue(queues: list[Queue], prior
     assert queues[0].call(ops.occupied([queue.keys for queue in queues])) == [4]
 
 
-def test_what_is_dead_or_done_does_not_occupy_a_queue(wire: Wire, queue_name: str) -> None:
+def test_dead_and_finished_messages_do_not_occupy_a_queue(wire: Wire, queue_name: str) -> None:
     queue = Queue(wire, queue_name, done=Keep(count=5))
     queue.call(ops.ack(queue.keys, queue.options, queue.hold("a")))
     queue.bury("b")

@@ -1,4 +1,4 @@
-"""What other programs can do to a topic, and must not: reorder, lose, or block the server."""
+"""Other programs must not be able to reorder or lose entries of a topic, or to block the server."""
 
 import random
 
@@ -18,7 +18,7 @@ def _read_by_another(group: Group, count: int, consumer: str = "other") -> None:
 
 
 def _one_by_one(group: Group) -> list[int]:
-    """Claim one after the other, ack each, and return the numbers that they have as bodies."""
+    """Claim one entry after the other, ack each, and return the numbers in their bodies."""
     found: list[int] = []
     while True:
         claimed = group.claim(1)
@@ -29,7 +29,7 @@ def _one_by_one(group: Group) -> list[int]:
             return found
 
 
-# The order of what is taken over
+# The order of entries that are taken over
 
 
 @pytest.mark.parametrize("key", [(), ("key", "k")], ids=["without key", "with key"])
@@ -75,7 +75,7 @@ def test_the_next_of_a_lane_does_not_slip_past_a_suspect_that_was_taken_over(
     assert group.dump().lanes == {"k": f"+{first}"}
 
 
-# What waits for its time
+# Delayed publishes
 
 
 @pytest.mark.parametrize("damage", ["another type", "no ids left"])
@@ -130,7 +130,7 @@ _PIECES = (
 )
 
 
-def test_what_is_no_text_is_written_out_as_python_does_it(topic: Topic) -> None:
+def test_bytes_that_are_not_text_are_escaped_as_in_python(topic: Topic) -> None:
     group, chance = topic.group(), random.Random(5)
     values = [b"".join(chance.choices(_PIECES, k=chance.randrange(12))) for _ in range(900)]
     for value in values:
@@ -141,18 +141,18 @@ def test_what_is_no_text_is_written_out_as_python_does_it(topic: Topic) -> None:
 
 
 def _looks_at_groups(topic: Topic) -> int:
-    """Count how often scripts have asked for all groups of a stream."""
+    """Count how often scripts have read all groups of a stream."""
     lines = topic.wire.run("INFO", "commandstats").decode().splitlines()
     rows = [line for line in lines if line.startswith(("cmdstat_xinfo:", "cmdstat_xinfo|groups:"))]
     return sum(int(row.split("calls=")[1].split(",")[0]) for row in rows)
 
 
 @pytest.mark.parametrize("verb", ["release", "retry", "reject", "purge", "crash", "filter", "seek"])
-def test_a_call_looks_at_all_groups_a_few_times_however_much_it_settles(
+def test_a_call_reads_all_groups_only_a_few_times_however_much_it_settles(
     freeing: Topic, clock: ServerClock, verb: str
 ) -> None:
     group = freeing.group(crash_limit=5, wanted=["region", "eu"] if verb == "filter" else ())
-    if verb == "seek":  # somebody else keeps the entries in the stream
+    if verb == "seek":  # another group keeps the entries in the stream
         freeing.group("other").seek("0", makes=True)
     freeing.publish(*[b"."] * 90)
     settles = group.take(90) if verb != "filter" else []
@@ -177,7 +177,7 @@ def test_a_call_looks_at_all_groups_a_few_times_however_much_it_settles(
         assert freeing.ids() == []
 
 
-def test_a_reading_is_bounded_in_bytes_whoever_added_the_entries(topic: Topic) -> None:
+def test_a_read_is_bounded_in_bytes_even_for_entries_of_other_programs(topic: Topic) -> None:
     for _ in range(30):
         topic.run("XADD", "*", "body", b"." * MIB)
     assert len(topic.read().entries) <= 10

@@ -1,4 +1,4 @@
-"""A claim costs what it hands out: not what the stream holds, nor what is in its entries."""
+"""The cost of a claim depends on its deliveries, not on the length of the stream or the fields of entries."""
 
 import struct
 import time
@@ -35,7 +35,7 @@ def test_large_entries_of_other_programs_come_a_few_at_a_time(topic: Topic) -> N
         assert 0 < sum(map(len, group.claim(100).records)) <= 4.5 * MIB
 
 
-def test_large_entries_that_a_filter_passes_over_are_bounded_too(any_topic: Topic) -> None:
+def test_large_entries_that_a_filter_skips_are_bounded_as_well(any_topic: Topic) -> None:
     group = any_topic.group(wanted=["a", "b"])
     any_topic.publish(*[b"." * MIB] * 20)
     for _ in range(4):
@@ -62,7 +62,7 @@ def test_small_entries_behind_a_large_one_come_together(topic: Topic) -> None:
 
 
 def _cost(group: Group, rounds: int = 15) -> float:
-    """Tell how long a claim takes when nothing else wants the machine: the quickest of some."""
+    """Return the time of the quickest of several claims: other processes may slow some down."""
     times = []
     for _ in range(rounds):
         began = time.perf_counter()
@@ -116,7 +116,7 @@ def test_many_pending_entries_make_no_claim_slow(topic: Topic) -> None:
     assert _cost(group) < 10 * short + 0.002
 
 
-# Audits of what waits, which look for it in the stream
+# Audits of delayed publishes, which search the stream for them
 
 
 def _audit_steps(topic: Topic, source: str) -> list[AuditStep]:
@@ -145,7 +145,7 @@ def test_many_that_are_overdue_before_large_entries_of_others_make_no_audit_slow
         assert [step.faults for step in steps if step.faults] == []
 
 
-def test_what_lies_far_apart_in_the_stream_is_looked_for_in_several_calls_and_each_id_once(
+def test_entries_far_apart_in_the_stream_are_searched_in_several_calls_and_each_id_once(
     topic: Topic, clock: ServerClock
 ) -> None:
     late = [f"m{number}" for number in range(12)]
@@ -159,7 +159,9 @@ def test_what_lies_far_apart_in_the_stream_is_looked_for_in_several_calls_and_ea
         if second % 2:
             sent = struct.unpack_from("<d", topic.wire.run("HGET", topic.keys.key("msgs"), id_))[0]
             topic.run("XADD", f"{ms}-1100", "bytes", id_, "sent", f"{sent:.0f}")
-            topic.run("XDEL", *[f"{ms}-{number}" for number in range(200)])  # what is looked for is within the bounds
+            topic.run(
+                "XDEL", *[f"{ms}-{number}" for number in range(200)]
+            )  # the searched entries are within the bounds
 
     for source in ("msgs", "waiting0"):
         steps = _audit_steps(topic, source)

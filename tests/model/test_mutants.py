@@ -143,7 +143,7 @@ MUTANTS = [
     ),
     pytest.param(
         "claim",
-        "if claim.has_passed_over then",
+        "if claim.has_skipped_suspects then",
         "if false then",
         id="a suspect that was passed over makes its consumer spin",
     ),
@@ -184,11 +184,11 @@ MUTANTS = [
     ),
     # Lanes.
     pytest.param(
-        "claim", "new_owner = key and not held_by and NOBODY_BEHIND .. id", "new_owner = nil", id="a lane is not taken"
+        "claim", "new_owner = key and not held_by and NONE_PARKED .. id", "new_owner = nil", id="a lane is not taken"
     ),
     pytest.param(
         "claim",
-        "new_owner = string.byte(held_by) == NOBODY_BYTE and SOMEBODY_BEHIND .. string.sub(held_by, 2)",
+        "new_owner = string.byte(held_by) == NONE_PARKED_BYTE and SOME_PARKED .. string.sub(held_by, 2)",
         "new_owner = nil",
         id="a lane does not know that somebody is parked",
     ),
@@ -208,8 +208,8 @@ MUTANTS = [
     ),
     pytest.param(
         "finish",
-        "(members[2] and SOMEBODY_BEHIND or NOBODY_BEHIND) .. id",
-        "NOBODY_BEHIND .. id",
+        "(members[2] and SOME_PARKED or NONE_PARKED) .. id",
+        "NONE_PARKED .. id",
         id="whoever gets a lane forgets those behind",
     ),
     pytest.param("recycle", "hand_on(keys, { held.lease.key, held.id }, clock)", "", id="recycle keeps the lane"),
@@ -278,7 +278,7 @@ MUTANTS = [
     pytest.param("ack", "if limited ~= UNTIL_A_LEASE_ENDS then", "if true then", id="nobody is told of room in flight"),
     pytest.param("send", "if not meta[2] and not is_limited then", "if not meta[2] then", id="a limited queue wakes"),
     # What is told afterwards.
-    pytest.param("retry", "add_event(past, clock, 'retry', held.lease, error)", "", id="a retry is not told"),
+    pytest.param("retry", "add_event(history, clock, 'retry', held.lease, error)", "", id="a retry is not told"),
     pytest.param("recycle", "counted[CYCLES] = counted[CYCLES] + 1", "", id="a cycle is not counted"),
 ]
 

@@ -34,7 +34,7 @@ def test_other_words_stay(text: str) -> None:
 
 def test_a_part_returns_what_others_call() -> None:
     users = lazy.with_calls("in_turn(claim)\n", [LIMITS, LANES])
-    written = lazy.made_when_used([LIMITS, LANES], "-- shared\n", users)
+    written = lazy.written_parts([LIMITS, LANES], "-- shared\n", users)
 
     assert "return { room = room }" in written
     assert "return { in_turn = in_turn }" in written

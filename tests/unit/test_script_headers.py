@@ -86,36 +86,36 @@ def test_a_header_that_does_not_follow_the_grammar_is_refused(line: str, why: st
 # Names of keys and arguments.
 
 
-def named(of: Header, code: str, *, of_group: bool = False) -> list[str]:
-    return naming.named(of, code, of_group=of_group).splitlines()
+def declared(of: Header, code: str, *, of_group: bool = False) -> list[str]:
+    return naming.declarations(of, code, of_group=of_group).splitlines()
 
 
 def test_only_what_is_used_has_a_name() -> None:
-    assert named(STORE, "return 1") == []
-    assert named(STORE, "return f(LEASED)") == ["local LEASED = KEYS[2]"]
-    assert named(STORE, "return f(MSGS, DEAD)") == ["local MSGS, _, DEAD = unpack(KEYS, 1, 3)"]
+    assert declared(STORE, "return 1") == []
+    assert declared(STORE, "return f(LEASED)") == ["local LEASED = KEYS[2]"]
+    assert declared(STORE, "return f(MSGS, DEAD)") == ["local MSGS, _, DEAD = unpack(KEYS, 1, 3)"]
 
 
 @pytest.mark.parametrize("code", ["x.limit = 1", "{ limit = 1 }", "f('limit')", FUNCTION])
 def test_a_field_a_text_and_a_parameter_are_no_use_of_a_name(code: str) -> None:
-    assert named(STORE, code) == []
+    assert declared(STORE, code) == []
 
 
 def test_a_function_with_a_name_of_its_own_does_not_hide_other_uses() -> None:
     code = FUNCTION + "local function h()\n  local is_last = 1\n  g(is_last)\nend\nf(limit)"
 
-    assert named(STORE, code) == ["local limit = ARGV[2]", "limit = tonumber(limit)"]
+    assert declared(STORE, code) == ["local limit = ARGV[2]", "limit = tonumber(limit)"]
 
 
 def test_numbers_and_flags_are_read_as_such() -> None:
-    assert named(STORE, "f(limit, is_last)") == [
+    assert declared(STORE, "f(limit, is_last)") == [
         "local limit, is_last = unpack(ARGV, 2, 3)",
         "limit, is_last = tonumber(limit), is_last == '1'",
     ]
 
 
 def test_keys_of_all_priorities_are_found_by_priority_and_others_behind_them() -> None:
-    assert named(STORE, "f(WAITING[0], OTHERS)") == [
+    assert declared(STORE, "f(WAITING[0], OTHERS)") == [
         "local digits = ARGV[1]",
         "-- @include lib/waiting.lua",
         "local WAITING = waiting_by_priority(4, digits)",
@@ -124,8 +124,8 @@ def test_keys_of_all_priorities_are_found_by_priority_and_others_behind_them() -
 
 
 def test_the_table_of_keys_has_those_that_are_asked_for() -> None:
-    assert named(STORE, "f(keys) g(x.dead, DEAD)") == ["local DEAD = KEYS[3]", "local keys = { dead = DEAD }"]
-    assert named(STORE, "f(keys) local function g(keys, name)\n  return keys[name]\nend") == [
+    assert declared(STORE, "f(keys) g(x.dead, DEAD)") == ["local DEAD = KEYS[3]", "local keys = { dead = DEAD }"]
+    assert declared(STORE, "f(keys) local function g(keys, name)\n  return keys[name]\nend") == [
         "local digits = ARGV[1]",
         "-- @include lib/waiting.lua",
         "local keys = { msgs = KEYS[1], leased = KEYS[2], dead = KEYS[3], waiting = waiting_by_priority(4, digits) }",
@@ -133,21 +133,21 @@ def test_the_table_of_keys_has_those_that_are_asked_for() -> None:
 
 
 def test_a_function_that_is_given_keys_needs_no_table() -> None:
-    assert named(STORE, "local function f(keys)\n  return keys.dead\nend\nreturn f") == []
+    assert declared(STORE, "local function f(keys)\n  return keys.dead\nend\nreturn f") == []
 
 
 def test_a_group_has_names_for_the_keys_of_its_topic() -> None:
-    assert named(SETTLES, "f(TOPIC_META, STREAM)", of_group=True) == [
+    assert declared(SETTLES, "f(TOPIC_META, STREAM)", of_group=True) == [
         "local TOPIC_META, STREAM = unpack(KEYS, #KEYS - 1, #KEYS)"
     ]
-    assert named(STORE, "f(OTHERS)", of_group=True)[-1] == "local OTHERS = { unpack(KEYS, 4 + #digits, #KEYS - 7) }"
+    assert declared(STORE, "f(OTHERS)", of_group=True)[-1] == "local OTHERS = { unpack(KEYS, 4 + #digits, #KEYS - 7) }"
 
 
 def test_the_record_of_a_call_is_kept_for_an_hour_unless_the_caller_says_how_long() -> None:
     lock = header("KEYS     call", "ARGV     sequence  text", "         kept_ms   number")
 
-    assert named(SETTLES, "f(kept_ms)") == ["local kept_ms = 3600000"]
-    assert "local kept_ms = ARGV[2]" in named(lock, "f(kept_ms)")
+    assert declared(SETTLES, "f(kept_ms)") == ["local kept_ms = 3600000"]
+    assert "local kept_ms = ARGV[2]" in declared(lock, "f(kept_ms)")
 
 
 # Rows.
@@ -193,16 +193,16 @@ def test_rows_that_the_script_must_find_have_no_first() -> None:
         naming.with_rows("messages.first", two, of_group=False)
 
 
-def test_a_row_is_no_value() -> None:
-    with pytest.raises(BadName, match="no value"):
-        named(SETTLES, "f(settles)")
+def test_a_row_is_not_a_value() -> None:
+    with pytest.raises(BadName, match="not a value"):
+        declared(SETTLES, "f(settles)")
 
 
 # How a script begins.
 
 
 def test_a_script_lets_a_full_server_drain_and_answers_a_repeated_call() -> None:
-    assert naming.beginning(header("KEYS     call, leases", "DRAINS   leases: acks go on")).splitlines() == [
+    assert naming.prologue(header("KEYS     call, leases", "DRAINS   leases: acks go on")).splitlines() == [
         "-- @include lib/drain.lua",
         "let_a_full_server_drain(LEASES)",
         "-- @include lib/repeated.lua",
@@ -213,8 +213,8 @@ def test_a_script_lets_a_full_server_drain_and_answers_a_repeated_call() -> None
 
 
 def test_a_script_may_answer_a_repeated_call_itself() -> None:
-    assert naming.beginning(header("KEYS     call, leases", "REPEATS  the messages are read again")) == ""
-    assert naming.beginning(header("KEYS     leases")) == ""
+    assert naming.prologue(header("KEYS     call, leases", "REPEATS  the messages are read again")) == ""
+    assert naming.prologue(header("KEYS     leases")) == ""
 
 
 def test_a_function_names_the_keys_of_another_script() -> None:

@@ -1,8 +1,8 @@
-"""The scripts: every change of state of a queue is one of them.
+"""The Lua scripts and their loader. Every change of a queue's state is one script.
 
-One transition a file, shared helpers in lib/. A file's header is a grammar (`header.py`) that this loader reads. The
-names under KEYS and ARGV tell the core how a call is put together, and become names in the script (`naming.py`).
-Scripts are known by the hash of their text, so that two versions of Duly can share a server.
+Each transition has one file, and lib/ has shared code. The loader reads the header of a file, which follows a grammar
+(`header.py`). The core builds calls from the names under KEYS and ARGV, and the script uses the same names
+(`naming.py`). A server knows a script by the hash of its text, so two versions of Duly can share a server.
 """
 
 import hashlib
@@ -16,11 +16,11 @@ from typing import Final, Literal
 
 from duly._lua import lazy
 from duly._lua.header import Header, parsed
-from duly._lua.naming import beginning, keys_function, named, with_rows
+from duly._lua.naming import declarations, keys_function, prologue, with_rows
 
 Kind = Literal["queue", "topic", "group", "freeing"]
-"""Whose store a script works on: a queue's; a topic's, for what enters the stream later; a group's; or a group's of a
-topic that frees what every group has acked."""
+"""The kind of store that a script works on: that of a queue; that of a topic, which has delayed publishes; that of a
+group; or that of a group whose topic frees entries when every group has acked them."""
 
 REPLACED: Final[dict[Kind, dict[str, str]]] = {
     "queue": {},
@@ -28,13 +28,13 @@ REPLACED: Final[dict[Kind, dict[str, str]]] = {
     "group": {"lib/wake.lua": "lib/bell.lua"},
     "freeing": {"lib/wake.lua": "lib/bell.lua"},
 }
-"""What a form of the scripts includes instead of what queues include."""
+"""Libraries that a kind of store includes in place of those of a queue."""
 
 _ONLY: Final = re.compile(r"^ *-- @only (queue|topic|group|freeing)\n(.*?)^ *-- @end\n", re.MULTILINE | re.DOTALL)
-"""Lines that only some scripts have: those of queues, of topics, of groups, or of groups that free entries."""
+"""Lines that are only in the scripts of some kinds of stores."""
 _INCLUDE: Final = re.compile(r"^ *-- @include (lib/(?:\w+/)?\w+\.lua)\n", re.MULTILINE)
 _KEYS_OF: Final = re.compile(r"^ *-- @keys (\w+) of (\w+)\n", re.MULTILINE)
-"""A function that names the keys of another script."""
+"""A line that becomes a function, which names the keys of another script."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class Script:
     text: str
     sha: str
     keys: tuple[str, ...]
-    """Names of KEYS. `waiting*` stands for one key a priority; `others*`, the last, for keys that the call brings."""
+    """Names of KEYS. `waiting*` stands for one key per priority; `others*`, the last, for keys that the call adds."""
     argv: tuple[str, ...]
-    """Names of ARGV. A last name with a star repeats."""
+    """Names of ARGV. If the last name has a star, it repeats."""
 
 
 @cache
@@ -56,7 +56,7 @@ def _read(path: str) -> str:
 
 
 def expanded(text: str, kind: Kind = "queue", seen: set[str] | None = None) -> str:
-    """Put included files in place, each once, depth first, in the form of a kind."""
+    """Replace includes by the files, each once and depth first, in the form for a kind of store."""
     seen = set() if seen is None else seen
 
     def included(match: re.Match[str]) -> str:
@@ -73,7 +73,7 @@ def expanded(text: str, kind: Kind = "queue", seen: set[str] | None = None) -> s
 
 
 def _with_parts(text: str, found: re.Match[str], kind: Kind, seen: set[str]) -> str:
-    """Put parts that are made when they are used in place, and all else that a script includes."""
+    """Replace includes and lazy parts of a script that has lazy parts."""
     paths = lazy.PATH.findall(found[0])
     texts = [_in_form(_read(path), kind) for path in paths]
     parts = [
@@ -83,16 +83,16 @@ def _with_parts(text: str, found: re.Match[str], kind: Kind, seen: set[str]) -> 
     includes = "".join(line[0] for text in texts for line in _INCLUDE.finditer(text))
     shared = expanded(includes, kind, {*seen, *paths})
     behind = lazy.with_calls(expanded(text[found.end() :], kind, seen), parts)
-    return before + lazy.made_when_used(parts, shared, behind) + behind
+    return before + lazy.written_parts(parts, shared, behind) + behind
 
 
 def form_of(kind: Kind) -> str:
-    """Tell which of the marked lines a kind has."""
+    """Return which of the marked lines a kind of store has."""
     return "group" if kind in ("group", "freeing") else kind
 
 
 def _in_form(text: str, kind: Kind) -> str:
-    """Leave out what only other kinds have."""
+    """Remove lines that are only for other kinds of stores."""
     forms = (form_of(kind), kind)
     return _ONLY.sub(lambda match: match.group(2) if match.group(1) in forms else "", text)
 
@@ -102,7 +102,7 @@ _HELPER: Final = re.compile(r"^local function (\w+)\(.*?^end\n", re.MULTILINE | 
 
 
 def without_unused(code: str) -> str:
-    """Leave out helpers that nothing calls: a script makes all of its functions anew at every call."""
+    """Remove helpers that nothing calls: every call of a script creates all of its functions."""
     counts = Counter(_WORD.findall(code))
     helpers = list(_HELPER.finditer(code))
     unused: list[re.Match[str]] = []
@@ -116,7 +116,7 @@ def without_unused(code: str) -> str:
 
 
 def _code(text: str) -> str:
-    """Cut line comments off."""
+    """Remove line comments."""
     return re.sub(r"--.*", "", text)
 
 
@@ -125,20 +125,20 @@ def _tidied(text: str) -> str:
 
 
 def header_of(name: str, kind: Kind = "queue") -> Header:
-    """Read the header of a script, in the form that it has for a kind of store."""
+    """Read the header of a script, in the form for a kind of store."""
     return parsed(_in_form(_read(f"{name}.lua"), kind))
 
 
-def opening(name: str, kind: Kind = "queue") -> str:
-    """Write what the header of a script says as Lua, includes not yet in place."""
+def preamble(name: str, kind: Kind = "queue") -> str:
+    """Write the header of a script as Lua. Includes are not replaced yet."""
     known, of_group = header_of(name, kind), form_of(kind) == "group"
-    begins = beginning(known)
-    code = with_rows(_assembled(begins + _body(name), kind), known, of_group=of_group)
-    return named(known, code, of_group=of_group) + begins
+    prologue_code = prologue(known)
+    code = with_rows(_assembled(prologue_code + _body(name), kind), known, of_group=of_group)
+    return declarations(known, code, of_group=of_group) + prologue_code
 
 
 def _assembled(text: str, kind: Kind) -> str:
-    """Put included files in place, and leave out comments and helpers that nothing calls."""
+    """Replace includes by the files, and remove comments and helpers that nothing calls."""
     return without_unused(_code(expanded(text, kind)))
 
 
@@ -149,9 +149,9 @@ def _body(name: str) -> str:
 
 @cache
 def script(name: str, kind: Kind = "queue") -> Script:
-    """Load one script by the name of its transition, in the form that it has for a kind of store."""
+    """Load one script by the name of its transition, in the form for a kind of store."""
     known = header_of(name, kind)
-    text = _assembled(opening(name, kind) + _body(name), kind)
+    text = _assembled(preamble(name, kind) + _body(name), kind)
     text = _tidied(with_rows(text, known, of_group=form_of(kind) == "group"))
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     keys = tuple("waiting*" if key == "waiting" else key for key in known.keys)
@@ -159,5 +159,5 @@ def script(name: str, kind: Kind = "queue") -> Script:
 
 
 def names() -> list[str]:
-    """List the transitions there are."""
+    """List the names of all scripts."""
     return sorted(path.name[:-4] for path in files(__package__).iterdir() if path.name.endswith(".lua"))

@@ -1,7 +1,7 @@
 --[[
-ack -- finish messages without a key that the caller still owns, on a queue that keeps nothing: they are gone.
+ack -- finish and remove messages that the caller holds, have no key, and are in a queue that keeps nothing.
 
-This is the script that ends most messages: it never looks at a record. All others are for finish.
+Most messages end here, so the script never reads a record. The script finish ends all other messages.
 
 KEYS     call, msgs, leased, leases, counts, why, wake, meta
 ARGV     sequence  text
@@ -10,13 +10,13 @@ DRAINS   leases
 RETURNS  { position ... } of those whose lease was lost
 KEEPS    I1 I2 I5 I6 I9: a stale fence changes nothing; a finished message leaves nothing.
 ]]
--- @include lib/held.lua
+-- @include lib/held_batch.lua
 -- @include lib/leased.lua
 -- @include lib/wake.lua
 -- @include lib/limits.lua
 
-local held, lost = held_by_caller(LEASES)
-local ids, troubled = held.ids, held.troubled
+local held, lost = held_batch(LEASES)
+local ids, ids_with_rows = held.ids, held.ids_with_rows
 if #ids == 0 then
   return lost
 end
@@ -27,9 +27,9 @@ end
 remove_leased(LEASED, ids)
 redis.call('HDEL', LEASES, unpack(ids))
 redis.call('HDEL', MSGS, unpack(ids))
-if #troubled > 0 then
-  redis.call('HDEL', COUNTS, unpack(troubled))
-  redis.call('HDEL', WHY, unpack(troubled))
+if #ids_with_rows > 0 then
+  redis.call('HDEL', COUNTS, unpack(ids_with_rows))
+  redis.call('HDEL', WHY, unpack(ids_with_rows))
 end
 local meta = redis.call('HMGET', META, 'acked', 'bytes', 'limited')
 redis.call('HSET', META, 'acked', (meta[1] or 0) + #ids, 'bytes', (meta[2] or 0) - held.size)

@@ -1,9 +1,9 @@
 --[[
-audit -- check one step of one key of the queue: is each id in exactly one place, with all it needs?
+audit -- check one step of one key of the queue: each id must be in exactly one place, with all its data.
 
-Of a topic, it checks the store of delayed publishes.
+For a topic, it checks the store of delayed publishes.
 
-It runs while the queue is in use: a step checks its ids in one script, so a message that moves raises no alarm.
+It runs while the queue is in use. A step checks its ids in one script, so a message that moves causes no finding.
 
 KEYS     msgs, leased, leases, counts, why, expires, dead, done, dedup, dedup_ends, lanes, parked, schedules,
          slots, awaited, ends, wake, meta, waiting*
@@ -13,7 +13,7 @@ KEYS     msgs, leased, leases, counts, why, expires, dead, done, dedup, dedup_en
 ARGV     digits  text
          repair  flag    1: repair every fault | 0: only report
          source  text    the name of the key to check, waiting0 ... waiting9; meta; keys: whether keys can be read
-         cursor  text    as the step before returned it; 0 begins
+         cursor  text    0 at first, then the cursor of the last reply
 RETURNS  { cursor, checked, live_bytes, dead_bytes, done_bytes, id, fault ... }; cursor 0: this was the last step
 KEEPS    I1 I2 I3 I7 I9: a repair loses no body, delivers nothing early, and may be repeated.
 ]]
@@ -21,7 +21,7 @@ KEEPS    I1 I2 I3 I7 I9: a repair loses no body, delivers nothing early, and may
 -- @include lib/record.lua
 -- @include lib/lease.lua
 -- @include lib/counts.lua
--- @include lib/why.lua
+-- @include lib/history.lua
 -- @include lib/leased.lua
 -- @include lib/waiting.lua
 -- @include lib/wake.lua
@@ -40,11 +40,11 @@ local now -- the queue's clock. Only this file sets it; the step `keys` runs wit
 -- @include lib/audit/places.lua
 -- @include lib/audit/moves.lua
 -- @include lib/audit/bodies.lua
--- @include lib/audit/past.lua
+-- @include lib/audit/history.lua
 -- @include lib/audit/lanes.lua
 -- @include lib/audit/live.lua
--- @include lib/audit/over.lua
--- @include lib/audit/windows.lua
+-- @include lib/audit/ended.lua
+-- @include lib/audit/dedup_windows.lua
 -- @include lib/audit/schedules.lua
 -- @include lib/audit/keys.lua
 -- @include lib/audit/fields.lua
@@ -53,12 +53,12 @@ local now -- the queue's clock. Only this file sets it; the step `keys` runs wit
 -- @include lib/audit/delayed.lua
 -- @end
 
--- I2. The first place is kept.
+-- Checks that a message has one place (I2). A repair keeps the first.
 local function check_other_places(id, places)
   for i = 2, #places do
     fault(id, 'in two places: ' .. places[1].name .. ' and ' .. places[i].name, function()
       remove_from(places[i], id)
-      redis.call('ZADD', places[1].key, places[1].score, places[1].member) -- it may be inferred, not stored
+      redis.call('ZADD', places[1].key, places[1].score, places[1].member) -- it may be inferred and not stored yet
     end)
   end
 end
@@ -66,7 +66,7 @@ end
 -- Checks a message that has a place and a body.
 local function check_placed(id, record, place)
   if place.name == 'dead' or place.name == 'done' then
-    check_over(id, record, place)
+    check_ended(id, record, place)
   elseif store.is_flawed(record) then
     check_damaged(id, record, place)
   elseif store.has_bad_id(id) then
@@ -141,7 +141,7 @@ CHECKS.why = function(id, stored)
 end
 -- @end
 local HASHES = { msgs = true, leases = true, counts = true, why = true, dedup = true, lanes = true, schedules = true }
-local NO_IDS = { leased = PILLAR, lanes = LANES_PILLAR_FIELD }
+local NO_IDS = { leased = ENCODING_GUARD, lanes = LANES_GUARD_FIELD }
 
 local function check_step()
   local priority = string.match(source, '^waiting(%d)$')
@@ -166,7 +166,7 @@ local function check_meta()
   check_parked_scores()
   check_counters()
   check_priorities()
-  check_pillars()
+  check_encoding_guards()
   check_next_slot()
 end
 

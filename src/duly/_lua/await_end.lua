@@ -1,14 +1,13 @@
 --[[
-await_end -- how a message ended; while it lives, its end is to be told in `ends`.
+await_end -- return how a message ended; while it lives, have its end announced in `ends`.
 
 KEYS     msgs, leased, why, dead, done, parked, awaited, ends, waiting*
 ARGV     digits  text
          id      text    of the message
-         wait    number  microseconds that the caller waits; 0: it only looks
-RETURNS  {} unknown, or its ttl is over | { place, score, record, why } it is dead or done | { after } it lives, or its
-         result is to come
-         after  the entry of `ends` behind which its end will be told
-KEEPS    no message is touched; it may simply be done again.
+         wait    number  microseconds that the caller waits; 0: the caller does not wait
+RETURNS  {} unknown or expired | { place, score, record, why } dead or done | { after } alive, or its result is pending
+         after  an entry of `ends`: the announcement comes after it
+KEEPS    no message is touched; a repeat does no harm.
 ]]
 -- @include lib/clock.lua
 -- @include lib/drain.lua
@@ -22,7 +21,7 @@ local function is_expired(now, place, record)
   return may_expire and has(flags_of(record), FLAG_TTL) and expiry_of(record) <= now
 end
 
--- Whether a message is finished by a commit, and its handler has not returned yet.
+-- Whether a commit has finished a message whose handler has not returned yet.
 local function is_result_to_come(why, now)
   local is_read, row = pcall(cmsgpack.unpack, why)
   local result_until = is_read and type(row) == 'table' and row[RESULT_UNTIL]
@@ -47,7 +46,7 @@ if wait > 0 then
   local until_now = string.format('%.0f', now)
   local over = redis.call('ZRANGEBYSCORE', keys.awaited, '-inf', until_now, 'LIMIT', 0, FORGOTTEN_A_CALL)
   if #over > 0 then
-    redis.call('ZREM', keys.awaited, unpack(over)) -- of those who went away
+    redis.call('ZREM', keys.awaited, unpack(over)) -- their callers have stopped waiting
   end
   local known = tonumber(redis.call('ZSCORE', keys.awaited, id) or 0)
   redis.call('ZADD', keys.awaited, math.max(known, now + wait), id)

@@ -1,13 +1,13 @@
 --[[
-beat -- a worker lives. Others that are silent for too long are forgotten.
+beat -- store the heartbeat of a worker, and remove workers whose last heartbeat is too old.
 
 KEYS     workers, beats
 ARGV     consumer      text    name of the worker
-         info          text    what it says of itself
-         forget_after  number  microseconds of silence
+         info          text    its report
+         forget_after  number  microseconds without a heartbeat
 DRAINS   workers
 RETURNS  1
-KEEPS    no message is touched; a beat that is repeated is a later one.
+KEEPS    no message is touched; a repeat is a later heartbeat.
 ]]
 -- @include lib/clock.lua
 local FORGOTTEN_A_CALL = 100

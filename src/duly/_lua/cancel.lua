@@ -1,16 +1,16 @@
 --[[
-cancel -- end a message that waits or is dead; one that is being handled only if the caller says so.
+cancel -- remove a message that waits or is dead, and on request one that is leased.
 
 KEYS     call, msgs, leased, leases, counts, why, expires, dead, done, dedup, dedup_ends, lanes, parked, wake,
          meta, awaited, ends, waiting*
 ARGV     sequence  text
          digits    text
          id        text    of the message
-         running   flag    1: also a message that is leased; its holder loses the lease
+         running   flag    1: remove a leased message as well; its holder loses the lease
 DRAINS   leases
-RETURNS  1  ended by this call
-         0  unknown, over, or leased and `running` is not 1
-KEEPS    I1 I2 I5 I6 I7 I9: a holder that loses the message finds its lease lost; the dedup value is free.
+RETURNS  1  this call removed it
+         0  unknown, finished, or leased and `running` is not 1
+KEEPS    I1 I2 I5 I6 I7 I9: the next settle of the holder reports a lost lease; the dedup value is free.
 ]]
 -- @include lib/clock.lua
 -- @include lib/record.lua
@@ -24,9 +24,9 @@ KEEPS    I1 I2 I5 I6 I7 I9: a holder that loses the message finds its lease lost
 
 local record = redis.call('HGET', keys.msgs, id)
 local place, _, key, member = place_of(keys, id, record)
--- A lease that ran out counts as long as no claim took the message over: its holder may still settle it.
+-- A lease that ran out counts until a claim reclaims the message: its holder may still settle it.
 if not place or place == 'done' or (place == 'leased' and not running) then
-  return answer(0) -- or a late copy could end a message that uses the id again
+  return answer(0) -- stored: a late copy must not end a later message with this id
 end
 local size, lease = record and #record or 0, nil
 if place == 'leased' then

@@ -1,10 +1,10 @@
 --[[
-claim -- take what is due, and note who holds it until when.
+claim -- lease due messages to a consumer.
 
-Leases that ran out go back to their own place first, counted as a crash, dead at the limit. Then what
-is due is taken, highest priority first. Nothing moves when time passes: this is the only place that
-looks at the clock, and the only one that makes order within a key. A suspect, whose next crash would be its
-last, may be kept apart from the others: a process that dies takes all that it holds with it.
+Messages whose lease ran out go back to their place first. Each counts a crash, and is buried at the crash limit. Then
+the script leases due messages, the highest priority first. No other script checks whether time has passed, and no
+other enforces the order within a key. A suspect is a message whose next crash would be its last. It may be delivered
+alone, because a process that dies crashes all messages that it holds.
 
 KEYS     call, msgs, leased, leases, counts, why, expires, dead, dedup, dedup_ends, lanes, parked, schedules,
          slots, wake, meta, waiting*
@@ -12,33 +12,33 @@ ARGV     sequence     text
          digits       text
          limit        number  messages at the most
          lease_us     number  microseconds
-         crash_limit  number  leases lost before a message is dead
+         crash_limit  number  lost leases after which a message is dead
          consumer     text    name of the holder
          after        text    watch: blocks if nothing is found | stay: blocks unless at its limit | pass: took a
                               token | leave
-         suspects     text    with: like all others | none: passed over | alone: one by itself if it comes first
+         suspects     text    with: like all others | none: skipped | alone: one, and nothing else, if it comes first
          dead_kept    row     count, age: microseconds, bytes; of dead letters, -1 is no bound
-         on_dead      text    continue: a lane goes on | block: it waits for a dead letter
+         on_dead      text    continue: a dead letter frees its lane | block: it keeps its lane
          interval     number  microseconds from one delivery to the next, by the rate; 0: no rate
-         in_flight    number  leases out at the most; -1: any number
+         in_flight    number  leases of the queue at the most; -1: any number
 -- @only group
-         start        text    the id behind which a group begins that does not exist yet
-         filter*      rows    header, value; an entry has one of the values of each header
+         start        text    the id after which a new group begins
+         filter*      rows    header, value; an entry must have one of the values of each header
 -- @end
 DRAINS   leases
-REPEATS  the same messages with the same fence, without those that were settled or lost since
+REPEATS  the same messages with the same fence, except those that were settled or lost since
 RETURNS  { state, now, next, fence, ids, records, counts, reclaimed, schedules }, and for a group { position ... }
-         state      0 open | 1 paused | 2 open, and suspects were passed over | 3 limited
-         next       microseconds to the next due time or lease deadline; 0 look again; -1 nothing to come;
-                    suspects that were passed over do not count
+         state      0 open | 1 paused | 2 open, and suspects were skipped | 3 limited
+         next       microseconds to the next due time or lease deadline; 0: claim again; -1: nothing is pending;
+                    skipped suspects do not count
          counts     packed counts of each message, '' for none; {} when no message has any
          reclaimed  id, consumer, microseconds overdue, is dead: of leases that ran out
-         schedules  name, row: of schedules whose slot has come, for the caller to fire
-         position   of a group: the ids behind which to wait for entries, the topic's bell, and the group's
+         schedules  name, row: of schedules that are due, for the caller to fire
+         position   of a group: the ids after which to wait for entries, the topic's bell, and the group's bell
 KEEPS    I1 I2 I3 I4 I6 I7 I8
 ]]
 -- @include lib/clock.lua
--- @include lib/layout.lua
+-- @include lib/record_layout.lua
 -- @include lib/lease_text.lua
 -- @include lib/waiting.lua
 -- @include lib/leased.lua
@@ -46,7 +46,7 @@ KEEPS    I1 I2 I3 I4 I6 I7 I8
 -- @only group
 -- @include lib/entry.lua
 -- @include lib/large.lua
--- @include lib/groups_of_stream.lua
+-- @include lib/stream_groups.lua
 -- @end
 local OPEN, PAUSED, PASSED_OVER, LIMITED = 0, 1, 2, 3
 local RECLAIMED_A_CALL, BYTES_A_CALL = 100, 4194304
@@ -57,89 +57,88 @@ local GROUP = group_of(LEASED)
 -- @only group
 -- @lazy lib/claim/native_group.lua
 -- @end
--- @lazy lib/claim/given_again.lua
+-- @lazy lib/claim/repeated_claim.lua
 -- @lazy lib/claim/reclaim.lua
 -- @lazy lib/claim/undeliverable.lua
--- @lazy lib/claim/isolation.lua
--- @lazy lib/claim/large.lua
+-- @lazy lib/claim/suspects.lua
+-- @lazy lib/claim/large_records.lua
 -- @lazy lib/claim/lateness.lua
 -- @lazy lib/claim/lanes.lua
 -- @lazy lib/claim/limits.lua
 -- @lazy lib/claim/schedules.lua
 -- @only group
--- @lazy lib/let_in.lua
+-- @lazy lib/delayed_publishes.lua
 -- @lazy lib/claim/takeover.lua
--- @lazy lib/claim/sorting.lua
+-- @lazy lib/claim/entry_selection.lua
 -- @end
--- @include lib/claim/taking.lua
--- @include lib/claim/next.lua
+-- @include lib/claim/due_messages.lua
+-- @include lib/claim/next_claim.lua
 -- @only group
 -- @include lib/claim/entries.lua
 -- @end
 
 keys.blocks = on_dead == 'block'
-local meta = redis.call(
-  'HMGET', META, 'clock', 'paused', 'priorities', 'large', 'delivered', 'keyed', 'tat', 'limited', 'slot'
-)
+local meta =
+  redis.call('HMGET', META, 'clock', 'paused', 'priorities', 'large', 'delivered', 'keyed', 'tat', 'limited', 'slot')
 local is_paused, was_limited, slot = meta[2], meta[8], tonumber(meta[9])
-local in_use = is_paused and '' or meta[3] or '0' -- the priorities that are looked at
+local in_use = is_paused and '' or meta[3] or '0' -- the priorities to claim from
 
--- What this call knows and finds. The parts get it, and each says at its head what it reads and what it changes.
+-- The state of this call. Its parts share it, and the head of each states what it reads and changes.
 local claim = {
-  now = tick(meta[1]), -- its fence, if it takes anything
-  ids = {}, -- of the messages that it takes
+  now = tick(meta[1]), -- the fence of its leases
+  ids = {}, -- of the messages that it leases
   records = {},
-  counts = {}, -- packed; none if no message of the queue has any
+  counts = {}, -- packed; empty if no message of the queue has any
   leased = {}, -- deadline, id ...
   leases = {}, -- id, text ...
-  lease_texts = {}, -- by what they depend on
+  lease_texts = {}, -- by size, flags and priority
   lease_tails = {}, -- by the size of the key
   bytes = 0, -- of the records
   lateness = 0, -- of the message that was due first
-  allowed = limit, -- messages that it may take
+  allowed = limit, -- messages that it may lease
   deadline = '', -- of its leases
   is_keyed = meta[6], -- whether messages may have keys
-  has_large = meta[4], -- whether a large record was stored: then a thousand may not fit
+  has_large = meta[4], -- whether a large record was stored: then 1,000 records may not fit into a reply
   any_counts = false, -- whether any message was delivered before
   is_isolating = false, -- whether suspects are kept apart
-  has_passed_over = false, -- whether suspects were passed over
+  has_skipped_suspects = false, -- whether suspects were skipped
   parked = 0, -- messages that it parked
   buried = 0, -- messages that became dead letters
   reclaimed = {}, -- id, consumer, microseconds overdue, is dead ...
-  is_full = false, -- whether there may be more that is due
+  is_full = false, -- whether more messages may be due
   is_cut_short = false, -- whether it left work to the next call, which should come at once
-  free_at = nil, -- if a limit keeps messages back: until when
+  free_at = nil, -- until when a limit holds messages back, if one does
   -- @only group
-  clock = 0, -- the tick of the last entry that was read
+  clock = 0, -- tick of the last entry that was read
   has_acked = false, -- whether entries may be freed
   -- @end
 }
 
 -- @include lib/repeated.lua
 if repeated then
-  return given_again(claim.now, repeated[1], repeated[2])
+  return repeated_reply(claim.now, repeated[1], repeated[2])
 end
 
--- Leases that ran out go back first.
+-- Reclaim leases that ran out.
 local ran_out = redis.call('ZRANGEBYSCORE', LEASED, '-inf', claim.now, 'WITHSCORES', 'LIMIT', 0, RECLAIMED_A_CALL)
 for i = 1, #ran_out, 2 do
   reclaim(claim, ran_out[i], tonumber(ran_out[i + 1]))
 end
 claim.is_cut_short = #ran_out == 2 * RECLAIMED_A_CALL
 -- @only group
-claim.is_full = claim.is_cut_short -- there are more, perhaps earlier ones, which must have their places first
+claim.is_full = claim.is_cut_short -- more leases ran out, perhaps of earlier messages: their places come first
 local known = redis.call('HMGET', META, 'fed', 'swept', 'sweeping')
-local fed, next_entry = known[1], nil -- microseconds until an entry enters that waits for its time
+local fed, next_entry = known[1], nil -- microseconds until the next delayed publish is due
 if redis.call('EXISTS', TOPIC_WAITING) == 1 then
-  next_entry = let_in(delayed_of_topic(), STREAM)
+  next_entry = add_due_publishes(delayed_of_topic(), STREAM)
 end
 if known[3] or claim.now - (known[2] or 0) >= lease_us / 2 then
-  fed = take_over_silent(claim, known[3] or '-', fed)
-  claim.has_acked = claim.has_acked or known[2] -- not the first time: other groups may be about to be made
+  fed = take_over_idle(claim, known[3] or '-', fed)
+  claim.has_acked = claim.has_acked or known[2] -- not at the first sweep: other groups may not exist yet
 end
 -- @end
 
--- What may be taken.
+-- Find out how many messages this call may lease.
 claim.any_counts = redis.call('EXISTS', COUNTS) == 1
 claim.is_isolating = claim.any_counts and suspects ~= 'with' and crash_limit > 1
 if redis.call('EXISTS', EXPIRES) == 1 then
@@ -150,7 +149,7 @@ if limits then
   claim.allowed = limits.allowed
 end
 
--- Messages that are due are taken, the highest priority first; a group reads on in the stream.
+-- Lease due messages, the highest priority first. A group then reads on in the stream.
 claim.deadline = string.format('%.0f', claim.now + lease_us)
 for digit in string.gmatch(in_use, '%d') do
   if #claim.ids < claim.allowed and not claim.is_full then
@@ -168,17 +167,17 @@ end
 -- @end
 -- @only freeing
 if claim.has_acked then
-  free_acked(STREAM) -- once, at the end: it looks at all groups of the stream
+  free_acked(STREAM) -- once, at the end: it reads all groups of the stream
 end
 -- @end
 
--- A lane that waits for a dead letter goes on when that is kept no longer.
+-- A lane blocked by a dead letter goes on when the letter is trimmed.
 if claim.buried > 0 or (keys.blocks and claim.is_keyed) then
   trim_dead(claim)
 end
 local stays_limited
 if limits then
-  claim.free_at, stays_limited = kept_back(claim, limits, in_use)
+  claim.free_at, stays_limited = limit_state(claim, limits, in_use)
 end
 if was_limited and not stays_limited then
   redis.call('HDEL', META, 'limited')
@@ -192,19 +191,19 @@ local taken, now = #claim.ids, claim.now
 if taken > 0 then
   add_leased(LEASED, claim.leased)
   redis.call('HSET', LEASES, unpack(claim.leases))
-  -- The fence is the time of the claim: it grows with each one, whatever happens to queue or server.
+  -- The fence is the time of the claim. So it grows even if the queue is deleted or the server fails over.
   redis.call('HSET', META, 'clock', now, 'lateness', claim.lateness, 'delivered', (meta[5] or 0) + taken)
 elseif #ran_out > 0 or claim.buried > 0 then
-  remember(META, now)
+  store_clock(META, now)
 end
 -- @only group
 if claim.clock > now then
-  remember(META, claim.clock)
+  store_clock(META, claim.clock)
 end
 -- @end
 
--- When to look again, and who watches until then.
-local state = is_paused and PAUSED or claim.has_passed_over and PASSED_OVER or claim.free_at and LIMITED or OPEN
+-- Decide when to claim again, and which consumer watches until then.
+local state = is_paused and PAUSED or claim.has_skipped_suspects and PASSED_OVER or claim.free_at and LIMITED or OPEN
 local next_at = slot or math.huge
 -- @only group
 next_at = math.min(next_at, now + (next_entry or math.huge))
@@ -214,7 +213,7 @@ local reply = { state, now, next_us, fence, claim.ids, claim.records, claim.coun
 -- @only group
 reply[10] = {}
 if state == PASSED_OVER and #claim.reclaimed > 0 then
-  leave_token(WAKE) -- for a consumer that holds nothing: once, or all others that pass it over would hear it, too
+  leave_token(WAKE) -- for a consumer that holds nothing; once, because all members hear the bell
 end
 if next_us ~= 0 and after ~= 'leave' then
   local group = find_group(STREAM, GROUP)
@@ -226,12 +225,12 @@ local is_watching = next_us ~= 0 and (after == 'stay' or (after == 'watch' and t
 if state == PASSED_OVER then
   leave_token(WAKE) -- for a consumer that holds nothing
 elseif is_watching then
-  redis.call('DEL', WAKE) -- this consumer has seen everything and watches from now on
+  redis.call('DEL', WAKE) -- this consumer has found all that is due, and watches from now on
 elseif taken > 0 or next_us == 0 or (after == 'pass' and next_us > 0 and state ~= PAUSED) then
-  leave_token(WAKE) -- another consumer must watch what waits and what is leased
+  leave_token(WAKE) -- another consumer must watch due times and deadlines
 else
   take_token_if_empty(WAKE, MSGS, META)
 end
 -- @end
-answer({ fence, claim.ids }) -- also of nothing: a late copy of this call must not take messages
+answer({ fence, claim.ids }) -- stored even if empty: a late copy must not lease messages
 return reply

@@ -1,14 +1,14 @@
 --[[
-correct -- add to counters what an audit found missing. The difference itself is counted.
+correct -- add the differences that an audit found to counters. The corrections are counted as well.
 
-Whoever has mended something meanwhile may have corrected the same: then nothing is added.
+Another audit may have repaired the queue since, and corrected the same counters. Then nothing is added.
 
 KEYS     call, meta
 ARGV     sequence      text
-         repairs       number  repairs of this queue that were counted when the audit read the counters
+         repairs       number  the queue's counter of repairs when the audit read the counters
          corrections*  rows    counter, difference
 DRAINS   meta
-RETURNS  1, or 0 when something was mended since then
+RETURNS  1, or 0 if there were repairs since then
 KEEPS    I1 I6
 ]]
 if tonumber(redis.call('HGET', META, 'repairs') or 0) ~= repairs then

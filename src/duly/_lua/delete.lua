@@ -1,10 +1,10 @@
 --[[
-delete -- the queue itself, with all that is in it and all that it counted.
+delete -- remove a queue with its messages and counters.
 
 KEYS     call, msgs, leased, leases, counts, why, expires, dead, done, dedup, dedup_ends, lanes, parked,
          schedules, slots, wake, meta, awaited, ends, waiting*
 ARGV     sequence  text
-RETURNS  how many keys there were
+RETURNS  number of keys removed
 KEEPS    I6 I9
 ]]
 local removed = redis.call('UNLINK', unpack(KEYS, KEYS.first, KEYS.last))
@@ -14,7 +14,7 @@ local GROUP = group_of(MSGS)
 redis.pcall('XGROUP', 'DESTROY', STREAM, GROUP)
 redis.call('HDEL', TOPIC_META, 'group:' .. GROUP, 'missed:' .. GROUP)
 if redis.call('TYPE', STREAM).ok == 'stream' then
-  ack_entries(GROUP, { '0-1' }) -- others may have waited only for this group
+  ack_entries(GROUP, { '0-1' }) -- this group may have been the last that held entries
 end
 -- @end
 return answer(removed)

@@ -1,19 +1,19 @@
 --[[
-extend -- the holder is alive: its leases run anew from now.
+extend -- set the deadlines of leases to now + lease.
 
 KEYS     call, leased, leases, wake, meta
 ARGV     sequence  text
-         renews    flag    1: a later deadline stays | 0: the deadline is what is said
+         renews    flag    1: a renewal, which keeps a later deadline | 0: it may shorten a lease
          settles*  rows    id, fence, lease: microseconds
 DRAINS   leases
 RETURNS  { position ... } of those whose lease was lost
 KEEPS    I4 I5 I6
 ]]
 -- @include lib/clock.lua
--- @include lib/holding.lua
+-- @include lib/held_settles.lua
 -- @include lib/wake.lua
 
-local held, lost = sorted_by_holding(LEASES)
+local held, lost = held_settles(LEASES)
 if #held == 0 then
   return lost
 end
@@ -33,13 +33,13 @@ end
 redis.call('ZADD', LEASED, unpack(deadlines))
 -- @only group
 -- @include lib/group.lua
--- The pending list says how long somebody has been silent: others go by that.
+-- Reset the idle time in the pending list: other programs claim entries by their idle time.
 for _, each in ipairs(held) do
   redis.pcall('XCLAIM', STREAM, group_of(LEASED), consumer_of(each.lease), 0, each.id, 'JUSTID')
 end
 -- @end
-remember(META, now)
+store_clock(META, now)
 if is_earlier then
-  leave_token(WAKE) -- a lease made shorter is a deadline that nobody watches yet
+  leave_token(WAKE) -- no consumer watches the earlier deadline yet
 end
 return answer(lost)

@@ -1,10 +1,10 @@
 --[[
-finish -- finish messages that the caller still owns: with a key, or on a queue that keeps them.
+finish -- finish messages that the caller holds, and that have a key or are in a queue that keeps them.
 
 KEYS     call, msgs, leased, leases, counts, why, done, lanes, parked, wake, meta, awaited, ends, waiting*
 ARGV     sequence   text
          digits     text
-         keeps      flag    1: finished messages are kept in `done` | 0: they are gone
+         keeps      flag    1: finished messages are kept in `done` | 0: they are removed
          done_kept  row     count, age: microseconds, bytes; of finished messages, -1 is no bound
          settles*   rows    id, fence, result: '' for none
 DRAINS   leases
@@ -14,7 +14,7 @@ KEEPS    I1 I2 I5 I6 I7 I9: a stale fence changes nothing; a finished message ha
 -- @include lib/clock.lua
 -- @include lib/finish.lua
 
-local held, lost = held_by_caller(keys.leases)
+local held, lost = held_batch(keys.leases)
 if #held.ids == 0 then
   return lost
 end
@@ -24,7 +24,7 @@ local results = {}
 for i, at in ipairs(held.ats) do
   results[i] = settles.result(at)
 end
-remember(keys.meta, now)
+store_clock(keys.meta, now)
 local kept = keeps and bounds_of(done_kept.count, done_kept.age, done_kept.bytes)
 finish(keys, held, results, kept, now)
 return answer(lost)

@@ -1,20 +1,20 @@
 --[[
-fire -- send what a schedule has to send for slots that have come, and note when to look at it next.
+fire -- send the messages of a schedule's due runs, and store when it is due next.
 
-Any number of consumers may find the same slots and call this: the row changes with the first of them, and
-the others do nothing. So each slot is dealt with once.
+Any number of consumers may find the same runs and call this script. The first call changes the row, and the others
+find another row and do nothing. So each run is sent once.
 
 KEYS     call, msgs, expires, schedules, slots, wake, meta, waiting*
 ARGV     sequence   text
          digits     text    the priority
          name       text    of the schedule
-         seen       text    the head of the row that the caller goes by
-         after      number  the slots up to here are dealt with
-         last_slot  number  the last slot that was sent for; 0: none yet
-         next_at    number  when to look next; -1: never
+         seen       text    head of the row as the caller read it
+         after      number  runs up to this time are done
+         last_slot  number  time of the last run that was sent; 0: none yet
+         next_at    number  when the schedule is due next; -1: never
          messages*  rows    id, part, when: =us since the epoch
 RETURNS  1  done
-         0  somebody else has dealt with it, or the schedule was changed, paused or removed
+         0  another consumer has fired it, or the schedule was changed, paused or removed
 KEEPS    I1 I2 I3 I6
 ]]
 -- @include lib/clock.lua
@@ -29,10 +29,10 @@ if not created or paused ~= 0 or head_of(row) ~= seen then
   return answer(0)
 end
 
--- Writes. The first is one that a full server refuses.
+-- Writes. A full server refuses the first one.
 local meta = read_meta(keys.meta)
 local now, ahead = tick(meta.clock)
-remember(keys.meta, now)
+store_clock(keys.meta, now)
 local offsets = {}
 for at = messages.first, messages.last, messages.stride do
   offsets[#offsets + 1] = at
@@ -46,6 +46,6 @@ if #offsets > 0 then
   redis.call('HINCRBY', keys.meta, 'sent', #offsets)
 end
 redis.call('HSET', SCHEDULES, name, written_head(created, after, last_slot, 0) .. plan_of(row))
-look_at(SLOTS, keys.meta, name, next_at >= 0 and next_at)
-leave_token(keys.wake) -- somebody must watch the next slot
+set_next_run(SLOTS, keys.meta, name, next_at >= 0 and next_at)
+leave_token(keys.wake) -- a consumer must watch the next run
 return answer(1)

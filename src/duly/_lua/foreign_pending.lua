@@ -1,11 +1,11 @@
 --[[
-foreign_pending -- a page of what consumers of other programs hold in a group.
+foreign_pending -- list a page of the entries that consumers of other programs hold in a group.
 
 KEYS     leased, leases
-ARGV     from   text    - the beginning | ( and an id: behind it
-         limit  number  rows of the pending list to look at
+ARGV     from   text    - the beginning | ( and an id: after it
+         limit  number  rows of the pending list to read
 RETURNS  { last, id, consumer, idle, deliveries ... }
-         last     where the page ended, '' if it was the last; idle: milliseconds
+         last     last id of the page, '' if no page follows; idle: milliseconds
 KEEPS    writes nothing
 ]]
 -- @include lib/group.lua

@@ -1,5 +1,5 @@
 --[[
-get -- all that is known of one message.
+get -- return all stored data of one message.
 
 KEYS     msgs, leased, leases, counts, why, dead, done, lanes, parked, meta, waiting*
 ARGV     digits  text
@@ -7,9 +7,9 @@ ARGV     digits  text
 RETURNS  {} unknown | { now, place, score, record, counts, why, lease, owner, ahead, paused, tat, leased,
                          owner_place, owner_score }
          place   waiting | parked | leased | dead | done
-         owner   the id that its lane belongs to; owner_place and owner_score: where that one is, if it is another
-         ahead   how many are due and come before it, when it is due and waits
-         paused  by whom; tat: see claim, 0 for none; leased: how many leases are out; what is absent is ''
+         owner   id of the message that owns its lane; owner_place and owner_score: its place, if it is another message
+         ahead   number of due messages before it, if it is due and waits
+         paused  who paused the queue; tat: see claim, 0 for none; leased: leases of the queue; '' if absent
 KEEPS    writes nothing
 ]]
 -- @include lib/clock.lua

@@ -8,17 +8,17 @@
              keep      row     count, age: microseconds, bytes; -1 is no bound
              settles*  rows    id, fence, delay: microseconds, reason
     DRAINS   leases
-    REPEATS  each message is read again
+    REPEATS  with the messages as they are now
     RETURNS  { position ... } of those whose lease was lost
     KEEPS    I1 I5
 
-KEYS lists names that `keys.py` describes. A note behind a colon says what this script does with the last one. An
-argument has a type. The columns of a row stand in order; what follows a colon explains one of them, and what follows
-a semicolon all of them. `rows` repeat to the end of ARGV. A second one begins where the script says: it follows the
-first or is part of it. Lines that are indented further belong to the line above.
+KEYS lists names that `keys.py` describes. A note after a colon explains the last one. An argument has a type. The
+columns of a row are in order. A note after a colon explains one column, a note after a semicolon the whole row.
+`rows` repeat to the end of ARGV. A second argument of this type follows the first or is part of it, and the script
+computes where it begins. A line that is indented further continues the line above.
 
-DRAINS names a hash: a full server still runs the script (see lib/drain.lua); a colon may introduce why. REPEATS says
-that the script answers a repeated call in a way of its own.
+DRAINS names a hash, by which a full server runs the script (see lib/drain.lua). The reason may follow a colon. With
+REPEATS, the script itself answers a repeated call.
 """
 
 import re
@@ -46,13 +46,13 @@ class Argument(NamedTuple):
     name: str
     type: str
     columns: tuple[str, ...]
-    """Of a row, in their order."""
+    """The columns of a row, in order."""
     at: int
-    """Position in ARGV, from 1; of a row that of its first column; 0: the script finds it."""
+    """Position in ARGV, from 1; for a row, that of its first column; 0: the script computes it."""
 
     @property
     def size(self) -> int:
-        """How many positions of ARGV it takes."""
+        """How many elements of ARGV it takes."""
         return len(self.columns) if self.is_row else 1
 
     @property
@@ -68,13 +68,13 @@ class Header:
     keys: tuple[str, ...]
     arguments: tuple[Argument, ...]
     drains: str = ""
-    """The hash that lets a full server run the script."""
-    repeats_itself: bool = False
-    """Whether the script answers a repeated call in a way of its own."""
+    """The hash by which a full server runs the script; empty for none."""
+    answers_repeats: bool = False
+    """Whether the script itself answers a repeated call, and not the loader's code."""
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """Name every position of ARGV; rows that repeat have one name, with a star."""
+        """Name every element of ARGV. Rows that repeat have one name, with a star."""
         names: list[str] = []
         for argument in self.arguments:
             if argument.type == "rows":
@@ -84,7 +84,7 @@ class Header:
 
 
 def parsed(text: str) -> Header:
-    """Read the comment that opens a script. Lines that other forms of the script have are left out before."""
+    """Parse the comment that opens a script. The caller has removed lines for other kinds of stores."""
     sections = _sections(text[: text.index("]]")])
     keys = tuple(name for line in sections.get("KEYS", []) for name in _keys(line))
     drains = sections.get("DRAINS", [""])[0].partition(":")[0]
@@ -94,7 +94,7 @@ def parsed(text: str) -> Header:
 
 
 def _sections(header: str) -> dict[str, list[str]]:
-    """Collect the lines of each section, each with those that belong to it."""
+    """Collect the lines of each section. Continuation lines are joined."""
     sections: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in header.splitlines():
@@ -124,7 +124,7 @@ def _arguments(lines: list[str]) -> tuple[Argument, ...]:
     for line in lines:
         found = _ARGUMENT.fullmatch(line)
         if not found or bool(found[2]) != (found[3] == "rows"):
-            raise BadHeader(f"ARGV {line!r} is not a name, a type, and what it is; only rows have a star")
+            raise BadHeader(f"ARGV {line!r} is not a name, a type and a description; only rows have a star")
         name, _, kind, rest = found.groups()
         columns = _columns(name, rest or "") if kind in ("row", "rows") else ()
         argument = Argument(name, kind, columns, at)

@@ -1,20 +1,20 @@
 --[[
-keep_result -- keep what handlers returned after a commit had finished their messages.
+keep_result -- store the results that handlers returned after a commit had finished their messages.
 
 KEYS     call, why, done, awaited, ends
 ARGV     sequence  text
          results*  rows    id, fence: of the delivery that was committed, result: '' for none
 DRAINS   why
-RETURNS  { position ... } of those that are not kept: the message is gone, or was finished by another delivery
-KEEPS    I5 I6: only the delivery that committed brings the result, and once.
+RETURNS  { position ... } of results that are not stored: the message is gone, or another delivery finished it
+KEEPS    I5 I6: only the delivery that committed stores a result, and only once.
 ]]
 -- @include lib/ends.lua
 local RESULT, RESULT_UNTIL, TIMELINE, SINCE = 10, 12, 8, 4
 
--- The row of a message that this delivery finished, if its result is still to come; else nil.
+-- Returns the row of a message that this delivery finished and whose result is pending, or nil.
 local function row_of(id, fence)
   local stored = redis.call('ZSCORE', keys.done, id) and redis.call('HGET', keys.why, id)
-  local is_read, row = pcall(cmsgpack.unpack, stored or '') -- anybody may have written it
+  local is_read, row = pcall(cmsgpack.unpack, stored or '') -- another program may have written it
   if not is_read or type(row) ~= 'table' or not row[RESULT_UNTIL] then
     return nil
   end

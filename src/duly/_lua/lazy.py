@@ -1,16 +1,16 @@
-"""Parts of a script that most calls do not need, made when they are first used.
+"""Lazy parts of a script: their functions are created when a call first uses them.
 
-A server runs a script from its first line at every call, and so makes all of its functions at every call, used or not.
-A script names parts that it seldom needs with `-- @lazy lib/NAME.lua` in place of `-- @include`. Their functions are
-called like any others:
+A server runs a script from its first line at every call, and so creates all of its functions at every call, used or
+not. A script includes parts that few calls need with `-- @lazy lib/NAME.lua` in place of `-- @include`. It calls their
+functions like any others:
 
     -- @lazy lib/claim/limits.lua
     local limits = room(claim)
 
-In place of these lines the loader writes one function, `lazy_part`. It holds the parts, each in a function of its own,
-and before them the files that they include. `room(claim)` becomes `lazy_part('limits').room(claim)`. The first call of
-`lazy_part` makes the functions of the included files, and the first call for a part makes those of the part.
-docs/decisions/0023 has what this saves.
+In place of these lines the loader writes one function, `lazy_part`. It contains the files that the parts include, and
+one function per part. `room(claim)` becomes `lazy_part('limits').room(claim)`. The first call of `lazy_part` creates
+the functions of the included files, and the first call for a part creates those of the part. docs/decisions/0023 has
+figures.
 """
 
 import re
@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 LAZY: Final = re.compile(r"(?:^-- @lazy lib/[\w/]+\.lua\n)+", re.MULTILINE)
-"""The lines that name the parts of a script. They stand together."""
+"""The lines that name the parts of a script, one after the other."""
 PATH: Final = re.compile(r"^-- @lazy (lib/[\w/]+\.lua)$", re.MULTILINE)
 _FUNCTION: Final = re.compile(r"^local function (\w+)\(", re.MULTILINE)
 
@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
     name: str
     text: str
-    """Without what it includes."""
+    """Without its includes."""
 
     @property
     def functions(self) -> list[str]:
@@ -41,7 +41,7 @@ class Part(NamedTuple):
 
 
 def with_calls(text: str, parts: Iterable[Part]) -> str:
-    """Let calls of functions of parts go by way of `lazy_part`."""
+    """Replace calls of functions of parts by calls through `lazy_part`."""
     owner: dict[str, str] = {}
     for part in parts:
         for function in part.functions:
@@ -53,8 +53,8 @@ def with_calls(text: str, parts: Iterable[Part]) -> str:
     return called.sub(lambda match: f"lazy_part('{owner[match[1]]}').{match[1]}(", text)
 
 
-def made_when_used(parts: list[Part], shared: str, users: str) -> str:
-    """Write `lazy_part`: `shared` is what the parts include, `users` the text that calls them."""
+def written_parts(parts: list[Part], shared: str, users: str) -> str:
+    """Write `lazy_part`. `shared` has the files that the parts include, `users` is the text that calls the parts."""
     texts = {part.name: with_calls(part.text, [other for other in parts if other != part]) for part in parts}
     makers = []
     for part in parts:

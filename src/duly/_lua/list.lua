@@ -1,19 +1,19 @@
 --[[
-list -- a page of the messages in one state.
+list -- return a page of the messages in one state.
 
 KEYS     msgs, leased, leases, counts, why, dead, done, parked, meta, waiting*
 ARGV     digits          text
          state           text    ready | delayed | leased | parked | dead | done
          limit           number  messages at the most
-         after_id        text    the last one of the page before; '' begins
-         after_score     number  its score, in case it moved on; '' asks the queue
+         after_id        text    last message of the page before; '': the first page
+         after_score     number  its score, in case it has moved; '': the script reads it
          after_priority  number  its priority, for ready, delayed and parked
          after_key       text    its key, for parked
-         order           text    newest: of dead and done, the last ones first | '' or absent
-RETURNS  { now, is_last, id, score, record, counts, why, lease ... }; what is absent is ''
+         order           text    newest: dead and done, the last ones first | '' or absent
+RETURNS  { now, is_last, id, score, record, counts, why, lease ... }; '' if absent
          -1  after_id is not in this state and no score was given
-KEEPS    writes nothing; ordered by priority for ready and delayed, by key for parked, then by
-         score and id; the newest first on request
+KEEPS    writes nothing; ordered by priority for ready and delayed, by key for parked, then by score and id; on request
+         the newest first
 ]]
 -- @include lib/clock.lua
 -- @include lib/record.lua
@@ -36,7 +36,7 @@ else
   after_priority = state == 'parked' and after_priority or 0
 end
 
--- The member of `parked` behind which a page begins; nil when it is not known.
+-- Returns the member of `parked` after which the page begins, or nil if it is not there.
 local function last_parked()
   if after_score then
     return member_of(after_key, after_priority, after_score, after_id)
@@ -59,7 +59,7 @@ if after_id ~= '' and not after_score and state ~= 'parked' then
   end
 end
 
--- Whether a comes after b by their bytes. Lua compares by the server's locale.
+-- Whether a comes after b in byte order. Lua itself compares by the server's locale.
 local function is_behind(a, b)
   for i = 1, math.min(#a, #b) do
     local one, other = string.byte(a, i), string.byte(b, i)
@@ -70,8 +70,8 @@ local function is_behind(a, b)
   return #a > #b
 end
 
--- The rank of the first member behind (after_score, after_id), whether that is still there or not.
--- Members of one score are ordered by their bytes: the search halves the range of equal scores.
+-- Returns the rank of the first member after (after_score, after_id), which may be gone. Members with the same score
+-- are in byte order, so a binary search finds the rank.
 local function rank_behind(key)
   local score = string.format('%.0f', after_score)
   local low = redis.call('ZCOUNT', key, '-inf', '(' .. score)
@@ -129,7 +129,7 @@ local function add_parked()
   return reply
 end
 
--- Of one sorted set, from its end to its beginning.
+-- Adds the members of a sorted set from its end to its beginning.
 local function add_newest(key)
   local last = redis.call('ZCARD', key) - 1
   if after_id ~= '' then
@@ -167,7 +167,7 @@ for _, place in ipairs(places) do
     if state ~= 'ready' or due > first then
       local rows = redis.call('ZRANGE', place.key, first, last, 'WITHSCORES')
       for i = 1, #rows, 2 do
-        if is_last and not (state == 'leased' and rows[i] == PILLAR) then
+        if is_last and not (state == 'leased' and rows[i] == ENCODING_GUARD) then
           add(rows[i], rows[i + 1])
         end
       end

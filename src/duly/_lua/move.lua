@@ -1,23 +1,23 @@
 --[[
-move -- dead letters to another queue, where they are new messages.
+move -- move dead letters to another queue, where they are new messages.
 
 KEYS     call, msgs, why, dead, lanes, parked, wake, meta, waiting*
          others*: the keys of the other queue that send_checked has after `call`
 ARGV     sequence    text
          digits      text    priorities of `waiting*`, in both queues
-         max_length  number  live messages there at the most; -1: any number
-         max_bytes   number  bytes of live messages there at the most; -1: any number
-         detail      text    what the timeline says about it
-         letters*    rows    id, died, part: '' leaves the body as it is
+         max_length  number  live messages of the other queue at the most; -1: any number
+         max_bytes   number  bytes of its live messages at the most; -1: any number
+         detail      text    detail of the event in the timeline
+         letters*    rows    id, died, part: '' keeps the body
 DRAINS   msgs
-RETURNS  { moved, is_full, id ... }: is_full 1 when one found no room, and those behind it were not tried; the ids are
-         live or dead there already, and stay here
-KEEPS    I1 I2 I6 I7: a letter is in one of the queues; a lane that waited for it goes on.
+RETURNS  { moved, is_full, id ... }: is_full 1 if one found no room, and the rest were not tried; the ids are live or
+         dead in the other queue already, and stay here
+KEEPS    I1 I2 I6 I7: a letter is in one of the queues; its lane goes on.
 ]]
 -- @include lib/clock.lua
 -- @include lib/record.lua
 -- @include lib/counts.lua
--- @include lib/why.lua
+-- @include lib/history.lua
 -- @include lib/lanes.lua
 -- @include lib/large.lua
 -- @include lib/waiting.lua
@@ -26,7 +26,7 @@ KEEPS    I1 I2 I6 I7: a letter is in one of the queues; a lane that waited for i
 -- @include lib/forget.lua
 -- @include lib/expire.lua
 -- @include lib/place.lua
--- @include lib/sending.lua
+-- @include lib/send_plan.lua
 -- @include lib/types.lua
 local here, there = keys, sending_keys(others.first, digits)
 
@@ -39,7 +39,8 @@ local meta = read_meta(there.meta)
 local now_here, now_there = tick(redis.call('HGET', here.meta, 'clock')), tick(meta.clock)
 local in_use, has_large, has_keys = meta.priorities, meta.large, meta.keyed
 local moved, freed, size, is_full, has_next, known = 0, 0, 0, false, false, {}
-expire_some(there, now_there, (letters.last - letters.first + 1) / letters.stride) -- what is past its ttl holds no room and no id
+-- Expired messages hold no room and no id.
+expire_some(there, now_there, (letters.last - letters.first + 1) / letters.stride)
 
 local length_left, bytes_left = math.huge, math.huge
 if max_length >= 0 then
@@ -60,15 +61,15 @@ local function forget_finished(id)
   end
 end
 
--- As new, but for its past: when it was sent, what happened to it, how often it was recycled.
+-- Stores a letter in the other queue as a new message. It keeps its send time, timeline and number of cycles.
 local function arrive(id, record, due)
-  local past, counts = past_of(here.why, id), counts_of_redriven(here.why, id)
-  past.errors = {}
-  add_event(past, due, 'redrive', nil, detail)
+  local history, counts = history_of(here.why, id), counts_of_redriven(here.why, id)
+  history.errors = {}
+  add_event(history, due, 'redrive', nil, detail)
   forget_finished(id)
   redis.call('HSET', there.msgs, id, record)
   redis.call('ZADD', there.waiting[priority_of(record)], due, id)
-  keep_past(there.why, id, past)
+  keep_history(there.why, id, history)
   keep_counts(there.counts, id, counts)
   if has(flags_of(record), FLAG_TTL) then
     redis.call('ZADD', there.expires, expiry_of(record), id)
@@ -85,7 +86,7 @@ local function leave(id, record)
   has_next = leave_lane(here, id, record, now_here) or has_next
 end
 
--- The record of a letter that is still the one that was looked at, or nil.
+-- Returns the record of a letter, or nil if the id now belongs to another letter than the one that was listed.
 local function record_of(id, died)
   local score = redis.call('ZSCORE', here.dead, id)
   local record = score and tonumber(score) == tonumber(died) and redis.call('HGET', here.msgs, id)
@@ -122,7 +123,7 @@ end
 
 local reply = { moved, is_full and 1 or 0, unpack(known) }
 if moved == 0 then
-  return answer(reply) -- or a late copy would move what dies meanwhile
+  return answer(reply) -- stored: a late copy must not move messages that die later
 end
 redis.call('HINCRBY', here.meta, 'moved', moved)
 redis.call('HINCRBY', here.meta, 'dead_bytes', 0 - freed)
@@ -131,7 +132,7 @@ if has_next then
 else
   take_token_if_empty(here.wake, here.msgs, here.meta)
 end
-remember(there.meta, now_there + moved - 1)
+store_clock(there.meta, now_there + moved - 1)
 redis.call('HINCRBY', there.meta, 'sent', moved)
 redis.call('HINCRBY', there.meta, 'bytes', size)
 if in_use ~= meta.priorities then

@@ -1,18 +1,18 @@
-"""What a header says, written as Lua: the names of keys and arguments, and how every script begins.
+"""Writes a header as Lua: local names of keys and arguments, and the first lines of every script.
 
-The names come first, so that the script and all that it includes can use them:
+The names come first, so that the script and the files that it includes can use them:
 
-- a key by its name in capitals, `MSGS`; `WAITING` has those of all priorities, by priority; `OTHERS` is a list;
-- all of them as fields of `keys`, for functions that take several: `keys.msgs`, `keys.waiting`;
-- an argument by its name: a number is a number, a flag is true or false;
-- a row is no value. Its name is replaced in the text: `settles.first`, `settles.last` and `settles.stride` by
-  positions in ARGV; `settles.fence(at)` by ARGV at that column of the row that begins at `at`; and the column of a
-  row that does not repeat, `keep.count`, by ARGV at its position;
-- `KEYS.first` and `KEYS.last` are replaced by the positions of the first key behind `call` and of the last before
-  those of a group's topic; `others.first` by the position of the first of `others*`, and `others.key(at)` by KEYS
-  at a position.
+- A key has its name in capitals, `MSGS`. `WAITING` has the keys of all priorities, by priority. `OTHERS` is a list.
+- The table `keys` has all of them as fields, for functions that take several: `keys.msgs`, `keys.waiting`.
+- An argument has its name. A number is a number, and a flag is true or false.
+- A row is not a value. Its name is replaced in the text: `settles.first`, `settles.last` and `settles.stride` by
+  positions in ARGV, and `settles.fence(at)` by the element of ARGV for that column of the row that begins at `at`. For
+  a row that does not repeat, `keep.count` is replaced by an element of ARGV.
+- `KEYS.first` is replaced by the position of the first key after `call`, and `KEYS.last` by that of the last key
+  before those of a group's topic. `others.first` is replaced by the position of the first of `others*`, and
+  `others.key(at)` by an element of KEYS.
 
-A name that is not used is not written, because every call would pay for it: see docs/decisions/0022.
+Unused names are not written, because every call would pay for them: see docs/decisions/0022.
 """
 
 import re
@@ -23,7 +23,7 @@ from duly._lua.header import Argument, Header
 from duly._lua.keys import OF_THE_TOPIC
 
 _KEPT_MS: Final = "local kept_ms = 3600000"
-"""How long the record of a call is kept, unless an argument says it."""
+"""How long the record of a call is kept, unless an argument sets it."""
 
 _FUNCTION: Final = re.compile(r"^( *)local function \w+\((.*?)\)\n(.*?)^\1end$", re.MULTILINE | re.DOTALL)
 _FIELD: Final = re.compile(r"\.(\w+)")
@@ -32,29 +32,29 @@ _WORD: Final = re.compile(r"(?<![.\w])[A-Za-z_]\w*\b(?! =[^=])")
 _STRING: Final = re.compile(r"'(?:\\.|[^'\\\n])*'")
 _LAST: Final = f", #KEYS - {len(OF_THE_TOPIC)}"
 _WIDEST_GAP: Final = 1
-"""How many unused elements an assignment may pass over: each takes one of the 200 local names of a function."""
+"""How many unused elements an assignment may include: each takes one of the 200 local names of a function."""
 
 
 class BadName(Exception):
     """A script uses a name in a way that its header does not allow."""
 
 
-def beginning(header: Header) -> str:
-    """Write what every script does first: let a full server drain, and answer a repeated call."""
+def prologue(header: Header) -> str:
+    """Write the first lines of every script: let a full server drain, and answer a repeated call."""
     lines: list[str] = []
     if header.drains:
         lines += ["-- @include lib/drain.lua", f"let_a_full_server_drain({header.drains.upper()})"]
-    if header.keys[:1] == ("call",) and not header.repeats_itself:
+    if header.keys[:1] == ("call",) and not header.answers_repeats:
         lines += ["-- @include lib/repeated.lua", "if repeated then", "  return repeated", "end"]
     return _text(lines)
 
 
-def named(header: Header, code: str, *, of_group: bool) -> str:
-    """Write the names that a text without comments uses."""
+def declarations(header: Header, code: str, *, of_group: bool) -> str:
+    """Write those names that a text without comments uses."""
     code = _STRING.sub("''", code)
     used = _used(code)
     if misused := {argument.name for argument in header.arguments if argument.is_row} & used:
-        raise BadName(f"{sorted(misused)}: a row of ARGV is no value")
+        raise BadName(f"{sorted(misused)}: a row of ARGV is not a value")
     places = _places(header, of_group=of_group)
     keys = _keys(header, places, used, of_group=of_group)
     if "keys" in used:
@@ -67,7 +67,7 @@ def named(header: Header, code: str, *, of_group: bool) -> str:
 
 
 def keys_function(name: str, header: Header) -> str:
-    """Write a function that names the keys of a script, but `call`, from a position of KEYS on."""
+    """Write a function that names the keys of a script, except `call`, which begin at a position of KEYS."""
     fixed = [key for key in header.keys if key not in ("call", "waiting*")]
     fields = [f"    {key} = KEYS[first + {at}]," for at, key in enumerate(fixed)]
     behind = f"first + {len(fixed)}"
@@ -79,7 +79,7 @@ def keys_function(name: str, header: Header) -> str:
 
 
 def with_rows(text: str, header: Header, *, of_group: bool) -> str:
-    """Replace the names of rows, and of positions in KEYS."""
+    """Replace the names of rows and of positions in KEYS."""
     rows = {argument.name: argument for argument in header.arguments if argument.is_row}
     places = {
         "KEYS.first": "2" if header.keys[:1] == ("call",) else "1",
@@ -113,7 +113,7 @@ def _in_row(row: Argument, word: str, at: str | None) -> str:
 
 
 def _used(code: str) -> set[str]:
-    """Find the words of a text, without those that functions have of their own."""
+    """Find the words of a text, except the local names of its functions."""
     used = set(_WORD.findall(_FUNCTION.sub("", code)))
     for function in _FUNCTION.finditer(code):
         declared = [function[2], *_DECLARED.findall(function[3])]
@@ -122,7 +122,7 @@ def _used(code: str) -> set[str]:
 
 
 def _places(header: Header, *, of_group: bool) -> dict[str, str]:
-    """Write where each key is: an expression for the name that it has in a script."""
+    """Write an expression for each key."""
     places = {key: f"KEYS[{_place(header, key)}]" for key in header.keys if not key.endswith("*")}
     if "waiting*" in header.keys:
         places["waiting"] = f"waiting_by_priority({_place(header, 'waiting*')}, digits)"
@@ -132,36 +132,36 @@ def _places(header: Header, *, of_group: bool) -> dict[str, str]:
 
 
 def _place(header: Header, key: str) -> str:
-    """Write the position of a key. Behind those of priorities it depends on how many they are."""
+    """Write the position of a key. After `waiting*` it depends on the number of priorities."""
     index = header.keys.index(key)
     return f"{index} + #digits" if "waiting*" in header.keys[:index] else str(index + 1)
 
 
-def _from_behind(at: int) -> str:
-    """Write the position of the keys of a group's topic, counted from 1: they are the last."""
-    behind = len(OF_THE_TOPIC) - at
-    return f"#KEYS - {behind}" if behind else "#KEYS"
+def _from_end(at: int) -> str:
+    """Write the position of a key of a group's topic, counted from 1. These keys are the last."""
+    left = len(OF_THE_TOPIC) - at
+    return f"#KEYS - {left}" if left else "#KEYS"
 
 
 def _keys(header: Header, places: dict[str, str], used: set[str], *, of_group: bool) -> list[str]:
-    """Write the keys that have a name of their own."""
+    """Write the local names of keys."""
     star = next((at for at, key in enumerate(header.keys) if key.endswith("*")), len(header.keys))
     head, behind = header.keys[:star], [key for key in places if key not in header.keys[:star]]
     lines = _assigned([key.upper() for key in head], used | {header.drains.upper()}, "KEYS")
     lines += [f"local {key.upper()} = {places[key]}" for key in behind if key.upper() in used]
     if of_group:
         others = used - {key.upper() for key in header.keys}
-        lines += _assigned([key.upper() for key in OF_THE_TOPIC], others, "KEYS", _from_behind)
+        lines += _assigned([key.upper() for key in OF_THE_TOPIC], others, "KEYS", _from_end)
     return lines
 
 
 def _table(places: dict[str, str], used: set[str], code: str, *, of_group: bool) -> str:
-    """Write the table of the keys that the text asks it for; of all keys if it asks by a name that it computes."""
+    """Write the table `keys`: those that the text reads from it, or all if the text computes a name."""
     is_any_asked_for = re.search(r"\bkeys\[", code)
     asked = set(_FIELD.findall(code))
     fields = {key: place for key, place in places.items() if is_any_asked_for or key in asked}
     if of_group:
-        fields |= {key: f"KEYS[{_from_behind(at)}]" for at, key in enumerate(OF_THE_TOPIC, 1) if key in asked}
+        fields |= {key: f"KEYS[{_from_end(at)}]" for at, key in enumerate(OF_THE_TOPIC, 1) if key in asked}
     written = [
         f"{key} = {key.upper() if key.upper() in used else place}"
         for key, place in fields.items()
@@ -187,7 +187,7 @@ def _arguments(header: Header, used: set[str]) -> list[str]:
 
 
 def _assigned(names: Sequence[str], used: set[str], table: str, place: Callable[[int], str] = str) -> list[str]:
-    """Write assignments to those names that are used, several at once: that costs less than one by one."""
+    """Write assignments to the used names. One assignment of several names costs less than several of one."""
     runs: list[list[int]] = []
     for at, name in enumerate(names, 1):
         if name not in used:

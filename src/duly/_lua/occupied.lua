@@ -1,19 +1,18 @@
 --[[
-occupied -- tell which of several queues have anything to come: a message that lives, or the next slot of a schedule.
+occupied -- return which of several queues have live messages or a schedule.
 
-An idle worker asks this of many queues in one call, in place of a claim for each: a queue that has nothing to come
-has nothing to claim. What is dead or done does not count.
+An idle worker checks many queues in one call, instead of one claim per queue. The other queues have nothing to claim.
+Dead and finished messages do not count.
 
 KEYS     others*: of each queue: `msgs` and `meta`, hashes; `leased`, `parked` and `waiting` of every priority, zsets
-ARGV     stride  number  keys of a queue
-RETURNS  { position ... } of the queues that have
+ARGV     stride  number  keys per queue
+RETURNS  { position ... } of these queues
 KEEPS    writes nothing
 ]]
 local function is_occupied(first)
   local msgs, meta = others.key(first), others.key(first + 1)
-  return (
-    redis.call('HLEN', msgs) > 0 and redis.call('EXISTS', unpack(KEYS, first + 2, first + stride - 1)) > 0
-  ) or redis.call('HEXISTS', meta, 'slot') == 1
+  return (redis.call('HLEN', msgs) > 0 and redis.call('EXISTS', unpack(KEYS, first + 2, first + stride - 1)) > 0)
+    or redis.call('HEXISTS', meta, 'slot') == 1
 end
 
 local found = {}

@@ -1,5 +1,5 @@
 --[[
-once -- may this delivery cause an effect that happens at most once?
+once -- decide whether this delivery may cause an effect that happens at most once.
 
 KEYS     call, once
 ARGV     sequence    text
@@ -11,31 +11,31 @@ ARGV     sequence    text
          crashes     number  of the message so far
          redrives    number  of the message so far
          ttl_us      number  microseconds
-RETURNS  1  yes, and it is noted
-         0  no: somebody else may, or nobody knows whether it has happened
-KEEPS    no message is touched; at most one living delivery may.
+RETURNS  1  yes, and the delivery is stored
+         0  no: another delivery may, or it is unknown whether the effect has happened
+KEEPS    no message is touched; at most one live delivery may cause the effect.
 ]]
-local NOBODY_KNOWS = -1 -- in place of crashes
+local UNKNOWN = -1 -- in place of the number of crashes
 
--- An earlier delivery of the same message may; whether it did is another question.
+-- Whether an earlier delivery of the same message was allowed to cause the effect.
 local function is_of_this_message(noted)
   return noted[1] == queue and noted[2] == id and noted[3] == sent and noted[4] < fence
 end
 
--- Whoever had the message gave it back alive. When leases ran out since, one may have died on either side of
--- the effect. When it was redriven nobody can tell of what it had died.
+-- Whether that delivery ended without a crash. A consumer that crashed may have caused the effect or not. After a
+-- redrive it is unknown how the earlier deliveries ended.
 local function was_given_back(noted)
   return noted[5] < deliveries and noted[6] == crashes and noted[7] == redrives
 end
 
--- Opens the door of a full server, as lib/drain.lua says: there is no hash here to remove nothing from.
+-- Lets a full server run the script, as lib/drain.lua does. There is no hash here to remove a field from.
 redis.call('PEXPIRE', CALL, kept_ms)
 local stored = redis.call('GET', ONCE)
 local noted = stored and cmsgpack.unpack(stored)
 local is_later = noted and is_of_this_message(noted)
 if noted and not (is_later and was_given_back(noted)) then
   if is_later then
-    noted[6] = NOBODY_KNOWS -- and nobody will
+    noted[6] = UNKNOWN -- for all later deliveries
     redis.call('SET', ONCE, cmsgpack.pack(noted), 'KEEPTTL')
   end
   return answer(0)

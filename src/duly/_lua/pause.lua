@@ -1,9 +1,9 @@
 --[[
-pause -- nothing is handed out until resume. Sends go on.
+pause -- stop deliveries until resume. Sends go on.
 
 KEYS     call, meta
 ARGV     sequence  text
-         by        text    who says so
+         by        text    name of the caller
 DRAINS   meta
 RETURNS  1
 KEEPS    I1 I6

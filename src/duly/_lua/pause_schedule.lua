@@ -1,12 +1,12 @@
 --[[
-pause_schedule -- a schedule sends nothing until resume_schedule. Slots that come meanwhile are left out.
+pause_schedule -- pause a schedule until resume_schedule. Runs in the meantime are skipped.
 
 KEYS     call, msgs, schedules, slots, wake, meta
 ARGV     sequence  text
          name      text    of the schedule
 DRAINS   meta
 RETURNS  1  it is paused
-         0  it was not there
+         0  there is no such schedule
 KEEPS    I1 I6 I9
 ]]
 -- @include lib/schedule.lua
@@ -17,6 +17,6 @@ if not created then
   return answer(0)
 end
 redis.call('HSET', SCHEDULES, name, written_head(created, after, last, 1) .. plan_of(row))
-look_at(SLOTS, META, name, false)
-take_token_if_over(WAKE, MSGS, SLOTS)
+set_next_run(SLOTS, META, name, false)
+take_token_if_unused(WAKE, MSGS, SLOTS)
 return answer(1)

@@ -1,10 +1,10 @@
 --[[
-pending -- a page of what is out: id, deadline, lease, counts.
+pending -- return a page of leased messages: id, deadline, lease, counts.
 
 KEYS     leased, leases, counts, meta
 ARGV     offset  number  leases to skip
          limit   number  leases at the most
-RETURNS  { now, id, deadline, lease, counts ... }; what is absent is ''
+RETURNS  { now, id, deadline, lease, counts ... }; '' if absent
 KEEPS    writes nothing
 ]]
 -- @include lib/clock.lua

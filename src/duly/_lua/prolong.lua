@@ -1,14 +1,14 @@
 --[[
-prolong -- let a lock that the caller has end so long from now.
+prolong -- set the end of a lock that the caller holds to now + ttl.
 
 KEYS     call, holder, wake
 ARGV     sequence  text
-         token     text    of the holding
+         token     text    identifies the holding
          ttl_us    number  microseconds
          kept_ms   text    milliseconds that the record of the call is kept
 DRAINS   holder
-RETURNS  1  it ends then
-         0  the caller had lost it: it ran out, or somebody else has it
+RETURNS  1  done
+         0  the caller has lost the lock: it expired, or another caller holds it
 KEEPS    no message is touched; a stale token changes nothing.
 ]]
 -- @include lib/clock.lua
@@ -20,8 +20,8 @@ if not has_lock(HOLDER, token, now) then
 end
 local before, ends = tonumber(redis.call('HGET', HOLDER, 'until')), now + ttl_us
 redis.call('HSET', HOLDER, 'until', ends)
-keep_holder(HOLDER, ttl_us)
+expire_holder(HOLDER, ttl_us)
 if ends < before then
-  wake_one(WAKE) -- an end that nobody watches yet
+  wake_one(WAKE) -- no waiting caller watches the earlier end yet
 end
 return answer(1, kept_ms)

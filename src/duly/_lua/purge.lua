@@ -1,5 +1,5 @@
 --[[
-purge -- end the messages of one state, a bounded number a call.
+purge -- remove the messages of one state, a bounded number per call.
 
 KEYS     call, msgs, leased, leases, counts, why, expires, dead, done, dedup, dedup_ends, lanes, parked, wake,
          meta, waiting*
@@ -7,10 +7,10 @@ ARGV     sequence  text
          digits    text
          state     text    ready | delayed | leased | parked | dead | done
          limit     number  messages at the most, up to 1,000
-         letters*  rows    id, score; of each that is meant, none: whatever is in the state
+         letters*  rows    id, score; none: all messages of the state
 DRAINS   leases
 RETURNS  { purged, left }
-KEEPS    I1 I2 I6 I7 I9: lanes go on, dedup values are free.
+KEEPS    I1 I2 I6 I7 I9: lanes go on, and dedup values are free.
 ]]
 -- @include lib/clock.lua
 -- @include lib/record.lua
@@ -24,7 +24,7 @@ KEEPS    I1 I2 I6 I7 I9: lanes go on, dedup values are free.
 
 local now = tick(redis.call('HGET', keys.meta, 'clock'))
 
--- The sorted sets that hold the state, and the range of scores that belongs to it.
+-- The sorted sets that hold messages of the state, and its range of scores.
 local places, from, to = {}, '-inf', '+inf'
 if state == 'ready' or state == 'delayed' then
   for _, waiting in ipairs(places_of_digits(keys.waiting, digits)) do
@@ -38,12 +38,12 @@ if state == 'ready' or state == 'delayed' then
 else
   places = { keys[state] }
   if state == 'leased' then
-    to = '(+inf' -- the pillar stays
+    to = '(+inf' -- the encoding guard stays
   end
 end
 
--- Those that are named and are still where they were looked at.
-local function meant_in(place)
+-- Returns the named messages that still have the score with which they were listed.
+local function named_in(place)
   local found, seen = {}, {}
   for at = letters.first, letters.last, letters.stride do
     local id = letters.id(at)
@@ -58,7 +58,7 @@ end
 
 local purged, left, freed, has_next = 0, 0, 0, false
 for _, place in ipairs(places) do
-  local members = letters.first <= letters.last and meant_in(place)
+  local members = letters.first <= letters.last and named_in(place)
     or redis.call('ZRANGEBYSCORE', place, from, to, 'LIMIT', 0, limit - purged)
   if state == 'leased' and #members > 0 then
     remove_leased(place, members)
@@ -82,7 +82,7 @@ for _, place in ipairs(places) do
   left = left + redis.call('ZCOUNT', place, from, to)
 end
 if purged == 0 then
-  return answer({ 0, left }) -- or a late copy would end what is sent meanwhile
+  return answer({ 0, left }) -- stored: a late copy must not remove messages that are sent later
 end
 local bytes = { dead = 'dead_bytes', done = 'done_bytes' }
 redis.call('HINCRBY', keys.meta, bytes[state] or 'bytes', 0 - freed)

@@ -1,31 +1,31 @@
 --[[
-read_topic -- look at entries without a group.
+read_topic -- read entries without a group.
 
-Publishes that waited for their time and are due enter the stream first, unless the caller has no right to write: then
-they are left to others. It may simply be done again, so it keeps no call record.
+Delayed publishes that are due enter the stream first, if the caller has permission to write. A repeat does no harm, so
+the script keeps no call record.
 
 KEYS     stream, msgs, dead, why, wake, meta, waiting
-ARGV     from   text    - the beginning | ( and an id: behind it | an id: from it on | $ only what comes
+ARGV     from   text    - the beginning | ( and an id: after it | an id: from it on | $ only new entries
          limit  number  entries at the most
 RETURNS  { next, { position, bell }, id, fields, id, fields ... }
-         next      microseconds until the next entry enters; -1: none waits
-         position  the ids behind which to wait for entries, and for the bell
+         next      microseconds until the next delayed publish is due; -1: there is none
+         position  last id of the stream, and of the bell; the caller waits for later ones
          fields    { field, value ... }
-KEEPS    I6: reading again gives the same
+KEEPS    I6: a repeat returns the same entries
 ]]
 -- @include lib/clock.lua
--- @include lib/let_in.lua
+-- @include lib/delayed_publishes.lua
 -- @include lib/bell.lua
 local BYTES_A_CALL, ASKED_AT_FIRST = 4194304, 10
 
 if redis.call('ZCARD', keys.waiting) > 0 then
-  redis.pcall('HDEL', keys.msgs, '') -- as lib/drain.lua, but a user who may only look is not sent away
+  redis.pcall('HDEL', keys.msgs, '') -- as lib/drain.lua, but a user who may only read gets no error
 end
-local next_us = let_in(keys, STREAM) or -1
+local next_us = add_due_publishes(keys, STREAM) or -1
 local last = redis.call('XREVRANGE', STREAM, '+', '-', 'COUNT', 1)[1]
 local reply = { next_us, {} }
 
--- How many to ask for, of which nobody knows the size before: few at first, then more as long as they are small.
+-- The size of entries is not known before they are read: ask for few at first, then for more while they are small.
 local largest, size, step = math.max(tonumber(redis.call('HGET', keys.meta, 'largest') or 0), 1), 0, ASKED_AT_FIRST
 local function entries_to_ask_for(left)
   return math.min(left, step, math.max(math.floor((BYTES_A_CALL - size) / largest), 1))

@@ -1,13 +1,13 @@
 --[[
-recycle -- finished, and back in the queue as new, in one step: one copy, always.
+recycle -- finish messages and store them again as new in one step, so that there is always one copy.
 
 KEYS     call, msgs, leased, leases, counts, why, expires, dead, lanes, parked, wake, meta, waiting*
 ARGV     sequence  text
          digits    text
-         settles*  rows    id, fence, delay: microseconds, part: '' leaves the body as it is
+         settles*  rows    id, fence, delay: microseconds, part: '' keeps the body
 DRAINS   leases
-RETURNS  { position ... } of those whose lease was lost; an error, and nothing is changed, when a part is not one of its
-         message: priority, key, ttl and dedup stay as they are
+RETURNS  { position ... } of those whose lease was lost; an error, and no change, if a part has another priority, key,
+         ttl or dedup value than its message
 KEEPS    I1 I2 I3 I5 I6 I7 I8
 ]]
 -- @include lib/give_back.lua
@@ -15,7 +15,7 @@ KEEPS    I1 I2 I3 I5 I6 I7 I8
 
 local KEPT_FLAGS = FLAG_TTL + FLAG_DEDUP + FLAG_KEY
 
--- A part with another priority or key would be stored where no claim finds it: a client has made it up.
+-- Returns why a part is refused, or nil. A claim would not find a part with another priority or key.
 local function refusal_of(held)
   local part, lease = settles.part(held.at), held.lease
   if part == '' then

@@ -1,31 +1,31 @@
 --[[
-redrive -- dead letters back to work as new: the oldest, or those that are named.
+redrive -- put dead letters back into the queue as new: the oldest, or the named ones.
 
 KEYS     call, msgs, leases, counts, expires, why, dead, lanes, parked, wake, meta, waiting*
 ARGV     sequence  text
          digits    text
          limit     number  messages at the most, up to 1,000
-         at_end    flag    1: behind all that is due now | 0: to its own place
-         letters*  rows    id, died, part: '' leaves the body as it is; none: the oldest
+         at_end    flag    1: after all messages that are due now | 0: to their original due time
+         letters*  rows    id, died, part: '' keeps the body; none: the oldest
 DRAINS   leases
 RETURNS  { redriven, left }
-KEEPS    I1 I2 I6 I7: counts and errors begin anew; a dead letter whose body was lost stays.
+KEEPS    I1 I2 I6 I7: counts and errors are reset; a dead letter whose body was lost stays.
 ]]
 -- @include lib/clock.lua
 -- @include lib/record.lua
 -- @include lib/counts.lua
--- @include lib/why.lua
+-- @include lib/history.lua
 -- @include lib/lanes.lua
 -- @include lib/large.lua
 -- @include lib/wake.lua
-local LOOKED_PAST = 999 -- letters whose record is flawed stay, in front of the others
+local LOOKED_PAST = 999 -- unreadable letters, which stay in front of the others
 
 local now = tick(redis.call('HGET', keys.meta, 'clock'))
 local redriven, size, dead_size = 0, 0, 0
 
--- Whether `record` comes before the one that its lane is reserved for, and that one was never handed out.
+-- Whether `record` comes before the owner of its lane, and the owner was never delivered.
 local function is_before(record, owner, owner_record)
-  if flaw_of(owner_record) or has_begun(counts_of(keys.counts, owner)) then
+  if flaw_of(owner_record) or was_delivered(counts_of(keys.counts, owner)) then
     return false
   end
   local priority, owner_priority = priority_of(record), priority_of(owner_record)
@@ -40,16 +40,16 @@ local function park(key, id, record)
   redis.call('ZADD', keys.parked, 0, parked_member(key, record, id))
 end
 
--- A message that returns to its own place is before those that came later, also before one that would be next. One
--- that its lane does not belong to is parked at once, or the lane would be handed on past it.
+-- A message with its original due time comes before later ones, even before the owner of its lane if that was never
+-- delivered. If it does not get its lane it is parked at once. Otherwise the lane would be handed on and skip it.
 local function take_place_in_lane(key, id, record, owner)
   local owner_record = redis.call('HGET', keys.msgs, owner)
   if is_before(record, owner, owner_record) then
     park(key, owner, owner_record)
-    redis.call('HSET', keys.lanes, key, SOMEBODY_BEHIND .. id)
+    redis.call('HSET', keys.lanes, key, SOME_PARKED .. id)
   elseif due_of(record) <= now then
     park(key, id, record)
-    redis.call('HSET', keys.lanes, key, SOMEBODY_BEHIND .. owner)
+    redis.call('HSET', keys.lanes, key, SOME_PARKED .. owner)
   end
 end
 
@@ -58,7 +58,7 @@ local function return_to_lane(id, record, is_own_place)
   local stored = key and redis.call('HGET', keys.lanes, key)
   local owner = stored and string.sub(stored, 2)
   if owner == id and at_end then
-    hand_on(keys, { key, id }, now) -- it was waited for, and others go first
+    hand_on(keys, { key, id }, now) -- it blocked its lane, and now others go first
   elseif owner and owner ~= id and is_own_place then
     take_place_in_lane(key, id, record, owner)
   end
@@ -66,7 +66,7 @@ end
 
 local function redrive(id, old, part)
   local is_own_place = not at_end and not has(flags_of(old), FLAG_TTL)
-  local due = is_own_place and due_of(old) or now + redriven -- a ttl may long be over: it counts from now
+  local due = is_own_place and due_of(old) or now + redriven -- a ttl counts from now: it may be over already
   local record = stamped(sent_of(old), due, part == '' and part_of(old) or part)
   if record ~= old then
     redis.call('HSET', keys.msgs, id, record)
@@ -77,10 +77,10 @@ local function redrive(id, old, part)
   if #record > LARGE then
     redis.call('HSET', keys.meta, 'large', 1)
   end
-  local past, counts = past_of(keys.why, id), counts_of_redriven(keys.why, id)
-  past.errors = {}
-  add_event(past, now, 'redrive')
-  keep_past(keys.why, id, past)
+  local history, counts = history_of(keys.why, id), counts_of_redriven(keys.why, id)
+  history.errors = {}
+  add_event(history, now, 'redrive')
+  keep_history(keys.why, id, history)
   keep_counts(keys.counts, id, counts)
   redis.call('ZREM', keys.dead, id)
   redis.call('ZADD', keys.waiting[priority_of(record)], due, id)
@@ -102,18 +102,18 @@ if letters.last < letters.first then
 end
 for at = letters.first, letters.last, letters.stride do
   local died = redis.call('ZSCORE', keys.dead, letters.id(at))
-  if died and tonumber(died) == tonumber(letters.died(at)) then -- the same letter that was looked at
+  if died and tonumber(died) == tonumber(letters.died(at)) then -- the same letter as the one that was listed
     redrive_if_sound(letters.id(at), letters.part(at))
   end
 end
 
 local left = redis.call('ZCARD', keys.dead)
 if redriven == 0 then
-  return answer({ 0, left }) -- or a late copy would redrive what dies meanwhile
+  return answer({ 0, left }) -- stored: a late copy must not redrive messages that die later
 end
 redis.call('HINCRBY', keys.meta, 'redriven', redriven)
 redis.call('HINCRBY', keys.meta, 'bytes', size)
 redis.call('HINCRBY', keys.meta, 'dead_bytes', 0 - dead_size)
-remember(keys.meta, now + redriven - 1)
+store_clock(keys.meta, now + redriven - 1)
 leave_token(keys.wake)
 return answer({ redriven, left })

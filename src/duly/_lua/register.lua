@@ -1,11 +1,11 @@
 --[[
-register -- note in the registry which queue a schedule belongs to.
+register -- store in the registry which queue a schedule belongs to.
 
 KEYS     call, schedules
 ARGV     sequence  text
          name      text    of the schedule
-         queue     text    to which it belongs
-DRAINS   schedules: a process that declares its schedules when it starts must be able to start
+         queue     text    of the schedule
+DRAINS   schedules: a process declares its schedules when it starts, and must be able to start
 RETURNS  the entry that it replaces, '' for none
 KEEPS    I6
 ]]

@@ -1,5 +1,5 @@
 --[[
-reschedule -- give a waiting message another due time. promote is: due now.
+reschedule -- set the due time of a waiting message. To promote a message is to make it due now.
 
 KEYS     call, msgs, counts, expires, leases, lanes, parked, wake, meta, waiting*
 ARGV     sequence  text
@@ -8,7 +8,7 @@ ARGV     sequence  text
          when      text    0 now, unless it is due already | +us from now | =us since the epoch
 DRAINS   leases
 RETURNS  1  done
-         0  it does not wait: leased, dead, finished or unknown
+         0  it is not waiting, but leased, dead, finished or unknown
 KEEPS    I1 I2 I3 I6 I7: a ttl counts from the new due time.
 ]]
 -- @include lib/clock.lua
@@ -25,7 +25,7 @@ local due = waiting and redis.call('ZSCORE', waiting, id)
 local member = key and not due and parked_member(key, record, id)
 local is_parked = member and redis.call('ZSCORE', keys.parked, member)
 if not due and not is_parked then
-  return answer(0) -- or a late copy would move a message that uses the id again
+  return answer(0) -- stored: a late copy must not move a later message with this id
 end
 local now, ahead = tick(redis.call('HGET', keys.meta, 'clock'))
 if when == '0' and (is_parked or tonumber(due) <= now) then
@@ -47,9 +47,9 @@ if counted[DUE] > 0 then
   counted[DUE] = 0
   keep_counts(keys.counts, id, counted)
 end
-if key and not has_begun(counted) then
-  hand_on(keys, { key, id }, now) -- it was never handed out: another may come first
+if key and not was_delivered(counted) then
+  hand_on(keys, { key, id }, now) -- it was never delivered: another of its lane may come first
 end
-remember(keys.meta, now)
+store_clock(keys.meta, now)
 leave_token(keys.wake)
 return answer(1)

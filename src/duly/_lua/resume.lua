@@ -1,5 +1,5 @@
 --[[
-resume -- hand out again.
+resume -- deliver messages again after pause.
 
 KEYS     call, msgs, wake, meta
 ARGV     sequence  text
@@ -9,11 +9,11 @@ KEEPS    I1 I6
 ]]
 -- @include lib/wake.lua
 
-local is_worth_a_look = redis.call('HDEL', META, 'paused') == 1
+local needs_token = redis.call('HDEL', META, 'paused') == 1
 -- @only queue
-is_worth_a_look = is_worth_a_look and redis.call('HLEN', MSGS) > 0
+needs_token = needs_token and redis.call('HLEN', MSGS) > 0
 -- @end
-if is_worth_a_look then
+if needs_token then
   leave_token(WAKE)
 end
 return answer(1)

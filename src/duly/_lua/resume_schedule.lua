@@ -1,12 +1,12 @@
 --[[
-resume_schedule -- a paused schedule goes on: its slots count from now.
+resume_schedule -- resume a paused schedule. Its runs count from now.
 
 KEYS     call, schedules, slots, wake, meta
 ARGV     sequence  text
          name      text    of the schedule
 DRAINS   meta
-RETURNS  1  it goes on
-         0  it was not there
+RETURNS  1  it is not paused any more
+         0  there is no such schedule
 KEEPS    I1 I6
 ]]
 -- @include lib/clock.lua
@@ -20,9 +20,9 @@ if not created then
 end
 if paused ~= 0 then
   local now = tick(redis.call('HGET', META, 'clock'))
-  remember(META, now)
+  store_clock(META, now)
   redis.call('HSET', SCHEDULES, name, written_head(created, now, last, 0) .. plan_of(row))
-  look_at(SLOTS, META, name, now)
+  set_next_run(SLOTS, META, name, now)
   leave_token(WAKE)
 end
 return answer(1)

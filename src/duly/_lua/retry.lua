@@ -1,5 +1,5 @@
 --[[
-retry -- a delivery failed: back to those that wait, due after its delay, one failure more.
+retry -- give messages back after a failure, due after a delay.
 
 KEYS     call, msgs, leased, leases, counts, why, expires, dead, lanes, parked, wake, meta, waiting*
 ARGV     sequence  text
@@ -13,13 +13,13 @@ KEEPS    I1 I2 I3 I5 I6 I7 I8
 
 return give_back('retried', function(held, _, counted, clock)
   local delay, error = tonumber(settles.delay(held.at)), settles.error(held.at)
-  local past = past_of(keys.why, held.id)
+  local history = history_of(keys.why, held.id)
   if error ~= '' then
     local attempt = counted[FAILURES] + counted[CRASHES] + 1
-    add_error(past, { clock, attempt, consumer_of(held.lease), error, settles.traceback(held.at) })
+    add_error(history, { clock, attempt, consumer_of(held.lease), error, settles.traceback(held.at) })
   end
-  add_event(past, clock, 'retry', held.lease, error)
-  keep_past(keys.why, held.id, past)
+  add_event(history, clock, 'retry', held.lease, error)
+  keep_history(keys.why, held.id, history)
   counted[FAILURES] = counted[FAILURES] + 1
   counted[DUE] = clock + delay
   return nil, counted[DUE]

@@ -1,16 +1,16 @@
 --[[
-schedule -- store a schedule of this queue, or leave the same one as it is.
+schedule -- store a schedule of this queue, unless it is stored already.
 
-Every process may declare its schedules when it starts: the same plan again changes nothing, and a full server takes
-them. The slots of another plan count from now. A paused schedule stays paused.
+Every process may declare its schedules when it starts. The same plan changes nothing, and a full server accepts it. The
+runs of another plan count from now. A paused schedule stays paused.
 
 KEYS     call, schedules, slots, wake, meta
 ARGV     sequence  text
          name      text    of the schedule
-         plan      text    what the client stores of it
-DRAINS   meta: a process that declares its schedules when it starts must be able to start
+         plan      text    the schedule as the client encodes it
+DRAINS   meta: a process declares its schedules when it starts, and must be able to start
 RETURNS  1  stored
-         0  it was there
+         0  the same schedule was stored already
 KEEPS    I1 I6
 ]]
 -- @include lib/clock.lua
@@ -26,10 +26,10 @@ paused = paused or 0
 
 -- Writes
 local now = tick(redis.call('HGET', META, 'clock'))
-remember(META, now)
+store_clock(META, now)
 redis.call('HSET', SCHEDULES, name, written_head(now, now, 0, paused) .. plan)
-look_at(SLOTS, META, name, paused == 0 and now)
+set_next_run(SLOTS, META, name, paused == 0 and now)
 if paused == 0 then
-  leave_token(WAKE) -- somebody must find out when its first slot is
+  leave_token(WAKE) -- a consumer must compute the time of its first run
 end
 return answer(1)

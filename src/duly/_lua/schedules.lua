@@ -1,9 +1,9 @@
 --[[
-schedules -- look at the schedules of a queue, or at what the registry of schedules knows.
+schedules -- return the schedules of a queue, or entries of the registry of schedules.
 
 KEYS     schedules, meta
-ARGV     cursor  text    0, then what the last call said
-         name    text    the one that is wanted; '': all
+ARGV     cursor  text    0 at first, then the cursor of the last reply
+         name    text    of one schedule; '': all
 RETURNS  { now, cursor, name, row ... }; the cursor is 0 at the end
 KEEPS    writes nothing
 ]]

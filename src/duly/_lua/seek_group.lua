@@ -1,19 +1,19 @@
 --[[
-seek_group -- have a group read on from another place; make it if there is none.
+seek_group -- move the position of a group in the stream, or create the group.
 
-What the group holds, or has waiting, stays where it is.
+Messages that are in the group's store stay there.
 
 KEYS     call, leased, wake, meta
 ARGV     sequence    text
-         to          text    the id behind which it reads on; $: behind the last, as with one that is still to come
-         only_makes  flag    1: only make it | 0: also move one that is there
+         to          text    the id after which it reads on; $, or an id later than the last: after the last entry
+         only_makes  flag    1: only create it | 0: move an existing group as well
 DRAINS   meta
-RETURNS  1  it was made, or moved
-         0  it was there
+RETURNS  1  it was created or moved
+         0  it existed
 KEEPS    I1 I6
 ]]
 -- @include lib/group.lua
--- @include lib/position.lua
+-- @include lib/group_position.lua
 -- @include lib/wake.lua
 local GROUP = group_of(LEASED)
 
@@ -30,7 +30,7 @@ end
 if is_known then
   redis.call('XGROUP', 'SETID', STREAM, GROUP, to)
   -- @only freeing
-  free_acked(STREAM) -- this group may have been the last that had not read entries
+  free_acked(STREAM) -- this group may have been the last with unread entries
   -- @end
 end
 leave_token(WAKE)

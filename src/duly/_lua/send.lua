@@ -1,17 +1,16 @@
 --[[
-send -- store messages of one priority that need no look at what is there.
+send -- store messages of one priority that need no check against stored ones.
 
-Ids are made by the client and never used again, so a message is new unless the call is a repeat. This is
-the script that is called most, often for a single message: it makes no function and asks for nothing
-twice. Messages with a ttl, a dedup value or an id of the caller's own, bounds, and mixed priorities are
-for send_checked.
+Clients make ids and never use one twice, so a message is new unless the call is a repeat. This script is called most,
+often for a single message. So it creates no function and reads nothing twice. The script send_checked stores messages
+with a ttl, a dedup value or an id chosen by the caller, messages of several priorities, and those of bounded queues.
 
 KEYS     call, msgs, wake, meta, waiting
 ARGV     sequence   text
          digits     text    the priority
-         has_keys   flag    1: some have a key | 0: none has
+         has_keys   flag    1: some messages have a key | 0: none has
          messages*  rows    id, part, when: 0 now | +us from now | =us since the epoch
-REPEATS  in the same step that stores the number of the call: the reply is known beforehand
+REPEATS  with the same command that stores the number of the call: the reply is always 1
 RETURNS  1  all are stored
 KEEPS    I1 I2 I3 I6
 ]]
@@ -19,8 +18,8 @@ local STORED = '\1' -- the reply 1, packed
 local LARGE = 4096 -- see lib/large.lua
 local PLUS = 43
 
--- As in lib/call.lua, in one step: the reply is known beforehand. A full server refuses this first write;
--- then a repeat is still answered.
+-- As in lib/call.lua, but with one command: the reply is always 1. A full server refuses this first write. Even then
+-- the script answers a repeat.
 local before = redis.pcall('SET', CALL, sequence .. STORED, 'PX', kept_ms, 'GET')
 if before and type(before) == 'table' then
   local stored = redis.call('GET', CALL)
@@ -41,7 +40,7 @@ if before then
   end
 end
 
--- As in lib/clock.lua. Each message has its own tick, so that arrivals have a strict order.
+-- As in lib/clock.lua. Each message gets its own tick, so that arrivals have a strict order.
 local meta = redis.call('HMGET', META, 'clock', 'paused', 'priorities', 'large', 'sent', 'bytes', 'limited', 'keyed')
 local time = redis.call('TIME')
 local now, ahead = time[1] * 1000000 + time[2], 0
@@ -77,7 +76,7 @@ local problem = redis.pcall('HSET', MSGS, unpack(records))
 if type(problem) ~= 'table' then
   problem = redis.pcall('ZADD', WAITING, unpack(places))
 end
-if type(problem) == 'table' then -- a key of another type: nothing is stored, and no call was answered
+if type(problem) == 'table' then -- a key has another type: store nothing, not even the number of the call
   for i = 1, n, 2 do
     redis.pcall('HDEL', MSGS, records[i])
   end
@@ -102,7 +101,7 @@ if not string.find(in_use, digits, 1, true) then
   redis.call('HSET', META, 'priorities', higher .. digits .. string.sub(in_use, #higher + 1))
 end
 
--- Somebody must look when a message is due, or due before all that was known; not while nothing may be handed out: see
+-- Wake a consumer if a message is due, or due before all others. A paused or limited queue wakes none: see
 -- lib/limits.lua.
 local is_limited = meta[7] and (meta[7] == '0' or tonumber(meta[7]) > clock)
 if not meta[2] and not is_limited then

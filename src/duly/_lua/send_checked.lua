@@ -1,5 +1,5 @@
 --[[
-send_checked -- store messages that depend on what is there: bounds, ttl, dedup, ids of the caller's own.
+send_checked -- store messages after checks against stored ones: bounds, ttl, dedup, ids chosen by the caller.
 
 KEYS     call, msgs, expires, leased, counts, why, dead, done, dedup, dedup_ends, lanes, parked, wake, meta,
          waiting*
@@ -7,15 +7,15 @@ ARGV     sequence    text
          digits      text
          max_length  number  live messages at the most; -1: any number
          max_bytes   number  bytes of live messages at the most; -1: any number
-         on_full     text    each: refuse what does not fit | all: refuse the call | drop: drop the oldest waiting
+         on_full     text    each: refuse those that do not fit | all: refuse the call | drop: drop the oldest waiting
          messages*   rows    id, part, when: 0 now | +us from now | =us since the epoch
-RETURNS  { now, position, outcome, id ... } for the messages that were not simply stored:
-         1  duplicate: `id` was there first
+RETURNS  { now, position, outcome, id ... } for messages that were not stored as new:
+         1  duplicate: `id` is the earlier message
          2  full: not stored
-         3  replaced: `id` was waiting and has the new body and due time
-KEEPS    I1 I2 I3 I6 I7: guard, then write; one message is stored once.
+         3  replaced: `id` was waiting, and has the new body and due time
+KEEPS    I1 I2 I3 I6 I7: all checks come before the first write; one message is stored once.
 ]]
--- @include lib/sending.lua
+-- @include lib/send_plan.lua
 
 local bounds = { length = max_length, bytes = max_bytes, on_full = on_full }
 local plan = plan_sends(keys, messages.first, messages.last, bounds)

@@ -1,12 +1,12 @@
 --[[
-stats -- sizes and counters, at one moment.
+stats -- return sizes and counters at one moment.
 
 KEYS     msgs, leased, parked, dead, done, meta, waiting*
 ARGV     digits  text
 RETURNS  { now, ready, delayed, leased, parked, dead, done, oldest, next, deadline, paused, lateness, name, value ... }
-         oldest    due time of the oldest ready message, or when the first unread entry entered, or -1; next: due time
-                   of the next delayed one
-         deadline  of the first lease, or -1; paused: by whom, or ''
+         oldest    due time of the oldest ready message, or time of the first unread entry, or -1; next: due time of the
+                   next delayed message, or -1
+         deadline  of the first lease, or -1; paused: who paused the queue, or ''
 KEEPS    writes nothing
 ]]
 -- @include lib/clock.lua
@@ -52,8 +52,8 @@ for _, value in ipairs(redis.call('HGETALL', keys.meta)) do
   reply[#reply + 1] = value
 end
 -- @only group
--- @include lib/groups_of_stream.lua
--- @include lib/unread.lua
+-- @include lib/stream_groups.lua
+-- @include lib/unread_entries.lua
 local GROUP = group_of(keys.leased)
 local group = find_group(STREAM, GROUP)
 local unread = group and unread_of(STREAM, group, TOPIC_META) or 0

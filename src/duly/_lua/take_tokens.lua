@@ -1,8 +1,8 @@
 --[[
 take_tokens -- take the wake tokens of several queues at once.
 
-A worker of many queues that was woken for one of them may have been left tokens by others, too. It takes no more
-than it can claim for: the rest stay for other consumers. A repeat gives the same answer, so no token is lost with it.
+A worker that was woken for one of its queues may find tokens in others as well. It takes as many as it has room to
+claim for, and leaves the rest to other consumers. A repeat gets the same reply, so no token is lost.
 
 KEYS     call, meta
          others*: list the `wake` of each queue
@@ -10,7 +10,7 @@ ARGV     sequence  text
          limit     number  tokens at the most
 DRAINS   meta
 RETURNS  { position ... } of the queues whose token was taken
-KEEPS    no message is touched; I6: a token that was taken is in the answer, however often the call is repeated.
+KEEPS    no message is touched; I6: a repeated call returns the same tokens.
 ]]
 local taken = {}
 if redis.call('EXISTS', unpack(OTHERS)) > 0 then

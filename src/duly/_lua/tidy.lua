@@ -1,17 +1,17 @@
 --[[
-tidy -- do what is overdue, a bounded part of it: drop what expired, trim what is over, close dedup windows.
+tidy -- drop expired messages, trim dead and finished ones, and close dedup windows, a bounded number per call.
 
-Sends and claims do the same on their way. This is for a queue that nobody uses, and for bounds that were made
-smaller. It may simply be done again, so it keeps no call record.
+Sends and claims do the same. This script is for queues that are not in use, and for bounds that were lowered. A repeat
+does no harm, so the script keeps no call record.
 
 KEYS     msgs, counts, why, expires, dead, done, dedup, dedup_ends, lanes, parked, wake, meta, waiting*
 ARGV     digits      text
          dead_kept   row     count, age: microseconds, bytes; of dead letters, -1 is no bound
-         keeps_done  flag    1: the caller keeps finished messages, within these bounds | 0: `done` is not touched
+         keeps_done  flag    1: trim `done` to the bounds that follow | 0: `done` is not touched
          done_kept   row     count, age: microseconds, bytes; of finished messages, -1 is no bound
 DRAINS   msgs
 RETURNS  1  there may be more to do
-         0  all is done
+         0  nothing is left to do
 KEEPS    I1 I2 I7 I9
 ]]
 -- @include lib/clock.lua
@@ -20,7 +20,7 @@ KEEPS    I1 I2 I7 I9
 -- @include lib/forget.lua
 -- @include lib/expire.lua
 -- @include lib/trim.lua
--- @include lib/windows.lua
+-- @include lib/dedup_windows.lua
 local WINDOWS_A_CALL = 100
 
 local now = tick(redis.call('HGET', keys.meta, 'clock'))

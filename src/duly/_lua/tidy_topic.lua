@@ -1,24 +1,24 @@
 --[[
-tidy_topic -- do what is overdue on a topic: let in what is due, trim or free entries, forget consumers that are gone.
+tidy_topic -- add due publishes to the stream, trim or free entries, and remove consumers that are gone.
 
-Publishes and claims do the same on their way. It may simply be done again, so it keeps no call record.
+Publishes and claims do the same. A repeat does no harm, so the script keeps no call record.
 
 KEYS     stream, msgs, dedup, dedup_ends, dead, why, meta, waiting
 ARGV     kept   row     count, age: microseconds, bytes; of the stream, -1 is no bound
-         frees  flag    1: what every group has acked is removed | 0: it stays
+         frees  flag    1: remove entries that every group has acked | 0: keep them
 DRAINS   msgs
 RETURNS  1  there may be more to do
-         0  all is done
+         0  nothing is left to do
 KEEPS    I9
 ]]
 -- @include lib/bounds.lua
 -- @include lib/clock.lua
--- @include lib/let_in.lua
--- @include lib/retain.lua
--- @include lib/free.lua
--- @include lib/windows.lua
+-- @include lib/delayed_publishes.lua
+-- @include lib/stream_retention.lua
+-- @include lib/acked_entries.lua
+-- @include lib/dedup_windows.lua
 local WINDOWS_A_CALL = 100
-local GONE_MS = 3600000 -- a consumer that has nothing and was not heard of for so long is gone
+local GONE_MS = 3600000 -- a consumer without pending entries that was idle for longer is gone
 local bounds = bounds_of(kept.count, kept.age, kept.bytes)
 
 local function forget_consumers(group)
@@ -34,7 +34,7 @@ local function forget_consumers(group)
 end
 
 local now, ahead = tick(redis.call('HGET', keys.meta, 'clock'))
-local next_us = let_in(keys, STREAM)
+local next_us = add_due_publishes(keys, STREAM)
 retain(keys, STREAM, bounds, now - ahead)
 if frees then
   free_acked(STREAM)

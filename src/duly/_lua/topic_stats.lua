@@ -1,20 +1,20 @@
 --[[
-topic_stats -- sizes, counters and groups of a topic, at one moment.
+topic_stats -- return sizes, counters and groups of a topic at one moment.
 
 KEYS     stream, meta, waiting
 ARGV     digits  text
 RETURNS  { now, length, bytes, delayed, first, last, groups, name, value ... }
-         bytes     of the stream, as the server estimates them
+         bytes     of the stream, estimated by the server
          first     id of the first entry, or ''; last: of the last
          groups    { name, pending, consumers, last, unread, missed ... }
 KEEPS    writes nothing
 ]]
 -- @include lib/clock.lua
--- @include lib/groups_of_stream.lua
--- @include lib/unread.lua
+-- @include lib/stream_groups.lua
+-- @include lib/unread_entries.lua
 
--- A key that somebody has overwritten has nothing, and a number that is none counts nothing: whoever looks must still
--- find the topic, and its groups, to mend it.
+-- A key that another program has overwritten counts as empty, and a field that is not a number as 0. So a damaged topic
+-- and its groups can still be found and repaired.
 local function is_of_type(key, wanted)
   return redis.call('TYPE', key).ok == wanted
 end

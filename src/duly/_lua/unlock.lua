@@ -1,13 +1,13 @@
 --[[
-unlock -- free a lock that the caller has, and wake one who waits for it.
+unlock -- free a lock that the caller holds, and wake one waiting caller.
 
 KEYS     call, holder, wake
 ARGV     sequence  text
-         token     text    of the holding
+         token     text    identifies the holding
          kept_ms   text    milliseconds that the record of the call is kept
 DRAINS   holder
 RETURNS  1  free
-         0  the caller had lost it: it ran out, or somebody else has it
+         0  the caller has lost the lock: it expired, or another caller holds it
 KEEPS    no message is touched; a stale token changes nothing.
 ]]
 -- @include lib/clock.lua
@@ -17,6 +17,6 @@ if not has_lock(HOLDER, token, tick(false)) then
   return 0
 end
 redis.call('HDEL', HOLDER, 'token', 'until', 'by') -- the fence stays
-keep_holder(HOLDER, 0)
+expire_holder(HOLDER, 0)
 wake_one(WAKE)
 return answer(1, kept_ms)

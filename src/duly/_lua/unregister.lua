@@ -1,13 +1,13 @@
 --[[
-unregister -- forget where a schedule was, unless it was noted anew meanwhile.
+unregister -- remove a schedule from the registry, unless its entry has changed.
 
 KEYS     call, schedules
 ARGV     sequence  text
          name      text    of the schedule
-         seen      text    the entry that the caller goes by
+         seen      text    the entry as the caller read it
 DRAINS   schedules
-RETURNS  1  forgotten
-         0  it was not there, or is another by now
+RETURNS  1  removed
+         0  there is no such entry, or it has changed
 KEEPS    I6
 ]]
 

@@ -1,14 +1,14 @@
 --[[
-wake -- somebody else must watch: a consumer that waited leaves in the middle.
+wake -- leave the token to another consumer: one that waited has stopped.
 
 KEYS     wake, msgs, meta
 DRAINS   meta
 RETURNS  1
-KEEPS    no message is touched; a second token is never left.
+KEEPS    no message is touched; there is never a second token.
 ]]
 -- @include lib/wake.lua
 
-if is_anything_to_come(MSGS, META) then
+if needs_watching(MSGS, META) then
   leave_token(WAKE)
 end
 return 1

@@ -1,10 +1,10 @@
 --[[
-wake_lock -- somebody else must look: one who waited for a lock leaves in the middle.
+wake_lock -- leave the token of a lock to another waiting caller: one that waited has stopped.
 
 KEYS     holder, wake
 DRAINS   holder
 RETURNS  1
-KEEPS    no message is touched; a second token is never left.
+KEEPS    no message is touched; there is never a second token.
 ]]
 -- @include lib/lock.lua
 

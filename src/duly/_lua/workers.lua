@@ -1,8 +1,8 @@
 --[[
-workers -- who beats, the newest beat first.
+workers -- list the workers that send heartbeats, the latest heartbeat first.
 
 KEYS     workers, beats
-RETURNS  { now, consumer, beat, info ... }, at most 1,000 of them; what is absent is ''
+RETURNS  { now, consumer, beat, info ... }, at most 1,000 of them; '' if absent
 KEEPS    writes nothing
 ]]
 -- @include lib/clock.lua

@@ -1,14 +1,14 @@
--- What lib/wake.lua is for queues, in the scripts of topics and groups. Their consumers wait with XREAD for entries,
--- so that a plain XADD wakes them, and beside that for a bell: a stream with one entry, rung when something changes
--- that is no entry. All hear it, and nobody takes it away: there is nothing to hand on.
+-- Replaces lib/wake.lua in the scripts of topics and groups. Their consumers wait with XREAD for entries, so that a
+-- plain XADD wakes them. The same XREAD waits for a bell: a stream of one entry, which is rung for changes that add no
+-- entry. A bell wakes all waiting consumers, so no consumer has to pass it on.
 
 -- @include lib/token.lua
 
 local function take_token_if_empty()
-  -- a bell may stay
+  -- A bell stays: only delete removes it.
 end
 
--- The last ring, to wait for the next.
+-- Returns the id of the last ring: a consumer waits for later ones.
 local function last_ring(wake)
   local last = redis.call('XREVRANGE', wake, '+', '-', 'COUNT', 1)
   return last[1] and last[1][1] or '0-0'

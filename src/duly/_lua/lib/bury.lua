@@ -1,15 +1,15 @@
--- Makes a live message dead: the record stays, `why` says the reason. The caller has removed it from
--- its live place, and calls trim afterwards.
+-- Makes a live message a dead letter. The record stays, and `why` has the reason. The caller has removed the message
+-- from its live place, and trims `dead` afterwards.
 
 -- @include lib/lanes.lua
 
--- `counted` are the final counts, with `rejects` when a delivery ended in a reject; `past` what is kept of
--- its errors and timeline; `size` what the message counts in `bytes`; `key` its lane, if it is known to have one.
--- Without a record the reason is that. `keys.blocks`: the lane waits for a dead message. True: another of its lane
--- may be claimed now.
-local function bury(keys, id, record, size, reason, counted, past, now, key)
+-- `counted` has the final counts, with `rejects` if the last delivery was rejected. `history` has errors and timeline.
+-- `size` is the message's share of `bytes`. `key` is its lane, if it is known to have one. Without a record the reason
+-- is `body lost`. With `keys.blocks` a dead letter keeps its lane. Returns true if another message of the lane may be
+-- claimed now.
+local function bury(keys, id, record, size, reason, counted, history, now, key)
   redis.call('ZADD', keys.dead, now, id)
-  keep_end(keys.why, id, record and reason or 'body lost', counted, past, '')
+  keep_full_history(keys.why, id, record and reason or 'body lost', counted, history, '')
   redis.call('HDEL', keys.counts, id)
   redis.call('ZREM', keys.expires, id)
   redis.call('HINCRBY', keys.meta, 'buried', 1)
@@ -17,7 +17,7 @@ local function bury(keys, id, record, size, reason, counted, past, now, key)
   if record then
     redis.call('HINCRBY', keys.meta, 'dead_bytes', #record)
   end
-  -- What cannot be delivered can neither be redriven: nobody waits for it.
+  -- A flawed message cannot be redriven, so it must not block its lane.
   local is_waited_for = keys.blocks and not flaw_of(record)
   return key and not is_waited_for and hand_on(keys, { key, id }, now) or false
 end

@@ -1,6 +1,6 @@
--- What went wrong with a message: failures, crashes, defers, releases, the due time that a retry or a defer gave
--- it (0: the record's), how often it was recycled, and how often redriven. Absent until something goes wrong, so that
--- the happy path never writes it.
+-- The counts of a message: failures, crashes, defers, releases, the due time that a retry or a defer set (0: that of
+-- the record), cycles and redrives. A message has no row before the first of these events, so the usual path from send
+-- to ack never writes one.
 
 local FAILURES, CRASHES, DEFERS, RELEASES, DUE, CYCLES, REDRIVES = 1, 2, 3, 4, 5, 6, 7
 
@@ -17,8 +17,8 @@ local function counts_of(counts, id)
   return read_counts(redis.call('HGET', counts, id))
 end
 
--- Whether a message that waits was handed out before, in this life.
-local function has_begun(counted)
+-- Whether a waiting message was delivered before in its current cycle.
+local function was_delivered(counted)
   return counted[FAILURES] + counted[CRASHES] + counted[DEFERS] + counted[RELEASES] > 0
 end
 

@@ -1,8 +1,8 @@
--- Effects of a commit on keys of the user. Lua does not roll back, so every effect is tried on a view of its
--- key before the first write: which kind of value it has by then, and which number. Where the outcome cannot be
--- told for sure, the effect is refused. Names, arity and the syntax of arguments are the client's to check.
+-- Effects of a commit on keys of the user. Lua does not roll back. So before the first write every effect is tried on a
+-- view of its key, which has the type and number that the key will have by then. If the outcome is not certain, the
+-- effect is refused. The client checks names, arity and the syntax of arguments.
 
-local SAFE_INTEGER = 9223372032559808512 -- 2^63 - 2^32: what doubles add wrong up to there stays within 64 bits
+local SAFE_INTEGER = 9223372032559808512 -- 2^63 - 2^32: up to there, rounding errors of doubles stay within 64 bits
 local EXACT_INTEGER = 9007199254740992 -- 2^53
 local SAFE_FLOAT = 1e300
 local LONGEST_NUMBER = 400
@@ -41,7 +41,7 @@ local KIND_OF = {
   LTRIM = 'list',
   XADD = 'stream',
 }
--- They bring nothing in: a server that is full takes them.
+-- Commands that add no data: a full server accepts them.
 local REMOVES = {
   DEL = true,
   UNLINK = true,
@@ -54,11 +54,12 @@ local REMOVES = {
   PEXPIRE = true,
   PERSIST = true,
 }
--- They may remove the last element, and the key with it.
+-- Commands that may remove the last element, and the key with it.
 local MAY_EMPTY = { HDEL = true, SREM = true, ZREM = true, LREM = true, LTRIM = true }
 
--- What a key will be when it is an effect's turn. `stored`: what is not known otherwise is as on the server. A
--- cell is a value that may be a number: { text } or { number }, or with `made_by` one that only the server knows.
+-- Returns the view of a key: its state when the next effect runs. With `stored`, fields without a cell are as on the
+-- server. A cell is a value that may be a number: { text } or { number }, or with `made_by` one that only the server
+-- will know.
 local function view_of(views, key)
   local view = views[key]
   if not view then
@@ -99,7 +100,7 @@ local function cell_of(view, field)
   return view.cell
 end
 
--- As the server reads them, and no more generous: nil for anything else.
+-- Reads an integer as strictly as the server does; nil: it is not one.
 local function integer_of(text)
   local number = (text == '0' or string.match(text, '^-?[1-9]%d*$')) and tonumber(text)
   return number and math.abs(number) <= SAFE_INTEGER and number or nil
@@ -117,7 +118,7 @@ local function float_of(text)
   if not number or math.abs(number) > SAFE_FLOAT then
     return nil
   end
-  -- What is 0 only because it is too small is an error to the server.
+  -- The server refuses a number that is 0 only because it is too small.
   return (number ~= 0 or not string.find(digits, '[1-9]')) and number or nil
 end
 
@@ -151,7 +152,7 @@ local function add_float(cell, added, name)
   return nil
 end
 
--- Whether a string is a HyperLogLog that PFADD takes: its head, and each of its registers accounted for.
+-- Whether a string is a HyperLogLog that PFADD accepts: it has the head and the full number of registers.
 local function is_log(key, length)
   if length < LOG_HEAD or length > LOG_LONGEST then
     return false
@@ -220,7 +221,7 @@ local function add_to_log(view)
   return nil
 end
 
--- Why a stream takes no more entries, or nil: somebody may have given it the last of all ids.
+-- Returns why a stream accepts no more entries, or nil. Another program may have used the largest id.
 local function problem_of_stream(key)
   local info = redis.call('XINFO', 'STREAM', key)
   for i = 1, #info, 2 do
@@ -273,7 +274,7 @@ local function try_any(view, name, args)
   elseif name == 'DEL' or name == 'UNLINK' then
     renew(view, 'none')
   end
-  return nil -- EXPIRE, PEXPIRE and PERSIST take whatever is there
+  return nil -- EXPIRE, PEXPIRE and PERSIST accept any type
 end
 
 local function try_kind(view, kind, name, args)
@@ -293,13 +294,13 @@ local function try_kind(view, kind, name, args)
   return problem
 end
 
--- Why an effect cannot be carried out after those that were tried before it, or nil.
+-- Returns why an effect cannot be carried out after the effects before it, or nil.
 local function problem_of(views, effect)
   local name, kind, view = effect.name, KIND_OF[effect.name], view_of(views, effect.key)
   if not kind then
     return 'a commit cannot use this command'
   end
-  -- Redis 6.2 cannot tell beforehand what a user may do.
+  -- Redis 6.2 cannot check permissions beforehand.
   if redis.acl_check_cmd and not redis.acl_check_cmd(name, effect.key, unpack(effect.args)) then
     return 'the user of this connection may not do that'
   end
@@ -312,8 +313,8 @@ local function problem_of(views, effect)
   return try_kind(view, kind, name, effect.args)
 end
 
--- The effects whose rows, each followed by its arguments, are in ARGV from `first` on. Their keys are in KEYS from
--- `first_key` on.
+-- Returns the effects whose rows, each followed by its arguments, begin at ARGV[first]. Their keys begin at
+-- KEYS[first_key].
 local function effects_from(first, count, first_key)
   local found, at = {}, first
   for i = 1, count do
@@ -330,8 +331,8 @@ local function effects_from(first, count, first_key)
   return found
 end
 
--- The reply as the caller gets it. A number of Lua holds 53 bits: a larger sum is read again, and its digits are the
--- one element of a list, which no command of KIND_OF answers with.
+-- Returns the reply for the caller. A number of Lua holds 53 bits. A larger sum is read again, and returned as a list
+-- of its digits: no command of KIND_OF replies with a list.
 local function exact(effect, reply)
   if type(reply) ~= 'number' or math.abs(reply) <= EXACT_INTEGER then
     return reply
@@ -341,8 +342,8 @@ local function exact(effect, reply)
   return { redis.call('GET', effect.key) }
 end
 
--- Carry effects out: their replies, or the position of the first that fails, and why. All were tried before, but what
--- the server does not tell a script may be in the way: a right of the user on Redis 6.2, a limit in its configuration.
+-- Carries effects out. Returns their replies, or nil, the position of the first that fails, and its error. All were
+-- tried before, but a script cannot check everything: permissions on Redis 6.2, or limits in the configuration.
 local function carry_out_effects(effects)
   local replies = {}
   for i, effect in ipairs(effects) do
@@ -355,7 +356,7 @@ local function carry_out_effects(effects)
   return replies
 end
 
-local function bring_nothing_in(effects)
+local function add_no_data(effects)
   for _, effect in ipairs(effects) do
     if not REMOVES[effect.name] then
       return false

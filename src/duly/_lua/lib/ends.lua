@@ -1,9 +1,9 @@
--- Ends that somebody waits for. Who does is in `awaited`; an end is told once in `ends`, which all who wait can read.
--- Both keys expire: whoever waits asks again from time to time, and so needs neither of them to be there.
+-- Ends of messages that callers wait for. `awaited` has the ids, and each end is announced once in `ends`, which all
+-- waiting callers read. Both keys expire. Waiting callers also poll, so they work without either key.
 
 local ENDS_KEPT, ENDS_KEPT_MS = 1000, 60000
 
--- Tells the ends of messages, those that are awaited.
+-- Announces the ends of those messages that are awaited.
 local function announce_ends(keys, ids)
   if redis.call('EXISTS', keys.awaited) == 0 then
     return
@@ -18,7 +18,7 @@ local function announce_ends(keys, ids)
   end
 end
 
--- The last entry of `ends`: what is told from now on comes behind it.
+-- Returns the last entry of `ends`: later announcements come after it.
 local function last_end(ends)
   local last = redis.call('XREVRANGE', ends, '+', '-', 'COUNT', 1)
   return last[1] and last[1][1] or '0-0'

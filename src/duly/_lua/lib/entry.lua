@@ -1,15 +1,15 @@
--- An entry of a stream and the record that a group keeps of it. An entry has its body in the field `body` (JSON) or
--- `bytes`, and perhaps `key`, `sent` (microseconds, if it had waited) and `header:NAME`. What another program added
--- without a body is one: all of its fields but the headers, `key` and `sent` among them.
+-- An entry of a stream, and the record of it in a group's store. The field `body` (JSON) or `bytes` has the body. The
+-- fields `key`, `sent` (microseconds, of a delayed publish) and `header:NAME` are optional. If another program added an
+-- entry without a body, all fields except headers are the body, even `key` and `sent`.
 
--- @include lib/layout.lua
+-- @include lib/record_layout.lua
 -- @include lib/text.lua
 
 local CONTENT_BYTES, CONTENT_JSON, CONTENT_FIELDS = 0, 1, 2
 local VERSION, LONGEST_KEY, LONGEST_TIME = 1, 1024, 16
 local HEADER, HEADER_NAME_AT = 'header:', 8
 
--- What announces binary data of a size, as a client packs it.
+-- Returns the MessagePack head of binary data.
 local function bytes_head(size)
   if size < 256 then
     return struct.pack('BB', 196, size)
@@ -27,7 +27,7 @@ local function listed(fields)
   return table.concat(parts)
 end
 
--- A key that other scripts can bear: anybody may have written it.
+-- Whether other scripts can use a key: another program may have written it.
 local function is_sound_key(key)
   return #key > 0 and #key <= LONGEST_KEY and not string.find(key, '%c')
 end
@@ -36,12 +36,12 @@ local function is_header(field)
   return string.sub(field, 1, HEADER_NAME_AT - 1) == HEADER
 end
 
--- The name of the header that a field is, as a text; nil: it is none.
+-- Returns the name of the header in a field; nil: the field is not a header.
 local function header_of(field)
   return is_header(field) and as_text(string.sub(field, HEADER_NAME_AT)) or nil
 end
 
--- Of names and values in turn, those that are no headers.
+-- Returns names and values in turn, without the headers.
 local function without_headers(fields)
   local others = {}
   for at = 1, #fields, 2 do
@@ -53,7 +53,7 @@ local function without_headers(fields)
   return others
 end
 
--- The record of an entry with more than a body, and its key, if it has one.
+-- Returns the record of an entry with more than a body, and its key or nil.
 local function record_of_fields(fields, added, due)
   local sent, content, body, key, headers = added
   for at = 1, #fields, 2 do
@@ -84,7 +84,7 @@ local function record_of_fields(fields, added, due)
   return head .. envelope .. (headers and cmsgpack.pack(headers) or ''), key
 end
 
--- When an entry was published, in microseconds. Most of a batch come from one millisecond.
+-- Returns when an entry was published, in microseconds. Most entries of a batch share a millisecond, so it is cached.
 local last_head, last_sent
 local function sent_by(id)
   local head = string.sub(id, 1, 14) -- with the hyphen, for the next two centuries
@@ -94,7 +94,7 @@ local function sent_by(id)
   return last_sent
 end
 
--- What stands between the stamps and the body of an entry that has nothing else, by the size of the body.
+-- Returns the bytes between the times and the body in the record of a plain entry, cached by the size of the body.
 local plain_heads = {}
 local function plain_head(size)
   local head = plain_heads[size]
@@ -105,7 +105,7 @@ local function plain_head(size)
   return head
 end
 
--- The record of an entry, and its key if it has one. Most have a body and nothing else.
+-- Returns the record of an entry, and its key or nil. Most entries have only a body.
 local function record_of(id, fields, due)
   if #fields == 2 and fields[1] == 'body' then
     local body = fields[2]

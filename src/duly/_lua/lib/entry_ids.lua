@@ -1,5 +1,5 @@
--- Ids of entries: `milliseconds-number`. Both parts may be larger than a number of Lua can tell apart, so they are
--- compared as texts: the longer is the larger.
+-- Ids of entries: `milliseconds-number`. Both parts may be too large for an exact number of Lua, so they are compared
+-- as texts: the longer text is the larger number.
 
 local function is_less(one, other)
   if #one ~= #other then
@@ -8,7 +8,7 @@ local function is_less(one, other)
   return one < other
 end
 
--- Whether the server takes a text for the id of an entry.
+-- Whether the server accepts a text as the id of an entry.
 local LARGEST_PART = '18446744073709551615'
 local function is_entry_id(text)
   local ms, number = string.match(text, '^(%d+)-(%d+)$')

@@ -1,11 +1,11 @@
--- Messages past their ttl: dropped and counted, a bounded number a call. Leased ones are not in
--- `expires`: their holder may finish them.
+-- Drops and counts expired messages, a bounded number per call. Leased messages are not in `expires`: their holder may
+-- finish them.
 
 -- @include lib/record.lua
 -- @include lib/lanes.lua
 -- @include lib/wake.lua
 
-local EXPIRED_A_CALL = 100 -- beside what the call brings in
+local EXPIRED_A_CALL = 100 -- in addition to the number that the call adds
 
 local function drop_expired(keys, id, record, now)
   stop_waiting(keys, id, record)
@@ -18,10 +18,10 @@ local function drop_expired(keys, id, record, now)
   redis.call('HINCRBY', keys.meta, 'expired', 1)
 end
 
--- `keys.waiting` must hold every priority. A flawed record is left to the claim that meets it. Returns
--- how many were looked at.
-local function expire_some(keys, now, brought_in)
-  local over = redis.call('ZRANGEBYSCORE', keys.expires, '-inf', now, 'LIMIT', 0, brought_in + EXPIRED_A_CALL)
+-- `keys.waiting` must have every priority. Messages with a flawed record are left to a claim. Returns how many messages
+-- were checked.
+local function expire_some(keys, now, added)
+  local over = redis.call('ZRANGEBYSCORE', keys.expires, '-inf', now, 'LIMIT', 0, added + EXPIRED_A_CALL)
   for _, id in ipairs(over) do
     local record = redis.call('HGET', keys.msgs, id)
     if flaw_of(record) then

@@ -1,25 +1,25 @@
--- Finishes messages that are held: they are gone, or kept in `done` with what their handler returned.
+-- Finishes held messages. They are removed, or kept in `done` with the result of their handler.
 
--- @include lib/held.lua
+-- @include lib/held_batch.lua
 -- @include lib/leased.lua
 -- @include lib/counts.lua
--- @include lib/why.lua
+-- @include lib/history.lua
 -- @include lib/lanes.lua
 -- @include lib/trim.lua
 -- @include lib/wake.lua
 -- @include lib/limits.lua
 -- @include lib/ends.lua
 
--- Moves one message to `done`; the bytes that it has there. A body that is lost is not kept.
+-- Moves one message to `done`, and returns its bytes. A message without a body is removed.
 local function keep_finished(keys, id, lease, result, now, result_until)
   local bytes = redis.call('HSTRLEN', keys.msgs, id)
   if bytes == 0 then
     redis.call('HDEL', keys.msgs, id)
     redis.call('HDEL', keys.why, id)
   else
-    local past = past_of(keys.why, id)
-    add_event(past, now, 'ack', lease)
-    keep_end(keys.why, id, '', counts_of(keys.counts, id), past, result, result_until)
+    local history = history_of(keys.why, id)
+    add_event(history, now, 'ack', lease)
+    keep_full_history(keys.why, id, '', counts_of(keys.counts, id), history, result, result_until)
     redis.call('ZADD', keys.done, now, id)
   end
   redis.call('HDEL', keys.counts, id)
@@ -33,22 +33,22 @@ local function keep_all_finished(keys, held, results, keep, now, result_until)
   end
   redis.call('HINCRBY', keys.meta, 'done_bytes', kept)
   trim(keys, keys.done, 'done_bytes', 'done_trimmed', keep, now, #held.ids)
-  if not result_until then -- else keep_result tells the end
+  if not result_until then -- else keep_result announces the end
     announce_ends(keys, held.ids)
   end
 end
 
 local function forget_finished(keys, held)
   redis.call('HDEL', keys.msgs, unpack(held.ids))
-  if #held.troubled > 0 then
-    redis.call('HDEL', keys.counts, unpack(held.troubled))
-    redis.call('HDEL', keys.why, unpack(held.troubled))
+  if #held.ids_with_rows > 0 then
+    redis.call('HDEL', keys.counts, unpack(held.ids_with_rows))
+    redis.call('HDEL', keys.why, unpack(held.ids_with_rows))
   end
 end
 
--- `held` as lib/held.lua reads it, not empty; `results` what the handlers returned, in that order; `keep` how much is
--- kept in `done`, or nil; `result_until` when a result may come that is not there yet, or nil. The caller has checked
--- everything, and remembers `now`.
+-- `held` comes from lib/held_batch.lua and is not empty. `results` are those of the handlers, in the same order. `keep`
+-- has the bounds of `done`, or is nil. `result_until` is until when a pending result may be stored, or nil. The caller
+-- has checked everything, and stores the time.
 local function finish(keys, held, results, keep, now, result_until)
   remove_leased(keys.leased, held.ids)
   redis.call('HDEL', keys.leases, unpack(held.ids))

@@ -1,7 +1,6 @@
--- Removes what belongs to a message beside its place (I2, I9). The caller removes the place itself and
--- counts why.
+-- Removes the data of a message except its place (I2, I9). The caller removes the place and counts the reason.
 
--- Gives the dedup value of a message back that ends undelivered, unless a later message has it by now.
+-- Frees the dedup value of a message that ends undelivered, unless a later message has taken it.
 local function free_dedup(keys, id, record)
   local options = not flaw_of(record) and options_of(record)
   local value = options and options.dedup

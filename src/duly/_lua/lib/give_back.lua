@@ -1,22 +1,20 @@
--- What retry, defer, release and recycle share: held messages go back to those that wait.
---
--- The four scripts have the same keys, and settles whose rows begin with id and fence. A message that goes back keeps
--- its lane.
+-- Gives held messages back to the queue, for retry, defer, release and recycle. The four scripts have the same keys,
+-- and their rows of settles begin with id and fence. A message that goes back keeps its lane.
 
 -- @include lib/clock.lua
 -- @include lib/record.lua
--- @include lib/holding.lua
+-- @include lib/held_settles.lua
 -- @include lib/leased.lua
 -- @include lib/counts.lua
--- @include lib/why.lua
+-- @include lib/history.lua
 -- @include lib/wake.lua
 -- @include lib/bury.lua
 
--- For each message that is still held, `move(held, record, counted, clock)` changes `counted`, and
--- returns the record to store (nil: as it is) and the due time. The lease ends here. `refusal_of(held)` says why a call
--- must not be carried out: then nothing is changed.
+-- For each held message, `move(held, record, counted, clock)` changes `counted`, and returns the record to store (nil:
+-- unchanged) and the due time. This function ends the lease. If `refusal_of(held)` returns a reason, the call is an
+-- error and changes nothing.
 local function give_back(counter, move, refusal_of)
-  local held, lost = sorted_by_holding(keys.leases)
+  local held, lost = held_settles(keys.leases)
   if #held == 0 then
     return lost
   end
@@ -36,7 +34,7 @@ local function give_back(counter, move, refusal_of)
     local counted = counts_of(keys.counts, id)
     local flaw = flaw_of(record)
     if flaw then -- it cannot be delivered again: a dead letter
-      bury(keys, id, record, each.lease.size, flaw, counted, past_of(keys.why, id), now, each.lease.key)
+      bury(keys, id, record, each.lease.size, flaw, counted, history_of(keys.why, id), now, each.lease.key)
     else
       local rewritten, due = move(each, record, counted, now + i - 1)
       redis.call('ZADD', keys.waiting[each.lease.priority], due, id)
@@ -46,7 +44,7 @@ local function give_back(counter, move, refusal_of)
       end
     end
   end
-  remember(keys.meta, now + #held - 1)
+  store_clock(keys.meta, now + #held - 1)
   redis.call('HINCRBY', keys.meta, counter, #held)
   leave_token(keys.wake)
   return answer(lost)

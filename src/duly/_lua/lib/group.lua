@@ -1,22 +1,23 @@
--- A group's script knows its topic by the keys that the loader names, and the group by its own keys.
+-- The topic and the group of a group's script. The loader names the keys of the topic. The name of the group is part of
+-- its keys.
 
 -- @include lib/entry_ids.lua
 -- @only freeing
--- @include lib/free.lua
+-- @include lib/acked_entries.lua
 -- @end
 
--- The topic's own store, which has the delayed publishes, as lib/let_in.lua takes it.
+-- Returns the keys of the topic's own store of delayed publishes, for lib/delayed_publishes.lua.
 local function delayed_of_topic()
   return { dead = TOPIC_DEAD, why = TOPIC_WHY, msgs = TOPIC_MSGS, waiting = TOPIC_WAITING, meta = TOPIC_META }
 end
 
--- `key` is one of the group's store.
+-- Returns the name of the group that a key belongs to.
 local function group_of(key)
   return string.match(key, ':group:([^:]*):[^:]*$')
 end
 
--- XACK for any ids. The server refuses all ids of a call if one of them cannot be the id of an entry, and another
--- program may have written such an id into the group's store. It is in no pending list, so it is left out.
+-- XACKs any ids. The server refuses all ids of a call if one of them cannot be the id of an entry. Another program may
+-- have written such an id into the group's store. No pending list has it, so it is left out.
 local function ack_in_stream(group, ids)
   local acked = redis.pcall('XACK', STREAM, group, unpack(ids))
   if type(acked) == 'number' then
@@ -28,11 +29,11 @@ local function ack_in_stream(group, ids)
       of_entries[#of_entries + 1] = id
     end
   end
-  of_entries[1] = of_entries[1] or '0-1' -- it fails all the same if the stream is of another type
+  of_entries[1] = of_entries[1] or '0-1' -- so that it fails if the stream has another type
   redis.call('XACK', STREAM, group, unpack(of_entries))
 end
 
--- Acks entries that the group has finished, or has in its own store. A topic that keeps nothing frees them.
+-- Acks entries that the group has finished, or has in its own store. A topic without retention frees them.
 local function ack_entries(group, ids)
   ack_in_stream(group, ids)
   -- @only freeing

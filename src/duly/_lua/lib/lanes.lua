@@ -1,19 +1,21 @@
--- Lanes (I7): of the messages of one key, one is out at a time. `lanes` says which one, with a mark whether others
--- are parked behind it, so that whoever hands a lane on need not look in vain. As long as any lane is in use there is
--- one field more, a pillar that is too long for the compact form of a hash, in which a look-up walks from the front.
+-- Lanes (I7): one message of a key is in flight at a time. `lanes` has the id of the lane's owner, and a mark whether
+-- messages are parked behind it, which saves a search in `parked` when the lane is handed on. While any lane is in use
+-- there is one field more, an encoding guard. It is too long for the compact encoding of a hash, in which every look-up
+-- is a linear search.
 
 -- @include lib/clock.lua
 
-local LANES_PILLAR_FIELD, LANES_PILLAR = '', string.rep('\1', 65) -- no key is empty
-local NOBODY_BEHIND, SOMEBODY_BEHIND, NOBODY_BYTE = '-', '+', 45
--- So many that no member fits into the compact form of a sorted set, in which every look-up walks from the front.
+local LANES_GUARD_FIELD, LANES_GUARD = '', string.rep('\1', 65) -- no key is empty
+local NONE_PARKED, SOME_PARKED, NONE_PARKED_BYTE = '-', '+', 45
+-- Long enough that no member fits into the compact encoding of a sorted set, in which every look-up is a linear search.
 local DUE_DIGITS = 64
 local NO_TIME = 9007199254740992 -- microseconds, in the year 2255
 
--- What stands for a message in `parked`: its lane, then the order within it. Keys have no control characters.
+-- Returns the member of `parked` for a message: its key, then the order within the lane. Keys have no control
+-- characters.
 local function member_of(key, priority, due, id)
   if not (due >= 0 and due < NO_TIME) then
-    due = 0 -- somebody else wrote it: it must have its digits nevertheless
+    due = 0 -- another program wrote it: the member must have its digits even so
   end
   return key .. string.format('\0%d%064.0f', 9 - priority, due) .. id
 end
@@ -22,7 +24,7 @@ local function parked_member(key, record, id)
   return member_of(key, priority_of(record), due_of(record), id)
 end
 
--- The key of a record that is sound, or nil.
+-- Returns the key of a readable record, or nil.
 local function key_of(record)
   local flags = flags_of(record)
   if not has(flags, FLAG_KEY) then
@@ -34,7 +36,7 @@ local function key_of(record)
   return options_of(record).key
 end
 
--- The id in a member: behind the separator, one digit and the due time.
+-- Returns the id in a member: it follows the separator, one digit and the due time.
 local function id_of_parked(member)
   return string.sub(member, string.find(member, '\0', 1, true) + 2 + DUE_DIGITS)
 end
@@ -50,10 +52,10 @@ local function free_lanes(lanes, keys_free)
   end
 end
 
--- Gives a lane to the first that is parked. A long lane takes turns with the others: its next one is due since now.
--- The only one goes to its own place: behind all that is due, it would have the rest of its lane parked in vain. False:
--- there was none.
-local function let_next_in(keys, key, now)
+-- Gives a lane to its first parked message. If more are parked the message is due now, so that a long lane takes turns
+-- with other messages. The last one keeps its due time: if it were due now, later messages of its lane could come
+-- before it and be parked for nothing. Returns false if none was parked.
+local function give_lane_to_next(keys, key, now)
   local members = first_parked(keys.parked, key, 2)
   if #members == 0 then
     free_lanes(keys.lanes, { key })
@@ -64,11 +66,11 @@ local function let_next_in(keys, key, now)
   redis.call('ZREM', keys.parked, members[1])
   local due = members[2] and now or tonumber(string.sub(members[1], #key + 3, #key + 2 + DUE_DIGITS))
   redis.call('ZADD', keys.waiting[priority], due, id)
-  redis.call('HSET', keys.lanes, key, (members[2] and SOMEBODY_BEHIND or NOBODY_BEHIND) .. id)
+  redis.call('HSET', keys.lanes, key, (members[2] and SOME_PARKED or NONE_PARKED) .. id)
   return true
 end
 
--- Ends the hold of messages on their lanes; `owners` is { key, id ... }. True: something may be claimed now.
+-- Hands lanes on to their next messages; `owners` is { key, id ... }. Returns true if one of these may be claimed now.
 local function hand_on(keys, owners, now)
   local lanes, free, has_next = {}, {}, false
   for i = 1, #owners, 2 do
@@ -77,10 +79,10 @@ local function hand_on(keys, owners, now)
   local stored = redis.call('HMGET', keys.lanes, unpack(lanes))
   for i, key in ipairs(lanes) do
     local id = owners[2 * i]
-    if stored[i] == NOBODY_BEHIND .. id then
+    if stored[i] == NONE_PARKED .. id then
       free[#free + 1] = key
-    elseif stored[i] == SOMEBODY_BEHIND .. id then
-      has_next = let_next_in(keys, key, now) or has_next
+    elseif stored[i] == SOME_PARKED .. id then
+      has_next = give_lane_to_next(keys, key, now) or has_next
     end
   end
   if #free > 0 then
@@ -89,18 +91,18 @@ local function hand_on(keys, owners, now)
   return has_next
 end
 
--- For a message that ends, whatever its place: gives up its lane if it has one. A lease knows the lane when the record
--- does not say it any more. True: something may be claimed now.
+-- Hands on the lane of a message that ends, in any place. If the record is lost, its lease has the key. Returns true if
+-- another message may be claimed now.
 local function leave_lane(keys, id, record, now, lease)
   local key = lease and lease.key or not flaw_of(record) and key_of(record)
   if not key or not hand_on(keys, { key, id }, now) then
     return false
   end
-  remember(keys.meta, now) -- or a server clock that steps back would hide the next one
+  store_clock(keys.meta, now) -- otherwise a server clock that steps back would hide the next message
   return true
 end
 
--- Removes a message from those that wait or are parked. False: it was not there.
+-- Removes a message from `waiting*` or `parked`. Returns false if it was in neither.
 local function stop_waiting(keys, id, record)
   if redis.call('ZREM', keys.waiting[priority_of(record)], id) == 1 then
     return true

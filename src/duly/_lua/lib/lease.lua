@@ -1,5 +1,5 @@
--- The lease that is out: fence, size of the record, flags, priority, the key if it has one, then the consumer's name.
--- It repeats what a settle must know of the record, so that an ack never reads a body.
+-- A stored lease: fence, size of the record, flags, priority, the key if the message has one, and the consumer's name.
+-- It copies the fields of the record that a settle needs, so that an ack never reads a body.
 
 -- @include lib/record.lua
 
@@ -14,7 +14,7 @@ local function read_lease(lease)
   return { fence = fence, size = size, flags = flags, priority = priority, key = key, text = lease, rest_at = at }
 end
 
--- Who holds a lease. Not read with the rest: an ack does not ask.
+-- Returns the name of the holder. `read_lease` does not read it, because an ack does not need it.
 local function consumer_of(lease)
   return (string.match(lease.text, '^(.-) *$', lease.rest_at))
 end

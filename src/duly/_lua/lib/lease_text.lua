@@ -1,4 +1,4 @@
--- How a lease is written: see lib/lease.lua.
+-- Writing leases: see lib/lease.lua.
 
 local FLAG_TROUBLED = 128 -- in a lease: the message has a row in `counts` or `why`
 local LEASE_FORMAT, LEASE_HEAD_SIZE = '<dI4BB', 14
@@ -8,13 +8,13 @@ local function lease_head(fence, size, flags, priority)
   return struct.pack(LEASE_FORMAT, fence, size, flags, priority)
 end
 
--- The name of the consumer behind a key of so many bytes, padded, see lib/leased.lua.
+-- Returns the name of the consumer, which follows a key of `key_size` bytes. It is padded: see lib/leased.lua.
 local function lease_tail(key_size, consumer)
   local size = LEASE_HEAD_SIZE + 2 + key_size + #consumer
   return consumer .. string.rep(' ', LEASE_TEXT_SIZE - size)
 end
 
--- The lease of a message without a key.
+-- Returns the lease of a message without a key.
 local function written_lease(fence, size, flags, priority, consumer)
   local text = lease_head(fence, size, flags, priority) .. consumer
   return text .. string.rep(' ', LEASE_TEXT_SIZE - #text)

@@ -1,46 +1,46 @@
--- The sorted set of leases, id -> deadline, as long as anything is leased with one member more: a pillar
--- at +inf that is too long for the compact encoding, in which every look-up walks from the front.
--- Measured on Valkey 9.1: claiming 100 messages is 1.1 us a message cheaper. Ids have no control
--- characters, so it cannot be one. Lease texts are longer than 64 bytes for the same reason.
+-- The sorted set of leases, id -> deadline. While anything is leased it has one member more, the encoding guard at
+-- +inf. It is too long for the compact encoding, in which every look-up is a linear search. On Valkey 9.1 this saves
+-- 1.1 us per message in a claim of 100. The guard consists of control characters, so it cannot be an id. Lease texts
+-- are longer than 64 bytes for the same reason.
 
 -- @only group
 -- @include lib/group.lua
 -- @end
 
-local PILLAR = string.rep('\1', 65)
+local ENCODING_GUARD = string.rep('\1', 65)
 
--- `pairs_of` is { deadline, id ... }; the pillar comes first, so that the set is made in its fast form.
+-- `pairs_of` is { deadline, id ... }. The guard comes first, so that the set never has the compact encoding.
 local function add_leased(leased, pairs_of)
-  redis.call('ZADD', leased, '+inf', PILLAR, unpack(pairs_of))
+  redis.call('ZADD', leased, '+inf', ENCODING_GUARD, unpack(pairs_of))
 end
 
 local function count_leased(leased)
   return math.max(redis.call('ZCARD', leased) - 1, 0)
 end
 
--- The first lease to run out, as { id, deadline }, or nil.
+-- Returns id and deadline of the lease that ends first, or nil.
 local function first_leased(leased)
   local head = redis.call('ZRANGE', leased, 0, 0, 'WITHSCORES')
-  if #head == 0 or head[1] == PILLAR then
+  if #head == 0 or head[1] == ENCODING_GUARD then
     return nil
   end
   return head[1], tonumber(head[2])
 end
 
--- Removes ids from the set. A script that acks their entries by itself calls this; others call `remove_leased`.
+-- Removes ids from the set. This is for scripts that ack the entries themselves; others call `remove_leased`.
 local function drop_leased(leased, ids)
   redis.call('ZREM', leased, unpack(ids))
   if redis.call('ZCARD', leased) == 1 then
-    redis.call('ZREM', leased, PILLAR)
+    redis.call('ZREM', leased, ENCODING_GUARD)
   end
 end
 
--- Ends leases. A message that a group has leased is in the pending list of the stream's consumer group, and leaves it
--- with the lease. While it waits for another delivery it is in the group's own store, which neither trimming the stream
--- nor claiming idle entries can reach.
+-- Ends leases. The entry of a message that a group has leased is in the pending list of the stream's consumer group,
+-- and leaves it with the lease. A message that waits for another delivery is in the group's own store. There it is safe
+-- from trimming, and from programs that claim idle entries.
 local function remove_leased(leased, ids)
   -- @only group
-  ack_entries(group_of(leased), ids) -- first: it fails if the stream is of another type
+  ack_entries(group_of(leased), ids) -- first, because it fails if the stream has another type
   -- @end
   drop_leased(leased, ids)
 end

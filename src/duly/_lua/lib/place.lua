@@ -1,10 +1,10 @@
--- Where a message is.
+-- Finding the place of a message.
 
 -- @include lib/record.lua
 -- @include lib/lanes.lua
 
--- 'waiting', 'parked', 'leased', 'dead' or 'done', the score that it has there, the key, and what stands for it
--- there; nil when it is nowhere. A message whose record is flawed may wait under any priority.
+-- Returns 'waiting', 'parked', 'leased', 'dead' or 'done', then the message's score, the key and the member there; nil
+-- if it has no place. A message with a flawed record may wait under any priority.
 local function place_of(keys, id, record)
   local waiting, key = keys.waiting, nil
   if not flaw_of(record) then

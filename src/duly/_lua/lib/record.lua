@@ -1,8 +1,8 @@
--- The stored message: sent and due as doubles (microseconds), written by scripts, then the part that
--- the client made: version, flags, priority, the options that the flags announce, the envelope.
--- Scripts read the header and never unpack an envelope.
+-- The record of a message. Scripts write its beginning: sent and due, two doubles (microseconds). The client makes the
+-- rest, the part: version, flags, priority, the options that the flags announce, and the envelope. Scripts never unpack
+-- an envelope.
 
--- @include lib/layout.lua
+-- @include lib/record_layout.lua
 
 local function has(flags, flag)
   return bit.band(flags, flag) ~= 0
@@ -32,7 +32,7 @@ local function part_of(record)
   return string.sub(record, STAMP_SIZE + 1)
 end
 
--- What the flags announce: ttl, dedup_for (microseconds), dedup, key. nil when the text ends before.
+-- Returns the options that the flags announce: ttl, dedup_for (microseconds), dedup, key; nil: the record is cut off.
 local function options_of(record)
   local flags, at, options = flags_of(record), OPTIONS_AT, {}
   local function fits(size)
@@ -59,13 +59,12 @@ local function options_of(record)
   return options
 end
 
--- The options of a part that is not stored yet.
+-- Returns the options of a part that is not stored yet.
 local function options_of_part(part)
   return options_of(string.rep('\0', STAMP_SIZE) .. part)
 end
 
--- When a message with a ttl is over. The ttl counts from the due time that was asked for: a retry
--- does not prolong it.
+-- Returns when a message with a ttl expires. The ttl counts from the requested due time: a retry does not prolong it.
 local function expiry_of(record)
   return due_of(record) + options_of(record).ttl
 end
@@ -74,7 +73,7 @@ local function is_finite(value)
   return value - value == 0
 end
 
--- Why a record cannot be delivered, or nil: somebody else removed or wrote it.
+-- Returns why a record cannot be delivered, or nil. Another program may have removed or overwritten it.
 local function flaw_of(record)
   if not record then
     return 'body lost'

@@ -1,4 +1,4 @@
--- `repeated` is the stored reply of a repeated call; false for a new one. An overtaken call ends here.
+-- `repeated` is the stored reply of a repeated call, or false for a new call. An overtaken call ends here.
 
 -- @include lib/call.lua
 

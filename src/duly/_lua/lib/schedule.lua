@@ -1,5 +1,5 @@
--- The stored schedule: created, after, last (doubles, microseconds) and paused (one byte), written by
--- scripts, then the plan that the client made. Scripts never read a plan: what the slots are is for clients.
+-- The row of a schedule. Scripts write its head: created, after, last (doubles, microseconds) and paused (one byte).
+-- The client makes the rest, the plan. Scripts never read a plan: clients compute the runs.
 
 local ROW_FORMAT, HEAD_SIZE = '<dddB', 25
 
@@ -7,7 +7,7 @@ local function written_head(created, after, last, paused)
   return struct.pack(ROW_FORMAT, created, after, last, paused)
 end
 
--- created, after, last, paused. nil when somebody else wrote the row.
+-- Returns created, after, last and paused; nil: another program wrote the row.
 local function read_head(row)
   if not row or #row < HEAD_SIZE then
     return nil
@@ -23,9 +23,9 @@ local function plan_of(row)
   return string.sub(row, HEAD_SIZE + 1)
 end
 
--- Notes when a schedule is to be looked at next; false: not at all. The first of all is the field `slot` of
--- meta, so that a claim need not look for it.
-local function look_at(slots, meta, name, at)
+-- Stores when a schedule is due next; false: never. The earliest time of all is in the field `slot` of meta, which
+-- claims read with other fields.
+local function set_next_run(slots, meta, name, at)
   if at then
     redis.call('ZADD', slots, string.format('%.0f', at), name)
   else
@@ -39,8 +39,8 @@ local function look_at(slots, meta, name, at)
   end
 end
 
--- A queue that holds nothing and has nothing to come has nothing to announce (I9).
-local function take_token_if_over(wake, msgs, slots)
+-- Removes the token of a queue that has neither messages nor active schedules (I9).
+local function take_token_if_unused(wake, msgs, slots)
   if redis.call('HLEN', msgs) == 0 and redis.call('ZCARD', slots) == 0 then
     redis.call('DEL', wake)
   end

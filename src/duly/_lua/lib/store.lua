@@ -1,4 +1,4 @@
--- Writes new messages into their places. All checks are over when this is called.
+-- Stores new messages. The caller has made all checks.
 
 -- @include lib/record.lua
 -- @include lib/large.lua
@@ -8,7 +8,11 @@
 local function read_meta(key)
   local stored = redis.call('HMGET', key, 'clock', 'paused', 'priorities', 'large', 'keyed', 'limited')
   return {
-    clock = stored[1], paused = stored[2], priorities = stored[3] or '0', large = stored[4], keyed = stored[5],
+    clock = stored[1],
+    paused = stored[2],
+    priorities = stored[3] or '0',
+    large = stored[4],
+    keyed = stored[5],
     limited = stored[6],
   }
 end
@@ -21,14 +25,14 @@ local function due_at(clock, ahead, when)
   return math.max(clock, us + ahead)
 end
 
--- Stores the messages whose rows begin at the positions `offsets` of ARGV; `renamed` gives
--- some of them another id. Each gets its own tick of the clock, so that arrivals have a strict order.
--- The first write is one that a full server refuses. `on_stored(id, record, at)` may follow each.
+-- Stores the messages whose rows begin at the positions `offsets` of ARGV. `renamed` has other ids for some of them.
+-- Each gets its own tick of the clock, so that arrivals have a strict order. A full server refuses the first write.
+-- `on_stored(id, record, at)` is called for each message.
 local function store(keys, meta, now, ahead, offsets, renamed, on_stored)
   local clock, earliest, size, largest = now - 1, math.huge, 0, 0
   local records, scores, in_use, has_keys = {}, {}, meta.priorities, false
   local byte, pack = string.byte, struct.pack
-  remember(keys.meta, now + #offsets - 1)
+  store_clock(keys.meta, now + #offsets - 1)
   for i, at in ipairs(offsets) do
     local id, part, when = renamed[at] or messages.id(at), messages.part(at), messages.when(at)
     clock = clock + 1

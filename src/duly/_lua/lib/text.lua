@@ -1,7 +1,7 @@
 -- Texts for clients, which decode them as UTF-8.
 
--- Replaces bytes that are not UTF-8 by their number, as \xff. Each pattern finds all characters of one kind at once: a
--- first byte is never a following byte. A loop over the bytes would take seconds for a megabyte.
+-- Replaces bytes that are not UTF-8 by their number, as \xff. Each pattern matches all characters of one kind at once,
+-- because a first byte is never a following byte. A loop over the bytes would take seconds per megabyte.
 local function as_text(bytes)
   if not string.find(bytes, '[\128-\255]') then
     return bytes

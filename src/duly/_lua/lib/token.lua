@@ -1,4 +1,4 @@
--- Leaves the token of a queue, or rings the bell of a topic or group: a commit may reach both kinds.
+-- Leaves the token of a queue, or rings the bell of a topic or group: a commit may need both.
 
 local function leave_token(wake)
   if string.find(wake, '{@', 1, true) then

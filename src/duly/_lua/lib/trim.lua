@@ -1,15 +1,15 @@
--- Keeps `dead` and `done` within their bounds: the oldest go, a bounded number a call, and are counted.
+-- Keeps `dead` and `done` within their bounds: removes and counts the oldest messages, a bounded number per call.
 
 -- @include lib/bounds.lua
 -- @include lib/record.lua
 -- @include lib/lanes.lua
 -- @include lib/wake.lua
 
-local TRIMMED_BESIDE = 100 -- more than was added, so that a bound made smaller is reached
+local TRIMMED_BESIDE = 100 -- in addition to the number added, so that a lowered bound is reached
 
--- Called after `added` messages came in. `keep` has count, age (microseconds) and bytes, -1 for no bound;
--- `size_field` counts the bytes that `place` holds, `counter` what is trimmed. A lane that waits for a dead letter that
--- is trimmed goes on.
+-- Called after `added` messages were added to `place`. `keep` has the bounds of lib/bounds.lua. `size_field` counts the
+-- bytes of `place`, `counter` the messages that are trimmed. If a trimmed dead letter blocked its lane, the lane goes
+-- on.
 local function trim(keys, place, size_field, counter, keep, now, added)
   local excess = 0
   if keep.count >= 0 then

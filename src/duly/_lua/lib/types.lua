@@ -1,4 +1,4 @@
--- A key of the queue that somebody overwrote with another kind of value would stop a script in the middle.
+-- Types of keys. If another program has overwritten a key with another type, a script would stop half-way.
 
 local TYPES = {
   msgs = 'hash',
@@ -24,7 +24,7 @@ local function is_type(key, wanted)
   return found == 'none' or found == wanted
 end
 
--- The first of the keys that has a wrong type, or nil.
+-- Returns a key that has a wrong type, or nil.
 local function mistyped(keys)
   for name, wanted in pairs(TYPES) do
     local key = keys[name]

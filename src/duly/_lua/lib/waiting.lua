@@ -1,9 +1,9 @@
--- `waiting` is one sorted set a priority in use. They are in KEYS in the order of `digits`, and
--- the field `priorities` of meta names those in use, highest first; without it only 0 is.
+-- `waiting` is one sorted set per priority. They are in KEYS in the order of `digits`. The field `priorities` of meta
+-- names the priorities in use, the highest first; without it only 0 is in use.
 
--- Their keys by priority, where the first of them is at this position of KEYS.
+-- Returns the keys by priority. The first of them is at position `first` of KEYS.
 local function waiting_by_priority(first, digits)
-  if #digits == 10 then -- all of them, highest first; without a loop, since most calls need them
+  if #digits == 10 then -- all of them, the highest first; without a loop, because most calls have all
     local w9, w8, w7, w6, w5, w4, w3, w2, w1, w0 = unpack(KEYS, first, first + 9)
     return { [0] = w0, w1, w2, w3, w4, w5, w6, w7, w8, w9 }
   end
@@ -30,7 +30,7 @@ local function with_priority(in_use, priority)
   return higher .. digit .. lower
 end
 
--- The sorted sets of `digits`, in that order, as { priority, key }.
+-- Returns the sorted sets of `digits` in that order, as { priority, key }.
 local function places_of_digits(waiting, digits)
   local places = {}
   for digit in string.gmatch(digits, '%d') do
@@ -40,7 +40,7 @@ local function places_of_digits(waiting, digits)
   return places
 end
 
--- The ids of messages of one priority that are due, from an offset on.
+-- Returns ids of due messages of one priority, beginning at an offset.
 local function due_in(waiting, now, offset, count)
   return redis.call('ZRANGEBYSCORE', waiting, '-inf', now, 'LIMIT', offset, count)
 end

@@ -1,15 +1,15 @@
--- Consumers block on `wake`, never on data. One token says: something changed, somebody look.
+-- Consumers block on the list `wake`, never on data. Its one token wakes one consumer, which then claims.
 
 -- @include lib/token.lua
 
--- Whether anything is to be watched: a message, or the next slot of a schedule.
-local function is_anything_to_come(msgs, meta)
+-- Whether a consumer has to watch the queue: it has a message, or a schedule with a next run.
+local function needs_watching(msgs, meta)
   return redis.call('HLEN', msgs) > 0 or redis.call('HEXISTS', meta, 'slot') == 1
 end
 
--- A queue that has nothing to come has nothing to announce: it leaves no key behind (I9).
+-- Removes the token of a queue that has nothing to watch: an empty queue has no key (I9).
 local function take_token_if_empty(wake, msgs, meta)
-  if not is_anything_to_come(msgs, meta) then
+  if not needs_watching(msgs, meta) then
     redis.call('DEL', wake)
   end
 end

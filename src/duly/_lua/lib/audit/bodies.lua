@@ -8,7 +8,7 @@
 -- @end
 local check_nowhere, check_bodiless, check_damaged, check_bad_id
 do
-  -- For a sound message that has not ended; `place` may be nil.
+  -- For a readable message that has not ended; `place` may be nil.
   function check_bad_id(id, record, place)
     fault(id, 'an id that is not text', function()
       if place then
@@ -70,7 +70,7 @@ do
       end)
     elseif place.name == 'dead' and not is_dead_as(keys.why, id, 'body lost') then
       fault(id, 'dead without a body', function()
-        keep_end(keys.why, id, 'body lost', read_counts(nil), sound_past(keys.why, id), '')
+        keep_full_history(keys.why, id, 'body lost', read_counts(nil), sound_history(keys.why, id), '')
       end)
     elseif place.name ~= 'dead' then
       fault(id, 'place without a body', function()

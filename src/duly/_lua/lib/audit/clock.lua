@@ -5,8 +5,8 @@
 
 local check_clock, check_rate
 do
-  -- The queue's clock is ahead after the server's clock was set back, and waits for it. That is no fault, but so far
-  -- ahead no lease or delay would end for days.
+  -- After the server's clock was set back, the queue's clock is ahead and waits for it. That is not a fault. But if it
+  -- is this far ahead, no lease or delay ends for days.
   local FAR_AHEAD_US = 86400000000 -- a day
 
   -- Whether anything stored may have a time or a fence from the clock. The next fence must be larger, so the clock
@@ -27,7 +27,7 @@ do
     return false
   end
 
-  -- Lets consumers claim at once. The next claim notes again how long the rate holds them back.
+  -- Lets consumers claim at once. The next claim stores again how long the rate holds them back.
   local function clear_limit()
     if redis.call('HDEL', keys.meta, 'limited') == 1 then
       leave_token(keys.wake)
@@ -59,7 +59,7 @@ do
     return time
   end
 
-  -- No rate is slower than one message in ten years. The next claim knows its rate, and corrects a nearer time itself.
+  -- No rate is slower than one message in ten years. The next claim knows its rate, and corrects an earlier time.
   function check_rate()
     if tonumber(redis.call('HGET', keys.meta, 'tat') or 0) > now + LONGEST_US then
       fault('tat', 'a rate without an end', function()

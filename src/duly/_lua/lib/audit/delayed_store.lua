@@ -9,7 +9,7 @@
 local store
 do
   store = {
-    -- All delayed publishes wait under priority 0, whatever the record says.
+    -- All delayed publishes wait under priority 0, regardless of the record.
     waits_under = function()
       return 0
     end,
@@ -17,19 +17,18 @@ do
     is_flawed = function(record)
       return not fields_if_sound(record)
     end,
-    -- Any id will do: the entry gets one of its own.
+    -- Any id is valid: the entry gets its own id.
     has_bad_id = function()
       return false
     end,
   }
 
-  -- A sound publish does not end in this store: it waits, or has entered the stream.
+  -- A readable publish does not end in this store: it waits, or has entered the stream.
   function store.final_place()
     return nil
   end
 
-  -- The ids of a step in the order of their SHA-1, those behind `after` only. Other ids that come or go do not change
-  -- that order.
+  -- Returns the ids of a step whose SHA-1 is larger than `after`, in its order, which does not depend on other ids.
   local function ids_after(step, after)
     local ids, hashes, values = {}, {}, {}
     for at = 1, #step, 2 do

@@ -3,7 +3,7 @@
 -- CHANGES  nothing
 -- GIVES    search_for_entries(ids); afterwards, for each of them, has_entered(id) and is_search_pending(id)
 
--- @include lib/let_in.lua
+-- @include lib/delayed_publishes.lua
 
 local search_for_entries, has_entered, is_search_pending
 do
@@ -40,9 +40,9 @@ do
     walk.page, walk.is_through = math.min(2 * walk.page, ENTRIES_A_PAGE), #entries < count
   end
 
-  -- Reads on until an entry that was due at `ms` would have been seen. Calls come in the order of `ms`. False: this is
-  -- more than one call may read.
-  local function walk_from(walk, ms)
+  -- Reads on until an entry that was due at `ms` must have been read. Calls come in the order of `ms`. Returns false if
+  -- that is more than one call may read.
+  local function walk_to(walk, ms)
     local times, sizes = walk.times, walk.sizes
     while times[walk.first] and times[walk.first] < ms do
       walk.first = walk.first + 1
@@ -63,12 +63,12 @@ do
     return true
   end
 
-  -- Searches the stream for the entries of some publishes. Each delayed publish of a topic has a `sent` of its own, and
+  -- Searches the stream for the entries of some publishes. Each delayed publish of a topic has its own `sent`, and
   -- none enters before it is due.
   local function search_for(rows)
     local walk = begin_walk()
     for _, row in ipairs(rows) do
-      if not walk_from(walk, row.ms) then
+      if not walk_to(walk, row.ms) then
         return
       end
       is_pending[row.id], entered[row.id] = nil, walk.seen[row.entry]
@@ -87,7 +87,7 @@ do
   end
 
   -- Searches for all in one pass, since many are due at about the same time. If that reads too much, searches for the
-  -- first one alone, so that every call gets on.
+  -- first one alone, so that every call makes progress.
   function search_for_entries(ids)
     local rows, first = {}, nil
     for _, id in ipairs(ids) do

@@ -7,13 +7,34 @@
 
 local check_all_fields, check_counters, check_priorities, check_hints
 do
--- @include lib/large.lua
--- @include lib/entry_ids.lua
+  -- @include lib/large.lua
+  -- @include lib/entry_ids.lua
 
   local COUNTERS = {
-    'sent', 'delivered', 'acked', 'retried', 'deferred', 'released', 'recycled', 'crashed', 'buried', 'redriven',
-    'cancelled', 'expired', 'dropped', 'purged', 'moved', 'trimmed', 'done_trimmed', 'duplicates', 'replaced',
-    'filtered', 'published', 'entered', 'largest', 'repairs',
+    'sent',
+    'delivered',
+    'acked',
+    'retried',
+    'deferred',
+    'released',
+    'recycled',
+    'crashed',
+    'buried',
+    'redriven',
+    'cancelled',
+    'expired',
+    'dropped',
+    'purged',
+    'moved',
+    'trimmed',
+    'done_trimmed',
+    'duplicates',
+    'replaced',
+    'filtered',
+    'published',
+    'entered',
+    'largest',
+    'repairs',
   }
   local SIGNED = { 'corrected', 'bytes', 'dead_bytes', 'done_bytes' } -- another program may make them negative
   local TIMES = { 'clock', 'lateness', 'tat', 'limited', 'slot', 'swept', 'trimmed_at' }
@@ -23,7 +44,7 @@ do
     return string.find(text, '^-?%d+$') and #text <= MOST_DIGITS
   end
 
-  -- The start of a range for XPENDING: behind an entry.
+  -- The start of a range for XPENDING: after an entry.
   local function is_position(text)
     return string.sub(text, 1, 1) == '(' and is_entry_id(string.sub(text, 2))
   end

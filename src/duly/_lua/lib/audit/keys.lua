@@ -1,11 +1,11 @@
--- Part of audit: types, times to live and pillars of keys.
+-- Part of audit: types, times to live and encoding guards of keys.
 -- READS    every key: its type and time to live; leased, lanes, dedup_ends; now
--- CHANGES  every key: removes one of another type, sets its time to live; leased, lanes: their pillars
--- GIVES    check_types(); check_times_to_live(); check_pillars()
+-- CHANGES  every key: removes one of another type, sets its time to live; leased, lanes: their guards
+-- GIVES    check_types(); check_times_to_live(); check_encoding_guards()
 
 -- @include lib/types.lua
 
-local check_types, check_times_to_live, check_pillars
+local check_types, check_times_to_live, check_encoding_guards
 do
   local function check_type(key, wanted)
     if not is_type(key, wanted) then
@@ -31,8 +31,21 @@ do
   end
 
   local PERMANENT = {
-    'msgs', 'leased', 'leases', 'counts', 'why', 'expires', 'dead', 'done', 'lanes', 'parked', 'schedules', 'slots',
-    'wake', 'meta', 'stream',
+    'msgs',
+    'leased',
+    'leases',
+    'counts',
+    'why',
+    'expires',
+    'dead',
+    'done',
+    'lanes',
+    'parked',
+    'schedules',
+    'slots',
+    'wake',
+    'meta',
+    'stream',
   }
   local ENDS_KEPT_MS = 60000 -- as in lib/ends.lua
 
@@ -87,23 +100,24 @@ do
     check_windows_share_expiry()
   end
 
-  -- Scripts that count or free rely on a pillar: there is one exactly as long as the key has other members.
-  function check_pillars()
+  -- Scripts that count or free rely on an encoding guard, which the texts of faults call a pillar: there is one exactly
+  -- as long as the key has other members.
+  function check_encoding_guards()
     local leased, in_lanes = redis.call('ZCARD', keys.leased), redis.call('HLEN', keys.lanes)
-    local score = redis.call('ZSCORE', keys.leased, PILLAR)
+    local score = redis.call('ZSCORE', keys.leased, ENCODING_GUARD)
     if leased > 0 and (not score or tonumber(score) < math.huge) then
       fault('leased', 'without its pillar', function()
-        redis.call('ZADD', keys.leased, '+inf', PILLAR)
+        redis.call('ZADD', keys.leased, '+inf', ENCODING_GUARD)
       end)
     elseif leased == 1 then
       fault('leased', 'a pillar and nothing else', function()
         redis.call('DEL', keys.leased)
       end)
     end
-    local has_pillar = redis.call('HEXISTS', keys.lanes, LANES_PILLAR_FIELD) == 1
-    if in_lanes > 0 and not has_pillar then
+    local has_guard = redis.call('HEXISTS', keys.lanes, LANES_GUARD_FIELD) == 1
+    if in_lanes > 0 and not has_guard then
       fault('lanes', 'without its pillar', function()
-        redis.call('HSET', keys.lanes, LANES_PILLAR_FIELD, LANES_PILLAR)
+        redis.call('HSET', keys.lanes, LANES_GUARD_FIELD, LANES_GUARD)
       end)
     elseif in_lanes == 1 then
       fault('lanes', 'a pillar and nothing else', function()

@@ -15,7 +15,7 @@ do
     if not place or flaw_of(record) then
       return false
     end
-    return place.name == 'leased' or place.name == 'dead' or has_begun(sound_counts(keys.counts, id))
+    return place.name == 'leased' or place.name == 'dead' or was_delivered(sound_counts(keys.counts, id))
   end
 
   -- A message that is leased, or was delivered before, owns its lane. Otherwise another of its key overtakes it (I7).
@@ -25,7 +25,7 @@ do
       return
     end
     fault(id, 'in work without its lane', function()
-      redis.call('HSET', keys.lanes, LANES_PILLAR_FIELD, LANES_PILLAR, key, SOMEBODY_BEHIND .. id)
+      redis.call('HSET', keys.lanes, LANES_GUARD_FIELD, LANES_GUARD, key, SOME_PARKED .. id)
     end)
   end
 
@@ -91,9 +91,9 @@ do
       fault(id, 'parked behind nobody', function()
         reset_lane(key)
       end)
-    elseif string.sub(lane, 1, 1) ~= SOMEBODY_BEHIND then
+    elseif string.sub(lane, 1, 1) ~= SOME_PARKED then
       fault(id, 'parked behind one that does not know', function()
-        redis.call('HSET', keys.lanes, key, SOMEBODY_BEHIND .. string.sub(lane, 2))
+        redis.call('HSET', keys.lanes, key, SOME_PARKED .. string.sub(lane, 2))
       end)
     end
   end
@@ -109,9 +109,9 @@ do
       fault(id, 'the lane ' .. key .. ' belongs to nobody', function()
         reset_lane(key)
       end)
-    elseif mark ~= NOBODY_BEHIND and mark ~= SOMEBODY_BEHIND then
+    elseif mark ~= NONE_PARKED and mark ~= SOME_PARKED then
       fault(id, 'the lane ' .. key .. ' has no mark', function()
-        redis.call('HSET', keys.lanes, key, SOMEBODY_BEHIND .. id)
+        redis.call('HSET', keys.lanes, key, SOME_PARKED .. id)
       end)
     end
   end

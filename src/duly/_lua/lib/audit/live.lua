@@ -14,7 +14,7 @@ do
     return lease.priority == priority_of(record) and lease.key == key_of(record)
   end
 
-  -- False: the lease was bad, and the message waits after a repair.
+  -- Returns false if the lease was bad. A repair lets the message wait.
   local function check_lease(id, record)
     local text = redis.call('HGET', keys.leases, id)
     if text and is_lease_of(text, record) then
@@ -28,7 +28,7 @@ do
     return false
   end
 
-  -- `expires` has exactly the messages that wait and have a ttl, at the end of it: claims drop whatever is there.
+  -- `expires` has exactly the waiting messages with a ttl, and when it ends: claims drop every message in it.
   function check_expiry(id, record, is_waiting)
     local expires_at = redis.call('ZSCORE', keys.expires, id)
     local has_ttl = has(flags_of(record), FLAG_TTL)
@@ -49,8 +49,8 @@ do
     end
   end
 
-  -- A message waits for its due time. One that owns its lane may wait since the lane was handed to it. If `why` shows
-  -- earlier deliveries and `counts` is lost, the time of the retry is unknown, and any later time is accepted.
+  -- A message waits for its due time. The owner of a lane may instead have the time when it got the lane. If `why`
+  -- shows earlier deliveries and `counts` is lost, the time of the retry is unknown, and any later time is accepted.
   local function check_time(id, record, place, owns_lane)
     local due, own = due_of(record), own_due(id, record)
     local is_let_in = owns_lane and place.score <= now and (place.score >= due or not (due >= 0 and due < NO_TIME))
@@ -100,7 +100,7 @@ do
     end
     if place.name == 'waiting' then
       check_time(id, record, place, lane and string.sub(lane, 2) == id)
-      if key and has_begun(sound_counts(keys.counts, id)) then
+      if key and was_delivered(sound_counts(keys.counts, id)) then
         check_own_lane(id, key, lane)
       end
     end

@@ -32,9 +32,9 @@ do
   end
 
   function bury_flawed(id, record, size)
-    local counted, past = sound_counts(keys.counts, id), sound_past(keys.why, id)
-    bury(keys, id, record, size, flaw_of(record) or 'damaged', counted, past, now)
-    remember(keys.meta, now)
+    local counted, history = sound_counts(keys.counts, id), sound_history(keys.why, id)
+    bury(keys, id, record, size, flaw_of(record) or 'damaged', counted, history, now)
+    store_clock(keys.meta, now)
   end
 
   function remove_from(place, id)

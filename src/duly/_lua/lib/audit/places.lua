@@ -41,34 +41,34 @@ do
   -- a lease; dead; done.
   function places_of(id, record)
     local places = {}
-    local function look(name, key, member)
+    local function add_if_stored(name, key, member)
       local score = redis.call('ZSCORE', key, member or id)
-      if score and not (name == 'leased' and id == PILLAR) then
+      if score and not (name == 'leased' and id == ENCODING_GUARD) then
         places[#places + 1] = { name = name, key = key, member = member or id, score = tonumber(score) }
       end
     end
     local own = not flaw_of(record) and store.waits_under(record)
     local has_lease = redis.call('HEXISTS', keys.leases, id) == 1
     if has_lease then
-      look('leased', keys.leased)
+      add_if_stored('leased', keys.leased)
     end
     if own then
-      look('waiting', keys.waiting[own])
+      add_if_stored('waiting', keys.waiting[own])
       local key = key_of(record)
       if key then
-        look('parked', keys.parked, parked_member(key, record, id))
+        add_if_stored('parked', keys.parked, parked_member(key, record, id))
       end
     end
     for priority, key in pairs(keys.waiting) do
       if priority ~= own then
-        look('misplaced', key)
+        add_if_stored('misplaced', key)
       end
     end
     if not has_lease then
-      look('leased', keys.leased)
+      add_if_stored('leased', keys.leased)
     end
-    look('dead', keys.dead)
-    look('done', keys.done)
+    add_if_stored('dead', keys.dead)
+    add_if_stored('done', keys.done)
     local over = #places > 1 and store.final_place(id)
     for at, place in ipairs(places) do
       if place.name == over then

@@ -1,4 +1,4 @@
--- Part of audit: what a step reports.
+-- Part of audit: the report of a step.
 -- READS    repair
 -- CHANGES  meta: `repairs`
 -- GIVES    fault, which takes an id, the text of a fault, and a function that repairs it; count_id();
@@ -15,7 +15,7 @@ do
     reply[#reply + 1] = what
     if repair then
       fix()
-      redis.pcall('HINCRBY', keys.meta, 'repairs', 1) -- fails if `meta` is of another type, which is a fault, too
+      redis.pcall('HINCRBY', keys.meta, 'repairs', 1) -- fails if `meta` has another type, which is also a fault
     end
   end
 

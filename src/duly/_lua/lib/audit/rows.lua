@@ -3,16 +3,16 @@
 -- READS    the hash that a call names
 -- CHANGES  nothing
 -- GIVES    is_text, is_time, is_counts, is_why, is_lease: whether a value can be read; unpacked(stored);
---          sound_counts, sound_why, sound_past: the row of an id if it can be read;
+--          sound_counts, sound_why, sound_history: the row of an id if it can be read;
 --          is_dead_as(why, id, reason); recounted, has_fewer, merged_counts
 
 -- @include lib/lease.lua
 -- @include lib/counts.lua
--- @include lib/why.lua
+-- @include lib/history.lua
 -- @include lib/text.lua
 
 local is_text, is_time, unpacked, is_counts, is_why, is_lease
-local sound_counts, sound_why, sound_past, is_dead_as, recounted, has_fewer, merged_counts
+local sound_counts, sound_why, sound_history, is_dead_as, recounted, has_fewer, merged_counts
 do
   -- Clients decode texts as UTF-8.
   function is_text(value)
@@ -102,7 +102,7 @@ do
     return row and row[1] == reason
   end
 
-  function sound_past(why, id)
+  function sound_history(why, id)
     local row = sound_why(why, id)
     return { errors = row and row[6] or {}, timeline = row and row[8] or {} }
   end

@@ -5,7 +5,7 @@
 
 local check_schedule, check_slot, check_next_slot
 do
--- @include lib/schedule.lua
+  -- @include lib/schedule.lua
 
   local function is_schedule(row)
     local created, after, last, paused = read_head(row)
@@ -17,19 +17,19 @@ do
     if not is_schedule(row) then
       return fault(name, 'a schedule that cannot be read', function()
         redis.call('HDEL', keys.schedules, name)
-        look_at(keys.slots, keys.meta, name, false)
+        set_next_run(keys.slots, keys.meta, name, false)
       end)
     end
     local _, _, _, paused = read_head(row)
     local has_slot = redis.call('ZSCORE', keys.slots, name)
     if paused == 0 and not has_slot then
       fault(name, 'a schedule that nobody looks at', function()
-        look_at(keys.slots, keys.meta, name, now)
+        set_next_run(keys.slots, keys.meta, name, now)
         leave_token(keys.wake)
       end)
     elseif paused == 1 and has_slot then
       fault(name, 'a paused schedule that is looked at', function()
-        look_at(keys.slots, keys.meta, name, false)
+        set_next_run(keys.slots, keys.meta, name, false)
       end)
     end
   end
@@ -38,11 +38,11 @@ do
     local at = tonumber(redis.call('ZSCORE', keys.slots, name))
     if redis.call('HEXISTS', keys.schedules, name) == 0 then
       fault(name, 'a slot of no schedule', function()
-        look_at(keys.slots, keys.meta, name, false)
+        set_next_run(keys.slots, keys.meta, name, false)
       end)
     elseif not (at >= 0 and at <= now + LONGEST_US and at == math.floor(at)) then
       fault(name, 'a slot at no time', function()
-        look_at(keys.slots, keys.meta, name, now)
+        set_next_run(keys.slots, keys.meta, name, now)
         leave_token(keys.wake)
       end)
     end
@@ -52,7 +52,7 @@ do
     local first, noted = redis.call('ZRANGE', keys.slots, 0, 0, 'WITHSCORES'), redis.call('HGET', keys.meta, 'slot')
     if tonumber(first[2]) ~= tonumber(noted or nil) then
       fault('slot', 'the next slot is noted wrong', function()
-        look_at(keys.slots, keys.meta, '', false)
+        set_next_run(keys.slots, keys.meta, '', false)
         leave_token(keys.wake)
       end)
     end

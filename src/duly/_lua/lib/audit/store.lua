@@ -4,17 +4,17 @@
 -- GIVES    store: waits_under(record), is_flawed(record), has_bad_id(id), final_place(id), step_of(key, is_hash)
 
 local store = {
-  -- The priority under which a sound message waits.
+  -- The priority under which a readable message waits.
   waits_under = priority_of,
   -- Whether a record cannot be delivered.
   is_flawed = flaw_of,
   -- Whether clients could not name this id in a call.
   has_bad_id = function(id)
-    return not is_text(id) or id == '' or id == PILLAR
+    return not is_text(id) or id == '' or id == ENCODING_GUARD
   end,
 }
 
--- The place of a message that has ended, and when it ended, by its row in `why`; nil: no row says that it has ended.
+-- Returns the place of a message that has ended, and when, by its row in `why`; nil: by its row it has not ended.
 function store.final_place(id)
   local row = sound_why(keys.why, id)
   local last = row and row[8][#row[8]]

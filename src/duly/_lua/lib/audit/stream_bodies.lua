@@ -3,7 +3,7 @@
 -- CHANGES  msgs, lanes, wake, and as lib/audit/moves.lua says
 -- GIVES    check_entry(id, place); check_overwritten(id, place)
 
--- @include lib/audit/entries.lua
+-- @include lib/audit/stream_entries.lua
 local check_entry, check_overwritten
 do
   -- For a message without a readable body, at a place. False: the stream does not help.
@@ -18,7 +18,7 @@ do
     elseif record then
       fault(id, 'a body that only the stream has', function()
         redis.call('HSET', keys.msgs, id, record)
-        -- A damaged letter kept its lane: its record did not say which one that was.
+        -- A damaged letter kept its lane, because its key could not be read.
         if is_dead_as(keys.why, id, 'damaged') and leave_lane(keys, id, record, now) then
           leave_token(keys.wake)
         end

@@ -6,7 +6,7 @@
 
 local READ_A_CALL, ASKED_UNMEASURED = 1000, 10
 
--- The next entries, read under the consumer's name. `fed` is the last one that the group has had, or false.
+-- Reads the next entries under the consumer's name. `fed` is the last one that the group has read, or false.
 local function read_entries(count, fed)
   local reply = redis.pcall('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', count, 'STREAMS', STREAM, '>')
   if reply and reply.err then
@@ -18,7 +18,7 @@ local function read_entries(count, fed)
   return reply and reply[1][2] or {}
 end
 
--- Stores entries as records, each with a tick of its own, so that the group has the order of the stream. Returns ids,
+-- Stores entries as records, each with its own tick, so that the group has the order of the stream. Returns ids,
 -- records, their bytes, those of the largest, and whether any has a key.
 local function store_entries(claim, entries)
   local ids, records, rows, size, largest, any_key = {}, {}, {}, 0, 0, false
@@ -41,14 +41,14 @@ local function store_entries(claim, entries)
   return ids, records, size, largest, any_key
 end
 
--- Stores entries, and leases those whose turn it is. `largest` is the size of the largest that the topic is known to
--- have. Returns what it is then.
+-- Stores entries, and leases those whose turn it is. `largest` is the size of the topic's largest known entry. Returns
+-- the new one.
 local function take_entries(claim, entries, fed, largest)
   if fed and not is_before(fed, entries[1][1]) then
-    entries = without_known(claim, entries)
+    entries = entries_to_store(claim, entries)
   end
   if filter.first <= filter.last and #entries > 0 then
-    entries = that_match(claim, entries)
+    entries = matching_entries(claim, entries)
   end
   if #entries == 0 then
     return largest
@@ -99,7 +99,7 @@ local function read_on(claim, fed)
       largest = take_entries(claim, entries, fed, largest)
     end
     looked_at, seen = looked_at + #entries, seen + (math.max(largest, expected) > LARGE and size_of(entries) or 0)
-    -- Of entries that are left, and were not looked at, the answer says that there may be more.
+    -- If the bounds of a call end the loop, the reply asks for another claim, because more entries may follow.
     local is_enough = looked_at >= READ_A_CALL or math.max(claim.bytes, seen) >= BYTES_A_CALL
     claim.is_full = not is_at_end and #claim.ids < claim.allowed and is_enough
   until is_at_end or claim.is_full or #claim.ids >= claim.allowed

@@ -1,6 +1,6 @@
--- Part of claim, for groups: how many entries to ask for. Nothing says how large an entry is before it is read. For
--- published entries `largest` of the topic's meta says it, for those that another program added the average. Reads
--- claim.ids, allowed and bytes. Changes nothing.
+-- Part of claim, for groups: how many entries to ask for. The size of an entry is not known before it is read. For
+-- published entries it is at most `largest` of the topic's meta. For entries of other programs the average is used.
+-- Reads claim.ids, allowed and bytes. Changes nothing.
 
 local READ_AT_ONCE = 100
 
@@ -9,7 +9,7 @@ local function average_size()
   return length > 0 and redis.call('MEMORY', 'USAGE', STREAM) / length or 0
 end
 
--- How many entries of a size to ask for: of large ones, `seen` bytes of which were looked at, few at a time.
+-- Returns how many entries of a size to ask for: few at a time if they are large. `seen` is the bytes read so far.
 local function entries_to_ask_for(claim, size, seen)
   local wanted = math.min(claim.allowed - #claim.ids, READ_AT_ONCE)
   if size <= LARGE then

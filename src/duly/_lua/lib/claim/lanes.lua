@@ -4,10 +4,10 @@
 -- @include lib/record.lua
 -- @include lib/lanes.lua
 
--- The key of a message that can be delivered when its lane allows it: its record is sound and its ttl not over.
+-- Returns the key of a message that may be delivered if it is its turn; false: it has no key, is flawed or has expired.
 local function lane_of(now, record)
   local flags, priority, low, high = string.byte(record or '', FLAGS_AT, OPTIONS_AT + 1)
-  if flags == FLAG_KEY and high then -- the short way for most
+  if flags == FLAG_KEY and high then -- a shortcut for most messages
     local last = OPTIONS_AT + 1 + low + 256 * high
     return last <= #record and priority <= 9 and string.sub(record, OPTIONS_AT + 2, last)
   end
@@ -17,7 +17,7 @@ local function lane_of(now, record)
   return not (has(flags, FLAG_TTL) and expiry_of(record) <= now) and key_of(record)
 end
 
--- The keys of those of `found` that have one, by position, and what `lanes` says of each key.
+-- Returns the keys of the records `found` by position, false for none, and the stored owner of each lane.
 local function lanes_of(now, found)
   local lanes, asked, owner = {}, {}, {}
   for i, record in ipairs(found) do
@@ -34,8 +34,8 @@ local function lanes_of(now, found)
   return lanes, owner
 end
 
--- Of messages that are due, returns up to `wanted` whose turn it is in their lanes, with their records and keys. These
--- have their lanes from now on; the others before them are parked.
+-- Returns up to `wanted` of the due messages whose turn it is in their lanes, with their records and keys. They own
+-- their lanes from now on. The others before them are parked.
 local function in_turn(claim, waiting, candidates, found, wanted)
   local lanes, owner = lanes_of(claim.now, found)
   local chosen, chosen_records, chosen_lanes, members, ids_parked, rows = {}, {}, {}, {}, {}, {}
@@ -47,11 +47,11 @@ local function in_turn(claim, waiting, candidates, found, wanted)
     local key = lanes[i]
     local held_by, new_owner = key and owner[key]
     if not held_by or string.sub(held_by, 2) == id then
-      new_owner = key and not held_by and NOBODY_BEHIND .. id
+      new_owner = key and not held_by and NONE_PARKED .. id
       n = n + 1
       chosen[n], chosen_records[n], chosen_lanes[n] = id, found[i], key
     else
-      new_owner = string.byte(held_by) == NOBODY_BYTE and SOMEBODY_BEHIND .. string.sub(held_by, 2)
+      new_owner = string.byte(held_by) == NONE_PARKED_BYTE and SOME_PARKED .. string.sub(held_by, 2)
       members[#members + 1] = 0
       members[#members + 1] = parked_member(key, found[i], id)
       ids_parked[#ids_parked + 1] = id
@@ -67,13 +67,13 @@ local function in_turn(claim, waiting, candidates, found, wanted)
     claim.parked = claim.parked + #ids_parked
   end
   if r > 0 then
-    redis.call('HSET', LANES, LANES_PILLAR_FIELD, LANES_PILLAR, unpack(rows))
+    redis.call('HSET', LANES, LANES_GUARD_FIELD, LANES_GUARD, unpack(rows))
   end
   return chosen, chosen_records, chosen_lanes
 end
 
--- For a message with a key in a queue that does not know that it has any, because `meta` was lost or an older version
--- stored it. Returns its lane, and whether it is parked.
+-- For a message with a key in a queue without the field `keyed`, because `meta` was lost or an older version stored the
+-- message. Returns its lane, and whether it is parked.
 local function in_its_turn(claim, waiting, id, record)
   redis.call('HSET', META, 'keyed', 1)
   local chosen, _, lanes = in_turn(claim, waiting, { id }, { record }, 1)

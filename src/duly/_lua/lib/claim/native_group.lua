@@ -1,11 +1,11 @@
 -- Part of claim, for groups: the stream's own group, its consumers and its pending list. Reads claim.ids. Sets
--- claim.has_acked, by which a claim frees entries once, at its end.
+-- claim.has_acked, so that the claim frees entries once, at its end.
 
--- @include lib/position.lua
+-- @include lib/group_position.lua
 
--- Makes a group that the stream does not know. It begins where the caller says. A group that another program has
--- removed does not begin behind entries that it never had: it goes on behind `fed`, the last entry that it has had, and
--- in a stream that is new as well, with the first.
+-- Creates the stream's group at the position that the caller names. If another program has removed the group, it must
+-- not skip entries that it has not read. So it goes on after `fed`, the last entry that it has read. If the stream is
+-- new as well, it begins with the first entry.
 local function make_group(fed)
   local from = within_stream(STREAM, start)
   if start == '$' and fed then
@@ -20,8 +20,8 @@ local function ack(claim, ids)
   claim.has_acked = true
 end
 
--- Ends the hold of a consumer on an entry. A consumer that has nothing pending is removed; if it lives, its next read
--- makes it known again. `name` is false if it is not known who held the entry.
+-- Acks an entry of a consumer. A consumer without pending entries is removed: if it is alive, its next read creates it
+-- again. `name` is false if the holder of the entry is not known.
 local function leave_pending(claim, id, name)
   ack(claim, { id })
   local pending = name and redis.pcall('XPENDING', STREAM, GROUP, '-', '+', 1, name)
@@ -30,8 +30,8 @@ local function leave_pending(claim, id, name)
   end
 end
 
--- Lists messages that came from the group's own store, the first of a claim, under the consumer's name. Entries that
--- the stream has no more are left out.
+-- Adds the first `count` messages of a claim, which came from the group's own store, to the consumer's pending list.
+-- The server skips entries that were trimmed.
 local function list_as_pending(claim, count)
   local arguments = { unpack(claim.ids, 1, count) }
   arguments[count + 1], arguments[count + 2] = 'FORCE', 'JUSTID'

@@ -1,17 +1,17 @@
--- Part of claim: a lease that ran out. The message goes back to its own place, counted as a crash, or is dead at the
--- limit. Reads claim.now. Adds to claim.reclaimed and claim.buried; of a group, sets claim.has_acked.
+-- Part of claim: leases that ran out. The message counts a crash and waits again with its due time, or is buried at the
+-- crash limit. Reads claim.now. Adds to claim.reclaimed and claim.buried. For a group, sets claim.has_acked.
 
 -- @include lib/record.lua
 -- @include lib/lease.lua
 -- @include lib/counts.lua
--- @include lib/why.lua
+-- @include lib/history.lua
 -- @include lib/bury.lua
 
-local function put_back(id, record, counts, past)
+local function put_back(id, record, counts, history)
   local due = counts[DUE] > 0 and counts[DUE] or due_of(record)
   redis.call('ZADD', keys.waiting[priority_of(record)], due, id)
   keep_counts(COUNTS, id, counts)
-  keep_past(WHY, id, past)
+  keep_history(WHY, id, history)
   if has(flags_of(record), FLAG_TTL) then
     redis.call('ZADD', EXPIRES, expiry_of(record), id)
   end
@@ -20,11 +20,11 @@ end
 local function reclaim(claim, id, deadline)
   local stored, record = redis.call('HGET', LEASES, id), redis.call('HGET', MSGS, id)
   local lease, now, reclaimed = stored and read_lease(stored), claim.now, claim.reclaimed
-  local counts, past = counts_of(COUNTS, id), past_of(WHY, id)
+  local counts, history = counts_of(COUNTS, id), history_of(WHY, id)
   counts[CRASHES] = counts[CRASHES] + 1
-  add_event(past, now, 'crash', lease)
+  add_event(history, now, 'crash', lease)
   -- @only group
-  leave_pending(claim, id, lease and consumer_of(lease)) -- first: it fails if the stream is of another type
+  leave_pending(claim, id, lease and consumer_of(lease)) -- first, because it fails if the stream has another type
   -- @end
   drop_leased(LEASED, { id })
   redis.call('HDEL', LEASES, id)
@@ -33,10 +33,10 @@ local function reclaim(claim, id, deadline)
   local is_dead = flaw or counts[CRASHES] >= crash_limit
   if is_dead then
     local size = lease and lease.size or record and #record or 0
-    bury(keys, id, record, size, flaw or 'poison', counts, past, now, lease and lease.key)
+    bury(keys, id, record, size, flaw or 'poison', counts, history, now, lease and lease.key)
     claim.buried = claim.buried + 1
   else
-    put_back(id, record, counts, past)
+    put_back(id, record, counts, history)
   end
   reclaimed[#reclaimed + 1] = id
   reclaimed[#reclaimed + 1] = lease and consumer_of(lease) or ''

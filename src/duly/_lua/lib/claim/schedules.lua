@@ -1,10 +1,10 @@
--- Part of claim: schedules whose slot has come. Only a client can say when the next slot is, so a claim names them to
--- its caller. Reads the store, and changes nothing.
+-- Part of claim: schedules that are due. Only a client can compute their next run, so a claim returns them to its
+-- caller. Reads the store, and changes nothing.
 
 local SCHEDULES_A_CALL, LOOK_AGAIN_US = 10, 1000000
 
--- Returns { name, row ... }, and when to look again. A schedule that no caller can fire stays where it is. So of more
--- than a call names, every call names others: the clock says where it begins, and behind the last comes the first.
+-- Returns { name, row ... }, and when to check again. A schedule that no caller can fire stays due. So if more are due
+-- than one call returns, calls begin at different schedules, chosen by the clock, and wrap around.
 local function due_schedules(now)
   local named, count = {}, redis.call('ZCOUNT', SLOTS, '-inf', now)
   local most = math.min(count, SCHEDULES_A_CALL)
@@ -14,9 +14,8 @@ local function due_schedules(now)
     named[#named + 1] = name
     named[#named + 1] = redis.call('HGET', SCHEDULES, name) or ''
   end
-  local slot = tonumber(
-    redis.call('ZRANGEBYSCORE', SLOTS, string.format('(%.0f', now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
-  )
+  local slot =
+    tonumber(redis.call('ZRANGEBYSCORE', SLOTS, string.format('(%.0f', now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])
   if count > most then
     slot = math.min(slot or math.huge, now + LOOK_AGAIN_US)
   end

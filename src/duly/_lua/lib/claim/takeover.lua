@@ -1,17 +1,17 @@
 -- Part of claim, for groups: entries that consumers of other programs hold for longer than a lease. They become
--- messages of the group. Reads claim.now, and advances it: a claim's time is the tick of the last entry. Adds to
+-- messages of the group. Reads claim.now, and advances it by a tick per entry from the future. Adds to
 -- claim.reclaimed, buried and parked. Sets claim.is_keyed, has_acked and is_cut_short.
 
 -- @include lib/record.lua
 -- @include lib/counts.lua
--- @include lib/why.lua
+-- @include lib/history.lua
 -- @include lib/bury.lua
 
 local TAKEN_OVER_A_CALL, LOOKED_THROUGH_A_CALL = 100, 1000
 
--- Since when an entry is due: since it was published, so that it comes before entries that were published later, but
--- after `last_due`, which the one before it has. Another program may give an entry an id from the future: then it has a
--- tick of its own, as an entry has that is read, and the clock goes on with it.
+-- Returns the due time of an entry: when it was published, so that it comes before later entries, but after `last_due`,
+-- that of the entry before it. Another program may give an entry an id from the future. Then the due time is a new tick
+-- of the clock, as for entries that are read.
 local function due_since(claim, id, last_due)
   local ms, number = string.match(id, '^(%d+)-(%d+)$')
   local due = math.max(tonumber(ms) * 1000 + tonumber(number), last_due + 1)
@@ -32,22 +32,22 @@ local function store_entry(id, record, deliveries)
   end
 end
 
--- Takes over one entry. It takes its place in its lane at once: a claim that passes it over, as a suspect, must not
--- deliver the next one. Returns the due time.
+-- Takes over one entry. It takes its place in its lane at once: a claim that skips it as a suspect must not deliver the
+-- next one. Returns the due time.
 local function take_over(claim, id, holder, overdue, deliveries, last_due)
   local entry = redis.call('XRANGE', STREAM, id, id)[1]
   local is_known = redis.call('HEXISTS', MSGS, id) == 1
   leave_pending(claim, id, holder)
   if not entry or is_known then
-    return last_due -- it was trimmed, and can be delivered no more; or it has its place in the group's store
+    return last_due -- it was trimmed and cannot be delivered, or the group's store has it already
   end
   local due = due_since(claim, id, last_due)
   local record, key = record_of(id, entry[2], due)
-  local counts, past = { 0, deliveries, 0, 0, 0, 0, 0 }, { errors = {}, timeline = {} }
+  local counts, history = { 0, deliveries, 0, 0, 0, 0, 0 }, { errors = {}, timeline = {} }
   local is_dead = deliveries >= crash_limit
   store_entry(id, record, deliveries)
   if is_dead then
-    bury(keys, id, record, #record, 'poison', counts, past, claim.now, key)
+    bury(keys, id, record, #record, 'poison', counts, history, claim.now, key)
     claim.buried = claim.buried + 1
   else
     redis.call('ZADD', WAITING[0], due, id)
@@ -65,11 +65,11 @@ local function take_over(claim, id, holder, overdue, deliveries, last_due)
   return due
 end
 
--- Looks through the pending list for entries of others, a bounded part of it, from where the last look ended. `fed` is
--- the last entry that the group has had, or false. Returns what it is then.
-local function take_over_silent(claim, from, fed)
+-- Searches a bounded part of the pending list for entries of other programs. A sweep of several calls continues at
+-- `from`. `fed` is the last entry that the group has read, or false. Returns the new one.
+local function take_over_idle(claim, from, fed)
   local lease_ms, looked_at, taken = math.ceil(lease_us / 1000), 0, 0
-  local before = from ~= '-' and redis.call('HGET', MSGS, string.sub(from, 2)) -- where the last look ended
+  local before = from ~= '-' and redis.call('HGET', MSGS, string.sub(from, 2)) -- the last entry of the call before
   local last_due = before and not flaw_of(before) and due_of(before) or 0
   local last_fed, is_done = fed
   repeat
@@ -89,7 +89,7 @@ local function take_over_silent(claim, from, fed)
     is_done = #rows < TAKEN_OVER_A_CALL
   until is_done or taken >= TAKEN_OVER_A_CALL or looked_at >= LOOKED_THROUGH_A_CALL
   if taken > 0 then
-    remember(META, claim.now)
+    store_clock(META, claim.now)
   end
   if last_fed ~= fed then
     redis.call('HSET', META, 'fed', last_fed)

@@ -1,21 +1,21 @@
--- Part of claim: messages that are due and cannot be delivered. One whose record is damaged becomes a dead letter, one
--- past its ttl is dropped. Reads claim.now. Adds to claim.buried.
+-- Part of claim: due messages that cannot be delivered. A damaged one becomes a dead letter, an expired one is dropped.
+-- Reads claim.now. Adds to claim.buried.
 
 -- @include lib/record.lua
 -- @include lib/counts.lua
--- @include lib/why.lua
+-- @include lib/history.lua
 -- @include lib/lanes.lua
 -- @include lib/forget.lua
 -- @include lib/expire.lua
 -- @include lib/bury.lua
 -- @include lib/trim.lua
 
--- False: the message is gone from `waiting`.
+-- Returns false if the message cannot be delivered, and has been removed from `waiting`.
 local function may_be_delivered(claim, waiting, id, record)
   local flaw = flaw_of(record)
   if flaw then
     redis.call('ZREM', waiting, id)
-    bury(keys, id, record, record and #record or 0, flaw, counts_of(COUNTS, id), past_of(WHY, id), claim.now)
+    bury(keys, id, record, record and #record or 0, flaw, counts_of(COUNTS, id), history_of(WHY, id), claim.now)
     claim.buried = claim.buried + 1
     return false
   end

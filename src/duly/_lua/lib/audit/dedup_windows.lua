@@ -5,9 +5,9 @@
 
 local check_dedup
 do
--- @include lib/windows.lua
+  -- @include lib/dedup_windows.lua
 
-  -- The microseconds left of a window, by the message that opened it; 0: it is over, or the message is gone.
+  -- Returns the microseconds left of a window, by the message that opened it; 0: it has ended, or the message is gone.
   local function left_of_window(value, id)
     local record = id and redis.call('HGET', keys.msgs, id)
     local options = record and not flaw_of(record) and options_of(record)

@@ -1,8 +1,8 @@
--- Keeps a stream within its bounds: the oldest entries go. What a group has not read by then is counted as missed; what
--- it has read is in its own store.
+-- Keeps a stream within its bounds by trimming its oldest entries. Entries that a group has not read by then are
+-- counted as missed. Those that it has read are in its own store.
 
--- @include lib/counting_entries.lua
--- @include lib/groups_of_stream.lua
+-- @include lib/entry_counts.lua
+-- @include lib/stream_groups.lua
 
 local LOOKS_BY_AGE_US = 1000000 -- how often entries are trimmed by their age
 local ROUNDS_BY_SIZE = 5
@@ -18,12 +18,12 @@ local function trim_by_size(stream, most)
     if used <= most or length == 0 then
       return
     end
-    -- In proportion, but never nothing: an estimate may be off.
+    -- In proportion, and at least one entry, because the server only estimates.
     redis.call('XTRIM', stream, 'MAXLEN', '=', math.min(math.floor(length * most / used), length - 1))
   end
 end
 
--- The first millisecond whose entries are kept.
+-- Returns the first millisecond whose entries are kept.
 local function oldest_ms(keep, server_us)
   return math.max(math.floor((server_us - keep.age) / 1000), 0)
 end
@@ -40,8 +40,8 @@ local function trim_stream(stream, keep, server_us, is_by_age)
   end
 end
 
--- Where the server does not say how far groups lag behind, counts what each has read of the `most` oldest entries.
-local function note_read(topic, stream, groups, most)
+-- If the server does not report the lag of groups, counts how many of the `most` oldest entries each group has read.
+local function count_read(topic, stream, groups, most)
   local last = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1][1]
   most = math.min(most, most_counted(topic.meta))
   for _, group in ipairs(groups) do
@@ -53,7 +53,7 @@ local function note_read(topic, stream, groups, most)
   end
 end
 
--- How many of `length` entries may go.
+-- Returns how many of `length` entries may be trimmed.
 local function most_to_go(stream, keep, server_us, is_by_age, length)
   local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1][1]
   if keep.bytes >= 0 or (is_by_age and ms_of(first) < oldest_ms(keep, server_us)) then
@@ -62,15 +62,15 @@ local function most_to_go(stream, keep, server_us, is_by_age, length)
   return keep.count >= 0 and math.max(length - keep.count, 0) or 0
 end
 
--- Notes what groups lose of `groups`, as they were before `removed` entries went.
-local function note_missed(topic, stream, groups, removed)
+-- Counts the entries that groups miss. `groups` is their state before `removed` entries were trimmed.
+local function count_missed(topic, stream, groups, removed)
   local length = redis.call('XLEN', stream)
   local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
   for _, group in ipairs(groups) do
-    -- A lag may count also what went before, and was noted then.
+    -- A lag may include entries that were trimmed earlier, and were counted then.
     local missed = group.lag and math.min(group.lag, removed + length) - length or removed - (group.read or 0)
     if first and not is_before(group.last, first[1]) then
-      missed = 0 -- it has read what went, and more
+      missed = 0 -- it has read all trimmed entries
     end
     if missed > 0 then
       redis.call('HINCRBY', topic.meta, 'missed:' .. group.name, missed)
@@ -78,19 +78,19 @@ local function note_missed(topic, stream, groups, removed)
   end
 end
 
--- Returns how many entries went. Only whoever publishes or tidies calls this, and age is looked at once a second.
+-- Returns how many entries were trimmed. Only publishes and tidying call this. Age is checked once per second.
 local function retain(topic, stream, keep, server_us)
   if is_unbounded(keep) then
     return 0
   end
   local since = server_us - (redis.call('HGET', topic.meta, 'trimmed_at') or 0)
-  local is_by_age = keep.age >= 0 and (since >= LOOKS_BY_AGE_US or since < 0) -- before: a clock was put right
+  local is_by_age = keep.age >= 0 and (since >= LOOKS_BY_AGE_US or since < 0) -- negative: a clock was set back
   local before = redis.call('XLEN', stream)
   if before == 0 or not (is_by_age or keep.bytes >= 0 or (keep.count >= 0 and before > keep.count)) then
     return 0
   end
   local groups = groups_of(stream)
-  note_read(topic, stream, groups, most_to_go(stream, keep, server_us, is_by_age, before))
+  count_read(topic, stream, groups, most_to_go(stream, keep, server_us, is_by_age, before))
   trim_stream(stream, keep, server_us, is_by_age)
   if is_by_age then
     redis.call('HSET', topic.meta, 'trimmed_at', server_us)
@@ -98,7 +98,7 @@ local function retain(topic, stream, keep, server_us)
   local removed = before - redis.call('XLEN', stream)
   if removed > 0 then
     redis.call('HINCRBY', topic.meta, 'trimmed', removed)
-    note_missed(topic, stream, groups, removed)
+    count_missed(topic, stream, groups, removed)
   end
   return removed
 end

@@ -1,7 +1,7 @@
--- How many entries a group has not read yet. The server often knows. Where it does not, they are counted as far as
--- that is cheap, from either end, and beyond that estimated by time.
+-- The number of entries that a group has not read. If the server does not report it, a bounded number of entries is
+-- counted from either end of the stream. If that is not enough, the number is estimated by time.
 
--- @include lib/counting_entries.lua
+-- @include lib/entry_counts.lua
 
 local function unread_of(stream, group, meta)
   local length = redis.call('XLEN', stream)
@@ -13,7 +13,7 @@ local function unread_of(stream, group, meta)
   if is_before(group.last, first) then
     return length
   elseif not is_before(group.last, last) then
-    return 0 -- whatever the lag says: it may have been loaded from a file of an older server
+    return 0 -- regardless of the lag, which may have been loaded from a file of an older server
   end
   local lag = lag_of(group, meta)
   if lag then

@@ -1,9 +1,9 @@
--- Where a group may stand in a stream: not behind ids that nothing has yet, or it would never have what comes with
--- smaller ones.
+-- The position of a group in a stream. It must not be later than the last id, or the group would miss new entries with
+-- smaller ids.
 
 -- @include lib/entry_ids.lua
 
--- The largest id that the stream ever had; 0-0: there is no stream.
+-- Returns the largest id that the stream ever had, or 0-0 if there is no stream.
 local function last_id(stream)
   local info, last = redis.pcall('XINFO', 'STREAM', stream), '0-0'
   for at = 1, #info, 2 do
@@ -12,7 +12,7 @@ local function last_id(stream)
   return last
 end
 
--- `id` is an id whose number may be left out, or $; $ if it lies behind the end.
+-- `id` is $, or an id whose number may be omitted. Returns $ for an id later than the last.
 local function within_stream(stream, id)
   if id == '$' then
     return id

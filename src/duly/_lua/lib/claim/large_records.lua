@@ -1,7 +1,7 @@
--- Part of claim: large records, of which few fit into a call. Reads claim.ids and claim.bytes. Sets claim.is_full.
+-- Part of claim: large records, of which few fit into a reply. Reads claim.ids and claim.bytes. Sets claim.is_full.
 
--- Returns those of `candidates` that fit into what is left of the bytes of a call; at least the first message.
-local function that_fit(claim, candidates)
+-- Returns those of `candidates` that fit into the remaining bytes of a call; at least the first message.
+local function fitting_records(claim, candidates)
   local fitting, total = {}, claim.bytes
   for _, id in ipairs(candidates) do
     total = total + redis.call('HSTRLEN', MSGS, id)

@@ -1,9 +1,9 @@
 -- Part of audit: a message that is dead or done.
 -- READS    why, leases, lanes, counts; now
 -- CHANGES  why, dead, done, leases, and as lib/audit/moves.lua says
--- GIVES    check_over(id, record, place)
+-- GIVES    check_ended(id, record, place)
 
-local check_over
+local check_ended
 do
   -- Whether a message in `done` was never acked. Its timeline has no ack, and its score cannot be the time of one:
   -- another program moved it there from `waiting*` or `leased`. Or it still owns its lane, which an ack hands on.
@@ -18,7 +18,7 @@ do
     return is_next or not is_time_of_finish(place.score, id, record)
   end
 
-  function check_over(id, record, place)
+  function check_ended(id, record, place)
     if is_unfinished(id, record, place) then
       return fault(id, 'finished by nobody', function()
         remove_from(place, id)
@@ -28,7 +28,7 @@ do
     end
     if place.name == 'dead' and redis.call('HEXISTS', keys.why, id) == 0 then
       fault(id, 'dead without a reason', function()
-        keep_end(keys.why, id, 'unknown', sound_counts(keys.counts, id), { errors = {}, timeline = {} }, '')
+        keep_full_history(keys.why, id, 'unknown', sound_counts(keys.counts, id), { errors = {}, timeline = {} }, '')
       end)
     end
     if not (place.score >= 0 and place.score < NO_TIME) then

@@ -1,9 +1,9 @@
--- Removes entries that every group has acked: XACK alone frees nothing. All that lies before the first entry that some
--- group has not read, or has pending, is done with. Groups of other programs count like ours. A group that was moved
--- back has both, and reads on before what it has pending.
+-- Removes entries that every group has acked, because XACK removes no entry. An entry is acked if it comes before the
+-- first one that any group has pending or has not read. Groups of other programs count as well. A group that was moved
+-- back may have unread entries before its pending ones.
 
 -- @include lib/entry_ids.lua
--- @include lib/groups_of_stream.lua
+-- @include lib/stream_groups.lua
 
 local function free_acked(stream)
   if redis.call('XLEN', stream) == 0 then
@@ -23,6 +23,6 @@ local function free_acked(stream)
   end
   redis.call('XTRIM', stream, 'MINID', '=', mark)
   if not is_pending then
-    redis.call('XDEL', stream, mark) -- the last one that all have read
+    redis.call('XDEL', stream, mark) -- the last entry that all groups have read
   end
 end

@@ -1,6 +1,6 @@
--- Dedup windows: what came first with a value, and until when that counts.
+-- Dedup windows: the first message with a dedup value, and until when the value counts.
 
--- Opens a window of so many microseconds. The keys go with their last window.
+-- Opens a window of `window` microseconds. The keys expire with their last window.
 local function open_window(keys, now, id, value, window)
   redis.call('HSET', keys.dedup, value, id)
   redis.call('ZADD', keys.dedup_ends, now + window, value)
@@ -11,7 +11,7 @@ local function open_window(keys, now, id, value, window)
   end
 end
 
--- Closes at most `most` that have ended, for nobody asks for them again, and returns how many it closed.
+-- Closes at most `most` windows that have ended, and returns how many it closed.
 local function close_windows(keys, now, most)
   local over = redis.call('ZRANGEBYSCORE', keys.dedup_ends, '-inf', now, 'LIMIT', 0, most)
   if #over > 0 then

@@ -1,4 +1,4 @@
--- Publishes that have waited for their time enter the stream, a bounded number a call.
+-- Adds delayed publishes that are due to the stream, a bounded number per call.
 
 -- @include lib/clock.lua
 -- @include lib/record.lua
@@ -7,7 +7,7 @@ local LET_IN_A_CALL, BYTES_LET_IN_A_CALL = 1000, 4194304
 local MOST_LET_IN_TEXTS = 7000 -- more do not fit on the stack
 local TRY_AGAIN_US = 1000000 -- when the stream has refused one
 
--- Where the envelope begins, behind the options that the flags announce.
+-- Returns where the envelope begins: after the options that the flags announce.
 local function envelope_at(record)
   local flags, at = flags_of(record), OPTIONS_AT
   if has(flags, FLAG_TTL) then
@@ -22,7 +22,8 @@ local function envelope_at(record)
   return at
 end
 
--- The content code, the body, and where the rest of an envelope begins: an array of at least two, the second binary.
+-- Returns the content code, the body, and the position of the rest of an envelope, which is an array of two elements or
+-- more. The second one is binary.
 local function read_body(record, at)
   local content, kind = string.byte(record, at + 1, at + 2)
   local formats = { [196] = '>B', [197] = '>H', [198] = '>I4' }
@@ -33,7 +34,7 @@ local function read_body(record, at)
   return content, string.sub(record, body_at, body_at + size - 1), body_at + size
 end
 
--- The fields of the entry that a record becomes: see lib/entry.lua.
+-- Returns the fields of the entry for a record: see lib/entry.lua.
 local function fields_of(record)
   local at = envelope_at(record)
   local elements = string.byte(record, at) - 144
@@ -57,7 +58,7 @@ local function fields_of(record)
   return fields
 end
 
--- As fields_of; nil: somebody else overwrote the record.
+-- As fields_of; nil: another program overwrote the record.
 local function fields_if_sound(record)
   if flaw_of(record) then
     return nil
@@ -66,14 +67,15 @@ local function fields_if_sound(record)
   return is_read and #fields <= MOST_LET_IN_TEXTS and fields or nil
 end
 
--- False: the stream takes none. It is of another type, its ids are used up, or the server is full: that may be mended.
+-- Returns false if the stream refuses the entry: it has another type, its ids are used up, or the server is full. The
+-- publish stays, because that may be repaired.
 local function enter(stream, fields)
   local added = redis.pcall('XADD', stream, '*', unpack(fields))
   return not (type(added) == 'table' and added.err)
 end
 
--- Whoever reads entries asks for so many as fit, by the size of the largest.
-local function note_largest(meta, size)
+-- Stores the size of the largest entry: readers use it to ask for as many entries as fit.
+local function store_largest(meta, size)
   if size > tonumber(redis.call('HGET', meta, 'largest') or 0) then
     redis.call('HSET', meta, 'largest', size)
   end
@@ -87,8 +89,8 @@ local function size_of_texts(texts)
   return size
 end
 
--- What cannot become an entry becomes a dead letter of the topic: a row of `why` as lib/why.lua writes it, and what is
--- left of the record. Where somebody has overwritten those keys as well, it is left to an audit: others have entered.
+-- Makes a publish that cannot be read a dead letter of the topic, with a row of `why` as in lib/history.lua and the
+-- rest of its record. If `dead` has another type, the publish is left to an audit, because others have entered already.
 local function bury_unreadable(topic, id, record, now)
   local why = cmsgpack.pack({ record and 'damaged' or 'body lost', 0, 0, 0, 0, {}, 0, {}, 0, '', 0 })
   local size = record and #record or 0
@@ -102,9 +104,9 @@ local function bury_unreadable(topic, id, record, now)
   redis.call('HINCRBY', topic.meta, 'dead_bytes', size)
 end
 
--- `topic` has msgs, waiting, dead, why, meta. Returns the microseconds until the next one is due, 0 if there are more,
--- nil if there is none.
-local function let_in(topic, stream)
+-- `topic` has the keys msgs, waiting, dead, why and meta. Returns the microseconds until the next publish is due: 0 if
+-- one is due now, nil if there is none.
+local function add_due_publishes(topic, stream)
   local head = redis.call('ZRANGE', topic.waiting, 0, 0, 'WITHSCORES')
   if #head == 0 then
     return nil
@@ -134,13 +136,13 @@ local function let_in(topic, stream)
   end
   if #seen > 0 then
     redis.call('ZREM', topic.waiting, unpack(seen))
-    remember(topic.meta, now)
+    store_clock(topic.meta, now)
   end
   if #entered > 0 then
     redis.call('HDEL', topic.msgs, unpack(entered))
     redis.call('HINCRBY', topic.meta, 'bytes', 0 - size)
     redis.call('HINCRBY', topic.meta, 'entered', #entered)
-    note_largest(topic.meta, largest)
+    store_largest(topic.meta, largest)
   end
   if is_refused then
     return TRY_AGAIN_US

@@ -1,5 +1,5 @@
--- What the server tells of the groups of a stream, as { name, pending, consumers, last = last delivered id, lag }; lag
--- is nil where the server does not say. {}: no stream, or no group.
+-- The consumer groups of a stream, as { name, pending, consumers, last = last delivered id, lag }. lag is nil if the
+-- server does not report it. A missing stream has no groups.
 
 local function groups_of(stream)
   local found, groups = redis.pcall('XINFO', 'GROUPS', stream), {}

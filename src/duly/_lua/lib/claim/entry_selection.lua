@@ -1,9 +1,9 @@
--- Part of claim, for groups: entries that are read and not delivered, because of a filter, a lane, or a seek.
+-- Part of claim, for groups: entries that are read and not delivered, because of a filter, a lane or a seek.
 -- Reads claim.now. Adds to claim.parked, and sets claim.has_acked.
 
 -- @include lib/lease.lua
 
--- What the filter asks for: by header, the values of which one must be there.
+-- The filter: by header, its values, of which an entry must have one.
 local wanted_values = {}
 for at = filter.first, filter.last, filter.stride do
   local name = filter.header(at)
@@ -11,7 +11,7 @@ for at = filter.first, filter.last, filter.stride do
   wanted_values[name][filter.value(at)] = true
 end
 
--- Whether an entry has what the filter asks for, in the headers that its record has: of a name twice, the last counts.
+-- Whether an entry matches the filter. If it has a header twice, the last one counts, as in its record.
 local function is_match(entry)
   local found, fields = {}, entry[2]
   for at = 1, #fields, 2 do
@@ -28,9 +28,9 @@ local function is_match(entry)
   return true
 end
 
--- Entries that are read again, after the group's position was moved back: live ones are where they belong in its store,
--- and dead ones start over, unless a filter has changed since. Returns the dead ones, and those it does not know.
-local function without_known(claim, entries)
+-- For entries that are read again after the group's position was moved back. Live ones stay where they are in the
+-- group's store. Dead ones start over, if they match the filter. Returns those dead ones and all new entries.
+local function entries_to_store(claim, entries)
   local fresh = {}
   for _, entry in ipairs(entries) do
     local id = entry[1]
@@ -40,7 +40,7 @@ local function without_known(claim, entries)
       redis.call('ZREM', DEAD, id)
       redis.call('HINCRBY', META, 'dead_bytes', 0 - redis.call('HSTRLEN', MSGS, id))
       redis.call('HINCRBY', META, 'redriven', 1)
-      redis.call('HINCRBY', META, 'sent', -1) -- it is counted later as if it came for the first time
+      redis.call('HINCRBY', META, 'sent', -1) -- it is counted again later, like a new entry
       redis.call('HDEL', WHY, id)
       fresh[#fresh + 1] = entry
     elseif holder then
@@ -54,8 +54,8 @@ local function without_known(claim, entries)
   return fresh
 end
 
--- Returns those of `entries` that have what the filter asks for. The group acks the others and does not store them.
-local function that_match(claim, entries)
+-- Returns the entries that match the filter. The group acks the others and does not store them.
+local function matching_entries(claim, entries)
   local matching, passed = {}, {}
   for _, entry in ipairs(entries) do
     if is_match(entry) then
@@ -71,7 +71,7 @@ local function that_match(claim, entries)
   return matching
 end
 
--- Of entries that were just read and stored, returns those whose turn it is in their lanes; the others are parked.
+-- Returns those of the stored entries whose turn it is in their lanes. The others are parked.
 local function entries_in_turn(claim, ids, records)
   local chosen, chosen_records, lanes = in_turn(claim, WAITING[0], ids, records, #ids)
   if #chosen < #ids then
@@ -84,7 +84,7 @@ local function entries_in_turn(claim, ids, records)
         others[#others + 1] = id
       end
     end
-    ack(claim, others) -- they wait in the group's store, and no consumer holds them
+    ack(claim, others) -- they are parked in the group's store, and no consumer holds them
   end
   return chosen, chosen_records, lanes
 end

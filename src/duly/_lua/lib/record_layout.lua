@@ -1,4 +1,4 @@
--- Where things stand in a record, and what its flags mean: see lib/record.lua.
+-- Positions and flags in a record: see lib/record.lua.
 
 local FLAG_TTL, FLAG_DEDUP, FLAG_KEY, FLAG_OWN_ID, FLAG_REPLACE = 1, 2, 4, 8, 16
 local DUE_AT, FLAGS_AT, PRIORITY_AT, OPTIONS_AT = 9, 18, 19, 20

@@ -7,13 +7,13 @@ local counts_lack_events, check_counts, check_why
 do
   -- Whether a row of `counts` lacks events that the timeline has. Its due time is not trusted then either.
   function counts_lack_events(id, stored)
-    local timeline = sound_past(keys.why, id).timeline
+    local timeline = sound_history(keys.why, id).timeline
     return #timeline > 0 and has_fewer(read_counts(stored), recounted(timeline))
   end
 
   -- Rebuilds a row of `counts` from the timeline. The place of a message that waits for a retry has the due time.
   local function rebuild_counts(id, record)
-    local counted = merged_counts(sound_counts(keys.counts, id), recounted(sound_past(keys.why, id).timeline))
+    local counted = merged_counts(sound_counts(keys.counts, id), recounted(sound_history(keys.why, id).timeline))
     local place = not flaw_of(record) and redis.call('ZSCORE', keys.waiting[store.waits_under(record)], id)
     local waits_until = math.ceil(tonumber(place or 0))
     if place and waits_until > due_of(record) and waits_until < NO_TIME then
@@ -55,16 +55,16 @@ do
       fault(id, 'a past that cannot be read', function()
         redis.call('HDEL', keys.why, id)
         if place and place.name == 'done' then
-          keep_end(keys.why, id, '', read_counts(nil), { errors = {}, timeline = {} }, '')
+          keep_full_history(keys.why, id, '', read_counts(nil), { errors = {}, timeline = {} }, '')
         end
       end)
     elseif is_live and unpacked(stored)[1] ~= '' then
       fault(id, 'alive, but with a reason to be dead', function()
-        keep_past(keys.why, id, sound_past(keys.why, id))
+        keep_history(keys.why, id, sound_history(keys.why, id))
       end)
     elseif is_live and is_left_over(id, unpacked(stored)[10] or '') then
       fault(id, 'progress of a delivery that is over', function()
-        keep_past(keys.why, id, sound_past(keys.why, id))
+        keep_history(keys.why, id, sound_history(keys.why, id))
       end)
     end
     if is_live and redis.call('HEXISTS', keys.counts, id) == 0 then

@@ -1,19 +1,21 @@
--- Which settles of one call hold their lease. Made for many: no table for each message, and no look at a record.
+-- Finds out which settles of a call hold their lease. This is for large batches: it makes no table per message and
+-- reads no record.
 
 -- @include lib/lease.lua
 
--- Reads the settles of one call. Returns those that hold their lease: ids, where their rows begin in ARGV, lease texts,
--- size of their records in all, the lanes that they have as { key, id ... }, and the ids that have rows in `counts` or
--- `why`; and the positions (1, 2 ...) of those that lost it. An id given twice is settled once (I5).
-local function held_by_caller(leases)
+-- Reads the settles of a call. Returns a table of those that hold their lease: their ids, the positions of their rows
+-- in ARGV, their lease texts, the total size of their records, the lanes that they own as { key, id ... }, and the ids
+-- that have rows in `counts` or `why`. Returns also the positions (1, 2 ...) of those that lost their lease. An id
+-- given twice is settled once (I5).
+local function held_batch(leases)
   local asked, lost, seen = {}, {}, {}
-  local ids, ats, texts, owners, troubled, size = {}, {}, {}, {}, {}, 0
+  local ids, ats, texts, owners, ids_with_rows, size = {}, {}, {}, {}, {}, 0
   local unpack_lease, format = struct.unpack, LEASE_FORMAT
   for at = settles.first, settles.last, settles.stride do
     asked[#asked + 1] = settles.id(at)
   end
   local stored = redis.call('HMGET', leases, unpack(asked))
-  local last_text, last_given, given_fence -- most leases of a batch are equal, and all fences
+  local last_text, last_given, given_fence -- most leases of a batch are equal, and so are all fences
   local fence, bytes, flags, rest_at, _
   for position, id in ipairs(asked) do
     local text, at = stored[position], settles.first + (position - 1) * settles.stride
@@ -34,11 +36,11 @@ local function held_by_caller(leases)
         owners[#owners + 1] = id
       end
       if flags >= FLAG_TROUBLED then
-        troubled[#troubled + 1] = id
+        ids_with_rows[#ids_with_rows + 1] = id
       end
     else
       lost[#lost + 1] = position
     end
   end
-  return { ids = ids, ats = ats, texts = texts, size = size, owners = owners, troubled = troubled }, lost
+  return { ids = ids, ats = ats, texts = texts, size = size, owners = owners, ids_with_rows = ids_with_rows }, lost
 end

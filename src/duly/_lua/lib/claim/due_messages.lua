@@ -1,11 +1,12 @@
--- Part of claim: takes messages that are due. This is the hot path: a step that can be done once a batch is not done
--- once a message. Reads claim.now, deadline, allowed, any_counts, is_isolating, has_large and is_keyed. Adds to
+-- Part of claim: leases due messages. This is the hot path, so a step that can be done once per batch is not done once
+-- per message. Reads claim.now, deadline, allowed, any_counts, is_isolating, has_large and is_keyed. Adds to
 -- claim.ids, records, counts, leased, leases, bytes and lateness, and to the caches lease_texts and lease_tails. Sets
 -- claim.is_full.
 
 local PARKED_A_CALL, LOOKED_AHEAD, MOST_LOOKED_AHEAD = 1000, 10, 640
 
--- Messages of one size, with the same flags, share one lease text, most of a batch; with keys, all but the key.
+-- Returns the text of a lease. Most messages of a batch have the same size and flags, so texts are cached. Of messages
+-- with keys, all but the key is cached.
 local function lease_text(claim, size, flags, priority, key)
   local kind = size * 65536 + flags * 256 + priority
   local text = claim.lease_texts[kind]
@@ -25,7 +26,7 @@ local function lease_text(claim, size, flags, priority, key)
   return text .. struct.pack('<Hc0', #key, key) .. tail
 end
 
--- Leases those of `candidates` that can be delivered. `lanes` has their keys, where the queue is known to have any.
+-- Leases those of `candidates` that can be delivered. `lanes` has their keys, if the queue is known to have any.
 local function lease_candidates(claim, waiting, candidates, found, lanes)
   local ids, records, leased, leases = claim.ids, claim.records, claim.leased, claim.leases
   local deadline, byte, n, bytes = claim.deadline, string.byte, #claim.ids, claim.bytes
@@ -33,13 +34,13 @@ local function lease_candidates(claim, waiting, candidates, found, lanes)
   for i, id in ipairs(candidates) do
     local record = found[i]
     local flags, priority = byte(record or '', FLAGS_AT, PRIORITY_AT)
-    local key, is_parked = lanes and lanes[i], false -- a message that has a lane is sound
+    local key, is_parked = lanes and lanes[i], false -- a message with a lane is readable
     if not lanes and priority and flags % (2 * FLAG_KEY) >= FLAG_KEY then
       key, is_parked = in_its_turn(claim, waiting, id, record)
     end
     local is_plain = flags == 0 or (key and flags % 2 ~= FLAG_TTL)
     if is_parked then
-      claim.is_full = true -- there may be others
+      claim.is_full = true -- more may be due
     elseif (is_plain and priority and priority <= 9) or may_be_delivered(claim, waiting, id, record) then
       n = n + 1
       if counts then
@@ -55,14 +56,14 @@ local function lease_candidates(claim, waiting, candidates, found, lanes)
   claim.bytes = bytes
 end
 
--- Takes what is due of one priority, and parks what is in the way: `ahead` more are looked at.
+-- Leases due messages of one priority, and parks those whose turn it is not. It reads `ahead` more than it needs.
 local function take_from(claim, waiting, ahead)
   local wanted, first = claim.allowed - #claim.ids, #claim.ids + 1
-  local looked_at = math.min(wanted + ahead, PARKED_A_CALL - claim.parked) -- all of them may have to be parked
+  local looked_at = math.min(wanted + ahead, PARKED_A_CALL - claim.parked) -- each of them may be parked
   local due = due_in(waiting, claim.now, 0, looked_at)
   local candidates = claim.is_isolating and without_suspects(claim, waiting, due, looked_at) or due
   if claim.has_large then
-    candidates = that_fit(claim, candidates)
+    candidates = fitting_records(claim, candidates)
   end
   if #candidates == 0 then
     return
@@ -83,10 +84,10 @@ local function take_from(claim, waiting, ahead)
     since = since or struct.unpack('<d', claim.records[first], DUE_AT)
     claim.lateness = math.max(claim.lateness, claim.now - since)
   end
-  redis.call('ZREM', waiting, unpack(candidates)) -- those that were skipped are gone from there already
+  redis.call('ZREM', waiting, unpack(candidates)) -- undeliverable ones are gone already
 end
 
--- Takes from one priority. Messages that are parked make room for a look at those behind them.
+-- Leases due messages of one priority. While messages are parked, it reads the ones after them.
 local function take_in_turn(claim, waiting)
   local ahead = 0
   repeat
@@ -95,8 +96,8 @@ local function take_in_turn(claim, waiting)
     if claim.parked == parked_before then
       return
     end
-    -- With half of what was wanted another look is not worth it: there may be more, and that is what the answer says.
+    -- With half of the wanted messages another round does not pay: the reply asks for another claim instead.
     claim.is_full = claim.is_full or claim.parked >= PARKED_A_CALL or 2 * #claim.ids >= claim.allowed
-    ahead = math.min(math.max(2 * ahead, LOOKED_AHEAD), MOST_LOOKED_AHEAD) -- a long lane is parked in few steps
+    ahead = math.min(math.max(2 * ahead, LOOKED_AHEAD), MOST_LOOKED_AHEAD) -- a long lane is parked in a few rounds
   until claim.is_full
 end

@@ -1,19 +1,19 @@
--- Part of claim: when the caller should look again. Reads claim.now, ids, is_cut_short, is_full, is_keyed,
--- has_passed_over and free_at. Changes nothing.
+-- Part of claim: when the caller should claim again. Reads claim.now, ids, is_cut_short, is_full, is_keyed,
+-- has_skipped_suspects and free_at. Changes nothing.
 
--- Of what waits, the first to come as { id, due }, or {}. Messages that are due and were passed over are not to come.
-local function first_to_come(claim, waiting)
-  if claim.has_passed_over then
+-- Returns the next waiting message as { id, due }, or {}. Skipped messages are not upcoming.
+local function next_waiting(claim, waiting)
+  if claim.has_skipped_suspects then
     return redis.call('ZRANGEBYSCORE', waiting, string.format('(%.0f', claim.now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   end
   return redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')
 end
 
--- Returns the microseconds until a claim may find more, -1 if nothing is to come. `next_at` is the first moment that is
--- known otherwise.
+-- Returns the microseconds until a claim may find more, -1 for never. `next_at` is the time of the next event that the
+-- caller knows of.
 local function until_next(claim, in_use, next_at)
-  -- A caller that got nothing may have a suspect that came behind messages that could not be delivered.
-  local may_have_suspect = claim.has_passed_over and suspects == 'alone' and #claim.ids == 0
+  -- A caller that got nothing may get a suspect next: undeliverable messages may have come before it.
+  local may_have_suspect = claim.has_skipped_suspects and suspects == 'alone' and #claim.ids == 0
   local may_find_more = #claim.ids == limit or claim.is_full or may_have_suspect
   if claim.is_cut_short or (may_find_more and not claim.free_at) then
     return 0
@@ -24,14 +24,14 @@ local function until_next(claim, in_use, next_at)
     next_at = math.min(next_at, claim.free_at)
   else
     for digit in string.gmatch(in_use, '%d') do
-      local head = first_to_come(claim, WAITING[tonumber(digit)])
+      local head = next_waiting(claim, WAITING[tonumber(digit)])
       if #head > 0 then
         next_at = math.min(next_at, tonumber(head[2]))
       end
     end
   end
   if claim.is_keyed and redis.call('EXISTS', PARKED) == 1 then
-    -- The end of a message's ttl may let another of its lane in.
+    -- When a message expires, its lane may be handed on to a parked one.
     local expiry = redis.call('ZRANGE', EXPIRES, 0, 0, 'WITHSCORES')[2]
     next_at = math.min(next_at, tonumber(expiry) or math.huge)
   end

@@ -1,7 +1,7 @@
--- New messages that depend on what is there: bounds, ttl, dedup, ids of the caller's own.
+-- Sends that need checks against stored messages: bounds, ttl, dedup, ids chosen by the caller.
 --
--- Making a plan writes nothing, so that a script may plan for several queues, look at what would be refused,
--- and then carry all plans out, or none.
+-- A plan writes nothing. So a script may plan for several queues, check whether one refuses, and then carry out all
+-- plans or none.
 
 -- @include lib/clock.lua
 -- @include lib/record.lua
@@ -12,32 +12,32 @@
 -- @include lib/expire.lua
 -- @include lib/place.lua
 -- @include lib/store.lua
--- @include lib/windows.lua
+-- @include lib/dedup_windows.lua
 
 local DUPLICATE, FULL, REPLACED = 1, 2, 3
-local DROPPED_BESIDE = 100 -- more than comes in, so that a bound made smaller is reached
+local DROPPED_BESIDE = 100 -- in addition to the number added, so that a lowered bound is reached
 
--- The keys of one queue that sends need, from a position of KEYS on, and the position behind them.
+-- Returns the keys of a queue that begin at a position of KEYS, and the position after them.
 -- @keys sending_keys of send_checked
 
--- Takes a message out of the place where it waits, or is parked: `key` and `member` say where, if that is known.
+-- Removes a message from `waiting*` or `parked`, at `key` and `member` if they are known.
 local function leave_waiting(plan, id, record, key, member)
   local is_removed = key and redis.call('ZREM', key, member) == 1
   if not is_removed and not flaw_of(record) then
-    stop_waiting(plan.keys, id, record) -- a lane may have been handed on to it meanwhile
+    stop_waiting(plan.keys, id, record) -- it may have been given its lane since, and have moved
   end
   if leave_lane(plan.keys, id, record, plan.now) then
     leave_token(plan.keys.wake)
   end
 end
 
--- Whether what has this place may be replaced or dropped.
+-- Whether a message with this place may be replaced or dropped.
 local function is_waiting(place)
   return place == 'waiting' or place == 'parked'
 end
 
--- Notes a message that waits past its ttl, unswept: it is gone for whoever asks, and holds no room.
-local function note_expired(plan, id, record)
+-- Adds an expired message to the plan. It is not dropped yet, but counts as gone and holds no room.
+local function add_expired(plan, id, record)
   if plan.expired[id] then
     return
   end
@@ -49,7 +49,7 @@ local function note_expired(plan, id, record)
   end
 end
 
--- The room that is left, in messages and bytes. What is past its ttl holds none.
+-- Computes the room that is left, in messages and bytes. Expired messages hold none.
 local function measure_room(plan)
   local keys, bounds = plan.keys, plan.bounds
   if bounds.length >= 0 then
@@ -64,15 +64,15 @@ local function measure_room(plan)
   local most = plan.count + EXPIRED_A_CALL
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', keys.expires, '-inf', plan.now, 'LIMIT', 0, most)) do
     local record = redis.call('HGET', keys.msgs, id)
-    if flaw_of(record) then -- left to the claim that meets it
+    if flaw_of(record) then -- a claim will bury it
       table.insert(plan.unwatched, id)
     else
-      note_expired(plan, id, record)
+      add_expired(plan, id, record)
     end
   end
 end
 
-local function is_over(plan, id, place, record)
+local function is_expired(plan, id, place, record)
   if
     not is_waiting(place)
     or flaw_of(record)
@@ -81,7 +81,7 @@ local function is_over(plan, id, place, record)
   then
     return false
   end
-  note_expired(plan, id, record)
+  add_expired(plan, id, record)
   return true
 end
 
@@ -96,7 +96,7 @@ local function first_with(plan, value)
     return nil
   end
   local record = redis.call('HGET', keys.msgs, id)
-  return not is_over(plan, id, place_of(keys, id, record), record) and id or nil
+  return not is_expired(plan, id, place_of(keys, id, record), record) and id or nil
 end
 
 local function waiting_record(keys, id)
@@ -104,33 +104,33 @@ local function waiting_record(keys, id)
   return not flaw_of(record) and is_waiting(place_of(keys, id, record)) and record or nil
 end
 
--- Whether the message that had a dedup value first still waits. Its id may be another message's by now.
-local function waits_with(keys, id, value)
+-- Whether the first message with a dedup value still waits. Another message may have its id by now.
+local function still_waits_with(keys, id, value)
   local record = waiting_record(keys, id)
   return record and options_of(record).dedup == value
 end
 
--- Whether an id of the caller's own is in the queue. Finished ones are not, nor is one past its ttl, nor
--- the one that the same call finishes.
-local function is_kept(plan, id)
+-- Whether a message with an id chosen by the caller is in the queue. Finished and expired messages do not count, nor
+-- does the one that the same call finishes.
+local function is_in_queue(plan, id)
   if id == plan.leaving then
     return false
   end
   local record = redis.call('HGET', plan.keys.msgs, id)
   local place = place_of(plan.keys, id, record)
-  return place and place ~= 'done' and not is_over(plan, id, place, record)
+  return place and place ~= 'done' and not is_expired(plan, id, place, record)
 end
 
--- What a message is: nil when it is new, else an outcome; and the id that it is about.
-local function known_as(plan, id, flags, options)
+-- Returns the outcome for a known message, nil for a new one; and the id that the outcome is about.
+local function outcome_of(plan, id, flags, options)
   local first = options.dedup and first_with(plan, options.dedup)
   if first and not has(flags, FLAG_REPLACE) then
     return DUPLICATE, first
   end
-  if first and (plan.dedup_here[options.dedup] or waits_with(plan.keys, first, options.dedup)) then
+  if first and (plan.dedup_here[options.dedup] or still_waits_with(plan.keys, first, options.dedup)) then
     return REPLACED, first
   end
-  if has(flags, FLAG_OWN_ID) and (plan.index_of[id] or is_kept(plan, id)) then
+  if has(flags, FLAG_OWN_ID) and (plan.index_of[id] or is_in_queue(plan, id)) then
     return DUPLICATE, id
   end
   return nil, id
@@ -154,8 +154,8 @@ local function accept(plan, at, id, size)
   plan.length_left, plan.bytes_left = plan.length_left - 1, plan.bytes_left - size
 end
 
--- The message takes the place of one that waits: of the one in this call, or of a stored one.
-local function accept_instead(plan, at, id, size)
+-- Lets a message replace one that waits: one of this call, or a stored one.
+local function accept_replacement(plan, at, id, size)
   plan.renamed[at] = id
   if plan.index_of[id] then
     plan.bytes_left = plan.bytes_left + plan.size_of[id] - size
@@ -169,14 +169,14 @@ local function accept_instead(plan, at, id, size)
   accept(plan, at, id, size)
 end
 
--- What becomes of the message whose row begins at `at`. Later messages of the call see the earlier ones.
-local function consider(plan, at)
+-- Decides about the message whose row begins at `at`. Earlier messages of the call count as stored.
+local function plan_message(plan, at)
   local part = messages.part(at)
   local flags, options = string.byte(part, 2), options_of_part(part)
-  local outcome, id = known_as(plan, messages.id(at), flags, options)
+  local outcome, id = outcome_of(plan, messages.id(at), flags, options)
   local size = STAMP_SIZE + #part
   if outcome == REPLACED then
-    accept_instead(plan, at, id, size)
+    accept_replacement(plan, at, id, size)
   elseif not outcome and has_no_room(plan, size) then
     outcome = FULL
     plan.is_full = true
@@ -192,7 +192,8 @@ local function consider(plan, at)
   end
 end
 
--- The first of `parked`, as rows of id and due. They come after all that waits: they have no order over all lanes.
+-- Returns the first members of `parked` as rows of id and due. The due time is infinite, because parked messages of
+-- different lanes have no common order: they come after all that wait.
 local function parked_rows(keys, last, members)
   local rows = {}
   for _, member in ipairs(redis.call('ZRANGE', keys.parked, 0, last)) do
@@ -204,12 +205,12 @@ local function parked_rows(keys, last, members)
   return rows
 end
 
--- The waiting messages that must go so that all fits, oldest due first; nil when that is not enough.
--- Bounded: after a `max_length` that was made much smaller, several sends share the work.
+-- Returns the waiting messages to drop so that the new ones fit, the oldest due time first; nil: that is not enough.
+-- The number is bounded: after `max_length` was lowered by much, several sends share the work.
 local function oldest_to_drop(plan)
   local heads, dropped, members, keys = {}, {}, {}, plan.keys
   local most = plan.count + DROPPED_BESIDE
-  local last = most + plan.count + plan.expired_count - 1 -- some are passed over: they take a new body, or go anyway
+  local last = most + plan.count + plan.expired_count - 1 -- some are skipped: they are replaced, or expired
   for i, place in ipairs(places_of_digits(keys.waiting, plan.meta.priorities)) do
     heads[i] = { key = place.key, rows = redis.call('ZRANGE', place.key, 0, last, 'WITHSCORES'), at = 1 }
   end
@@ -238,7 +239,7 @@ local function oldest_to_drop(plan)
   return dropped
 end
 
--- Plans the messages whose rows are ARGV[first] to ARGV[last]. `leaving` is a held message, { id, size }, that the same
+-- Plans the messages whose rows are ARGV[first] to ARGV[last]. `leaving`, { id, size }, is a held message that the same
 -- call finishes: its room and its id are free. A plan with `is_refused` must not be carried out.
 local function plan_sends(keys, first, last, bounds, leaving)
   local meta = read_meta(keys.meta)
@@ -273,7 +274,7 @@ local function plan_sends(keys, first, last, bounds, leaving)
     end
   end
   for at = first, last, messages.stride do
-    consider(plan, at)
+    plan_message(plan, at)
   end
   if bounds.on_full == 'all' then
     plan.is_refused = plan.is_full
@@ -284,10 +285,10 @@ local function plan_sends(keys, first, last, bounds, leaving)
   return plan
 end
 
--- Drops what was found to be past its ttl. The first write is one that a full server refuses.
+-- Drops the expired messages of a plan. A full server refuses the first write.
 local function sweep(plan)
   local keys = plan.keys
-  remember(keys.meta, plan.now)
+  store_clock(keys.meta, plan.now)
   for _, id in ipairs(plan.unwatched) do
     redis.call('ZREM', keys.expires, id)
   end
@@ -340,7 +341,7 @@ local function store_accepted(plan)
   end
 end
 
--- Writes what a plan says. The first write is one that a full server refuses.
+-- Carries out a plan. A full server refuses the first write.
 local function carry_out(plan)
   sweep(plan)
   make_room(plan)
@@ -359,8 +360,8 @@ local function carry_out(plan)
   end
 end
 
--- Adds `position, outcome, id` to a reply for each message that was not simply stored; `before` messages of
--- the call belong to other plans.
+-- Adds `position, outcome, id` to a reply for each message that was not stored as new. `before` messages of the call
+-- belong to earlier plans.
 local function add_outcomes(reply, plan, before)
   for _, each in ipairs(plan.outcomes) do
     table.insert(reply, before + each.position)
@@ -369,7 +370,7 @@ local function add_outcomes(reply, plan, before)
   end
 end
 
--- The same when nothing is stored: what is known keeps its answer, everything else found no room.
+-- The same for a plan that is refused: duplicates stay duplicates, and all other messages found no room.
 local function add_refusals(reply, plan)
   local known = {}
   for _, each in ipairs(plan.outcomes) do

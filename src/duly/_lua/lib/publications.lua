@@ -1,18 +1,18 @@
--- Adds entries to the stream of a topic and keeps it within its bounds. An entry is a row
--- of `entries` and its texts: field, value ... A plain one is its JSON body.
+-- Adds entries to the stream of a topic, and keeps the stream within its bounds. An entry is a row of `entries` and its
+-- texts: field, value ... A plain entry is only its JSON body.
 
 -- @include lib/bounds.lua
 -- @include lib/clock.lua
--- @include lib/let_in.lua
--- @include lib/retain.lua
--- @include lib/windows.lua
+-- @include lib/delayed_publishes.lua
+-- @include lib/stream_retention.lua
+-- @include lib/dedup_windows.lua
 
 local WINDOWS_A_CALL, MOST_TEXTS = 100, 7000 -- more do not fit on the stack
 
--- The keys of a topic from a position of KEYS on, and the position behind them.
+-- Returns the keys of a topic that begin at a position of KEYS, and the position after them.
 -- @keys publishing_keys of publish
 
--- What is wrong with the entries in ARGV[first] to ARGV[last], or nil.
+-- Returns what is wrong with the entries in ARGV[first] to ARGV[last], or nil.
 local function problem_of_entries(first, last)
   local at = first
   while at <= last do
@@ -25,7 +25,7 @@ local function problem_of_entries(first, last)
   return nil
 end
 
--- The texts of an entry, and their size.
+-- Returns the texts of an entry, and their size.
 local function texts_of(first, last)
   local texts, size = {}, 0
   for at = first, last do
@@ -34,7 +34,7 @@ local function texts_of(first, last)
   return texts, size
 end
 
--- Adds plain entries: their ids, and the size of the largest.
+-- Adds plain entries. Returns their ids and the size of the largest.
 local function publish_plain(stream, first, last)
   local add = redis.call
   local ids, largest = {}, 0
@@ -48,13 +48,13 @@ local function publish_plain(stream, first, last)
   return { ids = ids, published = #ids, largest = largest, windows = 0 }
 end
 
--- The id that a dedup value stands for, if its window is open.
+-- Returns the id of the first entry with a dedup value, if its window is open.
 local function first_with(topic, value, now)
   local ends = redis.call('ZSCORE', topic.dedup_ends, value)
   return ends and tonumber(ends) > now and redis.call('HGET', topic.dedup, value)
 end
 
--- Adds entries with all that they may have, once per dedup value.
+-- Adds entries with any fields, one per dedup value.
 local function publish_each(topic, first_entry, last_entry, now)
   local added, at = { ids = {}, published = 0, largest = 0, windows = 0 }, first_entry
   while at <= last_entry do
@@ -77,9 +77,9 @@ local function publish_each(topic, first_entry, last_entry, now)
   return added
 end
 
--- Adds the entries in ARGV[first] to ARGV[last] behind what is due, and returns their ids. The caller has checked them.
+-- Adds due publishes, then the entries in ARGV[first] to ARGV[last], which the caller has checked. Returns their ids.
 local function publish_entries(topic, first, last, is_plain, keep)
-  let_in(topic, topic.stream)
+  add_due_publishes(topic, topic.stream)
   local meta = redis.call('HMGET', topic.meta, 'clock', 'largest', 'published')
   local now, ahead = tick(meta[1])
   local added = is_plain and publish_plain(topic.stream, first, last) or publish_each(topic, first, last, now)
@@ -91,7 +91,7 @@ local function publish_entries(topic, first, last, is_plain, keep)
     redis.call('HSET', topic.meta, 'largest', added.largest)
   end
   if added.windows > 0 then
-    remember(topic.meta, now)
+    store_clock(topic.meta, now)
     close_windows(topic, now, added.windows + WINDOWS_A_CALL)
   end
   retain(topic, topic.stream, keep, now - ahead)

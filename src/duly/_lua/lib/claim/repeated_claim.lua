@@ -1,9 +1,9 @@
--- Part of claim: a repeated call gets the same messages with the same fence, without those that were settled or lost
--- since. Reads the store, and changes nothing.
+-- Part of claim: the reply to a repeated call. It has the same messages with the same fence, except those that were
+-- settled or lost since. Reads the store, and changes nothing.
 
 -- @include lib/lease.lua
 
-local function given_again(now, fence, ids)
+local function repeated_reply(now, fence, ids)
   local given, records, counts = {}, {}, {}
   for _, id in ipairs(ids) do
     local lease = redis.call('HGET', LEASES, id)

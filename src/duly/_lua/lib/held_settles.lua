@@ -1,11 +1,11 @@
--- Which settles of one call hold their lease, each as a table. For many at once: lib/held.lua.
+-- Finds out which settles of a call hold their lease, and makes a table of each. lib/held_batch.lua is for many.
 
 -- @include lib/lease.lua
 
--- Sorts the settles of one call: those that hold their lease, as { at = where the row begins in ARGV, id, lease }, and
--- the positions (1, 2 ...) of those that lost it. A lease whose deadline has passed holds until another consumer
--- takes the message over. An id given twice is settled once (I5).
-local function sorted_by_holding(leases)
+-- Returns the settles that hold their lease, as { at = position of the row in ARGV, id, lease }, and the positions (1,
+-- 2 ...) of those that lost it. A lease whose deadline has passed is valid until a claim reclaims the message. An id
+-- given twice is settled once (I5).
+local function held_settles(leases)
   local ids, held, lost, seen = {}, {}, {}, {}
   for at = settles.first, settles.last, settles.stride do
     ids[#ids + 1] = settles.id(at)

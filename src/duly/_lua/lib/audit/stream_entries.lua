@@ -5,9 +5,9 @@
 
 local is_unread, fields_in_stream, parked_as_in_stream, record_in_stream
 do
--- @include lib/entry.lua
--- @include lib/entry_ids.lua
--- @include lib/groups_of_stream.lua
+  -- @include lib/entry.lua
+  -- @include lib/entry_ids.lua
+  -- @include lib/stream_groups.lua
 
   -- Whether the group has not read an entry yet. Rows of such an entry come from another program. After a seek
   -- backwards the group has read more than the stream says: `fed` has the last entry.
