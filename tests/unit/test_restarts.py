@@ -1,6 +1,6 @@
 """How long a supervisor waits before it starts a dead process again."""
 
-from duly.worker.restarts import Restarts
+from duly.worker.restart_backoff import Restarts
 
 
 def test_the_first_restart_comes_almost_at_once_and_the_next_ones_later_and_later() -> None:

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.worker.allowance import Allowance
+from duly.worker.coroutine_driver import Stepped
+from duly.worker.handler_pace import MOST_AHEAD, Pace
 from duly.worker.isolation import Isolation
-from duly.worker.pace import MOST_AHEAD, Pace
+from duly.worker.runtime_limit import Allowance
 from duly.worker.shares import Shares
-from duly.worker.stepping import Stepped
 from duly.worker.timers import Timers
 
 # How far ahead to claim

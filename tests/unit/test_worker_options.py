@@ -9,7 +9,7 @@ import pytest
 
 from duly.errors import InvalidName, UsageError
 from duly.worker.assignment import Assignment
-from duly.worker.options import WorkerOptions
+from duly.worker.worker_options import WorkerOptions
 
 
 @pytest.mark.parametrize(

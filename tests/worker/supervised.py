@@ -19,8 +19,8 @@ PARENT = """
 import sys
 from pathlib import Path
 from duly.worker import logs
-from duly.worker.processes import Supervisor
-from duly.worker.reload import Reloader
+from duly.worker.supervisor import Supervisor
+from duly.worker.reloader import Reloader
 logs.configure("json", "info")
 kind, processes, grace, margin, *command = sys.argv[1:]
 if kind == "reload":
@@ -76,8 +76,8 @@ if manner == "stubborn":
     grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", str(place)])
     say("grandchild", grandchild.pid)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
-from duly.worker import lifeline
-lifeline.follow_parent(grace)
+from duly.worker import parent_pipe
+parent_pipe.follow_parent(grace)
 say("ready", os.getpid())
 while True:
     time.sleep(600)

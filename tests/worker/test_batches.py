@@ -11,7 +11,7 @@ import pytest
 
 import duly
 from duly import Batch, Defer, Recycle, Reject, Retry, RetryIn
-from duly.worker.collector import Collector
+from duly.worker.batch_collector import Collector
 from tests.worker.rig import FLAVOURS, Bench, comes_to, eventually, given_bench
 
 AT_ONCE = 0.0

@@ -15,7 +15,7 @@ import redis
 
 import duly
 from duly import _lua
-from duly.worker import watch
+from duly.worker import watcher
 from tests.conftest import StartedServer
 from tests.fault.proxy import Action, Command, Cut, Delay, Policy, Proxy, Stage
 from tests.waiting import wait_until
@@ -129,7 +129,7 @@ def proxied(server: StartedServer) -> Iterator[Callable[[Policy], Proxy]]:
 @pytest.fixture
 def without_safety_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing be found but by its wake-up."""
-    monkeypatch.setattr(watch.Bundle, "plan_look", lambda *_: None)
+    monkeypatch.setattr(watcher.Bundle, "plan_look", lambda *_: None)
 
 
 # --- One wake-up serves all

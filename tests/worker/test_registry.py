@@ -176,7 +176,7 @@ def test_app_run_shows_itself_and_goes(backend: str, queue_name: str, monkeypatc
             super().__init__(*args, **options)
             workers.append(self)
 
-    monkeypatch.setattr("duly.worker.running.Worker", Noted)
+    monkeypatch.setattr("duly.worker.event_loop.Worker", Noted)
     with duly.Duly(backend) as app:
         queue = app.queue(queue_name)
         handled = threading.Event()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from duly.worker.reload import SourceFiles
+from duly.worker.reloader import SourceFiles
 from tests.waiting import wait_until
 from tests.worker.supervised import is_running, supervised
 

@@ -10,8 +10,8 @@ import pytest
 import duly
 from duly.errors import Unavailable, UsageError
 from duly.worker import run
-from duly.worker.lifeline import StoppedEarly
-from duly.worker.loading import warn_of_memory
+from duly.worker.app_loader import warn_of_memory
+from duly.worker.parent_pipe import StoppedEarly
 
 
 def _app(url: str) -> duly.Duly:
@@ -105,7 +105,7 @@ class _InterruptedLoop(asyncio.SelectorEventLoop):
 
 def test_a_signal_while_the_event_loop_begins_ends_the_worker_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = _InterruptedLoop()
-    monkeypatch.setattr("duly.worker.running._new_loop", lambda: loop)
+    monkeypatch.setattr("duly.worker.event_loop._new_loop", lambda: loop)
 
     with pytest.raises(StoppedEarly):
         run(_app("memory://"))

@@ -18,14 +18,14 @@ from duly._core.schedules import moment_of
 from duly._reclaim_log import log_reclaimed
 from duly.errors import CodecError, HandlerFailed
 from duly.outcomes import Outcome, Reject
+from duly.worker.dead_hooks import Obituaries
 from duly.worker.dispatcher import Dispatcher
+from duly.worker.invoker import Conclusion, Group, Item
 from duly.worker.janitor import Janitor
-from duly.worker.obituaries import Obituaries
 from duly.worker.queue_runtime import QueueRuntime
 from duly.worker.renewer import Renewer
 from duly.worker.settler import Settler
 from duly.worker.source import AnyDelivery
-from duly.worker.work import Conclusion, Group, Item
 from duly.worker.worker import Worker
 
 _LOOKS_AT_ONCE: Final = 1000

@@ -3,8 +3,8 @@
 `Worker` is for programs with an event loop of their own, `run` for those without.
 """
 
-from duly.worker.options import WorkerOptions
-from duly.worker.running import arun, run
+from duly.worker.event_loop import arun, run
 from duly.worker.worker import Worker
+from duly.worker.worker_options import WorkerOptions
 
 __all__ = ["Worker", "WorkerOptions", "arun", "run"]

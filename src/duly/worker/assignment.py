@@ -8,7 +8,7 @@ from typing import Any
 
 from duly.errors import UsageError
 from duly.worker.logs import LogFormat
-from duly.worker.options import WorkerOptions
+from duly.worker.worker_options import WorkerOptions
 
 
 @dataclass(frozen=True)

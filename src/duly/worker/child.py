@@ -9,14 +9,14 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
-from duly.worker.lifeline import STOP_SIGNALS
+from duly.worker.parent_pipe import STOP_SIGNALS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
 class Child:
-    """A process that was started by this one. `lifeline.py` is its other end."""
+    """A process that was started by this one. `parent_pipe.py` is its other end."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._process = _start(command)
@@ -70,7 +70,7 @@ def describe_status(status: int) -> dict[str, int | str]:
 
 
 def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # inherited; see lifeline.py
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # inherited; see parent_pipe.py
     try:
         return subprocess.Popen(  # noqa: S603 - our own program, no shell
             command,

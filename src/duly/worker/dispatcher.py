@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from duly._async.delivery import AsyncDelivery
 from duly._core.handlers import TaskSet
 from duly._core.hooks import Hooks
-from duly.worker.collector import Collector
+from duly.worker.async_runner import Slots
+from duly.worker.batch_collector import Collector
+from duly.worker.invoker import RELEASE, BatchWork, HandlerWork, Item, TaskWork, Work
 from duly.worker.queue_runtime import QueueRuntime
 from duly.worker.settler import Settler
-from duly.worker.slots import Slots
 from duly.worker.source import AnyDelivery
-from duly.worker.threads import Threads
-from duly.worker.work import RELEASE, BatchWork, HandlerWork, Item, TaskWork, Work
+from duly.worker.thread_runner import Threads
 
 
 class Dispatcher:

@@ -22,7 +22,7 @@ from duly.worker.refusals import is_refusal
 from duly.worker.shares import Shares
 from duly.worker.source import AnyDelivery, Source
 from duly.worker.timers import Timers
-from duly.worker.watch import Watch
+from duly.worker.watcher import Watch
 
 _LOG: Final = logging.getLogger("duly.worker")
 

@@ -11,8 +11,8 @@ from duly._sync.delivery import Delivery
 from duly._sync.inbox import Inbox
 from duly.errors import CodecError
 from duly.options import QueueOptions, checked_positive_seconds
-from duly.worker.freshness import Freshness
-from duly.worker.pace import Pace
+from duly.worker.handler_pace import Pace
+from duly.worker.lease_validity import Freshness
 from duly.worker.source import AnyDelivery, Source
 
 

@@ -13,9 +13,9 @@ from duly._core import ops, patience
 from duly._core.call import Call
 from duly.errors import DulyError
 from duly.options import MAX_BATCH
-from duly.worker.allowance import Allowance
 from duly.worker.logs import event
 from duly.worker.queue_runtime import QueueRuntime
+from duly.worker.runtime_limit import Allowance
 from duly.worker.source import AnyDelivery
 from duly.worker.timers import Timers
 

@@ -16,17 +16,17 @@ from duly._sync.app import Duly
 from duly.errors import DulyError, UsageError
 from duly.options import Seconds
 from duly.worker import signals
-from duly.worker.apps import own_apps
+from duly.worker.dead_hooks import Obituaries
 from duly.worker.dispatcher import Dispatcher
 from duly.worker.fetcher import Fetcher, Refused
 from duly.worker.janitor import Janitor
 from duly.worker.logs import event
-from duly.worker.obituaries import Obituaries
-from duly.worker.options import DEFAULT_GRACE, GivenQueues, WorkerOptions
 from duly.worker.queue_runtime import QueueRuntime
 from duly.worker.renewer import Renewer
 from duly.worker.settler import Settler
 from duly.worker.source import AnyDelivery
+from duly.worker.worker_apps import own_apps
+from duly.worker.worker_options import DEFAULT_GRACE, GivenQueues, WorkerOptions
 
 _LOG: Final = logging.getLogger("duly.worker")
 

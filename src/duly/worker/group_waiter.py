@@ -15,7 +15,7 @@ from duly._async.link import AsyncLink
 from duly._async.memory import AsyncMemoryLink
 from duly._core.call import Arg
 from duly._core.publishing import parsed_id
-from duly.worker.block import Block
+from duly.worker.blocking_call import Block
 from duly.worker.source import Source
 from duly.worker.wake_state import EntryId, WakeState, written_id
 

@@ -8,8 +8,8 @@ from typing import Final, Literal
 
 from duly._core.outcome_rules import Verdict, verdict_of_error
 from duly.outcomes import Outcome
-from duly.worker.stepping import Stepped
-from duly.worker.work import LOST, RELEASE, Conclusion, Item, Work
+from duly.worker.coroutine_driver import Stepped
+from duly.worker.invoker import LOST, RELEASE, Conclusion, Item, Work
 
 Cause = Literal["lost", "stop"]
 

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from duly._core import ops
 from duly.errors import DulyError
-from duly.worker.listener import AnyListener, listener_for
+from duly.worker.group_waiter import AnyListener, listener_for
 from duly.worker.logs import event
+from duly.worker.queue_waiter import Waiter, waiter_for
 from duly.worker.source import Source
-from duly.worker.waiter import Waiter, waiter_for
 
 _LOG: Final = logging.getLogger("duly.worker")
 

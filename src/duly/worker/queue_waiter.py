@@ -15,7 +15,7 @@ from duly._async.link import AsyncLink
 from duly._async.memory import AsyncMemoryLink
 from duly._core import ops
 from duly.errors import DulyError
-from duly.worker.block import Block
+from duly.worker.blocking_call import Block
 from duly.worker.logs import event
 from duly.worker.source import Source
 

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Sequence
 
 from duly.options import Batch, checked_seconds
+from duly.worker.async_runner import Slots
+from duly.worker.invoker import Group
 from duly.worker.queue_runtime import QueueRuntime
-from duly.worker.slots import Slots
 from duly.worker.source import AnyDelivery
-from duly.worker.threads import Threads
-from duly.worker.work import Group
+from duly.worker.thread_runner import Threads
 
 
 class Collector:

@@ -12,10 +12,10 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from duly.worker.child import Child, describe_status
-from duly.worker.lifeline import MARGIN
 from duly.worker.logs import event
-from duly.worker.restarts import Restarts
-from duly.worker.wakeups import Wakeups
+from duly.worker.parent_pipe import MARGIN
+from duly.worker.restart_backoff import Restarts
+from duly.worker.signal_pipe import Wakeups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from duly.worker.logs import event
-from duly.worker.processes import Place, Supervisor
+from duly.worker.supervisor import Place, Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 from typing import Final, Literal
 
 from duly._core.outcome_rules import Verdict, verdict_of_error
-from duly.worker.work import RELEASE, Conclusion, Item, Work
+from duly.worker.invoker import RELEASE, Conclusion, Item, Work
 
 _STOP: Final = None
 

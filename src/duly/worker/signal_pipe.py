@@ -8,7 +8,7 @@ import select
 import signal
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from duly.worker.lifeline import STOP_SIGNALS
+from duly.worker.parent_pipe import STOP_SIGNALS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,8 +12,8 @@ from duly._async.app import AsyncDuly
 from duly._sync.app import Duly
 from duly.errors import UsageError
 from duly.worker.logs import event
-from duly.worker.options import WorkerOptions
 from duly.worker.worker import Worker
+from duly.worker.worker_options import WorkerOptions
 
 _LOG: Final = logging.getLogger("duly.worker")
 
