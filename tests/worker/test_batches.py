@@ -11,7 +11,7 @@ import pytest
 
 import duly
 from duly import Batch, Defer, Recycle, Reject, Retry, RetryIn
-from duly.worker.batch_collector import Collector
+from duly.worker.batch_collector import BatchCollector
 from tests.worker.rig import FLAVOURS, Bench, comes_to, eventually, given_bench
 
 AT_ONCE = 0.0
@@ -247,7 +247,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
 
 def collector(runner: Runner, most: int) -> Any:
     runtime: Any = SimpleNamespace(collected=0, groups=0)
-    return Collector(runtime, runner, Batch(max=most, wait=5))  # type: ignore[arg-type]
+    return BatchCollector(runtime, runner, Batch(max=most, wait=5))  # type: ignore[arg-type]
 
 
 def test_the_wait_is_that_of_the_first_message(loop: Loop) -> None:

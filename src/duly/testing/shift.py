@@ -18,9 +18,9 @@ from duly._core.schedules import moment_of
 from duly._reclaim_log import log_reclaimed
 from duly.errors import CodecError, HandlerFailed
 from duly.outcomes import Outcome, Reject
-from duly.worker.dead_hooks import Obituaries
+from duly.worker.dead_hooks import DeadHooks
 from duly.worker.dispatcher import Dispatcher
-from duly.worker.invoker import Conclusion, Group, Item
+from duly.worker.invoker import Conclusion, DeliveryBatch, Item
 from duly.worker.janitor import Janitor
 from duly.worker.queue_runtime import QueueRuntime
 from duly.worker.renewer import Renewer
@@ -121,7 +121,7 @@ class Shift(Worker):
         hooks.before, hooks.after, hooks.on_error = own.before, own.after, [*own.on_error, self._note_error]
         self._errors: dict[AnyDelivery, BaseException] = {}
         self._dead: set[tuple[QueueRuntime, str]] = set()
-        self._obituaries = Obituaries(self._definitions)
+        self._obituaries = DeadHooks(self._definitions)
         self._noted: dict[AnyDelivery, Noted] = {}
         self._settler = NotingSettler(self._noted, on_progress=self._on_progress, on_dead=self._note_dead)
         self._dispatchers = {runtime: Dispatcher(runtime, hooks, self._settler) for runtime in self._runtimes}
@@ -195,7 +195,7 @@ class Shift(Worker):
             (item,) = deliveries
             return Job(runtime, item, deliveries, moment_of(claimed.now))
         runtime.groups += 1
-        return Job(runtime, Group(deliveries), deliveries, moment_of(claimed.now))
+        return Job(runtime, DeliveryBatch(deliveries), deliveries, moment_of(claimed.now))
 
     async def _report(self, job: Job) -> list[Handled]:
         """Wait until the server knows, and `on_dead` hooks do; then say what became of the messages."""

@@ -8,8 +8,8 @@ from typing import Final, Literal
 
 from duly._core.outcome_rules import Verdict, verdict_of_error
 from duly.outcomes import Outcome
-from duly.worker.coroutine_driver import Stepped
-from duly.worker.invoker import LOST, RELEASE, Conclusion, Item, Work
+from duly.worker.coroutine_driver import CoroutineDriver
+from duly.worker.invoker import LOST, RELEASE, Conclusion, Invoker, Item
 
 Cause = Literal["lost", "stop"]
 
@@ -34,14 +34,14 @@ class Slot:
         self.task: asyncio.Task[None]
 
 
-class Slots:
+class AsyncRunner:
     """Up to `size` handlers at once. Slots are opened when needed, and kept.
 
     Handlers that never pause are run one after another by one slot. As soon as one pauses, others go on with
     what waits.
     """
 
-    def __init__(self, work: Work, size: int) -> None:
+    def __init__(self, work: Invoker, size: int) -> None:
         self._work = work
         self._size = size
         self._waiting: deque[Item] = deque()
@@ -165,7 +165,7 @@ class Slots:
                 if work.is_observed:
                     context.run(work.started, item)
                 coroutine = call.function(*call.args, **call.kwargs)
-                conclusion = work.returned(item, await Stepped(coroutine, context, self._wake))
+                conclusion = work.returned(item, await CoroutineDriver(coroutine, context, self._wake))
         except BaseException as error:  # a handler may raise anything
             slot.is_held_up = False
             if self._is_closed:

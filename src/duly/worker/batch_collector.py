@@ -4,17 +4,17 @@ import asyncio
 from collections.abc import Sequence
 
 from duly.options import Batch, checked_seconds
-from duly.worker.async_runner import Slots
-from duly.worker.invoker import Group
+from duly.worker.async_runner import AsyncRunner
+from duly.worker.invoker import DeliveryBatch
 from duly.worker.queue_runtime import QueueRuntime
 from duly.worker.source import AnyDelivery
-from duly.worker.thread_runner import Threads
+from duly.worker.thread_runner import ThreadRunner
 
 
-class Collector:
+class BatchCollector:
     """Makes groups of messages for a runner."""
 
-    def __init__(self, runtime: QueueRuntime, runner: Slots | Threads, batch: Batch) -> None:
+    def __init__(self, runtime: QueueRuntime, runner: AsyncRunner | ThreadRunner, batch: Batch) -> None:
         self._runtime = runtime
         self._runner = runner
         self._most = batch.max
@@ -52,7 +52,7 @@ class Collector:
 
     def _run(self, deliveries: Sequence[AnyDelivery]) -> None:
         self._runtime.groups += 1
-        self._runner.add([Group(deliveries)])
+        self._runner.add([DeliveryBatch(deliveries)])
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -21,7 +21,7 @@ _LATE: Final = 5.0
 """Seconds after which a server that has not ended a block in time is taken for gone."""
 
 
-class Block:
+class BlockingCall:
     """At most one call at a time. `on_change` is called when it has ended, or when another may be begun."""
 
     def __init__(self, link: AsyncLink, on_change: Callable[[], None]) -> None:

@@ -10,7 +10,7 @@ from contextvars import Context
 from typing import Any
 
 
-class Stepped:
+class CoroutineDriver:
     """Awaits a coroutine in `context`, and says once when it pauses for the first time."""
 
     __slots__ = ("_context", "_coroutine", "_on_pause")

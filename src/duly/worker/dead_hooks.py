@@ -20,7 +20,7 @@ _AT_ONCE: Final = 4
 """Hooks that run at the same time: a thousand deaths must not make a thousand threads."""
 
 
-class Obituaries:
+class DeadHooks:
     """Runs the hooks in the background. A process that ends in between tells nobody: look at the dead letters, too."""
 
     def __init__(self, definitions: Definitions) -> None:

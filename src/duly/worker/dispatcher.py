@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from duly._async.delivery import AsyncDelivery
 from duly._core.handlers import TaskSet
 from duly._core.hooks import Hooks
-from duly.worker.async_runner import Slots
-from duly.worker.batch_collector import Collector
-from duly.worker.invoker import RELEASE, BatchWork, HandlerWork, Item, TaskWork, Work
+from duly.worker.async_runner import AsyncRunner
+from duly.worker.batch_collector import BatchCollector
+from duly.worker.invoker import RELEASE, BatchInvoker, HandlerInvoker, Invoker, Item, TaskInvoker
 from duly.worker.queue_runtime import QueueRuntime
 from duly.worker.settler import Settler
 from duly.worker.source import AnyDelivery
-from duly.worker.thread_runner import Threads
+from duly.worker.thread_runner import ThreadRunner
 
 
 class Dispatcher:
@@ -21,11 +21,11 @@ class Dispatcher:
         self._runtime = runtime
         self._settler = settler
         self._work = _work_for(runtime, hooks, settler)
-        self._slots = Slots(self._work, runtime.slots)
-        self._threads = Threads(self._work, runtime.slots)
+        self._slots = AsyncRunner(self._work, runtime.slots)
+        self._threads = ThreadRunner(self._work, runtime.slots)
         self._runners = (self._slots, self._threads)
         batch = runtime.handler.batch
-        self._collector = None if batch is None else Collector(runtime, self._runner_for(runtime.is_async), batch)
+        self._collector = None if batch is None else BatchCollector(runtime, self._runner_for(runtime.is_async), batch)
 
     def dispatch(self, deliveries: Sequence[AnyDelivery], *, alone: bool = False) -> None:
         """Handle these. `alone`: nothing else is claimed until they are done."""
@@ -97,13 +97,13 @@ class Dispatcher:
         for runner in self._runners:
             await runner.aclose()
 
-    def _runner_for(self, is_async: bool) -> Slots | Threads:  # noqa: FBT001
+    def _runner_for(self, is_async: bool) -> AsyncRunner | ThreadRunner:  # noqa: FBT001
         return self._slots if is_async else self._threads
 
 
-def _work_for(runtime: QueueRuntime, hooks: Hooks, settler: Settler) -> Work:
+def _work_for(runtime: QueueRuntime, hooks: Hooks, settler: Settler) -> Invoker:
     handler = runtime.handler
     if isinstance(handler, TaskSet):
-        return TaskWork(runtime, hooks, settler, handler)
-    kind = HandlerWork if handler.batch is None else BatchWork
+        return TaskInvoker(runtime, hooks, settler, handler)
+    kind = HandlerInvoker if handler.batch is None else BatchInvoker
     return kind(runtime, hooks, settler, handler)

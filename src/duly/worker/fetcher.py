@@ -22,7 +22,7 @@ from duly.worker.refusals import is_refusal
 from duly.worker.shares import Shares
 from duly.worker.source import AnyDelivery, Source
 from duly.worker.timers import Timers
-from duly.worker.watcher import Watch
+from duly.worker.watcher import Watcher
 
 _LOG: Final = logging.getLogger("duly.worker")
 
@@ -78,7 +78,7 @@ class Fetcher:
         self._active: dict[QueueRuntime, None] = {}
         """Those that have messages in hand, and a few that had."""
         self._isolation = Isolation()
-        self._watch = Watch(self._sources, self.look)
+        self._watch = Watcher(self._sources, self.look)
         self._full_since: float | None = None
         self._take_at = 0.0
         self._fails = 0

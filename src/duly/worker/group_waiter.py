@@ -15,12 +15,12 @@ from duly._async.link import AsyncLink
 from duly._async.memory import AsyncMemoryLink
 from duly._core.call import Arg
 from duly._core.publishing import parsed_id
-from duly.worker.blocking_call import Block
+from duly.worker.blocking_call import BlockingCall
 from duly.worker.source import Source
 from duly.worker.wake_state import EntryId, WakeState, written_id
 
 
-class _Members:
+class _GroupSources:
     """The groups that are listened for, and when the next of them has rested."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
@@ -41,12 +41,12 @@ class _Members:
         return [(source, member) for source, member in members if member.rests_until <= now]
 
 
-class ServerListener(_Members):
+class ServerGroupWaiter(_GroupSources):
     """Watches streams of a server. `on_change` is called when `woken` has something to say."""
 
     def __init__(self, link: AsyncLink, sources: Sequence[Source], on_change: Callable[[], None]) -> None:
         super().__init__(sources)
-        self._block = Block(link, on_change)
+        self._block = BlockingCall(link, on_change)
         self._asked: dict[bytes, EntryId] = {}
         """What the call that is out names, and behind which ids."""
 
@@ -95,7 +95,7 @@ def _earliest(members: Sequence[WakeState]) -> dict[bytes, EntryId]:
     return wanted
 
 
-class MemoryListener(_Members):
+class MemoryGroupWaiter(_GroupSources):
     """Watches topics of `memory://`. When its clock is moved, all groups are worth a look."""
 
     def __init__(self, link: AsyncMemoryLink, sources: Sequence[Source], on_change: Callable[[], None]) -> None:
@@ -151,13 +151,13 @@ class MemoryListener(_Members):
             self._loop.call_soon_threadsafe(function, *args)
 
 
-AnyListener = ServerListener | MemoryListener
+GroupWaiter = ServerGroupWaiter | MemoryGroupWaiter
 
 
-def listener_for(
+def group_waiter_for(
     link: AsyncLink | AsyncMemoryLink, sources: Sequence[Source], on_change: Callable[[], None]
-) -> AnyListener:
+) -> GroupWaiter:
     """Make the listener that fits a link."""
-    kind: Any = MemoryListener if isinstance(link, AsyncMemoryLink) else ServerListener
-    listener: AnyListener = kind(link, sources, on_change)
+    kind: Any = MemoryGroupWaiter if isinstance(link, AsyncMemoryLink) else ServerGroupWaiter
+    listener: GroupWaiter = kind(link, sources, on_change)
     return listener

@@ -13,7 +13,7 @@ _SHORTEST_LOOK: Final = 0.005
 """Seconds: between two claims that follow each other at once, nothing or everything is finished."""
 
 
-class Pace:
+class HandlerPace:
     """Learns from each claim how many messages are finished while the next one is under way.
 
     Slots would stand idle during the round trips of claim and settle; with a few times what they finish in

@@ -1,6 +1,6 @@
 """From messages to the call of a handler, and from its end to verdicts. The same for slots and threads.
 
-What one call is given is its *item*: a delivery, or a Group of them for batch handlers.
+What one call is given is its *item*: a delivery, or a DeliveryBatch of them for batch handlers.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ Conclusion = Verdict | list[Verdict]
 """What becomes of an item: a verdict, or one for each message of a group."""
 
 
-class Group:
+class DeliveryBatch:
     """Messages for one call of a batch handler. `refusals` has the verdicts of those that it does not see."""
 
     __slots__ = ("deliveries", "refusals")
@@ -42,10 +42,10 @@ class Group:
         self.refusals: list[Verdict | None] = [None] * len(deliveries)
 
 
-Item = AnyDelivery | Group
+Item = AnyDelivery | DeliveryBatch
 
 
-class Work:
+class Invoker:
     """What a runner does with one message: decode, call, judge, settle."""
 
     def __init__(self, runtime: QueueRuntime, hooks: Hooks, settler: Settler) -> None:
@@ -128,7 +128,7 @@ class Work:
                 event(_LOG, logging.ERROR, "hook.failed", hook=name, queue=self.runtime.name, exc_info=error)
 
 
-class HandlerWork(Work):
+class HandlerInvoker(Invoker):
     """One message, one handler."""
 
     def __init__(self, runtime: QueueRuntime, hooks: Hooks, settler: Settler, handler: Handler) -> None:
@@ -141,7 +141,7 @@ class HandlerWork(Work):
         return bound if self._timed is None else bound._replace(function=self._timed)
 
 
-class TaskWork(Work):
+class TaskInvoker(Invoker):
     """One message, the task that it names."""
 
     def __init__(self, runtime: QueueRuntime, hooks: Hooks, settler: Settler, tasks: TaskSet) -> None:
@@ -157,7 +157,7 @@ class TaskWork(Work):
         return bound if timed is None else bound._replace(function=timed)
 
 
-class BatchWork(Work):
+class BatchInvoker(Invoker):
     """Several messages, one handler."""
 
     def __init__(self, runtime: QueueRuntime, hooks: Hooks, settler: Settler, handler: Handler) -> None:

@@ -9,7 +9,7 @@ import threading
 import time
 
 
-class Freshness:
+class LeaseValidity:
     """Known until a point in time. The renewer's thread moves it; handlers ask before they start."""
 
     def __init__(self, until: float) -> None:

@@ -11,8 +11,8 @@ from duly._sync.delivery import Delivery
 from duly._sync.inbox import Inbox
 from duly.errors import CodecError
 from duly.options import QueueOptions, checked_positive_seconds
-from duly.worker.handler_pace import Pace
-from duly.worker.lease_validity import Freshness
+from duly.worker.handler_pace import HandlerPace
+from duly.worker.lease_validity import LeaseValidity
 from duly.worker.source import AnyDelivery, Source
 
 
@@ -53,8 +53,8 @@ class QueueRuntime:
         """When handlers began, where `max_runtime` asks for it."""
 
         now = time.monotonic()
-        self.pace = Pace(now)
-        self.freshness = Freshness(now + self.lease)
+        self.pace = HandlerPace(now)
+        self.freshness = LeaseValidity(now + self.lease)
         self.hoards_since: float | None = None
         """Since when more waits for slots than is finished soon."""
         self.source = Source(self, queue)

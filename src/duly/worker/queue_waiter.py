@@ -15,14 +15,14 @@ from duly._async.link import AsyncLink
 from duly._async.memory import AsyncMemoryLink
 from duly._core import ops
 from duly.errors import DulyError
-from duly.worker.blocking_call import Block
+from duly.worker.blocking_call import BlockingCall
 from duly.worker.logs import event
 from duly.worker.source import Source
 
 _LOG: Final = logging.getLogger("duly.worker")
 
 
-class ServerWaiter:
+class ServerQueueWaiter:
     """Watches queues of a server. `on_change` is called when `woken` has something to say."""
 
     rested_at = math.inf
@@ -30,7 +30,7 @@ class ServerWaiter:
 
     def __init__(self, link: AsyncLink, sources: Sequence[Source], on_change: Callable[[], None]) -> None:
         self._link = link
-        self._block = Block(link, on_change)
+        self._block = BlockingCall(link, on_change)
         self._sources = list(sources)
         self._first = 0
         """The place of the queue that is named first: behind the one that was served last."""
@@ -108,7 +108,7 @@ class ServerWaiter:
         self._first = (self._sources.index(source) + 1) % len(self._sources)
 
 
-class MemoryWaiter:
+class MemoryQueueWaiter:
     """Watches queues of `memory://`. When its clock is moved, all of them are worth a look."""
 
     rested_at = math.inf
@@ -172,11 +172,13 @@ class MemoryWaiter:
             self._loop.call_soon_threadsafe(function, *args)
 
 
-Waiter = ServerWaiter | MemoryWaiter
+QueueWaiter = ServerQueueWaiter | MemoryQueueWaiter
 
 
-def waiter_for(link: AsyncLink | AsyncMemoryLink, sources: Sequence[Source], on_change: Callable[[], None]) -> Waiter:
+def queue_waiter_for(
+    link: AsyncLink | AsyncMemoryLink, sources: Sequence[Source], on_change: Callable[[], None]
+) -> QueueWaiter:
     """Make the waiter that fits a link."""
-    kind: Any = MemoryWaiter if isinstance(link, AsyncMemoryLink) else ServerWaiter
-    waiter: Waiter = kind(link, sources, on_change)
+    kind: Any = MemoryQueueWaiter if isinstance(link, AsyncMemoryLink) else ServerQueueWaiter
+    waiter: QueueWaiter = kind(link, sources, on_change)
     return waiter

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from duly.worker.logs import event
-from duly.worker.supervisor import Place, Supervisor
+from duly.worker.supervisor import ChildRecord, Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -102,5 +102,5 @@ class Reloader(Supervisor):
     def _is_hopeless(self, status: int) -> bool:  # noqa: ARG002 - the next change may mend it
         return False
 
-    def _plan_restart(self, place: Place, lived: float) -> dict[str, Any]:  # noqa: ARG002
+    def _plan_restart(self, place: ChildRecord, lived: float) -> dict[str, Any]:  # noqa: ARG002
         return {"restart": "upon the next change"}

@@ -15,7 +15,7 @@ from duly.errors import DulyError
 from duly.options import MAX_BATCH
 from duly.worker.logs import event
 from duly.worker.queue_runtime import QueueRuntime
-from duly.worker.runtime_limit import Allowance
+from duly.worker.runtime_limit import RuntimeLimit
 from duly.worker.source import AnyDelivery
 from duly.worker.timers import Timers
 
@@ -37,7 +37,7 @@ class Renewer:
         self._renewals: Timers[QueueRuntime] = Timers()
         for runtime in runtimes:
             self._renewals.set(runtime, patience.renew_at(now, runtime.lease))
-        self._allowances = {runtime: Allowance(runtime) for runtime in runtimes}
+        self._allowances = {runtime: RuntimeLimit(runtime) for runtime in runtimes}
         self._failing: set[QueueRuntime] = set()
         self._run = run
         self._on_lost = on_lost

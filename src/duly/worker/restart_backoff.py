@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Restarts:
+class RestartBackoff:
     """Asked after each end of one process: almost at once the first time, later and later while it dies young."""
 
     def __init__(self, first: float = 0.1, longest: float = 30.0, healthy_after: float = 60.0) -> None:

@@ -7,7 +7,7 @@ from duly.worker.queue_runtime import QueueRuntime
 from duly.worker.source import AnyDelivery
 
 
-class Allowance:
+class RuntimeLimit:
     """Divides what is held by `max_runtime`: renewed while a handler is within it; lost when it is over.
 
     Past it a lease is left to run out. The handler may still finish until then.

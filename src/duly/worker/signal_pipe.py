@@ -18,7 +18,7 @@ _LONGEST_WAIT: Final = 5.0
 """Should a signal be missed, for whatever reason, its cause is seen after this many seconds."""
 
 
-class Wakeups:
+class SignalPipe:
     """While open, SIGTERM, SIGINT and SIGCHLD end a `wait` and do nothing else. For the main thread."""
 
     def __enter__(self) -> Self:

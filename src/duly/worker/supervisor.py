@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from duly.worker.child import Child, describe_status
 from duly.worker.logs import event
 from duly.worker.parent_pipe import MARGIN
-from duly.worker.restart_backoff import Restarts
-from duly.worker.signal_pipe import Wakeups
+from duly.worker.restart_backoff import RestartBackoff
+from duly.worker.signal_pipe import SignalPipe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,7 @@ _SERVING: Final = 10.0
 _LOG: Final = logging.getLogger("duly.worker")
 
 
-class Place:
+class ChildRecord:
     """One of the N: has a child, or a time to start the next one."""
 
     def __init__(self, number: int) -> None:
@@ -41,7 +41,7 @@ class Place:
         self.child: Child | None = None
         self.start_at: float | None = 0.0
         """None: not before something else happens."""
-        self.restarts = Restarts()
+        self.restarts = RestartBackoff()
 
 
 class Supervisor:
@@ -49,7 +49,7 @@ class Supervisor:
 
     def __init__(self, command: Sequence[str], processes: int, grace: float, margin: float = MARGIN) -> None:
         self._command = command
-        self._places = [Place(number) for number in range(1, processes + 1)]
+        self._places = [ChildRecord(number) for number in range(1, processes + 1)]
         self._patience = grace + margin
         self._margin = margin
         self._is_stopping = False
@@ -59,7 +59,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Return the exit status: 0 every child ended in order, 1 one did not, 2 the children cannot be run."""
-        with Wakeups() as wakeups:
+        with SignalPipe() as wakeups:
             while not self._is_over():
                 self._start_due()
                 for number in wakeups.wait(self._find_pause()):
@@ -89,7 +89,7 @@ class Supervisor:
             if place.child is None and is_due and not self._is_stopping:
                 self._start(place)
 
-    def _start(self, place: Place) -> None:
+    def _start(self, place: ChildRecord) -> None:
         place.start_at = None
         try:
             place.child = Child(self._command)
@@ -99,7 +99,7 @@ class Supervisor:
         else:
             self._log(logging.INFO, "process.started", number=place.number, pid=place.child.pid)
 
-    def _plan_restart(self, place: Place, lived: float) -> dict[str, Any]:
+    def _plan_restart(self, place: ChildRecord, lived: float) -> dict[str, Any]:
         """Decide when a child that ended by itself is followed by another. Return what to say about it."""
         pause = place.restarts.pause_after(lived)
         place.start_at = time.monotonic() + pause
@@ -126,7 +126,7 @@ class Supervisor:
                 place.child = None
                 self._note_end(place, child, status)
 
-    def _note_end(self, place: Place, child: Child, status: int) -> None:
+    def _note_end(self, place: ChildRecord, child: Child, status: int) -> None:
         said = {"number": place.number, "pid": child.pid, **describe_status(status), "lived": round(child.lived, 3)}
         if self._is_stopping:
             self._was_misused |= status == MISUSE

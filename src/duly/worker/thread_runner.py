@@ -9,19 +9,19 @@ from queue import Empty, SimpleQueue
 from typing import Final, Literal
 
 from duly._core.outcome_rules import Verdict, verdict_of_error
-from duly.worker.invoker import RELEASE, Conclusion, Item, Work
+from duly.worker.invoker import RELEASE, Conclusion, Invoker, Item
 
 _STOP: Final = None
 
 
-class Threads:
+class ThreadRunner:
     """Up to `size` handlers at once. Threads are started when needed, and kept.
 
     They are daemons: one that hangs does not keep the process from ending. Results go back to the event loop
     in batches: it is told once, and takes all that there is.
     """
 
-    def __init__(self, work: Work, size: int) -> None:
+    def __init__(self, work: Invoker, size: int) -> None:
         self._work = work
         self._size = size
         self._loop = asyncio.get_running_loop()

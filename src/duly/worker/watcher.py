@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from duly._core import ops
 from duly.errors import DulyError
-from duly.worker.group_waiter import AnyListener, listener_for
+from duly.worker.group_waiter import GroupWaiter, group_waiter_for
 from duly.worker.logs import event
-from duly.worker.queue_waiter import Waiter, waiter_for
+from duly.worker.queue_waiter import QueueWaiter, queue_waiter_for
 from duly.worker.source import Source
 
 _LOG: Final = logging.getLogger("duly.worker")
@@ -38,8 +38,8 @@ class Bundle:
         """Those that are about to be claimed from. The next block waits for them, or it would have to be ended soon."""
         self.waited = 0
         """Claims that it has waited for."""
-        make: Any = listener_for if are_groups else waiter_for
-        self.waiting: Waiter | AnyListener = make(sources[0].link, sources, lambda: on_change(self))
+        make: Any = group_waiter_for if are_groups else queue_waiter_for
+        self.waiting: QueueWaiter | GroupWaiter = make(sources[0].link, sources, lambda: on_change(self))
         self._period = min(source.period for source in sources)
         """Seconds between two looks at all idle queues, and at whether a block has not come back."""
         self.look_at = math.inf
@@ -50,7 +50,7 @@ class Bundle:
         self.look_at = time.monotonic() + self._period * periods
 
 
-class Watch:
+class Watcher:
     """Watches the sources of a worker. `on_change` is called when `woken` has something to say."""
 
     def __init__(self, sources: Sequence[Source], on_change: Callable[[], None]) -> None:

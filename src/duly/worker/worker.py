@@ -16,7 +16,7 @@ from duly._sync.app import Duly
 from duly.errors import DulyError, UsageError
 from duly.options import Seconds
 from duly.worker import signals
-from duly.worker.dead_hooks import Obituaries
+from duly.worker.dead_hooks import DeadHooks
 from duly.worker.dispatcher import Dispatcher
 from duly.worker.fetcher import Fetcher, Refused
 from duly.worker.janitor import Janitor
@@ -158,7 +158,7 @@ class Worker:
     def _start_parts(self) -> None:
         """Begin to work. Handlers see context variables as the hooks have left them."""
         hooks = self._definitions.hooks
-        self._obituaries = Obituaries(self._definitions)
+        self._obituaries = DeadHooks(self._definitions)
         self._settler = Settler(on_progress=self._on_progress, on_dead=self._obituaries.announce)
         self._dispatchers = {runtime: Dispatcher(runtime, hooks, self._settler) for runtime in self._runtimes}
         self._fetcher = Fetcher(self._dispatchers, self._pool(), self._obituaries.announce)
