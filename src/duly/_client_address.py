@@ -9,7 +9,7 @@ from redis.connection import SSLConnection, UnixDomainSocketConnection
 from duly._core.address import Address, Kind
 from duly.errors import UsageError
 
-_TAKEN: Final = ("host", "port", "path", "db", "username", "password", "credential_provider", "client_name")
+_USED_OPTIONS: Final = ("host", "port", "path", "db", "username", "password", "credential_provider", "client_name")
 
 
 def address_of_client(client: Any) -> Address:
@@ -21,14 +21,14 @@ def address_of_client(client: Any) -> Address:
             f"expected a URL or a redis-py client, not {type(client).__name__}: "
             "clusters and sentinels are not built yet"
         )
-    taken = {name: options[name] for name in _TAKEN if options.get(name) is not None}
-    taken |= {name: value for name, value in options.items() if name.startswith("ssl_") and value is not None}
+    used = {name: options[name] for name in _USED_OPTIONS if options.get(name) is not None}
+    used |= {name: value for name, value in options.items() if name.startswith("ssl_") and value is not None}
     kind = _kind_of(pool.connection_class)
     if kind == "unix":
-        return Address(kind, f"unix://{taken.get('path')}", taken)
-    taken.setdefault("host", "localhost")
-    taken.setdefault("port", 6379)
-    return Address(kind, f"redis://{taken['host']}:{taken['port']}/{taken.get('db', 0)}", taken)
+        return Address(kind, f"unix://{used.get('path')}", used)
+    used.setdefault("host", "localhost")
+    used.setdefault("port", 6379)
+    return Address(kind, f"redis://{used['host']}:{used['port']}/{used.get('db', 0)}", used)
 
 
 def _kind_of(connection: type) -> Kind:

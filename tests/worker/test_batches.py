@@ -208,10 +208,10 @@ class Runner:
     """Notes the groups that it is given."""
 
     def __init__(self) -> None:
-        self.groups: list[list[Any]] = []
+        self.batches: list[list[Any]] = []
 
     def add(self, groups: Any) -> None:
-        self.groups += [list(group.deliveries) for group in groups]
+        self.batches += [list(group.deliveries) for group in groups]
 
 
 class Loop:
@@ -246,7 +246,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
 
 
 def collector(runner: Runner, most: int) -> Any:
-    runtime: Any = SimpleNamespace(collected=0, groups=0)
+    runtime: Any = SimpleNamespace(collected=0, batches=0)
     return BatchCollector(runtime, runner, Batch(max=most, wait=5))  # type: ignore[arg-type]
 
 
@@ -259,7 +259,7 @@ def test_the_wait_is_that_of_the_first_message(loop: Loop) -> None:
     assert [seconds for seconds, _ in loop.timers] == [5]
     loop.end_timers()
 
-    assert runner.groups == [["a", "b"]]
+    assert runner.batches == [["a", "b"]]
 
 
 def test_each_batch_has_a_wait_of_its_own(loop: Loop) -> None:
@@ -280,7 +280,7 @@ def test_each_batch_has_a_wait_of_its_own(loop: Loop) -> None:
     assert loop.timers[0] is not second
     loop.end_timers()
 
-    assert runner.groups == [["a", "b"], ["c", "d"], ["e"]]
+    assert runner.batches == [["a", "b"], ["c", "d"], ["e"]]
 
 
 def test_a_suspect_does_not_wait_for_others(loop: Loop) -> None:
@@ -289,7 +289,7 @@ def test_a_suspect_does_not_wait_for_others(loop: Loop) -> None:
 
     collecting.add(["suspect"], at_once=True)
 
-    assert runner.groups == [["suspect"]]
+    assert runner.batches == [["suspect"]]
     assert loop.timers == []
 
 
@@ -298,12 +298,12 @@ def test_what_was_collected_can_be_taken_back(loop: Loop) -> None:
     collecting = collector(runner, 2)
     collecting.add(["a", "b", "c"])
 
-    assert (collecting._runtime.groups, collecting._runtime.collected) == (1, 1)
+    assert (collecting._runtime.batches, collecting._runtime.collected) == (1, 1)
     assert collecting.take_back() == ["c"]
-    assert (collecting._runtime.groups, collecting._runtime.collected) == (1, 0)
+    assert (collecting._runtime.batches, collecting._runtime.collected) == (1, 0)
     assert collecting.take_back() == []
     assert loop.timers == []
-    assert runner.groups == [["a", "b"]]
+    assert runner.batches == [["a", "b"]]
 
 
 # Ending

@@ -135,7 +135,7 @@ async def test_an_error_at_the_stop_is_logged_and_the_rest_is_done(
 
     assert events == ["last"]
     assert failed_hooks(caplog) == ["broken", "broken_too"]
-    assert worker._own.is_closed
+    assert worker._async_app.is_closed
 
 
 @pytest.mark.parametrize(("occasion", "kind"), [("on_stop", "async def"), ("on_dead", "async def"), ("on_dead", "def")])
@@ -143,8 +143,8 @@ async def test_a_hook_that_hangs_does_not_hold_the_worker_for_ever(
     queue_name: str, monkeypatch: pytest.MonkeyPatch, occasion: str, kind: str
 ) -> None:
     """But for a `def` at the stop: it runs in the event loop."""
-    monkeypatch.setattr("duly.worker.worker._LAST_WORDS", 0.2)
-    monkeypatch.setattr("duly.worker.worker._LAST_HOOKS", 0.2)
+    monkeypatch.setattr("duly.worker.worker._FLUSH_TIMEOUT", 0.2)
+    monkeypatch.setattr("duly.worker.worker._STOP_HOOKS_TIMEOUT", 0.2)
     async with given_bench("memory://", queue_name, "AsyncDuly, async def") as bench:
         events: list[str] = []
         begun, freed, free = threading.Event(), asyncio.Event(), threading.Event()

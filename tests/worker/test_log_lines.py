@@ -70,7 +70,10 @@ async def test_the_life_of_a_worker(bench: Bench, caplog: pytest.LogCaptureFixtu
 
     name = bench.queue_name
     assert lines(caplog, "worker.") == [
-        ("INFO", {"event": "worker.started", "queues": name, "id": worker._own._link.consumer, "pid": os.getpid()}),
+        (
+            "INFO",
+            {"event": "worker.started", "queues": name, "id": worker._async_app._link.consumer, "pid": os.getpid()},
+        ),
         ("INFO", {"event": "worker.stopping", "running": 0, "grace": 12.0}),
         ("INFO", {"event": "worker.stopped", "cut_off": False}),
     ]

@@ -93,7 +93,7 @@ async def idle(worker: duly.Worker) -> AsyncIterator[duly.Worker]:
 
 def watches_all(worker: duly.Worker) -> bool:
     fetcher = worker._fetcher
-    return all(fetcher._watch._bundle_of[source].waiting.is_watching(source) for source in fetcher._sources)
+    return all(fetcher._watcher._bundle_of[source].waiter.is_watching(source) for source in fetcher._sources)
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def proxied(server: StartedServer) -> Iterator[Callable[[Policy], Proxy]]:
 @pytest.fixture
 def without_safety_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing be found but by its wake-up."""
-    monkeypatch.setattr(watcher.Bundle, "plan_look", lambda *_: None)
+    monkeypatch.setattr(watcher.Bundle, "plan_check", lambda *_: None)
 
 
 # --- One wake-up serves all
@@ -292,7 +292,7 @@ async def test_a_full_worker_with_a_backlog_serves_its_other_queues(url: str, qu
 async def test_queues_beyond_one_block_are_served_too(url: str, queue_name: str) -> None:
     floor = Floor(url, queue_name, queues=150)
     async with idle(floor.worker()) as worker:
-        assert len(worker._fetcher._watch._bundles) == 3
+        assert len(worker._fetcher._watcher._bundles) == 3
         floor.send_to_all()
         await eventually(lambda: sorted(floor.handled) == list(range(150)))
         floor.send_to_all()
@@ -335,10 +335,10 @@ async def test_a_queue_that_had_messages_waiting_long_ago_gives_nothing_back_at_
     async with idle(floor.worker()) as worker:
         runtime = worker._runtimes[0]
         for count in range(1, 4):
-            runtime.hoards_since = 0.0  # as if one had waited for a moment, long ago
+            runtime.excess_since = 0.0  # as if one had waited for a moment, long ago
             floor.app.queue(floor.names[0]).send("x")
             await eventually(lambda count=count: floor.app.queue(floor.names[0]).stats().acked == count)  # type: ignore[misc]
             await eventually(lambda: not runtime.busy)
             floor.app.queue(floor.names[1]).send("x")  # the worker does something else
             await eventually(lambda count=count: floor.app.queue(floor.names[1]).stats().acked == count)  # type: ignore[misc]
-            assert runtime.hoards_since is None
+            assert runtime.excess_since is None

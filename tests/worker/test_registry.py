@@ -16,7 +16,7 @@ from tests.worker.rig import Bench, eventually, given_bench
 
 @pytest.fixture(autouse=True)
 def _frequent_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("duly.worker.janitor._BEAT_EVERY", 0.02)
+    monkeypatch.setattr("duly.worker.janitor._HEARTBEAT_EVERY", 0.02)
 
 
 async def entries(bench: Bench) -> list[duly.WorkerInfo]:
@@ -53,7 +53,7 @@ async def test_a_worker_says_who_it_is(bench: Bench) -> None:
     assert (worker.in_flight, worker.handled, worker.version) == (0, 0, duly.__version__)
     assert worker.last_poll is not None
     assert 0 <= worker.last_beat <= worker.last_poll
-    assert worker.id == running._own._link.consumer
+    assert worker.id == running._async_app._link.consumer
 
 
 async def test_the_first_beat_does_not_wait(backend: str, queue_name: str) -> None:
@@ -140,8 +140,8 @@ async def test_each_worker_has_its_own_entry(bench: Bench) -> None:
         async with bench.worker() as second:
             await eventually(lambda: _is_shown(bench, 2))
             ids = {worker.id for worker in await entries(bench)}
-            assert ids == {first._own._link.consumer, second._own._link.consumer}
-        assert [worker.id for worker in await entries(bench)] == [first._own._link.consumer]
+            assert ids == {first._async_app._link.consumer, second._async_app._link.consumer}
+        assert [worker.id for worker in await entries(bench)] == [first._async_app._link.consumer]
 
 
 async def test_beats_go_on(bench: Bench) -> None:

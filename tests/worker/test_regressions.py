@@ -362,8 +362,8 @@ async def test_a_server_that_is_away_is_not_waited_for_as_handlers_are(
     server: StartedServer, queue_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server("valkey")  # or the test is skipped
-    monkeypatch.setattr("duly.worker.worker._SETTLING", 0.2)
-    monkeypatch.setattr("duly.worker.worker._LAST_WORDS", 0.2)
+    monkeypatch.setattr("duly.worker.worker._SETTLE_TIMEOUT", 0.2)
+    monkeypatch.setattr("duly.worker.worker._FLUSH_TIMEOUT", 0.2)
     own = Server("valkey")
     try:
         async with given_bench(own.url, queue_name, "AsyncDuly, async def") as bench:
@@ -430,7 +430,7 @@ async def test_a_queue_that_cannot_be_tidied_does_not_keep_others_from_it(
     server: StartedServer, server_bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("duly.worker.janitor._TIDY_EVERY", 0.05)
-    monkeypatch.setattr("duly.worker.janitor._BEAT_EVERY", 0.05)
+    monkeypatch.setattr("duly.worker.janitor._HEARTBEAT_EVERY", 0.05)
     broken, name = server_bench.queue_name, f"{server_bench.queue_name}-other"
     for each in (broken, name):
         server_bench.define(raising(Reject("no")), queue=each, dead=Keep(age=0.1))

@@ -679,7 +679,7 @@ async def test_a_group_that_cannot_be_made_yet_is_made_as_soon_as_it_can(
     server_stage: Stage, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(janitor, "_TIDY_EVERY", 0.05)
-    monkeypatch.setattr(janitor, "_BEAT_EVERY", 0.05)
+    monkeypatch.setattr(janitor, "_HEARTBEAT_EVERY", 0.05)
     stage, done = server_stage, list[Any]()
     stage.bench.define(lambda body, d: done.append(body))
     stage.define(returning(None))
@@ -701,7 +701,7 @@ async def test_a_worker_makes_groups_when_the_server_answers_at_last(kind: Kind,
                 app.topic(queue_name, keep=None).handler(group=group)(_nothing)
             server.stop()
             async with duly.Worker(app, queues=f"{queue_name}/live") as worker:
-                await eventually(lambda: worker._own._link.is_down)
+                await eventually(lambda: worker._async_app._link.is_down)
                 server.start()
 
                 await eventually(partial(_has_groups, app.topic(queue_name), ["archive", "live"]))
@@ -920,7 +920,7 @@ async def test_a_worker_that_had_to_leave_something_leaves_its_name_with_it(serv
     await stage.topic.publish("ours")
     async with stage.worker() as worker:
         await stage.comes_to(sent=1, delivered=1, acked=1)
-        consumer = worker._own._link.consumer
+        consumer = worker._async_app._link.consumer
         await stage.group.pause()  # the next is not for it
         await stage.topic.publish("held")
         reading = {"groupname": "archive", "consumername": consumer, "streams": {stage.topic.stream: ">"}}
@@ -947,7 +947,7 @@ async def test_with_nothing_kept_the_stream_is_empty_when_all_groups_are_through
 
 async def test_the_janitor_trims_a_topic(server_stage: Stage, monkeypatch: pytest.MonkeyPatch, client: Any) -> None:
     monkeypatch.setattr("duly.worker.janitor._TIDY_EVERY", 0.05)
-    monkeypatch.setattr("duly.worker.janitor._BEAT_EVERY", 0.05)
+    monkeypatch.setattr("duly.worker.janitor._HEARTBEAT_EVERY", 0.05)
     server_stage.define(returning(None), keep=Keep(count=10))
     for n in range(50):
         client.xadd(server_stage.topic.stream, {"n": n})

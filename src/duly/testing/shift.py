@@ -31,7 +31,7 @@ from duly.worker.worker import Worker
 _LOOKS_AT_ONCE: Final = 1000
 """Claims in a row that find nothing because they were busy: with what is past its ttl, say."""
 
-_LAST_WORDS: Final = 60.0
+_DEAD_HOOKS_TIMEOUT: Final = 60.0
 """Seconds that `on_dead` hooks have."""
 
 _FAILURES: Final = (Exception, SystemExit, asyncio.CancelledError)
@@ -121,20 +121,20 @@ class Shift(Worker):
         hooks.before, hooks.after, hooks.on_error = own.before, own.after, [*own.on_error, self._note_error]
         self._errors: dict[AnyDelivery, BaseException] = {}
         self._dead: set[tuple[QueueRuntime, str]] = set()
-        self._obituaries = DeadHooks(self._definitions)
+        self._dead_hooks = DeadHooks(self._definitions)
         self._noted: dict[AnyDelivery, Noted] = {}
         self._settler = NotingSettler(self._noted, on_progress=self._on_progress, on_dead=self._note_dead)
         self._dispatchers = {runtime: Dispatcher(runtime, hooks, self._settler) for runtime in self._runtimes}
-        self._janitor = Janitor(self._runtimes, self._groups(), self._own.namespace, self._concurrency())
+        self._janitor = Janitor(self._runtimes, self._groups(), self._async_app.namespace, self._concurrency())
         self._renewer = Renewer(
-            self._runtimes, self._threaded._link.run, self._on_lost_in_thread, self._settler.settling
+            self._runtimes, self._sync_app._link.run, self._on_lost_in_thread, self._settler.settling
         )
         self._renewer.start()
         self._begin(self._settler.run())
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        await self._janitor.make_groups()
+        await self._janitor.create_groups()
         return self
 
     # Steps
@@ -154,16 +154,16 @@ class Shift(Worker):
 
     def call(self, job: Job) -> Conclusion:
         """Run a handler that is a `def`, here and now."""
-        return self._dispatchers[job.runtime]._threads._handle(job.item)
+        return self._dispatchers[job.runtime]._thread_runner._handle(job.item)
 
     async def settle(self, job: Job, conclusion: Conclusion) -> list[Handled]:
         """Tell the server how that ended."""
-        self._dispatchers[job.runtime]._work.settle(job.item, conclusion)
+        self._dispatchers[job.runtime]._invoker.settle(job.item, conclusion)
         return await self._report(job)
 
     async def run_async(self, job: Job) -> list[Handled]:
         """Run a handler that is an `async def`, and tell the server how it ended."""
-        self._dispatchers[job.runtime]._slots.add([job.item])
+        self._dispatchers[job.runtime]._async_runner.add([job.item])
         return await self._report(job)
 
     # What they are made of
@@ -194,7 +194,7 @@ class Shift(Worker):
         if runtime.handler.batch is None:
             (item,) = deliveries
             return Job(runtime, item, deliveries, moment_of(claimed.now))
-        runtime.groups += 1
+        runtime.batches += 1
         return Job(runtime, DeliveryBatch(deliveries), deliveries, moment_of(claimed.now))
 
     async def _report(self, job: Job) -> list[Handled]:
@@ -202,7 +202,7 @@ class Shift(Worker):
         while job.runtime.busy:
             self._progress.clear()
             await self._progress.wait()
-        await self._obituaries.told(_LAST_WORDS)
+        await self._dead_hooks.finish(_DEAD_HOOKS_TIMEOUT)
         self._spare_settled(job)
         return [await self._handled(job, delivery) for delivery in job.deliveries]
 
@@ -253,7 +253,7 @@ class Shift(Worker):
 
     def _note_dead(self, runtime: QueueRuntime, ids: Sequence[str]) -> None:
         self._dead.update((runtime, id_) for id_ in ids)
-        self._obituaries.announce(runtime, ids)
+        self._dead_hooks.start(runtime, ids)
 
     # Of the worker, without what fetches
 
@@ -264,7 +264,7 @@ class Shift(Worker):
         runtime.source.held.difference_update(lost)
         self._dispatchers[runtime].note_lost(lost)
 
-    def _fetch_no_more(self) -> None:
+    def _stop_fetching(self) -> None:
         """Nothing is fetched but by `claim`."""
 
     async def _end_parts(self, grace: float) -> None:  # noqa: ARG002 - nothing runs between two steps

@@ -42,10 +42,10 @@ def _status_of(error: DulyError) -> int:
 def _serve(assignment: Assignment) -> bool:
     parent_pipe.follow_parent(assignment.options.grace + parent_pipe.MARGIN)
     app = load_app(assignment.target)
-    app.on_start(parent_pipe.note_running)
+    app.on_start(parent_pipe.mark_running)
     logs.configure(assignment.log_format, assignment.log_level)  # after the import, which may set up its own
     warn_of_memory(app)
-    return run(app, assignment.options, orders=parent_pipe.orders)
+    return run(app, assignment.options, orders=parent_pipe.stop_requests)
 
 
 if __name__ == "__main__":

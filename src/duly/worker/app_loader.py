@@ -124,19 +124,19 @@ def _import(module_name: str, target: str) -> ModuleType:
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        if not _is_itself_missing(module_name, error):
-            _tell_failure(f"the module {module_name} could not be imported", error)
-        raise UsageError(_tell_missing(module_name, error.name, target)) from None
+        if not _is_target_missing(module_name, error):
+            _raise_failure(f"the module {module_name} could not be imported", error)
+        raise UsageError(_missing_text(module_name, error.name, target)) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's module raises
-        _tell_failure(f"the module {module_name} could not be imported", error)
+        _raise_failure(f"the module {module_name} could not be imported", error)
 
 
-def _is_itself_missing(module_name: str, error: ModuleNotFoundError) -> bool:
+def _is_target_missing(module_name: str, error: ModuleNotFoundError) -> bool:
     """Tell a target that is not there from one that imports what is not there."""
     return error.name is not None and f"{module_name}.".startswith(f"{error.name}.")
 
 
-def _tell_missing(module_name: str, missing: str | None, target: str) -> str:
+def _missing_text(module_name: str, missing: str | None, target: str) -> str:
     text = f"no module named {missing!r}, for the target {target!r}: looked in {Path.cwd()} and on Python's path."
     package, _, last = module_name.rpartition(".")
     if package and ":" not in target and missing == module_name:
@@ -147,7 +147,7 @@ def _tell_missing(module_name: str, missing: str | None, target: str) -> str:
     return text
 
 
-def _tell_failure(what: str, error: BaseException) -> NoReturn:
+def _raise_failure(what: str, error: BaseException) -> NoReturn:
     """Hand on what the user's own code raised, with its traceback: it is theirs to mend, and not a bug of ours."""
     lines = traceback.format_exception(type(error), error, _skip_our_frames(error.__traceback__))
     raise UsageError(f"{what}; it raised:\n{''.join(lines).rstrip()}") from None
@@ -180,7 +180,7 @@ def _call(factory: Callable[[], Any], shown: str) -> Any:
     try:
         made = factory()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's function raises
-        _tell_failure(f"{shown}() failed", error)
+        _raise_failure(f"{shown}() failed", error)
     if inspect.iscoroutine(made):
         made.close()
         raise UsageError(f"{shown} is an async function: the app must be made by a plain one")

@@ -23,11 +23,11 @@ _WOKEN_AT_ONCE: Final = 2
 class Slot:
     """One handler at a time."""
 
-    __slots__ = ("cause", "is_held_up", "item", "task")
+    __slots__ = ("awaits_renewal", "cause", "item", "task")
 
     def __init__(self) -> None:
         self.item: Item | None = None
-        self.is_held_up = False
+        self.awaits_renewal = False
         """Whether it waits to hear that its message is still ours."""
         self.cause: Cause | None = None
         """Why we cancel it; None: we do not."""
@@ -41,8 +41,8 @@ class AsyncRunner:
     what waits.
     """
 
-    def __init__(self, work: Invoker, size: int) -> None:
-        self._work = work
+    def __init__(self, invoker: Invoker, size: int) -> None:
+        self._invoker = invoker
         self._size = size
         self._waiting: deque[Item] = deque()
         self._slots: list[Slot] = []
@@ -65,7 +65,7 @@ class AsyncRunner:
     @property
     def has_begun(self) -> bool:
         """Whether any handler runs."""
-        return any(slot.item is not None and not slot.is_held_up for slot in self._slots)
+        return any(slot.item is not None and not slot.awaits_renewal for slot in self._slots)
 
     @property
     def waiting(self) -> int:
@@ -103,17 +103,17 @@ class AsyncRunner:
 
     def _open_slot(self) -> None:
         slot = Slot()
-        slot.task = asyncio.get_running_loop().create_task(self._serve(slot), context=self._work.context.copy())
+        slot.task = asyncio.get_running_loop().create_task(self._serve(slot), context=self._invoker.context.copy())
         self._slots.append(slot)
 
     async def _serve(self, slot: Slot) -> None:
-        waiting, freshness = self._waiting, self._work.runtime.freshness
+        waiting, lease_validity = self._waiting, self._invoker.runtime.lease_validity
         while True:
             now = time.monotonic()
             slice_ends = now + _SLICE
             while waiting:
                 slot.item = waiting.popleft()
-                await self._handle(slot, slot.item, is_fresh=now < freshness.until)
+                await self._handle(slot, slot.item, is_valid=now < lease_validity.until)
                 now = time.monotonic()
                 if now > slice_ends:
                     await self._pause()
@@ -131,9 +131,9 @@ class AsyncRunner:
                 raise
             if idle in self._idle:
                 self._idle.remove(idle)
-            await self._forgive(slot)
+            await self._clear_cancellation(slot)
 
-    async def _forgive(self, slot: Slot) -> None:
+    async def _clear_cancellation(self, slot: Slot) -> None:
         """Let a slot go on after it was cancelled, by whomever, and whatever that made of it."""
         slot.cause = None
         while slot.task.uncancel():
@@ -147,39 +147,39 @@ class AsyncRunner:
             if self._is_closed:
                 raise
 
-    async def _handle(self, slot: Slot, item: Item, *, is_fresh: bool) -> None:
+    async def _handle(self, slot: Slot, item: Item, *, is_valid: bool) -> None:
         """Run one handler, and pass its end on. Nothing that it raises comes out of here."""
-        work = self._work
+        invoker = self._invoker
         slot.cause = None
-        context = work.context.copy()
+        context = invoker.context.copy()
         failure: BaseException | None = None
         try:
-            if not is_fresh:
-                slot.is_held_up = True
-                await work.runtime.freshness.wait()
-                slot.is_held_up = False
-            call = work.begin(item)
+            if not is_valid:
+                slot.awaits_renewal = True
+                await invoker.runtime.lease_validity.wait()
+                slot.awaits_renewal = False
+            call = invoker.prepare(item)
             if isinstance(call, Verdict):
-                conclusion = work.alike(item, call)
+                conclusion = invoker.same_for_all(item, call)
             else:
-                if work.is_observed:
-                    context.run(work.started, item)
+                if invoker.is_observed:
+                    context.run(invoker.on_started, item)
                 coroutine = call.function(*call.args, **call.kwargs)
-                conclusion = work.returned(item, await CoroutineDriver(coroutine, context, self._wake))
+                conclusion = invoker.conclusion_of(item, await CoroutineDriver(coroutine, context, self._wake))
         except BaseException as error:  # a handler may raise anything
-            slot.is_held_up = False
+            slot.awaits_renewal = False
             if self._is_closed:
                 raise
             failure, conclusion = error, self._judged(slot, item, error)
-        if work.is_observed:
-            context.run(work.ended, item, conclusion, failure)
+        if invoker.is_observed:
+            context.run(invoker.on_ended, item, conclusion, failure)
         slot.item = None
         if slot.task.cancelling():
-            await self._forgive(slot)
-        work.settle(item, conclusion)
+            await self._clear_cancellation(slot)
+        invoker.settle(item, conclusion)
 
     def _judged(self, slot: Slot, item: Item, error: BaseException) -> Conclusion:
         """Judge what came out of a handler: its own error, or what our cancellation made of it."""
         if slot.cause is None or isinstance(error, Outcome):
-            return self._work.alike(item, verdict_of_error(error))
-        return self._work.alike(item, LOST if slot.cause == "lost" else RELEASE)
+            return self._invoker.same_for_all(item, verdict_of_error(error))
+        return self._invoker.same_for_all(item, LOST if slot.cause == "lost" else RELEASE)

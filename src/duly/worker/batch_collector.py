@@ -17,7 +17,7 @@ class BatchCollector:
     def __init__(self, runtime: QueueRuntime, runner: AsyncRunner | ThreadRunner, batch: Batch) -> None:
         self._runtime = runtime
         self._runner = runner
-        self._most = batch.max
+        self._max = batch.max
         self._wait = checked_seconds(batch.wait, "Batch.wait")
         self._collected: list[AnyDelivery] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -26,14 +26,14 @@ class BatchCollector:
         """Collect. `at_once`: more would not come."""
         collected = self._collected
         collected += deliveries
-        while len(collected) >= self._most:
+        while len(collected) >= self._max:
             self._stop_timer()  # the rest has a wait of its own
-            self._run(collected[: self._most])
-            del collected[: self._most]
+            self._run(collected[: self._max])
+            del collected[: self._max]
         if at_once:
-            self._hand_over()
+            self._run_collected()
         elif collected and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._wait, self._hand_over)
+            self._timer = asyncio.get_running_loop().call_later(self._wait, self._run_collected)
         self._runtime.collected = len(self._collected)
 
     def take_back(self) -> list[AnyDelivery]:
@@ -43,7 +43,7 @@ class BatchCollector:
         self._runtime.collected = 0
         return collected
 
-    def _hand_over(self) -> None:
+    def _run_collected(self) -> None:
         self._stop_timer()
         if self._collected:
             self._run(self._collected)
@@ -51,7 +51,7 @@ class BatchCollector:
             self._runtime.collected = 0
 
     def _run(self, deliveries: Sequence[AnyDelivery]) -> None:
-        self._runtime.groups += 1
+        self._runtime.batches += 1
         self._runner.add([DeliveryBatch(deliveries)])
 
     def _stop_timer(self) -> None:

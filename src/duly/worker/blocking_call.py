@@ -17,7 +17,7 @@ from duly._core import patience
 from duly._core.call import Arg
 from duly.errors import DulyError
 
-_LATE: Final = 5.0
+_OVERDUE_AFTER: Final = 5.0
 """Seconds after which a server that has not ended a block in time is taken for gone."""
 
 
@@ -36,15 +36,15 @@ class BlockingCall:
         self._has_failed = False
 
     @property
-    def is_out(self) -> bool:
+    def is_pending(self) -> bool:
         """Whether a call was begun whose reply was not taken yet."""
         return self._reading is not None
 
     async def may_begin(self, *, suffices: bool) -> bool:
         """Whether a call may be begun now. One that is out and does not suffice is ended, which is announced."""
         if self._reading is not None:
-            if time.monotonic() > self._ends_at + _LATE:
-                await self._give_up()
+            if time.monotonic() > self._ends_at + _OVERDUE_AFTER:
+                await self._abandon()
             elif not self._reading.done() and not suffices:
                 await self._end()
             return False
@@ -59,7 +59,7 @@ class BlockingCall:
             self._reading = await self._wire.begin(command)
             self._reading.add_done_callback(lambda _: self._on_change())
         except (*UNREACHABLE, RedisError, DulyError):
-            await self._give_up()
+            await self._abandon()
 
     def reply(self) -> Any:
         """Take what was answered; None: nothing, or not yet."""
@@ -104,9 +104,9 @@ class BlockingCall:
         try:
             await self._link.waiter.unblock(self._wire)
         except (*UNREACHABLE, RedisError, DulyError):
-            await self._give_up()
+            await self._abandon()
 
-    async def _give_up(self) -> None:
+    async def _abandon(self) -> None:
         """Wait for this reply no more."""
         self._has_failed = self._has_failed or self._reading is not None
         self._reading = None
@@ -122,8 +122,8 @@ class BlockingCall:
         pause = patience.backoff(self._fails, random.random)
         self._fails += 1
         self._is_backing_off = True
-        asyncio.get_running_loop().call_later(pause, self._come_back)
+        asyncio.get_running_loop().call_later(pause, self._end_backoff)
 
-    def _come_back(self) -> None:
+    def _end_backoff(self) -> None:
         self._is_backing_off = False
         self._on_change()

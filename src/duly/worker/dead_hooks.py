@@ -16,7 +16,7 @@ from duly.worker.queue_runtime import QueueRuntime
 
 _LOG: Final = logging.getLogger("duly.worker")
 
-_AT_ONCE: Final = 4
+_MAX_RUNNING: Final = 4
 """Hooks that run at the same time: a thousand deaths must not make a thousand threads."""
 
 
@@ -25,30 +25,30 @@ class DeadHooks:
 
     def __init__(self, definitions: Definitions) -> None:
         self._definitions = definitions
-        self._under_way: set[asyncio.Task[None]] = set()
-        self._gate = asyncio.Semaphore(_AT_ONCE)
+        self._running: set[asyncio.Task[None]] = set()
+        self._gate = asyncio.Semaphore(_MAX_RUNNING)
 
-    def announce(self, runtime: QueueRuntime, ids: Sequence[str]) -> None:
+    def start(self, runtime: QueueRuntime, ids: Sequence[str]) -> None:
         """Tell the hooks of a queue or group."""
         hooks = self._definitions.on_dead_of(runtime.name)
         if hooks:
-            task = asyncio.get_running_loop().create_task(self._tell(runtime, list(ids), hooks))
-            self._under_way.add(task)
-            task.add_done_callback(self._under_way.discard)
+            task = asyncio.get_running_loop().create_task(self._run_all(runtime, list(ids), hooks))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
 
-    async def told(self, timeout: float) -> None:
+    async def finish(self, timeout: float) -> None:
         """Wait until the hooks have run, and no longer than this."""
-        if self._under_way:
-            _, late = await asyncio.wait(self._under_way, timeout=timeout)
+        if self._running:
+            _, late = await asyncio.wait(self._running, timeout=timeout)
             for task in late:
                 task.cancel()
 
-    async def _tell(self, runtime: QueueRuntime, ids: Sequence[str], hooks: Sequence[Callable[..., Any]]) -> None:
+    async def _run_all(self, runtime: QueueRuntime, ids: Sequence[str], hooks: Sequence[Callable[..., Any]]) -> None:
         for id_ in ids:
             async with self._gate:
-                await self._tell_of(runtime, id_, hooks)
+                await self._run_for(runtime, id_, hooks)
 
-    async def _tell_of(self, runtime: QueueRuntime, id_: str, hooks: Sequence[Callable[..., Any]]) -> None:
+    async def _run_for(self, runtime: QueueRuntime, id_: str, hooks: Sequence[Callable[..., Any]]) -> None:
         try:
             message = await runtime.queue.get(id_)
         except DulyError as error:

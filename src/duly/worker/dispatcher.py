@@ -20,10 +20,10 @@ class Dispatcher:
     def __init__(self, runtime: QueueRuntime, hooks: Hooks, settler: Settler) -> None:
         self._runtime = runtime
         self._settler = settler
-        self._work = _work_for(runtime, hooks, settler)
-        self._slots = AsyncRunner(self._work, runtime.slots)
-        self._threads = ThreadRunner(self._work, runtime.slots)
-        self._runners = (self._slots, self._threads)
+        self._invoker = _invoker_for(runtime, hooks, settler)
+        self._async_runner = AsyncRunner(self._invoker, runtime.slots)
+        self._thread_runner = ThreadRunner(self._invoker, runtime.slots)
+        self._runners = (self._async_runner, self._thread_runner)
         batch = runtime.handler.batch
         self._collector = None if batch is None else BatchCollector(runtime, self._runner_for(runtime.is_async), batch)
 
@@ -32,8 +32,8 @@ class Dispatcher:
         if self._collector is not None:
             self._collector.add(deliveries, at_once=alone)
         elif self._runtime.is_mixed:
-            self._slots.add([each for each in deliveries if isinstance(each, AsyncDelivery)])
-            self._threads.add([each for each in deliveries if not isinstance(each, AsyncDelivery)])
+            self._async_runner.add([each for each in deliveries if isinstance(each, AsyncDelivery)])
+            self._thread_runner.add([each for each in deliveries if not isinstance(each, AsyncDelivery)])
         else:
             self._runner_for(self._runtime.is_async).add(deliveries)
 
@@ -54,7 +54,7 @@ class Dispatcher:
         for runner in self._runners:
             items = runner.running()
             for item in items:
-                for delivery in self._work.deliveries(item):
+                for delivery in self._invoker.deliveries(item):
                     delivery.lost = True
             runner.cancel(items, "stop")
             running += len(items)
@@ -62,14 +62,14 @@ class Dispatcher:
 
     def note_lost(self, lost: Iterable[AnyDelivery]) -> None:
         """Cancel the handlers of messages that somebody else has by now."""
-        gone = set(lost)
+        lost_deliveries = set(lost)
         for runner in self._runners:
-            items = [item for item in runner.running() if self._is_gone(item, gone)]
+            items = [item for item in runner.running() if self._is_lost(item, lost_deliveries)]
             if items:
                 runner.cancel(items, "lost")
 
-    def _is_gone(self, item: Item, gone: set[AnyDelivery]) -> bool:
-        return any(each in gone for each in self._work.deliveries(item)) and self._work.is_lost(item)
+    def _is_lost(self, item: Item, lost_deliveries: set[AnyDelivery]) -> bool:
+        return any(each in lost_deliveries for each in self._invoker.deliveries(item)) and self._invoker.is_lost(item)
 
     @property
     def waiting(self) -> int:
@@ -85,7 +85,7 @@ class Dispatcher:
         """Give back what was claimed ahead, but for the first so many."""
         for runner in self._runners:
             for item in runner.take_back(waiting):
-                self._work.settle(item, self._work.alike(item, RELEASE))
+                self._invoker.settle(item, self._invoker.same_for_all(item, RELEASE))
 
     def close(self) -> None:
         """Let nothing more be run, without waiting for what is."""
@@ -98,10 +98,10 @@ class Dispatcher:
             await runner.aclose()
 
     def _runner_for(self, is_async: bool) -> AsyncRunner | ThreadRunner:  # noqa: FBT001
-        return self._slots if is_async else self._threads
+        return self._async_runner if is_async else self._thread_runner
 
 
-def _work_for(runtime: QueueRuntime, hooks: Hooks, settler: Settler) -> Invoker:
+def _invoker_for(runtime: QueueRuntime, hooks: Hooks, settler: Settler) -> Invoker:
     handler = runtime.handler
     if isinstance(handler, TaskSet):
         return TaskInvoker(runtime, hooks, settler, handler)

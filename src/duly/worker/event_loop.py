@@ -17,10 +17,10 @@ from duly.worker.worker_options import WorkerOptions
 
 _LOG: Final = logging.getLogger("duly.worker")
 
-_LAST_WORDS: Final = 2.0
+_TASK_TIMEOUT: Final = 2.0
 """Seconds that tasks of handlers have to end, when the worker itself is over."""
 
-_EXITING: Final = 5.0
+_EXIT_TIMEOUT: Final = 5.0
 """Seconds that the interpreter has to end, with all that users do then."""
 
 
@@ -30,7 +30,7 @@ Orders = Callable[[], int]
 
 def run(app: Duly | AsyncDuly, options: WorkerOptions | None = None, *, orders: Orders | None = None) -> bool:
     """Work until told to stop. True: nothing was cut off."""
-    _refuse_a_second_loop()
+    _check_no_running_loop()
     loop = _new_loop()
     asyncio.set_event_loop(loop)
     try:
@@ -44,7 +44,7 @@ async def arun(app: Duly | AsyncDuly, options: WorkerOptions | None = None, *, o
     return await Worker(app, options, orders=orders).run()
 
 
-def _refuse_a_second_loop() -> None:
+def _check_no_running_loop() -> None:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -59,7 +59,7 @@ def leave(status: int) -> None:
     """End this process soon with a status, also if threads that handlers left behind would keep it for ever."""
 
     def end() -> None:
-        time.sleep(_EXITING)
+        time.sleep(_EXIT_TIMEOUT)
         os._exit(status)
 
     threading.Thread(target=end, name="duly-exit", daemon=True).start()
@@ -72,7 +72,7 @@ def _close(loop: asyncio.AbstractEventLoop) -> None:
     if left := asyncio.all_tasks(loop):
         for task in left:
             task.cancel()
-        loop.run_until_complete(asyncio.wait(left, timeout=_LAST_WORDS))
+        loop.run_until_complete(asyncio.wait(left, timeout=_TASK_TIMEOUT))
     loop.run_until_complete(loop.shutdown_asyncgens())
     asyncio.set_event_loop(None)
     loop.close()

@@ -26,14 +26,14 @@ from duly.worker.watcher import Watcher
 
 _LOG: Final = logging.getLogger("duly.worker")
 
-_MOST_AT_ONCE: Final = 250
+_MAX_CLAIM: Final = 250
 """Messages of one claim: larger ones save nothing, and settles wait behind them in the server."""
 
-_LOOK_PAST_SUSPECTS: Final = 0.1
-_HOARDING: Final = 1.0
+_SUSPECT_POLL: Final = 0.1
+_EXCESS_AFTER: Final = 1.0
 """Seconds after which what was claimed ahead of handlers that have become slow is given back."""
 
-_MOST_TOKENS: Final = 16
+_MAX_TOKENS: Final = 16
 """Tokens that are held at once: their queues are claimed from one after the other, others may be faster with more."""
 
 _TAKE_EVERY: Final = 0.005
@@ -73,12 +73,12 @@ class Fetcher:
         """Those to claim from as soon as their own handlers have room."""
         self._timers: Timers[Source] = Timers()
         """When to claim from the others, but for idle queues."""
-        self._owed: dict[Source, None] = {}
+        self._pending_wakeups: dict[Source, None] = {}
         """Queues whose token was taken, or whose due time has come: if they are not claimed from, it is passed on."""
         self._active: dict[QueueRuntime, None] = {}
         """Those that have messages in hand, and a few that had."""
         self._isolation = Isolation()
-        self._watch = Watcher(self._sources, self.look)
+        self._watcher = Watcher(self._sources, self.notify_change)
         self._full_since: float | None = None
         self._take_at = 0.0
         self._fails = 0
@@ -87,15 +87,15 @@ class Fetcher:
         """Sources whose claims the server has refused so far; None: one was allowed."""
         self._is_stopping = False
         self._has_changed = False
-        self._rest: asyncio.Future[None] | None = None
+        self._sleeper: asyncio.Future[None] | None = None
         for source in self._sources:
             self._make_ready(source)
 
-    def look(self) -> None:
+    def notify_change(self) -> None:
         """Something has changed: there may be a slot, a token, or the order to stop."""
         self._has_changed = True
-        if self._rest is not None and not self._rest.done():
-            self._rest.set_result(None)
+        if self._sleeper is not None and not self._sleeper.done():
+            self._sleeper.set_result(None)
 
     def note_progress(self, runtime: QueueRuntime) -> None:
         """Handlers of a queue have ended: it may have room."""
@@ -104,13 +104,13 @@ class Fetcher:
             self._full.discard(source)
             self._make_ready(source)
         elif source.is_watched:
-            self._watch.note_room(source)
-        self.look()
+            self._watcher.note_room(source)
+        self.notify_change()
 
     def stop(self) -> None:
         """Claim nothing more."""
         self._is_stopping = True
-        self.look()
+        self.notify_change()
 
     async def run(self) -> None:
         """Work until stopped. Raises Refused when the server denies every queue from the beginning."""
@@ -119,44 +119,44 @@ class Fetcher:
             self._note_woken()
             self._note_due(now)
             if self._full_since is not None and not self._is_full(now):
-                await self._look_around(now)
-            choice = self._choice(now)
-            if choice is None:
+                await self._check_other_queues(now)
+            next_claim = self._next_claim(now)
+            if next_claim is None:
                 await self._wait(now)
             else:
-                await self._claim(*choice)
+                await self._claim(*next_claim)
                 await asyncio.sleep(0)  # first the handlers, then the next block or claim
                 await self._keep_watching()
 
     async def aclose(self) -> None:
         """Leave. Tokens that were taken and timers that were kept are passed on, so that another worker looks."""
         timers = [source for source in self._sources if source.is_watched and source.has_timer]
-        for source in dict.fromkeys([*self._owed, *timers, *await self._watch.aclose()]):
-            await self._pass_on(source)
+        for source in dict.fromkeys([*self._pending_wakeups, *timers, *await self._watcher.aclose()]):
+            await self._pass_token_on(source)
 
     # What to ask for
 
-    def _choice(self, now: float) -> tuple[Source, int, Suspects] | None:
+    def _next_claim(self, now: float) -> tuple[Source, int, Suspects] | None:
         """Choose a source, how many to ask it for, and which."""
-        suspects = self._isolation.allows(now, self._held())
+        suspects = self._isolation.allows(now, self._holds_any())
         if suspects is None:
             return None
         calls = self._pool_room()
-        while (source := self._ready.first() if calls else self._joining()) is not None:
+        while (source := self._ready.first() if calls else self._open_batch_source()) is not None:
             runtime = source.runtime
             room = runtime.room
             if room > 0:
                 part = self._ready.part_of(source, calls) if calls else 0
-                most = room if self._pool is None else part * runtime.per_slot + runtime.space
-                return source, min(room, most, _MOST_AT_ONCE), suspects
+                most = room if self._pool is None else part * runtime.per_slot + runtime.batch_space
+                return source, min(room, most, _MAX_CLAIM), suspects
             self._note_full(source)
         return None
 
-    def _held(self) -> int:
+    def _holds_any(self) -> int:
         """Tell whether anything would be counted as crashed if this process died now."""
         for runtime in [runtime for runtime in self._active if not runtime.busy]:
             del self._active[runtime]
-            runtime.hoards_since = None
+            runtime.excess_since = None
         return any(runtime.source.held for runtime in self._active)
 
     def _pool_room(self) -> int:
@@ -166,14 +166,14 @@ class Fetcher:
         run beside what the others run, and the pool would not hold.
         """
         if self._pool is None:
-            return _MOST_AT_ONCE
+            return _MAX_CLAIM
         only = self._sources[0].runtime
         ahead = only.ahead // only.per_slot if len(self._sources) == 1 else 0
         return max(self._pool + ahead - sum(runtime.calls for runtime in self._active), 0)
 
-    def _joining(self) -> Source | None:
+    def _open_batch_source(self) -> Source | None:
         """Choose a source whose messages would join a call that is being made up: it needs no room in the pool."""
-        return self._ready.first_of(runtime.source for runtime in self._active if runtime.space > 0)
+        return self._ready.first_of(runtime.source for runtime in self._active if runtime.batch_space > 0)
 
     def _note_full(self, source: Source) -> None:
         """Claim from a source when its handlers have room."""
@@ -181,7 +181,7 @@ class Fetcher:
         self._ready.remove(source)
         self._full.add(source)
         source.is_idle = False
-        self._watch.note_claim(source)
+        self._watcher.note_claim(source)
 
     def _make_ready(self, source: Source) -> None:
         """Claim from a source as soon as it is its turn."""
@@ -189,10 +189,10 @@ class Fetcher:
         source.is_idle = False
         if source not in self._full:
             self._ready.add(source)
-            self._watch.expect_claim(source)
+            self._watcher.expect_claim(source)
 
     def _note_woken(self) -> None:
-        for source in self._watch.woken():
+        for source in self._watcher.woken():
             self._note_token(source)
 
     def _note_token(self, source: Source) -> None:
@@ -200,13 +200,13 @@ class Fetcher:
             source.wake_state.is_woken = True
         else:
             source.has_timer = True  # if there is no slot now, the token is passed on
-            self._owed[source] = None
+            self._pending_wakeups[source] = None
         self._make_ready(source)
 
     def _note_due(self, now: float) -> None:
         for source in self._timers.due(now):
             if source.has_timer:
-                self._owed[source] = None
+                self._pending_wakeups[source] = None
             self._make_ready(source)
 
     # Claiming
@@ -222,13 +222,13 @@ class Fetcher:
             return
         except DulyError as error:
             event(_LOG, logging.ERROR, "claim.failed", queue=runtime.name, error=str(error))
-            self._put_off(source, _REFUSED_PAUSE)
-            self._note_refused(source, error)
+            self._postpone(source, _REFUSED_PAUSE)
+            self._note_refusal(source, error)
             return
         self._refused = None
         now = source.polled_at = time.monotonic()
         self._fails = 0
-        self._owed.pop(source, None)
+        self._pending_wakeups.pop(source, None)
         runtime.pace.learn(runtime.handled, asked_at, now)
         self._plan(source, claimed, limit, now)
         await self._take(source, claimed, suspects, asked_at)
@@ -244,22 +244,22 @@ class Fetcher:
         """Ask again soon. The link has said that the server is away, unless it could not even be started."""
         if not self._fails and not source.link.is_down:
             event(_LOG, logging.ERROR, "claim.failed", queue=source.runtime.name, error=str(error))
-        self._put_off(source, patience.backoff(self._fails, random.random))
+        self._postpone(source, patience.backoff(self._fails, random.random))
         self._fails += 1
 
-    def _note_refused(self, source: Source, error: DulyError) -> None:
+    def _note_refusal(self, source: Source, error: DulyError) -> None:
         """Give up when nothing ever worked: a wrong password, a server that evicts. What has worked may work again."""
         if self._refused is not None and is_refusal(error):
             self._refused.add(source)
             if len(self._refused) == len(self._sources):
                 raise Refused(error)
 
-    def _put_off(self, source: Source, seconds: float) -> None:
+    def _postpone(self, source: Source, seconds: float) -> None:
         """Ask again after a claim that failed. A group would hear at once of what it could not claim."""
         self._ready.remove(source)
         self._timers.set(source, time.monotonic() + seconds)
         source.is_watched = source.is_watched and source.wake_state is None
-        self._watch.note_claim(source)
+        self._watcher.note_claim(source)
 
     def _plan(self, source: Source, claimed: Claimed, limit: int, now: float) -> None:
         """Decide when to ask this source again."""
@@ -267,7 +267,7 @@ class Fetcher:
             source.wake_state.learn(claimed, now)
         is_cut_short = len(claimed.ids) == limit or claimed.next_in == 0
         source.is_watched = not is_cut_short and not claimed.passed_over
-        self._watch.note_claim(source)
+        self._watcher.note_claim(source)
         self._ready.remove(source)
         if is_cut_short:
             source.fruitless = 0
@@ -279,7 +279,7 @@ class Fetcher:
         source.is_idle = source.is_watched and claimed.next_in is None and source.wake_state is None
         if not source.is_idle:
             # The token that is left for a suspect would wake us at once: while one is passed over, we use the clock.
-            self._timers.set(source, now + (min(pause, _LOOK_PAST_SUSPECTS) if claimed.passed_over else pause))
+            self._timers.set(source, now + (min(pause, _SUSPECT_POLL) if claimed.passed_over else pause))
 
     async def _take(self, source: Source, claimed: Claimed, suspects: Suspects, asked_at: float) -> None:
         runtime = source.runtime
@@ -308,7 +308,7 @@ class Fetcher:
         renewer did not know of these messages then, so what it says of all that is held does not hold for them.
         """
         runtime = source.runtime
-        while runtime.freshness.until > leased_at + runtime.lease:
+        while runtime.lease_validity.until > leased_at + runtime.lease:
             leased_at = time.monotonic()
             leases = [(delivery, runtime.lease) for delivery in deliveries]
             try:
@@ -329,62 +329,62 @@ class Fetcher:
     async def _wait(self, now: float) -> None:
         """Wait for a token, a slot, a due time, or the order to stop."""
         for runtime in list(self._active):
-            self._give_hoarded_back(runtime, now)
+            self._release_excess(runtime, now)
             if runtime.source.is_watched and runtime.room <= 0:
                 await self._stop_watching(runtime.source)
         await self._keep_watching()
-        await self._sleep(self._next_look(now))
+        await self._sleep(self._next_check(now))
 
     async def _keep_watching(self) -> None:
         """Watch all that has nothing to give at the moment, also while others have, as long as there is room."""
         now = time.monotonic()
         is_full = self._is_full(now)
-        if self._owed:
-            await self._pass_owed_on(is_full=is_full)
+        if self._pending_wakeups:
+            await self._pass_wakeups_on(is_full=is_full)
         if is_full:
             await self._pass_timers_on(now)
         else:
             self._full_since = None
-            self._watch.note_rested(now)
-        if not self._watch.is_complete:
+            self._watcher.note_rested(now)
+        if not self._watcher.is_complete:
             for source in await self._watch_more(is_full=is_full):
                 self._note_token(source)
-                self.look()
-        if not is_full and self._watch.look_at <= now:
-            for source in await self._watch.forgotten(now):
+                self.notify_change()
+        if not is_full and self._watcher.check_at <= now:
+            for source in await self._watcher.missed(now):
                 self._make_ready(source)
-                self.look()
+                self.notify_change()
 
-    async def _look_around(self, now: float) -> None:
+    async def _check_other_queues(self, now: float) -> None:
         """Find what others have, before a backlog takes the room that a full worker has for a moment.
 
         Such a worker has no block out. It takes tokens that lie there: no idle worker waits for these.
         """
-        if now >= self._take_at and not self._watch.is_complete:
+        if now >= self._take_at and not self._watcher.is_complete:
             self._take_at = now + _TAKE_EVERY
-            for source in await self._watch.take(self._pool_room()):
+            for source in await self._watcher.take(self._pool_room()):
                 self._note_token(source)
-        if now >= self._watch.look_at:
-            for source in await self._watch.forgotten(now):
+        if now >= self._watcher.check_at:
+            for source in await self._watcher.missed(now):
                 self._make_ready(source)
 
     async def _watch_more(self, *, is_full: bool) -> list[Source]:
         """Watch all that there is room for: in a full pool, only those whose messages would join a call."""
         if is_full:
-            is_closed = self._isolation.allows(time.monotonic(), self._held()) is None
-            joining = [runtime.source for runtime in self._active if runtime.space > 0 and not is_closed]
-            await self._watch.listen()
-            return await self._watch.go_on_with(joining)
-        unclaimed = sum(source in self._ready for source in self._owed)
-        return await self._watch.go_on(min(self._pool_room(), _MOST_TOKENS - unclaimed))
+            is_closed = self._isolation.allows(time.monotonic(), self._holds_any()) is None
+            open_batches = [runtime.source for runtime in self._active if runtime.batch_space > 0 and not is_closed]
+            await self._watcher.watch_groups()
+            return await self._watcher.watch_some(open_batches)
+        unclaimed = sum(source in self._ready for source in self._pending_wakeups)
+        return await self._watcher.watch_all(min(self._pool_room(), _MAX_TOKENS - unclaimed))
 
     def _is_full(self, now: float) -> bool:
         """Whether nothing could be claimed, of whatever queue."""
-        return not self._pool_room() or self._isolation.allows(now, self._held()) is None
+        return not self._pool_room() or self._isolation.allows(now, self._holds_any()) is None
 
-    async def _pass_owed_on(self, *, is_full: bool) -> None:
+    async def _pass_wakeups_on(self, *, is_full: bool) -> None:
         """Let other workers look at what this one has no room for."""
-        for source in list(self._owed):
+        for source in list(self._pending_wakeups):
             if is_full or source in self._full:
                 await self._stop_watching(source)
 
@@ -395,34 +395,34 @@ class Fetcher:
         elif now >= self._full_since + _FULL_FOR_LONG:
             self._full_since = math.inf
             for source in self._sources:
-                if source.is_watched and source.has_timer and not source.runtime.space:
+                if source.is_watched and source.has_timer and not source.runtime.batch_space:
                     await self._stop_watching(source)
 
-    def _next_look(self, now: float) -> float | None:
+    def _next_check(self, now: float) -> float | None:
         """When to look again although nothing was heard."""
         times = [self._isolation.changes_at(), self._timers.next_at()]
         for runtime in self._active:
-            if runtime.hoards_since is not None:
-                times.append(runtime.hoards_since + _HOARDING)
+            if runtime.excess_since is not None:
+                times.append(runtime.excess_since + _EXCESS_AFTER)
             if self._dispatchers[runtime].waiting:
-                times.append(now + _HOARDING)
+                times.append(now + _EXCESS_AFTER)
         if self._full_since is None:
-            times += [self._watch.rested_at(), self._watch.look_at]
+            times += [self._watcher.rested_at(), self._watcher.check_at]
         else:
             times.append(self._full_since + _FULL_FOR_LONG)
         moment = min((moment for moment in times if moment is not None), default=math.inf)
         return None if moment == math.inf else moment
 
-    def _give_hoarded_back(self, runtime: QueueRuntime, now: float) -> None:
+    def _release_excess(self, runtime: QueueRuntime, now: float) -> None:
         """Give back what was claimed ahead when handlers were fast, and they are slow now: others may have slots."""
         ahead = -(-runtime.ahead // runtime.per_slot)
         if self._dispatchers[runtime].waiting <= ahead:
-            runtime.hoards_since = None
-        elif runtime.hoards_since is None:
-            runtime.hoards_since = now
-        elif now >= runtime.hoards_since + _HOARDING:
+            runtime.excess_since = None
+        elif runtime.excess_since is None:
+            runtime.excess_since = now
+        elif now >= runtime.excess_since + _EXCESS_AFTER:
             self._dispatchers[runtime].release_beyond(ahead)
-            runtime.hoards_since = None
+            runtime.excess_since = None
 
     async def _stop_watching(self, source: Source) -> None:
         """Claim from a source as soon as there is room. Until then others look after it."""
@@ -432,11 +432,11 @@ class Fetcher:
         else:
             self._note_full(source)
         if source.has_timer:
-            await self._pass_on(source)
+            await self._pass_token_on(source)
             source.has_timer = False
-        self._owed.pop(source, None)
+        self._pending_wakeups.pop(source, None)
 
-    async def _pass_on(self, source: Source) -> None:
+    async def _pass_token_on(self, source: Source) -> None:
         """Leave a token, if anything is to come: another worker claims, and keeps what falls due."""
         try:
             await source.link.run_now(ops.wake(source.keys))
@@ -449,9 +449,9 @@ class Fetcher:
             self._has_changed = False
             return
         loop = asyncio.get_running_loop()
-        self._rest = loop.create_future()
-        timer = None if until is None else loop.call_at(until + loop.time() - time.monotonic(), self.look)
-        await self._rest
-        self._has_changed, self._rest = False, None
+        self._sleeper = loop.create_future()
+        timer = None if until is None else loop.call_at(until + loop.time() - time.monotonic(), self.notify_change)
+        await self._sleeper
+        self._has_changed, self._sleeper = False, None
         if timer is not None:
             timer.cancel()

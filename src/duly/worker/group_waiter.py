@@ -53,7 +53,7 @@ class ServerGroupWaiter(_GroupSources):
     def is_watching(self, source: Source) -> bool:
         """Tell whether a call is out that would hear whatever is new to a group."""
         known = {} if source.wake_state is None else source.wake_state.known
-        return self._block.is_out and self._suffices(known)
+        return self._block.is_pending and self._suffices(known)
 
     async def watch(self, limit: int, some: Collection[Source] | None = None) -> list[Source]:  # noqa: ARG002 - nothing is taken
         """Watch for all, or `some`, that want it. A call that is out and would miss something is ended."""
@@ -78,7 +78,7 @@ class ServerGroupWaiter(_GroupSources):
         if reply is None:
             return [source for source, _ in self._listening()] if self._block.take_refusal() else []
         news = {key: parsed_id(entries[0][0].decode()) for key, entries in reply}
-        return [source for source, member in self._listening() if member.is_new(news)]
+        return [source for source, member in self._listening() if member.has_news(news)]
 
     async def aclose(self) -> list[Source]:
         """Watch nothing more. Nothing was taken."""
@@ -104,7 +104,7 @@ class MemoryGroupWaiter(_GroupSources):
         self._loop = asyncio.get_running_loop()
         self._on_change = on_change
         self._callbacks: dict[Source, Callable[[], None]] = {}
-        self._come: dict[Source, None] = {}
+        self._woken: dict[Source, None] = {}
         self._engine.clock.watch(self._on_move)
 
     def is_watching(self, source: Source) -> bool:
@@ -115,14 +115,14 @@ class MemoryGroupWaiter(_GroupSources):
         """Watch for all, or `some`, that want it."""
         for source, member in self._listening():
             if source not in self._callbacks and (some is None or source in some):
-                self._callbacks[source] = self._noter(source)
+                self._callbacks[source] = self._callback_for(source)
                 self._engine.subscribe_behind(member.keys, member.position, self._callbacks[source])
         return []
 
     def woken(self) -> list[Source]:
         """Take what was heard."""
-        come, self._come = self._come, {}
-        return list(come)
+        woken_sources, self._woken = self._woken, {}
+        return list(woken_sources)
 
     async def aclose(self) -> list[Source]:
         """Watch nothing more. Nothing was taken."""
@@ -131,22 +131,22 @@ class MemoryGroupWaiter(_GroupSources):
             self._engine.unsubscribe(source.keys, callback)
         return []
 
-    def _noter(self, source: Source) -> Callable[[], None]:
-        return lambda: self._tell(self._note, source)
+    def _callback_for(self, source: Source) -> Callable[[], None]:
+        return lambda: self._call_in_loop(self._on_wake, source)
 
-    def _note(self, source: Source) -> None:
+    def _on_wake(self, source: Source) -> None:
         del self._callbacks[source]
-        self._come[source] = None
+        self._woken[source] = None
         self._on_change()
 
     def _on_move(self) -> None:
-        self._tell(self._look_everywhere)
+        self._call_in_loop(self._wake_all)
 
-    def _look_everywhere(self) -> None:
-        self._come.update(dict.fromkeys(self._sources))  # also those that rest
+    def _wake_all(self) -> None:
+        self._woken.update(dict.fromkeys(self._sources))  # also those that rest
         self._on_change()
 
-    def _tell(self, function: Callable[..., None], *args: Any) -> None:
+    def _call_in_loop(self, function: Callable[..., None], *args: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(function, *args)
 

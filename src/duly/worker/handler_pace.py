@@ -9,7 +9,7 @@ _TRIPS: Final = 4
 """Those of a claim and its settle, twice: what is finished in them could be claimed ahead, and doubles at first."""
 
 _LONGEST_TRIP: Final = 0.05
-_SHORTEST_LOOK: Final = 0.005
+_SHORTEST_SAMPLE: Final = 0.005
 """Seconds: between two claims that follow each other at once, nothing or everything is finished."""
 
 
@@ -21,27 +21,27 @@ class HandlerPace:
     ahead of them, so that no message waits here for a slot while another worker has one free.
     """
 
-    __slots__ = ("_ahead", "_finished", "_looked_at", "_trip")
+    __slots__ = ("_ahead", "_finished", "_sampled_at", "_trip")
 
     def __init__(self, now: float) -> None:
         self._ahead = 0
         self._finished = 0
-        self._looked_at = now
+        self._sampled_at = now
         self._trip = 0.0
 
     def learn(self, finished: int, asked_at: float, answered_at: float) -> None:
         """Note a claim: how many messages were finished so far, when it was sent and answered."""
-        if answered_at - self._looked_at >= _SHORTEST_LOOK:
+        if answered_at - self._sampled_at >= _SHORTEST_SAMPLE:
             self._trip = min(answered_at - asked_at, _LONGEST_TRIP)
             self._ahead = self._estimate(finished, answered_at)
-            self._finished, self._looked_at = finished, answered_at
+            self._finished, self._sampled_at = finished, answered_at
 
     def ahead(self, finished: int, now: float) -> int:
         """Tell how many to claim beyond the free slots: as learnt, or less if handlers have become slow since."""
-        if now - self._looked_at < _SHORTEST_LOOK:
+        if now - self._sampled_at < _SHORTEST_SAMPLE:
             return self._ahead
         return min(self._ahead, self._estimate(finished, now))
 
     def _estimate(self, finished: int, now: float) -> int:
-        rate = (finished - self._finished) / (now - self._looked_at)
+        rate = (finished - self._finished) / (now - self._sampled_at)
         return min(int(_TRIPS * rate * self._trip), MOST_AHEAD)

@@ -35,11 +35,11 @@ Conclusion = Verdict | list[Verdict]
 class DeliveryBatch:
     """Messages for one call of a batch handler. `refusals` has the verdicts of those that it does not see."""
 
-    __slots__ = ("deliveries", "refusals")
+    __slots__ = ("deliveries", "excluded")
 
     def __init__(self, deliveries: Sequence[AnyDelivery]) -> None:
         self.deliveries = deliveries
-        self.refusals: list[Verdict | None] = [None] * len(deliveries)
+        self.excluded: list[Verdict | None] = [None] * len(deliveries)
 
 
 Item = AnyDelivery | DeliveryBatch
@@ -54,7 +54,7 @@ class Invoker:
         """What context variables are when a handler begins."""
         self._hooks = hooks
         self._settler = settler
-        self._keeps = runtime.options.done is not None
+        self._keeps_results = runtime.options.done is not None
         """Whether what handlers return is kept."""
         self.is_observed = runtime.max_runtime is not None or bool(hooks.before or hooks.after or hooks.on_error)
         """Whether `started` and `ended` have anything to do."""
@@ -68,31 +68,31 @@ class Invoker:
         lost: bool = item.lost
         return lost
 
-    def begin(self, item: Any) -> Bound | Verdict:
+    def prepare(self, item: Any) -> Bound | Verdict:
         """Say what to call, or the verdict where no call is needed: it was lost, or does not decode."""
         if item.lost:
             return LOST
-        item._is_in_handler = self._keeps
+        item._is_in_handler = self._keeps_results
         try:
             return self._call_for(item, codec.read_envelope(item._record))
         except CodecError as error:
-            return refusal(error)
+            return rejection_of(error)
 
     def _call_for(self, delivery: AnyDelivery, envelope: codec.Envelope) -> Bound:
         raise NotImplementedError
 
-    def alike(self, item: Any, verdict: Verdict) -> Conclusion:  # noqa: ARG002
+    def same_for_all(self, item: Any, verdict: Verdict) -> Conclusion:  # noqa: ARG002
         """Judge all messages of an item alike."""
         return verdict
 
-    def returned(self, item: Any, value: Any) -> Conclusion:
+    def conclusion_of(self, item: Any, value: Any) -> Conclusion:
         """Judge what the handler returned, and pack it where it is kept: before anybody changes it."""
         verdict = verdict_of_return(value)
-        if self._keeps and verdict is ACK and value is not None:
-            return Verdict("ack", result=self._packed(item, value))
+        if self._keeps_results and verdict is ACK and value is not None:
+            return Verdict("ack", result=self._packed_result(item, value))
         return verdict
 
-    def _packed(self, delivery: AnyDelivery, value: Any) -> str:
+    def _packed_result(self, delivery: AnyDelivery, value: Any) -> str:
         packed = results.packed_result(value, self.runtime.options.max_message_bytes)
         if why := results.refusal_of(packed):
             event(_LOG, logging.WARNING, "result.refused", queue=self.runtime.name, id=delivery.id, error=why)
@@ -102,7 +102,7 @@ class Invoker:
         """Pass the conclusion on. In the event loop only."""
         self._settler.add(self.runtime, item, conclusion)
 
-    def started(self, item: Any) -> None:
+    def on_started(self, item: Any) -> None:
         """Note that a handler begins, and run the hooks before it. Their errors are the handler's."""
         if self.runtime.max_runtime is not None:
             now = time.monotonic()
@@ -111,7 +111,7 @@ class Invoker:
             for delivery in self.deliveries(item):
                 hook(delivery)
 
-    def ended(self, item: Any, conclusion: Any, error: BaseException | None) -> None:
+    def on_ended(self, item: Any, conclusion: Any, error: BaseException | None) -> None:
         """Run the hooks after a handler. Their errors are logged: the message has its verdict."""
         verdicts = conclusion if isinstance(conclusion, list) else [conclusion]
         for delivery, verdict in zip(self.deliveries(item), verdicts, strict=True):
@@ -174,38 +174,38 @@ class BatchInvoker(Invoker):
         """Whether all of it was taken over by others."""
         return all(delivery.lost for delivery in item.deliveries)
 
-    def begin(self, item: Any) -> Bound | Verdict:
+    def prepare(self, item: Any) -> Bound | Verdict:
         """Decode each; the handler does not see those that do not decode, nor those that were lost."""
         bodies, kept = [], []
         for position, delivery in enumerate(item.deliveries):
             if delivery.lost:
-                item.refusals[position] = LOST
+                item.excluded[position] = LOST
                 continue
             try:
                 envelope = codec.read_envelope(delivery._record)
                 bodies.append(self._handler.decode_one(envelope.content, envelope.body))
                 kept.append(delivery)
             except CodecError as error:
-                item.refusals[position] = refusal(error)
+                item.excluded[position] = rejection_of(error)
         return Bound(self._function, self._handler.arguments(bodies, kept), {}) if kept else LOST
 
-    def alike(self, item: Any, verdict: Verdict) -> Conclusion:
+    def same_for_all(self, item: Any, verdict: Verdict) -> Conclusion:
         """Judge all alike, but for those that the handler did not see."""
-        return [refused or verdict for refused in item.refusals]
+        return [refused or verdict for refused in item.excluded]
 
-    def returned(self, item: Any, value: Any) -> Conclusion:
+    def conclusion_of(self, item: Any, value: Any) -> Conclusion:
         """Judge each by its own outcome."""
-        judged = iter(verdicts_of_batch(value, item.refusals.count(None)))
-        return [refused or next(judged) for refused in item.refusals]
+        judged = iter(verdicts_of_batch(value, item.excluded.count(None)))
+        return [refused or next(judged) for refused in item.excluded]
 
     def settle(self, item: Any, conclusion: Any) -> None:
         """Pass the verdicts on. In the event loop only."""
-        self.runtime.groups -= 1
+        self.runtime.batches -= 1
         for delivery, verdict in zip(item.deliveries, conclusion, strict=True):
             self._settler.add(self.runtime, delivery, verdict)
 
 
-def refusal(error: CodecError) -> Verdict:
+def rejection_of(error: CodecError) -> Verdict:
     """Judge a message that does not decode: to try again would not help."""
     reason = "unknown task" if isinstance(error, UnknownTask) else "decode"
     return Verdict("reject", reason=reason, error=str(error))

@@ -53,7 +53,7 @@ class Isolation:
         """Note that a claim left a suspect where it is, because something is held."""
         if self._state is _State.OPEN or (self._state is _State.RESTING and now >= self._until):
             self._state = _State.CLEARING
-            self._be_patient(lease)
+            self._extend_patience(lease)
             self._until = now + self._patience
 
     def took(self, now: float, lease: float, *, is_suspect: bool, has_passed_over: bool) -> None:
@@ -65,7 +65,7 @@ class Isolation:
         if is_suspect:
             self._state, self._patience = _State.ALONE, 0.0
         elif has_passed_over:
-            self._be_patient(lease)
+            self._extend_patience(lease)
             self._rest(now)
         else:
             self._state, self._patience = _State.OPEN, 0.0
@@ -74,7 +74,7 @@ class Isolation:
         """Say when the answer of `allows` changes by itself."""
         return self._until if self._state is _State.CLEARING else None
 
-    def _be_patient(self, lease: float) -> None:
+    def _extend_patience(self, lease: float) -> None:
         self._patience = min(self._patience * 2, _LONGEST_CLEARING * lease) or lease
 
     def _rest(self, now: float) -> None:

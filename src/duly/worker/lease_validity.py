@@ -18,7 +18,7 @@ class LeaseValidity:
         self._renewed = threading.Condition()
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
-    def is_given(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether all that is held is known to be leased now."""
         return time.monotonic() < self.until
 
@@ -34,7 +34,7 @@ class LeaseValidity:
     async def wait(self) -> None:
         """Let a task wait until it is given."""
         loop = asyncio.get_running_loop()
-        while not self.is_given():
+        while not self.is_valid():
             waiter = loop.create_future()
             with self._renewed:
                 self._waiting.append((loop, waiter))
@@ -43,7 +43,7 @@ class LeaseValidity:
     def wait_in_thread(self) -> None:
         """Let a thread wait until it is given."""
         with self._renewed:
-            while not self.is_given():
+            while not self.is_valid():
                 self._renewed.wait()
 
 

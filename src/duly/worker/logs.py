@@ -55,8 +55,8 @@ def configure(format: LogFormat = "text", level: str = "info") -> None:  # noqa:
         raise UsageError(f"the log format must be one of {', '.join(FORMATS)}, not {format!r}")
     handler = _Handler(sys.stderr)
     handler.setFormatter(_JsonLines() if format == "json" else _TextLines())
-    _take_over(logging.getLogger("duly"), handler, chosen)
-    _take_over(logging.getLogger(), handler, chosen)
+    _install(logging.getLogger("duly"), handler, chosen)
+    _install(logging.getLogger(), handler, chosen)
     logging.getLogger("duly").propagate = False
     for name in ("duly", "duly.worker"):
         logging.getLogger(name).disabled = False  # logging.config.dictConfig disables all that it does not name
@@ -72,7 +72,7 @@ def _read_level(level: str) -> int:
     return logging.getLevelNamesMapping()[level.upper()]
 
 
-def _take_over(logger: logging.Logger, handler: logging.Handler, level: int) -> None:
+def _install(logger: logging.Logger, handler: logging.Handler, level: int) -> None:
     for old in [each for each in logger.handlers if isinstance(each, _Handler)]:
         logger.removeHandler(old)
     if not logger.handlers:

@@ -19,7 +19,7 @@ MARGIN: Final = 10.0
 """Seconds beyond the grace that a worker has to give back its messages and end, before it is killed."""
 
 _has_run: Final = threading.Event()
-_orders = 0
+_stop_requests = 0
 
 
 class StoppedEarly(BaseException):
@@ -41,14 +41,14 @@ def ignore_signals() -> None:
 
 def follow_parent(patience: float) -> None:
     """Stop as on SIGTERM when the parent is gone, and be killed when that takes longer than `patience` seconds."""
-    lifeline = os.dup(0)
+    pipe = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)  # what handlers start must not read from our pipe
     os.close(nothing)
-    threading.Thread(target=_watch, args=(lifeline, patience), name="duly-lifeline", daemon=True).start()
+    threading.Thread(target=_watch, args=(pipe, patience), name="duly-parent-pipe", daemon=True).start()
 
 
-def note_running() -> None:
+def mark_running() -> None:
     """Say that the worker has begun, with handlers of its own: a signal after its end has nothing left to stop."""
     _has_run.set()
 
@@ -58,16 +58,16 @@ def _stop_early(*_: object) -> None:
         raise StoppedEarly
 
 
-def orders() -> int:
+def stop_requests() -> int:
     """Count how often the parent has told us to stop: it signals, too, but so may others."""
-    return _orders
+    return _stop_requests
 
 
-def _watch(lifeline: int, patience: float) -> None:
-    global _orders  # noqa: PLW0603 - this thread alone writes it
-    while ordered := os.read(lifeline, 64):
-        _orders += len(ordered)
-    if not _orders:  # a second signal would cut off what the first one lets finish
+def _watch(pipe: int, patience: float) -> None:
+    global _stop_requests  # noqa: PLW0603 - this thread alone writes it
+    while requested := os.read(pipe, 64):
+        _stop_requests += len(requested)
+    if not _stop_requests:  # a second signal would cut off what the first one lets finish
         os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(patience)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -23,7 +23,7 @@ class QueueRuntime:
     """
 
     def __init__(
-        self, queue: AsyncInbox, sync_queue: Inbox, handler: Handler | TaskSet, weight: int, most: int | None
+        self, queue: AsyncInbox, sync_queue: Inbox, handler: Handler | TaskSet, weight: int, concurrency: int | None
     ) -> None:
         self.queue = queue
         self.sync_queue = sync_queue
@@ -37,7 +37,7 @@ class QueueRuntime:
             else checked_positive_seconds(self.options.max_runtime, "max_runtime")
         )
         self.is_async, self.is_mixed = _kinds(handler)
-        self.slots = _slots(handler, most)
+        self.slots = _slot_count(handler, concurrency)
         """Handlers at once."""
         self.per_slot = handler.batch.max if handler.batch else 1
 
@@ -45,7 +45,7 @@ class QueueRuntime:
         """Claimed, and its handler or its settle not over: also a hung handler whose lease was lost long ago."""
         self.collected = 0
         """Of these, those that a batch handler is to get and more may join."""
-        self.groups = 0
+        self.batches = 0
         """Calls of a batch handler that were made up, and are not over."""
         self.handled = 0
         """Settled since the worker started."""
@@ -54,8 +54,8 @@ class QueueRuntime:
 
         now = time.monotonic()
         self.pace = HandlerPace(now)
-        self.freshness = LeaseValidity(now + self.lease)
-        self.hoards_since: float | None = None
+        self.lease_validity = LeaseValidity(now + self.lease)
+        self.excess_since: float | None = None
         """Since when more waits for slots than is finished soon."""
         self.source = Source(self, queue)
         """What it claims from."""
@@ -68,10 +68,10 @@ class QueueRuntime:
     @property
     def calls(self) -> int:
         """Calls of the handler that run, wait, or are being made up."""
-        return self.busy if self.handler.batch is None else self.groups + bool(self.collected)
+        return self.busy if self.handler.batch is None else self.batches + bool(self.collected)
 
     @property
-    def space(self) -> int:
+    def batch_space(self) -> int:
         """How many messages may join the call that is being made up."""
         return self.per_slot - self.collected if self.collected else 0
 
@@ -84,7 +84,7 @@ class QueueRuntime:
     def room(self) -> int:
         """How many more may be claimed. What is claimed ahead is claimed in large pieces: a call each is dear."""
         ahead = self.ahead
-        room = ahead + (self.slots - self.calls) * self.per_slot + self.space
+        room = ahead + (self.slots - self.calls) * self.per_slot + self.batch_space
         return room if room > ahead // 4 else 0
 
     def take(self, claimed: Claimed) -> list[AnyDelivery]:
@@ -122,11 +122,11 @@ class QueueRuntime:
         return replies.is_suspect(codec.read_counts(delivery._counts), self.options.crash_limit)
 
 
-def _slots(handler: Handler | TaskSet, most: int | None) -> int:
+def _slot_count(handler: Handler | TaskSet, concurrency: int | None) -> int:
     """Tell how many handlers run at once: what was said of this queue, within what was said of the worker."""
-    if most is None:
+    if concurrency is None:
         return handler.concurrency
-    return min(handler.concurrency, most) if handler.has_own_concurrency or handler.batch else most
+    return min(handler.concurrency, concurrency) if handler.has_own_concurrency or handler.batch else concurrency
 
 
 def _kinds(handler: Handler | TaskSet) -> tuple[bool, bool]:

@@ -38,12 +38,12 @@ class ServerQueueWaiter:
         """What the block names that is out, or was out last."""
         self._was_woken = False
         """Whether a token came since there was none: there may be more."""
-        self._taking: Sequence[Source] = ()
+        self._may_be_taken: Sequence[Source] = ()
         """Queues whose tokens a call under way may have taken."""
 
     def is_watching(self, source: Source) -> bool:
         """Tell whether a block is out that names a queue."""
-        return self._block.is_out and source.wake_key in self._named
+        return self._block.is_pending and source.wake_key in self._named
 
     async def watch(self, limit: int, some: Collection[Source] | None = None) -> list[Source]:
         """Watch all, or `some`, that want it, or return those whose tokens are there already, up to `limit`.
@@ -65,7 +65,7 @@ class ServerQueueWaiter:
     async def take(self, limit: int) -> list[Source]:
         """Take tokens that lie there, up to `limit`, unless a block is out."""
         wanted = [source for source in self._in_turn() if source.wants_watch]
-        return await self._take(wanted, limit) if wanted and not self._block.is_out else []
+        return await self._take(wanted, limit) if wanted and not self._block.is_pending else []
 
     def woken(self) -> list[Source]:
         """Take what has come: the queues that have something to look at."""
@@ -79,22 +79,22 @@ class ServerQueueWaiter:
 
     async def aclose(self) -> list[Source]:
         """Watch nothing more, and return the queues of which a token may have been taken."""
-        watched = list(self._named.values()) if self._block.is_out else []
+        watched = list(self._named.values()) if self._block.is_pending else []
         if watched:
             await self._block.cut()
         await self._block.aclose()
-        return [*watched, *self._taking]
+        return [*watched, *self._may_be_taken]
 
     async def _take(self, wanted: Sequence[Source], limit: int) -> list[Source]:
         """Take the tokens that wait, without blocking, and no more than there is room for."""
         call = ops.take_tokens(self._sources[0].keys, [source.wake_key for source in wanted], limit)
-        self._taking = wanted
+        self._may_be_taken = wanted
         try:
             found = [wanted[position] for position in await self._link.run_on(call)]
         except DulyError as error:  # the block brings them, one by one
             event(_LOG, logging.DEBUG, "watch.failed", queue=wanted[0].runtime.name, error=str(error))
             found = []
-        self._taking = ()
+        self._may_be_taken = ()
         if found:
             self._note_served(found[-1])
         return found
@@ -119,7 +119,7 @@ class MemoryQueueWaiter:
         self._sources = list(sources)
         self._on_change = on_change
         self._callbacks: dict[Source, Callable[[], None]] = {}
-        self._come: dict[Source, None] = {}
+        self._woken: dict[Source, None] = {}
         self._engine.clock.watch(self._on_move)
 
     def is_watching(self, source: Source) -> bool:
@@ -130,7 +130,7 @@ class MemoryQueueWaiter:
         """Watch all, or `some`, that want it."""
         for source in self._sources if some is None else some:
             if source not in self._callbacks and source.wants_watch:
-                self._callbacks[source] = self._noter(source)
+                self._callbacks[source] = self._callback_for(source)
                 self._engine.subscribe(source.keys, self._callbacks[source])
         return []
 
@@ -142,32 +142,32 @@ class MemoryQueueWaiter:
 
     def woken(self) -> list[Source]:
         """Take what has come."""
-        come, self._come = self._come, {}
-        return list(come)
+        woken_sources, self._woken = self._woken, {}
+        return list(woken_sources)
 
     async def aclose(self) -> list[Source]:
         """Watch nothing more, and return the queues of which a token may have been taken."""
         self._engine.clock.unwatch(self._on_move)
         for source, callback in self._callbacks.items():
             self._engine.unsubscribe(source.keys, callback)
-        return [*self._callbacks, *self._come]
+        return [*self._callbacks, *self._woken]
 
-    def _noter(self, source: Source) -> Callable[[], None]:
-        return lambda: self._tell(self._note, source)
+    def _callback_for(self, source: Source) -> Callable[[], None]:
+        return lambda: self._call_in_loop(self._on_wake, source)
 
-    def _note(self, source: Source) -> None:
+    def _on_wake(self, source: Source) -> None:
         del self._callbacks[source]
-        self._come[source] = None
+        self._woken[source] = None
         self._on_change()
 
     def _on_move(self) -> None:
-        self._tell(self._look_everywhere)
+        self._call_in_loop(self._wake_all)
 
-    def _look_everywhere(self) -> None:
-        self._come.update((source, None) for source in self._sources if source.is_watched)
+    def _wake_all(self) -> None:
+        self._woken.update((source, None) for source in self._sources if source.is_watched)
         self._on_change()
 
-    def _tell(self, function: Callable[..., None], *args: Any) -> None:
+    def _call_in_loop(self, function: Callable[..., None], *args: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(function, *args)
 

@@ -32,20 +32,20 @@ class SourceFiles:
     def __init__(self, directory: Path, most: int = MOST_FILES) -> None:
         self._directory = directory
         self._most = most
-        self._is_told = False
-        self._stamps = self._look()
+        self._has_warned = False
+        self._stamps = self._scan()
 
     def find_change(self) -> Path | None:
         """Return one file that was changed, added or removed since the last call."""
-        before, self._stamps = self._stamps, self._look()
+        before, self._stamps = self._stamps, self._scan()
         changed = dict(before.items() ^ self._stamps.items())
         return min(changed, default=None)
 
-    def _look(self) -> dict[Path, Stamp]:
+    def _scan(self) -> dict[Path, Stamp]:
         found: dict[Path, Stamp] = {}
         for path in self._walk():
             if len(found) >= self._most:
-                self._tell_too_many()
+                self._warn_too_many()
                 break
             try:
                 state = path.stat()
@@ -59,9 +59,9 @@ class SourceFiles:
             below[:] = sorted(name for name in below if not _is_skipped(directory, name))
             yield from (Path(directory, name) for name in sorted(files) if name.endswith(".py"))
 
-    def _tell_too_many(self) -> None:
-        if not self._is_told:
-            self._is_told = True
+    def _warn_too_many(self) -> None:
+        if not self._has_warned:
+            self._has_warned = True
             event(_LOG, logging.WARNING, "reload.too_many_files", watched=self._most, directory=self._directory)
 
 
@@ -76,31 +76,31 @@ class Reloader(Supervisor):
         super().__init__(command, processes, grace)
         self._directory = Path.cwd() if directory is None else directory
         self._files = SourceFiles(self._directory)
-        self._look_at = time.monotonic() + INTERVAL
+        self._scan_at = time.monotonic() + INTERVAL
 
     def _find_pause(self) -> float | None:
         pause = super()._find_pause()
-        until_look = max(self._look_at - time.monotonic(), 0.0)
-        return until_look if pause is None else min(pause, until_look)
+        until_scan = max(self._scan_at - time.monotonic(), 0.0)
+        return until_scan if pause is None else min(pause, until_scan)
 
-    def _look_around(self) -> None:
-        if self._is_stopping or time.monotonic() < self._look_at:
+    def _on_wakeup(self) -> None:
+        if self._is_stopping or time.monotonic() < self._scan_at:
             return
         changed = self._files.find_change()
         if changed is not None:
             self._log(logging.INFO, "reload.file_changed", path=changed.relative_to(self._directory))
             self._replace_all()
-        self._look_at = time.monotonic() + INTERVAL
+        self._scan_at = time.monotonic() + INTERVAL
 
     def _replace_all(self) -> None:
-        for place in self._places:
-            if place.child is None:
-                place.start_at = time.monotonic()
-            elif place.child.kill_at is None:  # not asked yet: a second signal would cut off its handlers
-                place.child.ask_to_stop(signal.SIGTERM, self._patience)
+        for record in self._records:
+            if record.child is None:
+                record.start_at = time.monotonic()
+            elif record.child.kill_at is None:  # not asked yet: a second signal would cut off its handlers
+                record.child.ask_to_stop(signal.SIGTERM, self._patience)
 
-    def _is_hopeless(self, status: int) -> bool:  # noqa: ARG002 - the next change may mend it
+    def _would_fail_again(self, status: int) -> bool:  # noqa: ARG002 - the next change may mend it
         return False
 
-    def _plan_restart(self, place: ChildRecord, lived: float) -> dict[str, Any]:  # noqa: ARG002
+    def _plan_restart(self, record: ChildRecord, lived: float) -> dict[str, Any]:  # noqa: ARG002
         return {"restart": "upon the next change"}

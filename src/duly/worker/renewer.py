@@ -37,7 +37,7 @@ class Renewer:
         self._renewals: Timers[QueueRuntime] = Timers()
         for runtime in runtimes:
             self._renewals.set(runtime, patience.renew_at(now, runtime.lease))
-        self._allowances = {runtime: RuntimeLimit(runtime) for runtime in runtimes}
+        self._runtime_limits = {runtime: RuntimeLimit(runtime) for runtime in runtimes}
         self._failing: set[QueueRuntime] = set()
         self._run = run
         self._on_lost = on_lost
@@ -68,7 +68,7 @@ class Renewer:
         """Renew all leases of a queue, and say when to do it again."""
         began = time.monotonic()
         held = [delivery for delivery in list(runtime.source.held) if not delivery.is_settled and not delivery.lost]
-        renewed, lost = self._allowances[runtime].split(held, began)
+        renewed, lost = self._runtime_limits[runtime].split(held, began)
         try:
             for first in range(0, len(renewed), MAX_BATCH):
                 lost += self._extend(runtime, renewed[first : first + MAX_BATCH])
@@ -82,8 +82,8 @@ class Renewer:
         self._failing.discard(runtime)
         if lost:
             self._note_lost(runtime, lost)
-        runtime.freshness.renew(began + runtime.lease)
-        return min(patience.renew_at(began, runtime.lease), self._allowances[runtime].next_end)
+        runtime.lease_validity.renew(began + runtime.lease)
+        return min(patience.renew_at(began, runtime.lease), self._runtime_limits[runtime].next_end)
 
     def _extend(self, runtime: QueueRuntime, deliveries: list[AnyDelivery]) -> list[AnyDelivery]:
         leases = [(delivery, runtime.lease) for delivery in deliveries]

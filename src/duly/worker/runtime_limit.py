@@ -17,7 +17,7 @@ class RuntimeLimit:
         self._runtime = runtime
         self._ends: dict[AnyDelivery, float] = {}
         """Of leases that are not renewed any more."""
-        self._looked_at = -math.inf
+        self._checked_at = -math.inf
 
     @property
     def next_end(self) -> float:
@@ -36,10 +36,10 @@ class RuntimeLimit:
                 renewed.append(delivery)
                 continue
             # It was last renewed at the last look, or claimed after it and then started.
-            end = self._ends.get(delivery) or max(self._looked_at, started) + runtime.lease
+            end = self._ends.get(delivery) or max(self._checked_at, started) + runtime.lease
             if end <= now:
                 over.append(delivery)
             else:
                 ends[delivery] = end
-        self._ends, self._looked_at = ends, now
+        self._ends, self._checked_at = ends, now
         return renewed, over

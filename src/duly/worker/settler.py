@@ -52,7 +52,7 @@ class Settler:
         self._runtimes: dict[QueueRuntime, None] = {}
         """Those that have something to settle."""
         self._unsettled: defaultdict[QueueRuntime, Unsettled] = defaultdict(Unsettled)
-        self._wanted = asyncio.Event()
+        self._has_work = asyncio.Event()
         self._is_idle = asyncio.Event()
         self._is_idle.set()
 
@@ -70,21 +70,21 @@ class Settler:
             self._unsettled[runtime].acks.append(delivery)
         else:
             self._unsettled[runtime].verdicts.append((delivery, verdict))
-        self._want(runtime)
+        self._schedule(runtime)
 
-    def _want(self, runtime: QueueRuntime) -> None:
+    def _schedule(self, runtime: QueueRuntime) -> None:
         """Have the queue's turn come."""
         if runtime not in self._runtimes:
             self._runtimes[runtime] = None
             self._is_idle.clear()
-            self._wanted.set()
+            self._has_work.set()
 
     def settling(self, runtime: QueueRuntime) -> Sequence[AnyDelivery]:
         """List what the server is being told of at the moment. Any thread may ask."""
         unsettled = self._unsettled.get(runtime)
         return () if unsettled is None else unsettled.settling
 
-    def judged(self, runtime: QueueRuntime) -> set[AnyDelivery]:
+    def awaiting_settle(self, runtime: QueueRuntime) -> set[AnyDelivery]:
         """List what has a verdict that the server does not know yet."""
         unsettled = self._unsettled[runtime]
         return {*unsettled.acks, *(delivery for delivery, _ in unsettled.verdicts), *unsettled.settling}
@@ -101,23 +101,23 @@ class Settler:
                 )  # fmt: skip
             if delivery._settled == "commit" and delivery._awaits_result:
                 self._unsettled[runtime].results.append((delivery, verdict.result))
-                self._want(runtime)
-        if _is_dead_by_hand(delivery):
+                self._schedule(runtime)
+        if _was_rejected_by_handler(delivery):
             self._on_dead(runtime, [delivery.id])
         self._on_progress(runtime)
 
     async def run(self) -> None:
         """Work until cancelled."""
         while True:
-            await self._wanted.wait()
-            self._wanted.clear()
+            await self._has_work.wait()
+            self._has_work.clear()
             while self._runtimes:
                 runtime = next(iter(self._runtimes))
                 del self._runtimes[runtime]
                 await self._settle(runtime)
             self._is_idle.set()
 
-    async def flushed(self) -> None:
+    async def flush(self) -> None:
         """Wait until all that was added is settled."""
         await self._is_idle.wait()
 
@@ -126,12 +126,12 @@ class Settler:
         acks, unsettled.acks = unsettled.acks, []
         for first in range(0, len(acks), MAX_BATCH):
             batch = acks[first : first + MAX_BATCH]
-            await self._tell(runtime, "ack", batch, ops.ack(runtime.source.keys, runtime.options, batch))
+            await self._send(runtime, "ack", batch, ops.ack(runtime.source.keys, runtime.options, batch))
         rows: defaultdict[Way, list[Row]] = defaultdict(list)
         errors: Errors = {}
         while unsettled.verdicts:
             delivery, verdict = unsettled.verdicts.popleft()
-            way, row = _judged_at_any_rate(runtime, delivery, verdict)
+            way, row = _row_of(runtime, delivery, verdict)
             rows[way].append(row)
             if isinstance(verdict.error, BaseException) and is_failure(verdict):
                 errors[delivery] = verdict.error
@@ -144,7 +144,7 @@ class Settler:
     async def _keep_results(self, runtime: QueueRuntime, rows: list[tuple[AnyDelivery, str]]) -> None:
         """Keep what handlers returned after a commit. A result that cannot be kept is logged: its message is over."""
         try:
-            lost, _ = await self._carried_out(runtime, ops.keep_results(runtime.source.keys, rows))
+            lost, _ = await self._run_until_answered(runtime, ops.keep_results(runtime.source.keys, rows))
             error = "the message is gone"
         except DulyError as refused:
             lost, error = list(range(len(rows))), str(refused)
@@ -153,23 +153,23 @@ class Settler:
 
     async def _settle_step(self, runtime: QueueRuntime, step: Step, errors: Errors) -> None:
         way, call = step.way, step.call(runtime.source.keys, runtime.options)
-        settled = await self._tell(runtime, way.logged or way.verb, step.deliveries, call)
-        told = set(settled)
+        settled = await self._send(runtime, way.logged or way.verb, step.deliveries, call)
+        settled_now = set(settled)
         for row in step.rows:
-            if row[0] in told:
-                _report(runtime, way, row, errors.get(row[0]))
+            if row[0] in settled_now:
+                _log_outcome(runtime, way, row, errors.get(row[0]))
                 if way is settles.RETRY:
                     self._retries.add(runtime.name, row[2])
         if way.reason is not None and settled:
             self._on_dead(runtime, [delivery.id for delivery in settled])
 
-    async def _tell(
+    async def _send(
         self, runtime: QueueRuntime, verb: str, deliveries: list[AnyDelivery], call: Call[list[int]]
     ) -> list[AnyDelivery]:
         """Carry a call out, as long as it takes, and return what it settled."""
         self._unsettled[runtime].settling = deliveries
         try:
-            lost, tries = await self._carried_out(runtime, call)
+            lost, tries = await self._run_until_answered(runtime, call)
         except DulyError as error:
             event(
                 _LOG, logging.ERROR, "settle.failed", queue=runtime.name, verb=verb, count=len(deliveries),
@@ -190,7 +190,7 @@ class Settler:
         self._on_progress(runtime)
         return deliveries if not lost else [each for each in deliveries if not each.lost]
 
-    async def _carried_out(self, runtime: QueueRuntime, call: Call[list[int]]) -> tuple[list[int], int]:
+    async def _run_until_answered(self, runtime: QueueRuntime, call: Call[list[int]]) -> tuple[list[int], int]:
         """Carry a call out, as long as it takes. Return its answer, and how often the server was away."""
         tries = 0
         while True:
@@ -208,12 +208,12 @@ class Settler:
                 runtime.started.pop(delivery, None)
 
 
-def _is_dead_by_hand(delivery: AnyDelivery) -> bool:
+def _was_rejected_by_handler(delivery: AnyDelivery) -> bool:
     """Whether its handler has settled it so that it is dead."""
     return delivery._settled == "reject" or delivery._has_failed_for_good
 
 
-def _judged_at_any_rate(runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> tuple[Way, Row]:
+def _row_of(runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> tuple[Way, Row]:
     """Turn a verdict into what the script is told. One that cannot be told must not be the end of the worker."""
     try:
         way, row, flaws = settles.judged(delivery, verdict)
@@ -226,7 +226,7 @@ def _judged_at_any_rate(runtime: QueueRuntime, delivery: AnyDelivery, verdict: V
     return way, row
 
 
-def _report(runtime: QueueRuntime, way: Way, row: Row, error: BaseException | None) -> None:
+def _log_outcome(runtime: QueueRuntime, way: Way, row: Row, error: BaseException | None) -> None:
     """Log one line for a message that did not simply end, and where its handler failed."""
     delivery, *rest = row
     known = {"queue": runtime.name, "id": delivery.id, "attempt": delivery.attempt}

@@ -13,7 +13,7 @@ from duly.worker.parent_pipe import STOP_SIGNALS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_HEARD: Final = (*STOP_SIGNALS, signal.SIGCHLD)
+_WATCHED_SIGNALS: Final = (*STOP_SIGNALS, signal.SIGCHLD)
 _LONGEST_WAIT: Final = 5.0
 """Should a signal be missed, for whatever reason, its cause is seen after this many seconds."""
 
@@ -28,7 +28,7 @@ class SignalPipe:
         os.set_blocking(self._writer, False)
         self._fd_before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         # Python writes the number of a signal to the pipe only if there is a handler for it.
-        self._handlers_before: dict[int, Any] = {each: signal.signal(each, _do_nothing) for each in _HEARD}
+        self._handlers_before: dict[int, Any] = {each: signal.signal(each, _do_nothing) for each in _WATCHED_SIGNALS}
         return self
 
     def __exit__(self, *_: object) -> None:

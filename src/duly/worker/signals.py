@@ -12,7 +12,7 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 # Signals are the process's: several workers of one event loop are all told.
 _listeners: Final[list[Callable[[str], None]]] = []
-_before: Final[dict[signal.Signals, Any]] = {}
+_previous: Final[dict[signal.Signals, Any]] = {}
 _forking: Final = threading.local()
 """What this thread let through before it forked."""
 
@@ -38,8 +38,8 @@ def handled(on_signal: Callable[[str], None]) -> Iterator[None]:
 
 def _install(loop: asyncio.AbstractEventLoop) -> None:
     for number in _SIGNALS:
-        _before[number] = signal.getsignal(number)
-        loop.add_signal_handler(number, _tell_all, number.name)
+        _previous[number] = signal.getsignal(number)
+        loop.add_signal_handler(number, _notify_all, number.name)
 
 
 def _uninstall(loop: asyncio.AbstractEventLoop) -> None:
@@ -49,22 +49,22 @@ def _uninstall(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _restore() -> None:
-    for number, handler in _before.items():
+    for number, handler in _previous.items():
         signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
-def _tell_all(name: str) -> None:
+def _notify_all(name: str) -> None:
     for listener in tuple(_listeners):  # one that stops may leave
         listener(name)
 
 
-def _hold_back() -> None:
+def _block_before_fork() -> None:
     """Have a signal for a new process wait until that process has forgotten us, however soon it comes."""
     if _listeners:
         _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
 
 
-def _let_through() -> None:
+def _unblock_after_fork() -> None:
     mask = _forking.__dict__.pop("mask", None)
     if mask is not None:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -76,7 +76,7 @@ def _forget_after_fork() -> None:
         _listeners.clear()
         signal.set_wakeup_fd(-1)
         _restore()
-    _let_through()
+    _unblock_after_fork()
 
 
-os.register_at_fork(before=_hold_back, after_in_parent=_let_through, after_in_child=_forget_after_fork)
+os.register_at_fork(before=_block_before_fork, after_in_parent=_unblock_after_fork, after_in_child=_forget_after_fork)

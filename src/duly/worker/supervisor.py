@@ -49,7 +49,7 @@ class Supervisor:
 
     def __init__(self, command: Sequence[str], processes: int, grace: float, margin: float = MARGIN) -> None:
         self._command = command
-        self._places = [ChildRecord(number) for number in range(1, processes + 1)]
+        self._records = [ChildRecord(number) for number in range(1, processes + 1)]
         self._patience = grace + margin
         self._margin = margin
         self._is_stopping = False
@@ -66,7 +66,7 @@ class Supervisor:
                     self._stop(number)
                 self._collect()
                 self._kill_overdue()
-                self._look_around()
+                self._on_wakeup()
         status = MISUSE if self._was_misused else int(self._lost > 0)
         self._log(logging.INFO, "supervisor.stopped", status=status)
         return status
@@ -75,34 +75,34 @@ class Supervisor:
         return self._is_stopping and not self._children()
 
     def _children(self) -> list[Child]:
-        return [place.child for place in self._places if place.child is not None]
+        return [record.child for record in self._records if record.child is not None]
 
     def _find_pause(self) -> float | None:
         """Return the seconds until there is something to do; None: nothing by the clock."""
         moments = [child.kill_at for child in self._children()]
-        moments += [place.start_at for place in self._places if place.child is None and not self._is_stopping]
+        moments += [record.start_at for record in self._records if record.child is None and not self._is_stopping]
         return min((moment - time.monotonic() for moment in moments if moment is not None), default=None)
 
     def _start_due(self) -> None:
-        for place in self._places:
-            is_due = place.start_at is not None and place.start_at <= time.monotonic()
-            if place.child is None and is_due and not self._is_stopping:
-                self._start(place)
+        for record in self._records:
+            is_due = record.start_at is not None and record.start_at <= time.monotonic()
+            if record.child is None and is_due and not self._is_stopping:
+                self._start(record)
 
-    def _start(self, place: ChildRecord) -> None:
-        place.start_at = None
+    def _start(self, record: ChildRecord) -> None:
+        record.start_at = None
         try:
-            place.child = Child(self._command)
+            record.child = Child(self._command)
         except OSError as error:  # no memory, no more processes: that may pass
-            plan = self._plan_restart(place, 0.0)
-            self._log(logging.ERROR, "process.not_started", number=place.number, error=error, **plan)
+            plan = self._plan_restart(record, 0.0)
+            self._log(logging.ERROR, "process.not_started", number=record.number, error=error, **plan)
         else:
-            self._log(logging.INFO, "process.started", number=place.number, pid=place.child.pid)
+            self._log(logging.INFO, "process.started", number=record.number, pid=record.child.pid)
 
-    def _plan_restart(self, place: ChildRecord, lived: float) -> dict[str, Any]:
+    def _plan_restart(self, record: ChildRecord, lived: float) -> dict[str, Any]:
         """Decide when a child that ended by itself is followed by another. Return what to say about it."""
-        pause = place.restarts.pause_after(lived)
-        place.start_at = time.monotonic() + pause
+        pause = record.restarts.pause_after(lived)
+        record.start_at = time.monotonic() + pause
         return {"restart_in": pause}
 
     def _stop(self, number: int) -> None:
@@ -113,36 +113,36 @@ class Supervisor:
 
     def _stop_all(self, number: int, patience: float) -> None:
         if not self._is_stopping:
-            self._lost += sum(place.child is None for place in self._places)
+            self._lost += sum(record.child is None for record in self._records)
         self._is_stopping = True
         for child in self._children():
             child.ask_to_stop(number, patience)
 
     def _collect(self) -> None:
-        for place in self._places:
-            child = place.child
+        for record in self._records:
+            child = record.child
             status = None if child is None else child.poll()
             if child is not None and status is not None:
-                place.child = None
-                self._note_end(place, child, status)
+                record.child = None
+                self._note_end(record, child, status)
 
-    def _note_end(self, place: ChildRecord, child: Child, status: int) -> None:
-        said = {"number": place.number, "pid": child.pid, **describe_status(status), "lived": round(child.lived, 3)}
+    def _note_end(self, record: ChildRecord, child: Child, status: int) -> None:
+        fields = {"number": record.number, "pid": child.pid, **describe_status(status), "lived": round(child.lived, 3)}
         if self._is_stopping:
             self._was_misused |= status == MISUSE
             self._lost += int(status != 0)
-            self._log(logging.INFO if status == 0 else logging.WARNING, "process.ended", **said)
+            self._log(logging.INFO if status == 0 else logging.WARNING, "process.ended", **fields)
         elif child.kill_at is not None:  # asked to stop, to be followed by another
-            place.start_at = time.monotonic()
-            self._log(logging.INFO, "process.ended", **said)
-        elif self._is_hopeless(status):
+            record.start_at = time.monotonic()
+            self._log(logging.INFO, "process.ended", **fields)
+        elif self._would_fail_again(status):
             self._was_misused |= status == MISUSE
-            self._log(logging.ERROR, "process.ended", **said, reason="it cannot be run like this; stopping")
+            self._log(logging.ERROR, "process.ended", **fields, reason="it cannot be run like this; stopping")
             self._stop_all(signal.SIGTERM, self._patience)
         else:
-            self._log(logging.WARNING, "process.ended", **said, **self._plan_restart(place, child.lived))
+            self._log(logging.WARNING, "process.ended", **fields, **self._plan_restart(record, child.lived))
 
-    def _is_hopeless(self, status: int) -> bool:
+    def _would_fail_again(self, status: int) -> bool:
         """Whether another child would end the same way. Not while others serve: the code was changed under them."""
         return status in (MISUSE, REFUSED) and not any(child.lived >= _SERVING for child in self._children())
 
@@ -152,7 +152,7 @@ class Supervisor:
                 child.kill()
                 self._log(logging.ERROR, "process.killed", pid=child.pid, reason="it did not stop in time")
 
-    def _look_around(self) -> None:
+    def _on_wakeup(self) -> None:
         """For what else there is to see, each time that the parent is awake."""
 
     @staticmethod

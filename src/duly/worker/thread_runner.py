@@ -21,23 +21,23 @@ class ThreadRunner:
     in batches: it is told once, and takes all that there is.
     """
 
-    def __init__(self, work: Invoker, size: int) -> None:
-        self._work = work
+    def __init__(self, invoker: Invoker, size: int) -> None:
+        self._invoker = invoker
         self._size = size
         self._loop = asyncio.get_running_loop()
         self._inbox: SimpleQueue[Item | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._open: set[Item] = set()
+        self._unfinished: set[Item] = set()
         """Added and not concluded. Only the event loop touches it."""
         self._concluded: deque[tuple[Item, Conclusion]] = deque()
-        self._is_loop_told = False
+        self._is_loop_notified = False
 
     def add(self, items: Iterable[Item]) -> None:
         """Run these as soon as there are threads."""
         for item in items:
-            self._open.add(item)
+            self._unfinished.add(item)
             self._inbox.put(item)
-        for _ in range(min(len(self._open), self._size) - len(self._threads)):
+        for _ in range(min(len(self._unfinished), self._size) - len(self._threads)):
             self._start_thread()
 
     def take_back(self, beyond: int = 0) -> list[Item]:
@@ -50,17 +50,17 @@ class ThreadRunner:
                     items.append(item)
         for item in items[:beyond]:
             self._inbox.put(item)
-        self._open.difference_update(items[beyond:])
+        self._unfinished.difference_update(items[beyond:])
         return items[beyond:]
 
     def running(self) -> list[Item]:
         """Tell what is being handled, or about to be."""
-        return list(self._open)
+        return list(self._unfinished)
 
     @property
     def has_begun(self) -> bool:
         """Whether any handler runs."""
-        return bool(self._open) and self._work.runtime.freshness.is_given()
+        return bool(self._unfinished) and self._invoker.runtime.lease_validity.is_valid()
 
     @property
     def waiting(self) -> int:
@@ -70,9 +70,9 @@ class ThreadRunner:
     def cancel(self, items: Collection[Item], cause: Literal["lost", "stop"]) -> None:
         """Let go of these: a thread cannot be cancelled. Their deliveries say that they are lost."""
         for item in items:
-            if cause == "stop" and item in self._open:
-                self._open.discard(item)
-                self._work.settle(item, self._work.alike(item, RELEASE))
+            if cause == "stop" and item in self._unfinished:
+                self._unfinished.discard(item)
+                self._invoker.settle(item, self._invoker.same_for_all(item, RELEASE))
 
     def close(self) -> None:
         """Let all threads end that are not busy."""
@@ -84,7 +84,7 @@ class ThreadRunner:
         self.close()
 
     def _start_thread(self) -> None:
-        name = f"duly-{self._work.runtime.name}-{len(self._threads) + 1}"
+        name = f"duly-{self._invoker.runtime.name}-{len(self._threads) + 1}"
         thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
@@ -93,40 +93,40 @@ class ThreadRunner:
         get, conclude = self._inbox.get, self._concluded.append
         while (item := get()) is not _STOP:
             conclude((item, self._handle(item)))
-            if not self._is_loop_told:
-                self._is_loop_told = True
-                self._tell_loop()
+            if not self._is_loop_notified:
+                self._is_loop_notified = True
+                self._notify_loop()
 
-    def _tell_loop(self) -> None:
+    def _notify_loop(self) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell, and the lease runs out
             self._loop.call_soon_threadsafe(self._collect)
 
     def _collect(self) -> None:
-        self._is_loop_told = False  # before the look: what comes after it tells again
-        concluded, settle, opened = self._concluded, self._work.settle, self._open
+        self._is_loop_notified = False  # before the look: what comes after it tells again
+        concluded, settle, unfinished = self._concluded, self._invoker.settle, self._unfinished
         while concluded:
             item, conclusion = concluded.popleft()
-            if item in opened:  # else it was let go
-                opened.discard(item)
+            if item in unfinished:  # else it was let go
+                unfinished.discard(item)
                 settle(item, conclusion)
 
     def _handle(self, item: Item) -> Conclusion:
         """Run one handler. Nothing that it raises comes out of here."""
-        work = self._work
-        context = work.context.copy()
+        invoker = self._invoker
+        context = invoker.context.copy()
         failure: BaseException | None = None
         try:
-            if not work.runtime.freshness.is_given():
-                work.runtime.freshness.wait_in_thread()
-            call = work.begin(item)
+            if not invoker.runtime.lease_validity.is_valid():
+                invoker.runtime.lease_validity.wait_in_thread()
+            call = invoker.prepare(item)
             if isinstance(call, Verdict):
-                conclusion = work.alike(item, call)
+                conclusion = invoker.same_for_all(item, call)
             else:
-                if work.is_observed:
-                    context.run(work.started, item)
-                conclusion = work.returned(item, context.run(call.function, *call.args, **call.kwargs))
+                if invoker.is_observed:
+                    context.run(invoker.on_started, item)
+                conclusion = invoker.conclusion_of(item, context.run(call.function, *call.args, **call.kwargs))
         except BaseException as error:  # noqa: BLE001 - a handler may raise anything
-            failure, conclusion = error, work.alike(item, verdict_of_error(error))
-        if work.is_observed:
-            context.run(work.ended, item, conclusion, failure)
+            failure, conclusion = error, invoker.same_for_all(item, verdict_of_error(error))
+        if invoker.is_observed:
+            context.run(invoker.on_ended, item, conclusion, failure)
         return conclusion

@@ -11,7 +11,7 @@ from duly._core.replies import Claimed
 
 EntryId = tuple[int, int]
 
-_MOST_IN_VAIN: Final = 8
+_MAX_FRUITLESS: Final = 8
 """Times that count: the rest is at its longest before."""
 
 
@@ -24,7 +24,7 @@ class WakeState:
 
     def __init__(self, keys: GroupKeys) -> None:
         self.keys = keys
-        self._in_vain = 0
+        self._fruitless = 0
         self.known: Mapping[bytes, EntryId] = {}
         """The streams to watch, and the last of each that a claim has seen."""
         self.is_woken = False
@@ -38,17 +38,17 @@ class WakeState:
         if self.is_woken:
             self.is_woken = False
             if claimed.ids:
-                self._in_vain //= 2  # not at once: where others were faster so far, they will be again
+                self._fruitless //= 2  # not at once: where others were faster so far, they will be again
             else:
-                self._in_vain = min(self._in_vain + 1, _MOST_IN_VAIN)
-                self.rests_until = now + patience.rest_after(self._in_vain, random.random)
+                self._fruitless = min(self._fruitless + 1, _MAX_FRUITLESS)
+                self.rests_until = now + patience.rest_after(self._fruitless, random.random)
 
     @property
     def position(self) -> list[bytes]:
         """What is known, in the order of the keys that are watched."""
         return [written_id(id_) for id_ in self.known.values()]
 
-    def is_new(self, news: Mapping[bytes, EntryId]) -> bool:
+    def has_news(self, news: Mapping[bytes, EntryId]) -> bool:
         """Tell whether there is something in the news that it has not seen."""
         return any(key in news and news[key] > id_ for key, id_ in self.known.items())
 

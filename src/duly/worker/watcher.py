@@ -31,23 +31,23 @@ _GROUPS: Final = 21
 class Bundle:
     """Some queues or groups that wait together."""
 
-    def __init__(self, sources: Sequence[Source], on_change: Callable[["Bundle"], None], *, are_groups: bool) -> None:
+    def __init__(self, sources: Sequence[Source], on_change: Callable[["Bundle"], None], *, has_groups: bool) -> None:
         self.sources = sources
-        self.are_groups = are_groups
+        self.has_groups = has_groups
         self.unclaimed: set[Source] = set()
         """Those that are about to be claimed from. The next block waits for them, or it would have to be ended soon."""
         self.waited = 0
         """Claims that it has waited for."""
-        make: Any = group_waiter_for if are_groups else queue_waiter_for
-        self.waiting: QueueWaiter | GroupWaiter = make(sources[0].link, sources, lambda: on_change(self))
+        make: Any = group_waiter_for if has_groups else queue_waiter_for
+        self.waiter: QueueWaiter | GroupWaiter = make(sources[0].link, sources, lambda: on_change(self))
         self._period = min(source.period for source in sources)
         """Seconds between two looks at all idle queues, and at whether a block has not come back."""
-        self.look_at = math.inf
-        self.plan_look(random.uniform(0.5, 1.0))  # noqa: S311
+        self.check_at = math.inf
+        self.plan_check(random.uniform(0.5, 1.0))  # noqa: S311
 
-    def plan_look(self, periods: float = 1.0) -> None:
+    def plan_check(self, periods: float = 1.0) -> None:
         """Look at all idle queues after so many periods."""
-        self.look_at = time.monotonic() + self._period * periods
+        self.check_at = time.monotonic() + self._period * periods
 
 
 class Watcher:
@@ -58,16 +58,16 @@ class Watcher:
         queues = [source for source in sources if source.wake_state is None]
         groups = [source for source in sources if source.wake_state is not None]
         self._bundles_of_groups = [
-            Bundle(some, self._note_change, are_groups=True) for some in _divided(groups, _GROUPS)
+            Bundle(some, self._note_change, has_groups=True) for some in _divided(groups, _GROUPS)
         ]
-        self._bundles = [Bundle(some, self._note_change, are_groups=False) for some in _divided(queues, _QUEUES)]
+        self._bundles = [Bundle(some, self._note_change, has_groups=False) for some in _divided(queues, _QUEUES)]
         self._bundles += self._bundles_of_groups
         self._bundle_of = {source: bundle for bundle in self._bundles for source in bundle.sources}
         self._changed: dict[Bundle, None] = {}
         """Bundles that have something to say."""
-        self._open: dict[Bundle, None] = {}
+        self._incomplete: dict[Bundle, None] = {}
         """Bundles that do not watch all that they should."""
-        self.look_at = min(bundle.look_at for bundle in self._bundles)
+        self.check_at = min(bundle.check_at for bundle in self._bundles)
         """When to look for what was forgotten."""
 
     def _note_change(self, bundle: Bundle) -> None:
@@ -79,8 +79,8 @@ class Watcher:
         found: list[Source] = []
         while self._changed:
             bundle, _ = self._changed.popitem()
-            found += bundle.waiting.woken()
-            self._open[bundle] = None
+            found += bundle.waiter.woken()
+            self._incomplete[bundle] = None
         return found
 
     def expect_claim(self, source: Source) -> None:
@@ -95,86 +95,86 @@ class Watcher:
     def note_room(self, source: Source) -> None:
         """Note that more of a watched source could be claimed: it may have been left out for want of room."""
         bundle = self._bundle_of[source]
-        if not bundle.waiting.is_watching(source):
-            self._open[bundle] = None
+        if not bundle.waiter.is_watching(source):
+            self._incomplete[bundle] = None
 
     @property
     def is_complete(self) -> bool:
         """Whether everything is watched that should be."""
-        return not self._open
+        return not self._incomplete
 
-    async def go_on(self, limit: int) -> list[Source]:
+    async def watch_all(self, limit: int) -> list[Source]:
         """Watch all that want it. Return sources that are worth a look at once: at most `limit` for their tokens."""
         found: list[Source] = []
-        for bundle in list(self._open):
+        for bundle in list(self._incomplete):
             if len(found) >= limit:
                 break
             if bundle.unclaimed and bundle.waited < len(bundle.sources):  # then others of it have waited long enough
                 bundle.waited += 1
                 continue
             bundle.waited = 0
-            del self._open[bundle]
-            taken = await bundle.waiting.watch(limit - len(found))
+            del self._incomplete[bundle]
+            taken = await bundle.waiter.watch(limit - len(found))
             if taken:
-                self._open[bundle] = None
+                self._incomplete[bundle] = None
             found += taken
         return found
 
-    async def go_on_with(self, some: Collection[Source]) -> list[Source]:
+    async def watch_some(self, some: Collection[Source]) -> list[Source]:
         """Watch only some, and as `go_on` all of them later. Return sources that are worth a look at once."""
         found: list[Source] = []
         for bundle in {self._bundle_of[source]: None for source in some}:
-            if bundle in self._open:
+            if bundle in self._incomplete:
                 own = [source for source in some if self._bundle_of[source] is bundle]
-                found += await bundle.waiting.watch(len(own), own)
+                found += await bundle.waiter.watch(len(own), own)
         return found
 
-    async def listen(self) -> None:
+    async def watch_groups(self) -> None:
         """Watch all groups that want it: nothing is taken by it, so a full worker may do it, too."""
-        for bundle in [bundle for bundle in self._open if bundle.are_groups]:
-            del self._open[bundle]
-            await bundle.waiting.watch(0)
+        for bundle in [bundle for bundle in self._incomplete if bundle.has_groups]:
+            del self._incomplete[bundle]
+            await bundle.waiter.watch(0)
 
     async def take(self, limit: int) -> list[Source]:
         """Take tokens that lie there, of one bundle that is not watched, and of another one the next time."""
-        bundle = next((bundle for bundle in self._open if not bundle.are_groups), None)
+        bundle = next((bundle for bundle in self._incomplete if not bundle.has_groups), None)
         if bundle is None:
             return []
-        del self._open[bundle]
-        self._open[bundle] = None  # as the last
-        return await bundle.waiting.take(limit)
+        del self._incomplete[bundle]
+        self._incomplete[bundle] = None  # as the last
+        return await bundle.waiter.take(limit)
 
     def rested_at(self) -> float:
         """Tell when the next group has rested."""
-        return min((bundle.waiting.rested_at for bundle in self._bundles_of_groups), default=math.inf)
+        return min((bundle.waiter.rested_at for bundle in self._bundles_of_groups), default=math.inf)
 
     def note_rested(self, now: float) -> None:
         """Watch again for groups that have rested."""
         for bundle in self._bundles_of_groups:
-            if bundle.waiting.rested_at <= now:
-                self._open[bundle] = None
+            if bundle.waiter.rested_at <= now:
+                self._incomplete[bundle] = None
 
-    async def forgotten(self, now: float) -> list[Source]:
+    async def missed(self, now: float) -> list[Source]:
         """Find queues that have something to come although none of their wake-ups came: it may have been lost.
 
         One call serves all idle queues of a bundle. Queues that are known to have something to come have timers.
         """
         found: list[Source] = []
         for bundle in self._bundles:
-            if bundle.look_at > now:
+            if bundle.check_at > now:
                 continue
-            bundle.plan_look()
-            self._open[bundle] = None
+            bundle.plan_check()
+            self._incomplete[bundle] = None
             if idle := [source for source in bundle.sources if source.is_idle]:
                 found += await _occupied(idle)
-        self.look_at = min(bundle.look_at for bundle in self._bundles)
+        self.check_at = min(bundle.check_at for bundle in self._bundles)
         return found
 
     async def aclose(self) -> list[Source]:
         """Watch nothing more, and return the queues of which a token may have been taken."""
         found: list[Source] = []
         for bundle in self._bundles:
-            watched = await bundle.waiting.aclose()
+            watched = await bundle.waiter.aclose()
             found += [source for source in watched if not source.is_idle]
             if idle := [source for source in watched if source.is_idle]:
                 found += await _occupied(idle)

@@ -25,21 +25,21 @@ from duly.worker.queue_runtime import QueueRuntime
 from duly.worker.renewer import Renewer
 from duly.worker.settler import Settler
 from duly.worker.source import AnyDelivery
-from duly.worker.worker_apps import own_apps
+from duly.worker.worker_apps import open_apps
 from duly.worker.worker_options import DEFAULT_GRACE, GivenQueues, WorkerOptions
 
 _LOG: Final = logging.getLogger("duly.worker")
 
-_ECHO: Final = 0.1
+_REPEAT_DELAY: Final = 0.1
 """Seconds after which a child knows whether a signal came from its parent, which says so in another way, too."""
 
-_UNWINDING: Final = 1.0
+_CANCEL_TIMEOUT: Final = 1.0
 """Seconds that cancelled handlers have to end."""
-_SETTLING: Final = 5.0
+_SETTLE_TIMEOUT: Final = 5.0
 """Seconds to wait for the server's answers when no handler runs."""
-_LAST_WORDS: Final = 2.0
+_FLUSH_TIMEOUT: Final = 2.0
 """Seconds to tell the server what became of messages when time is up."""
-_LAST_HOOKS: Final = 4.0
+_STOP_HOOKS_TIMEOUT: Final = 4.0
 """Seconds that `on_stop` hooks have, beside what is left of the grace."""
 
 
@@ -105,9 +105,9 @@ class Worker:
         if self._starting is not None:
             self._starting.cancel()
         elif self._parts:
-            self._fetch_no_more()
+            self._stop_fetching()
 
-    def _fetch_no_more(self) -> None:
+    def _stop_fetching(self) -> None:
         self._fetcher.stop()
         for dispatcher in self._dispatchers.values():
             dispatcher.release_waiting()
@@ -130,19 +130,19 @@ class Worker:
 
     async def _start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._own, self._threaded = own_apps(self._app)
+        self._async_app, self._sync_app = open_apps(self._app)
         self._runtimes = [self._runtime(each, weight) for each, weight in self._chosen]
-        self._last_hooks = list(self._definitions.hooks.on_stop)
+        self._stop_hooks = list(self._definitions.hooks.on_stop)
         try:
-            await self._reach_embedded()
-            await self._run_first_hooks()
+            await self._start_embedded()
+            await self._run_start_hooks()
         except BaseException:
             await self._close_apps()
             raise
         if not self._is_stopping.is_set():
             self._start_parts()
 
-    async def _run_first_hooks(self) -> None:
+    async def _run_start_hooks(self) -> None:
         """Run the `on_start` hooks; a signal meanwhile ends them."""
         here = asyncio.current_task()
         self._starting = here
@@ -158,23 +158,23 @@ class Worker:
     def _start_parts(self) -> None:
         """Begin to work. Handlers see context variables as the hooks have left them."""
         hooks = self._definitions.hooks
-        self._obituaries = DeadHooks(self._definitions)
-        self._settler = Settler(on_progress=self._on_progress, on_dead=self._obituaries.announce)
+        self._dead_hooks = DeadHooks(self._definitions)
+        self._settler = Settler(on_progress=self._on_progress, on_dead=self._dead_hooks.start)
         self._dispatchers = {runtime: Dispatcher(runtime, hooks, self._settler) for runtime in self._runtimes}
-        self._fetcher = Fetcher(self._dispatchers, self._pool(), self._obituaries.announce)
-        self._janitor = Janitor(self._runtimes, self._groups(), self._own.namespace, self._concurrency())
+        self._fetcher = Fetcher(self._dispatchers, self._pool(), self._dead_hooks.start)
+        self._janitor = Janitor(self._runtimes, self._groups(), self._async_app.namespace, self._concurrency())
         self._renewer = Renewer(
-            self._runtimes, self._threaded._link.run, self._on_lost_in_thread, self._settler.settling
+            self._runtimes, self._sync_app._link.run, self._on_lost_in_thread, self._settler.settling
         )
         self._renewer.start()
         self._begin(self._settler.run())
         self._begin(self._janitor.run())
         self._fetching = self._begin(self._fetch())
         queues = ",".join(runtime.name for runtime in self._runtimes)
-        event(_LOG, logging.INFO, "worker.started", queues=queues, id=self._own._link.consumer, pid=os.getpid())
+        event(_LOG, logging.INFO, "worker.started", queues=queues, id=self._async_app._link.consumer, pid=os.getpid())
 
     async def _fetch(self) -> None:
-        await self._janitor.make_groups()
+        await self._janitor.create_groups()
         try:
             await self._fetcher.run()
         except Refused as refused:
@@ -183,24 +183,24 @@ class Worker:
 
     def _groups(self) -> list[AsyncGroup]:
         """Give all groups that the app has handlers for, also those that this worker does not serve."""
-        twins = [registered.queue._twin(self._own) for registered in self._definitions.handlers.values()]
+        twins = [registered.queue._twin(self._async_app) for registered in self._definitions.handlers.values()]
         return [twin for twin in twins if isinstance(twin, AsyncGroup)]
 
-    async def _reach_embedded(self) -> None:
+    async def _start_embedded(self) -> None:
         """Start the embedded server. One that cannot be started is a mistake; one that is away may come back."""
         address = self._app._address
         if address.kind == "embedded":
             with contextlib.suppress(ConnectionError):  # stopped by force: it is away until it is started
-                await self._own._link.connections.ensure_server()
-            if self._own._link.connections.has_new_server:
+                await self._async_app._link.connections.ensure_server()
+            if self._async_app._link.connections.has_new_server:
                 note = "empty and new; senders in other directories use servers of their own, unless DULY_URL names one"
                 event(_LOG, logging.WARNING, "worker.new_server", directory=address.place, note=note)
 
     def _runtime(self, registered: Registered, weight: int) -> QueueRuntime:
         defined, handler = registered
-        queue = defined._twin(self._own)
+        queue = defined._twin(self._async_app)
         handler.resolve(queue._decode_body)
-        return QueueRuntime(queue, defined._twin(self._threaded), handler, weight, self._options.concurrency)
+        return QueueRuntime(queue, defined._twin(self._sync_app), handler, weight, self._options.concurrency)
 
     def _pool(self) -> int | None:
         """Say how many handlers the queues share: as many as were asked for, or where there are weights, the most."""
@@ -227,19 +227,19 @@ class Worker:
     def _on_signal(self, name: str) -> None:
         self._signals += 1
         if self._orders is not None and self._is_stopping.is_set():
-            self._loop.call_later(_ECHO, self._heed_again, name, self._orders)
+            self._loop.call_later(_REPEAT_DELAY, self._stop_on_repeated_signal, name, self._orders)
         else:
-            self._heed(name)
+            self._stop_on_signal(name)
 
-    def _heed(self, name: str) -> None:
+    def _stop_on_signal(self, name: str) -> None:
         event(_LOG, logging.INFO, "worker.signal", signal=name, at_once=self._is_stopping.is_set())
         self.stop()
 
-    def _heed_again(self, name: str, orders: Callable[[], int]) -> None:
+    def _stop_on_repeated_signal(self, name: str, orders: Callable[[], int]) -> None:
         """Stop at once, if that was asked for twice: a service manager tells parent and children alike."""
         ordered = orders()
         if max(ordered, self._signals - ordered) > 1:
-            self._heed(name)
+            self._stop_on_signal(name)
 
     def _on_lost_in_thread(self, runtime: QueueRuntime, lost: Sequence[AnyDelivery]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
@@ -248,7 +248,7 @@ class Worker:
     def _on_lost(self, runtime: QueueRuntime, lost: Sequence[AnyDelivery]) -> None:
         runtime.source.held.difference_update(lost)
         self._dispatchers[runtime].note_lost(lost)
-        self._fetcher.look()  # a suspect that was lost is not waited for
+        self._fetcher.notify_change()  # a suspect that was lost is not waited for
 
     def _on_part_ended(self, part: asyncio.Task[None]) -> None:
         if part.cancelled():  # by us, or by whoever ends the program around us
@@ -269,34 +269,34 @@ class Worker:
         grace_ends = self._loop.time() + grace
         if self._parts:
             await self._end_parts(grace)
-        await self._run_last_hooks(max(grace_ends, self._loop.time()) + _LAST_HOOKS)
+        await self._run_stop_hooks(max(grace_ends, self._loop.time()) + _STOP_HOOKS_TIMEOUT)
         await self._close_apps()
         event(_LOG, logging.INFO, "worker.stopped", cut_off=self.was_cut_off)
 
     async def _end_parts(self, grace: float) -> None:
         event(_LOG, logging.INFO, "worker.stopping", running=self._busy(), grace=grace)
-        self._fetch_no_more()
+        self._stop_fetching()
         if not await self._until_done(grace):
             if self._busy():
                 await self._cut_off()
-            elif self._was_reached():  # a claim is under way: nobody knows what it took
+            elif self._has_connected():  # a claim is under way: nobody knows what it took
                 self.was_cut_off = True
-        await self._leave()
+        await self._shut_down()
 
-    def _was_reached(self) -> bool:
-        return self._app._address.kind == "memory" or bool(self._own._link.connections.is_checked)
+    def _has_connected(self) -> bool:
+        return self._app._address.kind == "memory" or bool(self._async_app._link.connections.is_checked)
 
     def _busy(self) -> int:
         return sum(runtime.busy for runtime in self._runtimes)
 
-    async def _until_done(self, seconds: float, settling: float = _SETTLING) -> bool:
+    async def _until_done(self, seconds: float, settling: float = _SETTLE_TIMEOUT) -> bool:
         """Wait until nothing is in hand or to come. False: time is up, or there was a second signal.
 
         Handlers are waited for as long as was asked for, the server only for a moment: it may be away.
         """
         now = self._loop.time()
-        if self._own._link.is_down:
-            settling = min(settling, _LAST_WORDS)
+        if self._async_app._link.is_down:
+            settling = min(settling, _FLUSH_TIMEOUT)
         handlers_end, server_ends = now + seconds, now + settling
         self._fetching.add_done_callback(lambda _: self._progress.set())
         while self._busy() or not self._fetching.done():
@@ -307,10 +307,10 @@ class Worker:
                 until = server_ends
             if self._loop.time() >= until:
                 return False
-            await self._next_progress(until)
+            await self._wait_for_progress(until)
         return True
 
-    async def _next_progress(self, end: float) -> None:
+    async def _wait_for_progress(self, end: float) -> None:
         self._progress.clear()
         try:
             async with asyncio.timeout_at(end):
@@ -324,16 +324,16 @@ class Worker:
         self._is_hurried = False
         self.was_cut_off = True
         event(_LOG, logging.WARNING, "worker.cut_off", running=running)
-        if await self._until_done(_UNWINDING, _UNWINDING):
+        if await self._until_done(_CANCEL_TIMEOUT, _CANCEL_TIMEOUT):
             return
         for runtime, dispatcher in self._dispatchers.items():
-            dispatcher.release(runtime.source.held - self._settler.judged(runtime))
+            dispatcher.release(runtime.source.held - self._settler.awaiting_settle(runtime))
 
-    async def _leave(self) -> None:
+    async def _shut_down(self) -> None:
         self._renewer.stop()
         try:
-            async with asyncio.timeout(_LAST_WORDS):
-                await self._settler.flushed()
+            async with asyncio.timeout(_FLUSH_TIMEOUT):
+                await self._settler.flush()
                 if self.refusal is None:
                     await self._fetcher.aclose()
                     await self._janitor.depart()
@@ -344,11 +344,11 @@ class Worker:
             part.cancel()
         for dispatcher in self._dispatchers.values():
             await dispatcher.aclose()
-        await self._obituaries.told(_LAST_WORDS)
+        await self._dead_hooks.finish(_FLUSH_TIMEOUT)
 
-    async def _run_last_hooks(self, end: float) -> None:
-        while self._last_hooks:
-            hook = self._last_hooks.pop(0)
+    async def _run_stop_hooks(self, end: float) -> None:
+        while self._stop_hooks:
+            hook = self._stop_hooks.pop(0)
             try:
                 async with asyncio.timeout_at(end):
                     await _run_hooks([hook])
@@ -356,8 +356,8 @@ class Worker:
                 event(_LOG, logging.ERROR, "hook.failed", hook=signatures.name_of(hook), exc_info=error)
 
     async def _close_apps(self) -> None:
-        await self._own.aclose()
-        self._threaded.close()
+        await self._async_app.aclose()
+        self._sync_app.close()
 
 
 def _chosen(definitions: Definitions, options: WorkerOptions) -> list[tuple[Registered, int]]:
@@ -373,17 +373,17 @@ def _chosen(definitions: Definitions, options: WorkerOptions) -> list[tuple[Regi
     weights: dict[str, int] = {}
     unknown = []
     for name, weight in options.queues.items():
-        meant = _meant_by(name, known)
+        labels = _labels_of(name, known)
         # A group that is named itself has the weight that was given to it, not that of its topic.
-        weights.update((label, weight) for label in meant if label == name or label not in options.queues)
-        unknown += [] if meant else [name]
+        weights.update((label, weight) for label in labels if label == name or label not in options.queues)
+        unknown += [] if labels else [name]
     if unknown:
         what = "" if any("/" in name for name in unknown) else "queue "
         raise UsageError(f"no handler for {what}{', '.join(unknown)}: there are handlers for {', '.join(known)}")
     return [(known[label], weight) for label, weight in weights.items()]
 
 
-def _meant_by(name: str, known: Collection[str]) -> list[str]:
+def _labels_of(name: str, known: Collection[str]) -> list[str]:
     """Tell which queues and groups a name means: the one that is called so, or else all groups of a topic."""
     return [name] if name in known else [label for label in known if label.startswith(f"{name}/")]
 

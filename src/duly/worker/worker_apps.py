@@ -8,7 +8,7 @@ from duly._sync.app import Duly
 from duly._sync.memory import MemoryLink
 
 
-def own_apps(app: Duly | AsyncDuly) -> tuple[AsyncDuly, Duly]:
+def open_apps(app: Duly | AsyncDuly) -> tuple[AsyncDuly, Duly]:
     """Open the server of an app twice more: for the event loop, and for threads."""
     options: dict[str, Any] = {
         "namespace": app.namespace,
@@ -16,12 +16,12 @@ def own_apps(app: Duly | AsyncDuly) -> tuple[AsyncDuly, Duly]:
         "allow_eviction": app._allow_eviction,
         "patience": app._patience,
     }
-    own, threaded = AsyncDuly(app._address, **options), Duly(app._address, **options)
+    async_app, sync_app = AsyncDuly(app._address, **options), Duly(app._address, **options)
     if app._address.kind == "memory":
-        own._link = AsyncMemoryLink(app._link.engine)
-        threaded._link = MemoryLink(app._link.engine)
+        async_app._link = AsyncMemoryLink(app._link.engine)
+        sync_app._link = MemoryLink(app._link.engine)
     else:
-        own._link.connections.mind_the_loop()  # here, or the first call would give the consumer another name
-        own._link.connections.role = threaded._link.connections.role = "worker"
-        threaded._link.is_quiet = True  # an outage is one line in the log of a worker, not one for each link
-    return own, threaded
+        async_app._link.connections.mind_the_loop()  # here, or the first call would give the consumer another name
+        async_app._link.connections.role = sync_app._link.connections.role = "worker"
+        sync_app._link.is_quiet = True  # an outage is one line in the log of a worker, not one for each link
+    return async_app, sync_app
