@@ -218,8 +218,8 @@ def _row_of(runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> t
     try:
         way, row, flaws = settles.judged(delivery, verdict)
     except Exception as error:  # noqa: BLE001
-        event(_LOG, logging.ERROR, "verdict.broken", queue=runtime.name, id=delivery.id, exc_info=error)
-        why = f"the verdict could not be told: {type(error).__name__}"
+        event(_LOG, logging.ERROR, "outcome.invalid", queue=runtime.name, id=delivery.id, exc_info=error)
+        why = f"the outcome could not be encoded: {type(error).__name__}"
         return settles.RETRY, (delivery, Retry().delay_after(1), why, "")
     for flaw in flaws:
         _LOG.warning("%s", flaw)

@@ -339,7 +339,7 @@ class Worker:
                     await self._janitor.depart()
         except (TimeoutError, DulyError) as error:
             self.was_cut_off = self.was_cut_off or any(runtime.source.held for runtime in self._runtimes)
-            event(_LOG, logging.WARNING, "worker.left_in_silence", error=str(error) or "the server does not answer")
+            event(_LOG, logging.WARNING, "worker.shutdown_incomplete", error=str(error) or "the server does not answer")
         for part in self._parts:
             part.cancel()
         for dispatcher in self._dispatchers.values():
