@@ -1,4 +1,4 @@
-"""A redis-py client that a user brings: where it points to. Its connections stay its own."""
+"""The address of a redis-py client that a user passes. Duly does not use the client's connections."""
 
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ def address_of_client(client: Any) -> Address:
     if options is None:
         raise UsageError(
             f"expected a URL or a redis-py client, not {type(client).__name__}: "
-            "clusters and sentinels are not built yet"
+            "clusters and sentinels are not supported yet"
         )
     used = {name: options[name] for name in _USED_OPTIONS if options.get(name) is not None}
     used |= {name: value for name, value in options.items() if name.startswith("ssl_") and value is not None}

@@ -52,8 +52,8 @@ async def test_a_worker_takes_its_options_in_one_way(named: dict[str, Any]) -> N
         duly.Worker(_app("memory://"), duly.WorkerOptions(), **named)
 
 
-async def test_a_worker_is_given_an_app() -> None:
-    with pytest.raises(UsageError, match="given an app"):
+async def test_a_worker_refuses_anything_but_an_app() -> None:
+    with pytest.raises(UsageError, match="takes an app"):
         duly.Worker(_app("memory://").queue("orders"))  # type: ignore[arg-type]
 
 
@@ -88,7 +88,7 @@ async def test_a_new_embedded_server_is_said_once(tmp_path: Path, caplog: pytest
 
     assert caplog.text.count(f"worker.new_server directory={tmp_path}/home") == 1
     assert (
-        'note="empty and new; senders in other directories use servers of their own, unless DULY_URL names one"'
+        'note="empty and new; senders in other directories use their own servers, unless DULY_URL names one"'
         in caplog.text
     )
 

@@ -1,6 +1,6 @@
 """The worker: runs handlers, through crashes, restarts and bad messages.
 
-`Worker` is for programs with an event loop of their own, `run` for those without.
+`Worker` is for programs that already run an event loop. `run` starts one.
 """
 
 from duly.worker.event_loop import arun, run

@@ -14,7 +14,7 @@ from duly.worker.supervisor import MISUSE, REFUSED
 
 
 def main(text: str) -> int:
-    """Serve until told to stop: 0 all finished, 1 something was cut off, 2 misuse, 3 refused by the server."""
+    """Serve until asked to stop. Return 0: all finished, 1: handlers cut off, 2: misuse, 3: refused by the server."""
     try:
         parent_pipe.accept_signals()
         return _try_to_serve(text)
@@ -28,12 +28,12 @@ def _try_to_serve(text: str) -> int:
     try:
         return 0 if _serve(Assignment.from_json(text)) else 1
     except DulyError as error:
-        print(f"duly: {error}", file=sys.stderr)  # noqa: T201 - what the command `duly` does, too
+        print(f"duly: {error}", file=sys.stderr)  # noqa: T201 - as the command `duly` does
         return _status_of(error)
 
 
 def _status_of(error: DulyError) -> int:
-    """Tell the parent, too, whether another child would fare better."""
+    """Choose the exit status. It shows the parent whether another child would fail in the same way."""
     if isinstance(error, UsageError):
         return MISUSE
     return REFUSED if is_refusal(error) else 1

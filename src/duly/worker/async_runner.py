@@ -1,4 +1,4 @@
-"""Runs `async def` handlers: in slots, not in a task for each message."""
+"""Runs `async def` handlers in slots: tasks that each handle one message after another."""
 
 import asyncio
 import time
@@ -14,31 +14,31 @@ from duly.worker.invoker import LOST, RELEASE, Conclusion, Invoker, Item
 Cause = Literal["lost", "stop"]
 
 _SLICE: Final = 0.0005
-"""Seconds after which handlers that never pause let the event loop do something else: settle what is done, say."""
+"""Seconds after which a slot yields to the event loop if its handlers never pause, for example to settle messages."""
 
 _WOKEN_AT_ONCE: Final = 2
-"""A handler that pauses wakes two slots, and each of them two more: a hundred in seven rounds."""
+"""A handler that pauses wakes two slots, and each of them two more: a hundred slots run after seven rounds."""
 
 
 class Slot:
-    """One handler at a time."""
+    """A task that runs one handler at a time."""
 
     __slots__ = ("awaits_renewal", "cause", "item", "task")
 
     def __init__(self) -> None:
         self.item: Item | None = None
         self.awaits_renewal = False
-        """Whether it waits to hear that its message is still ours."""
+        """Whether it waits for a renewal, which shows whether its message is still leased."""
         self.cause: Cause | None = None
-        """Why we cancel it; None: we do not."""
+        """Why the worker cancels it. None: it does not."""
         self.task: asyncio.Task[None]
 
 
 class AsyncRunner:
     """Up to `size` handlers at once. Slots are opened when needed, and kept.
 
-    Handlers that never pause are run one after another by one slot. As soon as one pauses, others go on with
-    what waits.
+    One slot runs handlers that never pause one after another. As soon as a handler pauses, other slots take the
+    messages that wait.
     """
 
     def __init__(self, invoker: Invoker, size: int) -> None:
@@ -50,30 +50,30 @@ class AsyncRunner:
         self._is_closed = False
 
     def add(self, items: Iterable[Item]) -> None:
-        """Run these as soon as there are slots."""
+        """Run the handler on these items as soon as slots are free."""
         self._waiting.extend(items)
         self._wake(1)
 
     def take_back(self, beyond: int = 0) -> list[Item]:
-        """Give up what was not started, beyond the first so many."""
+        """Remove and return items that were not started, except for the first `beyond`."""
         return [self._waiting.pop() for _ in range(len(self._waiting) - beyond)]
 
     def running(self) -> list[Item]:
-        """Tell what is being handled, or held up."""
+        """Return the items that are in slots, even if their handler has not started."""
         return [slot.item for slot in self._slots if slot.item is not None]
 
     @property
     def has_begun(self) -> bool:
-        """Whether any handler runs."""
+        """Whether any handler is running."""
         return any(slot.item is not None and not slot.awaits_renewal for slot in self._slots)
 
     @property
     def waiting(self) -> int:
-        """How many wait for a slot."""
+        """The number of items that wait for a slot."""
         return len(self._waiting)
 
     def cancel(self, items: Collection[Item], cause: Cause) -> None:
-        """Cancel the handlers of these, where they run."""
+        """Cancel the handlers of these items, if they run."""
         wanted = set(items)
         for slot in self._slots:
             if slot.item in wanted and slot.cause is None:
@@ -81,20 +81,20 @@ class AsyncRunner:
                 slot.task.cancel()
 
     def close(self) -> None:
-        """Let all slots end, idle or not."""
+        """Cancel all slots, idle or not."""
         self._is_closed = True
         for slot in self._slots:
             slot.task.cancel()
 
     async def aclose(self) -> None:
-        """End all slots, idle or not."""
+        """Cancel all slots, idle or not, and wait briefly for their end."""
         self.close()
         if self._slots:
             await asyncio.wait([slot.task for slot in self._slots], timeout=0.1)
 
     def _wake(self, most: int = _WOKEN_AT_ONCE) -> None:
         for _ in range(min(most, len(self._waiting))):
-            while self._idle and self._idle[-1].done():  # its slot was cancelled, and goes on by itself
+            while self._idle and self._idle[-1].done():  # its slot was cancelled, and continues without this
                 self._idle.pop()
             if self._idle:
                 self._idle.pop().set_result(None)
@@ -121,12 +121,12 @@ class AsyncRunner:
             await self._rest(slot)
 
     async def _rest(self, slot: Slot) -> None:
-        """Wait for something to do."""
+        """Wait for a message."""
         idle = asyncio.get_running_loop().create_future()
         self._idle.append(idle)
         try:
             await idle
-        except asyncio.CancelledError:  # by a handler that is over: it left a timer behind, say
+        except asyncio.CancelledError:  # by a handler that has ended: it left a timer behind, for example
             if self._is_closed:
                 raise
             if idle in self._idle:
@@ -134,11 +134,11 @@ class AsyncRunner:
             await self._clear_cancellation(slot)
 
     async def _clear_cancellation(self, slot: Slot) -> None:
-        """Let a slot go on after it was cancelled, by whomever, and whatever that made of it."""
+        """Make a slot usable again after it was cancelled, by the worker or by a handler."""
         slot.cause = None
         while slot.task.uncancel():
             pass
-        await self._pause()  # before Python 3.13 a cancellation that was not met yet is still to come
+        await self._pause()  # before Python 3.13 a pending cancellation is raised at the next pause
 
     async def _pause(self) -> None:
         try:
@@ -148,7 +148,7 @@ class AsyncRunner:
                 raise
 
     async def _handle(self, slot: Slot, item: Item, *, is_valid: bool) -> None:
-        """Run one handler, and pass its end on. Nothing that it raises comes out of here."""
+        """Run one handler, and settle its message. No error of the handler is raised here."""
         invoker = self._invoker
         slot.cause = None
         context = invoker.context.copy()
@@ -179,7 +179,7 @@ class AsyncRunner:
         invoker.settle(item, conclusion)
 
     def _judged(self, slot: Slot, item: Item, error: BaseException) -> Conclusion:
-        """Judge what came out of a handler: its own error, or what our cancellation made of it."""
+        """Return the conclusion for an error: the handler's own, or one that the worker's cancellation caused."""
         if slot.cause is None or isinstance(error, Outcome):
             return self._invoker.same_for_all(item, verdict_of_error(error))
         return self._invoker.same_for_all(item, LOST if slot.cause == "lost" else RELEASE)

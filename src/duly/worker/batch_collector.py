@@ -1,4 +1,4 @@
-"""Collects messages for batch handlers: until there are enough, or the first has waited long enough."""
+"""Collects messages for batch handlers, until the batch is full or its first message has waited long enough."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from duly.worker.thread_runner import ThreadRunner
 
 
 class BatchCollector:
-    """Makes groups of messages for a runner."""
+    """Makes batches of messages for a runner."""
 
     def __init__(self, runtime: QueueRuntime, runner: AsyncRunner | ThreadRunner, batch: Batch) -> None:
         self._runtime = runtime
@@ -23,11 +23,11 @@ class BatchCollector:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, deliveries: Sequence[AnyDelivery], *, at_once: bool = False) -> None:
-        """Collect. `at_once`: more would not come."""
+        """Collect. `at_once`: run the batch now, because no more messages will come."""
         collected = self._collected
         collected += deliveries
         while len(collected) >= self._max:
-            self._stop_timer()  # the rest has a wait of its own
+            self._stop_timer()  # the next batch has its own wait
             self._run(collected[: self._max])
             del collected[: self._max]
         if at_once:
@@ -37,7 +37,7 @@ class BatchCollector:
         self._runtime.collected = len(self._collected)
 
     def take_back(self) -> list[AnyDelivery]:
-        """Give up what was collected and not handed over."""
+        """Remove and return the messages that are collected and not passed to the runner."""
         self._stop_timer()
         collected, self._collected = self._collected, []
         self._runtime.collected = 0

@@ -1,4 +1,4 @@
-"""Tells `on_dead` hooks of messages that died here: by a verdict, or as poison met by a claim."""
+"""Runs `on_dead` hooks for messages that died here: by their outcome, or as poison that a claim found."""
 
 import asyncio
 import contextlib
@@ -17,11 +17,11 @@ from duly.worker.queue_runtime import QueueRuntime
 _LOG: Final = logging.getLogger("duly.worker")
 
 _MAX_RUNNING: Final = 4
-"""Hooks that run at the same time: a thousand deaths must not make a thousand threads."""
+"""Hooks that run at the same time: a thousand dead letters must not start a thousand threads."""
 
 
 class DeadHooks:
-    """Runs the hooks in the background. A process that ends in between tells nobody: look at the dead letters, too."""
+    """Runs the hooks in the background. If the process ends first, they do not run, and the dead letters remain."""
 
     def __init__(self, definitions: Definitions) -> None:
         self._definitions = definitions
@@ -29,7 +29,7 @@ class DeadHooks:
         self._gate = asyncio.Semaphore(_MAX_RUNNING)
 
     def start(self, runtime: QueueRuntime, ids: Sequence[str]) -> None:
-        """Tell the hooks of a queue or group."""
+        """Run the hooks of a queue or group for these messages."""
         hooks = self._definitions.on_dead_of(runtime.name)
         if hooks:
             task = asyncio.get_running_loop().create_task(self._run_all(runtime, list(ids), hooks))
@@ -37,7 +37,7 @@ class DeadHooks:
             task.add_done_callback(self._running.discard)
 
     async def finish(self, timeout: float) -> None:
-        """Wait until the hooks have run, and no longer than this."""
+        """Wait until the hooks have run, and cancel them after `timeout` seconds."""
         if self._running:
             _, late = await asyncio.wait(self._running, timeout=timeout)
             for task in late:
@@ -67,7 +67,7 @@ async def _call(hook: Callable[..., Any], message: Message) -> None:
             await hook(message)
         else:
             await _in_thread(hook, message)
-    except BaseException as error:  # the next one is to be told, too
+    except BaseException as error:  # the other hooks still run
         if _is_cancelled():
             raise
         event(
@@ -83,7 +83,7 @@ async def _in_thread(function: Callable[..., Any], *args: Any) -> None:
 
     def finish(failure: BaseException | None) -> None:
         if not done.done():
-            done.set_result(failure)  # as a value: not everything can be the exception of a future
+            done.set_result(failure)  # as a value: a future rejects some exceptions
 
     def call() -> None:
         failure: BaseException | None = None
@@ -101,6 +101,6 @@ async def _in_thread(function: Callable[..., Any], *args: Any) -> None:
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody wants this task to end, and it is not only the hook that says so."""
+    """Return whether this task was cancelled, and the hook did not raise CancelledError on its own."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -1,4 +1,4 @@
-"""Hands the messages of one queue to what runs its handler: slots for `async def`, threads for `def`."""
+"""Passes the messages of one queue to the runner of its handler: slots for `async def`, threads for `def`."""
 
 from collections.abc import Iterable, Sequence
 
@@ -15,7 +15,7 @@ from duly.worker.thread_runner import ThreadRunner
 
 
 class Dispatcher:
-    """One queue's runners."""
+    """The runners of one queue."""
 
     def __init__(self, runtime: QueueRuntime, hooks: Hooks, settler: Settler) -> None:
         self._runtime = runtime
@@ -28,7 +28,7 @@ class Dispatcher:
         self._collector = None if batch is None else BatchCollector(runtime, self._runner_for(runtime.is_async), batch)
 
     def dispatch(self, deliveries: Sequence[AnyDelivery], *, alone: bool = False) -> None:
-        """Handle these. `alone`: nothing else is claimed until they are done."""
+        """Run the handler on deliveries. `alone`: nothing else is claimed until they are done."""
         if self._collector is not None:
             self._collector.add(deliveries, at_once=alone)
         elif self._runtime.is_mixed:
@@ -38,18 +38,18 @@ class Dispatcher:
             self._runner_for(self._runtime.is_async).add(deliveries)
 
     def release(self, deliveries: Iterable[AnyDelivery]) -> None:
-        """Give these back."""
+        """Release deliveries."""
         for delivery in deliveries:
             self._settler.add(self._runtime, delivery, RELEASE)
 
     def release_waiting(self) -> None:
-        """Give back what was not started."""
+        """Release messages whose handler has not started."""
         if self._collector is not None:
             self.release(self._collector.take_back())
         self.release_beyond(0)
 
     def cut_off(self) -> int:
-        """Give back what runs, and return how many."""
+        """Release messages whose handler runs, and return the number of handlers."""
         running = 0
         for runner in self._runners:
             items = runner.running()
@@ -61,7 +61,7 @@ class Dispatcher:
         return running
 
     def note_lost(self, lost: Iterable[AnyDelivery]) -> None:
-        """Cancel the handlers of messages that somebody else has by now."""
+        """Cancel the handlers of messages whose lease was lost."""
         lost_deliveries = set(lost)
         for runner in self._runners:
             items = [item for item in runner.running() if self._is_lost(item, lost_deliveries)]
@@ -73,7 +73,7 @@ class Dispatcher:
 
     @property
     def waiting(self) -> int:
-        """Calls that wait for a slot."""
+        """Handler calls that wait for a slot."""
         return sum(runner.waiting for runner in self._runners)
 
     @property
@@ -82,18 +82,18 @@ class Dispatcher:
         return any(runner.has_begun for runner in self._runners)
 
     def release_beyond(self, waiting: int) -> None:
-        """Give back what was claimed ahead, but for the first so many."""
+        """Release handler calls that wait for a slot, except for the first `waiting`."""
         for runner in self._runners:
             for item in runner.take_back(waiting):
                 self._invoker.settle(item, self._invoker.same_for_all(item, RELEASE))
 
     def close(self) -> None:
-        """Let nothing more be run, without waiting for what is."""
+        """Start no more handlers. Do not wait for those that run."""
         for runner in self._runners:
             runner.close()
 
     async def aclose(self) -> None:
-        """End slots and threads."""
+        """End all slots and threads."""
         for runner in self._runners:
             await runner.aclose()
 

@@ -1,7 +1,7 @@
-"""Waits for entries of topics and for the bells of groups, for some groups of a worker: on a server, on one connection.
+"""Waits for entries of topics and for the bells of groups. On a server, one connection serves some groups of a worker.
 
-Nothing is taken by waiting: all that wait hear it, in every process. The claim decides who gets what. XREAD answers
-with all streams that have news, so no group is preferred.
+Waiting takes nothing: every member of a group wakes, in every process, and the claim decides which one gets the entry.
+XREAD answers with all streams that have news, so no group is preferred.
 """
 
 import asyncio
@@ -21,19 +21,19 @@ from duly.worker.wake_state import EntryId, WakeState, written_id
 
 
 class _GroupSources:
-    """The groups that are listened for, and when the next of them has rested."""
+    """The groups that are watched, and when the next rest of a group ends."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = list(sources)
         self.rested_at = math.inf
-        """When to watch again for one that rests now."""
+        """When the next group that rests is to be watched again."""
 
     async def take(self, limit: int) -> list[Source]:  # noqa: ARG002
-        """There is nothing to take."""
+        """Return nothing: groups have no wake tokens."""
         return []
 
     def _listening(self) -> list[tuple[Source, WakeState]]:
-        """List who is watched, and does not rest."""
+        """List the groups that are watched and do not rest."""
         now = time.monotonic()
         members = [(source, source.wake_state) for source in self._sources if source.wake_state and source.wants_watch]
         rests = (member.rests_until for _, member in members)
@@ -42,21 +42,21 @@ class _GroupSources:
 
 
 class ServerGroupWaiter(_GroupSources):
-    """Watches streams of a server. `on_change` is called when `woken` has something to say."""
+    """Watches streams of a server. `on_change` is called when `woken` has something to return."""
 
     def __init__(self, link: AsyncLink, sources: Sequence[Source], on_change: Callable[[], None]) -> None:
         super().__init__(sources)
         self._block = BlockingCall(link, on_change)
         self._asked: dict[bytes, EntryId] = {}
-        """What the call that is out names, and behind which ids."""
+        """The streams of the pending call, and the ids that it waits behind."""
 
     def is_watching(self, source: Source) -> bool:
-        """Tell whether a call is out that would hear whatever is new to a group."""
+        """Return whether the pending call ends for everything that is new to a group."""
         known = {} if source.wake_state is None else source.wake_state.known
         return self._block.is_pending and self._suffices(known)
 
     async def watch(self, limit: int, some: Collection[Source] | None = None) -> list[Source]:  # noqa: ARG002 - nothing is taken
-        """Watch for all, or `some`, that want it. A call that is out and would miss something is ended."""
+        """Watch all groups, or `some`, that want it. A pending call that would miss an entry is ended."""
         listening = [(source, member) for source, member in self._listening() if some is None or source in some]
         wanted = _earliest([member for _, member in listening])
         if await self._block.may_begin(suffices=self._suffices(wanted)) and wanted:
@@ -70,9 +70,10 @@ class ServerGroupWaiter(_GroupSources):
         return all(key in self._asked and self._asked[key] <= id_ for key, id_ in wanted.items())
 
     def woken(self) -> list[Source]:
-        """Take what was heard, and tell to whom it is new: a claim may have seen it since the call was begun.
+        """Take the reply, and return the groups that it is new to: a claim may have seen the entry in the meantime.
 
-        A call is refused as a whole if one of its keys is no stream, say. Then all look, to find out whose it is.
+        The server refuses the whole call if one of its keys is not a stream. Then all groups are returned, and their
+        claims show which key it is.
         """
         reply = self._block.reply()
         if reply is None:
@@ -87,7 +88,7 @@ class ServerGroupWaiter(_GroupSources):
 
 
 def _earliest(members: Sequence[WakeState]) -> dict[bytes, EntryId]:
-    """Name each stream once, behind the earliest id that a member knows: servers ignore a second mention of it."""
+    """Name each stream once, with the earliest id that a group knows: servers ignore a second mention."""
     wanted: dict[bytes, EntryId] = {}
     for member in members:
         for key, id_ in member.known.items():
@@ -96,7 +97,7 @@ def _earliest(members: Sequence[WakeState]) -> dict[bytes, EntryId]:
 
 
 class MemoryGroupWaiter(_GroupSources):
-    """Watches topics of `memory://`. When its clock is moved, all groups are worth a look."""
+    """Watches topics of `memory://`. When its clock is moved, all groups wake."""
 
     def __init__(self, link: AsyncMemoryLink, sources: Sequence[Source], on_change: Callable[[], None]) -> None:
         super().__init__(sources)
@@ -108,11 +109,11 @@ class MemoryGroupWaiter(_GroupSources):
         self._engine.clock.watch(self._on_move)
 
     def is_watching(self, source: Source) -> bool:
-        """Tell whether a group is watched."""
+        """Return whether a group is watched."""
         return source in self._callbacks
 
     async def watch(self, limit: int, some: Collection[Source] | None = None) -> list[Source]:  # noqa: ARG002 - nothing is taken
-        """Watch for all, or `some`, that want it."""
+        """Watch all groups, or `some`, that want it."""
         for source, member in self._listening():
             if source not in self._callbacks and (some is None or source in some):
                 self._callbacks[source] = self._callback_for(source)
@@ -120,7 +121,7 @@ class MemoryGroupWaiter(_GroupSources):
         return []
 
     def woken(self) -> list[Source]:
-        """Take what was heard."""
+        """Take the groups that have woken."""
         woken_sources, self._woken = self._woken, {}
         return list(woken_sources)
 
@@ -143,7 +144,7 @@ class MemoryGroupWaiter(_GroupSources):
         self._call_in_loop(self._wake_all)
 
     def _wake_all(self) -> None:
-        self._woken.update(dict.fromkeys(self._sources))  # also those that rest
+        self._woken.update(dict.fromkeys(self._sources))  # including groups that rest
         self._on_change()
 
     def _call_in_loop(self, function: Callable[..., None], *args: Any) -> None:
@@ -157,7 +158,7 @@ GroupWaiter = ServerGroupWaiter | MemoryGroupWaiter
 def group_waiter_for(
     link: AsyncLink | AsyncMemoryLink, sources: Sequence[Source], on_change: Callable[[], None]
 ) -> GroupWaiter:
-    """Make the listener that fits a link."""
+    """Make the waiter that fits a link."""
     kind: Any = MemoryGroupWaiter if isinstance(link, AsyncMemoryLink) else ServerGroupWaiter
-    listener: GroupWaiter = kind(link, sources, on_change)
-    return listener
+    waiter: GroupWaiter = kind(link, sources, on_change)
+    return waiter

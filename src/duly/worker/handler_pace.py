@@ -1,24 +1,27 @@
-"""How far ahead to claim: arithmetic that is asked, not run."""
+"""How many messages to claim ahead. Pure arithmetic: time is an argument."""
 
 from typing import Final
 
 MOST_AHEAD: Final = 1000
-"""Messages claimed beyond the free slots, at the most."""
+"""The maximum of messages claimed beyond the free slots."""
 
 _TRIPS: Final = 4
-"""Those of a claim and its settle, twice: what is finished in them could be claimed ahead, and doubles at first."""
+"""Round trips of a claim and its settle, twice. As many messages are claimed ahead as handlers finish during these.
+
+Twice, so that the number can double from claim to claim at first.
+"""
 
 _LONGEST_TRIP: Final = 0.05
 _SHORTEST_SAMPLE: Final = 0.005
-"""Seconds: between two claims that follow each other at once, nothing or everything is finished."""
+"""Seconds between two samples. During a shorter time, either no message or every message is finished."""
 
 
 class HandlerPace:
-    """Learns from each claim how many messages are finished while the next one is under way.
+    """Learns from each claim how many messages are finished while the next claim is in progress.
 
-    Slots would stand idle during the round trips of claim and settle; with a few times what they finish in
-    that time waiting beside them, they do not. Slow handlers finish nothing meanwhile: nothing is claimed
-    ahead of them, so that no message waits here for a slot while another worker has one free.
+    Slots would be idle during the round trips of claim and settle. A few times the number of messages that they finish
+    during that time keeps them busy. Slow handlers finish nothing in that time, so nothing is claimed ahead of them:
+    no message waits here for a slot while another worker has a free one.
     """
 
     __slots__ = ("_ahead", "_finished", "_sampled_at", "_trip")
@@ -30,14 +33,14 @@ class HandlerPace:
         self._trip = 0.0
 
     def learn(self, finished: int, asked_at: float, answered_at: float) -> None:
-        """Note a claim: how many messages were finished so far, when it was sent and answered."""
+        """Note a claim: when it was sent and answered, and how many messages had been finished by then."""
         if answered_at - self._sampled_at >= _SHORTEST_SAMPLE:
             self._trip = min(answered_at - asked_at, _LONGEST_TRIP)
             self._ahead = self._estimate(finished, answered_at)
             self._finished, self._sampled_at = finished, answered_at
 
     def ahead(self, finished: int, now: float) -> int:
-        """Tell how many to claim beyond the free slots: as learnt, or less if handlers have become slow since."""
+        """Return how many to claim beyond the free slots: as learnt, or fewer if handlers have become slower."""
         if now - self._sampled_at < _SHORTEST_SAMPLE:
             return self._ahead
         return min(self._ahead, self._estimate(finished, now))

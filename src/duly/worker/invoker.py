@@ -1,6 +1,7 @@
-"""From messages to the call of a handler, and from its end to verdicts. The same for slots and threads.
+"""Prepares the call of a handler for a message, and turns its return or error into a verdict. For slots and threads.
 
-What one call is given is its *item*: a delivery, or a DeliveryBatch of them for batch handlers.
+An *item* is the input of one call: a delivery, or a DeliveryBatch for batch handlers. A *verdict* is the outcome of one
+message, in the form that the settler takes.
 """
 
 import asyncio
@@ -23,17 +24,17 @@ from duly.worker.source import AnyDelivery
 _LOG: Final = logging.getLogger("duly.worker")
 
 LOST: Final = Verdict("lost")
-"""Somebody else has the message by now: there is nothing to tell the server."""
+"""The lease of the message was lost: there is nothing to settle."""
 
 RELEASE: Final = Verdict("release")
-"""Not started, or cut off by a shutdown: back at once, no attempt spent."""
+"""The handler was not started, or cut off by a shutdown: the message is redelivered at once and counts no attempt."""
 
 Conclusion = Verdict | list[Verdict]
-"""What becomes of an item: a verdict, or one for each message of a group."""
+"""The result of an item: a verdict, or one for each message of a batch."""
 
 
 class DeliveryBatch:
-    """Messages for one call of a batch handler. `refusals` has the verdicts of those that it does not see."""
+    """Messages for one call of a batch handler. `excluded` has the verdicts of those that it does not receive."""
 
     __slots__ = ("deliveries", "excluded")
 
@@ -46,30 +47,30 @@ Item = AnyDelivery | DeliveryBatch
 
 
 class Invoker:
-    """What a runner does with one message: decode, call, judge, settle."""
+    """The steps of a runner for one item: decode, prepare the call, turn its end into a verdict, settle."""
 
     def __init__(self, runtime: QueueRuntime, hooks: Hooks, settler: Settler) -> None:
         self.runtime = runtime
         self.context = contextvars.copy_context()
-        """What context variables are when a handler begins."""
+        """The context variables that a handler starts with."""
         self._hooks = hooks
         self._settler = settler
         self._keeps_results = runtime.options.done is not None
-        """Whether what handlers return is kept."""
+        """Whether the return values of handlers are stored."""
         self.is_observed = runtime.max_runtime is not None or bool(hooks.before or hooks.after or hooks.on_error)
-        """Whether `started` and `ended` have anything to do."""
+        """Whether `on_started` and `on_ended` have anything to do."""
 
     def deliveries(self, item: Any) -> Sequence[AnyDelivery]:
-        """Tell which messages an item has."""
+        """Return the messages of an item."""
         return (item,)
 
     def is_lost(self, item: Any) -> bool:
-        """Whether all of it was taken over by others."""
+        """Return whether the lease of every message of the item was lost."""
         lost: bool = item.lost
         return lost
 
     def prepare(self, item: Any) -> Bound | Verdict:
-        """Say what to call, or the verdict where no call is needed: it was lost, or does not decode."""
+        """Return the call of the handler. Return a verdict instead for a message that was lost or does not decode."""
         if item.lost:
             return LOST
         item._is_in_handler = self._keeps_results
@@ -86,7 +87,7 @@ class Invoker:
         return verdict
 
     def conclusion_of(self, item: Any, value: Any) -> Conclusion:
-        """Judge what the handler returned, and pack it where it is kept: before anybody changes it."""
+        """Turn a return value into a verdict. Pack a value that is stored now, before other code can change it."""
         verdict = verdict_of_return(value)
         if self._keeps_results and verdict is ACK and value is not None:
             return Verdict("ack", result=self._packed_result(item, value))
@@ -99,11 +100,11 @@ class Invoker:
         return packed
 
     def settle(self, item: Any, conclusion: Any) -> None:
-        """Pass the conclusion on. In the event loop only."""
+        """Pass the verdict to the settler. In the event loop only."""
         self._settler.add(self.runtime, item, conclusion)
 
     def on_started(self, item: Any) -> None:
-        """Note that a handler begins, and run the hooks before it. Their errors are the handler's."""
+        """Note that a handler starts, and run the `before` hooks. Their errors count as errors of the handler."""
         if self.runtime.max_runtime is not None:
             now = time.monotonic()
             self.runtime.started.update((delivery, now) for delivery in self.deliveries(item))
@@ -112,7 +113,7 @@ class Invoker:
                 hook(delivery)
 
     def on_ended(self, item: Any, conclusion: Any, error: BaseException | None) -> None:
-        """Run the hooks after a handler. Their errors are logged: the message has its verdict."""
+        """Run the `on_error` and `after` hooks. Their errors are only logged: the message has its verdict."""
         verdicts = conclusion if isinstance(conclusion, list) else [conclusion]
         for delivery, verdict in zip(self.deliveries(item), verdicts, strict=True):
             if error is not None:
@@ -129,7 +130,7 @@ class Invoker:
 
 
 class HandlerInvoker(Invoker):
-    """One message, one handler."""
+    """Calls the handler of a queue with one message."""
 
     def __init__(self, runtime: QueueRuntime, hooks: Hooks, settler: Settler, handler: Handler) -> None:
         super().__init__(runtime, hooks, settler)
@@ -142,7 +143,7 @@ class HandlerInvoker(Invoker):
 
 
 class TaskInvoker(Invoker):
-    """One message, the task that it names."""
+    """Calls the task that a message names."""
 
     def __init__(self, runtime: QueueRuntime, hooks: Hooks, settler: Settler, tasks: TaskSet) -> None:
         super().__init__(runtime, hooks, settler)
@@ -158,7 +159,7 @@ class TaskInvoker(Invoker):
 
 
 class BatchInvoker(Invoker):
-    """Several messages, one handler."""
+    """Calls a batch handler with several messages."""
 
     def __init__(self, runtime: QueueRuntime, hooks: Hooks, settler: Settler, handler: Handler) -> None:
         super().__init__(runtime, hooks, settler)
@@ -166,16 +167,16 @@ class BatchInvoker(Invoker):
         self._function = _timed(handler.function, handler.timeout) or handler.function
 
     def deliveries(self, item: Any) -> Sequence[AnyDelivery]:
-        """Tell which messages a group has."""
+        """Return the messages of a batch."""
         deliveries: Sequence[AnyDelivery] = item.deliveries
         return deliveries
 
     def is_lost(self, item: Any) -> bool:
-        """Whether all of it was taken over by others."""
+        """Return whether the lease of every message was lost."""
         return all(delivery.lost for delivery in item.deliveries)
 
     def prepare(self, item: Any) -> Bound | Verdict:
-        """Decode each; the handler does not see those that do not decode, nor those that were lost."""
+        """Decode each message. The handler does not receive those that do not decode or were lost."""
         bodies, kept = [], []
         for position, delivery in enumerate(item.deliveries):
             if delivery.lost:
@@ -190,29 +191,29 @@ class BatchInvoker(Invoker):
         return Bound(self._function, self._handler.arguments(bodies, kept), {}) if kept else LOST
 
     def same_for_all(self, item: Any, verdict: Verdict) -> Conclusion:
-        """Judge all alike, but for those that the handler did not see."""
+        """Return one verdict for all messages that the handler received."""
         return [refused or verdict for refused in item.excluded]
 
     def conclusion_of(self, item: Any, value: Any) -> Conclusion:
-        """Judge each by its own outcome."""
+        """Return the verdict of each message."""
         judged = iter(verdicts_of_batch(value, item.excluded.count(None)))
         return [refused or next(judged) for refused in item.excluded]
 
     def settle(self, item: Any, conclusion: Any) -> None:
-        """Pass the verdicts on. In the event loop only."""
+        """Pass the verdicts to the settler. In the event loop only."""
         self.runtime.batches -= 1
         for delivery, verdict in zip(item.deliveries, conclusion, strict=True):
             self._settler.add(self.runtime, delivery, verdict)
 
 
 def rejection_of(error: CodecError) -> Verdict:
-    """Judge a message that does not decode: to try again would not help."""
+    """Reject a message that does not decode: a retry would not help."""
     reason = "unknown task" if isinstance(error, UnknownTask) else "decode"
     return Verdict("reject", reason=reason, error=str(error))
 
 
 def _timed(function: Callable[..., Any], seconds: float | None) -> Callable[..., Any] | None:
-    """Bound the time of an async function."""
+    """Limit the time of an async function."""
     if seconds is None:
         return None
 

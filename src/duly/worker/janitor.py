@@ -1,6 +1,6 @@
-"""Beats for the worker, tidies its queues and topics, and looks at the server, all in the background.
+"""Sends the heartbeats of a worker, tidies its queues and topics, and checks the server, all in the background.
 
-Before the first claim, it has the groups made that the app has handlers for.
+Before the first claim, it creates the groups that the app has handlers for.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ _LOG: Final = logging.getLogger("duly.worker")
 
 _HEARTBEAT_EVERY: Final = 5.0
 _FORGET_AFTER: Final = 60.0
-"""Seconds after which a worker that is not heard of any more is forgotten."""
+"""Seconds after its last heartbeat until a worker is removed from the registry."""
 
 _CHECK_EVERY: Final = 60.0
-"""Seconds between looks whether the server may evict keys: somebody may have switched that on."""
+"""Seconds between two checks whether the server may evict keys: its configuration can change."""
 
 _TIDY_EVERY: Final = 60.0
 _TIDY_STEPS: Final = 20
-"""Steps for one queue or topic at a time: the rest is for the next time."""
+"""Steps per queue or topic and round. The next round continues."""
 
 
 class Janitor:
@@ -43,7 +43,7 @@ class Janitor:
     def __init__(
         self, runtimes: Sequence[QueueRuntime], groups: Sequence[AsyncGroup], namespace: str, concurrency: int
     ) -> None:
-        """Take what is served, and all groups that have handlers, served here or elsewhere."""
+        """Take the queues of this worker, and all groups that have handlers, even if other workers serve them."""
         self._runtimes = runtimes
         self._link: Any = runtimes[0].source.link
         self._keys = RegistryKeys(namespace)
@@ -56,11 +56,11 @@ class Janitor:
         self._missing_groups = {group.label: group for group in groups}
         self._check_server_at = now + _CHECK_EVERY
         self._create_groups_at = now + _TIDY_EVERY
-        """When to try again to make them."""
+        """When to try again to create the missing groups."""
         self._tidy_at = {name: now + random.uniform(0, _TIDY_EVERY) for name in self._tidy_calls}  # noqa: S311
 
     async def run(self) -> None:
-        """Work until cancelled. What fails is tried again the next time."""
+        """Work until cancelled. A step that fails is retried in the next round."""
         while True:
             try:
                 await self._send_heartbeat()
@@ -70,17 +70,17 @@ class Janitor:
                     await self._link.look_again()
                 if self._missing_groups and self._create_groups_at <= time.monotonic():
                     await self.create_groups()
-            except Unavailable:  # the link has said so
+            except Unavailable:  # the link has logged it
                 pass
             except DulyError as error:
                 event(_LOG, logging.WARNING, "janitor.failed", error=str(error))
             await asyncio.sleep(_HEARTBEAT_EVERY)
 
     async def create_groups(self) -> None:
-        """Make the groups that do not exist, however long the server is away. One that it refuses is tried again.
+        """Create the groups that do not exist, and wait as long as the server is unavailable. Retry refused ones later.
 
-        Also those that others serve: where entries are freed when every group has acked them, a group that is made
-        later than another has acked would never see them.
+        This includes groups that other workers serve. Entries may be freed as soon as every group has acked them, and
+        a group that is created after that would never receive them.
         """
         self._create_groups_at = time.monotonic() + _TIDY_EVERY
         for label, group in list(self._missing_groups.items()):
@@ -92,7 +92,7 @@ class Janitor:
                 self._missing_groups.pop(label, None)
 
     async def depart(self) -> None:
-        """Take the worker off the list. A beat that is under way comes before, and none after."""
+        """Remove the worker from the registry. A pending heartbeat ends first, and no other follows."""
         self._has_departed = True
         async with self._registry_lock:
             await self._link.run_now(ops.depart(self._keys, self._link.consumer))
@@ -125,18 +125,18 @@ class Janitor:
                     await self._tidy(self._tidy_calls[name])
                 except Unavailable:
                     raise
-                except DulyError as error:  # the others are tidied nevertheless
+                except DulyError as error:  # the other queues are still tidied
                     event(_LOG, logging.WARNING, "janitor.failed", queue=name, error=str(error))
 
     async def _tidy(self, call: Call[bool]) -> None:
-        """Drop what expired and what is kept no longer, in bounded steps."""
+        """Remove expired messages and records, in bounded steps."""
         for _ in range(_TIDY_STEPS):
             if not await self._link.run_on(call):
                 break
 
 
 def _tidy_calls(runtimes: Sequence[QueueRuntime]) -> dict[str, Call[bool]]:
-    """Say what to do to tidy each queue and group, and each topic once, by name."""
+    """Return the calls that tidy each queue and group, and each topic once, by name."""
     calls = {runtime.name: ops.tidy(runtime.source.keys, runtime.options) for runtime in runtimes}
     for runtime in runtimes:
         if isinstance(runtime.queue, AsyncGroup):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 INTERVAL: Final = 0.5
-"""Seconds between two looks at the files."""
+"""Seconds between two scans of the files."""
 
 MOST_FILES: Final = 10_000
 
@@ -27,7 +27,7 @@ Stamp = tuple[int, int, int]
 
 
 class SourceFiles:
-    """The .py files below a directory, asked for changes. Hidden directories and virtual environments do not count."""
+    """The .py files below a directory, and their changes. Hidden directories and virtual environments are skipped."""
 
     def __init__(self, directory: Path, most: int = MOST_FILES) -> None:
         self._directory = directory
@@ -70,7 +70,7 @@ def _is_skipped(directory: str, name: str) -> bool:
 
 
 class Reloader(Supervisor):
-    """A supervisor that replaces its children upon a change. One that fails waits for the next change."""
+    """A supervisor that replaces its children after a change. A child that fails is replaced after the next change."""
 
     def __init__(self, command: Sequence[str], processes: int, grace: float, directory: Path | None = None) -> None:
         super().__init__(command, processes, grace)
@@ -96,10 +96,10 @@ class Reloader(Supervisor):
         for record in self._records:
             if record.child is None:
                 record.start_at = time.monotonic()
-            elif record.child.kill_at is None:  # not asked yet: a second signal would cut off its handlers
+            elif record.child.kill_at is None:  # not asked to stop yet: a second signal would cut off its handlers
                 record.child.ask_to_stop(signal.SIGTERM, self._patience)
 
-    def _would_fail_again(self, status: int) -> bool:  # noqa: ARG002 - the next change may mend it
+    def _would_fail_again(self, status: int) -> bool:  # noqa: ARG002 - the next change may fix it
         return False
 
     def _plan_restart(self, record: ChildRecord, lived: float) -> dict[str, Any]:  # noqa: ARG002

@@ -1,6 +1,6 @@
-"""Tells the server what became of messages: many in one script, whenever the connection is free.
+"""Sends the outcomes of messages to the server, many in one script, whenever the connection is free.
 
-While one call is under way, the next verdicts collect: under load batches grow by themselves, idle they are one.
+Verdicts collect while one call is in progress. So batches grow under load, and an idle worker settles at once.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ Errors = dict[AnyDelivery, BaseException]
 
 
 class Unsettled:
-    """What the server is to be told of one queue."""
+    """The verdicts of one queue that the server does not know yet."""
 
     __slots__ = ("acks", "results", "settling", "verdicts")
 
@@ -35,13 +35,13 @@ class Unsettled:
         self.acks: list[AnyDelivery] = []
         self.verdicts: deque[tuple[AnyDelivery, Verdict]] = deque()
         self.results: list[tuple[AnyDelivery, str]] = []
-        """Values that handlers returned after they had committed, packed."""
+        """Packed values that handlers returned after a commit."""
         self.settling: Sequence[AnyDelivery] = ()
-        """What it is being told at the moment: whether a lease was lost is for the answer to say."""
+        """Deliveries of the call in progress. Its reply shows whether a lease was lost."""
 
 
 class Settler:
-    """Settles. `on_progress` is called when messages were let go, `on_dead` with the ids of those that died."""
+    """Settles. `on_progress` is called when messages were settled or lost, `on_dead` with the ids of dead ones."""
 
     def __init__(
         self, on_progress: Callable[[QueueRuntime], None], on_dead: Callable[[QueueRuntime, Sequence[str]], None]
@@ -50,19 +50,19 @@ class Settler:
         self._on_dead = on_dead
         self._retries = RetrySummary()
         self._runtimes: dict[QueueRuntime, None] = {}
-        """Those that have something to settle."""
+        """Queues that have something to settle."""
         self._unsettled: defaultdict[QueueRuntime, Unsettled] = defaultdict(Unsettled)
         self._has_work = asyncio.Event()
         self._is_idle = asyncio.Event()
         self._is_idle.set()
 
     def add(self, runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> None:
-        """Settle a message soon, unless its handler has settled it or its lease is lost.
+        """Settle a message soon, unless its handler has settled it or its lease was lost.
 
-        The server would still accept an ack of a lease that has run out, until another consumer claims the message.
-        But a handler that saw `d.lost` has given up: its message must be delivered again.
+        The server would accept an ack after the lease has expired, until another consumer claims the message. But a
+        handler that saw `d.lost` has given up, so its message must be redelivered.
         """
-        is_given_up = delivery.lost and verdict.verb != "release"  # a stop marks as lost what it releases
+        is_given_up = delivery.lost and verdict.verb != "release"  # a shutdown marks messages as lost and releases them
         if delivery._settled is not None or verdict.verb == "lost" or is_given_up:
             self._note_settled(runtime, delivery, verdict)
             return
@@ -73,24 +73,24 @@ class Settler:
         self._schedule(runtime)
 
     def _schedule(self, runtime: QueueRuntime) -> None:
-        """Have the queue's turn come."""
+        """Settle a queue when its turn comes."""
         if runtime not in self._runtimes:
             self._runtimes[runtime] = None
             self._is_idle.clear()
             self._has_work.set()
 
     def settling(self, runtime: QueueRuntime) -> Sequence[AnyDelivery]:
-        """List what the server is being told of at the moment. Any thread may ask."""
+        """Return the deliveries of the call in progress. Any thread may call this."""
         unsettled = self._unsettled.get(runtime)
         return () if unsettled is None else unsettled.settling
 
     def awaiting_settle(self, runtime: QueueRuntime) -> set[AnyDelivery]:
-        """List what has a verdict that the server does not know yet."""
+        """Return the deliveries whose verdict the server does not know yet."""
         unsettled = self._unsettled[runtime]
         return {*unsettled.acks, *(delivery for delivery, _ in unsettled.verdicts), *unsettled.settling}
 
     def _note_settled(self, runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> None:
-        """Let go of what its handler has settled itself, or has lost. No message keeps what it raised after that."""
+        """Drop a delivery that its handler has settled, or that was lost. A later error is logged, not stored."""
         self._let_go(runtime, [delivery])
         if delivery._settled is not None and not delivery.lost:
             runtime.handled += 1
@@ -118,7 +118,7 @@ class Settler:
             self._is_idle.set()
 
     async def flush(self) -> None:
-        """Wait until all that was added is settled."""
+        """Wait until all deliveries that were added are settled."""
         await self._is_idle.wait()
 
     async def _settle(self, runtime: QueueRuntime) -> None:
@@ -142,7 +142,7 @@ class Settler:
             await self._keep_results(runtime, returned[first : first + MAX_BATCH])
 
     async def _keep_results(self, runtime: QueueRuntime, rows: list[tuple[AnyDelivery, str]]) -> None:
-        """Keep what handlers returned after a commit. A result that cannot be kept is logged: its message is over."""
+        """Store values that handlers returned after a commit. A failure is only logged: the message is finished."""
         try:
             lost, _ = await self._run_until_answered(runtime, ops.keep_results(runtime.source.keys, rows))
             error = "the message is gone"
@@ -166,7 +166,7 @@ class Settler:
     async def _send(
         self, runtime: QueueRuntime, verb: str, deliveries: list[AnyDelivery], call: Call[list[int]]
     ) -> list[AnyDelivery]:
-        """Carry a call out, as long as it takes, and return what it settled."""
+        """Carry out a call, however long it takes, and return the deliveries that it settled."""
         self._unsettled[runtime].settling = deliveries
         try:
             lost, tries = await self._run_until_answered(runtime, call)
@@ -191,12 +191,12 @@ class Settler:
         return deliveries if not lost else [each for each in deliveries if not each.lost]
 
     async def _run_until_answered(self, runtime: QueueRuntime, call: Call[list[int]]) -> tuple[list[int], int]:
-        """Carry a call out, as long as it takes. Return its answer, and how often the server was away."""
+        """Carry out a call, however long it takes. Return its answer, and how often the server was unavailable."""
         tries = 0
         while True:
             try:
                 return await runtime.source.link.run_on(call), tries
-            except Unavailable:  # the link has said so
+            except Unavailable:  # the link has logged it
                 await asyncio.sleep(patience.backoff(tries, random.random))
                 tries += 1
 
@@ -209,12 +209,12 @@ class Settler:
 
 
 def _was_rejected_by_handler(delivery: AnyDelivery) -> bool:
-    """Whether its handler has settled it so that it is dead."""
+    """Return whether its handler has settled it in a way that makes it dead."""
     return delivery._settled == "reject" or delivery._has_failed_for_good
 
 
 def _row_of(runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> tuple[Way, Row]:
-    """Turn a verdict into what the script is told. One that cannot be told must not be the end of the worker."""
+    """Turn a verdict into arguments of a script. A verdict that cannot be encoded must not end the worker."""
     try:
         way, row, flaws = settles.judged(delivery, verdict)
     except Exception as error:  # noqa: BLE001
@@ -227,7 +227,7 @@ def _row_of(runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> t
 
 
 def _log_outcome(runtime: QueueRuntime, way: Way, row: Row, error: BaseException | None) -> None:
-    """Log one line for a message that did not simply end, and where its handler failed."""
+    """Log one line for a message that was not simply acked, and where its handler failed."""
     delivery, *rest = row
     known = {"queue": runtime.name, "id": delivery.id, "attempt": delivery.attempt}
     if error is not None:

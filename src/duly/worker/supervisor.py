@@ -1,6 +1,6 @@
 """The supervising parent of `duly worker --processes N`.
 
-It never imports the user's code: what goes wrong there is the end of a child, not of the parent.
+It never imports the user's code: an error there ends a child, not the parent.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
     from duly.worker.assignment import Assignment
 
 MISUSE: Final = 2
-"""The exit status of a child that would fail the same way again."""
+"""The exit status of a child that would fail again in the same way."""
 REFUSED: Final = 3
-"""The exit status of a child whose user the server refused from the beginning."""
+"""The exit status of a child that the server has refused since it started."""
 
 _SERVING: Final = 10.0
-"""Seconds after which a child that lives is taken for one that serves."""
+"""Seconds after which a running child counts as one that serves."""
 
 _LOG: Final = logging.getLogger("duly.worker")
 
 
 class ChildRecord:
-    """One of the N: has a child, or a time to start the next one."""
+    """One of the N processes: its child, or the time to start the next one."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.child: Child | None = None
         self.start_at: float | None = 0.0
-        """None: not before something else happens."""
+        """None: no start is planned."""
         self.restarts = RestartBackoff()
 
 
 class Supervisor:
-    """Keeps N children running until told to stop."""
+    """Keeps N children running until a signal stops it."""
 
     def __init__(self, command: Sequence[str], processes: int, grace: float, margin: float = MARGIN) -> None:
         self._command = command
@@ -55,10 +55,10 @@ class Supervisor:
         self._is_stopping = False
         self._was_misused = False
         self._lost = 0
-        """Children that did not end in order when they were to stop."""
+        """Children that did not end in order during the shutdown."""
 
     def run(self) -> int:
-        """Return the exit status: 0 every child ended in order, 1 one did not, 2 the children cannot be run."""
+        """Return the exit status. 0: every child ended in order, 1: one did not, 2: the children cannot be run."""
         with SignalPipe() as wakeups:
             while not self._is_over():
                 self._start_due()
@@ -78,7 +78,7 @@ class Supervisor:
         return [record.child for record in self._records if record.child is not None]
 
     def _find_pause(self) -> float | None:
-        """Return the seconds until there is something to do; None: nothing by the clock."""
+        """Return the seconds until the next start or kill. None: none is planned."""
         moments = [child.kill_at for child in self._children()]
         moments += [record.start_at for record in self._records if record.child is None and not self._is_stopping]
         return min((moment - time.monotonic() for moment in moments if moment is not None), default=None)
@@ -93,20 +93,20 @@ class Supervisor:
         record.start_at = None
         try:
             record.child = Child(self._command)
-        except OSError as error:  # no memory, no more processes: that may pass
+        except OSError as error:  # out of memory or processes, which may be temporary
             plan = self._plan_restart(record, 0.0)
             self._log(logging.ERROR, "process.not_started", number=record.number, error=error, **plan)
         else:
             self._log(logging.INFO, "process.started", number=record.number, pid=record.child.pid)
 
     def _plan_restart(self, record: ChildRecord, lived: float) -> dict[str, Any]:
-        """Decide when a child that ended by itself is followed by another. Return what to say about it."""
+        """Decide when to replace a child that ended on its own. Return fields for the log."""
         pause = record.restarts.pause_after(lived)
         record.start_at = time.monotonic() + pause
         return {"restart_in": pause}
 
     def _stop(self, number: int) -> None:
-        """Hand a signal on to all. The second one leaves them only the time to end."""
+        """Forward a signal to all children. After the second one they have no grace."""
         name = signal.Signals(number).name
         self._log(logging.INFO, "supervisor.stopping", signal=name, at_once=self._is_stopping)
         self._stop_all(number, self._margin if self._is_stopping else self._patience)
@@ -132,7 +132,7 @@ class Supervisor:
             self._was_misused |= status == MISUSE
             self._lost += int(status != 0)
             self._log(logging.INFO if status == 0 else logging.WARNING, "process.ended", **fields)
-        elif child.kill_at is not None:  # asked to stop, to be followed by another
+        elif child.kill_at is not None:  # asked to stop, to be replaced
             record.start_at = time.monotonic()
             self._log(logging.INFO, "process.ended", **fields)
         elif self._would_fail_again(status):
@@ -143,7 +143,10 @@ class Supervisor:
             self._log(logging.WARNING, "process.ended", **fields, **self._plan_restart(record, child.lived))
 
     def _would_fail_again(self, status: int) -> bool:
-        """Whether another child would end the same way. Not while others serve: the code was changed under them."""
+        """Return whether another child would fail in the same way.
+
+        Not while others serve: then the code has changed since they started, and may change again.
+        """
         return status in (MISUSE, REFUSED) and not any(child.lived >= _SERVING for child in self._children())
 
     def _kill_overdue(self) -> None:
@@ -153,7 +156,7 @@ class Supervisor:
                 self._log(logging.ERROR, "process.killed", pid=child.pid, reason="it did not stop in time")
 
     def _on_wakeup(self) -> None:
-        """For what else there is to see, each time that the parent is awake."""
+        """Run further checks each time that the parent wakes up. For subclasses."""
 
     @staticmethod
     def _log(level: int, name: str, **fields: Any) -> None:

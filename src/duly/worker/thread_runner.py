@@ -1,4 +1,4 @@
-"""Runs `def` handlers: each in a thread, so that none holds up the event loop or another handler."""
+"""Runs `def` handlers in threads, so that none blocks the event loop or another handler."""
 
 import asyncio
 import contextlib
@@ -17,8 +17,8 @@ _STOP: Final = None
 class ThreadRunner:
     """Up to `size` handlers at once. Threads are started when needed, and kept.
 
-    They are daemons: one that hangs does not keep the process from ending. Results go back to the event loop
-    in batches: it is told once, and takes all that there is.
+    They are daemons: a handler that hangs does not keep the process from ending. Conclusions go back to the event loop
+    in batches: it is notified once, and takes all of them.
     """
 
     def __init__(self, invoker: Invoker, size: int) -> None:
@@ -28,12 +28,12 @@ class ThreadRunner:
         self._inbox: SimpleQueue[Item | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._unfinished: set[Item] = set()
-        """Added and not concluded. Only the event loop touches it."""
+        """Items that were added and have no conclusion. Only the event loop uses it."""
         self._concluded: deque[tuple[Item, Conclusion]] = deque()
         self._is_loop_notified = False
 
     def add(self, items: Iterable[Item]) -> None:
-        """Run these as soon as there are threads."""
+        """Run the handler on these items as soon as threads are free."""
         for item in items:
             self._unfinished.add(item)
             self._inbox.put(item)
@@ -41,7 +41,7 @@ class ThreadRunner:
             self._start_thread()
 
     def take_back(self, beyond: int = 0) -> list[Item]:
-        """Give up what was not started, beyond the first so many."""
+        """Remove and return items that were not started, except for the first `beyond`."""
         items: list[Item] = []
         with contextlib.suppress(Empty):
             while True:
@@ -54,33 +54,33 @@ class ThreadRunner:
         return items[beyond:]
 
     def running(self) -> list[Item]:
-        """Tell what is being handled, or about to be."""
+        """Return the items that are in threads, or wait for one."""
         return list(self._unfinished)
 
     @property
     def has_begun(self) -> bool:
-        """Whether any handler runs."""
+        """Whether any handler is running."""
         return bool(self._unfinished) and self._invoker.runtime.lease_validity.is_valid()
 
     @property
     def waiting(self) -> int:
-        """How many wait for a thread."""
+        """The number of items that wait for a thread."""
         return self._inbox.qsize()
 
     def cancel(self, items: Collection[Item], cause: Literal["lost", "stop"]) -> None:
-        """Let go of these: a thread cannot be cancelled. Their deliveries say that they are lost."""
+        """Stop waiting for these items: a thread cannot be cancelled. Their deliveries are marked as lost."""
         for item in items:
             if cause == "stop" and item in self._unfinished:
                 self._unfinished.discard(item)
                 self._invoker.settle(item, self._invoker.same_for_all(item, RELEASE))
 
     def close(self) -> None:
-        """Let all threads end that are not busy."""
+        """End all threads that are not busy."""
         for _ in self._threads:
             self._inbox.put(_STOP)
 
     async def aclose(self) -> None:
-        """Let all threads end that are not busy."""
+        """End all threads that are not busy."""
         self.close()
 
     def _start_thread(self) -> None:
@@ -98,20 +98,20 @@ class ThreadRunner:
                 self._notify_loop()
 
     def _notify_loop(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell, and the lease runs out
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the lease will expire
             self._loop.call_soon_threadsafe(self._collect)
 
     def _collect(self) -> None:
-        self._is_loop_notified = False  # before the look: what comes after it tells again
+        self._is_loop_notified = False  # before the loop below: a later conclusion notifies again
         concluded, settle, unfinished = self._concluded, self._invoker.settle, self._unfinished
         while concluded:
             item, conclusion = concluded.popleft()
-            if item in unfinished:  # else it was let go
+            if item in unfinished:  # otherwise it was released
                 unfinished.discard(item)
                 settle(item, conclusion)
 
     def _handle(self, item: Item) -> Conclusion:
-        """Run one handler. Nothing that it raises comes out of here."""
+        """Run one handler. No error of the handler is raised here."""
         invoker = self._invoker
         context = invoker.context.copy()
         failure: BaseException | None = None

@@ -1,7 +1,7 @@
-"""What a worker watches while there is nothing to claim: queues by their tokens, groups by what they hear.
+"""Watches queues and groups that have nothing to claim: queues by their wake tokens, groups by their streams.
 
-The queues are divided into bundles. Each bundle has a connection of its own to block on, and is looked at as a whole
-every few seconds, in case a wake-up was lost. Only bundles in which something has changed cost anything.
+The queues are divided into bundles. Each bundle has its own connection to block on. One call polls all its idle queues
+every few seconds, in case a wake-up was lost. A bundle in which nothing has changed costs nothing.
 """
 
 import itertools
@@ -22,36 +22,36 @@ from duly.worker.source import Source
 _LOG: Final = logging.getLogger("duly.worker")
 
 _QUEUES: Final = 64
-"""Queues of a bundle: a larger one costs more for each wake-up, smaller ones take more connections."""
+"""Queues per bundle. A larger bundle costs more per wake-up, and smaller ones need more connections."""
 
 _GROUPS: Final = 21
-"""Groups of a bundle: each has three keys."""
+"""Groups per bundle. Each has three keys."""
 
 
 class Bundle:
-    """Some queues or groups that wait together."""
+    """Queues or groups that share one blocking call."""
 
     def __init__(self, sources: Sequence[Source], on_change: Callable[["Bundle"], None], *, has_groups: bool) -> None:
         self.sources = sources
         self.has_groups = has_groups
         self.unclaimed: set[Source] = set()
-        """Those that are about to be claimed from. The next block waits for them, or it would have to be ended soon."""
+        """Sources that are about to be claimed from. The next call begins after that, or it would have to be ended."""
         self.waited = 0
-        """Claims that it has waited for."""
+        """Claims that the next call has waited for."""
         make: Any = group_waiter_for if has_groups else queue_waiter_for
         self.waiter: QueueWaiter | GroupWaiter = make(sources[0].link, sources, lambda: on_change(self))
         self._period = min(source.period for source in sources)
-        """Seconds between two looks at all idle queues, and at whether a block has not come back."""
+        """Seconds between two polls of all idle queues, which also find a call whose reply is overdue."""
         self.check_at = math.inf
         self.plan_check(random.uniform(0.5, 1.0))  # noqa: S311
 
     def plan_check(self, periods: float = 1.0) -> None:
-        """Look at all idle queues after so many periods."""
+        """Poll all idle queues after this number of periods."""
         self.check_at = time.monotonic() + self._period * periods
 
 
 class Watcher:
-    """Watches the sources of a worker. `on_change` is called when `woken` has something to say."""
+    """Watches the sources of a worker. `on_change` is called when `woken` has something to return."""
 
     def __init__(self, sources: Sequence[Source], on_change: Callable[[], None]) -> None:
         self._on_change = on_change
@@ -64,18 +64,18 @@ class Watcher:
         self._bundles += self._bundles_of_groups
         self._bundle_of = {source: bundle for bundle in self._bundles for source in bundle.sources}
         self._changed: dict[Bundle, None] = {}
-        """Bundles that have something to say."""
+        """Bundles whose call has ended."""
         self._incomplete: dict[Bundle, None] = {}
-        """Bundles that do not watch all that they should."""
+        """Bundles that do not watch all the sources that they should."""
         self.check_at = min(bundle.check_at for bundle in self._bundles)
-        """When to look for what was forgotten."""
+        """When to poll for missed wake-ups."""
 
     def _note_change(self, bundle: Bundle) -> None:
         self._changed[bundle] = None
         self._on_change()
 
     def woken(self) -> list[Source]:
-        """Take what has come: the sources that are worth a look."""
+        """Return the sources that have woken."""
         found: list[Source] = []
         while self._changed:
             bundle, _ = self._changed.popitem()
@@ -88,28 +88,28 @@ class Watcher:
         self._bundle_of[source].unclaimed.add(source)
 
     def note_claim(self, source: Source) -> None:
-        """Note that a source was claimed from, or cannot be now."""
+        """Note that a source was claimed from, or cannot be claimed from now."""
         self._bundle_of[source].unclaimed.discard(source)
         self.note_room(source)
 
     def note_room(self, source: Source) -> None:
-        """Note that more of a watched source could be claimed: it may have been left out for want of room."""
+        """Note that a watched source has room. It may not be part of the pending call, for lack of room."""
         bundle = self._bundle_of[source]
         if not bundle.waiter.is_watching(source):
             self._incomplete[bundle] = None
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything is watched that should be."""
+        """Whether all sources are watched that should be."""
         return not self._incomplete
 
     async def watch_all(self, limit: int) -> list[Source]:
-        """Watch all that want it. Return sources that are worth a look at once: at most `limit` for their tokens."""
+        """Watch all sources that want it. Return up to `limit` sources whose wake tokens were there already."""
         found: list[Source] = []
         for bundle in list(self._incomplete):
             if len(found) >= limit:
                 break
-            if bundle.unclaimed and bundle.waited < len(bundle.sources):  # then others of it have waited long enough
+            if bundle.unclaimed and bundle.waited < len(bundle.sources):  # wait for one claim per source at most
                 bundle.waited += 1
                 continue
             bundle.waited = 0
@@ -121,7 +121,7 @@ class Watcher:
         return found
 
     async def watch_some(self, some: Collection[Source]) -> list[Source]:
-        """Watch only some, and as `go_on` all of them later. Return sources that are worth a look at once."""
+        """Watch only `some` sources until the next `watch_all`. Return those whose wake tokens were there already."""
         found: list[Source] = []
         for bundle in {self._bundle_of[source]: None for source in some}:
             if bundle in self._incomplete:
@@ -130,34 +130,34 @@ class Watcher:
         return found
 
     async def watch_groups(self) -> None:
-        """Watch all groups that want it: nothing is taken by it, so a full worker may do it, too."""
+        """Watch all groups that want it. This takes no tokens, so a full worker may do it."""
         for bundle in [bundle for bundle in self._incomplete if bundle.has_groups]:
             del self._incomplete[bundle]
             await bundle.waiter.watch(0)
 
     async def take(self, limit: int) -> list[Source]:
-        """Take tokens that lie there, of one bundle that is not watched, and of another one the next time."""
+        """Take wake tokens of one bundle that is not watched. The next call takes those of another bundle."""
         bundle = next((bundle for bundle in self._incomplete if not bundle.has_groups), None)
         if bundle is None:
             return []
         del self._incomplete[bundle]
-        self._incomplete[bundle] = None  # as the last
+        self._incomplete[bundle] = None  # at the end
         return await bundle.waiter.take(limit)
 
     def rested_at(self) -> float:
-        """Tell when the next group has rested."""
+        """Return when the next rest of a group ends."""
         return min((bundle.waiter.rested_at for bundle in self._bundles_of_groups), default=math.inf)
 
     def note_rested(self, now: float) -> None:
-        """Watch again for groups that have rested."""
+        """Watch groups again whose rest has ended."""
         for bundle in self._bundles_of_groups:
             if bundle.waiter.rested_at <= now:
                 self._incomplete[bundle] = None
 
     async def missed(self, now: float) -> list[Source]:
-        """Find queues that have something to come although none of their wake-ups came: it may have been lost.
+        """Find idle queues that have messages although no wake-up came: it may have been lost.
 
-        One call serves all idle queues of a bundle. Queues that are known to have something to come have timers.
+        One call polls all idle queues of a bundle. Queues that are known to have messages have timers.
         """
         found: list[Source] = []
         for bundle in self._bundles:
@@ -171,7 +171,7 @@ class Watcher:
         return found
 
     async def aclose(self) -> list[Source]:
-        """Watch nothing more, and return the queues of which a token may have been taken."""
+        """Stop watching, and return the queues whose wake token may have been taken."""
         found: list[Source] = []
         for bundle in self._bundles:
             watched = await bundle.waiter.aclose()
@@ -182,7 +182,7 @@ class Watcher:
 
 
 async def _occupied(idle: Sequence[Source]) -> list[Source]:
-    """Find the queues that have something to come; all of them, if the server refuses to say."""
+    """Return the queues that have messages. Return all of them if the call fails."""
     call = ops.occupied([source.keys for source in idle])
     try:
         found = await idle[0].link.run_on(call)
@@ -196,7 +196,7 @@ async def _occupied(idle: Sequence[Source]) -> list[Source]:
 
 
 def _divided(sources: Sequence[Source], size: int) -> list[Sequence[Source]]:
-    """Divide into bundles, as equal as can be. Neighbours stay together: they are claimed from one after another."""
+    """Divide sources into bundles of nearly equal size. Neighbours stay together: they are claimed from in turn."""
     bundles = -(-len(sources) // size)
     ends = [len(sources) * number // bundles for number in range(bundles + 1)] if bundles else []
     return [sources[begin:end] for begin, end in itertools.pairwise(ends)]

@@ -31,22 +31,22 @@ from duly.worker.worker_options import DEFAULT_GRACE, GivenQueues, WorkerOptions
 _LOG: Final = logging.getLogger("duly.worker")
 
 _REPEAT_DELAY: Final = 0.1
-"""Seconds after which a child knows whether a signal came from its parent, which says so in another way, too."""
+"""Seconds after a signal until a child decides whether its parent sent it: the parent also writes to the pipe."""
 
 _CANCEL_TIMEOUT: Final = 1.0
 """Seconds that cancelled handlers have to end."""
 _SETTLE_TIMEOUT: Final = 5.0
 """Seconds to wait for the server's answers when no handler runs."""
 _FLUSH_TIMEOUT: Final = 2.0
-"""Seconds to tell the server what became of messages when time is up."""
+"""Seconds to settle messages when the time is up."""
 _STOP_HOOKS_TIMEOUT: Final = 4.0
-"""Seconds that `on_stop` hooks have, beside what is left of the grace."""
+"""Seconds that `on_stop` hooks have, in addition to the rest of the grace."""
 
 
 class Worker:
-    """Runs the handlers of an app until it is told to stop.
+    """Runs the handlers of an app until it is stopped.
 
-    `await worker.run()` in a program that does nothing else; `async with Worker(app):` beside a web server.
+    Use `await worker.run()` in a program that does nothing else, and `async with Worker(app):` alongside a web server.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class Worker:
         grace: Seconds = DEFAULT_GRACE,
         orders: Callable[[], int] | None = None,
     ) -> None:
-        """Take options as `app.run` does, or made up beforehand. `orders` counts those of a parent to stop."""
+        """Take options as `app.run` does, or as WorkerOptions. `orders` counts the stop requests of a parent."""
         if not isinstance(app, Duly | AsyncDuly):
-            raise UsageError(f"a worker is given an app, duly.Duly or duly.AsyncDuly, not {app!r}")
+            raise UsageError(f"a worker takes an app, duly.Duly or duly.AsyncDuly, not {app!r}")
         if options is not None and (queues, concurrency, grace) != (None, None, DEFAULT_GRACE):
-            raise UsageError("a worker takes its options either made up, as WorkerOptions, or by name, not both")
+            raise UsageError("a worker takes its options either as WorkerOptions or by name, not both")
         self._app = app
         self._orders = orders
         self._options = WorkerOptions(queues, concurrency, grace) if options is None else options
@@ -74,18 +74,18 @@ class Worker:
         self._signals = 0
         self._progress = asyncio.Event()
         self._parts: list[asyncio.Task[None]] = []
-        """Empty: it has not begun."""
+        """Empty: it has not started."""
         self._starting: asyncio.Task[Any] | None = None
-        """Who runs the hooks at the start."""
+        """The task that runs the `on_start` hooks."""
         self.refusal: DulyError | None = None
-        """Why it stopped by itself: the server refused its user from the beginning."""
+        """Why it stopped without a request: the server has refused its user since it started."""
         self.was_cut_off = False
-        """Whether handlers were cut off, or messages could not be given back."""
+        """Whether handlers were cut off, or messages could not be released."""
 
     async def run(self) -> bool:
-        """Work until a signal or `stop` ends it. True: nothing was cut off.
+        """Work until a signal or `stop` ends it. Return whether no handler was cut off.
 
-        Raises ServerError when the server refuses the user from the beginning. Later refusals are waited out.
+        Raises ServerError when the server refuses the user from the start. Later refusals are retried.
         """
         with signals.handled(self._on_signal):
             async with self:
@@ -95,9 +95,9 @@ class Worker:
         return not self.was_cut_off
 
     def stop(self) -> None:
-        """Stop in order, called again at once: claim nothing more, and give back what was not started.
+        """Stop in order: claim no more, and release messages whose handler has not started.
 
-        `run` then returns; beside other things, leave the `async with` block to wait for what runs.
+        `run` then returns. With `async with`, leave the block to wait for running handlers. A second call stops now.
         """
         self._is_hurried = self._is_stopping.is_set()
         self._is_stopping.set()
@@ -121,7 +121,7 @@ class Worker:
     ) -> None:
         try:
             await self._end()
-        except asyncio.CancelledError:  # whoever waits for the end has lost patience: at once, then, but in order
+        except asyncio.CancelledError:  # the caller no longer waits: stop at once, but in order
             self.stop()
             await self._end()
             raise
@@ -143,7 +143,7 @@ class Worker:
             self._start_parts()
 
     async def _run_start_hooks(self) -> None:
-        """Run the `on_start` hooks; a signal meanwhile ends them."""
+        """Run the `on_start` hooks. A signal during that time ends them."""
         here = asyncio.current_task()
         self._starting = here
         try:
@@ -156,7 +156,7 @@ class Worker:
             self._starting = None
 
     def _start_parts(self) -> None:
-        """Begin to work. Handlers see context variables as the hooks have left them."""
+        """Start to work. Handlers see the context variables that the hooks have set."""
         hooks = self._definitions.hooks
         self._dead_hooks = DeadHooks(self._definitions)
         self._settler = Settler(on_progress=self._on_progress, on_dead=self._dead_hooks.start)
@@ -182,18 +182,18 @@ class Worker:
             self.stop()
 
     def _groups(self) -> list[AsyncGroup]:
-        """Give all groups that the app has handlers for, also those that this worker does not serve."""
+        """Return all groups that the app has handlers for, even those that this worker does not serve."""
         twins = [registered.queue._twin(self._async_app) for registered in self._definitions.handlers.values()]
         return [twin for twin in twins if isinstance(twin, AsyncGroup)]
 
     async def _start_embedded(self) -> None:
-        """Start the embedded server. One that cannot be started is a mistake; one that is away may come back."""
+        """Start the embedded server. Raise an error if it cannot be started. An unavailable one is retried."""
         address = self._app._address
         if address.kind == "embedded":
-            with contextlib.suppress(ConnectionError):  # stopped by force: it is away until it is started
+            with contextlib.suppress(ConnectionError):  # stopped by force: it is unavailable until it is started
                 await self._async_app._link.connections.ensure_server()
             if self._async_app._link.connections.has_new_server:
-                note = "empty and new; senders in other directories use servers of their own, unless DULY_URL names one"
+                note = "empty and new; senders in other directories use their own servers, unless DULY_URL names one"
                 event(_LOG, logging.WARNING, "worker.new_server", directory=address.place, note=note)
 
     def _runtime(self, registered: Registered, weight: int) -> QueueRuntime:
@@ -203,7 +203,10 @@ class Worker:
         return QueueRuntime(queue, defined._twin(self._sync_app), handler, weight, self._options.concurrency)
 
     def _pool(self) -> int | None:
-        """Say how many handlers the queues share: as many as were asked for, or where there are weights, the most."""
+        """Return how many handlers the queues share. None: each queue has its own limit.
+
+        This is the concurrency of the options. Without one, queues with different weights share the largest limit.
+        """
         if self._options.concurrency is not None:
             return self._options.concurrency
         has_weights = len({runtime.weight for runtime in self._runtimes}) > 1
@@ -236,7 +239,7 @@ class Worker:
         self.stop()
 
     def _stop_on_repeated_signal(self, name: str, orders: Callable[[], int]) -> None:
-        """Stop at once, if that was asked for twice: a service manager tells parent and children alike."""
+        """Stop at once if one sender has asked twice: a service manager signals both parent and children."""
         ordered = orders()
         if max(ordered, self._signals - ordered) > 1:
             self._stop_on_signal(name)
@@ -248,22 +251,25 @@ class Worker:
     def _on_lost(self, runtime: QueueRuntime, lost: Sequence[AnyDelivery]) -> None:
         runtime.source.held.difference_update(lost)
         self._dispatchers[runtime].note_lost(lost)
-        self._fetcher.notify_change()  # a suspect that was lost is not waited for
+        self._fetcher.notify_change()  # a lost suspect no longer blocks claims
 
     def _on_part_ended(self, part: asyncio.Task[None]) -> None:
-        if part.cancelled():  # by us, or by whoever ends the program around us
+        if part.cancelled():  # by the worker, or by the program that ends
             for dispatcher in self._dispatchers.values():
                 dispatcher.close()
         elif (error := part.exception()) is not None:
             event(_LOG, logging.CRITICAL, "worker.broken", error=str(error), exc_info=error)
             self.was_cut_off = True
             self.stop()
-            self._is_hurried = True  # what only this part knew of would be waited for in vain
+            self._is_hurried = True  # messages of this part would never be settled
 
     # Ending
 
     async def _end(self) -> None:
-        """Give back what was not started, wait for what runs, then leave. Bounded by `grace` and a little."""
+        """Release messages that were not started, wait for running handlers, then end.
+
+        This takes little more than `grace` seconds.
+        """
         self._is_stopping.set()
         grace = 0.0 if self._is_hurried else self._options.grace
         grace_ends = self._loop.time() + grace
@@ -279,7 +285,7 @@ class Worker:
         if not await self._until_done(grace):
             if self._busy():
                 await self._cut_off()
-            elif self._has_connected():  # a claim is under way: nobody knows what it took
+            elif self._has_connected():  # a claim is in progress: its messages are unknown
                 self.was_cut_off = True
         await self._shut_down()
 
@@ -290,9 +296,9 @@ class Worker:
         return sum(runtime.busy for runtime in self._runtimes)
 
     async def _until_done(self, seconds: float, settling: float = _SETTLE_TIMEOUT) -> bool:
-        """Wait until nothing is in hand or to come. False: time is up, or there was a second signal.
+        """Wait until no message is in flight and no claim is in progress. False: time is up, or a second signal came.
 
-        Handlers are waited for as long as was asked for, the server only for a moment: it may be away.
+        Handlers have `seconds`. The server has only `settling` seconds, because it may be unavailable.
         """
         now = self._loop.time()
         if self._async_app._link.is_down:
@@ -319,7 +325,7 @@ class Worker:
             pass
 
     async def _cut_off(self) -> None:
-        """Give back what still runs. A handler that does not let itself be cancelled loses its message, too."""
+        """Release the messages of running handlers, even of handlers that ignore their cancellation."""
         running = sum(dispatcher.cut_off() for dispatcher in self._dispatchers.values())
         self._is_hurried = False
         self.was_cut_off = True
@@ -361,11 +367,11 @@ class Worker:
 
 
 def _chosen(definitions: Definitions, options: WorkerOptions) -> list[tuple[Registered, int]]:
-    """Find what the worker serves, with weights."""
+    """Return the queues and groups that the worker serves, with their weights."""
     known = definitions.handlers
     if not known:
         raise UsageError(
-            "there is nothing to work for: define a handler (@queue.handler, or @topic.handler(group=...)) or a task "
+            "the app has no handlers: define a handler (@queue.handler, or @topic.handler(group=...)) or a task "
             "(@app.task) first"
         )
     if options.queues is None:
@@ -374,7 +380,7 @@ def _chosen(definitions: Definitions, options: WorkerOptions) -> list[tuple[Regi
     unknown = []
     for name, weight in options.queues.items():
         labels = _labels_of(name, known)
-        # A group that is named itself has the weight that was given to it, not that of its topic.
+        # The weight of a group that is named itself overrides the weight of its topic.
         weights.update((label, weight) for label in labels if label == name or label not in options.queues)
         unknown += [] if labels else [name]
     if unknown:
@@ -384,7 +390,7 @@ def _chosen(definitions: Definitions, options: WorkerOptions) -> list[tuple[Regi
 
 
 def _labels_of(name: str, known: Collection[str]) -> list[str]:
-    """Tell which queues and groups a name means: the one that is called so, or else all groups of a topic."""
+    """Return the queue or group of this name, or else all groups of the topic of this name."""
     return [name] if name in known else [label for label in known if label.startswith(f"{name}/")]
 
 

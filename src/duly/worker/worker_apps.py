@@ -1,4 +1,4 @@
-"""The connections of a worker: its own, so that what handlers do with theirs does not stand in its way."""
+"""The worker's own connections: handlers that use up the connections of the app do not block the worker."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from duly._sync.memory import MemoryLink
 
 
 def open_apps(app: Duly | AsyncDuly) -> tuple[AsyncDuly, Duly]:
-    """Open the server of an app twice more: for the event loop, and for threads."""
+    """Open two more apps on the server of an app: one for the event loop, one for threads."""
     options: dict[str, Any] = {
         "namespace": app.namespace,
         "max_message_bytes": app._max_message_bytes,
@@ -21,7 +21,7 @@ def open_apps(app: Duly | AsyncDuly) -> tuple[AsyncDuly, Duly]:
         async_app._link = AsyncMemoryLink(app._link.engine)
         sync_app._link = MemoryLink(app._link.engine)
     else:
-        async_app._link.connections.mind_the_loop()  # here, or the first call would give the consumer another name
+        async_app._link.connections.mind_the_loop()  # now: the first call would give the consumer another name
         async_app._link.connections.role = sync_app._link.connections.role = "worker"
-        sync_app._link.is_quiet = True  # an outage is one line in the log of a worker, not one for each link
+        sync_app._link.is_quiet = True  # the async link already logs an outage
     return async_app, sync_app
