@@ -27,7 +27,7 @@ def committing(bench: Bench, *, effect: tuple[Any, ...], error: Exception | None
 
 
 @pytest.mark.parametrize("error", [None, ValueError("after the commit")], ids=["returns", "raises"])
-async def test_what_a_handler_has_committed_is_done_whatever_it_does_next(
+async def test_a_committed_message_is_finished_regardless_of_later_errors(
     bench: Bench, error: Exception | None
 ) -> None:
     bench.define(committing(bench, effect=("INCR", f"{bench.queue.name}-n"), error=error))
@@ -113,7 +113,7 @@ async def test_a_value_that_is_returned_after_a_commit_is_the_result(
     assert (await bench.seen(id_)).result == result
 
 
-async def test_a_worker_that_stops_keeps_what_was_returned_last(bench: Bench) -> None:
+async def test_a_worker_that_stops_stores_the_last_results(bench: Bench) -> None:
     gate = asyncio.Event()
     bench.define(_returning_after_commit(bench, gate, 7), done=KEPT)
     id_ = await bench.queue.send("body")

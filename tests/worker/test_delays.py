@@ -109,7 +109,7 @@ def floor(server: Server, directory: Path) -> Iterator[Floor]:
 # --- Never early -------------------------------------------------------------------------------------------
 
 
-def test_many_delays_over_several_queues_are_never_early_and_all_come(kind: Kind, tmp_path: Path) -> None:
+def test_delayed_messages_of_several_queues_are_never_early_and_all_delivered(kind: Kind, tmp_path: Path) -> None:
     source = """
     import redis
 
@@ -198,7 +198,7 @@ def test_an_immediate_message_wakes_a_worker_that_sleeps_for_a_later_one(server:
             given.wait_for(*range(number + 1))
 
 
-def test_what_is_brought_forward_wakes_a_worker(server: Server, tmp_path: Path) -> None:
+def test_a_message_that_is_brought_forward_wakes_a_worker(server: Server, tmp_path: Path) -> None:
     with floor(server, tmp_path) as given:
         given.start()
         first, second, third = (given.orders.send(name, delay=LONG) for name in ("first", "second", "third"))
@@ -323,7 +323,7 @@ class SlowClaims(Policy):
         return Delay(1.5, Stage.EXECUTED) if self.is_on and is_claim else None
 
 
-def test_a_worker_told_to_leave_in_the_middle_of_a_claim_hands_the_watch_on(server: Server, tmp_path: Path) -> None:
+def test_a_worker_stopped_during_a_claim_passes_its_token_on(server: Server, tmp_path: Path) -> None:
     policy = SlowClaims()
     with Proxy(server.port, policy) as proxy, floor(server, tmp_path) as given:
         leaving = given.start(url=proxy.url)

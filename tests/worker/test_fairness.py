@@ -139,7 +139,7 @@ async def on_order(seconds, d):
 """
 
 
-def test_what_is_claimed_ahead_is_kept_leased_until_it_starts(own_server: Server, tmp_path: Path) -> None:
+def test_messages_claimed_ahead_stay_leased_until_they_start(own_server: Server, tmp_path: Path) -> None:
     """Quick messages teach the worker to claim ahead; then slow ones let what it claimed wait, longer than a lease.
 
     It may give back what waits for too long, but must not lose it: nothing is counted as a crash.
@@ -289,7 +289,7 @@ def test_a_large_backlog_does_not_starve_another_queue(
             assert not is_over, "the backlog was over before: this test shows nothing"
 
 
-def test_no_more_handlers_run_than_the_worker_was_told(own_server: Server, tmp_path: Path) -> None:
+def test_concurrency_of_the_worker_limits_its_handlers(own_server: Server, tmp_path: Path) -> None:
     """Over all queues, also when quick handlers make it claim ahead."""
     source = TWO_QUEUES.replace('("high", "low")', '("high", "low", "a", "b", "c")')
     with duly.Duly(own_server.url) as app:

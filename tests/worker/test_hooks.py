@@ -243,7 +243,7 @@ async def test_hooks_run_in_their_order(bench: Bench) -> None:
     ],
     ids=repr,
 )
-async def test_after_is_told_what_became_of_the_message(memory_bench: Bench, end: Any, outcome: str) -> None:
+async def test_after_receives_the_outcome_of_the_message(memory_bench: Bench, end: Any, outcome: str) -> None:
     outcomes: list[str] = []
     memory_bench.app.after(lambda d, outcome: outcomes.append(outcome))
 
@@ -261,7 +261,7 @@ async def test_after_is_told_what_became_of_the_message(memory_bench: Bench, end
     assert outcomes == [outcome]
 
 
-async def test_after_is_told_how_the_handler_settled_itself(memory_bench: Bench) -> None:
+async def test_after_receives_the_verb_by_which_the_handler_settled(memory_bench: Bench) -> None:
     outcomes: list[str] = []
     memory_bench.app.after(lambda d, outcome: outcomes.append(outcome))
 
@@ -358,7 +358,7 @@ async def test_an_error_after_the_handler_is_logged_and_changes_nothing(
     assert not worker.was_cut_off
 
 
-async def test_after_is_told_of_what_no_handler_has_seen(memory_bench: Bench) -> None:
+async def test_after_runs_for_messages_that_no_handler_received(memory_bench: Bench) -> None:
     events: list[tuple[str, str]] = []
     memory_bench.app.before(lambda d: events.append(("before", d.id)))
     memory_bench.app.after(lambda d, outcome: events.append((outcome, d.id)))
@@ -371,7 +371,7 @@ async def test_after_is_told_of_what_no_handler_has_seen(memory_bench: Bench) ->
     assert events == [("reject", id_)]
 
 
-async def test_hooks_are_told_of_each_message_of_a_batch(memory_bench: Bench) -> None:
+async def test_hooks_run_for_each_message_of_a_batch(memory_bench: Bench) -> None:
     events: list[tuple[Any, ...]] = []
     memory_bench.app.before(lambda d: events.append(("before", d.body)))
     memory_bench.app.after(lambda d, outcome: events.append((outcome, d.body)))
@@ -429,7 +429,7 @@ def retrying_itself(bench: Bench) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("dying", [rejecting, failing, not_decoding, rejecting_itself, retrying_itself])
-async def test_hooks_are_told_of_the_dead(bench: Bench, dying: Callable[[Bench], dict[str, Any]]) -> None:
+async def test_on_dead_runs_for_dead_messages(bench: Bench, dying: Callable[[Bench], dict[str, Any]]) -> None:
     told: list[tuple[str, duly.Message]] = []
     fields = dying(bench)
     queue = bench.app.queue(bench.queue_name)
@@ -462,7 +462,7 @@ async def test_hooks_are_told_of_the_dead(bench: Bench, dying: Callable[[Bench],
         assert {name: getattr(message, name) for name in fields} == fields
 
 
-async def test_hooks_are_told_of_poison_that_a_claim_meets(bench: Bench) -> None:
+async def test_on_dead_runs_for_poison_that_a_claim_finds(bench: Bench) -> None:
     told: list[duly.Message] = []
     bench.app.on_dead(told.append)
     bench.define(lambda body, d: None, crash_limit=1)
@@ -475,7 +475,7 @@ async def test_hooks_are_told_of_poison_that_a_claim_meets(bench: Bench) -> None
     assert [(message.id, message.reason, message.crashes) for message in told] == [(id_, "poison", 1)]
 
 
-async def test_a_message_that_dies_at_the_stop_is_told_of(bench: Bench) -> None:
+async def test_on_dead_runs_for_a_message_that_dies_during_the_stop(bench: Bench) -> None:
     told: list[duly.Message] = []
     started, freed, free = asyncio.Event(), asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
@@ -502,7 +502,7 @@ async def test_a_message_that_dies_at_the_stop_is_told_of(bench: Bench) -> None:
     assert [message.reason for message in told] == ["late"]
 
 
-async def test_each_queue_has_its_own_mourners(memory_bench: Bench, queue_name: str) -> None:
+async def test_each_queue_has_its_own_on_dead_hooks(memory_bench: Bench, queue_name: str) -> None:
     told: list[tuple[str, str]] = []
     names = {name: f"{name}-{queue_name}"[:120] for name in ("a", "b")}
     for name, queue_name_of in names.items():
@@ -517,7 +517,7 @@ async def test_each_queue_has_its_own_mourners(memory_bench: Bench, queue_name: 
     assert sorted(told) == [("a", "of a"), ("b", "of b")]
 
 
-async def test_all_of_many_dead_are_told_of_once(memory_bench: Bench) -> None:
+async def test_on_dead_runs_once_for_each_of_many_dead_messages(memory_bench: Bench) -> None:
     told: list[str] = []
     memory_bench.app.on_dead(lambda message: told.append(message.id))
     memory_bench.define(lambda body, d: Reject("no use"))
@@ -554,7 +554,7 @@ def stops(*_: Any) -> None:
     "error", [ValueError("broken"), SystemExit(1), StopIteration(), asyncio.CancelledError()], ids=repr
 )
 @pytest.mark.parametrize("kind", ["async def", "def"])
-async def test_an_error_in_on_dead_keeps_nobody_from_being_told(
+async def test_an_error_in_on_dead_does_not_stop_other_hooks(
     memory_bench: Bench, caplog: pytest.LogCaptureFixture, kind: str, error: BaseException
 ) -> None:
     told: list[str] = []
@@ -581,9 +581,7 @@ async def test_an_error_in_on_dead_keeps_nobody_from_being_told(
     assert not worker.was_cut_off
 
 
-async def test_a_dead_message_that_is_not_kept_is_told_of_in_the_log(
-    memory_bench: Bench, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_dead_message_that_was_trimmed_is_logged(memory_bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     told: list[Any] = []
     memory_bench.app.on_dead(told.append)

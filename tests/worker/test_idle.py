@@ -72,7 +72,7 @@ def subjects(directory: Path, *sizes: int) -> Iterator[list[Subject]]:
         yield [Subject(stack, directory, size) for size in sizes]
 
 
-def test_an_idle_worker_makes_one_wait_and_one_look_for_each_bundle_of_queues_in_a_period(tmp_path: Path) -> None:
+def test_an_idle_worker_makes_one_blocking_call_and_one_poll_per_bundle_and_period(tmp_path: Path) -> None:
     with subjects(tmp_path, *SIZES) as given:
         for subject in given:
             subject.wait_until_idle()

@@ -262,7 +262,7 @@ async def _cancels_itself_and_returns() -> None:
         (_cancels_itself_and_returns, False),
     ],
 )
-async def test_a_handler_that_is_cancelled_by_itself_harms_no_other(
+async def test_a_handler_that_cancels_itself_affects_no_other(
     async_bench: Bench, oddity: Any, is_failure: bool
 ) -> None:
     """One slot: what is left of the cancellation would meet the next message."""

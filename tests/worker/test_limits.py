@@ -97,7 +97,7 @@ async def test_workers_together_hold_no_more_than_allowed(shared: str, queue_nam
     assert sorted(done) == list(range(60))
 
 
-async def test_a_worker_goes_on_when_another_makes_room(shared: str, queue_name: str) -> None:
+async def test_a_worker_continues_when_another_makes_room(shared: str, queue_name: str) -> None:
     """A worker that looks by itself only every 5 s is woken when a message that somebody else held is settled."""
     done: list[int] = []
 

@@ -149,7 +149,7 @@ async def test_a_death_is_one_line(
 @pytest.mark.parametrize(
     ("end", "event"), [(Defer(60, reason="closed"), "message.defer"), (Recycle(60), "message.recycle")]
 )
-async def test_what_is_no_trouble_is_told_to_those_who_look_closely(
+async def test_normal_outcomes_are_logged_as_debug(
     memory_bench: Bench, caplog: pytest.LogCaptureFixture, end: Any, event: str
 ) -> None:
     memory_bench.define(lambda body, d: end)
@@ -163,7 +163,7 @@ async def test_what_is_no_trouble_is_told_to_those_who_look_closely(
     assert fields.get("reason") == (end.reason if event == "message.defer" else None)
 
 
-async def test_what_is_given_back_at_a_stop_is_one_line_each(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+async def test_each_message_released_at_a_stop_is_one_line(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     bench.define(lambda bodies, ds: None, batch=Batch(max=10, wait=600))
     ids = await bench.queue.send_many(range(2))
 
@@ -176,7 +176,7 @@ async def test_what_is_given_back_at_a_stop_is_one_line_each(bench: Bench, caplo
     assert only(caplog, "worker.stopping")[1]["running"] == 2
 
 
-async def test_handlers_that_are_cut_off_are_told_of(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+async def test_handlers_that_are_cut_off_are_logged(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     started, free = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
@@ -236,7 +236,7 @@ async def test_a_lease_that_was_lost_is_one_line(bench: Bench, caplog: pytest.Lo
     )
 
 
-async def test_a_settle_that_came_too_late_is_one_line(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_settle_after_the_lease_was_lost_is_one_line(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     loop = asyncio.get_running_loop()
 
     def act(body: Any, d: Any) -> Any:
@@ -433,7 +433,7 @@ async def _has_buried(queue: duly.AsyncQueue, count: int) -> bool:
     return (await queue.stats()).dead == count
 
 
-async def test_lines_are_text_too(memory_bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+async def test_events_are_logged_as_text_as_well(memory_bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     def act(body: Any, d: Any) -> None:
         raise ValueError('two\nlines and "quotes"')
 

@@ -240,9 +240,7 @@ async def test_a_worker_killed_between_token_and_claim_leaves_its_messages_to_ot
 
 
 @pytest.mark.parametrize("position", [0, 12, 19])
-async def test_a_queue_is_served_whatever_its_position_beside_busy_ones(
-    url: str, queue_name: str, position: int
-) -> None:
+async def test_a_queue_among_busy_ones_is_served_at_any_position(url: str, queue_name: str, position: int) -> None:
     """Ten queues are never empty: each of their messages sends the next. No place among the others may matter."""
     waits: list[int] = []
     sent_at: dict[str, int] = {}
@@ -289,7 +287,7 @@ async def test_a_full_worker_with_a_backlog_serves_its_other_queues(url: str, qu
     given.app.close()
 
 
-async def test_queues_beyond_one_block_are_served_too(url: str, queue_name: str) -> None:
+async def test_queues_beyond_one_bundle_are_served(url: str, queue_name: str) -> None:
     floor = Floor(url, queue_name, queues=150)
     async with idle(floor.worker()) as worker:
         assert len(worker._fetcher._watcher._bundles) == 3

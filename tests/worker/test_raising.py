@@ -101,7 +101,7 @@ CASES: Final = [(manner, loop) for manner in HANDLERS for loop in LOOPS if manne
 
 
 @pytest.mark.parametrize(("manner", "loop"), CASES)
-def test_whatever_is_raised_is_retried_by_policy_and_then_dead(
+def test_any_exception_is_retried_by_policy_and_then_dead(
     manner: str, loop: str, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     url = server("valkey").url
@@ -163,7 +163,7 @@ IN_A_TASK: Final = {
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("how", IN_A_TASK)
-def test_an_exit_in_a_task_of_the_handlers_own_ends_nobody_else(
+def test_an_exit_in_a_task_of_a_handler_ends_no_other_handler(
     how: str, loop: str, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     """An event loop stops for these errors, wherever they are raised."""
@@ -211,7 +211,7 @@ CANCELLING: Final = {
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("how", CANCELLING)
-def test_a_handler_that_cancels_itself_harms_nobody_else(
+def test_a_handler_that_cancels_itself_affects_no_other_message(
     how: str, loop: str, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     url = server("valkey").url

@@ -40,7 +40,7 @@ async def _has(bench: Bench, **fields: Any) -> bool:
     return {name: getattr(worker, name) for name in fields} == fields
 
 
-async def test_a_worker_says_who_it_is(bench: Bench) -> None:
+async def test_a_worker_is_listed_with_host_and_pid(bench: Bench) -> None:
     bench.define(lambda body, d: None)
     before = datetime.now(UTC)
 
@@ -64,7 +64,7 @@ async def test_the_first_beat_does_not_wait(backend: str, queue_name: str) -> No
             await eventually(lambda: _is_shown(bench, 1), timeout=4)
 
 
-async def test_all_its_queues_are_shown_and_what_they_do_together(bench: Bench, queue_name: str) -> None:
+async def test_all_queues_of_a_worker_are_listed_with_their_sums(bench: Bench, queue_name: str) -> None:
     other = f"other-{queue_name}"[:120]
     bench.define(lambda body, d: None, concurrency=2)
     bench.define(lambda body, d: None, queue=other, concurrency=3)
@@ -75,7 +75,7 @@ async def test_all_its_queues_are_shown_and_what_they_do_together(bench: Bench, 
     assert (worker.queues, worker.concurrency) == ((bench.queue_name, other), 5)
 
 
-async def test_what_it_has_in_hand_is_shown(bench: Bench) -> None:
+async def test_messages_in_flight_are_counted(bench: Bench) -> None:
     free, freed = threading.Event(), asyncio.Event()
 
     async def act_async(body: Any, d: Any) -> None:
@@ -96,7 +96,7 @@ async def test_what_it_has_in_hand_is_shown(bench: Bench) -> None:
         await eventually(lambda: _has(bench, in_flight=0, handled=3))
 
 
-async def test_whatever_was_worked_off_is_counted(bench: Bench) -> None:
+async def test_handled_messages_are_counted(bench: Bench) -> None:
     """Finished, failed, dead, and settled by the handler itself."""
 
     def act(body: str, d: Any) -> Any:
@@ -122,7 +122,7 @@ async def test_a_worker_that_stops_in_order_is_gone_at_once(bench: Bench) -> Non
     assert await entries(bench) == []
 
 
-async def test_a_worker_that_stops_at_once_is_gone_too(bench: Bench) -> None:
+async def test_a_worker_that_stops_at_once_is_removed(bench: Bench) -> None:
     bench.define(lambda body, d: None)
 
     async with bench.worker():
@@ -166,7 +166,7 @@ async def test_a_sync_app_shows_the_same(backend: str, queue_name: str, monkeypa
             assert (shown.pid, shown.queues) == (worker.pid, worker.queues)
 
 
-def test_app_run_shows_itself_and_goes(backend: str, queue_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_app_run_is_listed_and_removed(backend: str, queue_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a thread, where there are no signals."""
     workers: list[duly.Worker] = []
     started = threading.Event()

@@ -96,7 +96,7 @@ async def test_a_handler_that_hung_long_ago_does_not_make_every_suspect_wait(
         assert crashes == [0, 1, 2]
 
 
-async def test_a_suspect_that_others_come_before_does_not_hold_them_up(async_bench: Bench) -> None:
+async def test_a_suspect_behind_higher_priorities_does_not_block_them(async_bench: Bench) -> None:
     done: list[Any] = []
     began, all_done = asyncio.Event(), asyncio.Event()
 
@@ -156,7 +156,7 @@ def _deferred_by_timedelta() -> Defer:
 @pytest.mark.parametrize(
     "outcome", [Busy(), Unnumbered(), Negative(), _deferred_by_timedelta()], ids=lambda each: type(each).__name__
 )
-async def test_an_outcome_without_a_proper_delay_settles_and_its_slot_goes_on(
+async def test_an_outcome_with_an_invalid_delay_settles_and_its_slot_continues(
     memory_bench: Bench, outcome: duly.Outcome
 ) -> None:
     fail = raising(outcome)
@@ -215,7 +215,7 @@ async def test_a_batch_handler_that_runs_leaves_the_next_batch_to_others(server_
         await eventually(lambda: _is_acked(server_bench.queue, 51))
 
 
-async def test_what_was_claimed_for_fast_handlers_is_given_back_by_slow_ones(server_bench: Bench) -> None:
+async def test_messages_claimed_ahead_are_released_when_handlers_become_slow(server_bench: Bench) -> None:
     release = asyncio.Event()
 
     async def act(body: Any, d: Any) -> None:
@@ -388,7 +388,7 @@ async def test_a_server_that_is_away_is_not_waited_for_as_handlers_are(
 # The rest
 
 
-async def test_many_deaths_are_told_by_a_few_threads(async_bench: Bench, gate: threading.Event) -> None:
+async def test_on_dead_hooks_of_many_messages_use_a_few_threads(async_bench: Bench, gate: threading.Event) -> None:
     lock = threading.Lock()
     running, most, told = 0, 0, 0
 
@@ -416,7 +416,7 @@ async def test_many_deaths_are_told_by_a_few_threads(async_bench: Bench, gate: t
     assert most <= 4
 
 
-def test_what_is_logged_stays_on_its_line() -> None:
+def test_a_log_event_stays_on_its_line() -> None:
     text = "bad\n00:00:00 CRITICAL worker.broken error=fake\x1b[31m"
     record = logging.LogRecord("duly", logging.WARNING, __file__, 1, "rejected: %s", (text,), None)
 
@@ -469,7 +469,7 @@ asyncio.run(main())
 """
 
 
-def test_a_signal_that_comes_while_a_process_is_forked_is_for_that_process() -> None:
+def test_a_signal_during_a_fork_goes_to_the_new_process() -> None:
     """Under load a pool ends its processes before they have begun: this stopped the worker."""
     done = subprocess.run(
         [sys.executable, "-c", SIGNAL_DURING_A_FORK], capture_output=True, text=True, timeout=60, check=False

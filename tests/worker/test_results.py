@@ -26,7 +26,9 @@ def bench(bench: Bench) -> Bench:
 
 @pytest.mark.parametrize("flavour", ALL_FLAVOURS)
 @pytest.mark.parametrize("value", [None, True, 0, "", "done", {"n": [1, 2]}, b"\0raw"], ids=repr)
-async def test_what_a_handler_returns_is_its_result(backend: str, queue_name: str, flavour: str, value: Any) -> None:
+async def test_the_return_value_of_a_handler_is_its_result(
+    backend: str, queue_name: str, flavour: str, value: Any
+) -> None:
     async with given_bench(backend, queue_name, flavour) as bench:
         bench.define(returning(value), done=KEPT)
         queue = bench.aio.queue(queue_name, done=KEPT)
@@ -40,7 +42,7 @@ async def test_what_a_handler_returns_is_its_result(backend: str, queue_name: st
         assert (message.state, message.result) == ("done", value)
 
 
-async def test_a_result_wakes_who_waited_before_the_handler_ended(bench: Bench) -> None:
+async def test_a_result_wakes_a_caller_that_waits_already(bench: Bench) -> None:
     ended: list[float] = []
 
     async def slowly() -> str:
@@ -99,7 +101,7 @@ async def test_a_result_that_cannot_be_kept_ends_nothing(bench: Bench, caplog: p
     assert [record.getMessage().count("result.refused") for record in caplog.records] == [1]
 
 
-async def test_a_result_is_what_it_was_at_the_return(bench: Bench) -> None:
+async def test_a_result_is_packed_when_the_handler_returns(bench: Bench) -> None:
     kept: list[dict[str, int]] = []
 
     def act(body: Any, d: Any) -> dict[str, int]:
@@ -218,7 +220,7 @@ async def test_a_handler_may_wait_for_the_result_of_another(backend: str, queue_
         assert results == [(n + 1) * 10 for n in range(20)]
 
 
-async def test_two_hundred_who_wait_share_a_few_connections(server: StartedServer, queue_name: str) -> None:
+async def test_two_hundred_waiting_callers_share_a_few_connections(server: StartedServer, queue_name: str) -> None:
     import redis
 
     url, may_end = server("valkey").url, asyncio.Event()

@@ -224,7 +224,7 @@ def hung_up_on(server: Server) -> Iterator[None]:
 # --- Connections and scripts are taken away ----------------------------------------------------------------
 
 
-def test_killed_connections_are_made_anew(kind: Kind, tmp_path: Path) -> None:
+def test_killed_connections_are_replaced(kind: Kind, tmp_path: Path) -> None:
     with Server(kind) as server, client_of(server) as client, loaded(server, tmp_path) as load:
         for _ in range(8):
             client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
@@ -238,7 +238,7 @@ def test_flushed_scripts_are_sent_again(own_server: Server, tmp_path: Path) -> N
             load.wait_for_more(5)
 
 
-def test_an_idle_worker_whose_connections_are_cut_goes_on_listening(own_server: Server, tmp_path: Path) -> None:
+def test_an_idle_worker_whose_connections_are_cut_is_still_woken(own_server: Server, tmp_path: Path) -> None:
     with (
         client_of(own_server) as client,
         duly.Duly(own_server.url) as app,
@@ -348,9 +348,7 @@ def test_servers_that_are_away_or_hang_for_long_are_waited_for_in_peace(own_serv
             assert_outages(worker, 1)
 
 
-def test_a_worker_whose_leases_run_out_while_the_server_is_away_says_so_once(
-    own_server: Server, tmp_path: Path
-) -> None:
+def test_failed_renewals_during_an_outage_are_logged_once(own_server: Server, tmp_path: Path) -> None:
     """With little patience, and something held all the time: renewals fail again and again."""
     with WorkerProcess(own_server.url, tmp_path, jobs(lease=2, patience=1)) as worker:
         worker.wait_for_start()
@@ -370,9 +368,7 @@ def test_a_worker_whose_leases_run_out_while_the_server_is_away_says_so_once(
         assert worker.log().count("renewal.failed") <= 1, worker.log()
 
 
-def test_a_claim_that_a_hanging_server_carries_out_late_takes_nothing_for_nobody(
-    own_server: Server, tmp_path: Path
-) -> None:
+def test_a_claim_that_a_hanging_server_executes_late_strands_no_message(own_server: Server, tmp_path: Path) -> None:
     """The server hangs for longer than the patience of a call, and a claim is under way."""
     with (
         WorkerProcess(own_server.url, tmp_path, jobs(lease=6, patience=1)) as worker,
@@ -393,7 +389,7 @@ def test_a_claim_that_a_hanging_server_carries_out_late_takes_nothing_for_nobody
         assert_calm(worker)
 
 
-def test_a_wait_whose_connection_falls_silent_is_begun_anew(own_server: Server, tmp_path: Path) -> None:
+def test_a_blocking_call_on_a_silent_connection_is_repeated(own_server: Server, tmp_path: Path) -> None:
     with Proxy(own_server.port) as proxy, WorkerProcess(proxy.url, tmp_path, jobs(lease=3)) as worker:
         wait_until(lambda: proxy.counts["BLPOP"] > 2)
         proxy.policy = FaultAt(1, BlackHole(Stage.EXECUTED), only={"BLPOP"})
@@ -452,7 +448,7 @@ def test_a_worker_may_be_started_before_its_server(own_server: Server, tmp_path:
 # --- The server is full ------------------------------------------------------------------------------------
 
 
-def test_a_full_server_is_drained_whatever_handlers_say(kind: Kind, tmp_path: Path) -> None:
+def test_a_full_server_is_drained_with_any_outcome(kind: Kind, tmp_path: Path) -> None:
     source = """
     orders = app.queue("orders", retry=duly.Retry(first=0.01))
 

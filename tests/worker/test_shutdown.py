@@ -149,7 +149,7 @@ GATED: Final = {
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("manner", MANNERS)
-def test_what_runs_is_finished_within_the_grace(
+def test_running_handlers_finish_within_the_grace(
     manner: str, number: signal.Signals, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     url = server("valkey").url
@@ -171,7 +171,7 @@ def test_what_runs_is_finished_within_the_grace(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("manner", MANNERS)
-def test_what_runs_beyond_the_grace_is_given_back(
+def test_messages_of_handlers_that_outlast_the_grace_are_released(
     manner: str, number: signal.Signals, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     url = server("valkey").url
@@ -191,7 +191,7 @@ def test_what_runs_beyond_the_grace_is_given_back(
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("manner", MANNERS)
-def test_a_second_signal_gives_back_what_runs_at_once(
+def test_a_second_signal_releases_running_messages_at_once(
     manner: str, second: signal.Signals, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     url = server("valkey").url
@@ -352,7 +352,7 @@ AHEAD: Final = {
 
 
 @pytest.mark.parametrize("manner", MANNERS)
-def test_what_was_claimed_ahead_goes_back_at_once(
+def test_messages_claimed_ahead_are_released_at_once(
     manner: str, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     """While a handler still runs, others can have it."""

@@ -23,7 +23,7 @@ def _app(url: str) -> duly.Duly:
     return app
 
 
-async def test_an_embedded_server_that_cannot_be_started_is_said_at_once(
+async def test_an_embedded_server_that_cannot_be_started_raises_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("duly.embedded.binary._in_wheel", lambda: None)
@@ -34,7 +34,7 @@ async def test_an_embedded_server_that_cannot_be_started_is_said_at_once(
             pytest.fail("it began")
 
 
-async def test_run_in_a_running_event_loop_says_what_to_do_instead() -> None:
+async def test_run_in_a_running_event_loop_names_the_alternative() -> None:
     with pytest.raises(UsageError, match=r"duly\.Worker"):
         run(_app("memory://"))
 
@@ -70,7 +70,7 @@ def test_a_worker_process_in_memory_is_warned_of(caplog: pytest.LogCaptureFixtur
     assert "worker.in_memory" in caplog.text
 
 
-def test_a_misspelt_option_is_told_from_a_known_one() -> None:
+def test_a_misspelt_option_names_the_nearest_one() -> None:
     with pytest.raises(UsageError, match=r"did you mean lease=\?"):
         duly.Duly("memory://").queue("orders", leese=3)  # type: ignore[call-arg]
 
@@ -81,7 +81,7 @@ def test_a_bad_address_in_the_environment_is_named(monkeypatch: pytest.MonkeyPat
         duly.Duly()
 
 
-async def test_a_new_embedded_server_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_new_embedded_server_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
         async with duly.Worker(_app(f"embedded://{tmp_path}/home")):
             pass

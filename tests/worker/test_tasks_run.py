@@ -191,7 +191,7 @@ def _delay_of(message: duly.Message) -> float | None:
 
 
 @pytest.mark.parametrize("kind", ["async def", "def"])
-async def test_a_task_that_retries_itself_goes_by_its_own_policy(memory_bench: Bench, kind: str) -> None:
+async def test_retry_in_a_task_follows_the_policy_of_the_task(memory_bench: Bench, kind: str) -> None:
     async def task_async(d: duly.AsyncDelivery) -> None:
         await d.retry(error="not yet")
 
@@ -267,7 +267,9 @@ async def test_an_unknown_task_is_dead_with_its_bytes(bench: Bench) -> None:
         msgspec.Raw(b"{"),
     ],
 )
-async def test_what_does_not_fit_is_dead_and_no_failure(memory_bench: Bench, flavour: str, body: Any) -> None:
+async def test_a_call_whose_arguments_do_not_fit_is_dead_and_not_retried(
+    memory_bench: Bench, flavour: str, body: Any
+) -> None:
     sums: list[int] = []
 
     async def add_async(a: int, b: int) -> None:

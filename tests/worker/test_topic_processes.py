@@ -113,7 +113,7 @@ def test_order_within_a_key_holds_over_two_processes(
         assert all(topic.group(group).audit().ok for group in GROUPS)
 
 
-def test_what_a_killed_process_held_is_delivered_again_and_its_name_is_forgotten(
+def test_messages_of_a_killed_process_are_redelivered_and_its_consumer_is_removed(
     server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     url = server("valkey").url
@@ -222,7 +222,7 @@ def test_a_process_that_was_stopped_for_longer_than_its_lease_settles_nothing(
         assert group.audit().ok
 
 
-def test_a_worker_whose_connections_are_cut_goes_on_listening(tmp_path: Path) -> None:
+def test_a_worker_whose_connections_are_cut_is_still_woken(tmp_path: Path) -> None:
     need("valkey")
     with (
         Server("valkey", {"appendonly": "yes", "appendfsync": "always"}) as own,
@@ -243,7 +243,7 @@ def test_a_worker_whose_connections_are_cut_goes_on_listening(tmp_path: Path) ->
             assert sign not in worker.log(), worker.log()
 
 
-def test_a_topic_that_somebody_overwrote_does_not_deafen_the_others(tmp_path: Path) -> None:
+def test_an_overwritten_topic_does_not_block_the_others(tmp_path: Path) -> None:
     """A wait that names a key of the wrong type fails as a whole: the broken topic is left out of it."""
     need("valkey")
     source = module_of("broken", "lease=36_000", ONLY_WHAT_IS_HEARD, "archive")

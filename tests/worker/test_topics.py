@@ -163,7 +163,7 @@ async def test_an_error_is_a_failure_and_is_kept_with_its_traceback(stage: Stage
     assert all("act_that_breaks" in failure.traceback for failure in message.errors)
 
 
-async def test_a_retry_that_takes_longer_than_the_lease_comes_back(stage: Stage) -> None:
+async def test_a_message_with_a_retry_delay_beyond_the_lease_is_redelivered(stage: Stage) -> None:
     attempts: list[int] = []
 
     def act(body: Any, d: Any) -> bool:
@@ -303,7 +303,7 @@ async def test_a_batch_handler_gets_lists_and_judges_each(stage: Stage) -> None:
     assert max(map(len, batches)) == 4
 
 
-async def test_hooks_are_told_of_the_dead_of_their_group_their_topic_and_the_app(stage: Stage) -> None:
+async def test_on_dead_hooks_of_group_topic_and_app_run(stage: Stage) -> None:
     told: list[tuple[str, str]] = []
     topic = stage.define(raising(Reject("no use")))
     stage.define(returning(None), group="other")
@@ -323,7 +323,7 @@ async def test_hooks_are_told_of_the_dead_of_their_group_their_topic_and_the_app
 # Groups beside each other
 
 
-async def test_each_group_gets_everything_beside_queues_of_the_same_worker(stage: Stage) -> None:
+async def test_each_group_gets_everything_while_the_worker_serves_queues(stage: Stage) -> None:
     got: defaultdict[str, list[Any]] = defaultdict(list)
 
     def act(body: Any, d: Any) -> None:
@@ -435,7 +435,7 @@ async def test_a_filter_lets_only_its_entries_in(stage: Stage) -> None:
     assert (stats.acked, stats.ready, stats.leased) == (21, 0, 0)
 
 
-async def test_a_group_begins_where_its_handler_says(stage: Stage) -> None:
+async def test_a_group_starts_where_its_handler_is_set_to(stage: Stage) -> None:
     first, second = await stage.topic.publish_many(["first", "second"])
     got: defaultdict[str, list[str]] = defaultdict(list)
     starts = {"all": "beginning", "rest": first, "coming": "new"}
@@ -505,9 +505,7 @@ async def test_a_plain_xadd_whose_body_is_no_json_is_dead(server_stage: Stage, c
     assert (message.reason, message.raw) == ("decode", b"{")
 
 
-async def test_what_a_plain_consumer_read_stays_its_own_until_it_is_silent_for_a_lease(
-    server_stage: Stage, client: Any
-) -> None:
+async def test_entries_of_a_plain_consumer_are_taken_over_after_a_lease(server_stage: Stage, client: Any) -> None:
     stage, handled = server_stage, list[tuple[Any, int]]()
     stage.define(lambda body, d: handled.append((body, d.crashes)), lease=3)
     await stage.group.create()
@@ -543,7 +541,7 @@ async def test_a_delayed_publish_is_handled_when_it_is_due(stage: Stage) -> None
     assert 0.6 <= handled["later"] - published < 0.6 + AT_ONCE
 
 
-async def test_a_group_that_was_paused_goes_on_at_once(stage: Stage) -> None:
+async def test_a_resumed_group_is_served_at_once(stage: Stage) -> None:
     handled: list[Any] = []
     stage.define(lambda body, d: handled.append(body))
 
@@ -858,7 +856,7 @@ async def _nothing(body: Any) -> None:
 # Stopping
 
 
-async def test_what_was_not_begun_goes_back_to_its_place(async_stage: Stage) -> None:
+async def test_entries_that_were_not_started_keep_their_order(async_stage: Stage) -> None:
     stage, begun, is_open = async_stage, list[int](), asyncio.Event()
 
     async def act(body: int, d: Any) -> None:

@@ -159,7 +159,7 @@ AHEAD: Final = {
 
 
 @pytest.mark.parametrize("manner", AHEAD)
-def test_what_a_zombie_has_claimed_ahead_is_not_begun(
+def test_messages_that_a_zombie_claimed_ahead_are_not_started(
     manner: str, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     url = server("valkey").url
@@ -278,7 +278,7 @@ TOO_LONG: Final = {
 
 
 @pytest.mark.parametrize("manner", TOO_LONG)
-def test_a_handler_that_runs_too_long_loses_its_lease(
+def test_a_handler_that_exceeds_max_runtime_loses_its_lease(
     manner: str, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     url = server("valkey").url
@@ -300,7 +300,9 @@ def test_a_handler_that_runs_too_long_loses_its_lease(
         assert_accounts(queue, sent=2, acked=2, delivered=4, crashed=2, retried=0, dead=0)
 
 
-def test_a_handler_that_always_runs_too_long_is_poison(server: StartedServer, tmp_path: Path, queue_name: str) -> None:
+def test_a_message_that_always_exceeds_max_runtime_is_poison(
+    server: StartedServer, tmp_path: Path, queue_name: str
+) -> None:
     url = server("valkey").url
     source = """
         @orders.handler
@@ -333,7 +335,7 @@ class HoldFirstClaim(Policy):
 
 
 @pytest.mark.parametrize("manner", AHEAD)
-def test_an_answer_that_comes_after_the_lease_begins_nothing(
+def test_a_claim_answered_after_the_lease_starts_no_handler(
     manner: str, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     """The leases that the worker knows of are renewed meanwhile. Of this one it does not know."""
