@@ -1,4 +1,4 @@
-"""Batch handlers: how messages are gathered, and what becomes of each of them."""
+"""Batch handlers: how messages are collected, and the outcome of each of them."""
 
 import asyncio
 import threading
@@ -16,7 +16,7 @@ from tests.worker.rig import FLAVOURS, Bench, comes_to, eventually, given_bench
 
 AT_ONCE = 0.0
 LONG = 600.0
-"""Seconds: nobody waits for it in a test."""
+"""Seconds that no test waits for."""
 
 
 @dataclass
@@ -29,7 +29,7 @@ def define(bench: Bench, act: Callable[..., Any], batch: Batch, body: Any = Any,
     bench.define(act, body=list[body], batch=batch, **options)
 
 
-# Gathering
+# Collecting
 
 
 async def test_a_full_batch_does_not_wait(bench: Bench) -> None:
@@ -130,7 +130,7 @@ async def test_weights_leave_batches_as_large_as_they_are(bench: Bench, queue_na
 
 @pytest.mark.parametrize("concurrency", [None, 1, 3])
 async def test_concurrency_limits_the_batches_that_run_at_once(memory_bench: Bench, concurrency: int | None) -> None:
-    """One, unless more are asked for."""
+    """One by default."""
     expected = concurrency or 1
     lock, free, freed = threading.Lock(), threading.Event(), asyncio.Event()
     running = 0
@@ -165,7 +165,7 @@ async def test_concurrency_limits_the_batches_that_run_at_once(memory_bench: Ben
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
 async def test_a_bound_on_the_worker_holds_for_batches_that_are_not_full(queue_name: str, flavour: str) -> None:
-    """Two calls of one message each are two calls, not a part of one."""
+    """Two calls of one message each count as two calls."""
     lock, free, freed = threading.Lock(), threading.Event(), asyncio.Event()
     running, most = 0, 0
 
@@ -205,7 +205,7 @@ async def test_a_bound_on_the_worker_holds_for_batches_that_are_not_full(queue_n
 
 
 class Runner:
-    """Notes the groups that it is given."""
+    """Records the batches that it receives."""
 
     def __init__(self) -> None:
         self.batches: list[list[Any]] = []
@@ -215,7 +215,7 @@ class Runner:
 
 
 class Loop:
-    """An event loop whose timers end when the test says so."""
+    """An event loop whose timers the test fires."""
 
     def __init__(self) -> None:
         self.timers: list[tuple[float, Callable[[], None]]] = []
@@ -263,7 +263,7 @@ def test_the_wait_is_that_of_the_first_message(loop: Loop) -> None:
 
 
 def test_each_batch_has_its_own_wait(loop: Loop) -> None:
-    """What comes after a full batch must not find the time of that one almost over."""
+    """The wait of a full batch must not shorten the wait of the next one."""
     runner = Runner()
     collecting = collector(runner, 2)
 

@@ -1,4 +1,4 @@
-"""Bodies: what a handler is given, and what becomes of those that do not decode."""
+"""Bodies: the values that handlers receive, and the outcome of bodies that do not decode."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypedDict

@@ -1,4 +1,4 @@
-"""Handlers that commit: the message is finished together with what they send and change, and the worker leaves it."""
+"""Handlers that commit: sends, changes and the end of the message are one step. The worker does not settle again."""
 
 import asyncio
 from typing import Any
@@ -10,7 +10,7 @@ from tests.worker.rig import Bench, eventually
 
 
 def committing(bench: Bench, *, effect: tuple[Any, ...], error: Exception | None = None) -> Any:
-    """Make a handler that sends its body on, by the queue that the program knows, and then ends in some way."""
+    """Make a handler that forwards its body in a commit to the user's queue, and then ends in some way."""
     target = bench.app.queue(f"{bench.queue.name}-next")
 
     def act(body: Any, d: duly.Delivery) -> None:
@@ -55,7 +55,7 @@ async def test_a_refused_commit_is_a_failure_like_any_other(bench: Bench) -> Non
     assert "UsageError: effect 1, EXPIRE" in message.errors[0].error
 
 
-# What a handler returns after it has committed
+# Return values after a commit
 
 KEPT = duly.Keep(count=100)
 

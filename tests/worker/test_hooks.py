@@ -1,4 +1,4 @@
-"""Hooks: what users want to be told of, and that none of them can harm a message or the worker."""
+"""Hooks: when they run, and that no hook can harm a message or the worker."""
 
 import asyncio
 import contextlib
@@ -18,11 +18,11 @@ from tests.worker.rig import Bench, comes_to, eventually, given_bench
 VALUE = contextvars.ContextVar("VALUE", default="nothing")
 
 HANG = 15.0
-"""Seconds that a hook hangs; a worker that waits for it to the end has no bound."""
+"""Seconds that a hook hangs. A worker that waits for its end has no timeout."""
 
 
 def failed_hooks(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Name the hooks that were logged to have failed."""
+    """Return the hooks whose failure was logged."""
     fields = [getattr(record, "duly", {}) for record in caplog.records]
     return [each["hook"].rpartition(".")[2] for each in fields if each.get("event") == "hook.failed"]
 
@@ -142,7 +142,7 @@ async def test_an_error_at_the_stop_is_logged_and_the_rest_is_done(
 async def test_a_hook_that_hangs_does_not_hold_the_worker_for_ever(
     queue_name: str, monkeypatch: pytest.MonkeyPatch, occasion: str, kind: str
 ) -> None:
-    """But for a `def` at the stop: it runs in the event loop."""
+    """Except for a `def` at the stop: it runs in the event loop."""
     monkeypatch.setattr("duly.worker.worker._FLUSH_TIMEOUT", 0.2)
     monkeypatch.setattr("duly.worker.worker._STOP_HOOKS_TIMEOUT", 0.2)
     async with given_bench("memory://", queue_name, "AsyncDuly, async def") as bench:
@@ -177,7 +177,7 @@ async def test_a_hook_that_hangs_does_not_hold_the_worker_for_ever(
         assert events[0] == "end of the worker"
 
 
-# Beside the handler
+# Around the handler
 
 
 async def test_hooks_and_handler_share_their_context_variables(bench: Bench) -> None:
@@ -311,7 +311,7 @@ async def test_an_error_before_the_handler_is_the_handlers(
 
 
 class Broken:
-    """A hook that is no function."""
+    """A hook that is not a function."""
 
     def __call__(self, *_: Any) -> None:
         raise ValueError("broken")
@@ -397,7 +397,7 @@ async def test_hooks_get_the_delivery_of_the_handler(bench: Bench) -> None:
     assert type(given[0]) is (duly.AsyncDelivery if bench.is_async else duly.Delivery)
 
 
-# The dead
+# Dead messages
 
 
 def rejecting(bench: Bench) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Locks and effects in handlers: three ways to meet a busy lock, exclusion for real, at most once through a crash."""
+"""Locks and effects in handlers: three ways to handle a busy lock, exclusion, and at most once through a crash."""
 
 import asyncio
 import time
@@ -36,7 +36,7 @@ async def any_bench(request: pytest.FixtureRequest, backend: str, queue_name: st
 
 
 class Guarded:
-    """A handler that works under a lock, `def` or `async def`. It adds one to a number, as clumsily as it can."""
+    """A handler that works under a lock, `def` or `async def`. It adds one to a number, without any atomic step."""
 
     def __init__(self, on_busy: Any, *, through_app: bool = False) -> None:
         self.options = {"ttl": 60, "on_busy": on_busy}
@@ -72,11 +72,11 @@ class Guarded:
 
 
 def stuck(bench: Bench) -> duly.AsyncLock:
-    """Give the lock of messages that say "stuck"."""
+    """Return the lock of messages whose body is "stuck"."""
     return bench.aio.lock(f"{bench.queue_name}:stuck", ttl=3600)
 
 
-# Three ways to meet a busy lock
+# Three ways to handle a busy lock
 
 
 async def test_a_handler_may_let_its_message_be_deferred(any_bench: Bench) -> None:

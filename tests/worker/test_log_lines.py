@@ -27,7 +27,7 @@ def every_level(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def lines(caplog: pytest.LogCaptureFixture, prefix: str = "") -> list[tuple[str, dict[str, Any]]]:
-    """Give level and fields of the structured lines whose event begins so."""
+    """Return level and fields of the structured lines whose event starts with a prefix."""
     found: list[tuple[str, dict[str, Any]]] = []
     for record in caplog.records:
         fields = getattr(record, "duly", None)
@@ -43,7 +43,7 @@ def only(caplog: pytest.LogCaptureFixture, prefix: str) -> tuple[str, dict[str, 
 
 
 def place_of(function: Callable[..., Any], line: int = 1) -> str:
-    """Tell where the nth line of a function stands."""
+    """Return the place of the nth line of a function."""
     return f"test_log_lines.py:{function.__code__.co_firstlineno + line}"
 
 
@@ -380,7 +380,7 @@ class Model(pydantic.BaseModel):
 async def test_bodies_are_never_logged(
     memory_bench: Bench, caplog: pytest.LogCaptureFixture, kind: Any, body: Any
 ) -> None:
-    """Whatever becomes of them. What a handler puts into its errors is its own affair."""
+    """With every outcome. Only the text of a handler's own error may contain the body."""
     ends: list[Any] = [ValueError("broken"), Reject("no use"), Defer(0), Recycle(), False]
 
     def act(body: Any, d: Any) -> Any:

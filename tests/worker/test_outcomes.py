@@ -1,4 +1,4 @@
-"""What becomes of a message by what its handler does: the whole table of handlers and workers."""
+"""The outcome of a message for everything that its handler may do: the whole table, for handlers and workers."""
 
 import asyncio
 import math
@@ -262,7 +262,7 @@ async def test_any_exception_is_a_failure_and_the_worker_continues(
     assert not worker.was_cut_off
 
 
-# How often, and when again
+# Attempts and delays
 
 
 async def test_the_last_attempt_makes_it_dead_with_all_errors(bench: Bench) -> None:
@@ -461,7 +461,7 @@ async def test_a_handler_in_time_is_none_the_wiser(async_bench: Bench) -> None:
         await async_bench.comes_to(sent=20, delivered=20, acked=20)
 
 
-# Kept, expired, in order
+# Kept messages, expiry, order
 
 
 async def test_finished_messages_are_kept_where_done_is_kept(bench: Bench) -> None:

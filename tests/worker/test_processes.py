@@ -1,4 +1,4 @@
-"""The supervising parent, with real processes: who is started again, who is told what, and how it ends."""
+"""The supervising parent, with real processes: restarts of children, forwarded signals, and the exit status."""
 
 import os
 import signal
@@ -117,7 +117,7 @@ def test_a_stop_while_a_child_is_to_be_started_again_starts_none(tmp_path: Path)
         parent.wait_event("process.ended", 4)
         parent.signal(signal.SIGTERM)
 
-        assert parent.wait_status() == 1  # one of the two was down when it was to stop
+        assert parent.wait_status() == 1  # one of the two was not running at the stop
         stopping = [each["event"] for each in parent.events].index("supervisor.stopping")
         assert "process.started" not in [each["event"] for each in parent.events[stopping:]]
 

@@ -1,4 +1,4 @@
-"""Who works: what a worker says of itself while it lives, and that it is gone when it has stopped."""
+"""The registry of workers: the entry of a running worker, and its removal when the worker stops."""
 
 import asyncio
 import os
@@ -20,12 +20,12 @@ def _frequent_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def entries(bench: Bench) -> list[duly.WorkerInfo]:
-    """Give the workers of this test."""
+    """Return the workers of this test."""
     return [worker for worker in await bench.aio.workers() if bench.queue_name in worker.queues]
 
 
 async def entry(bench: Bench) -> duly.WorkerInfo:
-    """Give the worker of this test, as soon as it has shown itself."""
+    """Return the worker of this test after its first heartbeat."""
     await eventually(lambda: _is_shown(bench, 1))
     (worker,) = await entries(bench)
     return worker
@@ -57,7 +57,7 @@ async def test_a_worker_is_listed_with_host_and_pid(bench: Bench) -> None:
 
 
 async def test_the_first_beat_does_not_wait(backend: str, queue_name: str) -> None:
-    """Nothing makes the beats come faster here."""
+    """With the usual interval of heartbeats."""
     async with given_bench(backend, queue_name, "AsyncDuly, async def") as bench:
         bench.define(lambda body, d: None)
         async with bench.worker():
@@ -97,7 +97,7 @@ async def test_messages_in_flight_are_counted(bench: Bench) -> None:
 
 
 async def test_handled_messages_are_counted(bench: Bench) -> None:
-    """Finished, failed, dead, and settled by the handler itself."""
+    """Finished, failed, dead, and settled by the handler."""
 
     def act(body: str, d: Any) -> Any:
         if body == "fails":

@@ -1,4 +1,4 @@
-"""Faults that a worker once had, one test for each."""
+"""Bugs that workers once had, one test for each."""
 
 import asyncio
 import logging
@@ -42,14 +42,14 @@ async def server_bench(server: StartedServer, queue_name: str) -> AsyncIterator[
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
-    """Hold threads up for as long as the test runs."""
+    """Block threads for the time of the test."""
     event = threading.Event()
     yield event
     event.set()
 
 
 async def make_suspect(queue: duly.AsyncQueue) -> None:
-    """Let somebody take the only message of a queue, and die of it."""
+    """Make a consumer claim the only message of a queue, and crash."""
     assert len(await queue.receive(limit=1, lease=0.05)) == 1
     await asyncio.sleep(0.1)
 
@@ -192,7 +192,7 @@ async def test_a_reason_that_is_no_text_is_written_down(memory_bench: Bench) -> 
     assert (await memory_bench.seen(id_)).reason == "404"
 
 
-# Hoards
+# Messages claimed ahead
 
 
 async def test_a_batch_handler_that_runs_leaves_the_next_batch_to_others(server_bench: Bench) -> None:
@@ -385,7 +385,7 @@ async def test_a_server_that_is_away_is_not_waited_for_as_handlers_are(
         own.close()
 
 
-# The rest
+# Others
 
 
 async def test_on_dead_hooks_of_many_messages_use_a_few_threads(async_bench: Bench, gate: threading.Event) -> None:
@@ -470,7 +470,7 @@ asyncio.run(main())
 
 
 def test_a_signal_during_a_fork_goes_to_the_new_process() -> None:
-    """Under load a pool ends its processes before they have begun: this stopped the worker."""
+    """Under load a pool ends its processes before they have started. This used to stop the worker."""
     done = subprocess.run(
         [sys.executable, "-c", SIGNAL_DURING_A_FORK], capture_output=True, text=True, timeout=60, check=False
     )

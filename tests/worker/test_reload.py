@@ -1,4 +1,4 @@
-"""Reloading: what counts as a change, and what happens to the children then."""
+"""Reloading: which files count as a change, and how the children are replaced."""
 
 import os
 import signal
@@ -85,7 +85,7 @@ def test_the_number_of_files_is_limited_and_the_warning_is_logged_once(
 
 
 def change(file: Path, text: str) -> None:
-    """Change a file in one step: written in place it may be seen empty, and then again."""
+    """Change a file in one step. Written in place, it could be seen empty first, and count as two changes."""
     draft = file.with_suffix(".draft")
     draft.write_text(text)
     draft.replace(file)
@@ -143,7 +143,7 @@ class TestWithProcesses:
             parent.signal(signal.SIGTERM)
 
             assert parent.wait_status() == 0
-            # From the parent one, for two changes; the other is ours.
+            # One signal of the parent for two changes, and one of the test.
             assert [line for line in parent.said if line.endswith(f" {pid}")][1:] == [
                 f"heard SIGTERM {pid}",
                 f"heard SIGINT {pid}",

@@ -1,4 +1,4 @@
-"""Messages that come back after their handler ended well."""
+"""Messages that are recycled after their handler has succeeded."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""What handlers return, and who waits for it. Who waits looks by itself every 5 s: whoever acts sooner was woken."""
+"""Results of handlers, and callers that wait for them. A caller polls every 5 s: one that returns sooner was woken."""
 
 import asyncio
 import logging
@@ -14,12 +14,12 @@ from tests.worker.rig import ALL_FLAVOURS, Bench, eventually, given_bench, raisi
 
 KEPT = Keep(count=1000)
 WOKEN = 4.0
-"""Seconds within which somebody who was woken has acted."""
+"""Seconds within which a caller that was woken returns."""
 
 
 @pytest.fixture
 def bench(bench: Bench) -> Bench:
-    """Have the queue keep results."""
+    """Make the queue store results."""
     bench.queue = bench.aio.queue(bench.queue_name, done=KEPT)
     return bench
 

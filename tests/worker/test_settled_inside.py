@@ -1,4 +1,4 @@
-"""Handlers that settle their message themselves: what they did stays, whatever they do next."""
+"""Handlers that settle their message themselves: the settle stands, regardless of how the handler ends."""
 
 import asyncio
 import inspect
@@ -181,7 +181,7 @@ async def _is_deferred(bench: Bench, id_: str) -> bool:
 
 
 async def test_a_message_cancelled_while_it_runs_is_not_settled(bench: Bench) -> None:
-    """The handler learns of it when it settles; returning is no error."""
+    """The handler gets an error when it settles. Returning is not an error."""
     cancelled = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -206,7 +206,7 @@ async def test_a_message_cancelled_while_it_runs_is_not_settled(bench: Bench) ->
 
 @pytest.mark.parametrize("verb", ["return", "raise", "ack", "retry"])
 async def test_a_handler_that_has_seen_its_lease_lost_settles_nothing(memory_bench: Bench, verb: str) -> None:
-    """The renewer marks a delivery as lost when `max_runtime` is over. The server does not know of it yet."""
+    """The renewer marks a delivery as lost after `max_runtime`. The server does not know this yet."""
     refused: list[str] = []
 
     def act(body: Any, d: Any) -> Any:

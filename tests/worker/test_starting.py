@@ -1,4 +1,4 @@
-"""What a worker says when it cannot begin, or begins where nobody can reach it."""
+"""Errors of a worker that cannot start, and warnings of one that no other process can send to."""
 
 import asyncio
 import logging
@@ -94,7 +94,7 @@ async def test_a_new_embedded_server_is_logged_once(tmp_path: Path, caplog: pyte
 
 
 class _InterruptedLoop(asyncio.SelectorEventLoop):
-    """A loop as uvloop is after a signal handler has raised while it began."""
+    """A loop in the state of uvloop after a signal handler has raised during its start."""
 
     def run_until_complete(self, future: Any) -> Any:
         if self.is_running():

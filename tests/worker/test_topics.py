@@ -1,4 +1,4 @@
-"""Groups of topics served by a worker: what handlers do has the outcomes that it has for queues, for each group."""
+"""Groups of topics served by a worker: outcomes are those of queues, separately for each group."""
 
 import asyncio
 import time
@@ -32,13 +32,13 @@ from tests.worker.rig import (
 )
 
 AT_ONCE: Final = 4.0
-"""Seconds within which a worker hears of something: less than the 5 after which it looks by itself."""
+"""Seconds within which a worker wakes: less than the 5 after which it polls."""
 
 WORKERS: Final = 10
 
 
 class Stage:
-    """A topic with handlers of one colour. `topic` and `group` are looked at and published to with `await`."""
+    """A topic with handlers of one kind, sync or async. `topic` and `group` are used with `await`."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -72,14 +72,14 @@ async def stage(request: pytest.FixtureRequest, backend: str, queue_name: str) -
 
 @pytest.fixture
 async def async_stage(backend: str, queue_name: str) -> AsyncIterator[Stage]:
-    """For what only an `async def` can do, or what has nothing to do with the colour."""
+    """For tests that need an `async def`, or that do not depend on the kind of handler."""
     async with given_bench(backend, queue_name, "AsyncDuly, async def") as bench:
         yield Stage(bench)
 
 
 @pytest.fixture
 async def server_stage(server: StartedServer, queue_name: str) -> AsyncIterator[Stage]:
-    """For what other programs do on the same stream, and for what a server is asked."""
+    """For tests with other programs on the same stream, or that count commands of the server."""
     async with given_bench(server("valkey").url, queue_name, "AsyncDuly, async def") as bench:
         yield Stage(bench)
 
@@ -201,7 +201,7 @@ async def test_a_handler_that_runs_longer_than_the_lease_keeps_it(stage: Stage) 
 
     def act(body: Any, d: Any) -> None:
         fences.append(d.fence)
-        time.sleep(2.2)  # also of the event loop: the renewer has a thread of its own
+        time.sleep(2.2)  # blocks the event loop as well: the renewer has its own thread
 
     stage.define(act, lease=1.8)
     await stage.topic.publish("body")
@@ -320,7 +320,7 @@ async def test_on_dead_hooks_of_group_topic_and_app_run(stage: Stage) -> None:
     assert told == [(whose, f"{stage.name}/archive") for whose in ("group", "topic", "app")]
 
 
-# Groups beside each other
+# Several groups
 
 
 async def test_each_group_gets_everything_while_the_worker_serves_queues(stage: Stage) -> None:
@@ -467,7 +467,7 @@ def _has(handled: list[Any], count: int) -> bool:
 
 
 async def test_an_idle_worker_hears_of_each_entry_at_once(stage: Stage) -> None:
-    """The worker looks by itself after 5 seconds: ten times that would be the sum of these waits, were it not woken."""
+    """The worker polls after 5 seconds. Without wake-ups these waits would add up to ten times that."""
     handled: list[Any] = []
     for group in ("archive", "live"):
         stage.define(lambda body, d: handled.append(body), group=group)
@@ -656,7 +656,7 @@ def test_a_group_that_is_not_there_is_refused(queues: str, told: str) -> None:
 
 
 async def test_groups_that_others_serve_are_made_before_entries_are_freed(stage: Stage) -> None:
-    """Or what one group has acked would be gone before the worker of the other begins."""
+    """Otherwise entries that one group has acked would be gone before the worker of the other starts."""
     handled: list[Any] = []
     stage.define(returning(None), group="live", keep=None)
     stage.define(lambda body, d: handled.append(body), group="archive", keep=None)
@@ -685,7 +685,7 @@ async def test_a_group_that_cannot_be_made_yet_is_made_as_soon_as_it_can(
 
     async with stage.worker(queues={stage.name: 1}):
         await stage.bench.queue.send("body")
-        await eventually(lambda: done == ["body"])  # the others are served meanwhile
+        await eventually(lambda: done == ["body"])  # the other groups are served during that time
         client.delete(stage.topic.stream)
 
         await eventually(partial(_has_groups, stage.topic, ["archive"]))
@@ -732,12 +732,12 @@ async def test_weights_divide_a_pool_between_a_group_and_a_queue(async_stage: St
     assert 2 <= both[f"{stage.name}/archive"] / both[stage.name] <= 4, both
 
 
-# What it costs
+# Cost
 
 
 @contextmanager
 def counting(client: Any) -> Iterator[dict[str, int]]:
-    """Count the commands that are carried out meanwhile."""
+    """Count the commands that the server executes during the block."""
     names = ("evalsha", "xreadgroup", "xread", "blpop")
     before, found = client.info("commandstats"), dict[str, int]()
     yield found
@@ -761,7 +761,7 @@ def own_client(kind: Kind) -> Iterator[Any]:
 @pytest.mark.slow
 @pytest.mark.quiet
 async def test_an_idle_worker_of_many_groups_asks_little(own_client: Any) -> None:
-    """With leases of 6 s it looks once a second: a claim for each group, and one wait for all of them."""
+    """With leases of 6 s it polls once per second: a claim for each group, and one blocking call for all of them."""
     async with duly.AsyncDuly(own_client.url) as app:
         for n in range(10):
             app.topic(f"topic{n % 3}", lease=6).handler(group=f"group{n}")(_nothing)
@@ -795,7 +795,7 @@ async def test_an_entry_costs_a_claim_for_the_groups_of_its_topic_only(own_clien
                     await app.topic("busy").publish(n)
                     await eventually(partial(_has, handled, n + 1))
 
-    assert 50 <= found["xreadgroup"] <= 50 + 50, found  # the others looked by themselves, and bells were heard
+    assert 50 <= found["xreadgroup"] <= 50 + 50, found  # the other groups polled, and bells woke them
 
 
 def _noting(handled: list[int]) -> Callable[[int], Any]:
@@ -827,7 +827,7 @@ async def test_a_paused_group_with_a_backlog_costs_no_more_than_an_idle_one(own_
 @pytest.mark.slow
 @pytest.mark.quiet
 async def test_many_idle_workers_of_a_group_do_not_cost_a_claim_each_for_every_entry(own_client: Any) -> None:
-    """All of them hear of an entry; those that find nothing rest, or ten would make ten claims an entry."""
+    """An entry wakes all of them. Those that find nothing rest, or ten processes would make ten claims per entry."""
     handled: list[int] = []
     async with duly.AsyncDuly(own_client.url) as app, AsyncExitStack() as stack:
         topic = app.topic("events")
@@ -912,14 +912,14 @@ async def test_a_worker_that_stops_leaves_no_name_behind(server_stage: Stage, cl
 
 
 async def test_a_worker_that_had_to_leave_something_leaves_its_name_with_it(server_stage: Stage, client: Any) -> None:
-    """A consumer takes what it has pending with it when it is removed: what another program read is not ours."""
+    """Removing a consumer removes its pending entries. Entries that another program has read must stay."""
     stage = server_stage
     stage.define(returning(None))
     await stage.topic.publish("ours")
     async with stage.worker() as worker:
         await stage.comes_to(sent=1, delivered=1, acked=1)
         consumer = worker._async_app._link.consumer
-        await stage.group.pause()  # the next is not for it
+        await stage.group.pause()  # it must not get the next entry
         await stage.topic.publish("held")
         reading = {"groupname": "archive", "consumername": consumer, "streams": {stage.topic.stream: ">"}}
         client.xreadgroup(**reading)
