@@ -65,12 +65,12 @@ class WorkerProcess:
         draft.replace(directory / f"{name}.py")  # another worker may be importing it at this moment
         self._notes = directory / "notes.jsonl"
         self.log_path = directory / f"{name}-{time.monotonic_ns()}.log"
-        told = {"DULY_URL": url, "DULY_TEST_NOTES": str(self._notes), "PYTHONUNBUFFERED": "1"}
+        settings = {"DULY_URL": url, "DULY_TEST_NOTES": str(self._notes), "PYTHONUNBUFFERED": "1"}
         with self.log_path.open("wb") as log:
             self.process = WarmPopen(
                 [sys.executable, "-m", "duly", "worker", f"{name}:app", "--log-level", "debug", *arguments],
                 cwd=directory,
-                env={**environment, **told},
+                env={**environment, **settings},
                 stdout=log,
                 stderr=log,
                 start_new_session=True,

@@ -215,7 +215,7 @@ def test_a_paused_queue_delivers_nothing_and_resume_wakes_the_worker(server: Ser
         given.start()
         for round_ in range(3):
             before = given.bodies()
-            later = given.orders.send(("due meanwhile", round_), delay=LONG)
+            later = given.orders.send(("due during the pause", round_), delay=LONG)
             given.orders.pause()
             given.orders.send(("now", round_))
             given.orders.reschedule(later, delay=0.3)
@@ -226,7 +226,7 @@ def test_a_paused_queue_delivers_nothing_and_resume_wakes_the_worker(server: Ser
             time.sleep(0.3)
             assert given.bodies() == seen
             given.orders.resume()
-            given.wait_for(*seen, ["now", round_], ["due meanwhile", round_])
+            given.wait_for(*seen, ["now", round_], ["due during the pause", round_])
 
 
 def test_each_of_many_queues_wakes_one_worker(server: Server, tmp_path: Path) -> None:

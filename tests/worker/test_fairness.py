@@ -108,7 +108,7 @@ def test_two_workers_share_a_backlog_and_neither_hoards(
         assert len(runs) == total
         kept = kept_from_others(runs, SLOTS)
         waits = [round(run.began - run.claimed, 3) for run in kept]
-        assert len(kept) <= forgiven, f"{len(kept)} of {total} lay unstarted beside a worker with room, for {waits} s"
+        assert len(kept) <= forgiven, f"{len(kept)} of {total} were not started while a worker had room, for {waits} s"
         shares = Counter(run.pid for run in runs)
         assert min(shares[one.pid], shares[other.pid]) > total // 4, shares
 

@@ -300,7 +300,7 @@ async def test_an_error_before_the_handler_is_the_handlers(
     def before(d: Any) -> None:
         raise error
 
-    memory_bench.app.on_error(lambda d, told: events.append(told))
+    memory_bench.app.on_error(lambda d, received: events.append(received))
     memory_bench.define(lambda body, d: events.append("handler"), retry=Retry(first=60))
     await memory_bench.queue.send("body")
 
@@ -338,9 +338,9 @@ def cancelled(*_: Any) -> None:
 async def test_an_error_after_the_handler_is_logged_and_changes_nothing(
     memory_bench: Bench, caplog: pytest.LogCaptureFixture, occasion: str, hook: Any
 ) -> None:
-    told: list[Any] = []
+    received: list[Any] = []
     getattr(memory_bench.app, occasion)(hook)
-    getattr(memory_bench.app, occasion)(lambda *args: told.append(args))
+    getattr(memory_bench.app, occasion)(lambda *args: received.append(args))
 
     def act(body: Any, d: Any) -> None:
         if occasion == "on_error":
@@ -353,7 +353,7 @@ async def test_an_error_after_the_handler_is_logged_and_changes_nothing(
     async with memory_bench.worker() as worker:
         await memory_bench.comes_to(sent=3, delivered=3, **counts)
 
-    assert len(told) == 3
+    assert len(received) == 3
     assert len(failed_hooks(caplog)) == 3
     assert not worker.was_cut_off
 
@@ -430,56 +430,56 @@ def retrying_itself(bench: Bench) -> dict[str, Any]:
 
 @pytest.mark.parametrize("dying", [rejecting, failing, not_decoding, rejecting_itself, retrying_itself])
 async def test_on_dead_runs_for_dead_messages(bench: Bench, dying: Callable[[Bench], dict[str, Any]]) -> None:
-    told: list[tuple[str, duly.Message]] = []
+    received: list[tuple[str, duly.Message]] = []
     fields = dying(bench)
     queue = bench.app.queue(bench.queue_name)
 
     @queue.on_dead
     def of_queue(message: duly.Message) -> None:
-        told.append(("queue", message))
+        received.append(("queue", message))
 
     @queue.on_dead
     async def of_queue_async(message: duly.Message) -> None:
         await asyncio.sleep(0)
-        told.append(("queue, async", message))
+        received.append(("queue, async", message))
 
     @bench.app.on_dead
     def of_app(message: duly.Message) -> None:
-        told.append(("app", message))
+        received.append(("app", message))
 
     @bench.app.on_dead
     async def of_app_async(message: duly.Message) -> None:
-        told.append(("app, async", message))
+        received.append(("app, async", message))
 
     id_ = await bench.queue.send("body")
 
     async with bench.worker():
-        await eventually(lambda: len(told) >= 4)
+        await eventually(lambda: len(received) >= 4)
 
-    assert [who for who, _ in told] == ["queue", "queue, async", "app", "app, async"]
-    for _, message in told:
+    assert [who for who, _ in received] == ["queue", "queue, async", "app", "app, async"]
+    for _, message in received:
         assert (message.id, message.queue, message.state, message.body) == (id_, bench.queue_name, "dead", "body")
         assert {name: getattr(message, name) for name in fields} == fields
 
 
 async def test_on_dead_runs_for_poison_that_a_claim_finds(bench: Bench) -> None:
-    told: list[duly.Message] = []
-    bench.app.on_dead(told.append)
+    received: list[duly.Message] = []
+    bench.app.on_dead(received.append)
     bench.define(lambda body, d: None, crash_limit=1)
     id_ = await bench.queue.send("body")
     assert await bench.queue.receive(limit=1, wait=0, lease=0.01)
 
     async with bench.worker():
-        await eventually(lambda: told)
+        await eventually(lambda: received)
 
-    assert [(message.id, message.reason, message.crashes) for message in told] == [(id_, "poison", 1)]
+    assert [(message.id, message.reason, message.crashes) for message in received] == [(id_, "poison", 1)]
 
 
 async def test_on_dead_runs_for_a_message_that_dies_during_the_stop(bench: Bench) -> None:
-    told: list[duly.Message] = []
+    received: list[duly.Message] = []
     started, freed, free = asyncio.Event(), asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
-    bench.app.on_dead(told.append)
+    bench.app.on_dead(received.append)
 
     async def act_async(body: Any, d: Any) -> None:
         started.set()
@@ -499,41 +499,41 @@ async def test_on_dead_runs_for_a_message_that_dies_during_the_stop(bench: Bench
         loop.call_later(0.05, freed.set)
         loop.call_later(0.05, free.set)
 
-    assert [message.reason for message in told] == ["late"]
+    assert [message.reason for message in received] == ["late"]
 
 
 async def test_each_queue_has_its_own_on_dead_hooks(memory_bench: Bench, queue_name: str) -> None:
-    told: list[tuple[str, str]] = []
+    received: list[tuple[str, str]] = []
     names = {name: f"{name}-{queue_name}"[:120] for name in ("a", "b")}
     for name, queue_name_of in names.items():
         memory_bench.define(lambda body, d: Reject("no use"), queue=queue_name_of)
         queue: Any = memory_bench.app.queue(queue_name_of)
-        queue.on_dead(lambda message, name=name: told.append((name, message.body)))
+        queue.on_dead(lambda message, name=name: received.append((name, message.body)))
         await memory_bench.aio.queue(queue_name_of).send(f"of {name}")
 
     async with memory_bench.worker():
-        await eventually(lambda: len(told) >= 2)
+        await eventually(lambda: len(received) >= 2)
 
-    assert sorted(told) == [("a", "of a"), ("b", "of b")]
+    assert sorted(received) == [("a", "of a"), ("b", "of b")]
 
 
 async def test_on_dead_runs_once_for_each_of_many_dead_messages(memory_bench: Bench) -> None:
-    told: list[str] = []
-    memory_bench.app.on_dead(lambda message: told.append(message.id))
+    received: list[str] = []
+    memory_bench.app.on_dead(lambda message: received.append(message.id))
     memory_bench.define(lambda body, d: Reject("no use"))
     ids = await memory_bench.queue.send_many(range(50))
 
     async with memory_bench.worker():
-        await eventually(lambda: len(told) >= 50)
+        await eventually(lambda: len(received) >= 50)
 
-    assert sorted(told) == sorted(ids)
+    assert sorted(received) == sorted(ids)
 
 
 async def test_a_hook_may_use_the_app(bench: Bench, queue_name: str) -> None:
     other = f"other-{queue_name}"[:120]
 
     @bench.app.on_dead
-    async def tell(message: duly.Message) -> None:
+    async def receive(message: duly.Message) -> None:
         await bench.aio.queue(other).send({"dead": message.id})
 
     bench.define(lambda body, d: Reject("no use"))
@@ -557,7 +557,7 @@ def stops(*_: Any) -> None:
 async def test_an_error_in_on_dead_does_not_stop_other_hooks(
     memory_bench: Bench, caplog: pytest.LogCaptureFixture, kind: str, error: BaseException
 ) -> None:
-    told: list[str] = []
+    received: list[str] = []
 
     @memory_bench.app.on_dead
     def fails(message: duly.Message) -> None:
@@ -569,22 +569,22 @@ async def test_an_error_in_on_dead_does_not_stop_other_hooks(
         if kind == "async def":
             raise error
 
-    memory_bench.app.on_dead(lambda message: told.append(message.body))
+    memory_bench.app.on_dead(lambda message: received.append(message.body))
     memory_bench.define(lambda body, d: Reject("no use"), concurrency=1)
     await memory_bench.queue.send_many(["a", "b"])
 
     async with memory_bench.worker() as worker:
-        await eventually(lambda: len(told) >= 2)
+        await eventually(lambda: len(received) >= 2)
 
-    assert sorted(told) == ["a", "b"]
+    assert sorted(received) == ["a", "b"]
     assert len(failed_hooks(caplog)) == 2
     assert not worker.was_cut_off
 
 
 async def test_a_dead_message_that_was_trimmed_is_logged(memory_bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    told: list[Any] = []
-    memory_bench.app.on_dead(told.append)
+    received: list[Any] = []
+    memory_bench.app.on_dead(received.append)
     memory_bench.define(lambda body, d: Reject("no use"), dead=Keep(count=0))
     id_ = await memory_bench.queue.send("body")
 
@@ -593,4 +593,4 @@ async def test_a_dead_message_that_was_trimmed_is_logged(memory_bench: Bench, ca
 
     missed = [record.duly for record in caplog.records if getattr(record, "duly", {}).get("event") == "on_dead.missed"]  # type: ignore[attr-defined]
     assert [each["id"] for each in missed] == [id_]
-    assert told == []
+    assert received == []

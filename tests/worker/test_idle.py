@@ -80,15 +80,15 @@ def test_an_idle_worker_makes_one_blocking_call_and_one_poll_per_bundle_and_peri
         before = [(each.calls("blpop"), each.calls("evalsha"), each.worker.cpu_seconds()) for each in given]
         time.sleep(WATCHED_FOR)
         for subject, (waits_before, looks_before, cpu_before) in zip(given, before, strict=True):
-            waits, looks = subject.calls("blpop") - waits_before, subject.calls("evalsha") - looks_before
+            waits, polls = subject.calls("blpop") - waits_before, subject.calls("evalsha") - looks_before
             elapsed = time.monotonic() - began
             cpu = (subject.worker.cpu_seconds() - cpu_before) / elapsed
             periods = elapsed / PERIOD
-            beats = elapsed / 5 + 1 + subject.queues * (elapsed / 60 + 1)  # and each queue may have been tidied
-            told = f"{subject.queues} queues: {waits} waits, {looks} looks in {periods:.1f} periods, {cpu:.1%} CPU"
-            assert subject.bundles <= waits <= subject.bundles * (periods + 2), told
-            assert subject.bundles * (periods / 2) <= looks <= subject.bundles * (periods + 1) + beats, told
-            assert cpu < 0.05, told
+            heartbeats = elapsed / 5 + 1 + subject.queues * (elapsed / 60 + 1)  # and each queue may have been tidied
+            figures = f"{subject.queues} queues: {waits} waits, {polls} polls in {periods:.1f} periods, {cpu:.1%} CPU"
+            assert subject.bundles <= waits <= subject.bundles * (periods + 2), figures
+            assert subject.bundles * (periods / 2) <= polls <= subject.bundles * (periods + 1) + heartbeats, figures
+            assert cpu < 0.05, figures
         for subject in given:  # each has its blocking calls pending, except for the moment between two
             wait_until(lambda each=subject: each.client.info("clients")["blocked_clients"] == each.bundles)  # type: ignore[misc]
         found = [subject.connections() - subject.bundles for subject in given]

@@ -163,8 +163,8 @@ async def test_a_lock_that_is_never_freed_does_not_hold_up_other_messages(bench:
 
 async def test_with_a_limit_the_message_that_it_blocks_is_dead_in_the_end(bench: Bench) -> None:
     """002-6."""
-    told: list[duly.Message] = []
-    bench.app.on_dead(told.append)
+    received: list[duly.Message] = []
+    bench.app.on_dead(received.append)
     handler = Guarded(Defer(0.01, factor=1.5, max=0.05, limit=4))
     bench.define(handler.of(bench), concurrency=2)
     async with stuck(bench):
@@ -172,11 +172,11 @@ async def test_with_a_limit_the_message_that_it_blocks_is_dead_in_the_end(bench:
         await bench.queue.send_many(range(OTHERS))
         async with bench.worker():
             await bench.comes_to(sent=OTHERS + 1, delivered=OTHERS + 5, deferred=4, acked=OTHERS, buried=1, dead=1)
-            await eventually(lambda: len(told) == 1)
+            await eventually(lambda: len(received) == 1)
 
     message = await bench.seen(id_)
     assert message.reason == f"deferred 4 times: lock '{bench.queue_name}:stuck' was busy"
-    assert (message.defers, message.failures, told[0].id) == (4, 0, id_)
+    assert (message.defers, message.failures, received[0].id) == (4, 0, id_)
 
 
 async def test_the_delays_of_a_handler_that_defers_grow(bench: Bench) -> None:

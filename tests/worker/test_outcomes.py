@@ -34,7 +34,7 @@ class Falsy:
         return False
 
     def __eq__(self, other: object) -> bool:
-        raise AssertionError("nobody should compare what a handler returned")
+        raise AssertionError("the return value of a handler must not be compared")
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -228,12 +228,12 @@ async def test_messages_claimed_ahead_are_released_when_handlers_become_slow(ser
     await server_bench.queue.send_many(["slow"] * 1000)
 
     async with server_bench.worker(grace=0):
-        await eventually(lambda: _hoards_no_more(server_bench.queue, acked=3000, slots=10))
+        await eventually(lambda: _has_released_excess(server_bench.queue, acked=3000, slots=10))
         release.set()
         await eventually(lambda: _is_acked(server_bench.queue, 4000))
 
 
-async def _hoards_no_more(queue: duly.AsyncQueue, acked: int, slots: int) -> bool:
+async def _has_released_excess(queue: duly.AsyncQueue, acked: int, slots: int) -> bool:
     stats = await queue.stats()
     return stats.acked == acked and (stats.released > 0 or stats.leased == slots)
 
@@ -390,17 +390,17 @@ async def test_a_server_that_is_away_is_not_waited_for_as_handlers_are(
 
 async def test_on_dead_hooks_of_many_messages_use_a_few_threads(async_bench: Bench, gate: threading.Event) -> None:
     lock = threading.Lock()
-    running, most, told = 0, 0, 0
+    running, most, calls = 0, 0, 0
 
     def on_dead(message: duly.Message) -> None:
-        nonlocal running, most, told
+        nonlocal running, most, calls
         with lock:
             running += 1
             most = max(most, running)
         gate.wait()
         with lock:
             running -= 1
-            told += 1
+            calls += 1
 
     async_bench.define(raising(Reject("no")), concurrency=1)
     async_bench.app.queue(async_bench.queue_name).on_dead(on_dead)
@@ -411,7 +411,7 @@ async def test_on_dead_hooks_of_many_messages_use_a_few_threads(async_bench: Ben
         await async_bench.comes_to(sent=30, delivered=30, buried=30, dead=30)
         await asyncio.sleep(0.1)
         gate.set()
-        await eventually(lambda: told == 30)
+        await eventually(lambda: calls == 30)
 
     assert most <= 4
 
@@ -454,8 +454,8 @@ os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))
 from duly.worker.signals import handled
 
 async def main():
-    told = []
-    with handled(told.append):
+    received = []
+    with handled(received.append):
         child = os.fork()
         if child == 0:
             os._exit(0)  # not reached: the signal is for the child
@@ -463,7 +463,7 @@ async def main():
         await asyncio.sleep(0.2)
         os.kill(os.getpid(), signal.SIGINT)
         await asyncio.sleep(0.2)
-    print(-os.waitstatus_to_exitcode(status), *told)
+    print(-os.waitstatus_to_exitcode(status), *received)
 
 asyncio.run(main())
 """

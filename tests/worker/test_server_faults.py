@@ -31,7 +31,7 @@ ENDURING: Final = 120.0
 MOST_CONNECTS: Final = 30.0
 """Connections per second that a worker may try to open while its server is unavailable."""
 MOST_CPU: Final = 0.3
-SHORTEST_LOOK: Final = 2.0
+SHORTEST_MEASUREMENT: Final = 2.0
 """Seconds below which the share of a processor is not significant. It is counted in hundredths of a second, and
 noticing an outage costs a few of them once."""
 
@@ -164,14 +164,14 @@ def assert_calm(worker: WorkerProcess) -> None:
 
 def assert_outages(worker: WorkerProcess, count: int) -> None:
     """Fail unless the log has this number of outages, with one line for the start and one for the end of each."""
-    told = [line for line in worker.log().splitlines() if "does not answer" in line or "answers again" in line]
-    assert len(told) == 2 * count, worker.log()
-    for down, up in zip(told[::2], told[1::2], strict=True):
-        assert "does not answer" in down, told
-        assert "answers again" in up, told
+    outages = [line for line in worker.log().splitlines() if "does not answer" in line or "answers again" in line]
+    assert len(outages) == 2 * count, worker.log()
+    for down, up in zip(outages[::2], outages[1::2], strict=True):
+        assert "does not answer" in down, outages
+        assert "answers again" in up, outages
 
 
-class Nobody:
+class ClosingListener:
     """Listens on the port of an unavailable server, closes every connection, and counts them."""
 
     def __init__(self, port: int) -> None:
@@ -206,7 +206,7 @@ def little_cpu(worker: WorkerProcess) -> Iterator[None]:
     used, began = worker.cpu_seconds(), time.monotonic()
     yield
     elapsed = time.monotonic() - began
-    assert elapsed >= SHORTEST_LOOK, f"a look of {elapsed:.2f} s says nothing of a share"
+    assert elapsed >= SHORTEST_MEASUREMENT, f"{elapsed:.2f} s are too short to measure a share"
     share = (worker.cpu_seconds() - used) / elapsed
     assert share < MOST_CPU, f"{share:.0%} of a processor"
 
@@ -214,10 +214,10 @@ def little_cpu(worker: WorkerProcess) -> Iterator[None]:
 @contextmanager
 def hung_up_on(server: Server) -> Iterator[None]:
     """Close every connection to an unavailable server. The worker must not connect too often."""
-    with Nobody(server.port) as nobody:
+    with ClosingListener(server.port) as listener:
         began = time.monotonic()
         yield
-        rate = nobody.calls / (time.monotonic() - began)
+        rate = listener.calls / (time.monotonic() - began)
     assert 0 < rate < MOST_CONNECTS, f"{rate:.0f} connections a second"
 
 
@@ -299,7 +299,7 @@ def test_a_server_with_too_many_clients_is_waited_for(own_server: Server, tmp_pa
         worker.thaw()
         with little_cpu(worker):
             wait_until(lambda: client.info("stats")["rejected_connections"] > refused + 10)
-            time.sleep(SHORTEST_LOOK)
+            time.sleep(SHORTEST_MEASUREMENT)
         others.close()
         wait_until(lambda: queue.stats().acked == 301)
         assert queue.audit().ok
@@ -397,7 +397,7 @@ def test_a_blocking_call_on_a_silent_connection_is_repeated(own_server: Server, 
         before = proxy.counts["BLPOP"]
         with little_cpu(worker):
             wait_until(lambda: proxy.counts["BLPOP"] > before + 2)
-            time.sleep(SHORTEST_LOOK)
+            time.sleep(SHORTEST_MEASUREMENT)
         with duly.Duly(own_server.url) as app:
             queue = app.queue("orders")
             queue.send(0)
@@ -422,7 +422,7 @@ def test_a_primary_that_is_a_replica_for_a_while_is_waited_for(kind: Kind, tmp_p
             client.replicaof(LOOPBACK, 1)
             refused = refusals(client, "READONLY", "ERR")  # Redis 6.2 wraps errors of scripts
             wait_until(lambda: refusals(client, "READONLY", "ERR") > refused + 6)
-            time.sleep(SHORTEST_LOOK)
+            time.sleep(SHORTEST_MEASUREMENT)
             client.replicaof("NO", "ONE")
         load.wait_for_more()
         load.end()
@@ -523,7 +523,7 @@ def on_tick(body):
 def on_event(body, d):
     note("event", id=d.id)
 """
-"""What a program does when it is imported, before it can empty anything."""
+"""The calls of a program at its import, before it can drain the server."""
 
 
 def test_a_worker_with_schedules_topics_tasks_and_results_starts_on_a_full_server(kind: Kind, tmp_path: Path) -> None:

@@ -305,13 +305,13 @@ STUBBORN: Final = {
 }
 
 
-@pytest.mark.parametrize(("who", "signals"), [*((who, 1) for who in STUBBORN), (next(iter(STUBBORN)), 2)])
+@pytest.mark.parametrize(("handler", "signals"), [*((handler, 1) for handler in STUBBORN), (next(iter(STUBBORN)), 2)])
 def test_a_stubborn_handler_loses_its_message_and_does_not_keep_the_process(
-    who: str, signals: int, server: StartedServer, tmp_path: Path, queue_name: str
+    handler: str, signals: int, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     """Nothing was wrong with the message: no attempt is spent."""
     url = server("valkey").url
-    source = module_of(queue_name, "lease=5", STUBBORN[who])
+    source = module_of(queue_name, "lease=5", STUBBORN[handler])
     grace = "0.5" if signals == 1 else str(FOREVER)
     with duly.Duly(url) as app, WorkerProcess(url, tmp_path, source, "--grace", grace) as worker:
         queue = app.queue(queue_name)

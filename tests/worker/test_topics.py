@@ -304,20 +304,20 @@ async def test_a_batch_handler_gets_lists_and_judges_each(stage: Stage) -> None:
 
 
 async def test_on_dead_hooks_of_group_topic_and_app_run(stage: Stage) -> None:
-    told: list[tuple[str, str]] = []
+    received: list[tuple[str, str]] = []
     topic = stage.define(raising(Reject("no use")))
     stage.define(returning(None), group="other")
-    topic.group("archive").on_dead(lambda message: told.append(("group", message.queue)))
-    topic.group("other").on_dead(lambda message: told.append(("another group", message.queue)))
-    topic.on_dead(lambda message: told.append(("topic", message.queue)))
-    stage.bench.app.on_dead(lambda message: told.append(("app", message.queue)))
+    topic.group("archive").on_dead(lambda message: received.append(("group", message.queue)))
+    topic.group("other").on_dead(lambda message: received.append(("another group", message.queue)))
+    topic.on_dead(lambda message: received.append(("topic", message.queue)))
+    stage.bench.app.on_dead(lambda message: received.append(("app", message.queue)))
     await stage.topic.publish("body")
 
     async with stage.worker():
-        await eventually(lambda: len(told) == 3)
+        await eventually(lambda: len(received) == 3)
         await stage.comes_to("other", sent=1, delivered=1, acked=1)
 
-    assert told == [(whose, f"{stage.name}/archive") for whose in ("group", "topic", "app")]
+    assert received == [(whose, f"{stage.name}/archive") for whose in ("group", "topic", "app")]
 
 
 # Several groups
@@ -514,12 +514,12 @@ async def test_entries_of_a_plain_consumer_are_taken_over_after_a_lease(server_s
     ((_, ((acked, _), (left, _))),) = client.xreadgroup(**reading)
 
     async with stage.worker():
-        await stage.topic.publish("ours")
+        await stage.topic.publish("own")
         await eventually(lambda: handled)
         client.xack(stage.topic.stream, "archive", acked)
         await eventually(lambda: len(handled) == 2)
 
-    assert handled == [("ours", 0), ("left", 1)]
+    assert handled == [("own", 0), ("left", 1)]
     assert client.xinfo_consumers(stage.topic.stream, "archive") == []
     assert client.xpending(stage.topic.stream, "archive")["pending"] == 0
     assert left
@@ -549,7 +549,7 @@ async def test_a_resumed_group_is_served_at_once(stage: Stage) -> None:
         await stage.topic.publish("before")
         await eventually(lambda: handled)
         await stage.group.pause()
-        await stage.topic.publish("meanwhile")
+        await stage.topic.publish("in between")
         await asyncio.sleep(0.3)
         assert handled == ["before"]
         await stage.group.resume()
@@ -637,7 +637,7 @@ def test_a_queue_that_is_called_like_a_topic_is_meant_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("queues", "told"),
+    ("queues", "message"),
     [
         ("events/nothing", "no handler for events/nothing: there are handlers for events/archive"),
         ("event", "no handler for queue event: there are handlers for events/archive"),
@@ -648,10 +648,10 @@ def test_a_queue_that_is_called_like_a_topic_is_meant_by_its_name() -> None:
         ("events/archive,events/archive", "named twice"),
     ],
 )
-def test_a_group_that_is_not_there_is_refused(queues: str, told: str) -> None:
+def test_a_group_that_is_not_there_is_refused(queues: str, message: str) -> None:
     with duly.Duly("memory://") as app:
         app.topic("events").handler(group="archive")(print)
-        with pytest.raises(UsageError, match=told):
+        with pytest.raises(UsageError, match=message):
             duly.Worker(app, queues=queues)
 
 
@@ -915,7 +915,7 @@ async def test_a_worker_that_had_to_leave_something_leaves_its_name_with_it(serv
     """Removing a consumer removes its pending entries. Entries that another program has read must stay."""
     stage = server_stage
     stage.define(returning(None))
-    await stage.topic.publish("ours")
+    await stage.topic.publish("own")
     async with stage.worker() as worker:
         await stage.comes_to(sent=1, delivered=1, acked=1)
         consumer = worker._async_app._link.consumer

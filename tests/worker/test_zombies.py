@@ -230,13 +230,13 @@ BUSY: Final = {
 """Longer than a lease."""
 
 
-@pytest.mark.parametrize("who", BUSY)
+@pytest.mark.parametrize("handler", BUSY)
 def test_a_handler_that_is_busy_keeps_its_lease(
-    who: str, server: StartedServer, tmp_path: Path, queue_name: str
+    handler: str, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     """Even with more messages than it can handle, and another worker that would take over."""
     url = server("valkey").url
-    source = module_of(queue_name, f"lease={LEASE}", BUSY[who])
+    source = module_of(queue_name, f"lease={LEASE}", BUSY[handler])
     with duly.Duly(url) as app, ExitStack() as stack:
         queue = app.queue(queue_name)
         workers = [stack.enter_context(WorkerProcess(url, tmp_path, source)).wait_for_start() for _ in range(2)]
@@ -248,7 +248,7 @@ def test_a_handler_that_is_busy_keeps_its_lease(
         assert [end["lost"] for end in workers[0].notes("end")] == [False] * 4
         assert_drained(queue, sent=4, acked=4, retried=0)
         # A blocked loop cannot read the reply to a claim in progress, so the leases of these messages may be lost.
-        assert queue.stats().crashed == 0 or "event loop" in who
+        assert queue.stats().crashed == 0 or "event loop" in handler
 
 
 # --- Leases that are lost ----------------------------------------------------------------------------------
