@@ -3,10 +3,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+NODE_STAMP := tools/node_modules/.installed
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test quick test-all soak check fix gen bench bench-check docs clean servers \
-	check-format check-lint check-types check-imports check-spelling check-generated check-lua
+	check-format check-lint check-types check-imports check-spelling check-generated check-lua check-lua-format
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -58,7 +59,7 @@ bench-check: setup servers ## Run everything that measures, and compare it with 
 	$(PYTEST) -m measure tests/fault
 	$(BIN)/python -m benchmarks --peers none
 
-check: check-format check-lint check-types check-imports check-spelling check-generated check-lua ## Run all checks that run no code
+check: check-format check-lint check-types check-imports check-spelling check-generated check-lua check-lua-format ## Run all checks that run no code
 
 check-format: setup
 	$(BIN)/ruff format --check --quiet .
@@ -81,7 +82,15 @@ check-generated: setup
 check-lua: setup
 	$(BIN)/python tools/check_lua.py
 
-fix: setup gen ## Fix what can be fixed by a tool
+check-lua-format: $(NODE_STAMP)
+	node tools/format_lua.mjs --check
+
+$(NODE_STAMP): tools/package.json
+	npm install --prefix tools --no-package-lock --no-audit --no-fund --silent
+	@touch $@
+
+fix: setup gen $(NODE_STAMP) ## Fix what can be fixed by a tool
+	node tools/format_lua.mjs
 	$(BIN)/ruff check --fix --quiet .
 	$(BIN)/ruff format --quiet .
 
@@ -96,5 +105,5 @@ docs: setup ## Build the documentation as a site, in site/
 	$(BIN)/mkdocs build --strict --quiet
 
 clean: ## Remove all that these commands made
-	rm -rf .venv .venv-* dist build site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-* tools/node_modules dist build site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

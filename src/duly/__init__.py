@@ -12,6 +12,7 @@ from duly._async.lock import AsyncLock
 from duly._async.queue import AsyncQueue
 from duly._async.task import AsyncTask
 from duly._async.topic import AsyncTopic
+from duly._core.states import State
 from duly._sync.app import Duly
 from duly._sync.delivery import Delivery
 from duly._sync.group import Group
@@ -48,13 +49,28 @@ from duly.message import (
     Message,
     Pending,
     PendingMessage,
+    Progress,
     Schedule,
     Stats,
     TopicStats,
     WorkerInfo,
 )
 from duly.once import once
-from duly.options import UNCHANGED, Batch, Keep, QueueOptions, Repeat, Retry, Send, TopicOptions, Wait
+from duly.options import (
+    UNCHANGED,
+    Batch,
+    Keep,
+    QueueKeywords,
+    QueueOptions,
+    Repeat,
+    Retry,
+    Seconds,
+    Send,
+    SendOptions,
+    TopicKeywords,
+    TopicOptions,
+    Wait,
+)
 from duly.outcomes import Defer, Outcome, Recycle, Reject, RetryIn
 from duly.selection import Where
 
@@ -99,8 +115,10 @@ __all__ = [
     "Outcome",
     "Pending",
     "PendingMessage",
+    "Progress",
     "Queue",
     "QueueFull",
+    "QueueKeywords",
     "QueueOptions",
     "Recycle",
     "Reject",
@@ -109,12 +127,16 @@ __all__ = [
     "Retry",
     "RetryIn",
     "Schedule",
+    "Seconds",
     "Send",
+    "SendOptions",
     "ServerError",
+    "State",
     "Stats",
     "Task",
     "TooLarge",
     "Topic",
+    "TopicKeywords",
     "TopicOptions",
     "TopicStats",
     "Unavailable",

@@ -21,7 +21,10 @@ Every message says what happened, to which queue and id, and what to do.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from duly.message import Message
 
 
 class DulyError(Exception):
@@ -48,7 +51,7 @@ class QueueFull(DulyError):
 
     def __init__(self, message: str, *, stored: Sequence[str] = ()) -> None:
         super().__init__(message)
-        self.stored = list(stored)
+        self.stored: list[str] = list(stored)
 
 
 class LeaseLost(DulyError):
@@ -83,7 +86,7 @@ class NotDurable(DulyError):
 
     def __init__(self, message: str, *, ids: Sequence[str] = ()) -> None:
         super().__init__(message)
-        self.ids = list(ids)
+        self.ids: list[str] = list(ids)
 
 
 class HandlerFailed(DulyError):
@@ -92,9 +95,9 @@ class HandlerFailed(DulyError):
     `message` is the dead `duly.Message`, with its reason and errors; None: see ResultGone.
     """
 
-    def __init__(self, text: str, *, message: Any = None) -> None:
+    def __init__(self, text: str, *, message: "Message | None" = None) -> None:
         super().__init__(text)
-        self.message = message
+        self.message: Message | None = message
 
 
 class ResultGone(HandlerFailed):

@@ -337,9 +337,9 @@ class Committed(list[Any]):
 
     def __init__(self, replies: Iterable[Any], sent: Iterable[str], published: Iterable[str]) -> None:
         super().__init__(replies)
-        self.sent = list(sent)
+        self.sent: list[str] = list(sent)
         """The ids of `send=`, in its order. A duplicate has the id that was there first."""
-        self.published = list(published)
+        self.published: list[str] = list(published)
         """The ids of `publish=`, in its order, as `publish` returns them."""
 
 

@@ -10,11 +10,21 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypedDict, TypeVar
 
 from duly.errors import InvalidName, UsageError
 
+if TYPE_CHECKING:  # `default` is for type checkers alone: Python has it from 3.13 on
+    import typing_extensions
+
+    BodyT = typing_extensions.TypeVar("BodyT", default=Any)
+    SentT_co = typing_extensions.TypeVar("SentT_co", default=Any, covariant=True)
+else:
+    BodyT = TypeVar("BodyT")
+    SentT_co = TypeVar("SentT_co", covariant=True)
+
 Seconds = float | int | timedelta
+"""A duration: seconds as a number, or a timedelta."""
 OnFull = Literal["raise", "block", "drop_oldest"]
 OnDead = Literal["continue", "block"]
 Durable = Literal["fsync", "replica"] | int | None
@@ -430,9 +440,8 @@ class QueueOptions:
 
 
 class QueueKeywords(TypedDict, total=False):
-    """The options of `app.queue`, for type checkers and editors: QueueOptions explains them and has the defaults."""
+    """The options of `app.queue` but for `type`, for type checkers: QueueOptions explains them and has the defaults."""
 
-    type: Any
     lease: Seconds
     max_runtime: Seconds | None
     retry: Retry
@@ -504,9 +513,8 @@ class TopicOptions:
 
 
 class TopicKeywords(TypedDict, total=False):
-    """The options of `app.topic`, for type checkers and editors: TopicOptions explains them and has the defaults."""
+    """The options of `app.topic` but for `type`, for type checkers: TopicOptions explains them and has the defaults."""
 
-    type: Any
     keep: Keep | None
     lease: Seconds
     max_runtime: Seconds | None
@@ -519,7 +527,7 @@ class TopicKeywords(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class Send(Generic[SentT_co]):
     """A body with its options, for `send_many`, `publish_many` and `commit`. The options are those of `queue.send`.
 
     - `body`: What msgspec writes as JSON, a pydantic model, or bytes, which pass untouched.
@@ -538,7 +546,7 @@ class Send:
     - `repeat`: It comes back after each ack by this rule; None: an ack finishes it.
     """
 
-    body: Any
+    body: SentT_co
     delay: Seconds | None = None
     at: datetime | float | int | None = None
     key: str | None = None
@@ -554,7 +562,7 @@ class Send:
 
 
 class SendOptions(TypedDict, total=False):
-    """The options of `queue.send`, for `task.using`."""
+    """The options of `queue.send` for type checkers, as `task.using` takes them: `Send` explains them."""
 
     delay: Seconds | None
     at: datetime | float | None

@@ -35,7 +35,7 @@ class Defer(Outcome):
         limit: int | None = None,
         reason: str = "",
     ) -> None:
-        self.delay = checked_seconds(delay, "Defer.delay")
+        self.delay: float = checked_seconds(delay, "Defer.delay")
         checked_number(factor, "Defer.factor", most=math.inf)
         self.factor = factor
         self.max = checked_seconds(max, "Defer.max")
@@ -55,7 +55,7 @@ class RetryIn(Outcome):
     """Failed: the message comes back after `delay` seconds, and an attempt is spent."""
 
     def __init__(self, delay: Seconds) -> None:
-        self.delay = checked_seconds(delay, "RetryIn.delay")
+        self.delay: float = checked_seconds(delay, "RetryIn.delay")
         super().__init__(f"try again in {self.delay:g} s")
 
 
@@ -63,7 +63,7 @@ class Reject(Outcome):
     """Hopeless: the message is dead, now."""
 
     def __init__(self, reason: str) -> None:
-        self.reason = str(reason)
+        self.reason: str = str(reason)
         super().__init__(self.reason)
 
 

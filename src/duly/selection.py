@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict
 
 from duly.errors import UsageError
 from duly.message import Message
@@ -70,6 +70,22 @@ class Where:
         at = died.timestamp()
         is_late_enough = self.since is None or at >= checked_epoch(self.since)
         return is_late_enough and (self.until is None or at < checked_epoch(self.until))
+
+
+class WhereFields(TypedDict, total=False):
+    """The fields of `Where` as a dict, for type checkers."""
+
+    error: str | None
+    reason: str | None
+    since: datetime | float | None
+    until: datetime | float | None
+    headers: Mapping[str, str] | None
+    key: str | None
+    ids: Collection[str] | None
+
+
+Selection = Where | WhereFields | Matches
+"""What `redrive`, `purge` and `find_dead` take as `where=`, to choose among dead letters."""
 
 
 def selection_of(where: object) -> Matches:

@@ -50,6 +50,7 @@ class RoutedLink:
         self._roles = [ROLES[name] for name in roles]
         self._links = {name: Link(address_as(address, user_of(name)), **options) for name in roles}
         self.consumer = self._links[roles[0]].consumer
+        self.patience = self._links[roles[0]].patience
         for link in self._links.values():
             link.connections.consumer = self.consumer
 

@@ -20,7 +20,7 @@ async def test_the_twin_shares_the_store_and_the_definitions(backend: str, queue
         assert queue.aio.options == queue.options
         assert queue.aio.name == queue.name
         with pytest.raises(UsageError):
-            await queue.aio.send("text")
+            await queue.aio.send("text")  # type: ignore[arg-type]
         await app.aio.aclose()
 
 
@@ -93,5 +93,5 @@ async def test_a_topic_and_a_group_have_twins_that_share_the_stream(backend: str
         assert (group.aio.name, group.aio.start, group.aio.headers) == ("archive", "new", {"a": "b"})
         assert events.stats().length == (await events.aio.stats()).length == 0
         with pytest.raises(UsageError):
-            await events.aio.publish("text")
+            await events.aio.publish("text")  # type: ignore[arg-type]
         await app.aio.aclose()

@@ -28,9 +28,9 @@ class Pipeline:
     """Three queues: what is raw becomes cooked, what is cooked is served. Each step counts, and is an event."""
 
     def __init__(self, app: duly.Duly, name: str) -> None:
-        options = {"lease": LEASE, "crash_limit": 1_000_000}
-        self.raw = app.queue(f"{name}-raw", **options)  # type: ignore[arg-type]
-        self.cooked = app.queue(f"{name}-cooked", **options)  # type: ignore[arg-type]
+        options: duly.QueueKeywords = {"lease": LEASE, "crash_limit": 1_000_000}
+        self.raw = app.queue(f"{name}-raw", **options)
+        self.cooked = app.queue(f"{name}-cooked", **options)
         self.served = app.queue(f"{name}-served")
         self.events = app.topic(f"{name}-events")
         self.counter = f"{name}-counted"

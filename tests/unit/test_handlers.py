@@ -100,6 +100,7 @@ SHAPES: list[tuple[str, tuple[Any, ...]]] = [
     ("def on_order(d: typing.Optional[AsyncDelivery])", (D,)),
     ("def on_order(d: Delivery | AsyncDelivery)", (D,)),
     ("def on_order(d: typing.Annotated[Delivery, 'it'])", (D,)),
+    ("def on_order(body, d: Delivery[typing.Any])", (BODY, D)),
     ("def on_order(d: Delivery, times=3)", (D,)),
     ("def on_order(body: Order, d: Delivery)", (Order(1), D)),
     ("def on_order(d: Delivery, body: Order)", (D, Order(1))),
@@ -533,7 +534,7 @@ def test_a_handler_of_a_type_that_contradicts_the_queue_s_is_refused(of_queue: A
 def test_a_type_that_is_defined_below_the_handler_is_compared_when_a_worker_starts() -> None:
     app = duly.Duly("memory://")
 
-    @app.queue("orders", type=Order).handler
+    @app.queue("orders", type=Order).handler  # type: ignore[arg-type]
     def handle(body: "Late") -> None: ...
 
     class Late(msgspec.Struct):
@@ -547,3 +548,53 @@ def test_a_type_that_is_defined_below_the_handler_is_compared_when_a_worker_star
             handler.resolve(codec.decoder_of(None))
     finally:
         del handle.__globals__["Late"]
+
+
+@pytest.mark.parametrize(
+    ("of_queue", "of_delivery"),
+    [(Order, Order), (Point, Special), (Special, Point), (Order | None, Order), (Order, Any), (None, Any)],
+)
+def test_a_delivery_may_name_the_type_of_its_queue(of_queue: Any, of_delivery: Any) -> None:
+    app = duly.Duly("memory://")
+
+    @app.queue("both", type=of_queue).handler
+    def handle(body: object, d: Delivery[of_delivery]) -> None: ...
+
+    @app.queue("alone", type=of_queue).handler
+    async def handle_one(d: AsyncDelivery[of_delivery] | None) -> None: ...
+
+    @app.queue("batches", type=of_queue).handler(batch=Batch())
+    def handle_all(deliveries: list[Delivery[of_delivery]]) -> None: ...
+
+
+@pytest.mark.parametrize(("of_queue", "has"), [(Point, "type=Point"), (None, "no type=")])
+def test_a_delivery_that_names_another_type_than_its_queue_is_refused(of_queue: Any, has: str) -> None:
+    queue = duly.Duly("memory://").queue("orders", type=of_queue)
+    said = f"takes a delivery of Order, but queue 'orders' has {has}: d.body would not be of type Order"
+
+    with pytest.raises(UsageError, match=said):
+
+        @queue.handler
+        def handle(body: object, d: Delivery[Order]) -> None: ...
+
+    with pytest.raises(UsageError, match=said):
+
+        @queue.handler
+        async def handle_one(d: typing.Annotated[AsyncDelivery[Order], "it"]) -> None: ...
+
+    with pytest.raises(UsageError, match=said):
+
+        @queue.handler(batch=Batch())
+        def handle_all(deliveries: Sequence[Delivery[Order]]) -> None: ...
+
+
+@pytest.mark.parametrize("kind", [duly.Queue, duly.Topic, duly.Group, duly.Delivery, duly.Send])
+def test_a_generic_class_takes_a_type_when_the_program_runs(kind: Any) -> None:
+    colours = [kind, getattr(duly, f"Async{kind.__name__}", kind)]
+
+    assert [typing.get_args(each[Order]) for each in colours] == [(Order,), (Order,)]
+
+
+def test_a_task_takes_the_types_of_its_arguments_and_its_result_when_the_program_runs() -> None:
+    assert typing.get_args(duly.Task[[int, str], bool]) == ((int, str), bool)
+    assert typing.get_args(duly.AsyncTask[..., bool]) == (..., bool)

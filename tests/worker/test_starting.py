@@ -72,7 +72,7 @@ def test_a_worker_process_in_memory_is_warned_of(caplog: pytest.LogCaptureFixtur
 
 def test_a_misspelt_option_names_the_nearest_one() -> None:
     with pytest.raises(UsageError, match=r"did you mean lease=\?"):
-        duly.Duly("memory://").queue("orders", leese=3)  # type: ignore[call-arg]
+        duly.Duly("memory://").queue("orders", leese=3)  # type: ignore[call-overload]
 
 
 def test_a_bad_address_in_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

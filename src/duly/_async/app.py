@@ -6,14 +6,14 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
-from typing import Any, Final, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, overload
 from zoneinfo import ZoneInfo
 
 from duly._async.link import AsyncLink
 from duly._async.lock import AsyncLock
 from duly._async.queue import AsyncQueue
 from duly._async.schedules import AsyncSchedules
-from duly._async.task import AsyncTask
+from duly._async.task import AsyncMakesTask, AsyncTask
 from duly._async.topic import AsyncTopic
 from duly._client_address import address_of_client
 from duly._core import address as addresses
@@ -27,12 +27,13 @@ from duly._core.keys import RegistryKeys
 from duly._core.naming import about, is_of_topic
 from duly._renewal import Renewer
 from duly.errors import UsageError
-from duly.message import Schedule, WorkerInfo
+from duly.message import Message, Schedule, WorkerInfo
 from duly.options import (
     QueueKeywords,
     QueueOptions,
     Retry,
     Seconds,
+    Send,
     TopicKeywords,
     TopicOptions,
     checked_count,
@@ -42,6 +43,9 @@ from duly.options import (
 )
 from duly.outcomes import OnBusy
 
+if TYPE_CHECKING:
+    from duly._typing import EitherDelivery, Server
+
 # --- sync only
 # | from duly._async.app import AsyncDuly, twin_of
 # |
@@ -50,7 +54,13 @@ _NOT_GIVEN: Final[Any] = object()
 
 P = ParamSpec("P")
 R = TypeVar("R")
-F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+Occasion = TypeVar("Occasion", bound=Callable[[], Any])
+Before = TypeVar("Before", bound="Callable[[EitherDelivery[Any]], Any]")
+After = TypeVar("After", bound="Callable[[EitherDelivery[Any], str], Any]")
+OnError = TypeVar("OnError", bound="Callable[[EitherDelivery[Any], BaseException], Any]")
+OnDead = TypeVar("OnDead", bound=Callable[[Message], Any])
 
 _apps: Final[weakref.WeakSet["AsyncDuly"]] = weakref.WeakSet()
 
@@ -64,7 +74,7 @@ class AsyncDuly:
 
     def __init__(
         self,
-        server: Any = None,
+        server: "Server | None" = None,
         *,
         namespace: str = "duly",
         max_message_bytes: int = 1 << 20,
@@ -72,7 +82,7 @@ class AsyncDuly:
         patience: float = 20.0,
     ) -> None:
         self._address = _address(server)
-        self.namespace = checked_name(namespace, "namespace")
+        self.namespace: str = checked_name(namespace, "namespace")
         self._max_message_bytes = checked_count(max_message_bytes, "max_message_bytes")
         self._allow_eviction = checked_flag(allow_eviction, "allow_eviction")
         self._patience = checked_positive_seconds(patience, "patience")
@@ -83,7 +93,7 @@ class AsyncDuly:
         self._renewer_link: Any = None
         self._is_twin = False
         self._definitions = Definitions()
-        self.is_closed = False
+        self.is_closed: bool = False
         # --- sync only
         # | self._aio: AsyncDuly | None = None
         # --- end
@@ -92,7 +102,13 @@ class AsyncDuly:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self._address.shown}>"
 
-    def queue(self, name: str, **options: Unpack[QueueKeywords]) -> AsyncQueue:
+    @overload
+    def queue(self, name: str, *, type: type[T], **options: Unpack[QueueKeywords]) -> AsyncQueue[T]: ...
+
+    @overload
+    def queue(self, name: str, *, type: Any = None, **options: Unpack[QueueKeywords]) -> AsyncQueue[Any]: ...
+
+    def queue(self, name: str, **options: Any) -> AsyncQueue[Any]:
         """Name a queue and say how this process uses it. It is created by its first use.
 
         `duly.QueueOptions` says what each option means, and has the defaults. They are this process's view, not
@@ -108,7 +124,7 @@ class AsyncDuly:
         given = options.get("max_message_bytes")
         return {**options, "max_message_bytes": self._max_message_bytes if given is None else given}
 
-    def _queue(self, name: str, options: QueueOptions) -> AsyncQueue:
+    def _queue(self, name: str, options: QueueOptions) -> AsyncQueue[Any]:
         return AsyncQueue(self, name, options)
 
     async def queues(self) -> list[str]:
@@ -116,7 +132,13 @@ class AsyncDuly:
         found: list[str] = await self._link.queues(self.namespace)
         return found
 
-    def topic(self, name: str, **options: Unpack[TopicKeywords]) -> AsyncTopic:
+    @overload
+    def topic(self, name: str, *, type: type[T], **options: Unpack[TopicKeywords]) -> AsyncTopic[T]: ...
+
+    @overload
+    def topic(self, name: str, *, type: Any = None, **options: Unpack[TopicKeywords]) -> AsyncTopic[Any]: ...
+
+    def topic(self, name: str, **options: Any) -> AsyncTopic[Any]:
         """Name a topic and say how this process uses it and its groups. It is created by its first use.
 
         `duly.TopicOptions` says what each option means, and has the defaults. They are this process's view, not
@@ -127,7 +149,7 @@ class AsyncDuly:
         with about("topic", name):
             return self._topic(name, TopicOptions(**self._with_own_limit(known)))
 
-    def _topic(self, name: str, options: TopicOptions) -> AsyncTopic:
+    def _topic(self, name: str, options: TopicOptions) -> AsyncTopic[Any]:
         return AsyncTopic(self, name, options)
 
     async def topics(self) -> list[str]:
@@ -153,8 +175,8 @@ class AsyncDuly:
     async def schedule(
         self,
         name: str,
-        queue: str | AsyncQueue,
-        body: Any = _NOT_GIVEN,
+        queue: str | AsyncQueue[T],
+        body: T | Send[T] = _NOT_GIVEN,
         *,
         cron: str | None = None,
         every: Seconds | None = None,
@@ -202,18 +224,24 @@ class AsyncDuly:
     # Handling
 
     @overload
+    def task(self, function: "Callable[Concatenate[EitherDelivery[Any], P], R]", /) -> AsyncTask[..., R]: ...
+
+    @overload
+    def task(self, function: "Callable[[Unpack[Ts], EitherDelivery[Any]], R]", /) -> AsyncTask[..., R]: ...
+
+    @overload
     def task(self, function: Callable[P, R], /) -> AsyncTask[P, R]: ...
 
     @overload
     def task(
         self,
         *,
-        queue: str | AsyncQueue = "default",
+        queue: str | AsyncQueue[Any] = "default",
         retry: Retry | None = None,
         name: str | None = None,
         timeout: Seconds | None = None,
         concurrency: int | None = None,
-    ) -> Callable[[Callable[P, R]], AsyncTask[P, R]]: ...
+    ) -> AsyncMakesTask: ...
 
     def task(
         self,
@@ -242,7 +270,7 @@ class AsyncDuly:
 
         return register if function is None else register(function)
 
-    def _queue_given(self, given: Any, what: str, instead: str) -> AsyncQueue:
+    def _queue_given(self, given: Any, what: str, instead: str) -> AsyncQueue[Any]:
         """Find a queue of this app that was given by its name, or itself. `instead` is for who gives a topic."""
         if isinstance(given, str):
             known = self._definitions.handlers.get(checked_name(given))
@@ -254,32 +282,32 @@ class AsyncDuly:
             raise UsageError(f"{what} must be the name of a queue, or a queue of this app, not {given!r}")
         return given if isinstance(given, AsyncQueue) else self._queue(given.name, given.options)
 
-    def on_start(self, function: F) -> F:
+    def on_start(self, function: Occasion) -> Occasion:
         """Decorate a function that each worker calls before it fetches messages."""
         self._definitions.hooks.add("on_start", function)
         return function
 
-    def on_stop(self, function: F) -> F:
+    def on_stop(self, function: Occasion) -> Occasion:
         """Decorate a function that each worker calls when its handlers have ended."""
         self._definitions.hooks.add("on_stop", function)
         return function
 
-    def before(self, function: F) -> F:
+    def before(self, function: Before) -> Before:
         """Decorate a plain function that is called with the delivery before each handler, where that runs."""
         self._definitions.hooks.add("before", function)
         return function
 
-    def after(self, function: F) -> F:
+    def after(self, function: After) -> After:
         """Decorate a plain function, called with the delivery and the outcome, like "ack", after each handler."""
         self._definitions.hooks.add("after", function)
         return function
 
-    def on_error(self, function: F) -> F:
+    def on_error(self, function: OnError) -> OnError:
         """Decorate a plain function that is called with the delivery and the error when a handler has raised one."""
         self._definitions.hooks.add("on_error", function)
         return function
 
-    def on_dead(self, function: F) -> F:
+    def on_dead(self, function: OnDead) -> OnDead:
         """Decorate a function that a worker tells of each message that it makes dead, in any queue."""
         self._definitions.hooks.add("on_dead", function)
         return function

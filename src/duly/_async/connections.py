@@ -43,9 +43,9 @@ class AsyncSlot:
     __slots__ = ("sequence", "stream", "wire")
 
     def __init__(self, wire: AsyncWire) -> None:
-        self.wire = wire
-        self.stream = secrets.token_hex(8).encode()
-        self.sequence = 0
+        self.wire: AsyncWire = wire
+        self.stream: bytes = secrets.token_hex(8).encode()
+        self.sequence: int = 0
 
 
 class AsyncConnections:
@@ -61,8 +61,8 @@ class AsyncConnections:
 
     def _start_anew(self) -> None:
         """Own no connection: at the beginning, and in a child process, where the old ones are the parent's."""
-        self.gate = Gate(_MAX_CALLS_AT_ONCE)
-        self.consumer = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+        self.gate: Gate = Gate(_MAX_CALLS_AT_ONCE)
+        self.consumer: str = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self._free: list[AsyncSlot] = []
         """The slot that was used last is at the end, and is taken first."""
         self._resting: list[AsyncSlot] = []
@@ -72,11 +72,11 @@ class AsyncConnections:
         """Who waits for ends of messages, by the prefix of their queue's keys."""
         self._server: EmbeddedServer | None = None
         self._opening = threading.Lock()
-        self.is_checked = False
+        self.is_checked: bool = False
         """Whether a server was ever reached, and found fit."""
         self._look_at = 0.0
         self._may_evict = False
-        self.is_closed = False
+        self.is_closed: bool = False
         # --- async only
         self._loop: asyncio.AbstractEventLoop | None = None
         # --- end

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 
 from duly._async.lock import AsyncLock
 from duly._async.wire import uninterrupted
@@ -19,11 +19,14 @@ from duly._core.delivered import Delivered
 # --- end
 from duly.errors import CodecError, LeaseLost, UsageError
 from duly.message import Committed, Progress
-from duly.options import UNCHANGED, Retry, Seconds, checked_positive_seconds
+from duly.options import UNCHANGED, BodyT, Retry, Seconds, Unchanged, checked_positive_seconds
 from duly.outcomes import Defer, OnBusy, Outcome
 
 if TYPE_CHECKING:
     from duly._async.inbox import AsyncInbox
+    from duly._typing import PublishPair, SendPair
+
+OtherT = TypeVar("OtherT")
 
 _LOG: Final = logging.getLogger("duly")
 _LOST: Final = "lost"
@@ -33,7 +36,7 @@ _LOST: Final = "lost"
 _WHEN_BUSY: Final = Defer(2)
 
 
-class AsyncDelivery(Delivered):
+class AsyncDelivery(Delivered[BodyT]):
     """One delivery of a message. Settle it once: ack, commit, retry, defer, recycle, reject or release.
 
     Every settle is atomic and safe to repeat. When the lease was lost, it changes nothing and raises
@@ -60,7 +63,14 @@ class AsyncDelivery(Delivered):
         "lost",
     )
 
-    def __init__(self, queue: "AsyncInbox", id: str, fence: int, record: bytes, counts: bytes) -> None:  # noqa: A002
+    def __init__(
+        self,
+        queue: "AsyncInbox[BodyT]",
+        id: str,  # noqa: A002
+        fence: int,
+        record: bytes,
+        counts: bytes,
+    ) -> None:
         self._queue = queue
         self._record = record
         self._counts = counts
@@ -79,10 +89,10 @@ class AsyncDelivery(Delivered):
         # --- async only
         self._settling: tuple[str, asyncio.Future[bool]] | None = None
         # --- end
-        self.id = id
-        self.fence = fence
+        self.id: str = id
+        self.fence: int = fence
         """Grows with every delivery of the message: give it to what you write to, and refuse smaller ones there."""
-        self.lost = False
+        self.lost: bool = False
         """Whether the lease is known to be lost: stop working."""
 
     def __repr__(self) -> str:
@@ -94,18 +104,25 @@ class AsyncDelivery(Delivered):
         return self._queue.label
 
     @property
-    def body(self) -> Any:
+    def body(self) -> BodyT:
         """The body, decoded: to the queue's type where it has one."""
         if self._body is UNCHANGED:
             envelope = self._opened().envelope
             self._body = self._decoded(self._queue._decode_body, envelope)
-        return self._body
+        body: BodyT = self._body
+        return body
 
     @property
     def raw(self) -> bytes:
         """The body as it was sent; of an entry that another program added to a topic, its fields as JSON."""
         envelope = self._opened().envelope
         return codec.raw_of(envelope.content, envelope.body)
+
+    @overload
+    def decode(self, kind: type[OtherT]) -> OtherT: ...
+
+    @overload
+    def decode(self, kind: Any) -> Any: ...
 
     def decode(self, kind: Any) -> Any:
         """Decode the body to a type."""
@@ -206,7 +223,7 @@ class AsyncDelivery(Delivered):
         """Come back later; no attempt is spent. `reason` is kept in the timeline."""
         await self._settle_by(settles.deferred([self], delay, reason))
 
-    async def recycle(self, delay: Seconds = 0, body: Any = UNCHANGED) -> None:
+    async def recycle(self, delay: Seconds = 0, body: BodyT | Unchanged = UNCHANGED) -> None:
         """Finish the message and put it back as new, in one step: there is one copy, always."""
         part = b"" if body is UNCHANGED else self._queue._encoder.with_body(self._record, body)
         await self._settle_by(settles.recycled([self], delay, part))
@@ -221,10 +238,10 @@ class AsyncDelivery(Delivered):
 
     async def commit(
         self,
-        send: Iterable[tuple[Any, Any]] | None = (),
-        redis: Iterable[Sequence[Any]] | None = (),
+        send: "Iterable[SendPair] | None" = (),
+        redis: Iterable[Sequence[str | bytes | float]] | None = (),
         *,
-        publish: Iterable[tuple[Any, Any]] | None = (),
+        publish: "Iterable[PublishPair] | None" = (),
         result: Any = None,
     ) -> Committed:
         """Send, publish, change keys of your own and finish this message in one step, or do nothing of it.

@@ -103,7 +103,7 @@ class AsyncEndWatch:
 
     def __init__(self, ends: AsyncEnds, id: str) -> None:  # noqa: A002
         self.id = id
-        self.bell = AsyncBell()
+        self.bell: AsyncBell = AsyncBell()
         self._ends = ends
 
     def __enter__(self) -> Self:

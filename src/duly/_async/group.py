@@ -21,7 +21,7 @@ from duly._core.keys import GroupKeys
 from duly._core.naming import about
 from duly._core.states import State
 from duly.message import Message, Pending, PendingMessage
-from duly.options import MAX_BATCH, Seconds, checked_count, checked_seconds
+from duly.options import MAX_BATCH, BodyT, Seconds, checked_count, checked_seconds
 
 if TYPE_CHECKING:
     from duly._async.topic import AsyncTopic
@@ -38,29 +38,29 @@ Wanted = Mapping[str, str | Sequence[str]]
 """Headers that entries have to have, each with its value, or one of several."""
 
 
-class AsyncGroup(AsyncInbox):
+class AsyncGroup(AsyncInbox[BodyT]):
     """One group of a topic, as this process sees it. Made by `events.group(name)`; may be shared like its app.
 
     Each entry of the topic is handed to one member of each group. The group is created by its first use.
     """
 
-    def __init__(self, topic: "AsyncTopic", name: str, *, start: Position, headers: Wanted | None) -> None:
+    def __init__(self, topic: "AsyncTopic[BodyT]", name: str, *, start: Position, headers: Wanted | None) -> None:
         self._start = publishing.start_of(start, "start", time.time())
         self._filter = publishing.checked_filter(headers)
         keys = GroupKeys(topic._keys, name, frees=topic.options.keep is None)
         super().__init__(topic._app, name, keys, topic.options.of_group())
         self._keys: GroupKeys = keys
-        self.topic = topic
-        self.start = start
+        self.topic: AsyncTopic[BodyT] = topic
+        self.start: Position = start
         """Where it begins, if it does not exist yet."""
-        self.headers = headers
+        self.headers: Wanted | None = headers
         """What entries have to have; the others are passed over."""
 
     # --- sync only
     # | @property
-    # | def aio(self) -> "AsyncGroup":
+    # | def aio(self) -> "AsyncGroup[BodyT]":
     # |     """The async twin of this group: the same definition."""
-    # |     twin: AsyncGroup = self._twin(self._app.aio)
+    # |     twin: AsyncGroup[BodyT] = self._twin(self._app.aio)
     # |     return twin
     # |
     # --- end

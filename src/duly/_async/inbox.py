@@ -5,9 +5,9 @@ Each method is one call, or a bounded loop of them. Sending is the queue's own, 
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from duly._async import redriving
 from duly._async.auditing import AsyncAuditor
@@ -26,6 +26,7 @@ from duly.message import Audit, Message, Pending, PendingMessage, Stats
 from duly.options import (
     MAX_BATCH,
     Batch,
+    BodyT,
     QueueOptions,
     Seconds,
     checked_count,
@@ -34,20 +35,23 @@ from duly.options import (
     checked_seconds,
     interval_of,
 )
-from duly.selection import Where, checked_function, checked_progress, selection_of
+from duly.selection import Selection, checked_function, checked_progress, selection_of
 
 if TYPE_CHECKING:
     from duly._async.app import AsyncDuly
     from duly._async.link import AsyncLink
     from duly._async.queue import AsyncQueue
+    from duly._typing import EitherDelivery, HandlerOf, Handles, HandlesBatches, Takes, TakesTwo
 
 # `list` is a method here, so these types have names.
 Page = list[Message]
 Rows = list[PendingMessage]
-Deliveries = list[AsyncDelivery]
+Deliveries = list[AsyncDelivery[BodyT]]
 Positions = list[int]
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[[Message], Any])
 
 _BRIEF = 0.25
 """A wait so short is ended by the client: a server's time-out may fire 0.1 s late."""
@@ -65,13 +69,13 @@ _NOT_TO_TOPICS = (
 _PURGED: tuple[State, ...] = ("parked", "ready", "delayed", "leased", "dead", "done")
 
 
-class AsyncInbox(ABC):
+class AsyncInbox(ABC, Generic[BodyT]):
     """A store of messages that are handed out, leased and settled: a queue, or a group of a topic."""
 
     def __init__(self, app: "AsyncDuly", name: str, keys: QueueKeys, options: QueueOptions) -> None:
-        self.name = name
+        self.name: str = name
         """The name it was made with; of a group, without its topic."""
-        self.options = options
+        self.options: QueueOptions = options
         """How this process uses it."""
         self._app = app
         self._link: AsyncLink = app._link
@@ -100,12 +104,29 @@ class AsyncInbox(ABC):
     # Handling
 
     @overload
-    def handler(self, function: F, /) -> F: ...
+    def handler(self, function: "Takes[BodyT, P, R]", /) -> Callable[P, R]: ...
+
+    @overload
+    def handler(self, function: "TakesTwo[BodyT, EitherDelivery[BodyT], P, R]", /) -> Callable[P, R]: ...
+
+    @overload
+    def handler(self, function: "Takes[EitherDelivery[BodyT], P, R]", /) -> Callable[P, R]: ...
+
+    @overload
+    def handler(self, function: "TakesTwo[EitherDelivery[BodyT], BodyT, P, R]", /) -> Callable[P, R]: ...
+
+    @overload
+    def handler(self, function: "HandlerOf[BodyT]", /) -> Any: ...
 
     @overload
     def handler(
-        self, *, concurrency: int | None = None, batch: Batch | None = None, timeout: Seconds | None = None
-    ) -> Callable[[F], F]: ...
+        self, *, concurrency: int | None = None, batch: None = None, timeout: Seconds | None = None
+    ) -> "Handles[BodyT]": ...
+
+    @overload
+    def handler(
+        self, *, concurrency: int | None = None, batch: Batch, timeout: Seconds | None = None
+    ) -> "HandlesBatches[BodyT]": ...
 
     def handler(
         self,
@@ -122,7 +143,7 @@ class AsyncInbox(ABC):
         cancels a coroutine function after so many seconds, which counts as a failure.
         """
 
-        def register(function: F) -> F:
+        def register(function: Any) -> Any:
             handler = Handler(function, concurrency=concurrency, batch=batch, timeout=timeout)
             self._app._definitions.add_handler(self, handler)
             return function
@@ -138,7 +159,7 @@ class AsyncInbox(ABC):
 
     async def receive(
         self, limit: int = 10, wait: Seconds = 20.0, lease: Seconds | None = None, renew: bool = False
-    ) -> list[AsyncDelivery]:
+    ) -> Deliveries[BodyT]:
         """Take up to `limit` (10) messages that are due, waiting up to `wait` (20) seconds for the first.
 
         Returns [] when the wait is over. What is not settled comes back when its lease ends: after the
@@ -223,7 +244,7 @@ class AsyncInbox(ABC):
         due = claimed.schedules
         return bool(due) and await fire_due(self._link, self._keys, claimed.now, due, self._app._new_id)
 
-    def _deliveries(self, claimed: replies.Claimed, lease: float, *, renew: bool) -> list[AsyncDelivery]:
+    def _deliveries(self, claimed: replies.Claimed, lease: float, *, renew: bool) -> Deliveries[BodyT]:
         fence = claimed.fence
         try:
             rows = zip(claimed.ids, claimed.records, claimed.counts, strict=True)
@@ -244,10 +265,10 @@ class AsyncInbox(ABC):
         else:
             await self._link.run_now(ops.wake(self._keys))
 
-    async def ack_many(self, deliveries: Iterable[AsyncDelivery]) -> list[AsyncDelivery]:
+    async def ack_many(self, deliveries: Iterable[AsyncDelivery[BodyT]]) -> Deliveries[BodyT]:
         """Finish many messages in a round trip a thousand; return those whose lease was lost."""
-        lost: Deliveries = []
-        fresh: Deliveries = []
+        lost: Deliveries[BodyT] = []
+        fresh: Deliveries[BodyT] = []
         for delivery in dict.fromkeys(self._checked_deliveries(deliveries)):
             if delivery.queue != self.label:
                 raise UsageError(f"message {delivery.id} is of {delivery._queue.title}, not of {self.label!r}")
@@ -259,27 +280,27 @@ class AsyncInbox(ABC):
             lost += await self._ack(step.deliveries, step.call(self._keys, self.options))
         return lost
 
-    def _checked_deliveries(self, given: Any) -> Deliveries:
+    def _checked_deliveries(self, given: Any) -> Deliveries[BodyT]:
         """Refuse what `receive` has not given, like ids."""
         if isinstance(given, str | bytes) or not isinstance(given, Iterable):
             raise UsageError(f"{self.title}: ack_many takes a list of deliveries, not {given!r}: for one, use d.ack()")
-        found: Deliveries = [*given]
+        found: Deliveries[BodyT] = [*given]
         for each in found:
             if not hasattr(each, "_settled"):
                 raise UsageError(f"{self.title}: ack_many takes deliveries as receive() gives them, not {each!r}")
         return found
 
-    async def _ack(self, batch: Deliveries, call: Call[Positions]) -> Deliveries:
+    async def _ack(self, batch: Deliveries[BodyT], call: Call[Positions]) -> Deliveries[BodyT]:
         """Settle, and note it whatever becomes of the caller: the same again is a success."""
 
-        def noted(found: Positions) -> Deliveries:
+        def noted(found: Positions) -> Deliveries[BodyT]:
             positions = set(found)
             for position, delivery in enumerate(batch):
                 delivery._note("ack", is_lost=position in positions)
             return [batch[position] for position in sorted(positions)]
 
         # --- async only
-        async def carry_out() -> Deliveries:
+        async def carry_out() -> Deliveries[BodyT]:
             return noted(await self._link.run_now(call))
 
         return await uninterrupted(carry_out())
@@ -395,7 +416,7 @@ class AsyncInbox(ABC):
         self,
         state: State | None = None,
         *,
-        where: Where | Mapping[str, Any] | Callable[[Message], bool] | None = None,
+        where: Selection | None = None,
         dry_run: bool = False,
         on_progress: Callable[[int], None] | None = None,
     ) -> int:
@@ -438,8 +459,8 @@ class AsyncInbox(ABC):
     async def redrive(
         self,
         limit: int | None = None,
-        where: Where | Mapping[str, Any] | Callable[[Message], bool] | None = None,
-        to: "str | AsyncQueue | None" = None,
+        where: Selection | None = None,
+        to: "str | AsyncQueue[Any] | None" = None,
         rate: str | None = None,
         dry_run: bool = False,
         at_end: bool = False,
@@ -481,7 +502,7 @@ class AsyncInbox(ABC):
 
     async def find_dead(
         self,
-        where: Where | Mapping[str, Any] | Callable[[Message], bool] | None = None,
+        where: Selection | None = None,
         limit: int = 50,
         *,
         newest: bool = False,

@@ -58,8 +58,8 @@ class AsyncLink:
         self._is_tls = address.kind == "tls"
         self.patience = patience
         """Seconds that a call is tried while the server is away. May be changed: what goes on for long needs more."""
-        self.connections = AsyncConnections(address, allow_eviction=allow_eviction)
-        self.waiter = AsyncWaiter(self.connections, self._carry)
+        self.connections: AsyncConnections = AsyncConnections(address, allow_eviction=allow_eviction)
+        self.waiter: AsyncWaiter = AsyncWaiter(self.connections, self._carry)
         self._is_down = False
         self.is_quiet = False
         """Whether it logs no outage: another link of the program does."""

@@ -33,7 +33,7 @@ class AsyncLock:
                 raise UsageError(f'on_busy must be "raise", a duly.Wait or a duly.Defer, not {on_busy!r}')
             self._ttl = checked_positive_seconds(ttl, "ttl")
         self.name = name
-        self.fence = 0
+        self.fence: int = 0
         """Grows with every holding of this lock: give it to what you write to, and refuse smaller ones there."""
         self._link = link
         self._kept = patience.call_kept(link.patience)

@@ -30,8 +30,8 @@ class AsyncMemoryLink:
         self._carrier = Carrier(engine)
         self._is_closed = False
         self.is_down = False
-        self.patience = 0.0
-        self.consumer = f"memory:{os.getpid()}:{secrets.token_hex(3)}"
+        self.patience: float = 0.0
+        self.consumer: str = f"memory:{os.getpid()}:{secrets.token_hex(3)}"
 
     @classmethod
     def named(cls, name: str) -> "AsyncMemoryLink":

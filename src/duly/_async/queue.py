@@ -15,6 +15,7 @@ from duly._core.naming import about
 from duly.errors import NotDurable, NotFinished, QueueFull, UsageError
 from duly.options import (
     MAX_BATCH,
+    BodyT,
     Durable,
     QueueOptions,
     Repeat,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 _NO_OPTIONS = (None,) * 10
 
 
-class AsyncQueue(AsyncInbox):
+class AsyncQueue(AsyncInbox[BodyT]):
     """One queue, as this process sees it. Made by `app.queue(name, ...)`; may be shared like its app."""
 
     def __init__(self, app: "AsyncDuly", name: str, options: QueueOptions) -> None:
@@ -45,7 +46,7 @@ class AsyncQueue(AsyncInbox):
 
     # --- sync only
     # | @property
-    # | def aio(self) -> "AsyncQueue":
+    # | def aio(self) -> "AsyncQueue[BodyT]":
     # |     """The async twin of this queue: the same definition."""
     # |     return self._app.aio._queue(self.name, self.options)
     # |
@@ -57,7 +58,7 @@ class AsyncQueue(AsyncInbox):
 
     async def send(
         self,
-        body: Any,
+        body: BodyT | Send[BodyT],
         *,
         delay: Seconds | None = None,
         at: datetime | float | None = None,
@@ -96,7 +97,7 @@ class AsyncQueue(AsyncInbox):
             tries += 1
         return stored
 
-    async def send_many(self, bodies: Iterable[Any], *, durable: Durable = None) -> list[str]:
+    async def send_many(self, bodies: Iterable[BodyT | Send[BodyT]], *, durable: Durable = None) -> list[str]:
         """Store many messages, bodies or `Send`s, a thousand in a round trip, and return their ids.
 
         All are checked before the first is sent. A thousand that find no room are refused together;

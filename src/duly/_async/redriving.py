@@ -32,7 +32,7 @@ Page = list[Letter]
 class AsyncLetters:
     """The dead letters of a queue or group, oldest or newest first. What dies after the first look is left out."""
 
-    def __init__(self, queue: "AsyncInbox", *, newest: bool = False) -> None:
+    def __init__(self, queue: "AsyncInbox[Any]", *, newest: bool = False) -> None:
         self._queue = queue
         self._newest = newest
         self._after: Message | None = None
@@ -54,7 +54,7 @@ class AsyncLetters:
         return letters
 
 
-async def find(queue: "AsyncInbox", matches: Matches, limit: int, *, newest: bool = False) -> list[Message]:
+async def find(queue: "AsyncInbox[Any]", matches: Matches, limit: int, *, newest: bool = False) -> list[Message]:
     """Look at the oldest or newest dead letters that are meant."""
     checked_count(limit, "limit")
     letters = AsyncLetters(queue, newest=newest)
@@ -65,7 +65,7 @@ async def find(queue: "AsyncInbox", matches: Matches, limit: int, *, newest: boo
 
 
 async def purge(
-    queue: "AsyncInbox", matches: Matches, *, dry_run: bool, on_progress: Callable[[int], None] | None = None
+    queue: "AsyncInbox[Any]", matches: Matches, *, dry_run: bool, on_progress: Callable[[int], None] | None = None
 ) -> int:
     """End the dead letters that are meant, or count them. One that was redriven since the look at it stays."""
     letters, total = AsyncLetters(queue), 0
@@ -82,7 +82,7 @@ async def purge(
 
 
 async def redrive_oldest(
-    queue: "AsyncInbox", limit: int | None, *, at_end: bool, on_progress: Callable[[int], None] | None = None
+    queue: "AsyncInbox[Any]", limit: int | None, *, at_end: bool, on_progress: Callable[[int], None] | None = None
 ) -> int:
     """Redrive without a look at what it is: all that are dead now, or so many of them."""
     left = (await queue._stats_for("redrive")).dead
@@ -104,11 +104,11 @@ class AsyncRedrive:
 
     def __init__(
         self,
-        queue: "AsyncInbox",
+        queue: "AsyncInbox[Any]",
         matches: Matches,
         *,
         limit: int | None = None,
-        to: "AsyncQueue | None" = None,
+        to: "AsyncQueue[Any] | None" = None,
         rate: str | None = None,
         at_end: bool = False,
         edit: Callable[[Message], Any] | None = None,
@@ -203,7 +203,7 @@ class AsyncRedrive:
         else:
             await self._move(self._to, batch)
 
-    async def _move(self, to: "AsyncQueue", batch: list[tuple[str, int, bytes]]) -> None:
+    async def _move(self, to: "AsyncQueue[Any]", batch: list[tuple[str, int, bytes]]) -> None:
         outcome = await self._queue._link.run(ops.move(self._queue._keys, to._keys, to.options, batch))
         self._redriven += outcome.moved
         for id_ in outcome.known:

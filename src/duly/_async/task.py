@@ -1,9 +1,21 @@
 """Tasks: functions that are called by name, over a queue."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    TypeVarTuple,
+    Unpack,
+    cast,
+    overload,
+)
 
 from duly._core.handlers import TaskDefinition
 from duly._core.refused_options import INSTEAD_OF_USING, refuse
@@ -12,13 +24,32 @@ from duly.options import Seconds, Send, SendOptions
 
 if TYPE_CHECKING:
     from duly._async.queue import AsyncQueue
+    from duly._typing import EitherDelivery
 
 # --- sync only
 # | from duly._async.task import AsyncTask
 # |
 # --- end
-P = ParamSpec("P")
-R = TypeVar("R")
+if TYPE_CHECKING:  # `default` is for type checkers alone: Python has it from 3.13 on
+    import typing_extensions
+
+    P = typing_extensions.ParamSpec("P", default=...)
+    R = typing_extensions.TypeVar("R", default=Any)
+else:
+    P = ParamSpec("P")
+    R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
+
+
+class AsyncMakesTask(Protocol):
+    """Makes a task of a function. Senders leave out a delivery, so type checkers cannot check arguments beside one."""
+
+    @overload
+    def __call__(self, function: "Callable[Concatenate[EitherDelivery[Any], P], R]", /) -> "AsyncTask[..., R]": ...
+    @overload
+    def __call__(self, function: "Callable[[Unpack[Ts], EitherDelivery[Any]], R]", /) -> "AsyncTask[..., R]": ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> "AsyncTask[P, R]": ...
 
 
 class AsyncTask(Generic[P, R]):
@@ -30,11 +61,11 @@ class AsyncTask(Generic[P, R]):
 
     __name__: str
 
-    def __init__(self, queue: "AsyncQueue", definition: TaskDefinition, options: SendOptions) -> None:
+    def __init__(self, queue: "AsyncQueue[Any]", definition: TaskDefinition, options: SendOptions) -> None:
         functools.update_wrapper(self, definition.function)
-        self.name = definition.name
+        self.name: str = definition.name
         """What messages call it by."""
-        self.queue = queue
+        self.queue: AsyncQueue[Any] = queue
         self._definition = definition
         self._options = options
 
@@ -88,7 +119,7 @@ class AsyncTask(Generic[P, R]):
     # |     return AsyncTask(self.queue.aio, self._definition, self._options)
     # |
     # --- end
-    def _as_send(self, arguments: Any) -> Send:
+    def _as_send(self, arguments: Any) -> Send[Any]:
         """Make the message that `send` would send, of the arguments that a commit gives."""
         if isinstance(arguments, tuple):
             encoded = self._definition.encoded(arguments, {})

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Never, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, overload
 
 from duly._async.auditing import AsyncAuditor
 from duly._async.group import AsyncGroup, Position, Wanted
@@ -18,6 +18,7 @@ from duly.message import Audit, Entry, GroupInfo, Message, TopicStats
 from duly.options import (
     MAX_BATCH,
     Batch,
+    BodyT,
     Durable,
     Seconds,
     Send,
@@ -33,13 +34,14 @@ from duly.selection import checked_progress
 if TYPE_CHECKING:
     from duly._async.app import AsyncDuly
     from duly._async.link import AsyncLink
+    from duly._typing import Handles, HandlesBatches
 
 # --- sync only
 # | if TYPE_CHECKING:
 # |     from duly._async.topic import AsyncTopic
 # |
 # --- end
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[[Message], Any])
 
 _NO_OPTIONS = (None,) * 6
 _OPTIONS = ("delay", "at", "key", "headers", "dedup", "dedup_for", "durable")
@@ -51,12 +53,12 @@ _LOOK_EVERY = 5.0
 """Seconds after which a reader looks again although nothing woke it."""
 
 
-class AsyncTopic:
+class AsyncTopic(Generic[BodyT]):
     """One topic, as this process sees it. Made by `app.topic(name, ...)`; may be shared like its app."""
 
     def __init__(self, app: "AsyncDuly", name: str, options: TopicOptions) -> None:
-        self.name = name
-        self.options = options
+        self.name: str = name
+        self.options: TopicOptions = options
         self._app = app
         self._link: AsyncLink = app._link
         self._keys = TopicKeys(app.namespace, name)
@@ -74,7 +76,7 @@ class AsyncTopic:
 
     # --- sync only
     # | @property
-    # | def aio(self) -> "AsyncTopic":
+    # | def aio(self) -> "AsyncTopic[BodyT]":
     # |     """The async twin of this topic: the same definition."""
     # |     return self._app.aio._topic(self.name, self.options)
     # |
@@ -86,7 +88,7 @@ class AsyncTopic:
 
     async def publish(
         self,
-        body: Any,
+        body: BodyT | Send[BodyT],
         *,
         delay: Seconds | None = None,
         at: datetime | float | None = None,
@@ -103,7 +105,7 @@ class AsyncTopic:
         """
         if unknown:
             self._refuse("publish", unknown, _OPTIONS, refused_options.INSTEAD_OF_PUBLISH)
-        given = body
+        given: BodyT | Send[BodyT] = body
         if (delay, at, key, headers, dedup, dedup_for) != _NO_OPTIONS:
             if isinstance(body, Send):
                 raise UsageError(
@@ -112,7 +114,9 @@ class AsyncTopic:
             given = Send(body, delay, at, key, headers=headers, dedup=dedup, dedup_for=dedup_for)
         return (await self._publish_all(self._prepared([given]), durable))[0]
 
-    async def publish_many(self, bodies: Iterable[Any], *, durable: Durable = None, **unknown: Never) -> list[str]:
+    async def publish_many(
+        self, bodies: Iterable[BodyT | Send[BodyT]], *, durable: Durable = None, **unknown: Never
+    ) -> list[str]:
         """Publish many, bodies or `Send`s, a thousand in a round trip, and return their ids in the order given.
 
         All are checked before the first is published.
@@ -186,7 +190,7 @@ class AsyncTopic:
 
     def group(
         self, name: str, *, start: Position = "beginning", headers: Wanted | None = None, **unknown: Never
-    ) -> AsyncGroup:
+    ) -> AsyncGroup[BodyT]:
         """Name a group. It is created by its first use, or by `create()`.
 
         `start` says where it begins then: "beginning", with all that is kept, "new", with what is published from then
@@ -201,17 +205,41 @@ class AsyncTopic:
         with about("group", label):
             return AsyncGroup(self, name, start=start, headers=headers)
 
+    @overload
     def handler(
         self,
-        *misplaced: Never,
+        *,
+        group: str,
+        start: Position = "beginning",
+        headers: Wanted | None = None,
+        concurrency: int | None = None,
+        batch: None = None,
+        timeout: Seconds | None = None,
+    ) -> "Handles[BodyT]": ...
+
+    @overload
+    def handler(
+        self,
+        *,
+        group: str,
+        start: Position = "beginning",
+        headers: Wanted | None = None,
+        concurrency: int | None = None,
+        batch: Batch,
+        timeout: Seconds | None = None,
+    ) -> "HandlesBatches[BodyT]": ...
+
+    def handler(
+        self,
+        *misplaced: Any,
         group: str = "",
         start: Position = "beginning",
         headers: Wanted | None = None,
         concurrency: int | None = None,
-        batch: Batch | None = None,
+        batch: Any = None,
         timeout: Seconds | None = None,
-        **unknown: Never,
-    ) -> Callable[[F], F]:
+        **unknown: Any,
+    ) -> Any:
         """Decorate the function that workers call with each message of a group, as `queue.handler` does."""
         if misplaced or not group:
             raise _without_group(self.name, misplaced)

@@ -128,7 +128,7 @@ class AsyncWire:
         """Sent together with the first command after a connect: the name costs no round trip."""
         self.client_id = 0
         """What CLIENT UNBLOCK needs, where somebody asked for it."""
-        self.idle_since = 0.0
+        self.idle_since: float = 0.0
         """When its last call ended, by the monotonic clock."""
 
     @property

@@ -66,14 +66,14 @@ class Call(Generic[T]):
         digits: str = EVERY_PRIORITY,
         extra_keys: Sequence[bytes] = (),
     ) -> None:
-        self.script = script
-        self.keys = keys
-        self.args = args
-        self.decode = decode
-        self.digits = digits
-        self.extra_keys = extra_keys
-        self.writes = script.keys[0] == "call"
-        self.asked = ""
+        self.script: Script = script
+        self.keys: QueueKeys = keys
+        self.args: Sequence[Arg] = args
+        self.decode: Callable[[Any], T] = decode
+        self.digits: str = digits
+        self.extra_keys: Sequence[bytes] = extra_keys
+        self.writes: bool = script.keys[0] == "call"
+        self.asked: str = ""
         """What the user has called, where this is a step of it."""
 
     @property

@@ -36,7 +36,7 @@ class Definitions:
     def __init__(self) -> None:
         self.handlers: dict[str, Registered] = {}
         """By the label of the queue or group."""
-        self.hooks = Hooks()
+        self.hooks: Hooks = Hooks()
         self.on_dead: dict[str, list[Hook]] = {}
         """By the label of the queue or group, `events/` for all of a topic; those of everything are in `hooks`."""
 

@@ -61,16 +61,16 @@ class Handler:
         batch: Batch | None = None,
         timeout: Seconds | None = None,
     ) -> None:
-        self.function = signatures.checked_function(function, "handler")
-        self.name = signatures.name_of(function)
-        self.is_async = signatures.is_async(function)
+        self.function: Callable[..., Any] = signatures.checked_function(function, "handler")
+        self.name: str = signatures.name_of(function)
+        self.is_async: bool = signatures.is_async(function)
         self.batch = batch
         if batch is not None and not isinstance(batch, Batch):
             raise UsageError(f"handler {self.name}: batch must be a duly.Batch, not {batch!r}")
         default = BATCH_CONCURRENCY if batch else ASYNC_CONCURRENCY if self.is_async else THREAD_CONCURRENCY
-        self.has_own_concurrency = concurrency is not None
-        self.concurrency = default if concurrency is None else checked_count(concurrency, "concurrency")
-        self.timeout = checked_timeout(timeout, f"handler {self.name}", is_async=self.is_async)
+        self.has_own_concurrency: bool = concurrency is not None
+        self.concurrency: int = default if concurrency is None else checked_count(concurrency, "concurrency")
+        self.timeout: float | None = checked_timeout(timeout, f"handler {self.name}", is_async=self.is_async)
         self._expected = _EXPECTED_OF_BATCH if batch else _EXPECTED
         self._parameters = signatures.parameters_of(function, "handler")
         self._queue_title = ""
@@ -87,12 +87,12 @@ class Handler:
             kind, _ = self._roles()
         except UsageError:  # what cannot be read yet, as a type further down, is reported by `resolve`
             return
-        self._check_type(kind)
+        self._check_types(kind)
 
     def resolve(self, queue_decoder: Decode) -> None:
         """Read the annotations. Bodies whose type they do not say are decoded as the queue says."""
         kind, order = self._roles()
-        self._check_type(kind)
+        self._check_types(kind)
         decode = queue_decoder
         if kind is not UNTYPED:
             try:
@@ -105,13 +105,29 @@ class Handler:
             self.decode_one = _decode_nothing if order == "d" else decode
             self.arguments = _ARRANGED[order]
 
-    def _check_type(self, kind: Any) -> None:
-        if kind is UNTYPED or self._queue_type is UNTYPED or not body_types.contradict(kind, self._queue_type):
-            return
-        raise UsageError(
-            f"handler {self.name} takes {body_types.name_of(kind)}, but {self._queue_title} has "
-            f"type={body_types.name_of(self._queue_type)}: every message would be a dead letter. Use one type in both"
-        )
+    def _check_types(self, kind: Any) -> None:
+        of_queue = self._queue_type
+        if kind is not UNTYPED and of_queue is not UNTYPED and body_types.contradict(kind, of_queue):
+            raise UsageError(
+                f"handler {self.name} takes {body_types.name_of(kind)}, but {self._queue_title} has "
+                f"type={body_types.name_of(of_queue)}: every message would be a dead letter. Use one type in both"
+            )
+        named = self._body_of_delivery()
+        if named is not UNTYPED and (of_queue is UNTYPED or body_types.contradict(named, of_queue)):
+            has = "no type=" if of_queue is UNTYPED else f"type={body_types.name_of(of_queue)}"
+            name = body_types.name_of(named)
+            raise UsageError(
+                f"handler {self.name} takes a delivery of {name}, but {self._queue_title} has {has}: d.body would not "
+                f"be of type {name}. Define it with type={name}, or annotate the delivery without a type"
+            )
+
+    def _body_of_delivery(self) -> Any:
+        """Return the type of the bodies that the delivery is annotated with, as in `d: duly.Delivery[Order]`."""
+        for parameter in [each for each in self._parameters if signatures.is_positional(each)][:2]:
+            kind = self._type_of(parameter)
+            if self._is_for_delivery(parameter, kind):
+                return signatures.body_of_delivery(kind if self.batch is None else signatures.item_of(kind))
+        return UNTYPED
 
     def _check_shape(self) -> None:
         required = [parameter for parameter in self._parameters if signatures.is_required(parameter)]
@@ -251,15 +267,15 @@ class TaskDefinition:
         timeout: Seconds | None = None,
         concurrency: int | None = None,
     ) -> None:
-        self.function = signatures.checked_function(function, "task")
-        self.name = _task_name(function) if name is None else _checked_task_name(name)
-        self.is_async = signatures.is_async(function)
+        self.function: Callable[..., Any] = signatures.checked_function(function, "task")
+        self.name: str = _task_name(function) if name is None else _checked_task_name(name)
+        self.is_async: bool = signatures.is_async(function)
         if retry is not None and not isinstance(retry, Retry):
             raise UsageError(f"task {self.name!r}: retry must be a duly.Retry, not {retry!r}")
         self.retry = retry
         """None: the queue's."""
-        self.timeout = checked_timeout(timeout, f"task {self.name!r}", is_async=self.is_async)
-        self.concurrency = None if concurrency is None else checked_count(concurrency, "concurrency")
+        self.timeout: float | None = checked_timeout(timeout, f"task {self.name!r}", is_async=self.is_async)
+        self.concurrency: int | None = None if concurrency is None else checked_count(concurrency, "concurrency")
         self._parameters = signatures.parameters_of(function, "task")
         self._plan: ArgumentPlan | None = None
 

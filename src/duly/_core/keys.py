@@ -40,8 +40,8 @@ class QueueKeys:
     """What KEYS of every script end with here."""
 
     def __init__(self, namespace: str, name: str) -> None:
-        self.name = name
-        self.prefix = f"{namespace}:{{{name}}}:".encode()
+        self.name: str = name
+        self.prefix: bytes = f"{namespace}:{{{name}}}:".encode()
         self._ready_made: dict[tuple[str, str], tuple[bytes, ...]] = {}
 
     @property
@@ -159,11 +159,11 @@ class TopicKeys(QueueKeys):
 
     __slots__ = ("topic",)
 
-    kind = "topic"
+    kind: Kind = "topic"
 
     def __init__(self, namespace: str, topic: str) -> None:
         super().__init__(namespace, f"@{topic}")
-        self.topic = topic
+        self.topic: str = topic
 
     @property
     def title(self) -> str:
@@ -188,12 +188,12 @@ class GroupKeys(QueueKeys):
 
     def __init__(self, topic: TopicKeys, group: str, *, frees: bool) -> None:
         """Name them. `frees`: entries that every group has acked are removed from the stream."""
-        self.topic = topic
-        self.group = group
+        self.topic: TopicKeys = topic
+        self.group: str = group
         self.kind: Kind = "freeing" if frees else "group"
-        self.name = f"{topic.topic}/{group}"
-        self.prefix = topic.prefix + f"group:{group}:".encode()
-        self.tail = tuple(map(topic.key, _IN_TOPIC))
+        self.name: str = f"{topic.topic}/{group}"
+        self.prefix: bytes = topic.prefix + f"group:{group}:".encode()
+        self.tail: tuple[bytes, ...] = tuple(map(topic.key, _IN_TOPIC))
         self._ready_made = {}
 
     @property

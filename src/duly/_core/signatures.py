@@ -108,7 +108,17 @@ def is_delivery(kind: Any) -> bool:
     if origin in (typing.Union, types.UnionType):
         members = [member for member in typing.get_args(kind) if member is not type(None)]
         return bool(members) and all(map(is_delivery, members))
-    return isinstance(kind, type) and issubclass(kind, Delivered)
+    plain = origin or kind
+    return isinstance(plain, type) and issubclass(plain, Delivered)
+
+
+def body_of_delivery(kind: Any) -> Any:
+    """Return the type of the body that a type of delivery names, as in `Delivery[Order]`; UNTYPED: it names none."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Annotated, typing.Union, types.UnionType):
+        named = [body_of_delivery(each) for each in args if is_delivery(each)]
+        return next((each for each in named if each is not UNTYPED), UNTYPED)
+    return _narrowing(args[0]) if args and is_delivery(kind) else UNTYPED
 
 
 def is_list(kind: Any) -> bool:
@@ -119,7 +129,12 @@ def is_list(kind: Any) -> bool:
 def item_of(kind: Any) -> Any:
     """Give the type of a list's items."""
     (item,) = typing.get_args(kind) or (UNTYPED,)
-    return UNTYPED if item in (Any, object) or isinstance(item, typing.TypeVar) else item
+    return _narrowing(item)
+
+
+def _narrowing(kind: Any) -> Any:
+    """Return a type, or UNTYPED for one that allows every value."""
+    return UNTYPED if kind in (Any, object) or isinstance(kind, typing.TypeVar) else kind
 
 
 def _called(function: Any) -> Any:

@@ -32,8 +32,8 @@ REPLACED: Final[dict[Kind, dict[str, str]]] = {
 
 _ONLY: Final = re.compile(r"^ *-- @only (queue|topic|group|freeing)\n(.*?)^ *-- @end\n", re.MULTILINE | re.DOTALL)
 """Lines that only some scripts have: those of queues, of topics, of groups, or of groups that free entries."""
-_INCLUDE: Final = re.compile(r"^-- @include (lib/(?:\w+/)?\w+\.lua)\n", re.MULTILINE)
-_KEYS_OF: Final = re.compile(r"^-- @keys (\w+) of (\w+)\n", re.MULTILINE)
+_INCLUDE: Final = re.compile(r"^ *-- @include (lib/(?:\w+/)?\w+\.lua)\n", re.MULTILINE)
+_KEYS_OF: Final = re.compile(r"^ *-- @keys (\w+) of (\w+)\n", re.MULTILINE)
 """A function that names the keys of another script."""
 
 

@@ -7,10 +7,9 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
-from typing import Any, Final, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, overload
 from zoneinfo import ZoneInfo
 
-from duly._async.app import AsyncDuly, twin_of
 from duly._client_address import address_of_client
 from duly._core import address as addresses
 from duly._core import codec, ops, refused_options
@@ -26,15 +25,16 @@ from duly._sync.link import Link
 from duly._sync.lock import Lock
 from duly._sync.queue import Queue
 from duly._sync.schedules import Schedules
-from duly._sync.task import Task
+from duly._sync.task import MakesTask, Task
 from duly._sync.topic import Topic
 from duly.errors import UsageError
-from duly.message import Schedule, WorkerInfo
+from duly.message import Message, Schedule, WorkerInfo
 from duly.options import (
     QueueKeywords,
     QueueOptions,
     Retry,
     Seconds,
+    Send,
     TopicKeywords,
     TopicOptions,
     checked_count,
@@ -44,11 +44,22 @@ from duly.options import (
 )
 from duly.outcomes import OnBusy
 
+if TYPE_CHECKING:
+    from duly._typing import EitherDelivery, Server
+
+from duly._async.app import AsyncDuly, twin_of
+
 _NOT_GIVEN: Final[Any] = object()
 
 P = ParamSpec("P")
 R = TypeVar("R")
-F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+Occasion = TypeVar("Occasion", bound=Callable[[], Any])
+Before = TypeVar("Before", bound="Callable[[EitherDelivery[Any]], Any]")
+After = TypeVar("After", bound="Callable[[EitherDelivery[Any], str], Any]")
+OnError = TypeVar("OnError", bound="Callable[[EitherDelivery[Any], BaseException], Any]")
+OnDead = TypeVar("OnDead", bound=Callable[[Message], Any])
 
 _apps: Final[weakref.WeakSet["Duly"]] = weakref.WeakSet()
 
@@ -62,7 +73,7 @@ class Duly:
 
     def __init__(
         self,
-        server: Any = None,
+        server: "Server | None" = None,
         *,
         namespace: str = "duly",
         max_message_bytes: int = 1 << 20,
@@ -70,7 +81,7 @@ class Duly:
         patience: float = 20.0,
     ) -> None:
         self._address = _address(server)
-        self.namespace = checked_name(namespace, "namespace")
+        self.namespace: str = checked_name(namespace, "namespace")
         self._max_message_bytes = checked_count(max_message_bytes, "max_message_bytes")
         self._allow_eviction = checked_flag(allow_eviction, "allow_eviction")
         self._patience = checked_positive_seconds(patience, "patience")
@@ -81,14 +92,20 @@ class Duly:
         self._renewer_link: Any = None
         self._is_twin = False
         self._definitions = Definitions()
-        self.is_closed = False
+        self.is_closed: bool = False
         self._aio: AsyncDuly | None = None
         _apps.add(self)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self._address.shown}>"
 
-    def queue(self, name: str, **options: Unpack[QueueKeywords]) -> Queue:
+    @overload
+    def queue(self, name: str, *, type: type[T], **options: Unpack[QueueKeywords]) -> Queue[T]: ...
+
+    @overload
+    def queue(self, name: str, *, type: Any = None, **options: Unpack[QueueKeywords]) -> Queue[Any]: ...
+
+    def queue(self, name: str, **options: Any) -> Queue[Any]:
         """Name a queue and say how this process uses it. It is created by its first use.
 
         `duly.QueueOptions` says what each option means, and has the defaults. They are this process's view, not
@@ -104,7 +121,7 @@ class Duly:
         given = options.get("max_message_bytes")
         return {**options, "max_message_bytes": self._max_message_bytes if given is None else given}
 
-    def _queue(self, name: str, options: QueueOptions) -> Queue:
+    def _queue(self, name: str, options: QueueOptions) -> Queue[Any]:
         return Queue(self, name, options)
 
     def queues(self) -> list[str]:
@@ -112,7 +129,13 @@ class Duly:
         found: list[str] = self._link.queues(self.namespace)
         return found
 
-    def topic(self, name: str, **options: Unpack[TopicKeywords]) -> Topic:
+    @overload
+    def topic(self, name: str, *, type: type[T], **options: Unpack[TopicKeywords]) -> Topic[T]: ...
+
+    @overload
+    def topic(self, name: str, *, type: Any = None, **options: Unpack[TopicKeywords]) -> Topic[Any]: ...
+
+    def topic(self, name: str, **options: Any) -> Topic[Any]:
         """Name a topic and say how this process uses it and its groups. It is created by its first use.
 
         `duly.TopicOptions` says what each option means, and has the defaults. They are this process's view, not
@@ -123,7 +146,7 @@ class Duly:
         with about("topic", name):
             return self._topic(name, TopicOptions(**self._with_own_limit(known)))
 
-    def _topic(self, name: str, options: TopicOptions) -> Topic:
+    def _topic(self, name: str, options: TopicOptions) -> Topic[Any]:
         return Topic(self, name, options)
 
     def topics(self) -> list[str]:
@@ -149,8 +172,8 @@ class Duly:
     def schedule(
         self,
         name: str,
-        queue: str | Queue,
-        body: Any = _NOT_GIVEN,
+        queue: str | Queue[T],
+        body: T | Send[T] = _NOT_GIVEN,
         *,
         cron: str | None = None,
         every: Seconds | None = None,
@@ -198,18 +221,24 @@ class Duly:
     # Handling
 
     @overload
+    def task(self, function: "Callable[Concatenate[EitherDelivery[Any], P], R]", /) -> Task[..., R]: ...
+
+    @overload
+    def task(self, function: "Callable[[Unpack[Ts], EitherDelivery[Any]], R]", /) -> Task[..., R]: ...
+
+    @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
     @overload
     def task(
         self,
         *,
-        queue: str | Queue = "default",
+        queue: str | Queue[Any] = "default",
         retry: Retry | None = None,
         name: str | None = None,
         timeout: Seconds | None = None,
         concurrency: int | None = None,
-    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    ) -> MakesTask: ...
 
     def task(
         self,
@@ -238,7 +267,7 @@ class Duly:
 
         return register if function is None else register(function)
 
-    def _queue_given(self, given: Any, what: str, instead: str) -> Queue:
+    def _queue_given(self, given: Any, what: str, instead: str) -> Queue[Any]:
         """Find a queue of this app that was given by its name, or itself. `instead` is for who gives a topic."""
         if isinstance(given, str):
             known = self._definitions.handlers.get(checked_name(given))
@@ -250,32 +279,32 @@ class Duly:
             raise UsageError(f"{what} must be the name of a queue, or a queue of this app, not {given!r}")
         return given if isinstance(given, Queue) else self._queue(given.name, given.options)
 
-    def on_start(self, function: F) -> F:
+    def on_start(self, function: Occasion) -> Occasion:
         """Decorate a function that each worker calls before it fetches messages."""
         self._definitions.hooks.add("on_start", function)
         return function
 
-    def on_stop(self, function: F) -> F:
+    def on_stop(self, function: Occasion) -> Occasion:
         """Decorate a function that each worker calls when its handlers have ended."""
         self._definitions.hooks.add("on_stop", function)
         return function
 
-    def before(self, function: F) -> F:
+    def before(self, function: Before) -> Before:
         """Decorate a plain function that is called with the delivery before each handler, where that runs."""
         self._definitions.hooks.add("before", function)
         return function
 
-    def after(self, function: F) -> F:
+    def after(self, function: After) -> After:
         """Decorate a plain function, called with the delivery and the outcome, like "ack", after each handler."""
         self._definitions.hooks.add("after", function)
         return function
 
-    def on_error(self, function: F) -> F:
+    def on_error(self, function: OnError) -> OnError:
         """Decorate a plain function that is called with the delivery and the error when a handler has raised one."""
         self._definitions.hooks.add("on_error", function)
         return function
 
-    def on_dead(self, function: F) -> F:
+    def on_dead(self, function: OnDead) -> OnDead:
         """Decorate a function that a worker tells of each message that it makes dead, in any queue."""
         self._definitions.hooks.add("on_dead", function)
         return function

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 
 from duly._core import codec, commits, outcome_rules, replies, results, settles
 from duly._core.call import Call
@@ -15,11 +15,14 @@ from duly._sync.gates import Gates
 from duly._sync.lock import Lock
 from duly.errors import CodecError, LeaseLost, UsageError
 from duly.message import Committed, Progress
-from duly.options import UNCHANGED, Retry, Seconds, checked_positive_seconds
+from duly.options import UNCHANGED, BodyT, Retry, Seconds, Unchanged, checked_positive_seconds
 from duly.outcomes import Defer, OnBusy, Outcome
 
 if TYPE_CHECKING:
     from duly._sync.inbox import Inbox
+    from duly._typing import PublishPair, SendPair
+
+OtherT = TypeVar("OtherT")
 
 _LOG: Final = logging.getLogger("duly")
 _LOST: Final = "lost"
@@ -27,7 +30,7 @@ _gates: Final = Gates()
 _WHEN_BUSY: Final = Defer(2)
 
 
-class Delivery(Delivered):
+class Delivery(Delivered[BodyT]):
     """One delivery of a message. Settle it once: ack, commit, retry, defer, recycle, reject or release.
 
     Every settle is atomic and safe to repeat. When the lease was lost, it changes nothing and raises
@@ -54,7 +57,14 @@ class Delivery(Delivered):
         "lost",
     )
 
-    def __init__(self, queue: "Inbox", id: str, fence: int, record: bytes, counts: bytes) -> None:  # noqa: A002
+    def __init__(
+        self,
+        queue: "Inbox[BodyT]",
+        id: str,  # noqa: A002
+        fence: int,
+        record: bytes,
+        counts: bytes,
+    ) -> None:
         self._queue = queue
         self._record = record
         self._counts = counts
@@ -70,10 +80,10 @@ class Delivery(Delivered):
         """The policy of the task that a worker has found in it."""
         self._has_failed_for_good = False
         """Whether a failure made it dead."""
-        self.id = id
-        self.fence = fence
+        self.id: str = id
+        self.fence: int = fence
         """Grows with every delivery of the message: give it to what you write to, and refuse smaller ones there."""
-        self.lost = False
+        self.lost: bool = False
         """Whether the lease is known to be lost: stop working."""
 
     def __repr__(self) -> str:
@@ -85,18 +95,25 @@ class Delivery(Delivered):
         return self._queue.label
 
     @property
-    def body(self) -> Any:
+    def body(self) -> BodyT:
         """The body, decoded: to the queue's type where it has one."""
         if self._body is UNCHANGED:
             envelope = self._opened().envelope
             self._body = self._decoded(self._queue._decode_body, envelope)
-        return self._body
+        body: BodyT = self._body
+        return body
 
     @property
     def raw(self) -> bytes:
         """The body as it was sent; of an entry that another program added to a topic, its fields as JSON."""
         envelope = self._opened().envelope
         return codec.raw_of(envelope.content, envelope.body)
+
+    @overload
+    def decode(self, kind: type[OtherT]) -> OtherT: ...
+
+    @overload
+    def decode(self, kind: Any) -> Any: ...
 
     def decode(self, kind: Any) -> Any:
         """Decode the body to a type."""
@@ -197,7 +214,7 @@ class Delivery(Delivered):
         """Come back later; no attempt is spent. `reason` is kept in the timeline."""
         self._settle_by(settles.deferred([self], delay, reason))
 
-    def recycle(self, delay: Seconds = 0, body: Any = UNCHANGED) -> None:
+    def recycle(self, delay: Seconds = 0, body: BodyT | Unchanged = UNCHANGED) -> None:
         """Finish the message and put it back as new, in one step: there is one copy, always."""
         part = b"" if body is UNCHANGED else self._queue._encoder.with_body(self._record, body)
         self._settle_by(settles.recycled([self], delay, part))
@@ -212,10 +229,10 @@ class Delivery(Delivered):
 
     def commit(
         self,
-        send: Iterable[tuple[Any, Any]] | None = (),
-        redis: Iterable[Sequence[Any]] | None = (),
+        send: "Iterable[SendPair] | None" = (),
+        redis: Iterable[Sequence[str | bytes | float]] | None = (),
         *,
-        publish: Iterable[tuple[Any, Any]] | None = (),
+        publish: "Iterable[PublishPair] | None" = (),
         result: Any = None,
     ) -> Committed:
         """Send, publish, change keys of your own and finish this message in one step, or do nothing of it.

@@ -104,7 +104,7 @@ class EndWatch:
 
     def __init__(self, ends: Ends, id: str) -> None:  # noqa: A002
         self.id = id
-        self.bell = Bell()
+        self.bell: Bell = Bell()
         self._ends = ends
 
     def __enter__(self) -> Self:

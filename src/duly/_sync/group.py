@@ -22,7 +22,7 @@ from duly._core.states import State
 from duly._sync.inbox import Inbox, Page
 from duly._sync.wire import sleep
 from duly.message import Message, Pending, PendingMessage
-from duly.options import MAX_BATCH, Seconds, checked_count, checked_seconds
+from duly.options import MAX_BATCH, BodyT, Seconds, checked_count, checked_seconds
 
 if TYPE_CHECKING:
     from duly._sync.topic import Topic
@@ -37,28 +37,28 @@ Wanted = Mapping[str, str | Sequence[str]]
 """Headers that entries have to have, each with its value, or one of several."""
 
 
-class Group(Inbox):
+class Group(Inbox[BodyT]):
     """One group of a topic, as this process sees it. Made by `events.group(name)`; may be shared like its app.
 
     Each entry of the topic is handed to one member of each group. The group is created by its first use.
     """
 
-    def __init__(self, topic: "Topic", name: str, *, start: Position, headers: Wanted | None) -> None:
+    def __init__(self, topic: "Topic[BodyT]", name: str, *, start: Position, headers: Wanted | None) -> None:
         self._start = publishing.start_of(start, "start", time.time())
         self._filter = publishing.checked_filter(headers)
         keys = GroupKeys(topic._keys, name, frees=topic.options.keep is None)
         super().__init__(topic._app, name, keys, topic.options.of_group())
         self._keys: GroupKeys = keys
-        self.topic = topic
-        self.start = start
+        self.topic: Topic[BodyT] = topic
+        self.start: Position = start
         """Where it begins, if it does not exist yet."""
-        self.headers = headers
+        self.headers: Wanted | None = headers
         """What entries have to have; the others are passed over."""
 
     @property
-    def aio(self) -> "AsyncGroup":
+    def aio(self) -> "AsyncGroup[BodyT]":
         """The async twin of this group: the same definition."""
-        twin: AsyncGroup = self._twin(self._app.aio)
+        twin: AsyncGroup[BodyT] = self._twin(self._app.aio)
         return twin
 
     def _twin(self, app: Any) -> Any:

@@ -55,8 +55,8 @@ class Link:
         self._is_tls = address.kind == "tls"
         self.patience = patience
         """Seconds that a call is tried while the server is away. May be changed: what goes on for long needs more."""
-        self.connections = Connections(address, allow_eviction=allow_eviction)
-        self.waiter = Waiter(self.connections, self._carry)
+        self.connections: Connections = Connections(address, allow_eviction=allow_eviction)
+        self.waiter: Waiter = Waiter(self.connections, self._carry)
         self._is_down = False
         self.is_quiet = False
         """Whether it logs no outage: another link of the program does."""

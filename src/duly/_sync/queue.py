@@ -16,6 +16,7 @@ from duly._sync.wire import sleep
 from duly.errors import NotDurable, NotFinished, QueueFull, UsageError
 from duly.options import (
     MAX_BATCH,
+    BodyT,
     Durable,
     QueueOptions,
     Repeat,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 _NO_OPTIONS = (None,) * 10
 
 
-class Queue(Inbox):
+class Queue(Inbox[BodyT]):
     """One queue, as this process sees it. Made by `app.queue(name, ...)`; may be shared like its app."""
 
     def __init__(self, app: "Duly", name: str, options: QueueOptions) -> None:
@@ -43,7 +44,7 @@ class Queue(Inbox):
         self._outbox = Outbox(self._link, self._keys, options)
 
     @property
-    def aio(self) -> "AsyncQueue":
+    def aio(self) -> "AsyncQueue[BodyT]":
         """The async twin of this queue: the same definition."""
         return self._app.aio._queue(self.name, self.options)
 
@@ -54,7 +55,7 @@ class Queue(Inbox):
 
     def send(
         self,
-        body: Any,
+        body: BodyT | Send[BodyT],
         *,
         delay: Seconds | None = None,
         at: datetime | float | None = None,
@@ -93,7 +94,7 @@ class Queue(Inbox):
             tries += 1
         return stored
 
-    def send_many(self, bodies: Iterable[Any], *, durable: Durable = None) -> list[str]:
+    def send_many(self, bodies: Iterable[BodyT | Send[BodyT]], *, durable: Durable = None) -> list[str]:
         """Store many messages, bodies or `Send`s, a thousand in a round trip, and return their ids.
 
         All are checked before the first is sent. A thousand that find no room are refused together;

@@ -33,7 +33,7 @@ Page = list[Letter]
 class Letters:
     """The dead letters of a queue or group, oldest or newest first. What dies after the first look is left out."""
 
-    def __init__(self, queue: "Inbox", *, newest: bool = False) -> None:
+    def __init__(self, queue: "Inbox[Any]", *, newest: bool = False) -> None:
         self._queue = queue
         self._newest = newest
         self._after: Message | None = None
@@ -53,7 +53,7 @@ class Letters:
         return letters
 
 
-def find(queue: "Inbox", matches: Matches, limit: int, *, newest: bool = False) -> list[Message]:
+def find(queue: "Inbox[Any]", matches: Matches, limit: int, *, newest: bool = False) -> list[Message]:
     """Look at the oldest or newest dead letters that are meant."""
     checked_count(limit, "limit")
     letters = Letters(queue, newest=newest)
@@ -63,7 +63,9 @@ def find(queue: "Inbox", matches: Matches, limit: int, *, newest: bool = False) 
     return found[:limit]
 
 
-def purge(queue: "Inbox", matches: Matches, *, dry_run: bool, on_progress: Callable[[int], None] | None = None) -> int:
+def purge(
+    queue: "Inbox[Any]", matches: Matches, *, dry_run: bool, on_progress: Callable[[int], None] | None = None
+) -> int:
     """End the dead letters that are meant, or count them. One that was redriven since the look at it stays."""
     letters, total = Letters(queue), 0
     while (page := letters.page()) is not None:
@@ -79,7 +81,7 @@ def purge(queue: "Inbox", matches: Matches, *, dry_run: bool, on_progress: Calla
 
 
 def redrive_oldest(
-    queue: "Inbox", limit: int | None, *, at_end: bool, on_progress: Callable[[int], None] | None = None
+    queue: "Inbox[Any]", limit: int | None, *, at_end: bool, on_progress: Callable[[int], None] | None = None
 ) -> int:
     """Redrive without a look at what it is: all that are dead now, or so many of them."""
     left = (queue._stats_for("redrive")).dead
@@ -101,11 +103,11 @@ class Redrive:
 
     def __init__(
         self,
-        queue: "Inbox",
+        queue: "Inbox[Any]",
         matches: Matches,
         *,
         limit: int | None = None,
-        to: "Queue | None" = None,
+        to: "Queue[Any] | None" = None,
         rate: str | None = None,
         at_end: bool = False,
         edit: Callable[[Message], Any] | None = None,
@@ -200,7 +202,7 @@ class Redrive:
         else:
             self._move(self._to, batch)
 
-    def _move(self, to: "Queue", batch: list[tuple[str, int, bytes]]) -> None:
+    def _move(self, to: "Queue[Any]", batch: list[tuple[str, int, bytes]]) -> None:
         outcome = self._queue._link.run(ops.move(self._queue._keys, to._keys, to.options, batch))
         self._redriven += outcome.moved
         for id_ in outcome.known:

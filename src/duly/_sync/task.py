@@ -2,9 +2,21 @@
 """Tasks: functions that are called by name, over a queue."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    TypeVarTuple,
+    Unpack,
+    cast,
+    overload,
+)
 
 from duly._core.handlers import TaskDefinition
 from duly._core.refused_options import INSTEAD_OF_USING, refuse
@@ -13,11 +25,30 @@ from duly.options import Seconds, Send, SendOptions
 
 if TYPE_CHECKING:
     from duly._sync.queue import Queue
+    from duly._typing import EitherDelivery
 
 from duly._async.task import AsyncTask
 
-P = ParamSpec("P")
-R = TypeVar("R")
+if TYPE_CHECKING:  # `default` is for type checkers alone: Python has it from 3.13 on
+    import typing_extensions
+
+    P = typing_extensions.ParamSpec("P", default=...)
+    R = typing_extensions.TypeVar("R", default=Any)
+else:
+    P = ParamSpec("P")
+    R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
+
+
+class MakesTask(Protocol):
+    """Makes a task of a function. Senders leave out a delivery, so type checkers cannot check arguments beside one."""
+
+    @overload
+    def __call__(self, function: "Callable[Concatenate[EitherDelivery[Any], P], R]", /) -> "Task[..., R]": ...
+    @overload
+    def __call__(self, function: "Callable[[Unpack[Ts], EitherDelivery[Any]], R]", /) -> "Task[..., R]": ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> "Task[P, R]": ...
 
 
 class Task(Generic[P, R]):
@@ -29,11 +60,11 @@ class Task(Generic[P, R]):
 
     __name__: str
 
-    def __init__(self, queue: "Queue", definition: TaskDefinition, options: SendOptions) -> None:
+    def __init__(self, queue: "Queue[Any]", definition: TaskDefinition, options: SendOptions) -> None:
         functools.update_wrapper(self, definition.function)
-        self.name = definition.name
+        self.name: str = definition.name
         """What messages call it by."""
-        self.queue = queue
+        self.queue: Queue[Any] = queue
         self._definition = definition
         self._options = options
 
@@ -85,7 +116,7 @@ class Task(Generic[P, R]):
         """The async twin of this task, to send it from `async def`."""
         return AsyncTask(self.queue.aio, self._definition, self._options)
 
-    def _as_send(self, arguments: Any) -> Send:
+    def _as_send(self, arguments: Any) -> Send[Any]:
         """Make the message that `send` would send, of the arguments that a commit gives."""
         if isinstance(arguments, tuple):
             encoded = self._definition.encoded(arguments, {})

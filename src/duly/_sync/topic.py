@@ -4,7 +4,7 @@
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Never, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, overload
 
 from duly._core import codec, ops, outgoing, patience, publishing, refused_options, replies, topic_ops
 from duly._core.explanation import explained_delayed, explained_entry, explained_missing
@@ -19,6 +19,7 @@ from duly.message import Audit, Entry, GroupInfo, Message, TopicStats
 from duly.options import (
     MAX_BATCH,
     Batch,
+    BodyT,
     Durable,
     Seconds,
     Send,
@@ -34,11 +35,12 @@ from duly.selection import checked_progress
 if TYPE_CHECKING:
     from duly._sync.app import Duly
     from duly._sync.link import Link
+    from duly._typing import Handles, HandlesBatches
 
 if TYPE_CHECKING:
     from duly._async.topic import AsyncTopic
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[[Message], Any])
 
 _NO_OPTIONS = (None,) * 6
 _OPTIONS = ("delay", "at", "key", "headers", "dedup", "dedup_for", "durable")
@@ -50,12 +52,12 @@ _LOOK_EVERY = 5.0
 """Seconds after which a reader looks again although nothing woke it."""
 
 
-class Topic:
+class Topic(Generic[BodyT]):
     """One topic, as this process sees it. Made by `app.topic(name, ...)`; may be shared like its app."""
 
     def __init__(self, app: "Duly", name: str, options: TopicOptions) -> None:
-        self.name = name
-        self.options = options
+        self.name: str = name
+        self.options: TopicOptions = options
         self._app = app
         self._link: Link = app._link
         self._keys = TopicKeys(app.namespace, name)
@@ -72,7 +74,7 @@ class Topic:
         return self._keys.stream.decode()
 
     @property
-    def aio(self) -> "AsyncTopic":
+    def aio(self) -> "AsyncTopic[BodyT]":
         """The async twin of this topic: the same definition."""
         return self._app.aio._topic(self.name, self.options)
 
@@ -83,7 +85,7 @@ class Topic:
 
     def publish(
         self,
-        body: Any,
+        body: BodyT | Send[BodyT],
         *,
         delay: Seconds | None = None,
         at: datetime | float | None = None,
@@ -100,7 +102,7 @@ class Topic:
         """
         if unknown:
             self._refuse("publish", unknown, _OPTIONS, refused_options.INSTEAD_OF_PUBLISH)
-        given = body
+        given: BodyT | Send[BodyT] = body
         if (delay, at, key, headers, dedup, dedup_for) != _NO_OPTIONS:
             if isinstance(body, Send):
                 raise UsageError(
@@ -109,7 +111,9 @@ class Topic:
             given = Send(body, delay, at, key, headers=headers, dedup=dedup, dedup_for=dedup_for)
         return (self._publish_all(self._prepared([given]), durable))[0]
 
-    def publish_many(self, bodies: Iterable[Any], *, durable: Durable = None, **unknown: Never) -> list[str]:
+    def publish_many(
+        self, bodies: Iterable[BodyT | Send[BodyT]], *, durable: Durable = None, **unknown: Never
+    ) -> list[str]:
         """Publish many, bodies or `Send`s, a thousand in a round trip, and return their ids in the order given.
 
         All are checked before the first is published.
@@ -183,7 +187,7 @@ class Topic:
 
     def group(
         self, name: str, *, start: Position = "beginning", headers: Wanted | None = None, **unknown: Never
-    ) -> Group:
+    ) -> Group[BodyT]:
         """Name a group. It is created by its first use, or by `create()`.
 
         `start` says where it begins then: "beginning", with all that is kept, "new", with what is published from then
@@ -198,17 +202,41 @@ class Topic:
         with about("group", label):
             return Group(self, name, start=start, headers=headers)
 
+    @overload
     def handler(
         self,
-        *misplaced: Never,
+        *,
+        group: str,
+        start: Position = "beginning",
+        headers: Wanted | None = None,
+        concurrency: int | None = None,
+        batch: None = None,
+        timeout: Seconds | None = None,
+    ) -> "Handles[BodyT]": ...
+
+    @overload
+    def handler(
+        self,
+        *,
+        group: str,
+        start: Position = "beginning",
+        headers: Wanted | None = None,
+        concurrency: int | None = None,
+        batch: Batch,
+        timeout: Seconds | None = None,
+    ) -> "HandlesBatches[BodyT]": ...
+
+    def handler(
+        self,
+        *misplaced: Any,
         group: str = "",
         start: Position = "beginning",
         headers: Wanted | None = None,
         concurrency: int | None = None,
-        batch: Batch | None = None,
+        batch: Any = None,
         timeout: Seconds | None = None,
-        **unknown: Never,
-    ) -> Callable[[F], F]:
+        **unknown: Any,
+    ) -> Any:
         """Decorate the function that workers call with each message of a group, as `queue.handler` does."""
         if misplaced or not group:
             raise _without_group(self.name, misplaced)

@@ -89,7 +89,7 @@ class Tally:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
-        self.count = {"sent": 0, "delivered": 0, "acked": 0}
+        self.count: dict[str, int] = {"sent": 0, "delivered": 0, "acked": 0}
 
     def update(self) -> None:
         """Count what was added since the last time."""

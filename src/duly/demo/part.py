@@ -62,7 +62,7 @@ class Part:
     def __init__(self, role: Role, name: str, plan: Plan) -> None:
         self.role = role
         self.name = name
-        self.tally = Tally(plan.history_of(name))
+        self.tally: Tally = Tally(plan.history_of(name))
         self.fate = ""
         """What became of it, when that is not the usual."""
         self._log = plan.log_of(name)
@@ -74,7 +74,7 @@ class Part:
                 stdout=log,
                 stderr=log,
             )
-        self.pid = self._process.pid
+        self.pid: int = self._process.pid
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # it failed at once, and will be asked why
             self._process.stdin.write(to_line(plan))

@@ -40,7 +40,7 @@ class ServerProcess:
         rotate(home.server_log)
         self._log = home.server_log
         self._log_start = self._log.stat().st_size if self._log.exists() else 0
-        self.started = time.monotonic()
+        self.started: float = time.monotonic()
         fd = open_lock_file(home.server_lock)
         try:
             _take_from_leftover(fd, home.server_lock)

@@ -47,7 +47,7 @@ def _name_packages() -> None:
 if __name__ == "__main__":
     # No clean-up at the end: threads sleep in the kernel, and locks go with the process.
     try:
-        code = main(*sys.argv[1:])
+        code: int = main(*sys.argv[1:])
     except BaseException:  # noqa: BLE001 - reported, and the exit status tells
         traceback.print_exc()
         code = 1

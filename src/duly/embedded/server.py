@@ -84,7 +84,7 @@ class EmbeddedServer:
         self._hold: Hold | None = None
         self._socket = ""
         self._lock = threading.RLock()
-        self.has_started_keeper = False
+        self.has_started_keeper: bool = False
         """Whether the keeper was started through this handle, and not by another process or for another handle."""
         self.is_new = False
         """Whether this handle started the first server of the directory. Of several processes, one has that."""

@@ -23,7 +23,7 @@ class TestServer:
         directory.mkdir(mode=0o700)
         (directory / "duly.conf").write_text(_SETTINGS)
         self._share = open_server(directory)
-        self.url = f"embedded://{quote(str(directory))}"
+        self.url: str = f"embedded://{quote(str(directory))}"
 
     def flush(self) -> None:
         """Remove all that is on the server."""

@@ -49,6 +49,6 @@ def _serve(assignment: Assignment) -> bool:
 
 
 if __name__ == "__main__":
-    result = main(sys.argv[1])
+    result: int = main(sys.argv[1])
     leave(result)
     sys.exit(result)

@@ -27,7 +27,7 @@ class Slot:
 
     def __init__(self) -> None:
         self.item: Item | None = None
-        self.awaits_renewal = False
+        self.awaits_renewal: bool = False
         """Whether it waits for a renewal, which shows whether its message is still leased."""
         self.cause: Cause | None = None
         """Why the worker cancels it. None: it does not."""

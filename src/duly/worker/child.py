@@ -23,7 +23,7 @@ class Child:
         self._started = time.monotonic()
         self.kill_at: float | None = None
         """When to kill it. None: it was not asked to stop."""
-        self.was_killed = False
+        self.was_killed: bool = False
 
     @property
     def pid(self) -> int:

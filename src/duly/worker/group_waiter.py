@@ -25,7 +25,7 @@ class _GroupSources:
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = list(sources)
-        self.rested_at = math.inf
+        self.rested_at: float = math.inf
         """When the next group that rests is to be watched again."""
 
     async def take(self, limit: int) -> list[Source]:  # noqa: ARG002

@@ -39,7 +39,7 @@ class DeliveryBatch:
     __slots__ = ("deliveries", "excluded")
 
     def __init__(self, deliveries: Sequence[AnyDelivery]) -> None:
-        self.deliveries = deliveries
+        self.deliveries: Sequence[AnyDelivery] = deliveries
         self.excluded: list[Verdict | None] = [None] * len(deliveries)
 
 
@@ -51,13 +51,13 @@ class Invoker:
 
     def __init__(self, runtime: QueueRuntime, hooks: Hooks, settler: Settler) -> None:
         self.runtime = runtime
-        self.context = contextvars.copy_context()
+        self.context: contextvars.Context = contextvars.copy_context()
         """The context variables that a handler starts with."""
         self._hooks = hooks
         self._settler = settler
         self._keeps_results = runtime.options.done is not None
         """Whether the return values of handlers are stored."""
-        self.is_observed = runtime.max_runtime is not None or bool(hooks.before or hooks.after or hooks.on_error)
+        self.is_observed: bool = runtime.max_runtime is not None or bool(hooks.before or hooks.after or hooks.on_error)
         """Whether `on_started` and `on_ended` have anything to do."""
 
     def deliveries(self, item: Any) -> Sequence[AnyDelivery]:

@@ -13,7 +13,7 @@ class LeaseValidity:
     """Valid until a point in time. The renewer's thread moves it. Runners check it before a handler starts."""
 
     def __init__(self, until: float) -> None:
-        self.until = until
+        self.until: float = until
         """Only the renewer's thread writes it."""
         self._renewed = threading.Condition()
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []

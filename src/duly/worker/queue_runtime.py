@@ -30,18 +30,20 @@ class QueueRuntime:
         self.options: QueueOptions = queue.options
         self.handler = handler
         self.weight = weight
-        self.lease = checked_positive_seconds(self.options.lease, "lease")
-        self.max_runtime = (
+        self.lease: float = checked_positive_seconds(self.options.lease, "lease")
+        self.max_runtime: float | None = (
             None
             if self.options.max_runtime is None
             else checked_positive_seconds(self.options.max_runtime, "max_runtime")
         )
+        self.is_async: bool
+        self.is_mixed: bool
         self.is_async, self.is_mixed = _kinds(handler)
-        self.slots = _slot_count(handler, concurrency)
+        self.slots: int = _slot_count(handler, concurrency)
         """Handlers at once."""
-        self.per_slot = handler.batch.max if handler.batch else 1
+        self.per_slot: int = handler.batch.max if handler.batch else 1
 
-        self.busy = 0
+        self.busy: int = 0
         """Messages that were claimed and are not settled. A hung handler counts even after its lease was lost."""
         self.collected = 0
         """Those of them that are in a batch which is not full yet."""
@@ -53,11 +55,11 @@ class QueueRuntime:
         """When handlers started. Only with `max_runtime`."""
 
         now = time.monotonic()
-        self.pace = HandlerPace(now)
-        self.lease_validity = LeaseValidity(now + self.lease)
+        self.pace: HandlerPace = HandlerPace(now)
+        self.lease_validity: LeaseValidity = LeaseValidity(now + self.lease)
         self.excess_since: float | None = None
         """Since when more messages wait for slots than the pace allows."""
-        self.source = Source(self, queue)
+        self.source: Source = Source(self, queue)
         """The store that messages are claimed from."""
 
     @property

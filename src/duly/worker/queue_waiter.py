@@ -25,7 +25,7 @@ _LOG: Final = logging.getLogger("duly.worker")
 class ServerQueueWaiter:
     """Watches queues of a server. `on_change` is called when `woken` has something to return."""
 
-    rested_at = math.inf
+    rested_at: float = math.inf
     """A queue never rests."""
 
     def __init__(self, link: AsyncLink, sources: Sequence[Source], on_change: Callable[[], None]) -> None:
@@ -111,7 +111,7 @@ class ServerQueueWaiter:
 class MemoryQueueWaiter:
     """Watches queues of `memory://`. When its clock is moved, all of them wake."""
 
-    rested_at = math.inf
+    rested_at: float = math.inf
 
     def __init__(self, link: AsyncMemoryLink, sources: Sequence[Source], on_change: Callable[[], None]) -> None:
         self._engine = link.engine

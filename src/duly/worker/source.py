@@ -25,14 +25,14 @@ class Source:
     def __init__(self, runtime: "QueueRuntime", queue: AsyncInbox) -> None:
         self.runtime = runtime
         self.queue = queue
-        self.weight = runtime.weight
+        self.weight: int = runtime.weight
         self.keys: QueueKeys = queue._keys
-        self.wake_key = self.keys.key("wake")
+        self.wake_key: bytes = self.keys.key("wake")
         self.link: Any = queue._link
         self.held: set[AnyDelivery] = set()
         """Messages that are claimed and not settled. The renewer renews them."""
 
-        self.period = patience.looking_period(runtime.lease)
+        self.period: float = patience.looking_period(runtime.lease)
         """Seconds after which it is polled without a wake-up."""
         self.is_watched = False
         """Whether the last claim left nothing behind, so that a wake token announces the next message."""
@@ -44,9 +44,9 @@ class Source:
         It must claim, or pass the token on.
         """
         self.fruitless = 0
-        self.wake_state = WakeState(self.keys) if isinstance(self.keys, GroupKeys) else None
+        self.wake_state: WakeState | None = WakeState(self.keys) if isinstance(self.keys, GroupKeys) else None
         """For a group, whose members all wake for an entry. None: a queue, whose wake token goes to one consumer."""
-        self.polled_at = time.monotonic()
+        self.polled_at: float = time.monotonic()
 
     @property
     def wants_watch(self) -> bool:

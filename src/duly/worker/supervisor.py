@@ -41,7 +41,7 @@ class ChildRecord:
         self.child: Child | None = None
         self.start_at: float | None = 0.0
         """None: no start is planned."""
-        self.restarts = RestartBackoff()
+        self.restarts: RestartBackoff = RestartBackoff()
 
 
 class Supervisor:

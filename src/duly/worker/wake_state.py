@@ -27,9 +27,9 @@ class WakeState:
         self._fruitless = 0
         self.known: Mapping[bytes, EntryId] = {}
         """The streams to watch, and the last id of each that a claim has seen."""
-        self.is_woken = False
+        self.is_woken: bool = False
         """Whether it has woken since the last claim."""
-        self.rests_until = 0.0
+        self.rests_until: float = 0.0
 
     def learn(self, claimed: Claimed, now: float) -> None:
         """Note which ids a claim has seen, and whether it returned messages."""

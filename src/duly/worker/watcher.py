@@ -42,7 +42,7 @@ class Bundle:
         self.waiter: QueueWaiter | GroupWaiter = make(sources[0].link, sources, lambda: on_change(self))
         self._period = min(source.period for source in sources)
         """Seconds between two polls of all idle queues, which also find a call whose reply is overdue."""
-        self.check_at = math.inf
+        self.check_at: float = math.inf
         self.plan_check(random.uniform(0.5, 1.0))  # noqa: S311
 
     def plan_check(self, periods: float = 1.0) -> None:
@@ -67,7 +67,7 @@ class Watcher:
         """Bundles whose call has ended."""
         self._incomplete: dict[Bundle, None] = {}
         """Bundles that do not watch all the sources that they should."""
-        self.check_at = min(bundle.check_at for bundle in self._bundles)
+        self.check_at: float = min(bundle.check_at for bundle in self._bundles)
         """When to poll for missed wake-ups."""
 
     def _note_change(self, bundle: Bundle) -> None:

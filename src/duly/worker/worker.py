@@ -79,7 +79,7 @@ class Worker:
         """The task that runs the `on_start` hooks."""
         self.refusal: DulyError | None = None
         """Why it stopped without a request: the server has refused its user since it started."""
-        self.was_cut_off = False
+        self.was_cut_off: bool = False
         """Whether handlers were cut off, or messages could not be released."""
 
     async def run(self) -> bool:

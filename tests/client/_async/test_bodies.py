@@ -101,7 +101,7 @@ async def test_a_delivery_decodes_to_a_type(queue: AsyncQueue, kind: Any, body: 
 
 
 async def test_a_typed_queue_takes_plain_values_of_its_shape(app: AsyncDuly, queue_name: str) -> None:
-    queue = app.queue(queue_name, type=Order)
+    queue: AsyncQueue[Any] = app.queue(queue_name, type=Order)
 
     await queue.send({"number": 1, "lines": []})
 

@@ -89,9 +89,9 @@ async def test_a_body_of_another_type_is_refused_and_nothing_is_written(
     events = app.topic(queue_name, type=Order)
 
     with pytest.raises(UsageError, match=queue_name):
-        await events.publish({"number": "one"}, delay=delay)
+        await events.publish({"number": "one"}, delay=delay)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=queue_name):
-        await events.publish_many([Order(1, []), 5])
+        await events.publish_many([Order(1, []), 5])  # type: ignore[list-item]
 
     assert place.keys(f"@{queue_name}") == {}
     assert await events.read() == []

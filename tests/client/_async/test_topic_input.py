@@ -260,7 +260,7 @@ async def test_a_topic_or_group_in_place_of_a_queue_is_told_what_to_do(app: Asyn
         with pytest.raises(
             UsageError, match=f"publish 1 of a commit must be a pair of a topic and a body.*: {instead}"
         ):
-            await held.commit(publish=[(wrong, "body")])
+            await held.commit(publish=[(wrong, "body")])  # type: ignore[list-item]
     for not_pairs in ("ab", {events: "body"}, 5):
         pairs: Any = not_pairs
         with pytest.raises(UsageError, match="publish= takes pairs of a topic and a body"):

@@ -102,7 +102,7 @@ def test_a_delivery_decodes_to_a_type(queue: Queue, kind: Any, body: Any, plain:
 
 
 def test_a_typed_queue_takes_plain_values_of_its_shape(app: Duly, queue_name: str) -> None:
-    queue = app.queue(queue_name, type=Order)
+    queue: Queue[Any] = app.queue(queue_name, type=Order)
 
     queue.send({"number": 1, "lines": []})
 

@@ -425,7 +425,7 @@ def test_what_makes_no_schedule_is_refused_and_nothing_is_written(
 
 
 def test_a_body_that_the_queue_would_not_take_is_refused(app: Duly, queue_name: str) -> None:
-    queue = app.queue(queue_name, type=int, max_message_bytes=100)
+    queue: Queue[Any] = app.queue(queue_name, type=int, max_message_bytes=100)
     with pytest.raises(UsageError, match=queue_name):
         app.schedule(queue_name, queue, "body", every=HOUR)
     with pytest.raises(TooLarge):
