@@ -8,8 +8,8 @@ import redis
 
 import duly
 from duly.web import create_app
-from duly.web.api.serving import paths_of
-from duly.web.api.table import OPERATIONS
+from duly.web.api import paths_of
+from duly.web.api.catalog import OPERATIONS
 from tests.acl.conftest import NewUser
 from tests.acl.test_worker import refusals
 from tests.web.conftest import client_of

@@ -19,7 +19,7 @@ import pytest
 import redis
 
 import duly
-from duly.web.token_file import kept_token
+from duly.web.token_file import stored_token
 from tests.cli.conftest import Call
 from tests.cli.shell import DEADLINE, Shell
 from tests.waiting import wait_until
@@ -96,7 +96,7 @@ def test_the_first_start_prints_the_token_for_which_it_answers(shell: Shell) -> 
 
 def test_a_stop_ends_it_in_order_while_somebody_waits_for_messages(shell: Shell, app: duly.Duly) -> None:
     """The token is there already: it says where, and no more."""
-    token = kept_token(shell.place / "state" / "duly").text
+    token = stored_token(shell.place / "state" / "duly").text
     queue = app.queue("orders")
     queue.send("first")
     answers: list[httpx.Response] = []
@@ -177,10 +177,18 @@ def test_tls_read_only_open_metrics_and_other_names_with_a_token_of_the_environm
 @pytest.mark.parametrize(
     ("options", "status", "said"),
     [
-        ("--host 0.0.0.0", 2, "--host 0.0.0.0 is reached from other machines, where the token would be read"),
-        ("--host 0.0.0.0 --behind-proxy", 2, "--host 0.0.0.0 has no name of its own: say with --allow-host"),
+        (
+            "--host 0.0.0.0",
+            2,
+            "--host 0.0.0.0 is reachable from other machines, and the token would be sent in clear text",
+        ),
+        (
+            "--host 0.0.0.0 --behind-proxy",
+            2,
+            "--host 0.0.0.0 stands for all addresses: give the name that clients use with --allow-host",
+        ),
         ("--host 192.0.2.1 --behind-proxy", 1, "cannot listen on port 8787 of 192.0.2.1: "),
-        ("--port 70000", 2, "--port: 70000 is no port"),
+        ("--port 70000", 2, "--port: 70000 is not a port"),
         ("--tls-cert cert.pem", 2, "--tls-cert and --tls-key are given together"),
         ("--tls-cert none --tls-key none", 2, "--tls-cert: cannot read none: No such file or directory"),
         ("--allow-host https://x", 2, "'https://x' is not a host"),
@@ -225,7 +233,7 @@ def test_a_port_that_is_taken_is_told_and_no_token_is_made(
         done = call("dashboard", "--port", str(port))
 
     assert (done.status, done.out) == (1, "")
-    assert done.err.startswith(f"duly: port {port} of 127.0.0.1 is taken: name another with --port")
+    assert done.err.startswith(f"duly: port {port} of 127.0.0.1 is in use: choose another with --port")
     assert list(shell.place.iterdir()) == []
 
 
@@ -243,7 +251,7 @@ def test_a_token_among_the_words_is_warned_of_and_one_that_is_too_short_refused(
 
 @pytest.mark.parametrize(
     ("missing", "needed_by"),
-    [("uvicorn", ["duly.web.running"]), ("starlette", ["duly.web.running", "duly.web"])],
+    [("uvicorn", ["duly.web.service"]), ("starlette", ["duly.web.service", "duly.web"])],
     ids=["uvicorn", "starlette"],
 )
 def test_without_its_extra_it_says_what_to_install(

@@ -14,8 +14,8 @@ import pytest
 import duly
 from duly.web import create_app
 from duly.web.access import ROLES
-from duly.web.api.serving import paths_of
-from duly.web.api.table import OPERATIONS
+from duly.web.api import paths_of
+from duly.web.api.catalog import OPERATIONS
 from duly.web.problems import TITLES
 
 ROOT = Path(__file__).parents[2]

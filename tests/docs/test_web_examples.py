@@ -23,7 +23,7 @@ import uvicorn
 
 import duly
 from duly.web import create_app
-from duly.web.waiting_room import WaitingRoom
+from duly.web.site import PollLimit
 from tests.conftest import StartedServer
 from tests.waiting import wait_until
 
@@ -43,7 +43,7 @@ class Served:
 
     url: str
     app: duly.Duly
-    waiting_room: WaitingRoom
+    poll_limit: PollLimit
     """Who waits at it."""
 
 
@@ -63,7 +63,7 @@ def served(server: StartedServer) -> Iterator[Served]:
         thread.start()
         try:
             wait_until(lambda: web.started)
-            yield Served(f"http://127.0.0.1:{listener.getsockname()[1]}", app, site.state.site.waiting_room)
+            yield Served(f"http://127.0.0.1:{listener.getsockname()[1]}", app, site.state.site.poll_limit)
         finally:
             web.should_exit = True
             thread.join(30)
@@ -148,7 +148,7 @@ def test_a_receive_over_http_waits_for_what_is_sent_meanwhile(served: Served) ->
     orders = served.app.queue("orders")
     with ThreadPoolExecutor() as threads:
         asked = threads.submit(ask, served, "/queues/orders/receive", {"limit": 1, "wait": 20})
-        wait_until(lambda: served.waiting_room.taken == 1)
+        wait_until(lambda: served.poll_limit.waiting == 1)
         id_ = orders.send({"order": 17})
         [message] = asked.result(30)["messages"]
 
@@ -172,7 +172,7 @@ def failed(name: str, url: str, token: str) -> str:
 def test_a_program_whose_token_is_wrong_says_what_the_dashboard_said(served: Served, name: str) -> None:
     said = failed(name, served.url, "another-token")
 
-    assert said.endswith("this is not a token of this dashboard\n")
+    assert said.endswith("this token is not known to this dashboard\n")
     assert len(said.splitlines()) == 1
     assert served.app.queues() == []
 
@@ -213,9 +213,9 @@ def test_the_python_consumer_needs_nothing_but_the_standard_library() -> None:
 
 
 def test_the_list_of_examples_names_those_for_other_languages() -> None:
-    listed = re.findall(r"^\| \[\w+\]\((\w+\.mjs)\) \| \S", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
+    list_messages = re.findall(r"^\| \[\w+\]\((\w+\.mjs)\) \| \S", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
 
-    assert listed == sorted(path.name for path in EXAMPLES.glob("*.mjs"))
+    assert list_messages == sorted(path.name for path in EXAMPLES.glob("*.mjs"))
 
 
 def test_the_picture_of_the_dashboard_is_one_and_small() -> None:

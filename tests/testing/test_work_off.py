@@ -597,7 +597,7 @@ def test_the_clock_of_a_server_cannot_be_moved(duly_server: duly.Duly) -> None:
 
 
 def test_a_handler_that_never_lets_go_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("duly.testing.working._MOST", 100)
+    monkeypatch.setattr("duly.testing.worker_steps._MOST", 100)
     app = duly.Duly("memory://")
     app.queue("circle").handler(lambda body: duly.Recycle(0))
     app.queue("circle").send("body")
@@ -675,3 +675,20 @@ def test_who_waits_for_a_lock_that_is_emptied_has_it() -> None:
 def test_a_server_is_not_emptied(duly_server: duly.Duly) -> None:
     with pytest.raises(duly.UsageError, match="somebody's"):
         empty(duly_server)
+
+
+def test_a_broken_settler_ends_work_off_with_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(_: object) -> None:
+        raise RuntimeError("the settler is broken")
+
+    with duly.Duly("memory://") as app:
+        orders = app.queue("orders")
+
+        @orders.handler
+        def handle(body: int) -> None: ...
+
+        orders.send(1)
+        monkeypatch.setattr("duly.worker.settler.Settler.run", broken)
+
+        with pytest.raises(RuntimeError, match="the settler is broken"):
+            work_off(app)

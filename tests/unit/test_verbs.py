@@ -14,7 +14,7 @@ from duly._core.rights import roles_of
 from duly._core.verbs import MOVES, VERBS
 from duly.acl.roles import CONSUMER, OBSERVER, PRODUCER
 from duly.memory import committing, engine
-from duly.web.api.table import OPERATIONS
+from duly.web.api.catalog import OPERATIONS
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
 SCRIPTS: Final = [(verb, script) for verb, row in VERBS.items() for script in row.scripts]

@@ -1,4 +1,4 @@
-"""A dashboard over an app of its own, and somebody who calls it: in this process, without sockets."""
+"""Dashboards with their own apps, and clients that call them in this process, without sockets."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import pytest
 
 import duly
 from duly.web import Role, create_app
-from duly.web.site import Site
-from duly.web.waiting_room import WaitingRoom
+from duly.web.site import PollLimit, Site
 from tests.conftest import StartedServer
 
 TOKENS: Final[Mapping[str, Role]] = {
@@ -23,58 +22,58 @@ TOKENS: Final[Mapping[str, Role]] = {
 }
 
 TokenClient = Callable[[Role], httpx.AsyncClient]
-"""Makes somebody who comes with the token of a role."""
+"""Creates a client with the token of a role."""
 
 
 def client_of(site: Any, **options: Any) -> httpx.AsyncClient:
-    """Call an ASGI app in this process, under a name of this machine."""
+    """Create a client that calls an ASGI app in this process, under a local host name."""
     return httpx.AsyncClient(transport=httpx.ASGITransport(app=site), base_url="http://localhost", **options)
 
 
-def waiting_room_of(client: httpx.AsyncClient) -> WaitingRoom:
-    """Find who waits at the dashboard that somebody calls in this process."""
+def poll_limit_of(client: httpx.AsyncClient) -> PollLimit:
+    """Return the poll limit of the dashboard that a client calls."""
     transport: Any = client._transport
     site: Site = transport.app.state.site
-    return site.waiting_room
+    return site.poll_limit
 
 
 def authorization(role: Role) -> dict[str, str]:
-    """Write the header that somebody of a role comes with."""
+    """Return the authorization header of a role."""
     token = next(token for token, each in TOKENS.items() if each == role)
     return {"Authorization": f"Bearer {token}"}
 
 
 @pytest.fixture
 async def site_app() -> AsyncIterator[duly.AsyncDuly]:
-    """Give an app on memory://, with nothing in it."""
+    """Yield an empty app on memory://."""
     async with duly.AsyncDuly("memory://") as app:
         yield app
 
 
 @pytest.fixture
 async def server_app(server: StartedServer) -> AsyncIterator[duly.AsyncDuly]:
-    """Give an app on a real server, in a namespace that no other test uses."""
+    """Yield an app on a real server, in its own namespace."""
     async with duly.AsyncDuly(server("valkey").url, namespace=f"web-{uuid.uuid4().hex}") as app:
         yield app
 
 
 @pytest.fixture
 async def client(site_app: duly.AsyncDuly) -> AsyncIterator[httpx.AsyncClient]:
-    """Give somebody before the dashboard of `site_app` that asks nobody for a token."""
+    """Yield a client of the dashboard of `site_app`, which requires no token."""
     async with client_of(create_app(site_app)) as caller:
         yield caller
 
 
 @pytest.fixture
 async def server_client(server_app: duly.AsyncDuly) -> AsyncIterator[httpx.AsyncClient]:
-    """Give somebody before the dashboard of `server_app` that asks nobody for a token."""
+    """Yield a client of the dashboard of `server_app`, which requires no token."""
     async with client_of(create_app(server_app)) as caller:
         yield caller
 
 
 @pytest.fixture
 async def token_client(site_app: duly.AsyncDuly) -> AsyncIterator[TokenClient]:
-    """Make callers of each role, before the dashboard of `site_app` with tokens."""
+    """Yield a function that creates clients of each role, for the dashboard of `site_app` with tokens."""
     site = create_app(site_app, tokens=TOKENS)
     async with AsyncExitStack() as stack:
         made: dict[Role, httpx.AsyncClient] = {}

@@ -1,4 +1,4 @@
-"""A cursor stands for a place in a list of messages, and no other text does."""
+"""Cursors encode a position in a list of messages. All other texts are rejected."""
 
 import base64
 from typing import Any
@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 import duly
 from duly.errors import UsageError
 from duly.message import Message
-from duly.web import cursor
-from duly.web.cursor import cursor_of, position_of
-from duly.web.sealed import sealed
+from duly.web import opaque
+from duly.web.opaque import decode_cursor, encode_cursor, encode_opaque
 
 _ANYTHING = st.one_of(
     st.text(max_size=100),
@@ -29,16 +28,16 @@ def _message(id_: str, state: Any, place: tuple[int, int], key: str | None) -> M
 
 
 def _signed(packed: bytes) -> str:
-    """Write what somebody might who knows how cursors are made: the digest is right."""
-    return "next~" + sealed(packed, cursor._PURPOSE)
+    """Forge a cursor with a valid digest."""
+    return "next~" + encode_opaque(packed, opaque._CURSOR_PURPOSE)
 
 
 @given(_TEXT.filter(bool), _SCORE.filter(lambda score: score != -1), st.integers(0, 9), st.none() | _TEXT)
 @settings(max_examples=100, deadline=None, database=None)
-def test_a_place_is_read_as_it_was_written(id_: str, score: int, priority: int, key: str | None) -> None:
-    written = cursor_of(_message(id_, "dead", (score, priority), key))
+def test_a_cursor_is_decoded_as_it_was_encoded(id_: str, score: int, priority: int, key: str | None) -> None:
+    written = encode_cursor(_message(id_, "dead", (score, priority), key))
 
-    found = position_of(written, "dead")
+    found = decode_cursor(written, "dead")
 
     assert isinstance(found, Message)
     assert (found.id, found.cursor, found.key) == (id_, (score, priority), key)
@@ -46,30 +45,30 @@ def test_a_place_is_read_as_it_was_written(id_: str, score: int, priority: int, 
 
 
 @pytest.mark.parametrize("id_", ["order-17", "next", "", "AAAA", "next/~"])
-def test_what_is_no_cursor_is_an_id(id_: str) -> None:
-    assert position_of(id_, "ready") == id_
+def test_a_text_without_the_prefix_is_an_id(id_: str) -> None:
+    assert decode_cursor(id_, "ready") == id_
 
 
-def test_every_cut_and_every_changed_character_is_refused() -> None:
-    written = cursor_of(_message("order-17", "ready", (1_794_821_400_000_000, 3), "user-42"))
+def test_truncated_and_changed_texts_are_rejected() -> None:
+    written = encode_cursor(_message("order-17", "ready", (1_794_821_400_000_000, 3), "user-42"))
     for at in range(len("next~"), len(written)):
         with pytest.raises(UsageError, match="not a whole cursor"):
-            position_of(written[:at], "ready")
-    for at in range(len("next~"), len(written) - 1):  # the last one may have bits that mean nothing
+            decode_cursor(written[:at], "ready")
+    for at in range(len("next~"), len(written) - 1):  # some bits of the last character are unused
         with pytest.raises(UsageError, match="not a whole cursor"):
-            position_of(f"{written[:at]}{'B' if written[at] == 'A' else 'A'}{written[at + 1 :]}", "ready")
+            decode_cursor(f"{written[:at]}{'B' if written[at] == 'A' else 'A'}{written[at + 1 :]}", "ready")
 
 
-def test_a_cursor_of_another_state_is_refused() -> None:
-    written = cursor_of(_message("order-17", "ready", (1, 0), None))
+def test_a_cursor_of_another_state_is_rejected() -> None:
+    written = encode_cursor(_message("order-17", "ready", (1, 0), None))
     with pytest.raises(UsageError, match="'ready' messages, not of 'dead'"):
-        position_of(written, "dead")
+        decode_cursor(written, "dead")
 
 
-def test_an_unread_entry_has_the_id_of_one() -> None:
-    assert isinstance(position_of(cursor_of(_message("17-0", "ready", (-1, 0), None)), "ready"), Message)
+def test_the_cursor_of_an_unread_entry_has_an_entry_id() -> None:
+    assert isinstance(decode_cursor(encode_cursor(_message("17-0", "ready", (-1, 0), None)), "ready"), Message)
     with pytest.raises(UsageError):
-        position_of(cursor_of(_message("order-17", "ready", (-1, 0), None)), "ready")
+        decode_cursor(encode_cursor(_message("order-17", "ready", (-1, 0), None)), "ready")
 
 
 @given(_ANYTHING)
@@ -80,7 +79,7 @@ def test_an_unread_entry_has_the_id_of_one() -> None:
 @settings(max_examples=100, deadline=None, database=None)
 def test_no_other_text_is_a_cursor(text: str) -> None:
     with pytest.raises(UsageError):
-        position_of("next~" + text, "ready")
+        decode_cursor("next~" + text, "ready")
 
 
 _FIELDS = st.tuples(
@@ -94,7 +93,7 @@ _FIELDS = st.tuples(
 
 @pytest.mark.parametrize("state", ["ready", "parked"])
 @pytest.mark.parametrize("inbox", ["queues/orders", "topics/events/groups/archive"])
-async def test_whatever_somebody_signs_is_a_page_or_422(
+async def test_any_signed_cursor_gives_a_page_or_422(
     site_app: duly.AsyncDuly,
     client: httpx.AsyncClient,
     server_app: duly.AsyncDuly,
@@ -106,8 +105,8 @@ async def test_whatever_somebody_signs_is_a_page_or_422(
     for app, caller in ((site_app, client), (server_app, server_client)):
         await _filled(app)
         for after in asked:
-            answer = await caller.get(f"/api/v1/{inbox}/messages", params={"state": state, "after": after})
-            assert answer.status_code in (200, 422), (after, answer.text)
+            response = await caller.get(f"/api/v1/{inbox}/messages", params={"state": state, "after": after})
+            assert response.status_code in (200, 422), (after, response.text)
 
 
 async def _filled(app: duly.AsyncDuly) -> None:

@@ -1,4 +1,4 @@
-"""One dashboard in several event loops: a sync app is not of any of them."""
+"""One dashboard in several event loops: a sync app is not bound to any of them."""
 
 import asyncio
 from typing import Any
@@ -7,33 +7,33 @@ import pytest
 
 import duly
 from duly.web import create_app, names
-from duly.web.shared import Shared
+from duly.web.cache import Cached
 from tests.web.conftest import client_of
 
 
-def test_a_dashboard_of_a_sync_app_may_be_asked_in_one_loop_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dashboard_of_a_sync_app_works_in_consecutive_event_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     find = duly.AsyncDuly.queues
 
     async def slow(self: duly.AsyncDuly) -> Any:
-        await asyncio.sleep(0)  # so that others come meanwhile
+        await asyncio.sleep(0)  # so that other callers arrive in the meantime
         return await find(self)
 
     monkeypatch.setattr(duly.AsyncDuly, "queues", slow)
-    monkeypatch.setattr(names, "_FRESH_FOR", 0.0)
+    monkeypatch.setattr(names, "_TTL", 0.0)
     with duly.Duly("memory://") as app:
         app.queue("orders").send(1)
         site = create_app(app)
 
-        async def ask() -> set[int]:
+        async def request() -> set[int]:
             async with client_of(site) as client:
                 paths = ["/api/v1/queues", "/api/v1/topics", "/", "/metrics"] * 3
-                answers = await asyncio.gather(*(client.get(path) for path in paths))
-                return {answer.status_code for answer in answers}
+                responses = await asyncio.gather(*(client.get(path) for path in paths))
+                return {response.status_code for response in responses}
 
-        assert [asyncio.run(ask()) for _ in range(3)] == [{200}] * 3
+        assert [asyncio.run(request()) for _ in range(3)] == [{200}] * 3
 
 
-def test_nobody_waits_for_the_look_of_another_event_loop() -> None:
+def test_a_caller_does_not_wait_for_a_fetch_of_another_event_loop() -> None:
     other = asyncio.new_event_loop()
     held = asyncio.Event()
 
@@ -43,7 +43,7 @@ def test_nobody_waits_for_the_look_of_another_event_loop() -> None:
             return "there"
         return "here"
 
-    shared = Shared(look)
+    shared = Cached(look)
     looking = other.create_task(shared.get())
     for _ in range(3):
         other.run_until_complete(asyncio.sleep(0))
@@ -52,4 +52,4 @@ def test_nobody_waits_for_the_look_of_another_event_loop() -> None:
     assert other.run_until_complete(looking) == "there"
     other.close()
     assert asyncio.run(shared.get()) == "here"
-    assert len(shared._looks) == 1
+    assert len(shared._by_loop) == 1

@@ -1,4 +1,4 @@
-"""What is believed of a proxy in front, and what is not."""
+"""Which X-Forwarded headers are trusted behind a proxy."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from duly.web.forwarded import Forwarded
+from duly.web.service import ProxyHeaders
 
 
 async def show(scope: Any, receive: Any, send: Any) -> None:
@@ -36,31 +36,33 @@ async def show(scope: Any, receive: Any, send: Any) -> None:
     ids=["nothing", "http", "no-scheme", "client", "ipv6", "a-list", "twice", "port", "ipv6-port", "brackets", "zone",
          "no-address", "bracket"],
 )  # fmt: skip
-async def test_the_word_of_the_proxy_itself_counts(headers: list[tuple[str, str]], seen: list[str]) -> None:
-    """Whoever asks may write the same header: the proxy adds its own behind that."""
+async def test_the_headers_of_the_nearest_proxy_are_used(headers: list[tuple[str, str]], seen: list[str]) -> None:
+    """A client may send the same header. The proxy appends its value."""
     async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(app=Forwarded(show)), base_url="http://localhost"
+        transport=httpx.ASGITransport(app=ProxyHeaders(show)), base_url="http://localhost"
     ) as client:
         assert (await client.get("/", headers=headers)).json() == seen
 
 
 @pytest.mark.parametrize(
-    ("headers", "said"),
+    ("headers", "problem"),
     [
         ({}, "is missing"),
-        ({"X-Forwarded-For": "unknown\x1b[31m"}, "has no address at its end: 'unknown\\x1b[31m'"),
+        ({"X-Forwarded-For": "unknown\x1b[31m"}, "does not end with an address: 'unknown\\x1b[31m'"),
     ],
     ids=["missing", "unreadable"],
 )
-async def test_a_proxy_that_does_not_say_who_asks_is_told_of_once(
-    headers: dict[str, str], said: str, caplog: pytest.LogCaptureFixture
+async def test_a_missing_client_address_is_logged_once(
+    headers: dict[str, str], problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(app=Forwarded(show)), base_url="http://localhost"
+        transport=httpx.ASGITransport(app=ProxyHeaders(show)), base_url="http://localhost"
     ) as client:
         await client.get("/", headers={"X-Forwarded-For": "192.0.2.7"})
         assert [each for each in caplog.records if each.name.startswith("duly")] == []
         await client.get("/", headers=headers)
         await client.get("/", headers=headers)
     (record,) = [each for each in caplog.records if each.name.startswith("duly")]
-    assert record.message.startswith(f"X-Forwarded-For of a request {said}. All who come so count as one")
+    assert record.message.startswith(
+        f"X-Forwarded-For of a request {problem}. Such clients share one limit for wrong tokens"
+    )

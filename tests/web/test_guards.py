@@ -1,4 +1,4 @@
-"""What a request must be like before anything looks at it, and what every answer has."""
+"""Checks of requests before they are served, and headers of every response."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ import duly
 from duly.errors import UsageError
 from duly.web import create_app, hosts
 from duly.web.access import Access
-from duly.web.guards import Guards
-from duly.web.headers import CONTENT_SECURITY_POLICY
-from duly.web.hosts import Host, Hosts
+from duly.web.guards import CONTENT_SECURITY_POLICY, Guards
+from duly.web.hosts import AllowedHosts, Host
 from duly.web.names import Names
+from duly.web.request_limits import RequestLimits
 from duly.web.site import Site
-from duly.web.sizes import Sizes
-from tests.web.asking import Asker, Headers
+from tests.web.asgi_client import AsgiClient, Headers
 from tests.web.conftest import TOKENS
 
 MESSAGE_BYTES: Final = 3000
@@ -41,7 +40,7 @@ ORIGIN: Final = ("Origin", "http://localhost")
 
 
 async def behind(request: Request) -> Response:
-    """Tell what came through."""
+    """Return the role and the content of the request."""
     if request.url.path.endswith("/fault"):
         raise ZeroDivisionError("secret of the inside")
     if request.url.path.endswith("/unread"):
@@ -50,100 +49,104 @@ async def behind(request: Request) -> Response:
     return JSONResponse({"role": request.state.role, "bytes": len(content)}, headers={"Cache-Control": "max-age=9"})
 
 
-def door(tokens: Any = None, names: Any = None, **limits: Any) -> Starlette:
-    """Make guards with next to nothing behind them."""
+def guarded_app(tokens: Any = None, names: Any = None, **limits: Any) -> Starlette:
+    """Create guards around a minimal app."""
     app = duly.AsyncDuly("memory://", max_message_bytes=MESSAGE_BYTES)
     site = Site(app, Access(tokens), Names(app))
-    sizes = dataclasses.replace(Sizes.for_messages_of(MESSAGE_BYTES), **limits)
+    request_limits = dataclasses.replace(RequestLimits.for_message_size(MESSAGE_BYTES), **limits)
     methods = ["GET", "HEAD", "OPTIONS", *CHANGES]
     routes = [Route("/{rest:path}", behind, methods=methods)]
-    return Starlette(routes=routes, middleware=[Middleware(Guards, site=site, hosts=names, sizes=sizes)])
+    return Starlette(routes=routes, middleware=[Middleware(Guards, site=site, hosts=names, limits=request_limits)])
 
 
 def session(token: str = "a-token-for-operators") -> tuple[str, str]:
     return ("Cookie", f"theme=dark; duly_session={Access(TOKENS).new_session(token)}; other=1")
 
 
-# Who asks
+# Authentication
 
 
-async def test_without_tokens_whoever_comes_is_the_admin() -> None:
-    answer = await Asker(door()).ask()
-    assert answer.json["role"] == "admin"
+async def test_without_tokens_every_client_is_an_admin() -> None:
+    response = await AsgiClient(guarded_app()).request()
+    assert response.json["role"] == "admin"
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
 async def test_a_token_is_sent_as_bearer(scheme: str) -> None:
-    answer = await Asker(door(TOKENS)).ask(headers=[("Authorization", f"{scheme} a-token-for-viewers")])
-    assert answer.json["role"] == "viewer"
+    response = await AsgiClient(guarded_app(TOKENS)).request(
+        headers=[("Authorization", f"{scheme} a-token-for-viewers")]
+    )
+    assert response.json["role"] == "viewer"
 
 
-async def test_whoever_brings_nothing_is_nobody() -> None:
-    answer = await Asker(door(TOKENS)).ask()
-    assert answer.json["role"] is None
+async def test_a_request_without_credentials_has_no_role() -> None:
+    response = await AsgiClient(guarded_app(TOKENS)).request()
+    assert response.json["role"] is None
 
 
-async def test_a_session_in_a_cookie_stands_for_its_role() -> None:
-    answer = await Asker(door(TOKENS)).ask(headers=[session()])
-    assert answer.json["role"] == "operator"
+async def test_a_session_cookie_grants_its_role() -> None:
+    response = await AsgiClient(guarded_app(TOKENS)).request(headers=[session()])
+    assert response.json["role"] == "operator"
 
 
-async def test_a_cookie_in_pieces_is_read_as_http2_sends_it() -> None:
+async def test_a_split_cookie_header_of_http2_is_read() -> None:
     name, value = session()
-    answer = await Asker(door(TOKENS)).ask(headers=[("Cookie", "a=b"), (name, value.split("; ")[1])])
-    assert answer.json["role"] == "operator"
+    response = await AsgiClient(guarded_app(TOKENS)).request(headers=[("Cookie", "a=b"), (name, value.split("; ")[1])])
+    assert response.json["role"] == "operator"
 
 
 @pytest.mark.parametrize("token", ["a-token-for-viewers", "a-wrong-token", ""])
-async def test_a_token_wins_over_the_cookie_also_when_it_is_wrong(token: str) -> None:
-    answer = await Asker(door(TOKENS)).ask(headers=[session(), ("Authorization", f"Bearer {token}")])
-    assert answer.json["role"] == TOKENS.get(token)
+async def test_a_token_takes_precedence_over_the_cookie_even_if_it_is_wrong(token: str) -> None:
+    response = await AsgiClient(guarded_app(TOKENS)).request(headers=[session(), ("Authorization", f"Bearer {token}")])
+    assert response.json["role"] == TOKENS.get(token)
 
 
-async def test_what_a_proxy_asks_for_does_not_hide_the_cookie() -> None:
-    answer = await Asker(door(TOKENS)).ask(headers=[session(), ("Authorization", "Basic dXNlcjpwYXNz")])
-    assert answer.json["role"] == "operator"
+async def test_basic_authentication_of_a_proxy_does_not_hide_the_cookie() -> None:
+    response = await AsgiClient(guarded_app(TOKENS)).request(
+        headers=[session(), ("Authorization", "Basic dXNlcjpwYXNz")]
+    )
+    assert response.json["role"] == "operator"
 
 
 @pytest.mark.parametrize("name", ["token", "access_token", "authorization", "duly_session"])
-async def test_a_token_in_the_query_string_is_neither_taken_nor_logged(
+async def test_a_token_in_the_query_string_is_neither_accepted_nor_logged(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    asker = Asker(create_app(duly.AsyncDuly("memory://"), tokens=TOKENS))
+    asgi_client = AsgiClient(create_app(duly.AsyncDuly("memory://"), tokens=TOKENS))
     for path in ("/api/v1/queues", "/metrics", "/"):
-        answer = await asker.ask(path=path, query=f"{name}=a-token-for-admins")
-        assert answer.status in {303, 401}
+        response = await asgi_client.request(path=path, query=f"{name}=a-token-for-admins")
+        assert response.status in {303, 401}
     assert "a-token-for-admins" not in caplog.text
 
 
 @pytest.mark.parametrize("name", ["Authorization", "Host", "Origin", "Sec-Fetch-Site", "Content-Length"])
-async def test_a_header_that_decides_something_comes_once(name: str) -> None:
+async def test_repeated_security_headers_are_rejected(name: str) -> None:
     value = {"Host": "localhost", "Authorization": ADMIN[1], "Origin": ORIGIN[1]}.get(name, "0")
-    answer = await Asker(door(TOKENS)).ask("POST", headers=[(name, value), (name, value)])
-    assert answer.status == 400
-    assert answer.value("content-type") == "application/problem+json"
+    response = await AsgiClient(guarded_app(TOKENS)).request("POST", headers=[(name, value), (name, value)])
+    assert response.status == 400
+    assert response.value("content-type") == "application/problem+json"
 
 
-async def test_after_ten_wrong_tokens_an_address_is_told_to_wait() -> None:
-    app = door(TOKENS)
+async def test_after_ten_wrong_tokens_an_address_has_to_wait() -> None:
+    app = guarded_app(TOKENS)
     for wrong in WRONG:
-        assert (await Asker(app).ask(headers=[wrong])).json["role"] is None
-    locked = await Asker(app).ask(headers=[ADMIN])
+        assert (await AsgiClient(app).request(headers=[wrong])).json["role"] is None
+    locked = await AsgiClient(app).request(headers=[ADMIN])
     assert locked.status == 429
     assert 0 < int(locked.value("retry-after")) <= 60
-    assert (await Asker(app, address="192.0.2.2").ask(headers=[ADMIN])).json["role"] == "admin"
-    assert (await Asker(app).ask()).status == 200, "who brings no token guesses nothing"
+    assert (await AsgiClient(app, address="192.0.2.2").request(headers=[ADMIN])).json["role"] == "admin"
+    assert (await AsgiClient(app).request()).status == 200, "who brings no token guesses nothing"
 
 
-async def test_somebody_without_an_address_is_counted_too() -> None:
-    app = door(TOKENS)
+async def test_a_client_without_an_address_is_counted() -> None:
+    app = guarded_app(TOKENS)
     for wrong in WRONG:
-        await Asker(app, address=None).ask(headers=[wrong])
-    assert (await Asker(app, address=None).ask(headers=[WRONG[0]])).status == 429
+        await AsgiClient(app, address=None).request(headers=[wrong])
+    assert (await AsgiClient(app, address=None).request(headers=[WRONG[0]])).status == 429
 
 
-# For whom it is
+# Host names
 
 LOOPBACK = [
     *("localhost", "LOCALHOST:8787", "localhost.", "a.localhost", "127.0.0.1", "127.255.0.9:1"),
@@ -161,30 +164,30 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("host", LOOPBACK)
-async def test_without_tokens_the_names_of_this_machine_are_answered_to(host: str) -> None:
-    assert (await Asker(door(), host).ask()).status == 200
+async def test_without_tokens_local_host_names_are_accepted(host: str) -> None:
+    assert (await AsgiClient(guarded_app(), host).request()).status == 200
 
 
 @pytest.mark.parametrize("host", ELSEWHERE)
-async def test_without_tokens_no_other_name_is_answered_to(host: str) -> None:
-    answer = await Asker(door(), host).ask()
-    assert (answer.status, answer.value("content-type")) == (421, "application/problem+json")
-    assert "--allow-host" in answer.json["detail"]
+async def test_without_tokens_other_host_names_are_rejected(host: str) -> None:
+    response = await AsgiClient(guarded_app(), host).request()
+    assert (response.status, response.value("content-type")) == (421, "application/problem+json")
+    assert "--allow-host" in response.json["detail"]
 
 
 @pytest.mark.parametrize("host", [*LOOPBACK, *ELSEWHERE])
-async def test_with_tokens_any_name_is_answered_to(host: str) -> None:
-    assert (await Asker(door(TOKENS), host).ask()).status == 200
+async def test_with_tokens_any_host_name_is_accepted(host: str) -> None:
+    assert (await AsgiClient(guarded_app(TOKENS), host).request()).status == 200
 
 
 @pytest.mark.parametrize("host", BROKEN, ids=ascii)
 @pytest.mark.parametrize("tokens", [None, TOKENS], ids=["open", "tokens"])
-async def test_what_is_no_host_is_refused(host: str, tokens: Any) -> None:
-    assert (await Asker(door(tokens), host).ask()).status == 400
+async def test_an_invalid_host_header_is_rejected(host: str, tokens: Any) -> None:
+    assert (await AsgiClient(guarded_app(tokens), host).request()).status == 400
 
 
-async def test_a_request_for_no_host_is_refused() -> None:
-    app = door(TOKENS)
+async def test_a_request_without_a_host_is_rejected() -> None:
+    app = guarded_app(TOKENS)
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -205,22 +208,22 @@ async def test_a_request_for_no_host_is_refused() -> None:
      ("[2001:DB8::0:1]:5", 200), ("[2001:db8::2]:80", 200), ("[2001:db8::2]", 421), ("localhost", 421),
      ("x.q.example", 421)],
 )  # fmt: skip
-async def test_names_that_are_given_are_the_only_ones(tokens: Any, host: str, status: int) -> None:
+async def test_configured_host_names_are_the_only_ones_accepted(tokens: Any, host: str, status: int) -> None:
     given = ["q.example", "R.example:8443", "2001:db8::1", "[2001:db8::2]:80"]
-    assert (await Asker(door(tokens, given), host).ask()).status == status
+    assert (await AsgiClient(guarded_app(tokens, given), host).request()).status == status
 
 
 @pytest.mark.parametrize("given", [["*"], ["http://q.example"], ["q.example/"], [""], [7], ["[::x]"]], ids=str)
-def test_what_cannot_be_a_host_is_refused_at_once(given: Any) -> None:
+def test_an_invalid_allowed_host_is_rejected_at_once(given: Any) -> None:
     with pytest.raises(UsageError, match="is not a host"):
-        Hosts(given, else_any=True)
+        AllowedHosts(given, allow_any=True)
 
 
-def test_one_name_alone_is_not_taken_apart() -> None:
+def test_a_single_host_may_be_given_as_a_text() -> None:
     assert hosts.checked_hosts("q.example") == {Host("q.example", None)}
 
 
-# From where it is asked
+# Origins
 
 
 @pytest.mark.parametrize("method", CHANGES)
@@ -235,10 +238,12 @@ def test_one_name_alone_is_not_taken_apart() -> None:
     ids=str,
 )  # fmt: skip
 @pytest.mark.parametrize("who", ["open", "bearer", "cookie"])
-async def test_a_change_that_another_site_asks_for_is_refused(method: str, headers: Headers, who: str) -> None:
+async def test_a_change_from_another_site_is_rejected(method: str, headers: Headers, who: str) -> None:
     brought = {"open": [], "bearer": [ADMIN], "cookie": [session()]}[who]
-    answer = await Asker(door(None if who == "open" else TOKENS)).ask(method, headers=[*brought, *headers])
-    assert (answer.status, answer.value("content-type")) == (403, "application/problem+json")
+    response = await AsgiClient(guarded_app(None if who == "open" else TOKENS)).request(
+        method, headers=[*brought, *headers]
+    )
+    assert (response.status, response.value("content-type")) == (403, "application/problem+json")
 
 
 @pytest.mark.parametrize("method", CHANGES)
@@ -246,26 +251,28 @@ async def test_a_change_that_another_site_asks_for_is_refused(method: str, heade
     "headers", [[("Sec-Fetch-Site", "same-origin")], [("Sec-Fetch-Site", "none")], [ORIGIN]], ids=str
 )
 @pytest.mark.parametrize("who", ["open", "bearer", "cookie"])
-async def test_a_change_from_our_own_pages_passes(method: str, headers: Headers, who: str) -> None:
+async def test_a_change_from_own_pages_is_accepted(method: str, headers: Headers, who: str) -> None:
     brought = {"open": [], "bearer": [ADMIN], "cookie": [session()]}[who]
-    answer = await Asker(door(None if who == "open" else TOKENS)).ask(method, headers=[*brought, *headers])
-    assert answer.status == 200
+    response = await AsgiClient(guarded_app(None if who == "open" else TOKENS)).request(
+        method, headers=[*brought, *headers]
+    )
+    assert response.status == 200
 
 
-async def test_a_change_by_a_program_passes_but_with_a_cookie_it_must_say_where_it_is_from() -> None:
-    assert (await Asker(door()).ask("POST")).status == 200
-    assert (await Asker(door(TOKENS)).ask("POST", headers=[ADMIN])).status == 200
-    assert (await Asker(door(TOKENS)).ask("POST", headers=[session()])).status == 403
-    # The cookie did not let it in.
-    assert (await Asker(door(TOKENS)).ask("POST", headers=[session(), ADMIN])).status == 200
+async def test_a_change_with_a_cookie_needs_an_origin_and_one_with_a_token_does_not() -> None:
+    assert (await AsgiClient(guarded_app()).request("POST")).status == 200
+    assert (await AsgiClient(guarded_app(TOKENS)).request("POST", headers=[ADMIN])).status == 200
+    assert (await AsgiClient(guarded_app(TOKENS)).request("POST", headers=[session()])).status == 403
+    # The client was not authenticated by the cookie.
+    assert (await AsgiClient(guarded_app(TOKENS)).request("POST", headers=[session(), ADMIN])).status == 200
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
-async def test_looking_is_allowed_from_everywhere_and_shown_to_nobody_else(method: str) -> None:
+async def test_reads_from_other_sites_are_served_but_not_readable_there(method: str) -> None:
     headers = [("Sec-Fetch-Site", "cross-site"), ("Origin", "http://evil.example")]
-    answer = await Asker(door()).ask(method, headers=headers)
-    assert answer.status == 200
-    assert not [name for name, _ in answer.headers if name.startswith("access-control")]
+    response = await AsgiClient(guarded_app()).request(method, headers=headers)
+    assert response.status == 200
+    assert not [name for name, _ in response.headers if name.startswith("access-control")]
 
 
 @pytest.mark.parametrize(
@@ -274,88 +281,90 @@ async def test_looking_is_allowed_from_everywhere_and_shown_to_nobody_else(metho
      ("https", "q.example:443", "https://Q.EXAMPLE"), ("https", "q.example:8443", "https://q.example:8443"),
      ("http", "[::1]:8787", "http://[0::1]:8787")],
 )  # fmt: skip
-async def test_the_same_origin_is_known_in_each_spelling(scheme: str, host: str, origin: str) -> None:
-    answer = await Asker(door(TOKENS), host, scheme=scheme).ask("POST", headers=[session(), ("Origin", origin)])
-    assert answer.status == 200
+async def test_origins_are_compared_in_normalized_form(scheme: str, host: str, origin: str) -> None:
+    response = await AsgiClient(guarded_app(TOKENS), host, scheme=scheme).request(
+        "POST", headers=[session(), ("Origin", origin)]
+    )
+    assert response.status == 200
 
 
-async def test_a_refusal_behind_a_proxy_says_what_the_proxy_must_pass_on() -> None:
-    asker = Asker(door(TOKENS), "q.example", scheme="http")
-    answer = await asker.ask("POST", headers=[session(), ("Origin", "https://q.example")])
-    assert answer.status == 403
-    assert "X-Forwarded-Proto" in answer.json["detail"]
+async def test_an_origin_error_names_the_headers_that_a_proxy_must_forward() -> None:
+    asgi_client = AsgiClient(guarded_app(TOKENS), "q.example", scheme="http")
+    response = await asgi_client.request("POST", headers=[session(), ("Origin", "https://q.example")])
+    assert response.status == 403
+    assert "X-Forwarded-Proto" in response.json["detail"]
 
 
-# How large it is
+# Limits
 
 
-async def test_content_up_to_the_limit_is_taken() -> None:
+async def test_content_up_to_the_limit_is_accepted() -> None:
     content = [b"x" * (MOST - 9), b"", b"x" * 9]
-    answer = await Asker(door()).ask("POST", headers=[("Content-Length", str(MOST))], content=content)
-    assert answer.json["bytes"] == MOST
+    response = await AsgiClient(guarded_app()).request("POST", headers=[("Content-Length", str(MOST))], content=content)
+    assert response.json["bytes"] == MOST
 
 
 LENGTHS = {"a byte more": str(MOST + 1), "18 digits": "9" * 18, "5000 digits": "9" * 5000}
 
 
 @pytest.mark.parametrize("length", list(LENGTHS.values()), ids=list(LENGTHS))
-async def test_content_that_is_said_to_be_larger_is_thrown_away(length: str) -> None:
-    answer = await Asker(door()).ask("POST", headers=[("Content-Length", length)], content=[b"x"] * 5)
-    assert (answer.status, answer.unread) == (413, 0)
-    assert answer.value("connection") == "close"
-    assert str(MOST) in answer.json["detail"]
+async def test_content_with_a_larger_declared_size_is_discarded(length: str) -> None:
+    response = await AsgiClient(guarded_app()).request("POST", headers=[("Content-Length", length)], content=[b"x"] * 5)
+    assert (response.status, response.unread) == (413, 0)
+    assert response.value("connection") == "close"
+    assert str(MOST) in response.json["detail"]
 
 
 HEADS = {"chunked": [("Transfer-Encoding", "chunked")], "a lie": [("Content-Length", "5")]}
 
 
 @pytest.mark.parametrize("headers", list(HEADS.values()), ids=list(HEADS))
-async def test_content_that_gets_larger_is_thrown_away(headers: Headers) -> None:
+async def test_content_that_exceeds_the_limit_is_discarded(headers: Headers) -> None:
     content = [b"x" * MOST, b"x", b"y", b"z"]
-    answer = await Asker(door()).ask("POST", headers=headers, content=content)
-    assert (answer.status, answer.unread) == (413, 0)
-    assert answer.value("connection") == "close"
+    response = await AsgiClient(guarded_app()).request("POST", headers=headers, content=content)
+    assert (response.status, response.unread) == (413, 0)
+    assert response.value("connection") == "close"
 
 
 @pytest.mark.parametrize("headers", [[("Content-Length", str(MOST + 1))], *HEADS.values()], ids=["said", *HEADS])
-async def test_no_more_than_so_much_is_thrown_away(headers: Headers) -> None:
+async def test_discarding_is_limited_in_size(headers: Headers) -> None:
     content = [b"x" * (MOST + 1), b"y", b"z", b"z"]
-    answer = await Asker(door(unread_bytes=MOST + 1)).ask("POST", headers=headers, content=content)
-    assert (answer.status, answer.unread) == (413, 2)
-    assert answer.value("connection") == "close"
+    response = await AsgiClient(guarded_app(unread_bytes=MOST + 1)).request("POST", headers=headers, content=content)
+    assert (response.status, response.unread) == (413, 2)
+    assert response.value("connection") == "close"
 
 
-@pytest.mark.parametrize("limit", ["unread_seconds", "silent_seconds"])
-async def test_what_is_thrown_away_is_not_waited_for_long(limit: str) -> None:
-    asker = Asker(door(**{limit: 0.0}))
+@pytest.mark.parametrize("limit", ["unread_seconds", "idle_seconds"])
+async def test_discarding_is_limited_in_time(limit: str) -> None:
+    asgi_client = AsgiClient(guarded_app(**{limit: 0.0}))
     headers = [("Content-Length", str(MOST + 1))]
-    answer = await asker.ask("POST", headers=headers, content=[b"x"], stays_open=True)
-    assert answer.status == 413
-    assert answer.value("connection") == "close"
+    response = await asgi_client.request("POST", headers=headers, content=[b"x"], stays_open=True)
+    assert response.status == 413
+    assert response.value("connection") == "close"
 
 
-async def test_content_that_waits_to_be_asked_for_is_not_asked_for() -> None:
+async def test_unused_content_is_not_requested_by_100_continue() -> None:
     headers = [("Content-Length", str(MOST + 1)), ("Expect", "100-continue")]
-    answer = await Asker(door()).ask("POST", headers=headers, content=[b"x"] * 5)
-    assert (answer.status, answer.unread) == (413, 5)
+    response = await AsgiClient(guarded_app()).request("POST", headers=headers, content=[b"x"] * 5)
+    assert (response.status, response.unread) == (413, 5)
 
 
-async def test_on_http2_no_connection_is_named() -> None:
-    asker = Asker(door(), http_version="2")
-    answer = await asker.ask("POST", headers=[("Content-Length", str(MOST + 1))])
-    assert (answer.status, answer.values("connection")) == (413, [])
+async def test_http2_responses_have_no_connection_header() -> None:
+    asgi_client = AsgiClient(guarded_app(), http_version="2")
+    response = await asgi_client.request("POST", headers=[("Content-Length", str(MOST + 1))])
+    assert (response.status, response.values("connection")) == (413, [])
 
 
 @pytest.mark.parametrize("length", ["x", "-1", "+1", "1 1", "", "٣"], ids=ascii)
-async def test_a_length_that_is_no_number_is_refused(length: str) -> None:
+async def test_an_invalid_content_length_is_rejected(length: str) -> None:
     value = length.encode().decode("latin-1")
-    assert (await Asker(door()).ask("POST", headers=[("Content-Length", value)])).status == 400
+    assert (await AsgiClient(guarded_app()).request("POST", headers=[("Content-Length", value)])).status == 400
 
 
-async def test_content_whose_end_is_said_in_two_ways_is_refused() -> None:
+async def test_content_length_with_transfer_encoding_is_rejected() -> None:
     headers = [("Content-Length", "1"), ("Transfer-Encoding", "chunked")]
-    answer = await Asker(door()).ask("POST", headers=headers, content=[b"x"])
-    assert (answer.status, answer.value("connection")) == (400, "close")
+    response = await AsgiClient(guarded_app()).request("POST", headers=headers, content=[b"x"])
+    assert (response.status, response.value("connection")) == (400, "close")
 
 
 LENGTH = ("Content-Length", "2")
@@ -373,52 +382,52 @@ UNREAD: dict[str, tuple[list[tuple[str, str]], list[bytes], bool, list[str]]] = 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize(("headers", "content", "stays_open", "connection"), list(UNREAD.values()), ids=list(UNREAD))
-async def test_content_that_nobody_reads_does_not_hold_the_connection(
+async def test_unread_content_does_not_block_the_connection(
     method: str, headers: Headers, content: list[bytes], stays_open: bool, connection: list[str]
 ) -> None:
-    asker = Asker(door(unread_bytes=99, silent_seconds=0))
-    answer = await asker.ask(method, "/unread", headers, content, stays_open=stays_open)
-    assert (answer.content, answer.values("connection")) == (b"not read", connection)
+    asgi_client = AsgiClient(guarded_app(unread_bytes=99, idle_seconds=0))
+    response = await asgi_client.request(method, "/unread", headers, content, stays_open=stays_open)
+    assert (response.content, response.values("connection")) == (b"not read", connection)
 
 
-async def test_content_that_does_not_arrive_is_not_waited_for() -> None:
-    asker = Asker(door(content_seconds=0))
-    answer = await asker.ask("POST", content=[b"x"], stays_open=True)
-    assert answer.status == 408
-    assert answer.value("connection") == "close"
+async def test_content_that_does_not_arrive_times_out() -> None:
+    asgi_client = AsgiClient(guarded_app(body_seconds=0))
+    response = await asgi_client.request("POST", content=[b"x"], stays_open=True)
+    assert response.status == 408
+    assert response.value("connection") == "close"
 
 
-async def test_whoever_has_all_of_the_content_may_take_long_to_answer() -> None:
+async def test_a_slow_response_after_complete_content_is_allowed() -> None:
     app = duly.AsyncDuly("memory://")
 
     async def slow(request: Request) -> Response:
         await request.body()
         leaving = asyncio.ensure_future(request.receive())
-        for _ in range(20):  # turns in which a limit that is long over would be noticed
+        for _ in range(20):  # enough turns of the loop for an expired limit to take effect
             await asyncio.sleep(0)
         is_cut = leaving.done()
         leaving.cancel()
         return JSONResponse({"is_cut": is_cut})
 
     inner = Starlette(routes=[Route("/", slow, methods=["POST"])])
-    guards = Guards(inner, Site(app, Access(None), Names(app)), sizes=Sizes(100, content_seconds=0))
-    answer = await Asker(guards).ask("POST", content=[b"x"])
-    assert answer.json == {"is_cut": False}
+    guards = Guards(inner, Site(app, Access(None), Names(app)), limits=RequestLimits(100, body_seconds=0))
+    response = await AsgiClient(guards).request("POST", content=[b"x"])
+    assert response.json == {"is_cut": False}
 
 
-async def test_headers_over_their_limit_are_refused() -> None:
+async def test_too_large_headers_are_rejected() -> None:
     head = [("X-Filler", "x" * 1000)] * 32
-    assert (await Asker(door()).ask(headers=head)).status == 200
-    assert (await Asker(door()).ask(headers=[*head, *head[:1]])).status == 431
+    assert (await AsgiClient(guarded_app()).request(headers=head)).status == 200
+    assert (await AsgiClient(guarded_app()).request(headers=[*head, *head[:1]])).status == 431
 
 
-async def test_an_address_over_its_limit_is_refused() -> None:
+async def test_a_too_long_url_is_rejected() -> None:
     path = "/" + "x" * 4095
-    assert (await Asker(door()).ask(path=path, query="y" * 4096)).status == 200
-    assert (await Asker(door()).ask(path=path, query="y" * 4097)).status == 414
+    assert (await AsgiClient(guarded_app()).request(path=path, query="y" * 4096)).status == 200
+    assert (await AsgiClient(guarded_app()).request(path=path, query="y" * 4097)).status == 414
 
 
-# What every answer has
+# Responses
 
 ANSWERS = {
     "200": ("GET", "/", []),
@@ -431,10 +440,10 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize(("method", "path", "headers"), list(ANSWERS.values()), ids=list(ANSWERS))
-async def test_every_answer_has_the_headers_that_keep_a_browser_safe(method: str, path: str, headers: Headers) -> None:
-    answer = await Asker(door()).ask(method, path, headers)
-    assert_safe(answer.headers)
-    assert answer.value("cache-control") == ("max-age=9" if "static" in path else "no-store")
+async def test_every_response_has_the_security_headers(method: str, path: str, headers: Headers) -> None:
+    response = await AsgiClient(guarded_app()).request(method, path, headers)
+    assert_safe(response.headers)
+    assert response.value("cache-control") == ("max-age=9" if "static" in path else "no-store")
 
 
 def assert_safe(headers: list[tuple[str, str]]) -> None:
@@ -455,43 +464,43 @@ def test_the_policy_allows_nothing_from_elsewhere_and_nothing_inline() -> None:
     assert set(policy.values()) == {"'self'"}
 
 
-async def test_a_fault_is_answered_with_the_same_headers_and_tells_nothing() -> None:
-    answer = await Asker(door()).ask(path="/fault")
-    assert answer.status == 500
-    assert_safe(answer.headers)
-    assert b"secret" not in answer.content
+async def test_an_internal_error_has_the_same_headers_and_no_details() -> None:
+    response = await AsgiClient(guarded_app()).request(path="/fault")
+    assert response.status == 500
+    assert_safe(response.headers)
+    assert b"secret" not in response.content
 
 
 @pytest.mark.parametrize("path", ["/", "/api/v1/queues"])
-async def test_a_fault_is_told_in_the_log_once_and_within_its_line(
+async def test_an_internal_error_is_logged_once_on_one_line(
     path: str, site_app: duly.AsyncDuly, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail(names: Names) -> list[str]:
         raise ZeroDivisionError
 
     monkeypatch.setattr(Names, "queues", fail)
-    assert (await Asker(create_app(site_app)).ask(path=path)).status == 500
+    assert (await AsgiClient(create_app(site_app)).request(path=path)).status == 500
     assert [each.message for each in caplog.records] == [f"GET {path!r} failed"]
 
 
-async def test_an_answer_that_fails_half_way_is_left_to_the_server_to_cut() -> None:
+async def test_a_response_that_fails_half_way_is_cut_by_the_server() -> None:
     async def half(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         raise ZeroDivisionError
 
     app = duly.AsyncDuly("memory://")
     with pytest.raises(ZeroDivisionError):
-        await Asker(Guards(half, Site(app, Access(None), Names(app)))).ask()
+        await AsgiClient(Guards(half, Site(app, Access(None), Names(app)))).request()
 
 
-async def test_the_pages_of_the_dashboard_have_the_headers_too(site_app: duly.AsyncDuly) -> None:
-    asker = Asker(create_app(site_app, tokens=TOKENS))
+async def test_pages_have_the_security_headers(site_app: duly.AsyncDuly) -> None:
+    asgi_client = AsgiClient(create_app(site_app, tokens=TOKENS))
     for path in ("/", "/login", "/nothing", "/api/v1/queues", "/api/v1/nothing", "/metrics", "/healthz"):
         for headers in ([], [ADMIN]):
-            assert_safe((await asker.ask(path=path, headers=headers)).headers)
+            assert_safe((await asgi_client.request(path=path, headers=headers)).headers)
 
 
-# Other connections, and other apps around it
+# Other connection types, and mounting
 
 
 async def test_a_websocket_is_closed() -> None:
@@ -503,11 +512,11 @@ async def test_a_websocket_is_closed() -> None:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    await door()({"type": "websocket", "path": "/", "headers": []}, receive, send)
+    await guarded_app()({"type": "websocket", "path": "/", "headers": []}, receive, send)
     assert sent == [{"type": "websocket.close", "code": 1008}]
 
 
-async def test_the_start_and_end_of_a_server_pass_through() -> None:
+async def test_lifespan_events_pass_through() -> None:
     coming: list[Message] = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
     sent: list[Message] = []
 
@@ -517,20 +526,20 @@ async def test_the_start_and_end_of_a_server_pass_through() -> None:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    await door()({"type": "lifespan"}, receive, send)
+    await guarded_app()({"type": "lifespan"}, receive, send)
     assert [each["type"] for each in sent] == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
 
 
-async def test_below_another_app_what_that_app_knows_is_left_alone() -> None:
+async def test_the_state_of_the_outer_app_is_not_changed() -> None:
     seen: list[Any] = []
 
     async def around(scope: Any, receive: Any, send: Any) -> None:
         scope["state"] = {"role": "their own", "shop": 1}
-        await Starlette(routes=[Mount("/ops", door(TOKENS))])(scope, receive, send)
+        await Starlette(routes=[Mount("/ops", guarded_app(TOKENS))])(scope, receive, send)
         seen.append(scope["state"])
 
-    answer = await Asker(around).ask(path="/ops/x", headers=[ADMIN])
-    assert answer.json["role"] == "admin"
+    response = await AsgiClient(around).request(path="/ops/x", headers=[ADMIN])
+    assert response.json["role"] == "admin"
     assert seen == [{"role": "their own", "shop": 1}]
 
 
@@ -539,7 +548,7 @@ async def test_below_another_app_what_that_app_knows_is_left_alone() -> None:
 
 @asynccontextmanager
 async def served(app: Any) -> AsyncIterator[tuple[str, int]]:
-    """Serve an app with uvicorn, on a port of its own."""
+    """Serve an app with uvicorn on its own port."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None, server_header=False))
         running = asyncio.create_task(server.serve([listening]))
@@ -557,18 +566,18 @@ async def served(app: Any) -> AsyncIterator[tuple[str, int]]:
      f"{MOST + 1:x}\r\n" + "x" * (MOST + 1) + "\r\n"],
     ids=["said", "chunked"],
 )  # fmt: skip
-async def test_a_connection_with_too_much_content_is_answered_and_closed(request_head: str) -> None:
-    async with served(door()) as (host, port), asyncio.timeout(30):
+async def test_a_connection_with_too_much_content_gets_a_response_and_is_closed(request_head: str) -> None:
+    async with served(guarded_app()) as (host, port), asyncio.timeout(30):
         reader, writer = await asyncio.open_connection(host, port)
         writer.write(request_head.encode())
-        answered = await reader.read()  # to the end: it comes only because the server closes
+        answered = await reader.read()  # read to the end: the server closes the connection
         writer.close()
     assert answered.startswith(b"HTTP/1.1 413 ")
     assert b"application/" in answered or b"text/plain" in answered
 
 
-async def test_whoever_sends_all_before_he_reads_finds_an_answer() -> None:
-    """A connection that is closed under him would be an outage to him, and he would send it again."""
+async def test_a_client_that_sends_everything_before_reading_gets_a_response() -> None:
+    """A client whose connection is closed early would treat it as an outage and send the request again."""
     size = 8 * 1024 * 1024
     head = f"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n"
 
@@ -577,6 +586,6 @@ async def test_whoever_sends_all_before_he_reads_finds_an_answer() -> None:
             caller.sendall(head.encode() + b"x" * size)
             return b"".join(iter(lambda: caller.recv(65536), b""))
 
-    async with served(door()) as address:
+    async with served(guarded_app()) as address:
         answered = await asyncio.to_thread(send_then_read, address)
     assert answered.startswith(b"HTTP/1.1 413 ")

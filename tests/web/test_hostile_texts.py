@@ -1,7 +1,7 @@
-"""Texts that others tripped over, in every place that can hold one: they are shown as texts, and do nothing.
+"""Hostile texts in every place that can hold one: they are shown as texts and have no effect.
 
-They come in through the library and through the API, and in each address. Then everything that can be looked at is
-looked at. What a page is made of is measured by the same page with a plain word in all these places.
+The tests send them through the library, through the API and in URLs. Then they load every page and call every GET. A
+page must have the same elements as with a plain word in these places.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ TEXTS: Final = {
 PLAIN: Final = "plain"
 STATES: Final = ("ready", "delayed", "leased", "dead", "done")
 SHOWN: Final = ("script", "attribute", "endings", "javascript", "template")
-"""Those that a page shows letter by letter: nothing in them is invisible, and JSON changes none of them."""
+"""Texts that a page shows unchanged: no invisible characters, and nothing that JSON escapes."""
 
 Element = tuple[str, tuple[str, ...]]
-"""Its name, and those of its attributes."""
+"""The name of an element, and the names of its attributes."""
 
 text_ids = pytest.mark.parametrize("name", list(TEXTS))
 
 
-# Putting a text wherever one can be
+# Storing a text everywhere
 
 
 async def accepted(*calls: Any) -> list[Any]:
-    """Do what is possible. What Duly refuses to store cannot be shown."""
+    """Try a call. A text that Duly rejects cannot be shown."""
     results = []
     for call in calls:
         try:
@@ -76,7 +76,7 @@ async def accepted(*calls: Any) -> list[Any]:
 
 
 async def fill(app: duly.AsyncDuly, text: str) -> None:
-    """Have a text in each field of messages in each state, of workers, of schedules, and of who did what."""
+    """Store a text in each field of messages in each state, of workers and schedules, and as a consumer."""
     link: Any = app._link
     getattr(link, "connections", link).consumer = sendable(text)
     queue = app.queue("orders", done=duly.Keep(count=100), retry=duly.Retry(attempts=1))
@@ -130,7 +130,7 @@ async def _reject(delivery: duly.AsyncDelivery, text: str) -> None:
 
 
 def sendable(text: str) -> str:
-    """Write a text so that it can be sent at all: who and where somebody is comes from the system."""
+    """Make a text encodable: host and consumer names come from the system."""
     return text.encode(errors="replace").decode()
 
 
@@ -151,15 +151,15 @@ async def _beat(app: duly.AsyncDuly, text: str) -> None:
 
 
 async def fill_by_api(client: httpx.AsyncClient, text: str) -> None:
-    """Send a text through each call that takes one. JSON can also hold what Python cannot send."""
+    """Send a text through each call that accepts one. JSON can contain texts that Python cannot encode."""
 
     async def post(path: str, **body: Any) -> Any:
-        answer = await client.post(
+        response = await client.post(
             f"/api/v1{path}", content=json.dumps(body), headers={"Content-Type": "application/json"}
         )
-        assert answer.status_code < 500, answer.text
-        assert_no_injection(answer)
-        return answer.json() if answer.status_code < 300 else {}
+        assert response.status_code < 500, response.text
+        assert_no_injection(response)
+        return response.json() if response.status_code < 300 else {}
 
     for path in ("/queues/calls", "/topics/events"):
         await post(f"{path}/messages", body=text)
@@ -188,17 +188,17 @@ async def fill_by_api(client: httpx.AsyncClient, text: str) -> None:
         await post(f"/queues/calls/{settle}", receipt=text, **more)
 
 
-# Looking at everything
+# Loading everything
 
 
 Places = dict[str, str]
-"""What stands in the places of an address: queue, topic, group, id."""
+"""Values for the path parameters: queue, topic, group, id."""
 
 WORDS: Final = ("queue", "topic", "group", "id")
 
 
 async def places_of(app: duly.AsyncDuly) -> list[Places]:
-    """Find all that there is to look at."""
+    """Return all names and ids to load."""
     group = app.topic("events").group("archive")
     homes: list[tuple[Places, Any]] = [({"queue": name}, app.queue(name)) for name in ("orders", "calls")]
     homes.append(({"topic": "events", "group": "archive"}, group))
@@ -209,7 +209,7 @@ async def places_of(app: duly.AsyncDuly) -> list[Places]:
 
 
 def addresses(site: Starlette, there: Iterable[Places]) -> Iterator[str]:
-    """Write every address that can be looked at, from the routes themselves."""
+    """Return every URL that can be loaded, from the routes."""
     for path in _paths(site.routes):
         wanted = re.findall(r"{(\w+)[^}]*}", path)
         assert path.startswith("/static/") or set(wanted) <= set(WORDS), f"what stands in {path}?"
@@ -231,7 +231,7 @@ def _paths(routes: Iterable[Any], before: str = "") -> Iterator[str]:
 
 
 class Parts(HTMLParser):
-    """What a browser would make of a page."""
+    """The elements that a browser would create from a page."""
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -274,46 +274,46 @@ class Parts(HTMLParser):
         self.oddities.append(data)
 
 
-def assert_no_injection(answer: httpx.Response) -> None:
-    """Check what holds for every answer, whatever it is."""
-    for name, value in answer.headers.raw:
+def assert_no_injection(response: httpx.Response) -> None:
+    """Check what holds for every response."""
+    for name, value in response.headers.raw:
         assert not re.search(rb"[\x00-\x08\x0a-\x1f\x7f]", name + value), (name, value)
-    assert "hacked" not in answer.headers.get("set-cookie", "")
-    assert answer.headers["x-content-type-options"] == "nosniff"
-    content = answer.content.decode()  # as it says it is: UTF-8
+    assert "hacked" not in response.headers.get("set-cookie", "")
+    assert response.headers["x-content-type-options"] == "nosniff"
+    content = response.content.decode()  # UTF-8, as declared
     assert "670592745" not in content, "a template was run"
-    kind = answer.headers.get("content-type", "")
+    kind = response.headers.get("content-type", "")
     assert content == "" or kind.startswith(("text/html; charset=utf-8", "application/", "text/plain")), kind
     if "json" in kind:
         json.loads(content)
 
 
-def assert_harmless(answer: httpx.Response, known: set[Element]) -> None:
-    """Check a page: it is made of what it is always made of."""
-    parts = Parts(answer.text)
+def assert_harmless(response: httpx.Response, known: set[Element]) -> None:
+    """Check that a page has only its usual elements."""
+    parts = Parts(response.text)
     assert parts.oddities == []
     assert parts.elements <= known
     for address in parts.addresses:
         assert re.match(r"(?:/(?![/\\])|[#?])", address), address
         assert address.isascii(), address
-    unseen = {each for each in answer.text if unicodedata.category(each) in {"Cc", "Cf", "Cs", "Zl", "Zp"}}
+    unseen = {each for each in response.text if unicodedata.category(each) in {"Cc", "Cf", "Cs", "Zl", "Zp"}}
     assert unseen <= {"\n", "\t"}, [hex(ord(each)) for each in unseen]
 
 
-def is_page(answer: httpx.Response) -> bool:
-    kind: str = answer.headers.get("content-type", "")
+def is_page(response: httpx.Response) -> bool:
+    kind: str = response.headers.get("content-type", "")
     return kind.startswith("text/html")
 
 
 async def look_at(client: httpx.AsyncClient, path: str, query: str = "") -> httpx.Response:
-    answer = await client.get(httpx.URL(path + query))
-    assert answer.status_code < 500, (path, answer.text)
-    assert_no_injection(answer)
-    return answer
+    response = await client.get(httpx.URL(path + query))
+    assert response.status_code < 500, (path, response.text)
+    assert_no_injection(response)
+    return response
 
 
 async def look_at_all(site: Starlette, client: httpx.AsyncClient, there: list[Places]) -> list[httpx.Response]:
-    """Look at everything once, and at lists in each state."""
+    """Load everything once, and lists in each state."""
     found = []
     for path in addresses(site, there):
         is_list = path.endswith(("/orders", "/calls", "/archive", "/messages"))
@@ -323,31 +323,31 @@ async def look_at_all(site: Starlette, client: httpx.AsyncClient, there: list[Pl
 
 
 TREND_LINE: Element = ("path", ("d", "fill", "stroke-linecap", "stroke-linejoin", "stroke-width"))
-"""A page has it when it was looked at for some seconds, which depends on the machine."""
+"""A page has this element after some seconds, which depends on the machine."""
 
 
 @pytest.fixture(scope="module")
 def known() -> set[Element]:
-    """Give all that pages are made of when nobody means harm, also those that say what is wrong."""
-    elements = asyncio.run(_known()) | {TREND_LINE}
+    """Return the elements of all pages without hostile texts, including error pages."""
+    elements = asyncio.run(_context()) | {TREND_LINE}
     assert ("script", ("defer", "src")) in elements
     assert not [name for _, names in elements for name in names if name.startswith("on") or name == "style"]
     return elements
 
 
-async def _known() -> set[Element]:
+async def _context() -> set[Element]:
     async with duly.AsyncDuly("memory://") as app:
         await fill(app, PLAIN)
         site = create_app(app)
         async with client_of(site) as client, client_of(create_app(app, tokens="a-token-for-all")) as stranger:
             await fill_by_api(client, PLAIN)
-            answers = await look_at_all(site, client, await places_of(app))
-            answers += [await look_at(client, "/nothing"), await look_at(stranger, "/login", "?next=/x")]
-    return {element for answer in answers if is_page(answer) for element in Parts(answer.text).elements}
+            responses = await look_at_all(site, client, await places_of(app))
+            responses += [await look_at(client, "/nothing"), await look_at(stranger, "/login", "?next=/x")]
+    return {element for response in responses if is_page(response) for element in Parts(response.text).elements}
 
 
 @text_ids
-async def test_a_text_is_shown_as_a_text_wherever_it_stands(
+async def test_hostile_texts_are_escaped_everywhere(
     name: str, known: set[Element], caplog: pytest.LogCaptureFixture
 ) -> None:
     text = TEXTS[name]
@@ -356,11 +356,11 @@ async def test_a_text_is_shown_as_a_text_wherever_it_stands(
         site = create_app(app)
         async with client_of(site) as client:
             await fill_by_api(client, text)
-            caplog.clear()  # what a worker logs of a message is not ours
+            caplog.clear()  # logs of workers are not tested here
             there = await places_of(app)
-            answers = await look_at_all(site, client, there)
-    pages = [each for each in answers if is_page(each)]
-    assert len(there) > (3 if name == "surrogate" else 10)  # what is no text at all is hardly stored anywhere
+            responses = await look_at_all(site, client, there)
+    pages = [each for each in responses if is_page(each)]
+    assert len(there) > (3 if name == "surrogate" else 10)  # texts that cannot be encoded are stored almost nowhere
     for page in pages:
         assert_harmless(page, known)
     if name in SHOWN:
@@ -371,7 +371,7 @@ async def test_a_text_is_shown_as_a_text_wherever_it_stands(
 
 
 @text_ids
-async def test_a_text_in_an_address_is_only_quoted(name: str, known: set[Element], site_app: duly.AsyncDuly) -> None:
+async def test_hostile_texts_in_urls_are_quoted(name: str, known: set[Element], site_app: duly.AsyncDuly) -> None:
     text = TEXTS[name][:1000]
     names = ("state", "after", "next", "limit", "consumer", text)
     queries = ["?" + "&".join(f"{quoted(each)}={quoted(text)}" for each in names)]
@@ -389,12 +389,12 @@ async def test_a_text_in_an_address_is_only_quoted(name: str, known: set[Element
             (path, query) for path in addresses(site, there) for query in (queries if tokens is None else queries[:1])
         ]
         async with client_of(site) as client:
-            answers = [await look_at(client, path, query) for path, query in asked]
-        for answer in answers:
-            if is_page(answer):
-                assert_harmless(answer, known)
-            if answer.is_redirect:
-                assert re.match(r"/(?![/\\])", answer.headers["location"])
+            responses = [await look_at(client, path, query) for path, query in asked]
+        for response in responses:
+            if is_page(response):
+                assert_harmless(response, known)
+            if response.is_redirect:
+                assert re.match(r"/(?![/\\])", response.headers["location"])
 
 
 def _combinations() -> list[tuple[str, ...]]:
@@ -403,9 +403,9 @@ def _combinations() -> list[tuple[str, ...]]:
 
 
 @text_ids
-async def test_metrics_are_still_read_as_what_they_are(name: str, site_app: duly.AsyncDuly) -> None:
-    def families(answer: httpx.Response) -> set[str]:
-        found = text_string_to_metric_families(answer.text)
+async def test_metrics_with_hostile_names_are_parsed_correctly(name: str, site_app: duly.AsyncDuly) -> None:
+    def families(response: httpx.Response) -> set[str]:
+        found = text_string_to_metric_families(response.text)
         return {sample.name for family in found for sample in family.samples}
 
     async with duly.AsyncDuly("memory://") as plain, client_of(create_app(plain)) as client:
@@ -419,7 +419,9 @@ async def test_metrics_are_still_read_as_what_they_are(name: str, site_app: duly
 
 
 @text_ids
-async def test_no_queue_topic_group_or_schedule_has_such_a_name(name: str, site_app: duly.AsyncDuly) -> None:
+async def test_hostile_names_are_rejected_for_queues_topics_groups_and_schedules(
+    name: str, site_app: duly.AsyncDuly
+) -> None:
     text = TEXTS[name]
     for naming in (site_app.queue, site_app.topic, site_app.topic("events").group):
         with pytest.raises(InvalidName):
@@ -429,18 +431,18 @@ async def test_no_queue_topic_group_or_schedule_has_such_a_name(name: str, site_
     given = quote(text[:1000], safe="", errors="surrogatepass")
     async with client_of(create_app(site_app)) as client:
         for path in (f"/queues/{given}", f"/topics/{given}", f"/topics/events/groups/{given}"):
-            answer = await client.post(httpx.URL(f"/api/v1{path}/messages"), json={"body": 1})
-            assert answer.status_code in {404, 405, 422}
-            assert_no_injection(answer)
+            response = await client.post(httpx.URL(f"/api/v1{path}/messages"), json={"body": 1})
+            assert response.status_code in {404, 405, 422}
+            assert_no_injection(response)
     assert await site_app.queues() == await site_app.topics() == []
 
 
-# What another program writes beside Duly
+# Data of other programs
 
 
 @pytest.fixture
 async def foreign(server: StartedServer) -> AsyncIterator[tuple[duly.AsyncDuly, redis.asyncio.Redis]]:
-    """Give an app on a real server, and the hands of another program there."""
+    """Yield an app on a real server, and a client for writing other data there."""
     url = server("valkey").url
     async with (
         duly.AsyncDuly(url, namespace=f"hostile-{uuid.uuid4().hex}") as app,
@@ -449,7 +451,7 @@ async def foreign(server: StartedServer) -> AsyncIterator[tuple[duly.AsyncDuly, 
         yield app, raw
 
 
-async def test_what_other_programs_write_beside_us_is_only_shown(
+async def test_data_of_other_programs_are_escaped(
     foreign: tuple[duly.AsyncDuly, redis.asyncio.Redis], known: set[Element]
 ) -> None:
     app, raw = foreign
@@ -466,12 +468,12 @@ async def test_what_other_programs_write_beside_us_is_only_shown(
     await app.topic("events").group("archive").receive(50, wait=0)
     site = create_app(app)
     async with client_of(site) as client:
-        answers = await look_at_all(site, client, await places_of(app))
-    for answer in filter(is_page, answers):
-        assert_harmless(answer, known)
+        responses = await look_at_all(site, client, await places_of(app))
+    for response in filter(is_page, responses):
+        assert_harmless(response, known)
 
     def shown(path: str) -> str:
-        return "".join(each for page in answers if page.url.path == path for each in Parts(page.text).texts)
+        return "".join(each for page in responses if page.url.path == path for each in Parts(page.text).texts)
 
     assert TEXTS["script"] in shown("/topics"), "a group of another program is there all the same"
     assert TEXTS["script"] in shown("/topics/events/groups/archive")

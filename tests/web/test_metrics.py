@@ -1,4 +1,4 @@
-"""`/metrics`: what the library says itself, as Prometheus reads it; and the page about it says the same."""
+"""`/metrics` exports the values of the library in Prometheus format, as its page describes them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from duly._core.registry import Info, written_info
 from duly._core.states import STATES
 from duly._core.topic_ops import GroupRow
 from duly.message import GroupInfo, Stats, TopicStats, WorkerInfo
-from duly.web import create_app
+from duly.web import create_app, metrics
+from duly.web.metrics import definitions
 from duly.web.metrics import scrape as scraping
-from duly.web.metrics import serving, table
+from duly.web.metrics.definitions import METRICS
 from duly.web.metrics.scrape import Scrape
-from duly.web.metrics.table import METRICS
 from tests.conftest import StartedServer
 from tests.web.conftest import TOKENS, authorization, client_of
 
@@ -46,7 +46,7 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def samples_of(families: Iterable[Any]) -> Samples:
-    """Give the numbers by name and labels. One that came twice is a fault."""
+    """Return the samples by name and labels. A repeated sample is an error."""
     rows = [((each.name, frozenset(each.labels.items())), each.value) for family in families for each in family.samples]
     found = dict(rows)
     assert len(found) == len(rows)
@@ -54,7 +54,7 @@ def samples_of(families: Iterable[Any]) -> Samples:
 
 
 class Scraped:
-    """What a scrape told."""
+    """The samples of a scrape."""
 
     def __init__(self, samples: Samples) -> None:
         self.samples = samples
@@ -66,21 +66,21 @@ class Scraped:
         return sorted(dict(labels)[label] for each, labels in self.samples if each == name)
 
 
-async def scraped(app: AsyncDuly) -> Scraped:
+async def run_scrape(app: AsyncDuly) -> Scraped:
     async with client_of(create_app(app)) as client:
-        return told(await client.get("/metrics"))
+        return parsed(await client.get("/metrics"))
 
 
-def told(answer: httpx.Response) -> Scraped:
-    assert answer.status_code == 200
-    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-    return Scraped(samples_of(read_text(answer.text)))
+def parsed(response: httpx.Response) -> Scraped:
+    assert response.status_code == 200
+    assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    return Scraped(samples_of(read_text(response.text)))
 
 
-def told_openly(answer: httpx.Response) -> Scraped:
-    assert answer.status_code == 200
-    assert answer.headers["content-type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
-    return Scraped(samples_of(openmetrics.text_string_to_metric_families(answer.text)))  # type: ignore[no-untyped-call]
+def told_openly(response: httpx.Response) -> Scraped:
+    assert response.status_code == 200
+    assert response.headers["content-type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    return Scraped(samples_of(openmetrics.text_string_to_metric_families(response.text)))  # type: ignore[no-untyped-call]
 
 
 @pytest.fixture(params=["memory", "valkey"])
@@ -92,16 +92,16 @@ async def app(request: pytest.FixtureRequest, server: StartedServer) -> AsyncIte
 
 @pytest.fixture
 async def raw(server: StartedServer) -> AsyncIterator[Any]:
-    """Give somebody who writes to the server of `server_app` without Duly."""
+    """Yield a client that writes to the server of `server_app` without Duly."""
     client: Any = redis.asyncio.Redis.from_url(server("valkey").url)
     yield client
     await client.aclose()
 
 
-# The numbers are those of the library
+# Values of the library
 
 
-async def test_a_queue_is_told_as_its_stats_say(app: AsyncDuly) -> None:
+async def test_the_metrics_of_a_queue_equal_its_stats(app: AsyncDuly) -> None:
     orders = app.queue("orders", done=duly.Keep(count=10))
     await orders.send_many(["acked", "dead", "leased", "ready", "ready"])
     await orders.send("later", delay=3600)
@@ -113,43 +113,43 @@ async def test_a_queue_is_told_as_its_stats_say(app: AsyncDuly) -> None:
     await orders.pause()
 
     before = await orders.stats()
-    said = await scraped(app)
+    samples = await run_scrape(app)
     after = await orders.stats()
 
     for state in ("ready", "delayed", "leased", "parked", "dead", "done"):
-        assert said("duly_messages", queue="orders", state=state) == getattr(before, state), state
+        assert samples("duly_messages", queue="orders", state=state) == getattr(before, state), state
     for state, name in {"live": "bytes", "dead": "dead_bytes", "done": "done_bytes"}.items():
-        assert said("duly_stored_bytes", queue="orders", state=state) == getattr(before, name), state
-    for name in table._COUNTED:
-        assert said(f"duly_{name}_total", queue="orders") == getattr(before, name), name
+        assert samples("duly_stored_bytes", queue="orders", state=state) == getattr(before, name), state
+    for name in definitions._COUNTER_HELP:
+        assert samples(f"duly_{name}_total", queue="orders") == getattr(before, name), name
     assert (before.ready, before.dead, before.duplicates, before.bytes > 0) == (2, 1, 1, True)
-    assert said("duly_corrected", queue="orders") == 0
-    assert said("duly_paused", queue="orders") == 1
-    assert said("duly_lateness_seconds", queue="orders") == before.lateness
-    assert before.oldest_age <= (said("duly_oldest_age_seconds", queue="orders") or -1) <= after.oldest_age
+    assert samples("duly_corrected", queue="orders") == 0
+    assert samples("duly_paused", queue="orders") == 1
+    assert samples("duly_lateness_seconds", queue="orders") == before.lateness
+    assert before.oldest_age <= (samples("duly_oldest_age_seconds", queue="orders") or -1) <= after.oldest_age
     assert before.next_due_in is not None
     assert after.next_due_in is not None
-    assert after.next_due_in <= (said("duly_next_due_seconds", queue="orders") or -1) <= before.next_due_in
-    assert said("duly_up") == 1
-    assert said("duly_build_info", version=duly.__version__, python=platform.python_version()) == 1
-    assert (said("duly_scrape_seconds") or 0) > 0
-    assert said("duly_queues_left_out") == 0
+    assert after.next_due_in <= (samples("duly_next_due_seconds", queue="orders") or -1) <= before.next_due_in
+    assert samples("duly_up") == 1
+    assert samples("duly_build_info", version=duly.__version__, python=platform.python_version()) == 1
+    assert (samples("duly_scrape_seconds") or 0) > 0
+    assert samples("duly_queues_left_out") == 0
 
 
-async def test_what_is_not_there_is_not_told(app: AsyncDuly) -> None:
+async def test_absent_values_are_not_exported(app: AsyncDuly) -> None:
     await app.queue("orders").send("now")
 
-    said = await scraped(app)
+    samples = await run_scrape(app)
 
-    assert said("duly_messages", queue="orders", state="ready") == 1
-    assert said("duly_next_due_seconds", queue="orders") is None
-    assert said("duly_paused", queue="orders") == 0
-    assert (said("duly_workers"), said("duly_schedules")) == (0, 0)
-    assert said("duly_queue_workers", queue="orders") == 0
-    assert said.labels("duly_unreadable", "name") == []
+    assert samples("duly_messages", queue="orders", state="ready") == 1
+    assert samples("duly_next_due_seconds", queue="orders") is None
+    assert samples("duly_paused", queue="orders") == 0
+    assert (samples("duly_workers"), samples("duly_schedules")) == (0, 0)
+    assert samples("duly_queue_workers", queue="orders") == 0
+    assert samples.labels("duly_unreadable", "name") == []
 
 
-async def test_a_topic_and_its_groups_are_told_as_their_stats_say(app: AsyncDuly) -> None:
+async def test_the_metrics_of_a_topic_and_its_groups_equal_their_stats(app: AsyncDuly) -> None:
     events = app.topic("events")
     archive = events.group("archive", headers={"kind": "paid"})
     await archive.create()
@@ -162,20 +162,20 @@ async def test_a_topic_and_its_groups_are_told_as_their_stats_say(app: AsyncDuly
     await archive.receive(limit=1, wait=0)
     await events.publish("four")
 
-    said = await scraped(app)
+    samples = await run_scrape(app)
     topic, (info,), stats = await events.stats(), await events.groups(), await archive.stats()
 
     for name in ("length", "bytes", "delayed", "groups"):
-        assert said(f"duly_topic_{name}", topic="events") == getattr(topic, name), name
+        assert samples(f"duly_topic_{name}", topic="events") == getattr(topic, name), name
     for name in ("published", "duplicates", "trimmed"):
-        assert said(f"duly_topic_{name}_total", topic="events") == getattr(topic, name), name
+        assert samples(f"duly_topic_{name}_total", topic="events") == getattr(topic, name), name
     for name in ("unread", "pending", "consumers"):
-        assert said(f"duly_group_{name}", topic="events", group="archive") == getattr(info, name), name
-    assert said("duly_group_missed_total", topic="events", group="archive") == info.missed
-    assert said("duly_group_filtered_total", topic="events", group="archive") == stats.filtered
+        assert samples(f"duly_group_{name}", topic="events", group="archive") == getattr(info, name), name
+    assert samples("duly_group_missed_total", topic="events", group="archive") == info.missed
+    assert samples("duly_group_filtered_total", topic="events", group="archive") == stats.filtered
     for state in ("ready", "delayed", "parked", "dead"):
-        assert said("duly_messages", queue="events/archive", state=state) == getattr(info, state), state
-    assert said("duly_delivered_total", queue="events/archive") == stats.delivered == 2
+        assert samples("duly_messages", queue="events/archive", state=state) == getattr(info, state), state
+    assert samples("duly_delivered_total", queue="events/archive") == stats.delivered == 2
     assert (topic.length, topic.duplicates, topic.delayed, info.unread, stats.filtered) == (4, 1, 1, 1, 1)
 
 
@@ -194,58 +194,58 @@ def beat(app: AsyncDuly, name: str, *queues: str) -> Any:
     return app._link.run(ops.beat(RegistryKeys(app.namespace), name, written_info(info), 60.0))
 
 
-async def test_workers_are_told(app: AsyncDuly) -> None:
+async def test_workers_are_exported(app: AsyncDuly) -> None:
     await app.queue("orders").send("x")
     await app.topic("events").group("archive").create()
     await beat(app, "h:1", "orders", "events/archive")
     await beat(app, "h:2", "orders")
 
-    said = await scraped(app)
+    samples = await run_scrape(app)
     latest = {each.id: each for each in await app.workers()}
 
-    assert said("duly_workers") == 2
-    assert said("duly_queue_workers", queue="orders") == 2
-    assert said("duly_queue_workers", queue="events/archive") == 1
-    assert said("duly_worker_concurrency", worker="h:1") == 16
-    assert said("duly_worker_in_flight", worker="h:1") == 3
-    assert said("duly_worker_handled_total", worker="h:1") == 99
-    assert 0 <= (said("duly_worker_last_beat_seconds", worker="h:1") or 0) <= latest["h:1"].last_beat
-    assert 0.5 <= (said("duly_worker_last_poll_seconds", worker="h:1") or 0) <= (latest["h:1"].last_poll or 0)
+    assert samples("duly_workers") == 2
+    assert samples("duly_queue_workers", queue="orders") == 2
+    assert samples("duly_queue_workers", queue="events/archive") == 1
+    assert samples("duly_worker_concurrency", worker="h:1") == 16
+    assert samples("duly_worker_in_flight", worker="h:1") == 3
+    assert samples("duly_worker_handled_total", worker="h:1") == 99
+    assert 0 <= (samples("duly_worker_last_beat_seconds", worker="h:1") or 0) <= latest["h:1"].last_beat
+    assert 0.5 <= (samples("duly_worker_last_poll_seconds", worker="h:1") or 0) <= (latest["h:1"].last_poll or 0)
 
 
 def worker(name: str, last_beat: float, last_poll: float | None) -> WorkerInfo:
     return WorkerInfo(name, "h", 1, ("orders",), 1, 0, 0, datetime.now(UTC), last_poll, last_beat, "1")
 
 
-def test_a_worker_that_is_silent_for_more_than_15_seconds_does_not_count() -> None:
+def test_a_worker_without_a_heartbeat_for_15_seconds_is_not_counted() -> None:
     workers = [worker("a", 15.0, None), worker("b", 15.1, 15.1)]
-    said = of_scrape(Scrape(is_up=True, queues={"orders": numbered(Stats)}, workers=workers))
+    samples = of_scrape(Scrape(is_up=True, queues={"orders": numbered(Stats)}, workers=workers))
 
-    assert said("duly_workers") == 1
-    assert said("duly_queue_workers", queue="orders") == 1
-    assert said.labels("duly_worker_last_beat_seconds", "worker") == ["a", "b"]
-    assert said.labels("duly_worker_last_poll_seconds", "worker") == ["b"]
+    assert samples("duly_workers") == 1
+    assert samples("duly_queue_workers", queue="orders") == 1
+    assert samples.labels("duly_worker_last_beat_seconds", "worker") == ["a", "b"]
+    assert samples.labels("duly_worker_last_poll_seconds", "worker") == ["b"]
 
 
-async def test_schedules_are_told(app: AsyncDuly) -> None:
+async def test_schedules_are_exported(app: AsyncDuly) -> None:
     await app.schedule("nightly", "sweep", "x", cron="0 3 * * *")
     await app.schedule("often", "sweep", "x", every=60)
     await app.pause_schedule("often")
 
     nightly = (await app.schedules())[0]
-    said = await scraped(app)
+    samples = await run_scrape(app)
 
-    assert said("duly_schedules") == 2
-    assert said("duly_schedule_paused", schedule="nightly", queue="sweep") == 0
-    assert said("duly_schedule_paused", schedule="often", queue="sweep") == 1
+    assert samples("duly_schedules") == 2
+    assert samples("duly_schedule_paused", schedule="nightly", queue="sweep") == 0
+    assert samples("duly_schedule_paused", schedule="often", queue="sweep") == 1
     assert nightly.next_at is not None
-    # The clock may have passed 3 o'clock in between: then it is that of the next day.
-    shown = said("duly_schedule_next_run_timestamp_seconds", schedule="nightly", queue="sweep")
+    # If the clock has passed 3 o'clock in between, it is the next day.
+    shown = samples("duly_schedule_next_run_timestamp_seconds", schedule="nightly", queue="sweep")
     assert shown in (nightly.next_at.timestamp(), nightly.next_at.timestamp() + 86400)
-    assert said("duly_schedule_next_run_timestamp_seconds", schedule="often", queue="sweep") is None
+    assert samples("duly_schedule_next_run_timestamp_seconds", schedule="often", queue="sweep") is None
 
 
-# Nothing is forgotten
+# Completeness
 
 NOT_AS_A_NUMBER = {
     "Stats.paused": "who it was is for people; duly_paused says whether",
@@ -263,13 +263,13 @@ NOT_AS_A_NUMBER = {
 
 
 def numbered(kind: Any, first: int = 1000) -> Any:
-    """Make one in which every field has a number of its own."""
+    """Create an object with a different number in every field."""
     fields = [each.name for each in dataclasses.fields(kind)]
     return kind(**dict(zip(fields, range(first, first + len(fields)), strict=True)))
 
 
 def of_scrape(scrape: Scrape) -> Scraped:
-    return Scraped(samples_of(read_text(generate_latest(serving._Families(scrape)).decode())))
+    return Scraped(samples_of(read_text(generate_latest(metrics._Families(scrape)).decode())))
 
 
 def missing_fields(scrape: Scrape, *shown: Any) -> list[str]:
@@ -282,7 +282,7 @@ def missing_fields(scrape: Scrape, *shown: Any) -> list[str]:
     ]
 
 
-def test_every_field_is_told_or_listed_with_the_reason() -> None:
+def test_every_field_is_exported_or_listed_with_the_reason() -> None:
     stats, topic, info = numbered(Stats), numbered(TopicStats, 2000), numbered(GroupInfo, 3000)
     row = GroupRow("archive", info.pending, info.consumers, "0-0", info.unread, info.missed)
     scrape = Scrape(
@@ -292,16 +292,16 @@ def test_every_field_is_told_or_listed_with_the_reason() -> None:
     assert missing_fields(scrape, stats, topic, info) == list(NOT_AS_A_NUMBER)
 
 
-def test_a_metric_is_named_by_the_conventions() -> None:
+def test_metric_names_follow_the_conventions() -> None:
     names = [each.name for each in METRICS]
 
     assert len(set(names)) == len(names)
     assert [name for name in names if not re.fullmatch(r"duly_[a-z]+(_[a-z]+)*", name)] == []
     assert [each.name for each in METRICS if (each.kind == "counter") != each.name.endswith("_total")] == []
-    assert [each.name for each in METRICS if not each.says.endswith(".") or "|" in each.says] == []
+    assert [each.name for each in METRICS if not each.description.endswith(".") or "|" in each.description] == []
 
 
-async def test_only_what_is_in_the_table_is_told(site_app: AsyncDuly) -> None:
+async def test_only_metrics_of_the_table_are_exported(site_app: AsyncDuly) -> None:
     await site_app.queue("orders").send("x")
 
     async with client_of(create_app(site_app)) as client:
@@ -315,25 +315,25 @@ async def test_only_what_is_in_the_table_is_told(site_app: AsyncDuly) -> None:
 # Formats and labels
 
 
-async def test_openmetrics_is_given_to_who_asks(site_app: AsyncDuly) -> None:
+async def test_openmetrics_is_returned_if_accepted(site_app: AsyncDuly) -> None:
     await site_app.queue("orders").send("x")
 
     async with client_of(create_app(site_app)) as client:
-        answer = await client.get("/metrics", headers=OPENMETRICS)
-        plain = told(await client.get("/metrics", headers={"Accept": "text/html, text/plain;version=x, */*"}))
+        response = await client.get("/metrics", headers=OPENMETRICS)
+        plain = parsed(await client.get("/metrics", headers={"Accept": "text/html, text/plain;version=x, */*"}))
 
-    assert answer.text.endswith("# EOF\n")
-    said = told_openly(answer)
-    assert said("duly_sent_total", queue="orders") == plain("duly_sent_total", queue="orders") == 1
-    assert set(said.samples) == set(plain.samples)
+    assert response.text.endswith("# EOF\n")
+    samples = told_openly(response)
+    assert samples("duly_sent_total", queue="orders") == plain("duly_sent_total", queue="orders") == 1
+    assert set(samples.samples) == set(plain.samples)
 
 
 @pytest.mark.parametrize("version", ["abc", "1.x", "", "99.0.0"])
-async def test_a_version_of_openmetrics_that_nobody_knows_is_answered(client: httpx.AsyncClient, version: str) -> None:
-    answer = await client.get("/metrics", headers={"Accept": f"application/openmetrics-text;version={version}"})
+async def test_an_unknown_version_of_openmetrics_is_answered(client: httpx.AsyncClient, version: str) -> None:
+    response = await client.get("/metrics", headers={"Accept": f"application/openmetrics-text;version={version}"})
 
-    assert answer.status_code == 200
-    assert "version=1.0.0" in answer.headers["content-type"]
+    assert response.status_code == 200
+    assert "version=1.0.0" in response.headers["content-type"]
 
 
 FOREIGN = {
@@ -355,79 +355,81 @@ async def test_a_group_of_another_program_may_have_any_name(server_app: AsyncDul
         await raw.xgroup_create(events.stream, name, id="0")
 
     async with client_of(create_app(server_app)) as client:
-        plain = told(await client.get("/metrics"))
+        plain = parsed(await client.get("/metrics"))
         opened = told_openly(await client.get("/metrics", headers=OPENMETRICS))
 
     expected = sorted([*(name.decode() for name in FOREIGN.values()), r"\xff\xfe", "l" * 255 + "…"])
-    for said in (plain, opened):
-        assert said.labels("duly_group_unread", "group") == expected
-        assert said("duly_group_unread", topic="events", group='a"b') == 1
-        assert said("duly_up") == 1
-        assert said("duly_topic_groups", topic="events") == len(FOREIGN) + 3
-        assert said.labels("duly_messages", "queue") == []
+    for samples in (plain, opened):
+        assert samples.labels("duly_group_unread", "group") == expected
+        assert samples("duly_group_unread", topic="events", group='a"b') == 1
+        assert samples("duly_up") == 1
+        assert samples("duly_topic_groups", topic="events") == len(FOREIGN) + 3
+        assert samples.labels("duly_messages", "queue") == []
 
 
-# Who may
+# Permissions
 
 
-async def test_a_token_is_needed(site_app: AsyncDuly) -> None:
+async def test_a_token_is_required(site_app: AsyncDuly) -> None:
     async with client_of(create_app(site_app, tokens=TOKENS)) as client:
-        refused = await client.get("/metrics")
+        rejected = await client.get("/metrics")
         wrong = await client.get("/metrics", headers={"Authorization": "Bearer not-a-token-of-it"})
         viewer = await client.get("/metrics", headers=authorization("viewer"))
 
-    assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
-    assert "duly_" not in refused.text
-    assert (wrong.status_code, wrong.text) == (401, "this is not a token of this dashboard\n")
-    assert told(viewer)("duly_up") == 1
+    assert (rejected.status_code, rejected.headers["www-authenticate"]) == (401, "Bearer")
+    assert "duly_" not in rejected.text
+    assert (wrong.status_code, wrong.text) == (401, "this token is not known to this dashboard\n")
+    assert parsed(viewer)("duly_up") == 1
 
 
-async def test_open_metrics_need_none(site_app: AsyncDuly) -> None:
+async def test_open_metrics_require_no_token(site_app: AsyncDuly) -> None:
     async with client_of(create_app(site_app, tokens=TOKENS, open_metrics=True)) as client:
-        assert told(await client.get("/metrics"))("duly_up") == 1
+        assert parsed(await client.get("/metrics"))("duly_up") == 1
 
 
-# What is wrong spoils nothing else
+# Errors affect nothing else
 
 
 TOLD_ALWAYS = {"duly_up", "duly_scrape_seconds", "duly_scrape_timed_out", "duly_build_info"}
 
 
-def assert_away(said: Scraped) -> None:
-    assert said("duly_up") == 0
-    assert said("duly_scrape_timed_out") == 0
-    assert {name for name, _ in said.samples} == TOLD_ALWAYS
+def assert_away(samples: Scraped) -> None:
+    assert samples("duly_up") == 0
+    assert samples("duly_scrape_timed_out") == 0
+    assert {name for name, _ in samples.samples} == TOLD_ALWAYS
 
 
-async def test_a_server_that_is_away_is_down() -> None:
+async def test_an_unavailable_server_is_down() -> None:
     with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))  # and does not listen
+        unused.bind(("127.0.0.1", 0))  # a port without a listener
         async with AsyncDuly(f"redis://127.0.0.1:{unused.getsockname()[1]}", patience=0.1) as app:
-            assert_away(await scraped(app))
+            assert_away(await run_scrape(app))
 
 
-async def test_a_server_that_does_not_answer_is_down_long_before_calls_are_given_up(
+async def test_a_server_that_does_not_answer_is_down_before_calls_time_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(scraping, "_DONE_WITHIN", 60.0)  # it is the first call that notices
+    monkeypatch.setattr(scraping, "_SCRAPE_TIMEOUT", 60.0)  # the first call detects it
     with socket.create_server(("127.0.0.1", 0)) as silent:
         async with AsyncDuly(f"redis://127.0.0.1:{silent.getsockname()[1]}", patience=60) as app:
             began = time.monotonic()
-            assert_away(await scraped(app))
+            assert_away(await run_scrape(app))
             assert time.monotonic() - began < 20
 
-    assert scraping._ANSWER_WITHIN + LEAVING_TIMEOUT < 3
+    assert scraping._CALL_TIMEOUT + LEAVING_TIMEOUT < 3
 
 
-async def test_a_server_that_refuses_is_down(caplog: pytest.LogCaptureFixture, server: StartedServer) -> None:
+async def test_a_server_that_rejects_commands_is_down(caplog: pytest.LogCaptureFixture, server: StartedServer) -> None:
     async with AsyncDuly(f"redis://nobody:wrong@127.0.0.1:{server('valkey').port}") as app:
-        assert_away(await scraped(app))
+        assert_away(await run_scrape(app))
 
     assert "refused the connection" in caplog.text
     assert "wrong@" not in caplog.text
 
 
-async def test_a_server_that_goes_away_half_way_is_down(site_app: AsyncDuly, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_fails_during_a_scrape_is_down(
+    site_app: AsyncDuly, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("a", "b"):
         await site_app.queue(name).send("x")
 
@@ -438,10 +440,10 @@ async def test_a_server_that_goes_away_half_way_is_down(site_app: AsyncDuly, mon
 
     monkeypatch.setattr(duly.AsyncQueue, "stats", gone)
 
-    assert_away(await scraped(site_app))
+    assert_away(await run_scrape(site_app))
 
 
-async def test_one_that_cannot_be_counted_spoils_nothing_else(server_app: AsyncDuly, raw: Any) -> None:
+async def test_an_unreadable_queue_does_not_affect_others(server_app: AsyncDuly, raw: Any) -> None:
     for name in ("broken", "whole"):
         await server_app.queue(name).send("x")
         await server_app.topic(name).publish("x")
@@ -453,52 +455,52 @@ async def test_one_that_cannot_be_counted_spoils_nothing_else(server_app: AsyncD
         field = "published" if "@broken" in key else "sent"
         await raw.hset(key, field, "a nonsense")
 
-    said = await scraped(server_app)
+    samples = await run_scrape(server_app)
 
-    unreadable = {tuple(sorted(labels)) for name, labels in said.samples if name == "duly_unreadable"}
+    unreadable = {tuple(sorted(labels)) for name, labels in samples.samples if name == "duly_unreadable"}
     assert unreadable == {
         (("kind", kind), ("name", name))
         for kind, name in (("queue", "broken"), ("topic", "broken"), ("queue", "whole/broken"))
     }
-    assert said("duly_up") == 1
-    assert said.labels("duly_sent_total", "queue") == ["whole", "whole/whole"]
-    assert said.labels("duly_topic_length", "topic") == ["whole"]
-    assert said.labels("duly_group_unread", "group") == ["broken", "whole"]
+    assert samples("duly_up") == 1
+    assert samples.labels("duly_sent_total", "queue") == ["whole", "whole/whole"]
+    assert samples.labels("duly_topic_length", "topic") == ["whole"]
+    assert samples.labels("duly_group_unread", "group") == ["broken", "whole"]
 
 
-async def test_a_group_whose_stream_was_removed_is_told(server_app: AsyncDuly, raw: Any) -> None:
+async def test_a_group_whose_stream_was_removed_is_exported(server_app: AsyncDuly, raw: Any) -> None:
     events = server_app.topic("events")
     await events.group("archive").create()
     await raw.delete(events.stream)
 
-    said = await scraped(server_app)
+    samples = await run_scrape(server_app)
 
-    assert said("duly_group_unread", topic="events", group="archive") == 0
-    assert said("duly_messages", queue="events/archive", state="ready") == 0
-
-
-# Bounds
+    assert samples("duly_group_unread", topic="events", group="archive") == 0
+    assert samples("duly_messages", queue="events/archive", state="ready") == 0
 
 
-async def test_what_is_too_much_for_one_scrape_is_counted(site_app: AsyncDuly, monkeypatch: pytest.MonkeyPatch) -> None:
+# Limits
+
+
+async def test_objects_above_the_limit_are_counted(site_app: AsyncDuly, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a", "b"):
         await site_app.queue(name).send("x")
     for topic in ("t", "u", "v", "w"):
         await site_app.topic(topic).group("g").create()
-    monkeypatch.setattr(scraping, "MOST", 3)
+    monkeypatch.setattr(scraping, "MAX_ITEMS", 3)
 
-    said = await scraped(site_app)
+    samples = await run_scrape(site_app)
 
-    assert said.labels("duly_sent_total", "queue") == ["a", "b", "t/g"]
-    assert said.labels("duly_topic_length", "topic") == ["t", "u", "v"]
-    assert said("duly_queues_left_out") == 3, "topic w, and groups u/g and v/g"
+    assert samples.labels("duly_sent_total", "queue") == ["a", "b", "t/g"]
+    assert samples.labels("duly_topic_length", "topic") == ["t", "u", "v"]
+    assert samples("duly_queues_left_out") == 3, "topic w, and groups u/g and v/g"
 
 
 def test_a_scrape_has_at_most_1000_queues_and_groups_and_20_calls_at_once() -> None:
-    assert (scraping.MOST, scraping.AT_ONCE) == (1000, 20)
+    assert (scraping.MAX_ITEMS, scraping.MAX_CONCURRENT) == (1000, 20)
 
 
-async def test_not_all_queues_are_asked_at_once(site_app: AsyncDuly, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_calls_of_a_scrape_are_limited(site_app: AsyncDuly, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(60):
         await site_app.queue(f"q{number}").send("x")
     under_way = most = 0
@@ -513,13 +515,13 @@ async def test_not_all_queues_are_asked_at_once(site_app: AsyncDuly, monkeypatch
         return found
 
     monkeypatch.setattr(duly.AsyncQueue, "stats", slowly)
-    said = await scraped(site_app)
+    samples = await run_scrape(site_app)
 
     assert most == 20
-    assert len(said.labels("duly_sent_total", "queue")) == 60
+    assert len(samples.labels("duly_sent_total", "queue")) == 60
 
 
-async def test_a_scrape_that_runs_out_of_time_does_not_say_that_the_server_is_away(
+async def test_a_scrape_that_times_out_does_not_report_the_server_as_down(
     site_app: AsyncDuly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await site_app.queue("orders").send("x")
@@ -528,17 +530,15 @@ async def test_a_scrape_that_runs_out_of_time_does_not_say_that_the_server_is_aw
         await asyncio.Event().wait()
 
     monkeypatch.setattr(duly.AsyncQueue, "stats", endless)
-    monkeypatch.setattr(scraping, "_DONE_WITHIN", 0.05)
+    monkeypatch.setattr(scraping, "_SCRAPE_TIMEOUT", 0.05)
 
-    said = await scraped(site_app)
+    samples = await run_scrape(site_app)
 
-    assert (said("duly_up"), said("duly_scrape_timed_out")) == (1, 1)
-    assert {name for name, _ in said.samples} == TOLD_ALWAYS
+    assert (samples("duly_up"), samples("duly_scrape_timed_out")) == (1, 1)
+    assert {name for name, _ in samples.samples} == TOLD_ALWAYS
 
 
-async def test_however_many_scrape_the_server_is_looked_at_once(
-    site_app: AsyncDuly, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_concurrent_scrapes_are_shared(site_app: AsyncDuly, monkeypatch: pytest.MonkeyPatch) -> None:
     await site_app.queue("orders").send("x")
     looks, look = list[str](), duly.AsyncQueue.stats
 
@@ -548,29 +548,29 @@ async def test_however_many_scrape_the_server_is_looked_at_once(
 
     monkeypatch.setattr(duly.AsyncQueue, "stats", counted)
     async with client_of(create_app(site_app, open_metrics=True)) as client:
-        answers = await asyncio.gather(*(client.get("/metrics", headers=each) for each in [{}, OPENMETRICS] * 6))
+        responses = await asyncio.gather(*(client.get("/metrics", headers=each) for each in [{}, OPENMETRICS] * 6))
 
     assert looks == ["orders"]
-    assert [told(each)("duly_up") for each in answers[::2]] == [1] * 6
-    assert [told_openly(each)("duly_up") for each in answers[1::2]] == [1] * 6
+    assert [parsed(each)("duly_up") for each in responses[::2]] == [1] * 6
+    assert [told_openly(each)("duly_up") for each in responses[1::2]] == [1] * 6
 
 
-async def test_scrapes_at_once_do_not_meet(site_app: AsyncDuly) -> None:
+async def test_concurrent_scrapes_return_the_same_values(site_app: AsyncDuly) -> None:
     for number in range(30):
         await site_app.queue(f"q{number}").send("x")
         await site_app.topic(f"t{number}").publish("x")
 
     async with client_of(create_app(site_app)) as client:
-        answers = await asyncio.gather(*(client.get("/metrics") for _ in range(5)))
+        responses = await asyncio.gather(*(client.get("/metrics") for _ in range(5)))
 
-    first, *others = (told(each).samples for each in answers)
+    first, *others = (parsed(each).samples for each in responses)
     of_time = ("duly_scrape_seconds", "duly_oldest_age_seconds")
     for other in others:
         assert set(other) == set(first)
         assert [key for key in first if first[key] != other[key] and key[0] not in of_time] == []
 
 
-# The pages
+# Documentation
 
 ROW = re.compile(r"^\| `(duly_\w+)` \| (\w+) \| (.*?) ?\| (\S.*) \|$", re.MULTILINE)
 
@@ -585,8 +585,8 @@ def test_the_table_of_the_page_has_the_metrics_of_the_code(page: str) -> None:
     assert [row[:3] for row in table_of(page)] == [(each.name, each.kind, each.labels) for each in METRICS]
 
 
-def test_the_page_says_of_a_metric_what_the_scrape_says() -> None:
-    assert [says.replace("`", "") for *_, says in table_of(PAGES[0])] == [each.says for each in METRICS]
+def test_the_page_describes_metrics_like_the_scrape() -> None:
+    assert [says.replace("`", "") for *_, says in table_of(PAGES[0])] == [each.description for each in METRICS]
 
 
 def yaml_of(page: str) -> list[Any]:
@@ -598,7 +598,7 @@ def yaml_of(page: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_configuration_on_the_page_asks_with_a_token_from_a_file(page: str) -> None:
+def test_the_configuration_on_the_page_uses_a_token_file(page: str) -> None:
     (job,) = yaml_of(page)[0]["scrape_configs"]
 
     assert job["authorization"] == {"credentials_file": "/etc/prometheus/duly-token"}
@@ -613,7 +613,7 @@ def alerts_of(page: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_alerts_on_the_page_name_metrics_that_there_are(page: str) -> None:
+def test_the_alerts_on_the_page_use_existing_metrics(page: str) -> None:
     known = {each.name for each in METRICS}
     rules = alerts_of(page)
 
@@ -634,7 +634,7 @@ def test_both_pages_have_the_same_rules() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_states_that_an_alert_names_are_states(page: str) -> None:
+def test_states_in_alerts_exist(page: str) -> None:
     named = [state for rule in alerts_of(page) for state in re.findall(r'state="(\w+)"', rule["expr"])]
 
     assert named

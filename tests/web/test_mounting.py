@@ -1,4 +1,4 @@
-"""The dashboard inside of another web app: its pages, links and API work below the path that it is mounted at."""
+"""The dashboard mounted in another web app: pages, links and API work below its path."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def in_fastapi(dashboard: ASGIApp) -> Any:
 def in_litestar(dashboard: Any) -> Any:
     @litestar.asgi("/ops", is_mount=True, copy_scope=True)
     async def ops(scope: Any, receive: Any, send: Any) -> None:
-        """Give the path back that Litestar took off, without the slash that it added."""
+        """Restore the path that Litestar stripped, without the slash that it added."""
         within = scope["path"].rstrip("/") or "/"
         await dashboard({**scope, "root_path": "/ops", "path": f"/ops{within}"}, receive, send)
 
@@ -65,7 +65,7 @@ def in_django(dashboard: ASGIApp) -> ASGIApp:
     shop = get_asgi_application()
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
-        """Be what stands in asgi.py."""
+        """Act as asgi.py of a Django project."""
         if scope["type"] == "http" and scope["path"].startswith("/ops/"):
             await dashboard({**scope, "root_path": "/ops"}, receive, send)
         else:
@@ -84,29 +84,29 @@ MOUNTED: dict[str, Callable[[ASGIApp], Any]] = {
 
 @pytest.fixture(params=MOUNTED)
 async def browser(request: pytest.FixtureRequest, site_app: duly.AsyncDuly) -> AsyncIterator[httpx.AsyncClient]:
-    """Give somebody before a shop with a dashboard at /ops, who has the token of an operator."""
+    """Yield a client with the token of an operator, for a shop with a dashboard at /ops."""
     await site_app.queue("orders").send({"order": 17}, id="order-17", delay=1800)
     web = MOUNTED[request.param](create_app(site_app, tokens=TOKENS))
     async with client_of(web, headers=authorization("operator")) as client:
         yield client
 
 
-async def test_the_app_around_it_is_still_there(browser: httpx.AsyncClient) -> None:
+async def test_the_outer_app_is_still_served(browser: httpx.AsyncClient) -> None:
     assert (await browser.get("/")).text == "the shop"
 
 
 @pytest.mark.parametrize("page", ["/", "/queues/orders", "/queues/orders/messages/order-17", "/workers"])
 async def test_a_page_is_served_and_all_its_links_stay_below_the_path(browser: httpx.AsyncClient, page: str) -> None:
-    answer = await browser.get(f"/ops{page}")
+    response = await browser.get(f"/ops{page}")
 
-    assert answer.status_code == 200
-    assert answer.headers["content-type"].startswith("text/html")
-    inner = [link for link in LINK.findall(answer.text) if not link.startswith("#")]
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/html")
+    inner = [link for link in LINK.findall(response.text) if not link.startswith("#")]
     assert inner
-    assert [link for link in inner if not answer.url.join(link).path.startswith("/ops/")] == []
+    assert [link for link in inner if not response.url.join(link).path.startswith("/ops/")] == []
 
 
-async def test_what_a_page_loads_is_there(browser: httpx.AsyncClient) -> None:
+async def test_files_that_a_page_loads_are_served(browser: httpx.AsyncClient) -> None:
     page = await browser.get("/ops/")
     loaded = [str(page.url.join(link)) for link in LINK.findall(page.text) if "static/" in link]
 
@@ -134,26 +134,26 @@ async def test_a_message_is_changed_by_its_id(browser: httpx.AsyncClient, site_a
     assert (await site_app.queue("orders").stats()).live == 0
 
 
-async def test_the_description_names_where_the_api_is(browser: httpx.AsyncClient) -> None:
+async def test_the_description_has_the_path_of_the_api(browser: httpx.AsyncClient) -> None:
     described = (await browser.get("/ops/api/v1/openapi.json")).json()
 
     assert described["servers"] == [{"url": "/ops/api/v1"}]
 
 
-async def test_whoever_has_no_token_is_sent_to_the_login_below_the_path(browser: httpx.AsyncClient) -> None:
+async def test_a_client_without_a_token_is_redirected_to_the_login_below_the_path(browser: httpx.AsyncClient) -> None:
     del browser.headers["Authorization"]
-    answer = await browser.get("/ops/queues/orders", headers={"Accept": "text/html"})
+    response = await browser.get("/ops/queues/orders", headers={"Accept": "text/html"})
 
-    assert answer.status_code in (302, 303, 307)
-    assert answer.url.join(answer.headers["location"]).path == "/ops/login"
+    assert response.status_code in (302, 303, 307)
+    assert response.url.join(response.headers["location"]).path == "/ops/login"
 
 
-async def test_a_browser_that_logs_in_has_a_cookie_for_the_path_alone(browser: httpx.AsyncClient) -> None:
+async def test_the_session_cookie_is_limited_to_the_path(browser: httpx.AsyncClient) -> None:
     token = browser.headers.pop("Authorization").removeprefix("Bearer ")
-    answer = await browser.post("/ops/login", data={"token": token}, headers={"Origin": "http://localhost"})
+    response = await browser.post("/ops/login", data={"token": token}, headers={"Origin": "http://localhost"})
 
-    assert answer.status_code == 303
-    assert "Path=/ops" in answer.headers["set-cookie"]
+    assert response.status_code == 303
+    assert "Path=/ops" in response.headers["set-cookie"]
     assert (await browser.get("/ops/queues/orders")).status_code == 200
 
 

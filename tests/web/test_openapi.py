@@ -1,4 +1,4 @@
-"""openapi.json is what it says it is: OpenAPI 3.1, complete in itself, and true of the table."""
+"""openapi.json is valid OpenAPI 3.1, self-contained, and matches the operations."""
 
 import re
 from collections.abc import Iterator
@@ -9,10 +9,10 @@ import pytest
 
 import duly
 from duly.web import create_app
+from duly.web.api import paths_of
+from duly.web.api.catalog import OPERATIONS
 from duly.web.api.openapi import document
 from duly.web.api.operation import Operation
-from duly.web.api.serving import paths_of
-from duly.web.api.table import OPERATIONS
 from tests.web.conftest import TOKENS, TokenClient, client_of
 
 
@@ -38,7 +38,7 @@ def _references(value: Any) -> Iterator[str]:
             yield from _references(part)
 
 
-def test_it_has_what_openapi_asks_for(described: dict[str, Any]) -> None:
+def test_the_document_is_valid_openapi(described: dict[str, Any]) -> None:
     assert described["openapi"].startswith("3.1.")
     assert described["info"]["title"] == "Duly"
     assert described["info"]["version"] == duly.__version__
@@ -62,27 +62,27 @@ def test_operation_ids_are_unique_words(described: dict[str, Any]) -> None:
     assert all(re.fullmatch(r"[a-z_]+", each) for each in ids)
 
 
-def test_every_part_of_a_path_is_declared(described: dict[str, Any]) -> None:
+def test_every_path_parameter_is_declared(described: dict[str, Any]) -> None:
     for path, _, operation in _operations(described):
         declared = {each["name"] for each in operation["parameters"] if each["in"] == "path" and each["required"]}
         assert declared == set(re.findall(r"{(\w+)}", path)), path
 
 
-def test_every_operation_says_what_it_takes_and_gives(described: dict[str, Any]) -> None:
+def test_every_operation_describes_request_and_response(described: dict[str, Any]) -> None:
     for path, method, operation in _operations(described):
         assert operation["summary"].endswith("."), path
         assert ("requestBody" in operation) <= (method in ("post", "patch")), path
         good = [status for status in operation["responses"] if status.startswith("2")]
         assert len(good) == (2 if method == "patch" else 1), path
         assert all(each["description"] for each in operation["responses"].values())
-        for refused in ("422", "default"):
-            assert "application/problem+json" in operation["responses"][refused]["content"]
+        for rejected in ("422", "default"):
+            assert "application/problem+json" in operation["responses"][rejected]["content"]
 
 
-def test_a_message_that_is_over_when_it_was_moved_is_described(described: dict[str, Any]) -> None:
-    answers = described["paths"]["/queues/{queue}/messages/{id}"]["patch"]["responses"]
-    assert "content" in answers["200"]
-    assert "content" not in answers["204"]
+def test_the_empty_response_of_reschedule_is_described(described: dict[str, Any]) -> None:
+    responses = described["paths"]["/queues/{queue}/messages/{id}"]["patch"]["responses"]
+    assert "content" in responses["200"]
+    assert "content" not in responses["204"]
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.name)
@@ -93,7 +93,7 @@ def test_the_table_is_described(described: dict[str, Any], operation: Operation)
         assert operation.needs in found["description"]
 
 
-def test_a_schema_refuses_what_the_api_refuses(described: dict[str, Any]) -> None:
+def test_a_schema_rejects_what_the_api_rejects(described: dict[str, Any]) -> None:
     send = described["components"]["schemas"]["Send"]
     assert send["additionalProperties"] is False
     options = set(duly.Send.__dataclass_fields__) | {"base64", "durable"}
@@ -106,30 +106,30 @@ def test_a_message_is_described_with_all_its_fields(described: dict[str, Any]) -
     assert shown == fields | {"base64", "attempt", "deliveries"}
 
 
-async def test_it_is_served_where_the_api_is(token_client: TokenClient, site_app: duly.AsyncDuly) -> None:
-    answer = await token_client("viewer").get("/api/v1/openapi.json")
-    assert answer.status_code == 200
-    assert answer.json()["servers"] == [{"url": "/api/v1"}]
+async def test_the_description_is_served_below_the_api(token_client: TokenClient, site_app: duly.AsyncDuly) -> None:
+    response = await token_client("viewer").get("/api/v1/openapi.json")
+    assert response.status_code == 200
+    assert response.json()["servers"] == [{"url": "/api/v1"}]
     async with client_of(create_app(site_app, tokens=TOKENS)) as stranger:
-        refused = await stranger.get("/api/v1/openapi.json")
+        rejected = await stranger.get("/api/v1/openapi.json")
         wrong = await stranger.get("/api/v1/openapi.json", headers={"Authorization": "Bearer not-a-token-of-it"})
-    assert "a token is needed" in refused.json()["detail"]
-    assert wrong.json()["detail"] == "this is not a token of this dashboard"
-    assert refused.status_code == 401
-    assert refused.headers["www-authenticate"] == "Bearer"
+    assert "this needs a token" in rejected.json()["detail"]
+    assert wrong.json()["detail"] == "this token is not known to this dashboard"
+    assert rejected.status_code == 401
+    assert rejected.headers["www-authenticate"] == "Bearer"
 
 
 @pytest.mark.parametrize("path", ["/queues/%0A/messages", "/%0A", "/queues%0A", "/queues/x/messages%0A"])
-async def test_a_line_break_in_a_path_is_a_problem_like_any_other(client: httpx.AsyncClient, path: str) -> None:
-    answer = await client.get(f"/api/v1{path}")
-    assert answer.status_code in (404, 422)
-    assert answer.headers["content-type"] == "application/problem+json"
+async def test_a_line_break_in_a_path_is_a_problem_response(client: httpx.AsyncClient, path: str) -> None:
+    response = await client.get(f"/api/v1{path}")
+    assert response.status_code in (404, 422)
+    assert response.headers["content-type"] == "application/problem+json"
 
 
-async def test_what_is_not_there_is_a_problem(client: httpx.AsyncClient) -> None:
+async def test_an_unknown_path_is_a_problem_response(client: httpx.AsyncClient) -> None:
     nowhere = await client.get("/api/v1/nowhere")
     assert (nowhere.status_code, nowhere.headers["content-type"]) == (404, "application/problem+json")
     wrong = await client.delete("/api/v1/queues/orders/messages")
     assert wrong.status_code == 405
     assert {each.strip() for each in wrong.headers["allow"].split(",")} == {"GET", "HEAD", "POST"}
-    assert wrong.json()["title"] == "Wrong method"
+    assert wrong.json()["title"] == "Method not allowed"

@@ -1,4 +1,4 @@
-"""The script of the pages, in a real browser: it keeps them up to date, and makes buttons of forms."""
+"""The script of the pages in a real browser: it refreshes pages and sends forms to the API."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _REPORT: Final = """
     document.addEventListener("securitypolicyviolation", (event) => window.violations.push(event.violatedDirective));
 """
 
-# Alone: a browser takes all of a small machine, and a page that waits for 5 s says that it is not up to date.
+# Alone: a browser needs all of a small machine, and a page that waits for 5 s reports that it is not up to date.
 pytestmark = [pytest.mark.slow, pytest.mark.quiet]
 
 
 class Dashboard:
-    """A dashboard on a port of this machine, and the app that it shows."""
+    """A dashboard on a local port, and its app."""
 
     def __init__(self, **options: Any) -> None:
         self.app = duly.Duly("memory://")
@@ -49,7 +49,7 @@ class Dashboard:
 
 @pytest.fixture(scope="module")
 def dashboard() -> Iterator[Dashboard]:
-    """Give one dashboard to all tests of the module; each has queues of its own."""
+    """Yield one dashboard for all tests of the module; each test has its own queues."""
     made = Dashboard()
     yield made
     made.close()
@@ -57,7 +57,7 @@ def dashboard() -> Iterator[Dashboard]:
 
 @pytest.fixture
 def locked() -> Iterator[Dashboard]:
-    """Give a dashboard that asks for a token."""
+    """Yield a dashboard that requires a token."""
     made = Dashboard(tokens="a-token-of-an-admin")
     yield made
     made.close()
@@ -65,7 +65,7 @@ def locked() -> Iterator[Dashboard]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Start the system's browser."""
+    """Start the installed browser."""
     if not _CHROMIUM.exists():
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{_CHROMIUM} is missing: `make servers` installs it")
     with sync_playwright() as playwright:
@@ -76,13 +76,13 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def complaints() -> list[str]:
-    """Collect what the browser complains about."""
+    """Collect the errors that the browser logs."""
     return []
 
 
 @pytest.fixture
 def page(browser: Browser, dashboard: Dashboard, complaints: list[str]) -> Iterator[Page]:
-    """Open a tab. Whatever a test does there, no error and no violation of the policy may come of it."""
+    """Open a tab. The test fails if the browser logs an error or a violation of the policy."""
     tab = browser.new_page(base_url=dashboard.url)
     tab.set_default_timeout(_PATIENCE_MS)
     tab.add_init_script(_REPORT)
@@ -96,11 +96,11 @@ def page(browser: Browser, dashboard: Dashboard, complaints: list[str]) -> Itera
 
 @pytest.fixture(autouse=True)
 def patience() -> None:
-    """Wait long for what a page shows: machines that run tests are slow."""
+    """Use long timeouts, because machines that run tests are slow."""
     expect.set_options(timeout=_PATIENCE_MS)
 
 
-def test_numbers_change_while_the_page_is_open(page: Page, dashboard: Dashboard) -> None:
+def test_an_open_page_is_refreshed(page: Page, dashboard: Dashboard) -> None:
     queue = dashboard.app.queue("counted")
     queue.send(1)
     page.goto("/")
@@ -131,7 +131,7 @@ def test_a_queue_is_paused_and_resumed_by_a_button(page: Page, dashboard: Dashbo
     assert queue.stats().paused is None
 
 
-def test_a_queue_is_purged_only_with_its_name_typed(page: Page, dashboard: Dashboard) -> None:
+def test_a_purge_requires_the_typed_name(page: Page, dashboard: Dashboard) -> None:
     queue = dashboard.app.queue("purged")
     queue.send_many(range(3))
     page.goto("/queues/purged")
@@ -144,17 +144,17 @@ def test_a_queue_is_purged_only_with_its_name_typed(page: Page, dashboard: Dashb
     name.fill("purged")
     button.click()
 
-    expect(page.get_by_role("status").filter(has_text="3 messages are gone")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="3 messages were removed")).to_be_visible()
     expect(page.get_by_text("No ready message.")).to_be_visible()
     expect(button).to_be_disabled()
     assert queue.stats().purged == 3
 
 
-def test_what_is_sent_by_the_form_appears_as_it_was_typed(page: Page, dashboard: Dashboard) -> None:
+def test_a_message_from_the_form_is_stored_as_typed(page: Page, dashboard: Dashboard) -> None:
     queue = dashboard.app.queue("filled")
     queue.pause()
     page.goto("/queues/filled")
-    page.locator("#sending summary").click()
+    page.locator("#send-form summary").click()
     button = page.get_by_role("button", name="Send a message")
 
     page.get_by_label("Body").fill("not JSON")
@@ -169,17 +169,17 @@ def test_what_is_sent_by_the_form_appears_as_it_was_typed(page: Page, dashboard:
     assert (message.body, message.key) == ({"n": 12345678901234567890}, "k")
 
 
-def test_a_body_is_text_and_a_message_is_cancelled_when_it_is_asked_for(page: Page, dashboard: Dashboard) -> None:
+def test_a_body_is_shown_as_text_and_a_cancel_needs_a_confirmation(page: Page, dashboard: Dashboard) -> None:
     queue = dashboard.app.queue("hostile")
     text = "<img src=x onerror=\"document.title='taken'\">"
     id_ = queue.send(text, key=text, delay=3600)
     asked: list[str] = []
 
-    def answer(dialog: Dialog) -> None:
+    def accept(dialog: Dialog) -> None:
         asked.append(dialog.message)
         dialog.accept()
 
-    page.on("dialog", answer)
+    page.on("dialog", accept)
     page.goto("/queues/hostile?state=delayed")
     expect(page.get_by_role("cell", name=text, exact=True)).to_be_visible()
     page.get_by_role("link", name=id_).click()
@@ -188,33 +188,33 @@ def test_a_body_is_text_and_a_message_is_cancelled_when_it_is_asked_for(page: Pa
     assert page.title() == f"{id_} · Duly"
     page.get_by_role("button", name="Cancel").click()
 
-    expect(page.get_by_role("status").filter(has_text=f"{id_} is cancelled")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text=f"{id_} was cancelled")).to_be_visible()
     assert queue.get(id_) is None
-    assert asked == ["Cancel this message? It is removed for good."]
+    assert asked == ["Cancel this message? It is removed permanently."]
 
 
-def test_a_message_that_a_consumer_has_is_taken_away_when_it_is_confirmed(page: Page, dashboard: Dashboard) -> None:
+def test_a_leased_message_is_cancelled_after_a_confirmation(page: Page, dashboard: Dashboard) -> None:
     queue = dashboard.app.queue("held")
     id_ = queue.send("body")
     (delivery,) = queue.receive(1, wait=0, lease=600)
     asked: list[str] = []
 
-    def answer(dialog: Dialog) -> None:
+    def accept(dialog: Dialog) -> None:
         asked.append(dialog.message)
         dialog.accept()
 
-    page.on("dialog", answer)
+    page.on("dialog", accept)
     page.goto(f"/queues/held/messages/{id_}")
     page.get_by_role("button", name="Cancel").click()
 
-    expect(page.get_by_role("status").filter(has_text=f"{id_} is cancelled")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text=f"{id_} was cancelled")).to_be_visible()
     assert queue.get(id_) is None
     with pytest.raises(duly.LeaseLost):
         delivery.ack()
-    assert [each.split(".")[0] for each in asked] == ["A consumer has this message"]
+    assert [each.split(".")[0] for each in asked] == ["A consumer holds this message"]
 
 
-def test_an_id_with_braces_is_told_as_it_is(page: Page, dashboard: Dashboard) -> None:
+def test_an_id_with_braces_is_shown_unchanged(page: Page, dashboard: Dashboard) -> None:
     queue = dashboard.app.queue("braces")
     id_ = queue.send(1, id="t{id}{constructor}{about}", delay=3600)
     page.goto("/queues/braces?state=delayed")
@@ -226,7 +226,7 @@ def test_an_id_with_braces_is_told_as_it_is(page: Page, dashboard: Dashboard) ->
     expect(page.locator("#notice p")).to_have_text(f"{id_} is due now")
 
 
-def test_somebody_with_a_token_comes_in_steers_and_leaves(page: Page, locked: Dashboard) -> None:
+def test_a_user_signs_in_pauses_a_queue_and_signs_out(page: Page, locked: Dashboard) -> None:
     queue = locked.app.queue("orders")
     queue.send(1)
 
@@ -241,7 +241,7 @@ def test_somebody_with_a_token_comes_in_steers_and_leaves(page: Page, locked: Da
     assert queue.stats().paused is not None
 
 
-def test_a_dashboard_that_is_away_is_told_and_found_again(
+def test_a_page_reports_an_unreachable_dashboard_and_recovers(
     page: Page, dashboard: Dashboard, complaints: list[str]
 ) -> None:
     dashboard.app.queue("far").send(1)
@@ -249,12 +249,12 @@ def test_a_dashboard_that_is_away_is_told_and_found_again(
     page.goto("/queues/far")
 
     def refuse(route: Route) -> None:
-        route.fulfill(status=503, content_type="text/html", body="<p id=detail>nobody answers</p>")
+        route.fulfill(status=503, content_type="text/html", body="<p id=detail>no answer</p>")
 
     page.route("**/queues/far", refuse)
     page.clock.run_for(2_100)
     expect(page.locator("#away")).to_have_text(
-        re.compile(r"^Not up to date since \d\d:\d\d:\d\d UTC: nobody answers. Trying again every \d+ s.")
+        re.compile(r"^Not up to date since \d\d:\d\d:\d\d UTC: no answer. Trying again every \d+ s.")
     )
     page.unroute("**/queues/far")
     page.clock.run_for(30_100)
@@ -264,7 +264,7 @@ def test_a_dashboard_that_is_away_is_told_and_found_again(
     complaints.clear()
 
 
-def test_a_look_that_takes_long_is_told(page: Page, dashboard: Dashboard) -> None:
+def test_a_slow_refresh_is_reported(page: Page, dashboard: Dashboard) -> None:
     dashboard.app.queue("slow").send(1)
     page.clock.install()
     page.goto("/queues/slow")
@@ -287,7 +287,7 @@ def test_a_look_that_takes_long_is_told(page: Page, dashboard: Dashboard) -> Non
     expect(page.locator("#away")).to_be_hidden()
 
 
-def test_a_page_that_could_not_be_shown_comes_by_itself(
+def test_an_error_page_reloads_when_the_server_is_back(
     page: Page, dashboard: Dashboard, complaints: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away() -> None:
@@ -305,13 +305,13 @@ def test_a_page_that_could_not_be_shown_comes_by_itself(
     complaints.clear()
 
 
-def test_what_is_sent_again_after_a_lost_answer_is_stored_once(
+def test_a_form_sent_again_after_a_lost_response_is_stored_once(
     page: Page, dashboard: Dashboard, complaints: list[str]
 ) -> None:
     queue = dashboard.app.queue("sent-once")
     queue.pause()
     page.goto("/queues/sent-once")
-    page.locator("#sending summary").click()
+    page.locator("#send-form summary").click()
     page.get_by_label("Body").fill("1")
     button = page.get_by_role("button", name="Send a message")
 
@@ -326,7 +326,7 @@ def test_what_is_sent_again_after_a_lost_answer_is_stored_once(
     for delivery in _taken(queue):
         delivery.ack()
     button.click()
-    expect(page.get_by_role("status").filter(has_text="is sent")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="was sent")).to_be_visible()
     assert (queue.stats().sent, queue.stats().duplicates) == (1, 1)
     page.get_by_label("Body").fill("1")
     button.click()
@@ -337,14 +337,14 @@ def test_what_is_sent_again_after_a_lost_answer_is_stored_once(
 
 
 def _taken(queue: duly.Queue) -> list[duly.Delivery]:
-    """Take what a paused queue has."""
+    """Receive the messages of a paused queue."""
     queue.resume()
     found = queue.receive(wait=0)
     queue.pause()
     return list(found)
 
 
-def test_somebody_whose_session_ended_is_told_and_led_back(
+def test_an_expired_session_is_reported_with_a_link_to_the_login(
     page: Page, locked: Dashboard, complaints: list[str]
 ) -> None:
     locked.app.queue("orders").send(1)
@@ -367,7 +367,7 @@ def test_somebody_whose_session_ended_is_told_and_led_back(
     complaints.clear()
 
 
-def test_a_message_that_is_finished_is_said_to_be_gone(page: Page, dashboard: Dashboard, complaints: list[str]) -> None:
+def test_a_finished_message_is_reported_as_gone(page: Page, dashboard: Dashboard, complaints: list[str]) -> None:
     queue = dashboard.app.queue("finishing")
     id_ = queue.send(1)
     page.clock.install()
@@ -377,12 +377,12 @@ def test_a_message_that_is_finished_is_said_to_be_gone(page: Page, dashboard: Da
     queue.receive(1)[0].ack()
     page.clock.run_for(2_100)
 
-    expect(page.locator("#away")).to_have_text(re.compile("^This message is gone"))
+    expect(page.locator("#away")).to_have_text(re.compile("^This message no longer exists"))
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
     complaints.clear()
 
 
-def test_the_focus_stays_when_what_had_it_changes_or_goes(page: Page, dashboard: Dashboard) -> None:
+def test_the_focus_survives_changes_of_the_page(page: Page, dashboard: Dashboard) -> None:
     queue = dashboard.app.queue("focused")
     ids = queue.send_many(range(60))
     page.clock.install()
@@ -401,7 +401,7 @@ def test_the_focus_stays_when_what_had_it_changes_or_goes(page: Page, dashboard:
     expect(page.locator(".scroll[aria-labelledby=messages]")).to_be_focused()
 
 
-def test_the_rows_of_a_further_page_stay_while_numbers_change(page: Page, dashboard: Dashboard) -> None:
+def test_rows_of_later_pages_are_not_refreshed(page: Page, dashboard: Dashboard) -> None:
     queue = dashboard.app.queue("read-on")
     ids = queue.send_many(range(60))
     page.clock.install()
@@ -416,7 +416,7 @@ def test_the_rows_of_a_further_page_stay_while_numbers_change(page: Page, dashbo
     expect(page.get_by_role("link", name=ids[55])).to_be_visible()
 
 
-def test_all_dead_letters_go_back_to_work_only_when_it_is_meant(page: Page, dashboard: Dashboard) -> None:
+def test_redriving_all_dead_letters_needs_a_confirmation(page: Page, dashboard: Dashboard) -> None:
     queue = dashboard.app.queue("failed")
     queue.send(1)
     queue.receive(1)[0].reject("no")
@@ -436,13 +436,11 @@ def test_all_dead_letters_go_back_to_work_only_when_it_is_meant(page: Page, dash
     page.once("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Redrive all dead").click()
 
-    expect(page.get_by_role("status").filter(has_text="1 dead letter is back at work")).to_be_visible()
-    assert asked == ["Put the dead letter of failed back to work?"]
+    expect(page.get_by_role("status").filter(has_text="1 dead letter was redriven")).to_be_visible()
+    assert asked == ["Redrive the dead letter of failed?"]
 
 
-def test_no_page_is_complained_about_and_none_is_too_wide(
-    page: Page, dashboard: Dashboard, complaints: list[str]
-) -> None:
+def test_no_page_logs_errors_or_is_too_wide(page: Page, dashboard: Dashboard, complaints: list[str]) -> None:
     queue = dashboard.app.queue("a-name-that-is-as-long-as-those-of-people-who-think-of-everything")
     id_ = queue.send({"text": "x" * 500}, headers={"h": "y" * 300})
     queue.receive(1)[0].reject("z" * 300)

@@ -1,4 +1,4 @@
-"""The pages, asked for as a browser asks: what they show, to whom, and what they lead to."""
+"""The pages as a browser requests them: content, permissions and links."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ import duly
 from duly.web import create_app
 from duly.web.access import Access
 from duly.web.names import Names
-from duly.web.pages import drawing, looking, texts
-from duly.web.pages.explaining import for_people
-from duly.web.pages.pace import Paces
-from duly.web.pages.patience import within_patience
-from duly.web.pages.sight import Sights
+from duly.web.overview import OverviewCache
+from duly.web.pages import text as page_text
+from duly.web.pages import trends, views, with_timeout
+from duly.web.pages.text import explanation_for_page
+from duly.web.pages.trends import RateHistory
 from duly.web.problems import Refused
 from duly.web.site import Site
 from tests.conftest import StartedServer
@@ -34,7 +34,7 @@ _VOID: Final = {"meta", "link", "img", "input", "br", "path"}
 
 
 class Page(HTMLParser):
-    """A page taken apart: its elements, its text, and where it leads."""
+    """A parsed page: elements, text and links."""
 
     def __init__(self, response: httpx.Response) -> None:
         super().__init__()
@@ -76,14 +76,14 @@ async def look(client: httpx.AsyncClient, path: str) -> Page:
 
 
 def _raised(text: str) -> ValueError:
-    """Make an error that has a traceback."""
+    """Create an error with a traceback."""
     with pytest.raises(ValueError, match=text) as caught:
         raise ValueError(text)
     return caught.value
 
 
 async def given(app: duly.AsyncDuly, secret: str = "secret") -> dict[str, str]:
-    """Put one message into each state, and something on every page. Give the page of each message."""
+    """Put one message into each state, and something on every page. Returns the page of each message."""
     orders = app.queue("orders", done=duly.Keep(count=10))
     sent: dict[str, str] = {}
     sent["dead"] = await orders.send({"body": f"{secret}-body"}, headers={"note": f"{secret}-header"}, priority=9)
@@ -119,17 +119,17 @@ PLACES: Final = (
 )
 
 
-# What is shown
+# Content
 
 
-async def test_the_overview_counts_each_queue_and_group(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_the_overview_lists_each_queue_and_group(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     nothing = await look(client, "/")
     await given(site_app)
     await site_app.queue("quiet").pause()
 
     page = await look(client_of(create_app(site_app)), "/")
 
-    assert "No queue was used yet" in nothing.text
+    assert "There are no queues yet" in nothing.text
     assert "memory://" in page.text
     assert "orders 1 1 1 1 1 " in page.text
     assert "quiet paused 0 0 0 0 0 " in page.text
@@ -143,12 +143,12 @@ async def test_messages_are_listed_by_state(site_app: duly.AsyncDuly, client: ht
 
     found = await look(client, f"/queues/orders?state={state}")
 
-    listed = [each for each in found.all("href") if "/messages/" in each]
-    assert listed == [pages[state]]
+    list_messages = [each for each in found.all("href") if "/messages/" in each]
+    assert list_messages == [pages[state]]
     assert f"{state.capitalize()} 1" in found.text
 
 
-async def test_a_message_is_shown_with_all_that_is_known(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_a_message_is_shown_with_all_details(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     pages = await given(site_app)
 
     dead, done = await look(client, pages["dead"]), await look(client, pages["done"])
@@ -165,7 +165,7 @@ async def test_a_message_is_shown_with_all_that_is_known(site_app: duly.AsyncDul
     assert "is unread, as the only entry" in entry.text
 
 
-async def test_pages_of_messages_lead_to_all_of_them_once(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_all_messages_are_on_exactly_one_page(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     ids = await site_app.queue("orders").send_many(range(120))
     address, found, pages = "/queues/orders?state=ready", list[str](), 0
 
@@ -179,7 +179,7 @@ async def test_pages_of_messages_lead_to_all_of_them_once(site_app: duly.AsyncDu
     assert pages == 3
 
 
-async def test_a_page_behind_a_message_that_left_begins_anew(
+async def test_a_page_after_a_message_that_left_the_state_is_the_first_page(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient
 ) -> None:
     first, *_ = ids = await site_app.queue("orders").send_many(range(3))
@@ -187,13 +187,11 @@ async def test_a_page_behind_a_message_that_left_begins_anew(
 
     page = await look(client, f"/queues/orders?state=ready&after={first}")
 
-    assert f"Message {first} is not ready any more: this is the first page." in page.text
+    assert f"Message {first} is no longer ready: this is the first page." in page.text
     assert [each.rpartition("/")[2] for each in page.all("href") if "/messages/" in each] == ids[1:]
 
 
-async def test_a_page_goes_on_behind_a_message_that_is_gone(
-    site_app: duly.AsyncDuly, client: httpx.AsyncClient
-) -> None:
+async def test_a_page_continues_after_a_removed_message(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     ids = await site_app.queue("orders").send_many(range(60))
     first = await look(client, "/queues/orders?state=ready")
     for id_ in ids[48:52]:
@@ -205,10 +203,10 @@ async def test_a_page_goes_on_behind_a_message_that_is_gone(
     assert (await client.get("/queues/orders?state=ready&after=next~forged")).status_code == 422
 
 
-async def test_many_topics_and_schedules_are_shown_page_by_page(
+async def test_topics_and_schedules_are_paginated(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looking, "ROWS", 2)
+    monkeypatch.setattr(views, "ROWS", 2)
     for name in "abcde":
         await site_app.topic(name).publish(1)
         await site_app.schedule(name, f"queue-{name}", 1, every=60)
@@ -221,7 +219,7 @@ async def test_many_topics_and_schedules_are_shown_page_by_page(
         assert shown == [["a", "b"], ["c", "d"], ["e"]], path
 
     overview = await look(client, "/")
-    assert "3 more are on the page of topics" in overview.text
+    assert "3 more are on the topics page" in overview.text
     assert "/topics/b" in overview.all("href")
 
 
@@ -232,7 +230,7 @@ async def test_a_schedule_that_no_worker_serves_names_its_queue_in_quotes_and_li
 
     page = await look(client, "/schedules")
 
-    assert "No worker serves queue 'nobody' : nothing is sent" in page.text
+    assert "No worker serves queue 'nobody' : its schedules do not run" in page.text
     assert "/queues/nobody" in page.all("href")
 
 
@@ -247,9 +245,7 @@ async def test_the_timeline_of_a_message_has_milliseconds(site_app: duly.AsyncDu
         assert f"{event.at:%Y-%m-%d %H:%M:%S}.{event.at.microsecond // 1000:03}" in page.text
 
 
-async def test_the_page_of_a_message_shows_how_far_the_work_is(
-    site_app: duly.AsyncDuly, client: httpx.AsyncClient
-) -> None:
+async def test_the_page_of_a_message_shows_its_progress(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     orders = site_app.queue("orders")
     id_ = await orders.send(1)
     (delivery,) = await orders.receive(wait=0)
@@ -260,13 +256,13 @@ async def test_the_page_of_a_message_shows_how_far_the_work_is(
     assert "40%" not in (await look(client, f"/queues/orders/messages/{id_}")).text
 
 
-async def test_a_rate_that_is_not_known_yet_is_a_dash(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_an_unknown_rate_is_a_dash(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     await site_app.queue("orders").send(1)
 
     for path in ("/", "/queues/orders"):
         page = await look(client, path)
-        assert "Sent per second -" in page.text, path
-        assert "Acked per second -" in page.text, path
+        assert "Sent/s -" in page.text, path
+        assert "Acked/s -" in page.text, path
 
 
 async def test_a_topic_has_a_page_with_links_to_its_groups(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
@@ -284,7 +280,7 @@ async def test_a_topic_has_a_page_with_links_to_its_groups(site_app: duly.AsyncD
     assert "Did you mean 'events'?" in missing.text
 
 
-async def test_a_topic_that_cannot_be_counted_hides_no_other(
+async def test_an_unreadable_topic_does_not_hide_others(
     server: StartedServer, server_app: duly.AsyncDuly, server_client: httpx.AsyncClient
 ) -> None:
     for name in ("broken", "whole"):
@@ -296,11 +292,11 @@ async def test_a_topic_that_cannot_be_counted_hides_no_other(
     page = await look(server_client, "/topics")
 
     assert page.status == 200
-    assert "broken It cannot be counted: " in page.text
+    assert "broken It cannot be read: " in page.text
     assert "whole entries 1 delayed 0 published 1" in page.text
 
 
-async def test_many_queues_are_shown_page_by_page(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_queues_are_paginated(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     names = [f"queue-{at:03}" for at in range(101)]
     for name in names:
         await site_app.queue(name).send(1)
@@ -313,7 +309,7 @@ async def test_many_queues_are_shown_page_by_page(site_app: duly.AsyncDuly, clie
     assert "Ready 101" in first.text
 
 
-async def test_a_queue_that_cannot_be_counted_hides_no_other(
+async def test_an_unreadable_queue_does_not_hide_others(
     server: StartedServer, server_app: duly.AsyncDuly, server_client: httpx.AsyncClient
 ) -> None:
     await server_app.queue("orders").send("x")
@@ -325,10 +321,10 @@ async def test_a_queue_that_cannot_be_counted_hides_no_other(
     page = await look(server_client, "/")
 
     assert "orders 1 0 0 0 0 " in page.text
-    assert "zz cannot be counted: " in page.text
+    assert "zz cannot be read: " in page.text
 
 
-async def test_looking_at_every_page_changes_nothing(
+async def test_viewing_every_page_changes_nothing(
     server: StartedServer, server_app: duly.AsyncDuly, server_client: httpx.AsyncClient
 ) -> None:
     pages = await given(server_app)
@@ -344,10 +340,10 @@ async def test_looking_at_every_page_changes_nothing(
     assert set(others) == set(keys)
 
 
-async def test_the_server_is_looked_at_once_a_second_however_many_ask(site_app: duly.AsyncDuly) -> None:
+async def test_the_overview_is_fetched_at_most_once_per_second(site_app: duly.AsyncDuly) -> None:
     now = 100.0
     site = Site(site_app, Access(None), Names(site_app))
-    sights = Sights(site, clock=lambda: now)
+    sights = OverviewCache(site.app, site.names, clock=lambda: now)
     queue = site_app.queue("orders")
     await queue.send(1)
 
@@ -381,20 +377,20 @@ async def test_queues_are_found_by_a_part_of_their_name(
     assert [named[each] for each in page.all("href") if each in named] == shown
 
 
-async def test_the_whole_name_of_a_queue_leads_to_its_page(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_searching_for_a_full_name_redirects_to_its_page(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient
+) -> None:
     await site_app.queue("orders").send(1)
     await site_app.topic("events").group("archive").create()
 
     asked = ("/?find=orders", "/?find=events/archive", "/queues")
-    answers = [await client.get(each) for each in asked]
+    responses = [await client.get(each) for each in asked]
 
-    assert {each.status_code for each in answers} == {303}
-    assert [each.headers["location"] for each in answers] == ["/queues/orders", "/topics/events/groups/archive", "/"]
+    assert {each.status_code for each in responses} == {303}
+    assert [each.headers["location"] for each in responses] == ["/queues/orders", "/topics/events/groups/archive", "/"]
 
 
-async def test_what_an_address_leaves_empty_is_not_asked_for(
-    site_app: duly.AsyncDuly, client: httpx.AsyncClient
-) -> None:
+async def test_empty_query_parameters_are_ignored(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     (id_,) = await site_app.queue("orders").send_many([1])
 
     page = await look(client, "/queues/orders?state=&after=")
@@ -404,7 +400,7 @@ async def test_what_an_address_leaves_empty_is_not_asked_for(
         assert (await client.get(path)).status_code == 200
 
 
-async def test_an_id_that_no_browser_can_ask_for_is_no_link(
+async def test_an_id_that_browsers_cannot_request_is_not_a_link(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient
 ) -> None:
     for id_ in (".", "..", "..."):
@@ -417,7 +413,7 @@ async def test_an_id_that_no_browser_can_ask_for_is_no_link(
     assert " .. " in page.text
 
 
-async def test_a_server_that_is_away_is_told_as_of_a_look(
+async def test_an_unavailable_server_is_reported_on_the_page(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away() -> None:
@@ -433,7 +429,7 @@ async def test_a_server_that_is_away_is_told_as_of_a_look(
     assert page.all("data-live") == ["failure"]
 
 
-async def test_a_page_waits_for_a_while_and_the_look_goes_on() -> None:
+async def test_a_slow_page_times_out_and_its_fetch_continues() -> None:
     may_end, has_ended = asyncio.Event(), asyncio.Event()
 
     async def looking() -> Response:
@@ -441,8 +437,8 @@ async def test_a_page_waits_for_a_while_and_the_look_goes_on() -> None:
         has_ended.set()
         return Response()
 
-    with pytest.raises(Refused, match=r"looked at for 0\.01 s, and has not answered") as caught:
-        await within_patience(looking(), 0.01)
+    with pytest.raises(Refused, match=r"has not answered within 0\.01 s") as caught:
+        await with_timeout(looking(), 0.01)
     may_end.set()
 
     assert caught.value.status == 503
@@ -450,13 +446,13 @@ async def test_a_page_waits_for_a_while_and_the_look_goes_on() -> None:
         await has_ended.wait()
 
 
-async def test_the_page_of_a_queue_shows_how_fast_it_goes(site_app: duly.AsyncDuly) -> None:
+async def test_the_page_of_a_queue_shows_its_rates(site_app: duly.AsyncDuly) -> None:
     now = 100.0
-    paces = Paces(lambda: now)
+    paces = RateHistory(lambda: now)
     queue = site_app.queue("orders")
 
     async def sent() -> list[float]:
-        return list(paces.course("orders", await queue.stats()).sent)
+        return list(paces.add("orders", await queue.stats()).sent)
 
     courses = [await sent()]
     for moment in (100.5, 102.0, 104.0, 200.0):
@@ -467,7 +463,7 @@ async def test_the_page_of_a_queue_shows_how_fast_it_goes(site_app: duly.AsyncDu
     assert courses == [[], [], [1.0], [1.0, 0.5], []]
 
 
-# To whom
+# Permissions
 
 
 async def test_viewers_see_no_payload_on_any_page(site_app: duly.AsyncDuly, token_client: TokenClient) -> None:
@@ -497,7 +493,7 @@ STEERING: Final = {"pause", "redrive", "messages"}
         ("admin", True, set[str]()),
     ],
 )
-async def test_what_somebody_may_not_do_is_not_offered(
+async def test_actions_that_are_not_permitted_are_not_shown(
     site_app: duly.AsyncDuly, role: Any, read_only: bool, expected: set[str]
 ) -> None:
     pages = await given(site_app)
@@ -512,22 +508,22 @@ async def test_what_somebody_may_not_do_is_not_offered(
 
 
 @pytest.mark.parametrize("path", [*PLACES, "/queues/orders/messages/1"])
-async def test_somebody_unknown_is_sent_to_the_login(site_app: duly.AsyncDuly, path: str) -> None:
+async def test_an_unknown_client_is_redirected_to_the_login(site_app: duly.AsyncDuly, path: str) -> None:
     async with client_of(create_app(site_app, tokens="a-token-of-somebody")) as client:
-        answer = await client.get(path)
+        response = await client.get(path)
 
-    assert answer.status_code == 303
-    assert answer.headers["location"].startswith("/login?next=%2F")
+    assert response.status_code == 303
+    assert response.headers["location"].startswith("/login?next=%2F")
 
 
-# What is refused
+# Errors
 
 
 @pytest.mark.parametrize(
     ("path", "status", "detail"),
     [
-        ("/nowhere", 404, "there is nothing at /nowhere"),
-        ("/static/duly.py", 404, "there is nothing at /static/duly.py"),
+        ("/nowhere", 404, "there is no page at /nowhere"),
+        ("/static/duly.py", 404, "there is no page at /static/duly.py"),
         ("/queues/order", 404, "there is no queue 'order'. Did you mean 'orders'?"),
         ("/topics/events/groups/archives", 404, "topic 'events' has no group 'archives'. Did you mean 'archive'?"),
         (
@@ -539,7 +535,7 @@ async def test_somebody_unknown_is_sent_to_the_login(site_app: duly.AsyncDuly, p
     ],
     ids=["path", "file", "queue", "group", "message", "state"],
 )
-async def test_what_is_wrong_is_said_on_a_page(
+async def test_errors_are_shown_on_a_page(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient, path: str, status: int, detail: str
 ) -> None:
     await given(site_app)
@@ -550,7 +546,7 @@ async def test_what_is_wrong_is_said_on_a_page(
     assert detail in page.text
 
 
-async def test_a_page_and_the_api_refuse_in_the_same_words(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_pages_and_api_have_the_same_error_texts(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     await given(site_app)
 
     for path in ("/queues/order", "/queues/orders/messages/x", "/topics/event/groups/archive"):
@@ -559,7 +555,7 @@ async def test_a_page_and_the_api_refuse_in_the_same_words(site_app: duly.AsyncD
         assert (page.status, problem["detail"] in page.text) == (problem["status"], True)
 
 
-async def test_a_fault_is_told_to_the_log_alone(
+async def test_an_internal_error_is_only_logged(
     site_app: duly.AsyncDuly, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken() -> None:
@@ -571,12 +567,12 @@ async def test_a_fault_is_told_to_the_log_alone(
         page = await look(client, "/workers")
 
     assert page.status == 500
-    assert "a fault of the dashboard itself: its log has more" in page.text
+    assert "internal error of the dashboard: see its log" in page.text
     assert "engine room" not in page.text
     assert "engine room" in caplog.text
 
 
-# What a browser makes of it
+# Escaping and structure
 
 HOSTILE: Final = (
     "<script>alert(1)</script>",
@@ -589,7 +585,7 @@ HOSTILE: Final = (
 
 
 async def _given_dead_of(queue: duly.AsyncQueue, text: str) -> None:
-    """Put a text wherever a message can have one."""
+    """Store a text in every field of a message."""
     await queue.send({text: text}, id=text, key=text, headers={"h": text})
     (delivery,) = await queue.receive(1, wait=0)
     await delivery.retry(delay=0, error=text)
@@ -598,9 +594,7 @@ async def _given_dead_of(queue: duly.AsyncQueue, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-async def test_a_text_from_a_queue_is_only_ever_text(
-    site_app: duly.AsyncDuly, client: httpx.AsyncClient, text: str
-) -> None:
+async def test_texts_from_a_queue_are_escaped(site_app: duly.AsyncDuly, client: httpx.AsyncClient, text: str) -> None:
     await _given_dead_of(site_app.queue("orders"), text)
     await _given_dead_of(site_app.queue("others"), "x")
 
@@ -615,7 +609,7 @@ async def test_a_text_from_a_queue_is_only_ever_text(
     ]
 
 
-async def test_characters_that_nobody_sees_are_written_out(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_invisible_characters_are_escaped(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     id_ = await site_app.queue("orders").send("a\u202eb\u0000c\u2028d\x7f", key="\u202ekey")
 
     listing, page = await look(client, "/queues/orders"), await look(client, f"/queues/orders/messages/{id_}")
@@ -624,7 +618,7 @@ async def test_characters_that_nobody_sees_are_written_out(site_app: duly.AsyncD
     assert not {"\u202e", "\x00", "\u2028", "\x7f"} & set(listing.text + page.text)
 
 
-async def test_the_page_of_a_message_asks_before_it_takes_it_from_a_consumer(
+async def test_cancelling_a_leased_message_asks_for_confirmation(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient
 ) -> None:
     orders = site_app.queue("orders")
@@ -635,13 +629,11 @@ async def test_the_page_of_a_message_asks_before_it_takes_it_from_a_consumer(
 
     assert waiting.all("data-url") == [f"/api/v1{path}"]
     assert held.all("data-url") == [f"/api/v1{path}?running=true"]
-    assert held.all("data-ask") != waiting.all("data-ask")
+    assert held.all("data-confirm") != waiting.all("data-confirm")
 
 
-async def test_what_is_said_of_a_change_has_no_text_of_a_message_in_it(
-    site_app: duly.AsyncDuly, client: httpx.AsyncClient
-) -> None:
-    """The script fills the {words} of it: an id with braces would be filled too, and name another message."""
+async def test_notices_have_no_text_of_a_message(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    """The script fills placeholders in braces. An id with braces would be filled as well, and name another message."""
     id_ = "t{id}{constructor}"
     orders = site_app.queue("orders")
     await orders.send(1, id=id_, delay=60)
@@ -651,17 +643,17 @@ async def test_what_is_said_of_a_change_has_no_text_of_a_message_in_it(
     await delivery.reject("no")
     dead = await look(client, "/queues/orders/messages/" + quote(id_))
 
-    said = delayed.all("data-said") + dead.all("data-said")
-    assert sorted(said) == [
-        "{about} is back at work",
-        "{about} is cancelled",
-        "{about} is cancelled",
+    notices = delayed.all("data-done") + dead.all("data-done")
+    assert sorted(notices) == [
         "{about} is due now",
+        "{about} was cancelled",
+        "{about} was cancelled",
+        "{about} was redriven",
     ]
     assert set(delayed.all("data-about") + dead.all("data-about")) == {id_}
 
 
-async def test_no_page_has_a_script_a_style_or_a_handler_of_its_own(
+async def test_no_page_has_inline_scripts_styles_or_handlers(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient
 ) -> None:
     pages = await given(site_app)
@@ -675,7 +667,7 @@ async def test_no_page_has_a_script_a_style_or_a_handler_of_its_own(
         assert all(each.startswith(("/", "?", "#")) and not each.startswith("//") for each in page.addresses())
 
 
-async def test_mounted_below_a_path_every_address_is_below_it(site_app: duly.AsyncDuly) -> None:
+async def test_mounted_below_a_path_all_urls_are_below_it(site_app: duly.AsyncDuly) -> None:
     pages = await given(site_app)
     root, leads_to = "/ops/duly", set[str]()
     async with client_of(Starlette(routes=[Mount(root, create_app(site_app))])) as client:
@@ -688,7 +680,7 @@ async def test_mounted_below_a_path_every_address_is_below_it(site_app: duly.Asy
             assert (await client.get(each)).status_code == 200
 
 
-async def test_every_table_and_field_says_what_it_is(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_every_table_and_field_has_a_label(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     pages = await given(site_app)
     for path in (*PLACES, *pages.values()):
         page = await look(client, path)
@@ -717,10 +709,10 @@ async def test_every_table_and_field_says_what_it_is(site_app: duly.AsyncDuly, c
     ],
     ids=["number", "text", "bytes", "deep", "lost", "fields"],
 )
-def test_a_body_is_laid_out_as_it_was_sent(body: Any, raw: bytes | None, shown: str) -> None:
+def test_a_body_is_formatted_from_its_stored_form(body: Any, raw: bytes | None, shown: str) -> None:
     message = duly.Message("1", "q", "ready", body, raw, {}, None, 0, None, None, 0, 0, 0, 0)
 
-    assert texts.body(message) == shown.replace('"', "&#34;")
+    assert page_text.body(message) == shown.replace('"', "&#34;")
 
 
 @pytest.mark.parametrize(
@@ -728,32 +720,32 @@ def test_a_body_is_laid_out_as_it_was_sent(body: Any, raw: bytes | None, shown: 
     [b"[" * 190 + b"1," * 120_000 + b"1" + b"]" * 190, b"[" * 190 + b"1," * 500_000 + b"1" + b"]" * 190],
     ids=["laid out", "as it is"],
 )
-def test_a_body_is_laid_out_no_further_than_it_is_shown(raw: bytes) -> None:
-    """Each of these numbers is behind 380 blanks: all of them would be 200 MB, and others would wait for seconds."""
+def test_formatting_of_a_body_is_limited(raw: bytes) -> None:
+    """Each number is preceded by 380 spaces. All of them would be 200 MB and block other requests for seconds."""
     message = duly.Message("1", "q", "ready", None, raw, {}, None, 0, None, None, 0, 0, 0, 0)
     tracemalloc.start()
 
-    shown = texts.body(message)
+    shown = page_text.body(message)
 
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 20_000_000
-    assert shown.endswith(f"... and more: {len(raw):,} bytes in all")
+    assert shown.endswith(f"... and more: {len(raw):,} bytes in total")
     assert 200_000 < len(shown) < 200_100
 
 
-def test_a_value_is_written_no_further_than_it_is_shown() -> None:
-    assert texts.value(list(range(100_000))).endswith("...")
-    assert len(texts.value("x" * 100_000)) == 10_003
-    assert texts.value({"a": [1]}) == '{"a": [1]}'
+def test_formatting_of_a_value_is_limited() -> None:
+    assert page_text.value(list(range(100_000))).endswith("...")
+    assert len(page_text.value("x" * 100_000)) == 10_003
+    assert page_text.value({"a": [1]}) == '{"a": [1]}'
 
 
-def test_what_is_very_large_is_shown_in_part() -> None:
+def test_very_large_bodies_are_truncated() -> None:
     message = duly.Message("1", "q", "ready", b"x" * 100_000, b"x" * 100_000, {}, None, 0, None, None, 0, 0, 0, 0)
 
-    assert texts.body(message).endswith("... 83,616 more bytes")
-    assert texts.lines("y" * 200_001).endswith("... 1 more characters")
-    assert len(texts.body_line(message)) < 200
+    assert page_text.body(message).endswith("... 83,616 more bytes")
+    assert page_text.lines("y" * 200_001).endswith("... 1 more characters")
+    assert len(page_text.body_line(message)) < 200
 
 
 # Explanations
@@ -769,16 +761,16 @@ def test_what_is_very_large_is_shown_in_part() -> None:
     ],
     ids=["time", "program", "long", "short"],
 )
-def test_an_explanation_is_written_for_people(sentence: str, shown: str) -> None:
-    assert for_people(sentence) == shown
+def test_an_explanation_is_adapted_for_pages(sentence: str, shown: str) -> None:
+    assert explanation_for_page(sentence) == shown
 
 
 def test_a_trend_is_drawn_over_time_and_leaves_gaps_empty() -> None:
-    line = drawing.trend([1.0, 2.0, 0.0, 2.0], [0.0, 60.0, 62.0, 120.0])
+    line = trends.trend([1.0, 2.0, 0.0, 2.0], [0.0, 60.0, 62.0, 120.0])
 
     assert line == "M0.0 10.0h0M48.0 1.5h0L49.6 18.5M96.0 1.5h0"
 
 
 def test_a_trend_shows_two_minutes() -> None:
-    assert drawing.trend([9.0, 1.0], [0.0, 121.0]) == "M96.0 1.5h0"
-    assert drawing.trend([], []) == ""
+    assert trends.trend([9.0, 1.0], [0.0, 121.0]) == "M96.0 1.5h0"
+    assert trends.trend([], []) == ""

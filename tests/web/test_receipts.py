@@ -1,4 +1,4 @@
-"""Receipts stand for deliveries, in whatever process, and nothing else does."""
+"""Receipts restore deliveries in any process. All other texts are rejected."""
 
 import base64
 from typing import Any
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import duly
 from duly.errors import UsageError
-from duly.web.receipts import delivery_of, receipt_of
+from duly.web.opaque import decode_receipt, encode_receipt
 
 _VERBS = ("ack", "retry", "defer", "reject", "release", "recycle", "extend", "progress")
 _MORE: dict[str, dict[str, Any]] = {
@@ -25,14 +25,14 @@ async def _a_receipt(app: duly.AsyncDuly, **options: Any) -> str:
     orders = app.queue("orders")
     await orders.send({"order": 1}, **options)
     (delivery,) = await orders.receive(1, wait=0)
-    return receipt_of(delivery)
+    return encode_receipt(delivery)
 
 
-async def test_another_process_takes_a_receipt_as_well(site_app: duly.AsyncDuly) -> None:
+async def test_a_receipt_is_valid_in_another_process(site_app: duly.AsyncDuly) -> None:
     receipt = await _a_receipt(site_app, key="user-42", priority=7)
     async with duly.AsyncDuly(site_app) as other:
         orders = other.queue("orders")
-        delivery = delivery_of(orders, receipt)
+        delivery = decode_receipt(orders, receipt)
         assert (delivery.key, delivery.priority) == ("user-42", 7)
         await delivery.ack()
         assert (await orders.stats()).acked == 1
@@ -45,20 +45,20 @@ async def test_a_receipt_holds_no_payload(site_app: duly.AsyncDuly) -> None:
     assert b'"order"' not in content
 
 
-async def test_every_cut_and_every_changed_character_is_refused(site_app: duly.AsyncDuly) -> None:
+async def test_truncated_and_changed_texts_are_rejected(site_app: duly.AsyncDuly) -> None:
     receipt, orders = await _a_receipt(site_app), site_app.queue("orders")
     for at in range(len(receipt)):
         with pytest.raises(UsageError, match="not a receipt"):
-            delivery_of(orders, receipt[:at])
-    for at in range(len(receipt) - 1):  # the last one may have bits that mean nothing
+            decode_receipt(orders, receipt[:at])
+    for at in range(len(receipt) - 1):  # some bits of the last character are unused
         with pytest.raises(UsageError, match="not a receipt"):
-            delivery_of(orders, f"{receipt[:at]}{'B' if receipt[at] == 'A' else 'A'}{receipt[at + 1 :]}")
+            decode_receipt(orders, f"{receipt[:at]}{'B' if receipt[at] == 'A' else 'A'}{receipt[at + 1 :]}")
 
 
 async def test_a_receipt_of_another_queue_names_both(site_app: duly.AsyncDuly) -> None:
     receipt = await _a_receipt(site_app)
-    with pytest.raises(UsageError, match=r"is of 'orders', not of 'mail'"):
-        delivery_of(site_app.queue("mail"), receipt)
+    with pytest.raises(UsageError, match=r"belongs to 'orders', not to 'mail'"):
+        decode_receipt(site_app.queue("mail"), receipt)
 
 
 @given(st.text(max_size=200) | st.binary(max_size=200).map(lambda raw: base64.urlsafe_b64encode(raw).decode()))
@@ -69,27 +69,27 @@ async def test_a_receipt_of_another_queue_names_both(site_app: duly.AsyncDuly) -
 @settings(max_examples=100, deadline=None, database=None)
 def test_no_other_text_is_a_receipt(text: str) -> None:
     with pytest.raises(UsageError):
-        delivery_of(duly.AsyncDuly("memory://").queue("orders"), text)
+        decode_receipt(duly.AsyncDuly("memory://").queue("orders"), text)
 
 
 @pytest.mark.parametrize("verb", _VERBS)
 @given(text=st.text(max_size=100) | st.binary(max_size=100).map(lambda raw: base64.b64encode(raw).decode()))
 @settings(max_examples=15, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-async def test_settling_with_anything_else_is_422(client: httpx.AsyncClient, verb: str, text: str) -> None:
+async def test_settling_with_another_text_is_422(client: httpx.AsyncClient, verb: str, text: str) -> None:
     body = {"receipt": text.encode(errors="replace").decode(), **_MORE.get(verb, {})}
-    answer = await client.post(f"/api/v1/queues/orders/{verb}", json=body)
-    assert answer.status_code == 422, answer.text
+    response = await client.post(f"/api/v1/queues/orders/{verb}", json=body)
+    assert response.status_code == 422, response.text
 
 
 @pytest.mark.parametrize("priority", [7, 250])
-async def test_a_forged_priority_is_refused_in_memory(
+async def test_a_forged_priority_is_rejected_in_memory(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient, priority: int
 ) -> None:
     await _check_that_a_forged_priority_is_refused(site_app, client, priority)
 
 
 @pytest.mark.parametrize("priority", [7, 250])
-async def test_a_forged_priority_is_refused_by_a_server(
+async def test_a_forged_priority_is_rejected_by_a_server(
     server_app: duly.AsyncDuly, server_client: httpx.AsyncClient, priority: int
 ) -> None:
     await _check_that_a_forged_priority_is_refused(server_app, server_client, priority)
@@ -98,20 +98,20 @@ async def test_a_forged_priority_is_refused_by_a_server(
 async def _check_that_a_forged_priority_is_refused(
     app: duly.AsyncDuly, client: httpx.AsyncClient, priority: int
 ) -> None:
-    """The digest of a receipt has no secret: an operator can write one of his own."""
+    """The digest of a receipt is not secret: an operator can forge one."""
     orders = app.queue("orders")
     await orders.send({"order": 1})
     (delivery,) = await orders.receive(1, wait=0)
-    own = receipt_of(delivery)
+    own = encode_receipt(delivery)
     delivery._record = delivery._record[:18] + bytes((priority,)) + delivery._record[19:]
-    forged = receipt_of(delivery)
+    forged = encode_receipt(delivery)
 
-    answer = await client.post("/api/v1/queues/orders/recycle", json={"receipt": forged, "body": {"order": 2}})
-    assert answer.status_code == 502, answer.text
-    assert "its new part" in answer.text
+    response = await client.post("/api/v1/queues/orders/recycle", json={"receipt": forged, "body": {"order": 2}})
+    assert response.status_code == 502, response.text
+    assert "its new part" in response.text
     assert (await orders.stats()).leased == 1
     assert (await orders.audit()).ok
 
-    answer = await client.post("/api/v1/queues/orders/recycle", json={"receipt": own, "body": {"order": 2}})
-    assert answer.json()["settled"] == [delivery.id]
+    response = await client.post("/api/v1/queues/orders/recycle", json={"receipt": own, "body": {"order": 2}})
+    assert response.json()["settled"] == [delivery.id]
     assert [each.body for each in await orders.receive(1, wait=0)] == [{"order": 2}]

@@ -1,4 +1,4 @@
-"""The token that is kept: made once, for its owner alone, and refused where somebody else may know or choose it."""
+"""The stored token: created once, readable by its owner only, and rejected if others could read or replace it."""
 
 import os
 import stat
@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from duly.errors import UsageError
-from duly.web.token_file import Token, Unkept, chosen_token, kept_token, state_directory
+from duly.web.token_file import Token, TokenFileError, resolve_token, state_directory, stored_token
 
 
 def names_in(directory: Path) -> list[str]:
     return [each.name for each in directory.iterdir()]
 
 
-def test_the_first_start_makes_a_token_that_later_ones_find(tmp_path: Path) -> None:
+def test_the_first_start_creates_a_token_for_later_ones(tmp_path: Path) -> None:
     directory = tmp_path / "state" / "duly"
 
-    first, second = kept_token(directory), kept_token(directory)
+    first, second = stored_token(directory), stored_token(directory)
 
     assert first.is_new
     assert len(first.text) >= 43  # 256 bits
@@ -28,13 +28,13 @@ def test_the_first_start_makes_a_token_that_later_ones_find(tmp_path: Path) -> N
     assert names_in(directory) == ["dashboard-token"]
 
 
-def test_of_many_first_starts_at_once_one_makes_the_token_for_all(tmp_path: Path) -> None:
+def test_concurrent_first_starts_share_one_token(tmp_path: Path) -> None:
     found: list[Token] = []
     begin = threading.Barrier(8)
 
     def start() -> None:
         begin.wait()
-        found.append(kept_token(tmp_path / "duly"))
+        found.append(stored_token(tmp_path / "duly"))
 
     threads = [threading.Thread(target=start) for _ in range(8)]
     for each in threads:
@@ -55,26 +55,26 @@ def test_of_many_first_starts_at_once_one_makes_the_token_for_all(tmp_path: Path
     ],
     ids=["option", "variable"],
 )
-def test_a_token_that_is_given_is_kept_nowhere(
+def test_a_configured_token_is_not_stored(
     tmp_path: Path, given: str | None, variables: dict[str, str], text: str
 ) -> None:
-    assert chosen_token(given, {**variables, "XDG_STATE_HOME": str(tmp_path)}) == Token(text)
+    assert resolve_token(given, {**variables, "XDG_STATE_HOME": str(tmp_path)}) == Token(text)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_empty_variable_is_none(tmp_path: Path) -> None:
-    chosen = chosen_token(None, {"DULY_DASHBOARD_TOKEN": "", "XDG_STATE_HOME": str(tmp_path)})
+def test_an_empty_variable_is_ignored(tmp_path: Path) -> None:
+    chosen = resolve_token(None, {"DULY_DASHBOARD_TOKEN": "", "XDG_STATE_HOME": str(tmp_path)})
 
-    assert chosen.place == tmp_path / "duly" / "dashboard-token"
+    assert chosen.path == tmp_path / "duly" / "dashboard-token"
 
 
 @pytest.mark.parametrize("given", ["", "short", "with a space in it", "naïve-token"])
-def test_a_token_that_cannot_be_one_is_refused(given: str) -> None:
+def test_an_invalid_token_is_rejected(given: str) -> None:
     with pytest.raises(UsageError, match="cannot be used"):
-        chosen_token(given, {})
+        resolve_token(given, {})
 
 
-def test_the_directory_is_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_directory_belongs_to_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
 
     assert state_directory({"XDG_STATE_HOME": "/state"}) == Path("/state/duly")
@@ -83,74 +83,78 @@ def test_the_directory_is_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
-def test_a_file_that_others_can_use_is_refused(tmp_path: Path, mode: int) -> None:
-    place = kept_token(tmp_path / "duly").place
+def test_a_file_that_others_can_read_is_rejected(tmp_path: Path, mode: int) -> None:
+    place = stored_token(tmp_path / "duly").path
     assert place is not None
     place.chmod(mode)
 
-    with pytest.raises(Unkept, match=r"dashboard-token is of no use for a token, since others may read it"):
-        kept_token(tmp_path / "duly")
+    with pytest.raises(TokenFileError, match=r"dashboard-token cannot be used for a token, because others can read it"):
+        stored_token(tmp_path / "duly")
 
 
-def test_a_directory_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
+def test_a_directory_that_others_can_write_to_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "duly").mkdir()
     (tmp_path / "duly").chmod(0o777)
 
-    with pytest.raises(Unkept, match="others may write there: chmod 700"):
-        kept_token(tmp_path / "duly")
+    with pytest.raises(TokenFileError, match="others can write to it: chmod 700"):
+        stored_token(tmp_path / "duly")
 
     assert names_in(tmp_path / "duly") == []
 
 
-def test_a_file_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept_token(tmp_path / "duly")
+def test_a_file_of_another_user_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored_token(tmp_path / "duly")
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
 
-    with pytest.raises(Unkept, match=r"belongs to somebody else, .*DULY_DASHBOARD_TOKEN"):
-        kept_token(tmp_path / "duly")
+    with pytest.raises(TokenFileError, match=r"belongs to another user, .*DULY_DASHBOARD_TOKEN"):
+        stored_token(tmp_path / "duly")
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
-    token = kept_token(tmp_path / "elsewhere").place
+    token = stored_token(tmp_path / "elsewhere").path
     assert token is not None
     (tmp_path / "duly").mkdir(mode=0o700)
     (tmp_path / "duly" / "dashboard-token").symlink_to(token)
 
-    with pytest.raises(Unkept, match=r"duly/dashboard-token: it is a link to elsewhere\. Give one by DULY_DASHBOARD"):
-        kept_token(tmp_path / "duly")
+    with pytest.raises(
+        TokenFileError, match=r"duly/dashboard-token: it is a symbolic link\. Give one with DULY_DASHBOARD"
+    ):
+        stored_token(tmp_path / "duly")
 
 
 @pytest.mark.parametrize(
     "content", ["", "\n", "a b c d e f g h", "\xff" * 20], ids=["empty", "blank", "words", "bytes"]
 )
-def test_a_file_without_a_token_is_refused(tmp_path: Path, content: str) -> None:
-    place = kept_token(tmp_path / "duly").place
+def test_a_file_without_a_valid_token_is_rejected(tmp_path: Path, content: str) -> None:
+    place = stored_token(tmp_path / "duly").path
     assert place is not None
     place.write_text(content, "latin-1")
 
-    with pytest.raises(Unkept, match="holds no token: remove it"):
-        kept_token(tmp_path / "duly")
+    with pytest.raises(TokenFileError, match="holds no valid token: remove it"):
+        stored_token(tmp_path / "duly")
 
 
-def test_a_pipe_in_its_place_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_pipe_is_rejected_at_once(tmp_path: Path) -> None:
     (tmp_path / "duly").mkdir(mode=0o700)
     os.mkfifo(tmp_path / "duly" / "dashboard-token", 0o600)
 
-    with pytest.raises(Unkept, match="is no file: remove it"):
-        kept_token(tmp_path / "duly")
+    with pytest.raises(TokenFileError, match="is not a file: remove it"):
+        stored_token(tmp_path / "duly")
 
 
-def test_a_place_where_nothing_can_be_kept_is_told(tmp_path: Path) -> None:
+def test_an_unusable_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
-    with pytest.raises(Unkept, match=r"no token can be kept in .*file/duly: Not a directory\. Give one by DULY_DASH"):
-        kept_token(tmp_path / "file" / "duly")
+    with pytest.raises(
+        TokenFileError, match=r"no token can be stored in .*file/duly: Not a directory\. Give one with DULY_DASH"
+    ):
+        stored_token(tmp_path / "file" / "duly")
 
 
-def test_what_is_made_above_the_file_is_for_its_owner_alone_whatever_the_umask(tmp_path: Path) -> None:
+def test_created_directories_are_private_with_any_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        kept_token(tmp_path / "home" / "state" / "duly")
+        stored_token(tmp_path / "home" / "state" / "duly")
     finally:
         os.umask(before)
 
@@ -158,39 +162,39 @@ def test_what_is_made_above_the_file_is_for_its_owner_alone_whatever_the_umask(t
     assert [stat.S_IMODE(each.stat().st_mode) for each in made] == [0o700] * 3
 
 
-def test_a_directory_that_is_a_link_is_refused(tmp_path: Path) -> None:
+def test_a_directory_that_is_a_link_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (tmp_path / "duly").symlink_to(tmp_path / "elsewhere")
 
     with pytest.raises(
-        Unkept, match=r"no token can be kept in .*duly: it is a link to elsewhere\. Give one by DULY_DASH"
+        TokenFileError, match=r"no token can be stored in .*duly: it is a symbolic link\. Give one with DULY_DASH"
     ):
-        kept_token(tmp_path / "duly")
+        stored_token(tmp_path / "duly")
     assert names_in(tmp_path / "elsewhere") == []
 
 
-def test_a_directory_below_one_where_others_may_write_is_refused(tmp_path: Path) -> None:
-    """They could put another one of the same name there. In one like /tmp they cannot."""
+def test_a_directory_below_a_writable_one_is_rejected(tmp_path: Path) -> None:
+    """Others could replace the directory. In a sticky directory like /tmp they cannot."""
     above = tmp_path / "open"
     directory = above / "state" / "duly"
     directory.mkdir(parents=True, mode=0o700)
 
     above.chmod(0o777)
-    with pytest.raises(Unkept, match=rf"since others may write in {above}: chmod go-w {above}"):
-        kept_token(directory)
+    with pytest.raises(TokenFileError, match=rf"because others can write to {above}: chmod go-w {above}"):
+        stored_token(directory)
     assert names_in(directory) == []
     above.chmod(0o1777)
-    assert kept_token(directory).is_new
+    assert stored_token(directory).is_new
 
 
-def test_a_group_of_ones_own_may_write_above_and_another_may_not(
+def test_a_private_group_may_write_to_parents_and_another_may_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = tmp_path / "state" / "duly"
     directory.mkdir(parents=True, mode=0o700)
     directory.parent.chmod(0o770)
 
-    assert kept_token(directory).is_new
+    assert stored_token(directory).is_new
     monkeypatch.setattr(os, "getegid", lambda: directory.parent.stat().st_gid + 1)
-    with pytest.raises(Unkept, match="others may write in"):
-        kept_token(directory)
+    with pytest.raises(TokenFileError, match="others can write to"):
+        stored_token(directory)

@@ -710,7 +710,7 @@ async def _has_groups(topic: Any, names: list[str]) -> bool:
 
 
 def _served(worker: duly.Worker) -> dict[str, int]:
-    return {registered.queue.label: weight for registered, weight in worker._chosen}
+    return {registered.queue.label: weight for registered, weight in worker._setup.chosen}
 
 
 async def test_weights_divide_a_pool_between_a_group_and_a_queue(async_stage: Stage) -> None:

@@ -73,8 +73,8 @@ def dashboard(
     _check_given(session, token)
     from duly.web import create_app
     from duly.web.binding import Binding
-    from duly.web.running import Service
-    from duly.web.token_file import chosen_token
+    from duly.web.service import Service
+    from duly.web.token_file import resolve_token
 
     where = Binding(
         host=host,
@@ -87,7 +87,7 @@ def dashboard(
     with where.listen() as listener, Stops() as stops:
         shown = duly.AsyncDuly(session.app, namespace=session.namespace, patience=PATIENCE)
         show_return(shown)
-        chosen = chosen_token(token, os.environ)
+        chosen = resolve_token(token, os.environ)
         site = create_app(shown, tokens=chosen.text, read_only=read_only, hosts=where.hosts, open_metrics=open_metrics)
         told = functools.partial(_announce, session, where.url(listener), chosen)
         service = Service(site, where, on_listening=told, at_end=shown.aclose)
@@ -114,7 +114,7 @@ def _changes_told() -> Iterator[None]:
 def _check_installed() -> None:
     """Say which extra is missing; the other commands do without it."""
     try:
-        import duly.web.running  # noqa: F401
+        import duly.web.service  # noqa: F401
     except ImportError as error:
         if error.name is not None:  # a fault of the installation: the missing extra is told in a sentence of our own
             raise
@@ -123,11 +123,11 @@ def _check_installed() -> None:
 
 def _check_given(session: Session, token: str | None) -> None:
     """Look at a token that is given before anything is done for it: it may be of no use, and others may see it."""
-    from duly.web.token_file import VARIABLE, given_token
+    from duly.web.token_file import VARIABLE, configured_token
 
     if token:
         session.note(f"others on this machine may see --token in its list of processes: prefer {VARIABLE}")
-    given_token(token, os.environ)
+    configured_token(token, os.environ)
 
 
 def _certificate(file: Path | None, key: Path | None) -> Certificate | None:
@@ -144,7 +144,7 @@ def _announce(session: Session, url: str, token: Token) -> None:
     """Say where to go, and what to say there. A new token is shown this once."""
     made = token.text if token.is_new else None
     lines = [url]
-    if token.place is not None:
-        lines.append(f"token {made}, kept in {token.place}" if made else f"the token is in {token.place}")
-    fields = {"url": url, "token": made, "token_file": token.place and str(token.place)}
+    if token.path is not None:
+        lines.append(f"token {made}, kept in {token.path}" if made else f"the token is in {token.path}")
+    fields = {"url": url, "token": made, "token_file": token.path and str(token.path)}
     session.show(fields, "\n".join(lines))

@@ -8,17 +8,16 @@ commits of a `memory://` app change, and `empty(app)` empties it. The fixtures o
 from typing import TYPE_CHECKING, Any
 
 from duly.memory.clock import Clock, clock
-from duly.testing.emptying import empty
-from duly.testing.user_keys import UserKeys, user_keys
+from duly.testing.memory_store import UserKeys, empty, user_keys
 
 if TYPE_CHECKING:
-    from duly.testing.server import ServerApp
     from duly.testing.shift import Handled
-    from duly.testing.working import awork_off, work_off
+    from duly.testing.valkey_server import ServerApp
+    from duly.testing.worker_steps import awork_off, work_off
 
 __all__ = ["Clock", "Handled", "ServerApp", "UserKeys", "awork_off", "clock", "empty", "user_keys", "work_off"]
 
-_LATER = {"Handled": "shift", "ServerApp": "server", "awork_off": "working", "work_off": "working"}
+_LATER = {"Handled": "shift", "ServerApp": "valkey_server", "awork_off": "worker_steps", "work_off": "worker_steps"}
 """Imported when asked for: pytest loads this package in every run, also of those who test nothing of Duly."""
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import duly
     from duly.testing import Clock, ServerApp
-    from duly.testing.server import TestServer
+    from duly.testing.valkey_server import TestServer
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def duly_server(_duly_test_server: TestServer) -> Iterator[ServerApp]:
 def _duly_test_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestServer]:
     """Start one server for the session; under xdist, for each worker."""
     from duly.errors import Unavailable
-    from duly.testing.server import TestServer
+    from duly.testing.valkey_server import TestServer
 
     try:
         server = TestServer(tmp_path_factory.mktemp("duly") / "server")

@@ -4,18 +4,21 @@ Decoding, outcomes, retries, dead letters, hooks and renewal are those of `duly.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple, Self
 
+from duly._async.app import AsyncDuly
 from duly._async.delivery import AsyncDelivery
-from duly._async.schedules import fire_due
 from duly._core.hooks import Hooks
 from duly._core.outcome_rules import Verdict
 from duly._core.replies import Claimed
 from duly._core.schedules import moment_of
+from duly._port import settled_by
 from duly._reclaim_log import log_reclaimed
+from duly._sync.app import Duly
 from duly.errors import CodecError, HandlerFailed
 from duly.outcomes import Outcome, Reject
 from duly.worker.dead_hooks import DeadHooks
@@ -25,14 +28,15 @@ from duly.worker.janitor import Janitor
 from duly.worker.queue_runtime import QueueRuntime
 from duly.worker.renewer import Renewer
 from duly.worker.settler import Settler
+from duly.worker.setup import Setup
 from duly.worker.source import AnyDelivery
-from duly.worker.worker import Worker
+from duly.worker.worker_options import GivenQueues, WorkerOptions
 
 _LOOKS_AT_ONCE: Final = 1000
 """Claims in a row that find nothing because they were busy: with what is past its ttl, say."""
 
-_DEAD_HOOKS_TIMEOUT: Final = 60.0
-"""Seconds that `on_dead` hooks have."""
+_HOOKS_TIMEOUT: Final = 60.0
+"""Seconds that `on_dead` and `on_stop` hooks have."""
 
 _FAILURES: Final = (Exception, SystemExit, asyncio.CancelledError)
 """What counts as a failure of the handler, and no more."""
@@ -109,41 +113,67 @@ class Job:
         return isinstance(self.deliveries[0], AsyncDelivery)
 
 
-class Shift(Worker):
+class Shift:
     """Works in steps. All but `call` is for the event loop; `call` is for a thread without one."""
 
-    next_at: int | None = None
-    """When, in microseconds, the last look at all queues foresaw the next message. None: it foresaw none."""
-
-    def _start_parts(self) -> None:
-        own = self._definitions.hooks
-        hooks = Hooks()
-        hooks.before, hooks.after, hooks.on_error = own.before, own.after, [*own.on_error, self._note_error]
+    def __init__(self, app: Duly | AsyncDuly, queues: GivenQueues = None) -> None:
+        self._setup = Setup(app, WorkerOptions(queues))
         self._errors: dict[AnyDelivery, BaseException] = {}
         self._dead: set[tuple[QueueRuntime, str]] = set()
-        self._dead_hooks = DeadHooks(self._definitions)
         self._noted: dict[AnyDelivery, Noted] = {}
-        self._settler = NotingSettler(self._noted, on_progress=self._on_progress, on_dead=self._note_dead)
-        self._dispatchers = {runtime: Dispatcher(runtime, hooks, self._settler) for runtime in self._runtimes}
-        self._janitor = Janitor(self._runtimes, self._groups(), self._async_app.namespace, self._concurrency())
-        self._renewer = Renewer(
-            self._runtimes, self._sync_app._link.run, self._on_lost_in_thread, self._settler.settling
-        )
-        self._renewer.start()
-        self._begin(self._settler.run())
+        self._progress = asyncio.Event()
+        self.next_at: int | None = None
+        """When, in microseconds, the last look at all queues foresaw the next message. None: it foresaw none."""
 
     async def __aenter__(self) -> Self:
-        await super().__aenter__()
+        self._loop = asyncio.get_running_loop()
+        self._setup.open()
+        try:
+            await self._setup.start_embedded()
+            await self._setup.run_start_hooks()
+            self._start_parts()
+        except BaseException:
+            await self._setup.close()
+            raise
         await self._janitor.create_groups()
         return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._renewer.stop()
+        try:
+            await self._janitor.depart()
+            self._settling.cancel()
+            for dispatcher in self._dispatchers.values():
+                await dispatcher.aclose()
+            await self._setup.run_stop_hooks(self._loop.time() + _HOOKS_TIMEOUT)
+        finally:
+            await self._setup.close()
+
+    def _start_parts(self) -> None:
+        setup, runtimes = self._setup, self._setup.runtimes
+        self._dead_hooks = DeadHooks(setup.definitions)
+        self._settler = NotingSettler(self._noted, on_progress=self._on_progress, on_dead=self._note_dead)
+        hooks = self._hooks()
+        self._dispatchers = {runtime: Dispatcher(runtime, hooks, self._settler) for runtime in runtimes}
+        self._janitor = Janitor(runtimes, setup.groups, setup.async_app.namespace, setup.concurrency)
+        self._renewer = Renewer(runtimes, setup.run_in_thread, self._on_lost_in_thread, self._settler.settling)
+        self._renewer.start()
+        self._settling = self._loop.create_task(self._settler.run())
+        self._settling.add_done_callback(lambda _: self._progress.set())
+
+    def _hooks(self) -> Hooks:
+        own, hooks = self._setup.definitions.hooks, Hooks()
+        hooks.before, hooks.after, hooks.on_error = own.before, own.after, [*own.on_error, self._note_error]
+        return hooks
 
     # Steps
 
     async def claim(self, limit: int) -> Job | None:
         """Take what one call of a handler is given, from the queue whose turn it is. None: nothing is due."""
         moments: list[int] = []
-        for runtime in list(self._runtimes):
-            self._runtimes.append(self._runtimes.pop(0))  # the others come first the next time
+        runtimes = self._setup.runtimes
+        for runtime in list(runtimes):
+            runtimes.append(runtimes.pop(0))  # the others come first the next time
             claimed = await self._claimed(runtime, limit)
             if claimed.ids:
                 return self._job(runtime, claimed)
@@ -154,16 +184,16 @@ class Shift(Worker):
 
     def call(self, job: Job) -> Conclusion:
         """Run a handler that is a `def`, here and now."""
-        return self._dispatchers[job.runtime]._thread_runner._handle(job.item)
+        return self._dispatchers[job.runtime].run_here(job.item)
 
     async def settle(self, job: Job, conclusion: Conclusion) -> list[Handled]:
         """Tell the server how that ended."""
-        self._dispatchers[job.runtime]._invoker.settle(job.item, conclusion)
+        self._dispatchers[job.runtime].settle(job.item, conclusion)
         return await self._report(job)
 
     async def run_async(self, job: Job) -> list[Handled]:
         """Run a handler that is an `async def`, and tell the server how it ended."""
-        self._dispatchers[job.runtime]._async_runner.add([job.item])
+        self._dispatchers[job.runtime].run_async(job.item)
         return await self._report(job)
 
     # What they are made of
@@ -174,15 +204,13 @@ class Shift(Worker):
         while True:
             looks += 1
             claimed = await self._claimed_once(runtime, min(limit, runtime.per_slot))
-            has_fired = await fire_due(
-                runtime.source.link, runtime.source.keys, claimed.now, claimed.schedules, runtime.queue._app._new_id
-            )
+            has_fired = await runtime.source.fire(claimed.now, claimed.schedules)
             is_done = claimed.next_in != 0 and not has_fired
             if claimed.ids or is_done or looks == _LOOKS_AT_ONCE:
                 return claimed
 
     async def _claimed_once(self, runtime: QueueRuntime, limit: int) -> Claimed:
-        call = runtime.queue._claim(limit=limit, lease=runtime.lease, then="leave", suspects="alone")
+        call = runtime.source.claim_call(limit, then="leave", suspects="alone")
         claimed: Claimed = await runtime.source.link.run_on(call)
         if claimed.reclaimed:
             log_reclaimed(runtime.name, claimed.reclaimed)
@@ -200,9 +228,11 @@ class Shift(Worker):
     async def _report(self, job: Job) -> list[Handled]:
         """Wait until the server knows, and `on_dead` hooks do; then say what became of the messages."""
         while job.runtime.busy:
+            if self._settling.done():
+                self._settling.result()  # what broke it
             self._progress.clear()
             await self._progress.wait()
-        await self._dead_hooks.finish(_DEAD_HOOKS_TIMEOUT)
+        await self._dead_hooks.finish(_HOOKS_TIMEOUT)
         self._spare_settled(job)
         return [await self._handled(job, delivery) for delivery in job.deliveries]
 
@@ -234,19 +264,19 @@ class Shift(Worker):
         """Say that, and why, the handler let a message fail; a hook may have made an end of it by now."""
         message = await runtime.queue.get(delivery.id)
         why = None
-        if message is not None and delivery._settled == "reject":
+        if message is not None and settled_by(delivery) == "reject":
             why = message.reason
         elif message is not None:
             why = next((each.error for each in reversed(message.errors) if each.attempt == delivery.attempt), None)
         return HandlerFailed(
-            f"the handler settled the message itself, by d.{delivery._settled}()" + (f": {why}" if why else "")
+            f"the handler settled the message itself, by d.{settled_by(delivery)}()" + (f": {why}" if why else "")
         )
 
     def _outcome_of(self, runtime: QueueRuntime, delivery: AnyDelivery) -> str:
         if (runtime, delivery.id) in self._dead:
             self._dead.discard((runtime, delivery.id))
             return "dead"
-        return "lost" if delivery.lost else str(delivery._settled)
+        return "lost" if delivery.lost else str(settled_by(delivery))
 
     def _note_error(self, delivery: AnyDelivery, error: BaseException) -> None:
         self._errors[delivery] = error
@@ -255,25 +285,18 @@ class Shift(Worker):
         self._dead.update((runtime, id_) for id_ in ids)
         self._dead_hooks.start(runtime, ids)
 
-    # Of the worker, without what fetches
+    # Called by the parts
 
     def _on_progress(self, runtime: QueueRuntime) -> None:  # noqa: ARG002
         self._progress.set()
 
+    def _on_lost_in_thread(self, runtime: QueueRuntime, lost: Sequence[AnyDelivery]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._on_lost, runtime, lost)
+
     def _on_lost(self, runtime: QueueRuntime, lost: Sequence[AnyDelivery]) -> None:
         runtime.source.held.difference_update(lost)
         self._dispatchers[runtime].note_lost(lost)
-
-    def _stop_fetching(self) -> None:
-        """Nothing is fetched but by `claim`."""
-
-    async def _end_parts(self, grace: float) -> None:  # noqa: ARG002 - nothing runs between two steps
-        self._renewer.stop()
-        await self._janitor.depart()
-        for part in self._parts:
-            part.cancel()
-        for dispatcher in self._dispatchers.values():
-            await dispatcher.aclose()
 
 
 def _body_of(delivery: AnyDelivery) -> Any:

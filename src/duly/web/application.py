@@ -1,20 +1,25 @@
-"""The dashboard as an ASGI app, put together: pages, API, metrics and health, behind the guards."""
+"""Assembles the dashboard as an ASGI app: pages, API, metrics and health check, behind the guards."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from duly import AsyncDuly, Duly
-from duly.errors import UsageError
-from duly.web import api, health, metrics, pages
+from duly.errors import DulyError, UsageError
+from duly.web import api, metrics, pages
 from duly.web.access import Access, Role
 from duly.web.guards import Guards
 from duly.web.hosts import checked_hosts
 from duly.web.names import Names
-from duly.web.site import Site
+from duly.web.site import Site, site_of
 
 
 def create_app(
@@ -25,26 +30,44 @@ def create_app(
     hosts: Collection[str] | None = None,
     open_metrics: bool = False,
 ) -> Starlette:
-    """Make the dashboard of an app: page, HTTP API (`api/v1`), `metrics` and `healthz`. Serve it, or mount it.
+    """Create the dashboard of an app as an ASGI app: pages, HTTP API (`api/v1`), `metrics` and `healthz`.
 
-    `tokens` are texts with their roles, "viewer", "operator" or "admin"; one alone is an admin's. Without any,
-    whoever reaches it is an admin: it then answers under the names of this machine itself alone, and whoever mounts
-    it elsewhere says under which `hosts`. `read_only` refuses everything that changes something. `open_metrics`
-    shows `metrics` without a token. One dashboard is served by one event loop at a time: threads that have a loop
-    each need a dashboard each, of an app of its own.
+    Serve it, or mount it in another app. `tokens` maps each token to its role, "viewer", "operator" or "admin"; a
+    single token is an admin's. Without tokens every client is an admin, and the dashboard answers only to the names
+    of the local machine. Set `hosts` to mount it under another name. `read_only` rejects all changes. `open_metrics`
+    serves `metrics` without a token. A dashboard runs in one event loop at a time: create one dashboard and one app
+    for each thread that has its own loop.
     """
     if not isinstance(app, Duly | AsyncDuly):
         raise UsageError(f"create_app takes a Duly or AsyncDuly, not {app!r}")
-    for name, given in (("read_only", read_only), ("open_metrics", open_metrics)):
-        if not isinstance(given, bool):  # "false" would be true
-            raise UsageError(f"create_app: {name} must be True or False, not {given!r}")
-    checked_hosts(hosts)  # the guards are made when the first request comes, which is late to hear of it
-    shown = app.aio if isinstance(app, Duly) else app
-    site = Site(shown, Access(tokens, read_only=read_only), Names(shown))
-    made = Starlette(
-        routes=[*pages.routes(site), api.mount(), metrics.route(site, is_open=open_metrics), health.route()],
+    for name, value in (("read_only", read_only), ("open_metrics", open_metrics)):
+        if not isinstance(value, bool):  # the text "false" would be truthy
+            raise UsageError(f"create_app: {name} must be True or False, not {value!r}")
+    checked_hosts(hosts)  # checked now, because the guards are created with the first request
+    async_app = app.aio if isinstance(app, Duly) else app
+    site = Site(async_app, Access(tokens, read_only=read_only), Names(async_app))
+    application = Starlette(
+        routes=[*pages.routes(site), api.mount(), metrics.route(site, is_open=open_metrics), health_route()],
         middleware=[Middleware(Guards, site=site, hosts=hosts)],
         exception_handlers=pages.error_handlers(),
     )
-    made.state.site = site
-    return made
+    application.state.site = site
+    return application
+
+
+_HEALTH_TIMEOUT: Final = 2.0
+
+
+def health_route() -> Route:
+    """Create the route of the health check. It reveals nothing, so it needs no token."""
+    return Route("/healthz", healthz, methods=["GET"], name="healthz")
+
+
+async def healthz(request: Request) -> Response:
+    """Respond with 200 if the server answers, and with 503 otherwise."""
+    try:
+        async with asyncio.timeout(_HEALTH_TIMEOUT):
+            await site_of(request).app.workers()
+    except (DulyError, TimeoutError):
+        return JSONResponse({"ok": False}, 503)
+    return JSONResponse({"ok": True})

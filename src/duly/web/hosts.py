@@ -1,7 +1,7 @@
-"""Under which names the dashboard answers, and whether a web page that calls it is its own. Pure.
+"""Host names that the dashboard answers to, and the origin check for web pages. Pure.
 
-A name that anybody may point at this machine (DNS rebinding) makes a stranger's page one of the same origin. So the
-`Host` of every request must be one that is expected.
+With DNS rebinding, an attacker's host name can resolve to this machine, and pages of that name have the same origin.
+So the `Host` header of every request must be an expected one.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ HIGHEST_PORT: Final = 65535
 
 
 class Host(NamedTuple):
-    """A name or an address, in one spelling, and the port if one was given."""
+    """A normalized name or address, and the port if there is one."""
 
     name: str
     port: int | None
 
 
-def read_host(text: str) -> Host | None:
-    """Read the value of a Host header; None: it is not one."""
+def parse_host(text: str) -> Host | None:
+    """Parse the value of a Host header. None: it is invalid."""
     found = _HOST.fullmatch(text.lower())
     if found is None:
         return None
-    name, port = _one_spelling(found["name"]), int(found["port"]) if found["port"] else None
+    name, port = _normalized(found["name"]), int(found["port"]) if found["port"] else None
     if name is None or (port is not None and port > HIGHEST_PORT):
         return None
     return Host(name, port)
 
 
-def _one_spelling(name: str) -> str | None:
+def _normalized(name: str) -> str | None:
     if not name.startswith("["):
         return name.removesuffix(".")
     try:
@@ -47,7 +47,7 @@ def _one_spelling(name: str) -> str | None:
 
 
 def is_loopback(host: Host) -> bool:
-    """Whether a host is this machine, whatever a name server says."""
+    """Tell whether a host is this machine by definition, without asking a name server."""
     if host.name in {"localhost", "[::1]"} or host.name.endswith(".localhost"):
         return True
     try:
@@ -57,41 +57,41 @@ def is_loopback(host: Host) -> bool:
 
 
 def is_origin_of(origin: str, scheme: str, host: Host) -> bool:
-    """Whether a page of an origin was served by this scheme and host. `null` is the origin of none."""
+    """Tell whether an origin is this scheme and host. The origin `null` matches none."""
     found = _ORIGIN.fullmatch(origin.lower())
-    given = read_host(found["host"]) if found else None
-    if found is None or given is None or found["scheme"] != scheme:
+    hosts = parse_host(found["host"]) if found else None
+    if found is None or hosts is None or found["scheme"] != scheme:
         return False
     usual = _PORTS.get(scheme)
-    return (given.name, given.port or usual) == (host.name, host.port or usual)
+    return (hosts.name, hosts.port or usual) == (host.name, host.port or usual)
 
 
-class Hosts:
-    """The names that are answered to: those that were given, any, or those of this machine itself."""
+class AllowedHosts:
+    """The host names that are answered: the given ones, or else any, or else those of the local machine."""
 
-    def __init__(self, given: Collection[str] | None, *, else_any: bool) -> None:
-        self._allowed = checked_hosts(given)
-        self._else_any = else_any
+    def __init__(self, hosts: Collection[str] | None, *, allow_any: bool) -> None:
+        self._allowed = checked_hosts(hosts)
+        self._allow_any = allow_any
 
     def allows(self, host: Host) -> bool:
-        """Whether a request for this host is answered."""
+        """Tell whether requests for this host are answered."""
         if self._allowed:
             return host in self._allowed or Host(host.name, None) in self._allowed
-        return self._else_any or is_loopback(host)
+        return self._allow_any or is_loopback(host)
 
 
-def checked_hosts(given: Collection[str] | None) -> frozenset[Host]:
-    """Read the names that somebody allows; one without a port stands for all ports."""
-    texts = [given] if isinstance(given, str) else list(given or ())
+def checked_hosts(hosts: Collection[str] | None) -> frozenset[Host]:
+    """Parse the allowed host names. A name without a port allows all ports."""
+    texts = [hosts] if isinstance(hosts, str) else list(hosts or ())
     return frozenset(_checked_host(each) for each in texts)
 
 
-def _checked_host(given: object) -> Host:
-    text = given if isinstance(given, str) else ""
+def _checked_host(value: object) -> Host:
+    text = value if isinstance(value, str) else ""
     is_bare_ipv6 = text.count(":") > 1 and "[" not in text
-    host = read_host(f"[{text}]" if is_bare_ipv6 else text)
+    host = parse_host(f"[{text}]" if is_bare_ipv6 else text)
     if host is None:
         raise UsageError(
-            f"{given!r} is not a host: use a name or an address, with or without a port, like 'q.example:80'"
+            f"{value!r} is not a host: use a name or an address, with or without a port, like 'q.example:80'"
         )
     return host

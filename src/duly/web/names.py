@@ -1,7 +1,7 @@
-"""The queues and topics that there are, by name, and how this process uses them.
+"""The existing queues and topics by name, opened with the options of this process.
 
-To find them all, the server goes through its keys. However many look at the dashboard, it is asked every few seconds
-at the most; whether there is one of a certain name, it tells at once.
+The server scans its keys to list the names, so the lists are cached for a few seconds. Whether one name exists is
+looked up directly.
 """
 
 from __future__ import annotations
@@ -11,123 +11,116 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from duly import AsyncDuly, AsyncGroup, AsyncQueue, AsyncTopic
-from duly._core.naming import nearest
+from duly import _port as port
+from duly._port import Inbox, nearest
 from duly.errors import DulyError
-from duly.web.shared import Shared
+from duly.web.cache import Cached
 
-_FRESH_FOR: Final = 3.0
-
-Inbox = AsyncQueue | AsyncGroup
-"""What messages come into: a queue, or a group of a topic."""
+_TTL: Final = 3.0
 
 
 class NotFound(DulyError):
-    """What was named is not there."""
+    """The named object does not exist."""
 
 
-def no_message(inbox: Inbox, id_: str) -> NotFound:
-    """Say that an inbox has no such message."""
+def message_not_found(inbox: Inbox, id_: str) -> NotFound:
+    """Create the error for an unknown message."""
     return NotFound(f"{inbox.title} has no message {id_!r}: it is unknown, finished or cancelled")
 
 
 class Names:
     """The queues and topics of an app.
 
-    What is opened has the options that a handler of the app was registered with, but for its `type`: bodies are shown
-    and handed out as they were sent, also those that do not decode to it.
+    They are opened with the options of the app's handlers, but without `type`. Bodies are returned as they were sent,
+    even if they do not decode to the type.
     """
 
     def __init__(self, app: AsyncDuly) -> None:
         self._app = app
-        self._queues = Shared(lambda: _in_order(app.queues), _FRESH_FOR)
-        self._topics = Shared(lambda: _in_order(app.topics), _FRESH_FOR)
+        self._queues = Cached(lambda: _sorted_names(app.queues), _TTL)
+        self._topics = Cached(lambda: _sorted_names(app.topics), _TTL)
 
     async def queues(self) -> list[str]:
-        """Name the queues, in order."""
+        """Return the sorted names of the queues."""
         return await self._queues.get()
 
     async def topics(self) -> list[str]:
-        """Name the topics, in order."""
+        """Return the sorted names of the topics."""
         return await self._topics.get()
 
-    # What exists
+    # Existing queues and topics
 
     async def queue(self, name: str) -> AsyncQueue:
-        """Open a queue that exists. One that was made a moment ago is found too."""
+        """Open an existing queue. Finds one that was created a moment ago."""
         queue = self.open_queue(name)
-        if name not in await self.queues() and not _is_used(await queue.stats()):
+        if name not in await self.queues() and not _has_counts(await queue.stats()):
             raise NotFound(f"there is no queue {name!r}.{nearest(name, await self.queues())}")
         return queue
 
     async def topic(self, name: str) -> AsyncTopic:
-        """Open a topic that exists."""
+        """Open an existing topic."""
         topic = self.open_topic(name)
-        if name not in await self.topics() and not _is_used(await topic.stats()):
+        if name not in await self.topics() and not _has_counts(await topic.stats()):
             raise NotFound(f"there is no topic {name!r}.{nearest(name, await self.topics())}")
         return topic
 
     async def group(self, topic: str, name: str) -> AsyncGroup:
-        """Open a group that exists."""
+        """Open an existing group."""
         group = self.open_group(topic, name)
-        known = await group.topic._group_names()
+        known = await port.group_names(group.topic)
         if name not in known:
             await self.topic(topic)
             raise NotFound(f"topic {topic!r} has no group {name!r}.{nearest(name, known)}")
         return group
 
     async def inbox(self, path: Mapping[str, str]) -> Inbox:
-        """Open the queue or group that the words of a path name, and that exists."""
+        """Open the existing queue or group that the path names."""
         return await (self.group(path["topic"], path["group"]) if "group" in path else self.queue(path["queue"]))
 
-    # What may exist
+    # Queues and topics that may not exist
 
     def open_queue(self, name: str, *, typed: bool = False) -> AsyncQueue:
-        """Open a queue, whether it exists or not; `typed`: bodies that are sent to it are checked."""
-        queue = self._app._queue_given(name, "queue", "")
-        return queue if typed else self._app._queue(name, dataclasses.replace(queue.options, type=None))
+        """Open a queue, existing or not. `typed` validates the bodies that are sent to it."""
+        queue = port.registered_queue(self._app, name)
+        return queue if typed else port.open_queue(self._app, name, dataclasses.replace(queue.options, type=None))
 
-    def sender(self, name: str) -> AsyncQueue:
-        """Open a queue to send to. Who waits for room does so at home: a call that finds none is refused."""
+    def open_for_sending(self, name: str) -> AsyncQueue:
+        """Open a queue to send to. A full queue rejects the call even with `on_full="block"`: the client can wait."""
         queue = self.open_queue(name, typed=True)
         if queue.options.on_full != "block":
             return queue
-        return self._app._queue(name, dataclasses.replace(queue.options, on_full="raise"))
+        return port.open_queue(self._app, name, dataclasses.replace(queue.options, on_full="raise"))
 
     def open_topic(self, name: str, *, typed: bool = False) -> AsyncTopic:
-        """Open a topic, whether it exists or not: as a handler of any of its groups was registered with."""
+        """Open a topic, existing or not, with the options of the handler of any of its groups."""
         topic = self._app.topic(name)
-        found = next((each.topic for each in self._registered() if each.topic.name == name), topic)
+        found = next((each.topic for each in port.registered_groups(self._app) if each.topic.name == name), topic)
         options = found.options if typed else dataclasses.replace(found.options, type=None)
-        return self._app._topic(name, options)
+        return port.open_topic(self._app, name, options)
 
     def open_group(self, topic: str, name: str, *, typed: bool = False) -> AsyncGroup:
-        """Open a group, whether it exists or not: it begins, and passes over, what its handler says."""
+        """Open a group, existing or not, with the start position and the header filter of its handler."""
         opened = self.open_topic(topic, typed=typed)
         group = opened.group(name)
-        found = next((each for each in self._registered() if each.label == group.label), None)
+        found = next((each for each in port.registered_groups(self._app) if each.label == group.label), None)
         return group if found is None else opened.group(name, start=found.start, headers=found.headers)
 
     def open_inbox(self, path: Mapping[str, str], *, typed: bool = False) -> Inbox:
-        """Open the queue or group that the words of a path name, whether it exists or not."""
+        """Open the queue or group that the path names, existing or not."""
         if "group" in path:
             return self.open_group(path["topic"], path["group"], typed=typed)
         return self.open_queue(path["queue"], typed=typed)
 
     def open_label(self, label: str) -> Inbox:
-        """Open what has a label: that of a group, events/archive, has a slash."""
+        """Open a queue or group by its label. The label of a group has a slash: events/archive."""
         topic, slash, group = label.partition("/")
         return self.open_group(topic, group) if slash else self.open_queue(label)
 
-    def _registered(self) -> list[Any]:
-        """Give the groups that have handlers, of either colour."""
-        queues = (each.queue for each in self._app._definitions.handlers.values())
-        return [each for each in queues if each._keys.kind != "queue"]
 
-
-def _is_used(stats: Any) -> bool:
-    """Tell whether anything was ever counted."""
+def _has_counts(stats: Any) -> bool:
+    """Tell whether any counter is not zero."""
     return any(getattr(stats, each.name) for each in dataclasses.fields(stats))
 
 
-async def _in_order(find: Callable[[], Awaitable[list[str]]]) -> list[str]:
-    return sorted(await find())
+async def _sorted_names(fetch: Callable[[], Awaitable[list[str]]]) -> list[str]:
+    return sorted(await fetch())

@@ -1,4 +1,4 @@
-"""What went wrong, as the answer to an HTTP call: `application/problem+json` of RFC 9457."""
+"""Error responses of the HTTP API: `application/problem+json` of RFC 9457."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from duly.errors import (
     UsageError,
 )
 from duly.web.names import NotFound
-from duly.web.waiting_room import WaitingRoomFull
+from duly.web.site import PollLimitReached
 
 _LOG: Final = logging.getLogger("duly")
 
 TITLES: Final = {
-    400: "The request cannot be understood",
-    401: "A token is needed",
+    400: "The request is malformed",
+    401: "A token is required",
     403: "Not allowed",
     404: "Not found",
-    405: "Wrong method",
+    405: "Method not allowed",
     408: "The request took too long",
-    409: "Not possible as things are",
+    409: "Not possible in the current state",
     413: "Too large",
     414: "The address is too long",
     415: "Not JSON",
@@ -41,18 +41,18 @@ TITLES: Final = {
     422: "Refused",
     429: "Too many",
     431: "The headers are too large",
-    500: "A fault of the dashboard",
-    502: "The server refused",
-    503: "The server is away",
+    500: "Internal error of the dashboard",
+    502: "The server rejected the command",
+    503: "The server is unavailable",
     507: "No room",
 }
 
-ASK_FOR_TOKEN: Final = {"WWW-Authenticate": "Bearer"}
-"""The header that goes with 401."""
+BEARER_CHALLENGE: Final = {"WWW-Authenticate": "Bearer"}
+"""The header of responses with status 401."""
 
-_STATUS_OF: Final[tuple[tuple[type[DulyError], int], ...]] = (
+_STATUS_BY_ERROR: Final[tuple[tuple[type[DulyError], int], ...]] = (
     (NotFound, 404),
-    (WaitingRoomFull, 429),
+    (PollLimitReached, 429),
     (TooLarge, 413),
     (UsageError, 422),
     (QueueFull, 507),
@@ -62,22 +62,22 @@ _STATUS_OF: Final[tuple[tuple[type[DulyError], int], ...]] = (
     (Unavailable, 503),
     (ServerError, 502),
 )
-"""By the first that an error is one of."""
+"""The first matching class decides."""
 
 
 class Problem(msgspec.Struct, omit_defaults=True):
-    """What is answered when something is wrong."""
+    """The body of an error response."""
 
     title: str
     status: int
     detail: str
-    """What happened, to which queue and id, and what to do."""
+    """What happened, to which queue and message, and what to do."""
     ids: list[str] = []
-    """Messages that were stored all the same."""
+    """Messages that were stored nevertheless."""
 
 
 class Refused(DulyError):
-    """A call that is answered with a status of its own."""
+    """A request that is rejected with this status."""
 
     def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -86,26 +86,26 @@ class Refused(DulyError):
 
 
 def status_of(error: DulyError) -> int:
-    """Find the status that an error is answered with."""
+    """Return the HTTP status of an error."""
     if isinstance(error, Refused):
         return error.status
-    return next((status for kind, status in _STATUS_OF if isinstance(error, kind)), 500)
+    return next((status for kind, status in _STATUS_BY_ERROR if isinstance(error, kind)), 500)
 
 
-def problem_response(status: int, detail: str, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
-    """Write a problem."""
-    problem = Problem(TITLES.get(status, "Refused"), status, detail, **more)
+def problem_response(status: int, detail: str, headers: Mapping[str, str] | None = None, **fields: Any) -> Response:
+    """Create an error response."""
+    problem = Problem(TITLES.get(status, "Refused"), status, detail, **fields)
     return Response(msgspec.json.encode(problem), status, headers, media_type="application/problem+json")
 
 
-def of_error(error: DulyError) -> Response:
-    """Answer an error that Duly raised."""
-    stored = getattr(error, "stored", None) or getattr(error, "ids", None) or []
+def error_response(error: DulyError) -> Response:
+    """Create the response for an error that Duly raised."""
+    ids = getattr(error, "stored", None) or getattr(error, "ids", None) or []
     headers = getattr(error, "headers", None)
-    return problem_response(status_of(error), str(error), headers, ids=list(stored))
+    return problem_response(status_of(error), str(error), headers, ids=list(ids))
 
 
-async def of_fault(request: Request, error: Exception) -> Response:
-    """Answer what should not have happened. What it was is for the log alone."""
+async def fault_response(request: Request, error: Exception) -> Response:
+    """Create the response for an unexpected error. Only the log has its details."""
     _LOG.error("%s %r failed", request.method, request.url.path, exc_info=error)
-    return problem_response(500, "a fault of the dashboard itself: its log has more")
+    return problem_response(500, "internal error of the dashboard: see its log")

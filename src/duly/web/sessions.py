@@ -1,4 +1,4 @@
-"""The cookie that keeps somebody logged in: how it is written, taken back and read."""
+"""The session cookie of a browser: setting, clearing and reading it."""
 
 from __future__ import annotations
 
@@ -11,53 +11,53 @@ from starlette.types import Scope
 from duly.web.access import SESSION_SECONDS
 
 COOKIE: Final = "duly_session"
-LOCKED_COOKIE: Final = f"__Host-{COOKIE}"
-"""Of a name that browsers take over TLS alone, from this very host: no page beside it can put one of its own in."""
-_MOST_READ: Final = 4
-"""A browser sends more than one only when dashboards below different paths of a host have given it one each."""
+HOST_COOKIE: Final = f"__Host-{COOKIE}"
+"""Browsers accept cookies with this prefix over TLS from this host only, so that other hosts cannot set them."""
+_MAX_COOKIES: Final = 4
+"""A browser sends several only if several dashboards run below different paths of one host."""
 
 
-def root_of(scope: Scope) -> str:
-    """Name the path that the dashboard is below, as an address has it, without a slash at its end."""
+def root_path_of(scope: Scope) -> str:
+    """Return the path that the dashboard is mounted at, URL-encoded, without a trailing slash."""
     return quote(scope.get("root_path", "").rstrip("/"), safe="/")
 
 
-def path_within(scope: Scope) -> str:
-    """Give the path below the dashboard. Some apps that it is mounted in leave the root in it, others take it out."""
+def path_below_root(scope: Scope) -> str:
+    """Return the path below the dashboard's root. Some frameworks leave the root in the path, others remove it."""
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", "").rstrip("/"))
 
 
-def cookie_of(scope: Scope) -> str:
-    """Name the cookie. One of the locked name would be sent to all of the host, so below a path there is none."""
-    return LOCKED_COOKIE if scope.get("scheme") == "https" and not root_of(scope) else COOKIE
+def cookie_name(scope: Scope) -> str:
+    """Return the name of the cookie. Below a path it has no `__Host-` prefix, which requires the path `/`."""
+    return HOST_COOKIE if scope.get("scheme") == "https" and not root_path_of(scope) else COOKIE
 
 
-def keep_session(response: Response, scope: Scope, session: str) -> None:
-    """Have a browser keep a session, for this dashboard alone and away from scripts."""
-    _set(response, scope, session, SESSION_SECONDS)
+def set_session_cookie(response: Response, scope: Scope, session: str) -> None:
+    """Set the session cookie for this dashboard only, hidden from scripts."""
+    _set_cookie(response, scope, session, SESSION_SECONDS)
 
 
-def forget_session(response: Response, scope: Scope) -> None:
-    """Have a browser forget its session."""
-    _set(response, scope, "", 0)
+def clear_session_cookie(response: Response, scope: Scope) -> None:
+    """Remove the session cookie."""
+    _set_cookie(response, scope, "", 0)
 
 
-def _set(response: Response, scope: Scope, value: str, seconds: int) -> None:
+def _set_cookie(response: Response, scope: Scope, value: str, seconds: int) -> None:
     response.set_cookie(
-        cookie_of(scope),
+        cookie_name(scope),
         value,
         max_age=seconds,
-        path=root_of(scope) or "/",
+        path=root_path_of(scope) or "/",
         secure=scope.get("scheme") == "https",
         httponly=True,
         samesite="strict",
     )
 
 
-def sessions_of(scope: Scope) -> list[str]:
-    """Find the sessions that a browser sent."""
+def session_cookies(scope: Scope) -> list[str]:
+    """Return the sessions that a browser sent."""
     sent = b";".join(value for name, value in scope["headers"] if name.lower() == b"cookie").decode("latin-1")
-    expected = cookie_of(scope)
+    expected = cookie_name(scope)
     pairs = (each.strip().partition("=") for each in sent.split(";"))
-    return [value.strip('"') for name, _, value in pairs if name == expected and value][:_MOST_READ]
+    return [value.strip('"') for name, _, value in pairs if name == expected and value][:_MAX_COOKIES]

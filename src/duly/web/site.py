@@ -1,17 +1,22 @@
-"""What every page and every call of the API needs: the app it shows, who may do what, and what was seen lately."""
+"""The objects that all pages and API calls share: the app, access control, names and caches."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final, TypeVar
 
 from starlette.requests import Request
+from starlette.routing import Mount, Route
 
 from duly import AsyncDuly
+from duly.errors import DulyError
 from duly.web.access import Access, Role
-from duly.web.looks import Looks
 from duly.web.names import Names
-from duly.web.waiting_room import WaitingRoom
+from duly.web.overview import Snapshots
 
 
 @dataclass(frozen=True)
@@ -21,27 +26,61 @@ class Site:
     app: AsyncDuly
     access: Access
     names: Names
-    waiting_room: WaitingRoom = field(default_factory=lambda: WaitingRoom(200))
+    poll_limit: PollLimit = field(default_factory=lambda: PollLimit(200))
 
     @cached_property
-    def looks(self) -> Looks:
-        """What all who ask share."""
-        return Looks(self.app, self.names)
+    def snapshots(self) -> Snapshots:
+        """The caches of topics, workers, schedules and leases."""
+        return Snapshots(self.app, self.names)
 
 
 def site_of(request: Request) -> Site:
-    """Find the dashboard that a request came to: the guards have put it there."""
+    """Return the dashboard that serves a request. The guards have set it."""
     site: Site = request.state.site
     return site
 
 
 def role_of(request: Request) -> Role | None:
-    """Tell as what somebody came; None: nobody knows."""
+    """Return the role of the client. None: the client is unknown."""
     role: Role | None = request.state.role
     return role
 
 
-def refusal_of(request: Request, needs: Role, *, changes: bool) -> str | None:
-    """Say why somebody may not do what he asks for; None: he may."""
+def denial_reason(request: Request, needs: Role, *, changes: bool) -> str | None:
+    """Return the reason why a request is denied, or None."""
     access, has_token = site_of(request).access, request.state.has_token
-    return access.refusal(role_of(request), needs, changes=changes, has_token=has_token)
+    return access.denial_reason(role_of(request), needs, changes=changes, has_token=has_token)
+
+
+class PollLimitReached(DulyError):
+    """Too many receives are waiting."""
+
+    headers: Final = {"Retry-After": "1"}
+
+
+class PollLimit:
+    """Limits how many receives wait at the same time: each holds a connection and memory of the server."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.waiting = 0
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Count a waiting receive during a block."""
+        if self.waiting >= self.limit:
+            raise PollLimitReached(f"{self.limit} receives are waiting already: try again in a second")
+        self.waiting += 1
+        try:
+            yield
+        finally:
+            self.waiting -= 1
+
+
+R = TypeVar("R", Route, Mount)
+
+
+def match_whole_path(route: R) -> R:
+    """Let a route match line breaks. Otherwise an id that ends with a newline would match without it."""
+    route.path_regex = re.compile(route.path_regex.pattern.removesuffix("$") + r"\Z", re.DOTALL)
+    return route

@@ -7,7 +7,7 @@ from duly._core.handlers import TaskSet
 from duly._core.hooks import Hooks
 from duly.worker.async_runner import AsyncRunner
 from duly.worker.batch_collector import BatchCollector
-from duly.worker.invoker import RELEASE, BatchInvoker, HandlerInvoker, Invoker, Item, TaskInvoker
+from duly.worker.invoker import RELEASE, BatchInvoker, Conclusion, HandlerInvoker, Invoker, Item, TaskInvoker
 from duly.worker.queue_runtime import QueueRuntime
 from duly.worker.settler import Settler
 from duly.worker.source import AnyDelivery
@@ -36,6 +36,18 @@ class Dispatcher:
             self._thread_runner.add([each for each in deliveries if not isinstance(each, AsyncDelivery)])
         else:
             self._runner_for(self._runtime.is_async).add(deliveries)
+
+    def run_async(self, item: Item) -> None:
+        """Start an `async def` handler, and settle when it ends."""
+        self._async_runner.add([item])
+
+    def run_here(self, item: Item) -> Conclusion:
+        """Run a `def` handler in this thread, without settling."""
+        return self._thread_runner.handle(item)
+
+    def settle(self, item: Item, conclusion: Conclusion) -> None:
+        """Settle an item with its conclusion."""
+        self._invoker.settle(item, conclusion)
 
     def release(self, deliveries: Iterable[AnyDelivery]) -> None:
         """Release deliveries."""

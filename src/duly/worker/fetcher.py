@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from duly._async.schedules import fire_due
 from duly._core import ops, patience
 from duly._core.ops import Suspects
 from duly._core.replies import Claimed
@@ -216,7 +215,7 @@ class Fetcher:
     async def _claim(self, source: Source, limit: int, suspects: Suspects) -> None:
         runtime = source.runtime
         asked_at = time.monotonic()
-        call = source.queue._claim(limit=limit, lease=runtime.lease, then="stay", suspects=suspects)
+        call = source.claim_call(limit, then="stay", suspects=suspects)
         try:
             claimed = await source.link.run_on(call)
         except Unavailable as error:
@@ -239,7 +238,7 @@ class Fetcher:
 
     async def _fire(self, source: Source, now: int, due: Sequence[tuple[str, bytes]]) -> None:
         """Send the messages of due schedules, and claim from the source again if there were any."""
-        if not self._is_stopping and await fire_due(source.link, source.keys, now, due, source.queue._app._new_id):
+        if not self._is_stopping and await source.fire(now, due):
             self._make_ready(source)
 
     def _note_unavailable(self, source: Source, error: Unavailable) -> None:

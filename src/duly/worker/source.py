@@ -1,12 +1,17 @@
 """The store that a queue or group of a worker claims from: its keys, its held messages, and the state of its claims."""
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from duly._async.delivery import AsyncDelivery
 from duly._async.inbox import AsyncInbox
+from duly._async.schedules import fire_due
 from duly._core import patience
+from duly._core.call import Call
 from duly._core.keys import GroupKeys, QueueKeys
+from duly._core.ops import Suspects, Then
+from duly._core.replies import Claimed
 from duly._sync.delivery import Delivery
 from duly.worker.wake_state import WakeState
 
@@ -52,3 +57,11 @@ class Source:
     def wants_watch(self) -> bool:
         """Whether a wake-up would help: the last claim left nothing behind, and there is room for more."""
         return self.is_watched and (not self.runtime.busy or self.runtime.room > 0)
+
+    def claim_call(self, limit: int, *, then: Then, suspects: Suspects) -> Call[Claimed]:
+        """Make the call that claims up to `limit` messages."""
+        return self.queue._claim(limit=limit, lease=self.runtime.lease, then=then, suspects=suspects)
+
+    async def fire(self, now: int, due: Sequence[tuple[str, bytes]]) -> bool:
+        """Send the messages of schedules that are due. True: something was sent."""
+        return await fire_due(self.link, self.keys, now, due, self.queue._app._new_id)

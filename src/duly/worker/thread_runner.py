@@ -92,7 +92,7 @@ class ThreadRunner:
     def _serve(self) -> None:
         get, conclude = self._inbox.get, self._concluded.append
         while (item := get()) is not _STOP:
-            conclude((item, self._handle(item)))
+            conclude((item, self.handle(item)))
             if not self._is_loop_notified:
                 self._is_loop_notified = True
                 self._notify_loop()
@@ -110,7 +110,7 @@ class ThreadRunner:
                 unfinished.discard(item)
                 settle(item, conclusion)
 
-    def _handle(self, item: Item) -> Conclusion:
+    def handle(self, item: Item) -> Conclusion:
         """Run one handler. No error of the handler is raised here."""
         invoker = self._invoker
         context = invoker.context.copy()

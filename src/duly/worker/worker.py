@@ -4,14 +4,11 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
 from duly._async.app import AsyncDuly
-from duly._async.group import AsyncGroup
-from duly._core import signatures
-from duly._core.definitions import Definitions, Registered
 from duly._sync.app import Duly
 from duly.errors import DulyError, UsageError
 from duly.options import Seconds
@@ -24,8 +21,8 @@ from duly.worker.logs import event
 from duly.worker.queue_runtime import QueueRuntime
 from duly.worker.renewer import Renewer
 from duly.worker.settler import Settler
+from duly.worker.setup import Setup
 from duly.worker.source import AnyDelivery
-from duly.worker.worker_apps import open_apps
 from duly.worker.worker_options import DEFAULT_GRACE, GivenQueues, WorkerOptions
 
 _LOG: Final = logging.getLogger("duly.worker")
@@ -60,15 +57,11 @@ class Worker:
         orders: Callable[[], int] | None = None,
     ) -> None:
         """Take options as `app.run` does, or as WorkerOptions. `orders` counts the stop requests of a parent."""
-        if not isinstance(app, Duly | AsyncDuly):
-            raise UsageError(f"a worker takes an app, duly.Duly or duly.AsyncDuly, not {app!r}")
         if options is not None and (queues, concurrency, grace) != (None, None, DEFAULT_GRACE):
             raise UsageError("a worker takes its options either as WorkerOptions or by name, not both")
-        self._app = app
         self._orders = orders
         self._options = WorkerOptions(queues, concurrency, grace) if options is None else options
-        self._definitions: Definitions = app._definitions
-        self._chosen = _chosen(self._definitions, self._options)
+        self._setup = Setup(app, self._options)
         self._is_stopping = asyncio.Event()
         self._is_hurried = False
         self._signals = 0
@@ -130,14 +123,13 @@ class Worker:
 
     async def _start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._async_app, self._sync_app = open_apps(self._app)
-        self._runtimes = [self._runtime(each, weight) for each, weight in self._chosen]
-        self._stop_hooks = list(self._definitions.hooks.on_stop)
+        self._setup.open()
+        self._async_app, self._runtimes = self._setup.async_app, self._setup.runtimes
         try:
-            await self._start_embedded()
+            await self._setup.start_embedded()
             await self._run_start_hooks()
         except BaseException:
-            await self._close_apps()
+            await self._setup.close()
             raise
         if not self._is_stopping.is_set():
             self._start_parts()
@@ -147,7 +139,7 @@ class Worker:
         here = asyncio.current_task()
         self._starting = here
         try:
-            await _run_hooks(self._definitions.hooks.on_start)
+            await self._setup.run_start_hooks()
         except asyncio.CancelledError:
             if here is None or not self._is_stopping.is_set():
                 raise
@@ -157,14 +149,16 @@ class Worker:
 
     def _start_parts(self) -> None:
         """Start to work. Handlers see the context variables that the hooks have set."""
-        hooks = self._definitions.hooks
-        self._dead_hooks = DeadHooks(self._definitions)
+        definitions = self._setup.definitions
+        self._dead_hooks = DeadHooks(definitions)
         self._settler = Settler(on_progress=self._on_progress, on_dead=self._dead_hooks.start)
-        self._dispatchers = {runtime: Dispatcher(runtime, hooks, self._settler) for runtime in self._runtimes}
-        self._fetcher = Fetcher(self._dispatchers, self._pool(), self._dead_hooks.start)
-        self._janitor = Janitor(self._runtimes, self._groups(), self._async_app.namespace, self._concurrency())
+        self._dispatchers = {
+            runtime: Dispatcher(runtime, definitions.hooks, self._settler) for runtime in self._runtimes
+        }
+        self._fetcher = Fetcher(self._dispatchers, self._setup.pool, self._dead_hooks.start)
+        self._janitor = Janitor(self._runtimes, self._setup.groups, self._async_app.namespace, self._setup.concurrency)
         self._renewer = Renewer(
-            self._runtimes, self._sync_app._link.run, self._on_lost_in_thread, self._settler.settling
+            self._runtimes, self._setup.run_in_thread, self._on_lost_in_thread, self._settler.settling
         )
         self._renewer.start()
         self._begin(self._settler.run())
@@ -180,40 +174,6 @@ class Worker:
         except Refused as refused:
             self.refusal = refused.error
             self.stop()
-
-    def _groups(self) -> list[AsyncGroup]:
-        """Return all groups that the app has handlers for, even those that this worker does not serve."""
-        twins = [registered.queue._twin(self._async_app) for registered in self._definitions.handlers.values()]
-        return [twin for twin in twins if isinstance(twin, AsyncGroup)]
-
-    async def _start_embedded(self) -> None:
-        """Start the embedded server. Raise an error if it cannot be started. An unavailable one is retried."""
-        address = self._app._address
-        if address.kind == "embedded":
-            with contextlib.suppress(ConnectionError):  # stopped by force: it is unavailable until it is started
-                await self._async_app._link.connections.ensure_server()
-            if self._async_app._link.connections.has_new_server:
-                note = "empty and new; senders in other directories use their own servers, unless DULY_URL names one"
-                event(_LOG, logging.WARNING, "worker.new_server", directory=address.place, note=note)
-
-    def _runtime(self, registered: Registered, weight: int) -> QueueRuntime:
-        defined, handler = registered
-        queue = defined._twin(self._async_app)
-        handler.resolve(queue._decode_body)
-        return QueueRuntime(queue, defined._twin(self._sync_app), handler, weight, self._options.concurrency)
-
-    def _pool(self) -> int | None:
-        """Return how many handlers the queues share. None: each queue has its own limit.
-
-        This is the concurrency of the options. Without one, queues with different weights share the largest limit.
-        """
-        if self._options.concurrency is not None:
-            return self._options.concurrency
-        has_weights = len({runtime.weight for runtime in self._runtimes}) > 1
-        return max(runtime.slots for runtime in self._runtimes) if has_weights else None
-
-    def _concurrency(self) -> int:
-        return self._pool() or sum(runtime.slots for runtime in self._runtimes)
 
     def _begin(self, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(part)
@@ -275,8 +235,8 @@ class Worker:
         grace_ends = self._loop.time() + grace
         if self._parts:
             await self._end_parts(grace)
-        await self._run_stop_hooks(max(grace_ends, self._loop.time()) + _STOP_HOOKS_TIMEOUT)
-        await self._close_apps()
+        await self._setup.run_stop_hooks(max(grace_ends, self._loop.time()) + _STOP_HOOKS_TIMEOUT)
+        await self._setup.close()
         event(_LOG, logging.INFO, "worker.stopped", cut_off=self.was_cut_off)
 
     async def _end_parts(self, grace: float) -> None:
@@ -290,7 +250,7 @@ class Worker:
         await self._shut_down()
 
     def _has_connected(self) -> bool:
-        return self._app._address.kind == "memory" or bool(self._async_app._link.connections.is_checked)
+        return self._setup.app._address.kind == "memory" or bool(self._async_app._link.connections.is_checked)
 
     def _busy(self) -> int:
         return sum(runtime.busy for runtime in self._runtimes)
@@ -351,51 +311,3 @@ class Worker:
         for dispatcher in self._dispatchers.values():
             await dispatcher.aclose()
         await self._dead_hooks.finish(_FLUSH_TIMEOUT)
-
-    async def _run_stop_hooks(self, end: float) -> None:
-        while self._stop_hooks:
-            hook = self._stop_hooks.pop(0)
-            try:
-                async with asyncio.timeout_at(end):
-                    await _run_hooks([hook])
-            except Exception as error:  # noqa: BLE001
-                event(_LOG, logging.ERROR, "hook.failed", hook=signatures.name_of(hook), exc_info=error)
-
-    async def _close_apps(self) -> None:
-        await self._async_app.aclose()
-        self._sync_app.close()
-
-
-def _chosen(definitions: Definitions, options: WorkerOptions) -> list[tuple[Registered, int]]:
-    """Return the queues and groups that the worker serves, with their weights."""
-    known = definitions.handlers
-    if not known:
-        raise UsageError(
-            "the app has no handlers: define a handler (@queue.handler, or @topic.handler(group=...)) or a task "
-            "(@app.task) first"
-        )
-    if options.queues is None:
-        return [(registered, 1) for registered in known.values()]
-    weights: dict[str, int] = {}
-    unknown = []
-    for name, weight in options.queues.items():
-        labels = _labels_of(name, known)
-        # The weight of a group that is named itself overrides the weight of its topic.
-        weights.update((label, weight) for label in labels if label == name or label not in options.queues)
-        unknown += [] if labels else [name]
-    if unknown:
-        what = "" if any("/" in name for name in unknown) else "queue "
-        raise UsageError(f"no handler for {what}{', '.join(unknown)}: there are handlers for {', '.join(known)}")
-    return [(known[label], weight) for label, weight in weights.items()]
-
-
-def _labels_of(name: str, known: Collection[str]) -> list[str]:
-    """Return the queue or group of this name, or else all groups of the topic of this name."""
-    return [name] if name in known else [label for label in known if label.startswith(f"{name}/")]
-
-
-async def _run_hooks(hooks: Sequence[Callable[..., Any]]) -> None:
-    for hook in hooks:
-        result = hook()
-        if signatures.is_async(hook):
-            await result

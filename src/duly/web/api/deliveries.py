@@ -1,7 +1,8 @@
-"""Receiving by a long poll, and settling with receipts: what a consumer in any language does."""
+"""Long polling and settling with receipts, for consumers in any language."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Final
@@ -9,51 +10,50 @@ from typing import Any, Final
 import msgspec
 
 from duly import AsyncDelivery, message
-from duly._core import ops, settles
-from duly._core.replies import lease_lost
+from duly import _port as port
+from duly._port import Inbox
 from duly.errors import LeaseLost, UsageError
-from duly.web.api import settling, shapes
-from duly.web.api.operation import Asked, Operation
-from duly.web.names import Inbox
-from duly.web.receipts import delivery_of, receipt_of, with_message_headers
-from duly.web.several import each_of
+from duly.web.api import requests, responses, settlement
+from duly.web.api.operation import ApiCall, Operation
+from duly.web.bounded_gather import bounded_gather
+from duly.web.opaque import decode_receipt, encode_receipt
 
-_LONGER: Final = "receive with a longer `lease`, or call `extend` in time,"
-"""What helps against a lost lease over HTTP, where nobody renews."""
-Steps = Callable[[Inbox, settling.Deliveries], list[settles.Step]]
-
-
-# What is taken
+_LEASE_ADVICE: Final = "receive with a longer `lease`, or call `extend` in time,"
+"""Advice after a lost lease over HTTP, where leases are not renewed automatically."""
+Steps = Callable[[Inbox, settlement.Deliveries], list[port.Step]]
 
 
-class Settle(shapes.Given):
-    """Which deliveries: one, or several."""
+# Requests
+
+
+class Settle(requests.Given):
+    """The deliveries to settle: one, or several."""
 
     receipt: str | None = None
-    receipts: shapes.Receipts | None = None
+    receipts: requests.Receipts | None = None
 
-    def given(self) -> list[str]:
-        """Give the receipts, each once."""
+    def all_receipts(self) -> list[str]:
+        """Return the receipts without duplicates."""
         if (self.receipt is None) == (self.receipts is None):
-            raise UsageError("give either receipt or receipts, a list of them")
+            raise UsageError("give either receipt, or receipts as a list")
         return list(dict.fromkeys(self.receipts or [self.receipt or ""]))
 
 
 class Ack(Settle):
-    """Finished. `result` is kept where the queue keeps finished messages."""
+    """The message is finished. `result` is kept if the queue keeps finished messages."""
 
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class RetryOf(Settle):
-    """Failed. Without a delay, it is the retry policy's."""
+    """The message has failed. Without a delay, the retry policy decides."""
 
     delay: float | None = None
     error: str | None = None
 
 
 class Defer(Settle, kw_only=True):
-    """Not now."""
+    """Deliver the message later."""
 
     delay: float
     reason: str = ""
@@ -66,7 +66,7 @@ class Reject(Settle, kw_only=True):
 
 
 class Recycle(Settle):
-    """Finished, and back as new; without a body, with the one it has."""
+    """The message is finished and stored again as new, with another body if one is given."""
 
     delay: float = 0.0
     body: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -74,126 +74,137 @@ class Recycle(Settle):
 
 
 class Extend(Settle, kw_only=True):
-    """The lease, in seconds from now on."""
+    """The new duration of the lease, in seconds from now."""
 
     seconds: float
 
 
 class ProgressOf(Settle, kw_only=True):
-    """How far the work is, from 0 to 1, and what is being done."""
+    """The progress of the work, from 0 to 1, and a description."""
 
     fraction: float
     text: str = ""
 
 
-# What is done
+# Operations
 
 
-async def _receive(asked: Asked) -> msgspec.Raw:
-    """Hand out what is due. Whoever has gone meanwhile has received nothing: it goes back at once."""
-    inbox, given = asked.open_inbox(), asked.body
+async def _receive(call: ApiCall) -> msgspec.Raw:
+    """Deliver messages that are due. If the client disconnects, they are released at once."""
+    inbox, options = call.open_inbox(), call.body
 
-    async def give_back(deliveries: Sequence[AsyncDelivery]) -> None:
+    async def release(deliveries: Sequence[AsyncDelivery]) -> None:
         if deliveries:
-            await inbox._link.run_now(ops.release(inbox._keys, deliveries))
+            await port.release_now(inbox, deliveries)
 
-    # Who does not wait takes no seat from those who do.
-    with asked.site.waiting_room.seat() if given.wait else nullcontext():
-        deliveries = await asked.while_there(inbox.receive(given.limit, given.wait, given.lease), give_back)
+    # A receive without waiting does not count against the limit.
+    with call.site.poll_limit.hold() if options.wait else nullcontext():
+        deliveries = await call.run_while_connected(inbox.receive(options.limit, options.wait, options.lease), release)
     try:
-        messages = [shapes.delivery(each, receipt_of(each)) for each in deliveries]
-        return msgspec.Raw(msgspec.json.encode(shapes.Received(messages)))
-    except BaseException:  # nobody would have their receipts
-        await give_back(deliveries)
+        messages = [responses.delivery_response(each, encode_receipt(each)) for each in deliveries]
+        return msgspec.Raw(msgspec.json.encode(responses.Received(messages)))
+    except BaseException:  # the client has no receipts for them
+        await release(deliveries)
         raise
 
 
-async def _ack(asked: Asked) -> shapes.Settled:
-    given: Ack = asked.body
+async def _ack(call: ApiCall) -> responses.Settled:
+    options: Ack = call.body
     result = None
-    if given.result is not msgspec.UNSET and bytes(given.result) != b"null":
-        result = shapes.checked_json(given.result, "result")
-    return await _settled(asked, lambda inbox, those: settling.acks(inbox, those, result))
+    if options.result is not msgspec.UNSET and bytes(options.result) != b"null":
+        result = requests.checked_json(options.result, "result")
+    return await _settle_receipts(call, lambda inbox, deliveries: settlement.ack_steps(inbox, deliveries, result))
 
 
-async def _retry(asked: Asked) -> shapes.Settled:
-    given: RetryOf = asked.body
-    return await _settled(asked, lambda _, those: settles.retried(those, given.delay, given.error))
+async def _retry(call: ApiCall) -> responses.Settled:
+    options: RetryOf = call.body
+    return await _settle_receipts(call, lambda _, deliveries: port.retried(deliveries, options.delay, options.error))
 
 
-async def _defer(asked: Asked) -> shapes.Settled:
-    given: Defer = asked.body
-    return await _settled(asked, lambda _, those: settles.deferred(those, given.delay, given.reason))
+async def _defer(call: ApiCall) -> responses.Settled:
+    options: Defer = call.body
+    return await _settle_receipts(call, lambda _, deliveries: port.deferred(deliveries, options.delay, options.reason))
 
 
-async def _reject(asked: Asked) -> shapes.Settled:
-    return await _settled(asked, lambda _, those: settles.rejected(those, asked.body.reason))
+async def _reject(call: ApiCall) -> responses.Settled:
+    return await _settle_receipts(call, lambda _, deliveries: port.rejected(deliveries, call.body.reason))
 
 
-async def _release(asked: Asked) -> shapes.Settled:
-    return await _settled(asked, lambda _, those: settles.released(those))
+async def _release(call: ApiCall) -> responses.Settled:
+    return await _settle_receipts(call, lambda _, deliveries: port.released(deliveries))
 
 
-async def _extend(asked: Asked) -> shapes.Settled:
-    return await _settled(asked, lambda _, those: settles.extended(those, asked.body.seconds))
+async def _extend(call: ApiCall) -> responses.Settled:
+    return await _settle_receipts(call, lambda _, deliveries: port.extended(deliveries, call.body.seconds))
 
 
-async def _progress(asked: Asked) -> shapes.Settled:
-    said = message.Progress(asked.body.fraction, asked.body.text)
-    return await _settled(asked, lambda _, those: settles.alike("progress", those, said.fraction, said.text))
+async def _progress(call: ApiCall) -> responses.Settled:
+    progress = message.Progress(call.body.fraction, call.body.text)
+    return await _settle_receipts(
+        call, lambda _, deliveries: port.alike("progress", deliveries, progress.fraction, progress.text)
+    )
 
 
-async def _recycle(asked: Asked) -> shapes.Settled:
-    given: Recycle = asked.body
-    if given.body is msgspec.UNSET and given.base64 is None:
-        return await _settled(asked, lambda inbox, those: settling.recycles(inbox, those, given.delay))
-    body = shapes.checked_body(given.body, given.base64)
-    whole = await each_of(_opened(asked), _with_its_headers)
-    return await _settled(asked, lambda inbox, those: settling.recycles(inbox, those, given.delay, body), whole)
+async def _recycle(call: ApiCall) -> responses.Settled:
+    options: Recycle = call.body
+    if options.body is msgspec.UNSET and options.base64 is None:
+        return await _settle_receipts(
+            call, lambda inbox, deliveries: settlement.recycle_steps(inbox, deliveries, options.delay)
+        )
+    body = requests.checked_body(options.body, options.base64)
+    inbox = call.open_inbox(typed=True)
+    with_headers = await bounded_gather(_deliveries_of(call), functools.partial(_with_message_headers, inbox))
+    return await _settle_receipts(
+        call, lambda inbox, deliveries: settlement.recycle_steps(inbox, deliveries, options.delay, body), with_headers
+    )
 
 
-async def _with_its_headers(delivery: AsyncDelivery) -> AsyncDelivery:
-    """Look up what a receipt leaves out. A message that is not there any more has lost its lease too."""
-    message = await delivery._queue.get(delivery.id)
-    return delivery if message is None or not message.headers else with_message_headers(delivery, message.headers)
+async def _with_message_headers(inbox: Inbox, delivery: AsyncDelivery) -> AsyncDelivery:
+    """Look up the headers that a receipt leaves out. If the message is gone, its lease is lost as well."""
+    message = await inbox.get(delivery.id)
+    return delivery if message is None or not message.headers else port.with_headers(delivery, message.headers)
 
 
-def _opened(asked: Asked) -> list[AsyncDelivery]:
-    """Make deliveries of all receipts, each once, before the first is settled."""
-    inbox = asked.open_inbox(typed=True)
-    opened = [delivery_of(inbox, receipt) for receipt in asked.body.given()]
-    return list({(each.id, each.fence): each for each in opened}.values())
+def _deliveries_of(call: ApiCall) -> list[AsyncDelivery]:
+    """Decode all receipts, without duplicates, before the first message is settled."""
+    inbox = call.open_inbox(typed=True)
+    deliveries = [decode_receipt(inbox, receipt) for receipt in call.body.all_receipts()]
+    return list({(each.id, each.fence): each for each in deliveries}.values())
 
 
-async def _settled(asked: Asked, steps: Steps, opened: list[AsyncDelivery] | None = None) -> shapes.Settled:
-    """Settle what the receipts stand for: all is checked before anything is done."""
-    deliveries = _opened(asked) if opened is None else opened
-    inbox = asked.open_inbox(typed=True)
-    lost = await settling.carried_out(inbox, steps(inbox, deliveries))
-    return _told(asked.request.url.path.rpartition("/")[2], deliveries, lost)
+async def _settle_receipts(
+    call: ApiCall, steps: Steps, deliveries: list[AsyncDelivery] | None = None
+) -> responses.Settled:
+    """Settle the deliveries of all receipts. Everything is checked before the first call."""
+    deliveries = _deliveries_of(call) if deliveries is None else deliveries
+    inbox = call.open_inbox(typed=True)
+    lost = await settlement.settle(inbox, steps(inbox, deliveries))
+    return _settled_response(call.request.url.path.rpartition("/")[2], deliveries, lost)
 
 
-def _told(verb: str, deliveries: Sequence[AsyncDelivery], lost: Sequence[AsyncDelivery]) -> shapes.Settled:
-    """Say what was settled. Nothing at all is an error: who settles one message should not have to look closer."""
+def _settled_response(
+    verb: str, deliveries: Sequence[AsyncDelivery], lost: Sequence[AsyncDelivery]
+) -> responses.Settled:
+    """Report the settled and lost messages. If all are lost it is an error, so that a single ack is easy to check."""
     if len(lost) == len(deliveries):
-        first = lease_lost(deliveries[0].queue, deliveries[0].id, verb, _LONGER)
-        others = f". The same is true of the {len(lost) - 1} others" if len(lost) > 1 else ""
+        first = port.lease_lost(deliveries[0].queue, deliveries[0].id, verb, _LEASE_ADVICE)
+        others = f". The same applies to the {len(lost) - 1} others" if len(lost) > 1 else ""
         raise LeaseLost(f"{first}{others}")
-    gone = {id(each) for each in lost}
-    settled = [each.id for each in deliveries if id(each) not in gone]
-    return shapes.Settled(settled, [each.id for each in deliveries if id(each) in gone])
+    lost_deliveries = {id(each) for each in lost}
+    settled = [each.id for each in deliveries if id(each) not in lost_deliveries]
+    return responses.Settled(settled, [each.id for each in deliveries if id(each) in lost_deliveries])
 
 
-def _settle(verb: str, summary: str, act: Callable[[Asked], Awaitable[Any]], body: Any) -> Operation:
+def _settle_operation(verb: str, summary: str, handle: Callable[[ApiCall], Awaitable[Any]], body: Any) -> Operation:
     return Operation(
         method="POST",
         path=f"{{inbox}}/{verb}",
         name=verb,
         summary=summary,
         needs="operator",
-        act=act,
+        handle=handle,
         body=body,
-        answer=shapes.Settled,
+        answer=responses.Settled,
     )
 
 
@@ -202,19 +213,25 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         method="POST",
         path="{inbox}/receive",
         name="receive",
-        summary="Take messages that are due, waiting for the first. What is not settled comes back.",
+        summary="Receive messages that are due, and wait for the first. Messages that are not settled are redelivered.",
         needs="operator",
-        act=_receive,
-        body=shapes.Receive,
-        may_be_empty=True,
-        answer=shapes.Received,
+        handle=_receive,
+        body=requests.Receive,
+        is_body_optional=True,
+        answer=responses.Received,
     ),
-    _settle("ack", "Finish messages; those that were sent with repeat come back.", _ack, Ack),
-    _settle("retry", "Count a failure: back after a delay, or dead when no attempt is left.", _retry, RetryOf),
-    _settle("defer", "Have messages come back later; no attempt is spent.", _defer, Defer),
-    _settle("reject", "Make messages dead, now.", _reject, Reject),
-    _settle("release", "Give messages back at once, to their places; no attempt is spent.", _release, Settle),
-    _settle("recycle", "Finish messages and put them back as new, in one step.", _recycle, Recycle),
-    _settle("progress", "Report how far the work is. It is shown until the delivery ends.", _progress, ProgressOf),
-    _settle("extend", "Let leases end after `seconds` from now on.", _extend, Extend),
+    _settle_operation("ack", "Finish messages. Those with repeat are delivered again later.", _ack, Ack),
+    _settle_operation(
+        "retry", "Report a failure: retry after a delay, or dead if no attempt is left.", _retry, RetryOf
+    ),
+    _settle_operation("defer", "Deliver messages again later, without counting an attempt.", _defer, Defer),
+    _settle_operation("reject", "Make messages dead now.", _reject, Reject),
+    _settle_operation(
+        "release", "Return messages to their places in the queue now, without counting an attempt.", _release, Settle
+    ),
+    _settle_operation("recycle", "Finish messages and store them again as new, in one step.", _recycle, Recycle),
+    _settle_operation(
+        "progress", "Report the progress of the work. It is shown until the delivery ends.", _progress, ProgressOf
+    ),
+    _settle_operation("extend", "Let leases end `seconds` from now.", _extend, Extend),
 )

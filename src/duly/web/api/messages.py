@@ -1,105 +1,106 @@
-"""Single messages: sending them, looking at them, and changing what becomes of them."""
+"""Single messages: send, list, inspect, reschedule and cancel them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
 
+from duly._port import Inbox
 from duly.errors import DulyError, UsageError
-from duly.web.api import shapes
-from duly.web.api.operation import Asked, Operation
-from duly.web.cursor import cursor_of, position_of
-from duly.web.names import Inbox, no_message
+from duly.web.api import requests, responses
+from duly.web.api.operation import ApiCall, Operation
+from duly.web.names import message_not_found
+from duly.web.opaque import decode_cursor, encode_cursor
 from duly.web.problems import Refused
 
 
-async def _send(asked: Asked) -> shapes.Sent:
-    queue = asked.site.names.sender(asked.word("queue"))
-    return await _stored(asked, queue.send_many)
+async def _send(call: ApiCall) -> responses.Sent:
+    queue = call.site.names.open_for_sending(call.path_param("queue"))
+    return await _store(call, queue.send_many)
 
 
-async def _publish(asked: Asked) -> shapes.Sent:
-    topic = asked.site.names.open_topic(asked.word("topic"), typed=True)
-    return await _stored(asked, topic.publish_many)
+async def _publish(call: ApiCall) -> responses.Sent:
+    topic = call.site.names.open_topic(call.path_param("topic"), typed=True)
+    return await _store(call, topic.publish_many)
 
 
-async def _stored(asked: Asked, store: Any) -> shapes.Sent:
-    """Store one message or several: all are checked before the first is sent."""
-    is_many = isinstance(asked.body, list)
-    given: Sequence[shapes.Publish] = asked.body if is_many else [asked.body]
-    ids = await store([each.checked() for each in given], durable=_durable_of(given))
-    return shapes.Sent(ids=ids) if is_many else shapes.Sent(id=ids[0])
+async def _store(call: ApiCall, store: Any) -> responses.Sent:
+    """Store one message or several. All are validated before the first is sent."""
+    is_list = isinstance(call.body, list)
+    messages: Sequence[requests.Publish] = call.body if is_list else [call.body]
+    ids = await store([each.to_duly() for each in messages], durable=_common_durability(messages))
+    return responses.Sent(ids=ids) if is_list else responses.Sent(id=ids[0])
 
 
-def _durable_of(given: Sequence[shapes.Publish]) -> Any:
-    """Find how durable messages are to be: they are confirmed together."""
-    asked_for = {each.durable for each in given}
-    if len(asked_for) > 1:
+def _common_durability(messages: Sequence[requests.Publish]) -> Any:
+    """Return the durability of all messages. It must be the same, because they are confirmed together."""
+    values = {each.durable for each in messages}
+    if len(values) > 1:
         raise UsageError("durable must be the same for all messages of one call: they are confirmed together")
-    return asked_for.pop() if asked_for else None
+    return values.pop() if values else None
 
 
-async def _list(asked: Asked) -> shapes.MessagesShown:
-    inbox, page = await asked.inbox(), asked.query
-    after = None if page.after is None else position_of(page.after, page.state)
+async def _list(call: ApiCall) -> responses.MessagesShown:
+    inbox, page = await call.inbox(), call.query
+    after = None if page.after is None else decode_cursor(page.after, page.state)
     try:
         found = await inbox.list(page.state, page.limit, after)
     except UsageError as error:
-        raise await _moved_on(inbox, page, error) from None
-    # A page of large messages is shorter than asked for, and need not be the last.
-    is_more = bool(found) and (len(found) == page.limit or bool(await inbox.list(page.state, 1, found[-1])))
-    messages = [shapes.shown(each, with_payload=asked.sees_payloads) for each in found]
-    return shapes.MessagesShown(messages, cursor_of(found[-1]) if is_more else None)
+        raise await _missing_cursor(inbox, page, error) from None
+    # A page of large messages is shorter than the limit, and may not be the last.
+    has_more = bool(found) and (len(found) == page.limit or bool(await inbox.list(page.state, 1, found[-1])))
+    messages = [responses.message_response(each, with_payload=call.sees_payloads) for each in found]
+    return responses.MessagesShown(messages, encode_cursor(found[-1]) if has_more else None)
 
 
-async def _moved_on(inbox: Inbox, page: shapes.MessagePage, error: UsageError) -> DulyError:
-    """Say why there is no page: by the id alone of a message that is gone, it is not known where to go on."""
+async def _missing_cursor(inbox: Inbox, page: requests.MessagePage, error: UsageError) -> DulyError:
+    """Explain why there is no page. The id of a message that has left the state does not determine a position."""
     before = await inbox.get(page.after or "")
     if before is not None and before.state == page.state:
         return error
-    gone = f"message {page.after!r} is not {page.state} in {inbox.title} any more"
-    return Refused(409, f"{gone}: begin without `after`, or give what `next` of a page was")
+    problem = f"message {page.after!r} is no longer {page.state} in {inbox.title}"
+    return Refused(409, f"{problem}: start without `after`, or use `next` of a page")
 
 
-async def _get(asked: Asked) -> shapes.Message:
-    inbox = await asked.inbox()
-    message = await inbox.get(asked.word("id"))
+async def _get(call: ApiCall) -> responses.Message:
+    inbox = await call.inbox()
+    message = await inbox.get(call.path_param("id"))
     if message is None:
-        raise no_message(inbox, asked.word("id"))
-    return shapes.shown(message, with_payload=asked.sees_payloads)
+        raise message_not_found(inbox, call.path_param("id"))
+    return responses.message_response(message, with_payload=call.sees_payloads)
 
 
-async def _explain(asked: Asked) -> shapes.Explanation:
-    return shapes.Explanation(await (await asked.inbox()).explain(asked.word("id")))
+async def _explain(call: ApiCall) -> responses.Explanation:
+    return responses.Explanation(await (await call.inbox()).explain(call.path_param("id")))
 
 
-async def _cancel(asked: Asked) -> None:
-    inbox, id_ = await asked.inbox(), asked.word("id")
-    if await inbox.cancel(id_, running=asked.query.running):
+async def _cancel(call: ApiCall) -> None:
+    inbox, id_ = await call.inbox(), call.path_param("id")
+    if await inbox.cancel(id_, running=call.query.running):
         return
     message = await inbox.get(id_)
     if message is None or message.state == "done":
-        raise no_message(inbox, id_)
+        raise message_not_found(inbox, id_)
     raise Refused(
         409,
-        f"message {id_} of {inbox.title} is not cancelled: a consumer has it, and its handler may have begun. "
-        "?running=true takes it from the consumer and ends it",
+        f"message {id_} of {inbox.title} was not cancelled: a consumer holds it, and its handler may have started. "
+        "?running=true takes it away from the consumer and cancels it",
     )
 
 
-async def _move(asked: Asked) -> shapes.Message | None:
-    """Give a message another due time. One that was taken and finished at once is not there to be shown."""
-    inbox, given, id_ = await asked.inbox(), asked.body, asked.word("id")
-    if given.promote and (given.delay is not None or given.at is not None):
-        raise UsageError("promote makes a message due now: give it, or delay, or at")
-    moving = inbox.promote(id_) if given.promote else inbox.reschedule(id_, delay=given.delay, at=given.at)
-    is_moved = await moving
+async def _move(call: ApiCall) -> responses.Message | None:
+    """Change the due time of a message. Nothing is returned if it was delivered and finished in the meantime."""
+    inbox, messages, id_ = await call.inbox(), call.body, call.path_param("id")
+    if messages.promote and (messages.delay is not None or messages.at is not None):
+        raise UsageError("promote makes a message due now: give either promote, delay or at")
+    moved = inbox.promote(id_) if messages.promote else inbox.reschedule(id_, delay=messages.delay, at=messages.at)
+    is_moved = await moved
     message = await inbox.get(id_)
     if not is_moved:
         if message is None:
-            raise no_message(inbox, id_)
-        raise Refused(409, f"message {id_} of {inbox.title} does not wait: it is {message.state}")
-    return None if message is None else shapes.shown(message, with_payload=asked.sees_payloads)
+            raise message_not_found(inbox, id_)
+        raise Refused(409, f"message {id_} of {inbox.title} is not waiting: it is {message.state}")
+    return None if message is None else responses.message_response(message, with_payload=call.sees_payloads)
 
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
@@ -107,72 +108,72 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         method="POST",
         path="/queues/{queue}/messages",
         name="send",
-        summary="Store a message, or a list of them. The queue is created by its first use.",
+        summary="Store a message, or a list of messages. The queue is created by its first use.",
         needs="operator",
-        act=_send,
-        body=shapes.Sends,
-        answer=shapes.Sent,
+        handle=_send,
+        body=requests.Sends,
+        answer=responses.Sent,
         status=201,
     ),
     Operation(
         method="POST",
         path="/topics/{topic}/messages",
         name="publish",
-        summary="Publish a message to every group of a topic, or a list of them.",
+        summary="Publish a message, or a list of messages, to every group of a topic.",
         needs="operator",
-        act=_publish,
-        body=shapes.Publishes,
-        answer=shapes.Sent,
+        handle=_publish,
+        body=requests.Publishes,
+        answer=responses.Sent,
         status=201,
     ),
     Operation(
         method="GET",
         path="{inbox}/messages",
         name="list",
-        summary="Look at a page of the messages in a state.",
+        summary="List a page of the messages in a state.",
         needs="viewer",
-        act=_list,
-        query=shapes.MessagePage,
-        answer=shapes.MessagesShown,
+        handle=_list,
+        query=requests.MessagePage,
+        answer=responses.MessagesShown,
     ),
     Operation(
         method="GET",
         path="{inbox}/explanations/{id}",
         name="explain",
-        summary="Say in one sentence why a message is not being delivered, and when it will be.",
+        summary="Explain in one sentence why a message is not being delivered, and when it will be.",
         needs="operator",
-        act=_explain,
-        answer=shapes.Explanation,
+        handle=_explain,
+        answer=responses.Explanation,
     ),
     Operation(
         method="GET",
         path="{inbox}/messages/{id}",
         name="get",
-        summary="Look at one message.",
+        summary="Return one message.",
         needs="viewer",
-        act=_get,
-        answer=shapes.Message,
+        handle=_get,
+        answer=responses.Message,
     ),
     Operation(
         method="PATCH",
         path="{inbox}/messages/{id}",
         name="reschedule",
-        summary="Give a waiting message another due time: delay, at, or promote. 204: it is over by now.",
+        summary="Change the due time of a waiting message: delay, at, or promote. 204: it has been finished since.",
         needs="operator",
-        act=_move,
-        body=shapes.Move,
-        answer=shapes.Message,
-        may_be_silent=True,
+        handle=_move,
+        body=requests.Move,
+        answer=responses.Message,
+        may_return_nothing=True,
         is_logged=True,
     ),
     Operation(
         method="DELETE",
         path="{inbox}/messages/{id}",
         name="cancel",
-        summary="End a message that waits or is dead. 409: a consumer has it; running=true takes it away.",
+        summary="Cancel a waiting or dead message. 409: a consumer holds it; running=true takes it away.",
         needs="operator",
-        act=_cancel,
-        query=shapes.CancelHow,
+        handle=_cancel,
+        query=requests.CancelHow,
         answer=None,
         is_logged=True,
     ),

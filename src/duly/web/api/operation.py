@@ -1,4 +1,4 @@
-"""What one call of the API is: a value that says how it is asked, who may, what it takes and what it gives."""
+"""Defines operations of the API as values: path, permission, request and response."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any, Final, Literal, TypeVar
 
 from starlette.requests import Request
 
-from duly._async.wire import before_leaving
+from duly._port import Inbox, before_leaving
 from duly.web.access import Role, sees_payloads
-from duly.web.names import Inbox
 from duly.web.problems import Refused
 from duly.web.site import Site
 
@@ -20,77 +19,77 @@ Method = Literal["GET", "POST", "PATCH", "DELETE"]
 T = TypeVar("T")
 
 INBOX_PATHS: Final = ("/queues/{queue}", "/topics/{topic}/groups/{group}")
-_TURNS: Final = 25
+_LOOP_TURNS: Final = 25
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A call of the API whose caller is known and may make it, taken apart."""
+class ApiCall:
+    """A permitted call of the API, with its parsed query and body."""
 
     site: Site
     role: Role
     request: Request
     query: Any
-    """As the operation's `query` says."""
+    """An instance of the operation's `query`."""
     body: Any
-    """As the operation's `body` says."""
+    """An instance of the operation's `body`."""
 
-    def word(self, name: str) -> str:
-        """Give a part of the path."""
-        found: str = self.request.path_params[name]
-        return found
+    def path_param(self, name: str) -> str:
+        """Return a parameter of the path."""
+        value: str = self.request.path_params[name]
+        return value
 
     @property
     def sees_payloads(self) -> bool:
-        """Whether who asks is shown bodies, headers, results, errors and reasons."""
+        """Whether the client may see bodies, headers, results, errors and reasons."""
         return sees_payloads(self.role)
 
     async def inbox(self) -> Inbox:
-        """Open the queue, or the group of a topic, that the path names and that exists."""
+        """Open the existing queue or group that the path names."""
         return await self.site.names.inbox(self.request.path_params)
 
     def open_inbox(self, *, typed: bool = False) -> Inbox:
-        """Open the same, whether it exists or not; `typed`: bodies that come into it are checked."""
+        """Open the queue or group that the path names, existing or not. `typed` validates bodies sent to it."""
         return self.site.names.open_inbox(self.request.path_params, typed=typed)
 
-    async def while_there(
+    async def run_while_connected(
         self, work: Coroutine[Any, Any, T], undo: Callable[[T], Awaitable[object]] | None = None
     ) -> T:
-        """Do something that takes long, until the client goes away. What it then has done already is undone."""
-        task, gone = asyncio.ensure_future(work), asyncio.ensure_future(self._gone())
+        """Run a long operation until the client disconnects. A result that comes too late is undone."""
+        task, disconnected = asyncio.ensure_future(work), asyncio.ensure_future(self._wait_for_disconnect())
         try:
-            await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-            await _turns_for(gone)  # both may have happened at the same moment
-            if not gone.done():
+            await asyncio.wait({task, disconnected}, return_when=asyncio.FIRST_COMPLETED)
+            await _let_loop_notice(disconnected)  # both may happen at the same moment
+            if not disconnected.done():
                 return task.result()
-        except asyncio.CancelledError:  # whoever serves us stops
-            await before_leaving(_abandoned(task, undo))
+        except asyncio.CancelledError:  # the ASGI server stops
+            await before_leaving(_abandon(task, undo))
             raise
         finally:
-            gone.cancel()
-        await _abandoned(task, undo)
-        raise Refused(408, "the client went away before there was an answer")
+            disconnected.cancel()
+        await _abandon(task, undo)
+        raise Refused(408, "the client disconnected before the response")
 
-    async def _gone(self) -> None:
-        """Wait until the client has gone, or has its answer."""
+    async def _wait_for_disconnect(self) -> None:
+        """Wait until the client has disconnected, or has its response."""
         while (await self.request.receive())["type"] != "http.disconnect":
             pass
 
 
-async def _turns_for(gone: asyncio.Future[None]) -> None:
-    """Let the event loop hear of what has happened by now.
+async def _let_loop_notice(disconnected: asyncio.Future[None]) -> None:
+    """Give the event loop time to notice a disconnect that has already happened.
 
-    From a connection that was closed to us it takes some turns: it is found readable, it is at its end, it is lost,
-    whoever serves us says so, and perhaps others in between pass it on. What is closed later than that had its answer.
+    This takes some turns: the socket becomes readable, its end is read, the connection is lost, and the ASGI server and
+    middleware pass the event on. A client that disconnects later has received its response.
     """
-    for _ in range(_TURNS):
-        if gone.done():
+    for _ in range(_LOOP_TURNS):
+        if disconnected.done():
             return
         await asyncio.sleep(0)
 
 
-async def _abandoned(task: asyncio.Future[T], undo: Callable[[T], Awaitable[object]] | None) -> None:
-    """End work that nobody waits for any more; undo it if it is too late for that."""
+async def _abandon(task: asyncio.Future[T], undo: Callable[[T], Awaitable[object]] | None) -> None:
+    """Cancel work that no client waits for. If it has finished already, undo it."""
     task.cancel()
     await asyncio.wait({task})
     if undo is not None and not task.cancelled() and task.exception() is None:
@@ -99,33 +98,33 @@ async def _abandoned(task: asyncio.Future[T], undo: Callable[[T], Awaitable[obje
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """One row of the table."""
+    """One row of the table of operations."""
 
     method: Method
     path: str
-    """Below /api/v1. `{inbox}` stands for `/queues/{queue}`, and for `/topics/{topic}/groups/{group}`."""
+    """Below /api/v1. `{inbox}` stands for `/queues/{queue}` and `/topics/{topic}/groups/{group}`."""
     name: str
-    """One word or two, in snake case: the operationId."""
+    """The operationId, in snake case."""
     summary: str
-    """A sentence."""
+    """One sentence."""
     needs: Role
-    act: Callable[[Asked], Awaitable[Any]]
-    """Does it, and gives an `answer`; None: there is nothing to say (204)."""
+    handle: Callable[[ApiCall], Awaitable[Any]]
+    """Runs the operation and returns an `answer`. None: no content (204)."""
     answer: Any
-    """The type of what it gives; None: nothing."""
-    may_be_silent: bool = False
-    """Whether there may be nothing to say all the same."""
+    """The type of the response body. None: no content."""
+    may_return_nothing: bool = False
+    """Whether there may be no content although `answer` is set."""
     query: Any = None
-    """The msgspec.Struct that the query string is read as; None: it has none."""
+    """The msgspec.Struct of the query string. None: no parameters."""
     body: Any = None
-    """The type that the JSON of the request is read as; None: it has none."""
-    may_be_empty: bool = False
-    """Whether the request may have no content at all, which means the same as `{}`."""
+    """The type of the JSON body of the request. None: no body."""
+    is_body_optional: bool = False
+    """Whether the body may be missing, which means the same as `{}`."""
     status: int = 200
     is_logged: bool = False
-    """Whether the log is to tell that it was done: somebody will ask why the queue stood still, or is empty."""
+    """Whether the log records it: operations that can explain why a queue has stopped, or is empty."""
 
     @property
     def changes(self) -> bool:
-        """Whether something may be other afterwards."""
+        """Whether it may change something."""
         return self.method != "GET"

@@ -1,76 +1,81 @@
-"""Queues, and groups of topics: their numbers, and how they are steered."""
+"""Queues and groups: statistics and control. Topics, workers and schedules: lists."""
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Final
+
+from msgspec import UNSET
 
 from duly import AsyncGroup
 from duly.errors import DulyError, Unavailable, UsageError
-from duly.web.api import shapes
-from duly.web.api.operation import Asked, Operation
-from duly.web.paging import page_of
+from duly.web.api import requests, responses
+from duly.web.api.operation import ApiCall, Operation
+from duly.web.bounded_gather import bounded_gather
+from duly.web.pagination import page_of
 from duly.web.problems import Refused
-from duly.web.several import each_of
 
 
-async def _list_queues(asked: Asked) -> shapes.QueuesShown:
-    names = asked.site.names
-    page = page_of(await names.queues(), str, asked.query.limit, asked.query.after)
+async def _list_queues(call: ApiCall) -> responses.QueuesShown:
+    names = call.site.names
+    page = page_of(await names.queues(), str, call.query.limit, call.query.after)
 
-    async def one(name: str) -> shapes.QueueShown:
+    async def one(name: str) -> responses.QueueShown:
         try:
-            return shapes.QueueShown(name, await names.open_queue(name).stats())
+            return responses.QueueShown(name, await names.open_queue(name).stats())
         except Unavailable:
             raise
-        except DulyError as error:  # somebody has damaged it, which must not hide the others
-            return shapes.QueueShown(name, None, str(error))
+        except DulyError as error:  # damaged data must not hide the other queues
+            return responses.QueueShown(name, None, str(error))
 
-    return shapes.QueuesShown(await each_of(page.items, one), page.next)
-
-
-async def _show(asked: Asked) -> shapes.InboxShown:
-    inbox = await asked.inbox()
-    held = await asked.site.looks.leases.held(inbox)
-    consumers = None if held.pending is None else held.pending.consumers
-    return shapes.InboxShown(inbox.label, held.stats, shapes.Holders(held.total, consumers))
+    return responses.QueuesShown(await bounded_gather(page.items, one), page.next)
 
 
-async def _pending(asked: Asked) -> shapes.PendingShown:
-    inbox, given = await asked.inbox(), asked.query
-    held = await asked.site.looks.leases.held(inbox)
-    found = held.of(given.consumer, given.limit, is_group=isinstance(inbox, AsyncGroup))
+async def _show(call: ApiCall) -> responses.InboxShown:
+    inbox = await call.inbox()
+    leases = await call.site.snapshots.leases.of(inbox)
+    consumers = None if leases.pending is None else leases.pending.consumers
+    return responses.InboxShown(inbox.label, leases.stats, responses.Holders(leases.total, consumers))
+
+
+async def _pending(call: ApiCall) -> responses.PendingShown:
+    inbox, options = await call.inbox(), call.query
+    leases = await call.site.snapshots.leases.of(inbox)
+    found = leases.of(options.consumer, options.limit, is_group=isinstance(inbox, AsyncGroup))
     if found is not None:
-        return shapes.PendingShown(found.total, found.min_id, found.max_id, found.consumers, found.messages)
-    if given.consumer is not None:
-        raise Refused(409, f"{held.total} messages of {inbox.title} are held: too many to look which of them are his")
-    return shapes.PendingShown(held.total)
+        return responses.PendingShown(found.total, found.min_id, found.max_id, found.consumers, found.messages)
+    if options.consumer is not None:
+        raise Refused(409, f"{inbox.title} has {leases.total} leases: too many to filter by consumer")
+    return responses.PendingShown(leases.total)
 
 
-async def _pause(asked: Asked) -> shapes.Paused:
-    inbox = await asked.inbox()
+async def _pause(call: ApiCall) -> responses.Paused:
+    inbox = await call.inbox()
     await inbox.pause()
-    return shapes.Paused((await inbox.stats()).paused)
+    return responses.Paused((await inbox.stats()).paused)
 
 
-async def _resume(asked: Asked) -> shapes.Paused:
-    inbox = await asked.inbox()
+async def _resume(call: ApiCall) -> responses.Paused:
+    inbox = await call.inbox()
     await inbox.resume()
-    return shapes.Paused((await inbox.stats()).paused)
+    return responses.Paused((await inbox.stats()).paused)
 
 
-async def _purge(asked: Asked) -> shapes.Purged:
-    inbox, given = await asked.inbox(), asked.body
-    if given.confirm != inbox.label:
-        raise UsageError(f"confirm must be {inbox.label!r}, the name of what is purged, not {given.confirm!r}")
-    return shapes.Purged(await inbox.purge(given.state))
+async def _purge(call: ApiCall) -> responses.Purged:
+    inbox, options = await call.inbox(), call.body
+    if options.confirm != inbox.label:
+        raise UsageError(
+            f"confirm must be {inbox.label!r}, the name of the queue or group to purge, not {options.confirm!r}"
+        )
+    return responses.Purged(await inbox.purge(options.state))
 
 
-async def _redrive(asked: Asked) -> shapes.Redriven:
-    """Redrive while somebody waits for it: with a rate it may take long, and can simply be asked for again."""
-    inbox, given = await asked.inbox(), asked.body
-    where = None if given.where is None else given.where.checked()
-    work = inbox.redrive(given.limit, where, given.to, given.rate, given.dry_run, given.at_end)
-    return shapes.Redriven(await asked.while_there(work))
+async def _redrive(call: ApiCall) -> responses.Redriven:
+    """Redrive until the client disconnects. With a rate it may take long, and it can be repeated."""
+    inbox, options = await call.inbox(), call.body
+    where = None if options.where is None else options.where.to_duly()
+    work = inbox.redrive(options.limit, where, options.to, options.rate, options.dry_run, options.at_end)
+    return responses.Redriven(await call.run_while_connected(work))
 
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
@@ -78,72 +83,124 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         method="GET",
         path="/queues",
         name="list_queues",
-        summary="Name the queues and count what is in them, a page at a time.",
+        summary="List the queues with their statistics, a page at a time.",
         needs="viewer",
-        act=_list_queues,
-        query=shapes.NamePage,
-        answer=shapes.QueuesShown,
+        handle=_list_queues,
+        query=requests.NamePage,
+        answer=responses.QueuesShown,
     ),
     Operation(
         method="GET",
         path="{inbox}",
         name="show",
-        summary="Count what is where, and who holds how much; above 10,000 leases, only how many they are.",
+        summary="Return the statistics and the number of leases per consumer; above 10,000 leases, only their total.",
         needs="viewer",
-        act=_show,
-        answer=shapes.InboxShown,
+        handle=_show,
+        answer=responses.InboxShown,
     ),
     Operation(
         method="GET",
         path="{inbox}/pending",
         name="pending",
-        summary="See who holds what: totals, counts by consumer, and the first leases; above 10,000, only the total.",
+        summary="List the leases: total, counts per consumer, and the first ones; above 10,000, only the total.",
         needs="viewer",
-        act=_pending,
-        query=shapes.PendingOf,
-        answer=shapes.PendingShown,
+        handle=_pending,
+        query=requests.PendingOf,
+        answer=responses.PendingShown,
     ),
     Operation(
         method="POST",
         path="{inbox}/pause",
         name="pause",
-        summary="Hand nothing out until it is resumed. Sends and settles go on.",
+        summary="Stop deliveries until it is resumed. Sends and settles continue.",
         needs="operator",
-        act=_pause,
-        answer=shapes.Paused,
+        handle=_pause,
+        answer=responses.Paused,
         is_logged=True,
     ),
     Operation(
         method="POST",
         path="{inbox}/resume",
         name="resume",
-        summary="Hand out again.",
+        summary="Continue deliveries.",
         needs="operator",
-        act=_resume,
-        answer=shapes.Paused,
+        handle=_resume,
+        answer=responses.Paused,
         is_logged=True,
     ),
     Operation(
         method="POST",
         path="{inbox}/redrive",
         name="redrive",
-        summary="Put dead letters back to work. It ends when the client goes away, and may be asked for again.",
+        summary="Redrive dead letters. It stops when the client disconnects, and can be repeated.",
         needs="operator",
-        act=_redrive,
-        body=shapes.Redrive,
-        may_be_empty=True,
-        answer=shapes.Redriven,
+        handle=_redrive,
+        body=requests.Redrive,
+        is_body_optional=True,
+        answer=responses.Redriven,
         is_logged=True,
     ),
     Operation(
         method="POST",
         path="{inbox}/purge",
         name="purge",
-        summary="End all messages of a state, or all there are. Holders find their lease lost.",
+        summary="Remove all messages of a state, or of all states. Their consumers lose the leases.",
         needs="admin",
-        act=_purge,
-        body=shapes.Purge,
-        answer=shapes.Purged,
+        handle=_purge,
+        body=requests.Purge,
+        answer=responses.Purged,
         is_logged=True,
+    ),
+)
+
+
+async def _topics(call: ApiCall) -> responses.TopicsShown:
+    page = page_of(await call.site.names.topics(), str, call.query.limit, call.query.after)
+    found = await bounded_gather(page.items, call.site.snapshots.topic)
+    shown = [responses.TopicShown(each.name, each.stats, each.groups, each.error or UNSET) for each in found]
+    return responses.TopicsShown(shown, page.next)
+
+
+async def _workers(call: ApiCall) -> responses.WorkersShown:
+    page = page_of(await call.site.snapshots.workers(), attrgetter("id"), call.query.limit, call.query.after)
+    return responses.WorkersShown(page.items, page.next)
+
+
+async def _schedules(call: ApiCall) -> responses.SchedulesShown:
+    page = page_of(await call.site.snapshots.schedules(), attrgetter("name"), call.query.limit, call.query.after)
+    shown = [responses.schedule_response(each, with_payload=call.sees_payloads) for each in page.items]
+    return responses.SchedulesShown(shown, page.next)
+
+
+OTHER_OPERATIONS: Final[tuple[Operation, ...]] = (
+    Operation(
+        method="GET",
+        path="/topics",
+        name="list_topics",
+        summary="List the topics with their statistics and groups, a page at a time.",
+        needs="viewer",
+        handle=_topics,
+        query=requests.NamePage,
+        answer=responses.TopicsShown,
+    ),
+    Operation(
+        method="GET",
+        path="/workers",
+        name="list_workers",
+        summary="List live workers, and those whose last heartbeat is recent, by id, a page at a time.",
+        needs="viewer",
+        handle=_workers,
+        query=requests.NamePage,
+        answer=responses.WorkersShown,
+    ),
+    Operation(
+        method="GET",
+        path="/schedules",
+        name="list_schedules",
+        summary="List the schedules by name, a page at a time.",
+        needs="viewer",
+        handle=_schedules,
+        query=requests.NamePage,
+        answer=responses.SchedulesShown,
     ),
 )

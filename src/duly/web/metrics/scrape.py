@@ -1,4 +1,4 @@
-"""One scrape: a look at everything, in a bounded time."""
+"""One scrape: reads everything in a bounded time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from duly import AsyncTopic
-from duly._core import topic_ops
-from duly._core.topic_ops import GroupRow
+from duly._port import GroupRow, group_rows
 from duly.errors import DulyError, Unavailable
 from duly.message import Schedule, Stats, TopicStats, WorkerInfo
 from duly.options import is_name
@@ -21,117 +20,119 @@ from duly.web.site import Site
 
 _LOG: Final = logging.getLogger("duly")
 
-MOST: Final = 1000
-"""Queues and groups in one scrape; also topics, and schedules."""
-AT_ONCE: Final = 20
-"""Calls under way for one scrape."""
-_ANSWER_WITHIN: Final = 1.5
-"""Seconds for one call. One that is given up takes up to a second more: together, less than three."""
-_DONE_WITHIN: Final = 8.0
-"""Seconds for all of a scrape. Prometheus waits for 10 unless it is told otherwise."""
-_LIVES: Final = 15.0
-"""Seconds of silence up to which a worker counts: three beats."""
+MAX_ITEMS: Final = 1000
+"""Limit of queues and groups in one scrape, of topics, and of schedules."""
+MAX_CONCURRENT: Final = 20
+"""Concurrent calls of one scrape."""
+_CALL_TIMEOUT: Final = 1.5
+"""Timeout in seconds of one call. Cancelling it takes up to a second more."""
+_SCRAPE_TIMEOUT: Final = 8.0
+"""Timeout in seconds of a scrape. The default of Prometheus is 10."""
+_ALIVE_SECONDS: Final = 15.0
+"""A worker counts as live for this many seconds after a heartbeat: three intervals."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Scrape:
-    """All that one scrape saw. As it is by default: the server is away."""
+    """The result of one scrape. The default means that the server is unavailable."""
 
     is_up: bool = False
     is_timed_out: bool = False
-    """Whether there was more to ask for than there was time. Then nothing else is told: a part would mislead."""
+    """Whether the scrape timed out. Then nothing else is exported, because a part would mislead."""
     seconds: float = 0.0
-    """How long the looking took."""
+    """How long the scrape took."""
     queues: Mapping[str, Stats] = field(default_factory=dict)
     """By name: queues, and groups as "topic/group"."""
     topics: Mapping[str, TopicStats] = field(default_factory=dict)
     groups: Mapping[tuple[str, str], GroupRow] = field(default_factory=dict)
-    """By topic and name; those of other programs included."""
+    """By topic and name, including those of other programs."""
     workers: Sequence[WorkerInfo] | None = None
     schedules: Sequence[Schedule] | None = None
     unreadable: Sequence[tuple[str, str]] = ()
-    """Kind and name of what is there and could not be counted."""
+    """Kind and name of objects that cannot be read."""
     left_out: int | None = None
-    """How many queues, topics and groups were too many."""
+    """Number of queues, topics and groups above the limit."""
 
     @property
-    def living(self) -> list[WorkerInfo] | None:
-        """The workers that were heard of lately. When all are gone, nobody takes them off the list."""
-        return None if self.workers is None else [each for each in self.workers if each.last_beat <= _LIVES]
+    def live_workers(self) -> list[WorkerInfo] | None:
+        """The workers with a recent heartbeat. The list keeps dead workers when no worker is left to remove them."""
+        return None if self.workers is None else [each for each in self.workers if each.last_beat <= _ALIVE_SECONDS]
 
 
-async def scraped(site: Site) -> Scrape:
-    """Look at everything, in a bounded time."""
-    began = time.perf_counter()
-    found, deadline = Scrape(), asyncio.timeout(_DONE_WITHIN)
+async def run_scrape(site: Site) -> Scrape:
+    """Read everything, in a bounded time."""
+    started = time.perf_counter()
+    result, deadline = Scrape(), asyncio.timeout(_SCRAPE_TIMEOUT)
     try:
         async with deadline:
-            found = await _Look(site).whole()
+            result = await _Scraper(site).run()
     except Unavailable:
-        pass  # the link has said so in the log
+        pass  # the link has logged it
     except TimeoutError:
-        # Either one answer did not come, or there were too many to ask for: then the server is not away.
-        found = Scrape(is_up=deadline.expired(), is_timed_out=deadline.expired())
+        # Either one call timed out, or all together. In the second case the server does answer.
+        result = Scrape(is_up=deadline.expired(), is_timed_out=deadline.expired())
     except DulyError as error:
         _LOG.warning("metrics: %s", error)
-    return dataclasses.replace(found, seconds=time.perf_counter() - began)
+    return dataclasses.replace(result, seconds=time.perf_counter() - started)
 
 
-class _Look:
-    """One look at everything, for one scrape."""
+class _Scraper:
+    """Reads everything for one scrape."""
 
     def __init__(self, site: Site) -> None:
         self._app = site.app
         self._names = site.names
-        self._room = asyncio.Semaphore(AT_ONCE)
+        self._semaphore = asyncio.Semaphore(MAX_CONCURRENT)
         self._unreadable: list[tuple[str, str]] = []
 
-    async def whole(self) -> Scrape:
-        """Look. Raises Unavailable or TimeoutError when the server is away: a part of the numbers would mislead."""
-        # First, and never remembered: so a server that is away is noticed by one call.
-        workers = await self._tried("workers", "", self._app.workers)
+    async def run(self) -> Scrape:
+        """Run the scrape. Raises Unavailable or TimeoutError: partial numbers would mislead."""
+        # First, and not cached: so a single call detects an unavailable server.
+        workers = await self._try("workers", "", self._app.workers)
         queues, topics = await self._names.queues(), await self._names.topics()
-        looks = await self._each("topic", {name: _look_at(self._app.topic(name)) for name in topics[:MOST]})
-        rows = {(topic, row.name): row for topic, (_, rows) in looks.items() for row in rows}
-        groups = dict(itertools.islice(rows.items(), max(0, MOST - len(queues))))
+        topic_results = await self._try_all(
+            "topic", {name: _topic_call(self._app.topic(name)) for name in topics[:MAX_ITEMS]}
+        )
+        rows = {(topic, row.name): row for topic, (_, rows) in topic_results.items() for row in rows}
+        groups = dict(itertools.islice(rows.items(), max(0, MAX_ITEMS - len(queues))))
         counts = [len(queues), len(topics), len(rows)]
         return Scrape(
             is_up=True,
-            queues=await self._each("queue", self._stats_calls(queues[:MOST], groups)),
-            topics={name: stats for name, (stats, _) in looks.items()},
+            queues=await self._try_all("queue", self._stats_calls(queues[:MAX_ITEMS], groups)),
+            topics={name: stats for name, (stats, _) in topic_results.items()},
             groups=groups,
             workers=workers,
-            schedules=await self._tried("schedules", "", self._app.schedules, _DONE_WITHIN),
+            schedules=await self._try("schedules", "", self._app.schedules, _SCRAPE_TIMEOUT),
             unreadable=self._unreadable,
-            left_out=sum(counts) - len(queues[:MOST]) - len(topics[:MOST]) - len(groups),
+            left_out=sum(counts) - len(queues[:MAX_ITEMS]) - len(topics[:MAX_ITEMS]) - len(groups),
         )
 
     def _stats_calls(
         self, queues: Iterable[str], groups: Iterable[tuple[str, str]]
     ) -> Mapping[str, Callable[[], Awaitable[Stats]]]:
         calls = {name: self._app.queue(name).stats for name in queues}
-        # A group of another name can be of other programs only: the stream alone knows it.
-        ours = [(topic, group) for topic, group in groups if is_name(group)]
-        return calls | {f"{topic}/{group}": self._app.topic(topic).group(group).stats for topic, group in ours}
+        # A group with another name belongs to another program. Only the stream knows it.
+        own_groups = [(topic, group) for topic, group in groups if is_name(group)]
+        return calls | {f"{topic}/{group}": self._app.topic(topic).group(group).stats for topic, group in own_groups}
 
-    async def _each(self, kind: str, calls: Mapping[str, Callable[[], Awaitable[T]]]) -> dict[str, T]:
-        """Make all calls, some at once, and give those that could be answered."""
+    async def _try_all(self, kind: str, calls: Mapping[str, Callable[[], Awaitable[T]]]) -> dict[str, T]:
+        """Run all calls with bounded concurrency, and return the results of those that succeeded."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                made = {name: tasks.create_task(self._tried(kind, name, call)) for name, call in calls.items()}
-        except ExceptionGroup as several:
-            raise several.exceptions[0] from None
-        return {name: found for name, task in made.items() if (found := task.result()) is not None}
+                tasks_by_name = {name: tasks.create_task(self._try(kind, name, call)) for name, call in calls.items()}
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
+        return {name: result for name, task in tasks_by_name.items() if (result := task.result()) is not None}
 
-    async def _tried(
-        self, kind: str, name: str, call: Callable[[], Awaitable[T]], within: float = _ANSWER_WITHIN
+    async def _try(
+        self, kind: str, name: str, call: Callable[[], Awaitable[T]], timeout: float = _CALL_TIMEOUT
     ) -> T | None:
-        """Make a call. What somebody has damaged so that it cannot be counted is noted, and hides nothing else."""
-        async with self._room:
+        """Run a call. An object with damaged data is recorded as unreadable and does not affect the others."""
+        async with self._semaphore:
             try:
-                async with asyncio.timeout(within):
+                async with asyncio.timeout(timeout):
                     return await call()
             except Unavailable:
                 raise
@@ -140,11 +141,11 @@ class _Look:
                 return None
 
 
-def _look_at(topic: AsyncTopic) -> Callable[[], Awaitable[tuple[TopicStats, list[GroupRow]]]]:
-    """Make the call that counts a topic and names its groups, without a look into them: one may be damaged."""
+def _topic_call(topic: AsyncTopic) -> Callable[[], Awaitable[tuple[TopicStats, list[GroupRow]]]]:
+    """Create the call that reads a topic and the names of its groups, but not the groups, which may be damaged."""
 
-    async def look() -> tuple[TopicStats, list[GroupRow]]:
-        seen = await topic._link.run(topic_ops.stats(topic._keys))
-        return await topic.stats(), sorted([*seen.groups, *topic_ops.lost_groups(seen)])
+    async def read() -> tuple[TopicStats, list[GroupRow]]:
+        rows = await group_rows(topic)
+        return await topic.stats(), rows
 
-    return look
+    return read

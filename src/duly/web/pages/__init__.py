@@ -1,19 +1,21 @@
-"""The pages: everything can be looked at in a browser, also without its scripts. Changes are calls of the API."""
+"""The pages of the dashboard. They work without scripts and only read; changes are API calls."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from duly.web.pages import login, looking
+from duly.web.pages import login, views
 from duly.web.pages.errors import error_handlers
-from duly.web.pages.patience import within_patience
-from duly.web.pages.static import static
-from duly.web.paths import to_its_end
-from duly.web.site import Site, role_of
+from duly.web.problems import Refused
+from duly.web.site import Site, match_whole_path, role_of
 
 __all__ = ["error_handlers", "routes"]
 
@@ -21,30 +23,69 @@ _View = Callable[[Request], Awaitable[Response]]
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    """Name the pages of a dashboard. It has routes of its own: some remember what they saw."""
+    """Create the routes of the pages. Each dashboard has its own, because some pages keep state."""
     queue, group = "/queues/{queue}", "/topics/{topic}/groups/{group}"
-    inbox = looking.Inbox()
+    inbox = views.InboxPage()
     return [
-        _page("/", looking.Overview(site), "overview"),
-        _page("/queues", looking.queues, "queues"),
-        _page(queue, inbox, "queue"),
-        _page(group, inbox, "group"),
-        # An id may be any text, also one with slashes.
-        _page(queue + "/messages/{id:path}", looking.message, "message"),
-        _page(group + "/messages/{id:path}", looking.message, "group_message"),
-        _page("/topics", looking.topics, "topics"),
-        _page("/topics/{topic}", looking.topic, "topic"),
-        _page("/workers", looking.workers, "workers"),
-        _page("/schedules", looking.schedules, "schedules"),
+        _page_route("/", views.OverviewPage(site), "overview"),
+        _page_route("/queues", views.queues, "queues"),
+        _page_route(queue, inbox, "queue"),
+        _page_route(group, inbox, "group"),
+        # An id may be any text, even with slashes.
+        _page_route(queue + "/messages/{id:path}", views.message, "message"),
+        _page_route(group + "/messages/{id:path}", views.message, "group_message"),
+        _page_route("/topics", views.topics, "topics"),
+        _page_route("/topics/{topic}", views.topic, "topic"),
+        _page_route("/workers", views.workers, "workers"),
+        _page_route("/schedules", views.schedules, "schedules"),
         Route("/login", login.login, methods=["GET"], name="login"),
-        Route("/login", login.enter, methods=["POST"], name="enter"),
+        Route("/login", login.submit, methods=["POST"], name="enter"),
         Route("/logout", login.logout, methods=["POST"], name="logout"),
         Route("/static/{name}", static, methods=["GET"], name="static"),
     ]
 
 
-def _page(path: str, view: _View, name: str) -> Route:
-    async def shown(request: Request) -> Response:
-        return await within_patience(view(request)) if role_of(request) is not None else login.to_login(request)
+def _page_route(path: str, view: _View, name: str) -> Route:
+    async def serve(request: Request) -> Response:
+        return await with_timeout(view(request)) if role_of(request) is not None else login.redirect_to_login(request)
 
-    return to_its_end(Route(path, shown, methods=["GET"], name=name))
+    return match_whole_path(Route(path, serve, methods=["GET"], name=name))
+
+
+PAGE_TIMEOUT: Final = 5.0
+
+_running: set[asyncio.Future[Any]] = set()
+
+
+async def with_timeout(page: Awaitable[Response], seconds: float = PAGE_TIMEOUT) -> Response:
+    """Wait for a page with a timeout. A slow page continues in the background and fills the cache for the next request.
+
+    If it were cancelled, the pages of a server with very many keys would never be ready.
+    """
+    task = asyncio.ensure_future(page)
+    _running.add(task)  # the event loop keeps only a weak reference
+    task.add_done_callback(_finish)
+    try:
+        async with asyncio.timeout(seconds):
+            return await asyncio.shield(task)
+    except TimeoutError:
+        raise Refused(503, f"the server has not answered within {seconds:g} s: it hangs, or is busy") from None
+
+
+def _finish(task: asyncio.Future[Any]) -> None:
+    _running.discard(task)
+    if not task.cancelled():
+        task.exception()  # no request waits for this error
+
+
+_FOLDER: Final = Path(__file__).parents[1] / "static"
+_TYPES: Final = {"duly.css": "text/css", "duly.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_CONTENTS: Final = {name: (_FOLDER / name).read_bytes() for name in _TYPES}
+
+
+async def static(request: Request) -> Response:
+    """Serve a static file."""
+    name = request.path_params["name"]
+    if name not in _CONTENTS:
+        raise HTTPException(404)
+    return Response(_CONTENTS[name], media_type=_TYPES[name])

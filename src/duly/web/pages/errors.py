@@ -1,4 +1,4 @@
-"""What went wrong, as a page: in the same sentences as the API says it."""
+"""Error pages, with the same texts as the API."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from duly.errors import DulyError, Unavailable
-from duly.web.pages.view import render
+from duly.web.pages.renderer import render
 from duly.web.problems import TITLES, status_of
 
 _LOG: Final = logging.getLogger("duly")
-_AWAY: Final = 503
+_UNAVAILABLE: Final = 503
 _NO_ANSWER: Final = "the server does not answer: nothing can be shown until it does"
-"""Of a look. Whether one was carried out, as the error itself says, does not matter to anybody."""
+"""For pages. The error itself says that the call may have been run, which does not matter for reading."""
 
 
 def error_handlers() -> dict[Any, Any]:
-    """Name what answers each kind of error outside the API."""
-    return {HTTPException: of_http, DulyError: of_error, Exception: of_fault}
+    """Return the error handlers of everything outside the API."""
+    return {HTTPException: http_error_page, DulyError: error_page, Exception: fault_page}
 
 
-async def of_http(request: Request, error: HTTPException) -> Response:
-    """Answer an unknown path, or a wrong method."""
-    details = {
-        404: f"there is nothing at {request.url.path}",
-        405: f"{request.method} does not go with {request.url.path}",
+async def http_error_page(request: Request, error: HTTPException) -> Response:
+    """Show an unknown path or a wrong method."""
+    problems = {
+        404: f"there is no page at {request.url.path}",
+        405: f"{request.url.path} does not support {request.method}",
     }
-    return _page(request, error.status_code, details.get(error.status_code, error.detail), error.headers)
+    return _page(request, error.status_code, problems.get(error.status_code, error.detail), error.headers)
 
 
-async def of_error(request: Request, error: DulyError) -> Response:
-    """Answer an error that Duly raised."""
+async def error_page(request: Request, error: DulyError) -> Response:
+    """Show an error that Duly raised."""
     detail = _NO_ANSWER if isinstance(error, Unavailable) else str(error)
     return _page(request, status_of(error), detail, getattr(error, "headers", None))
 
 
-async def of_fault(request: Request, error: Exception) -> Response:
-    """Answer what should not have happened. What it was is for the log alone."""
+async def fault_page(request: Request, error: Exception) -> Response:
+    """Show an unexpected error. Only the log has its details."""
     _LOG.error("%s %r failed", request.method, request.url.path, exc_info=error)
-    return _page(request, 500, "a fault of the dashboard itself: its log has more", None)
+    return _page(request, 500, "internal error of the dashboard: see its log", None)
 
 
 def _page(request: Request, status: int, detail: str, headers: Any) -> Response:
     again = f"?{request.url.query}"
-    title, is_away = TITLES.get(status, "Refused"), status == _AWAY
-    page = render(request, "error.html", status, title=title, detail=detail, is_away=is_away, again=again)
+    title, is_unavailable = TITLES.get(status, "Refused"), status == _UNAVAILABLE
+    page = render(request, "error.html", status, title=title, detail=detail, is_unavailable=is_unavailable, again=again)
     page.headers.update(headers or {})
     return page

@@ -1,4 +1,4 @@
-"""`/login` and `/logout`: a token is given once, and a cookie stands for it from then on."""
+"""`/login` and `/logout`: exchange a token for a session cookie."""
 
 from __future__ import annotations
 
@@ -8,90 +8,88 @@ from urllib.parse import parse_qs, quote, urlencode
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
-from duly.web.access import UNKNOWN_TO_US
-from duly.web.attempts import LockedOut
-from duly.web.guards import address_of
-from duly.web.pages.view import render
-from duly.web.problems import ASK_FOR_TOKEN, Refused
-from duly.web.sessions import forget_session, keep_session, path_within, root_of
+from duly.web.access import UNKNOWN_CREDENTIAL
+from duly.web.guards import client_address
+from duly.web.login_throttle import LockedOut
+from duly.web.pages.renderer import render
+from duly.web.problems import BEARER_CHALLENGE, Refused
+from duly.web.sessions import clear_session_cookie, path_below_root, root_path_of, set_session_cookie
 from duly.web.site import role_of, site_of
 
 _FORM: Final = "application/x-www-form-urlencoded"
-_MOST_BYTES: Final = 16 * 1024
-_MOST_FIELDS: Final = 8
-_LONGEST_NEXT: Final = 2048
-_AS_THEY_ARE: Final = "/?&=%:@!$'()*+,;~-._"
-"""Signs of an address that mean something in it; all else of a text is written as %.."""
+_MAX_BYTES: Final = 16 * 1024
+_MAX_FIELDS: Final = 8
+_MAX_NEXT: Final = 2048
+_SAFE_CHARACTERS: Final = "/?&=%:@!$'()*+,;~-._"
+"""Characters with a meaning in a URL. All others are percent-encoded."""
 
 
-def to_login(request: Request) -> Response:
-    """Send somebody who is not known to the login, and back afterwards."""
-    asked = local_path(_asked_for(request), request) if request.method in {"GET", "HEAD"} else None
-    query = "?" + urlencode({"next": asked}) if asked else ""
-    return RedirectResponse(f"{root_of(request.scope)}/login{query}", 303)
+def redirect_to_login(request: Request) -> Response:
+    """Redirect an unknown client to the login, and back afterwards."""
+    requested = local_path(_requested_path(request), request) if request.method in {"GET", "HEAD"} else None
+    query = "?" + urlencode({"next": requested}) if requested else ""
+    return RedirectResponse(f"{root_path_of(request.scope)}/login{query}", 303)
 
 
 async def login(request: Request) -> Response:
-    """`GET /login`: ask for a token, unless it is known who looks."""
-    wanted = request.query_params.get("next", "")
+    """`GET /login`: ask for a token, unless the client is logged in."""
+    next_path = request.query_params.get("next", "")
     if role_of(request) is not None:
-        return _onward(request, wanted)
-    return _form(request, 200, wanted)
+        return _redirect(request, next_path)
+    return _login_page(request, 200, next_path)
 
 
-async def enter(request: Request) -> Response:
-    """`POST /login`: take a token, and keep who brought it logged in."""
+async def submit(request: Request) -> Response:
+    """`POST /login`: check a token and set the session cookie."""
     fields = await _fields(request)
-    token, wanted = fields.get("token", "").strip(), fields.get("next", "")
+    token, next_path = fields.get("token", "").strip(), fields.get("next", "")
     access = site_of(request).access
     try:
-        role = None if access.is_open else access.enter(token, address_of(request.scope))
-    except LockedOut as locked:
-        return _form(request, 429, wanted, str(locked), {"Retry-After": str(locked.seconds)})
+        role = None if access.is_open else access.authenticate_token(token, client_address(request.scope))
+    except LockedOut as lockout:
+        return _login_page(request, 429, next_path, str(lockout), {"Retry-After": str(lockout.seconds)})
     if role is None and not access.is_open:
-        return _form(request, 401, wanted, UNKNOWN_TO_US, ASK_FOR_TOKEN)
-    response = _onward(request, wanted)
+        return _login_page(request, 401, next_path, UNKNOWN_CREDENTIAL, BEARER_CHALLENGE)
+    response = _redirect(request, next_path)
     if role is not None:
-        keep_session(response, request.scope, access.new_session(token))
+        set_session_cookie(response, request.scope, access.new_session(token))
     return response
 
 
 async def logout(request: Request) -> Response:
-    """`POST /logout`: forget who looks."""
-    response = RedirectResponse(f"{root_of(request.scope)}/login", 303)
-    forget_session(response, request.scope)
+    """`POST /logout`: remove the session cookie."""
+    response = RedirectResponse(f"{root_path_of(request.scope)}/login", 303)
+    clear_session_cookie(response, request.scope)
     return response
 
 
 def local_path(text: str, request: Request) -> str | None:
-    """Give an address of a page of this dashboard as a browser takes it; None: it leads somewhere else.
+    """Return the URL of a page of this dashboard, safely encoded. None: it leads elsewhere.
 
-    A browser reads two slashes as the name of another server, takes a backslash for a slash, and leaves out tabs and
-    newlines before it reads anything.
+    Browsers read two slashes as the start of a host name, treat a backslash as a slash, and drop tabs and newlines
+    before parsing.
     """
-    root = root_of(request.scope)
-    is_plain = (
-        len(text) <= _LONGEST_NEXT and "\\" not in text and not any(each <= " " or each == "\x7f" for each in text)
-    )
+    root = root_path_of(request.scope)
+    is_plain = len(text) <= _MAX_NEXT and "\\" not in text and not any(each <= " " or each == "\x7f" for each in text)
     if not is_plain or not text.startswith(root + "/") or text.startswith("//"):
         return None
-    return quote(text, safe=_AS_THEY_ARE, errors="replace")
+    return quote(text, safe=_SAFE_CHARACTERS, errors="replace")
 
 
-def _asked_for(request: Request) -> str:
-    path = path_within(request.scope)
+def _requested_path(request: Request) -> str:
+    path = path_below_root(request.scope)
     query = request.scope.get("query_string", b"").decode("latin-1")
-    return root_of(request.scope) + quote(path, errors="replace") + ("?" + query if query else "")
+    return root_path_of(request.scope) + quote(path, errors="replace") + ("?" + query if query else "")
 
 
-def _onward(request: Request, wanted: str) -> Response:
-    return RedirectResponse(local_path(wanted, request) or f"{root_of(request.scope)}/", 303)
+def _redirect(request: Request, next_path: str) -> Response:
+    return RedirectResponse(local_path(next_path, request) or f"{root_path_of(request.scope)}/", 303)
 
 
-def _form(
-    request: Request, status: int, wanted: str, wrong: str | None = None, headers: dict[str, str] | None = None
+def _login_page(
+    request: Request, status: int, next_path: str, problem: str | None = None, headers: dict[str, str] | None = None
 ) -> Response:
-    page = render(request, "login.html", status, wrong=wrong, next=local_path(wanted, request))
+    page = render(request, "login.html", status, problem=problem, next=local_path(next_path, request))
     page.headers.update(headers or {})
     return page
 
@@ -99,23 +97,23 @@ def _form(
 async def _fields(request: Request) -> dict[str, str]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _FORM:
-        raise Refused(415, f"the login takes a form: send it with Content-Type: {_FORM}")
+        raise Refused(415, f"the login expects a form: send it with Content-Type: {_FORM}")
     try:
         fields = parse_qs(
-            (await _content(request)).decode("latin-1"), keep_blank_values=True, max_num_fields=_MOST_FIELDS
+            (await _read_form(request)).decode("latin-1"), keep_blank_values=True, max_num_fields=_MAX_FIELDS
         )
     except ValueError:
-        raise Refused(400, f"the form has more than {_MOST_FIELDS} fields") from None
+        raise Refused(400, f"the form has more than {_MAX_FIELDS} fields") from None
     return {name: values[0] for name, values in fields.items() if len(values) == 1}
 
 
-async def _content(request: Request) -> bytes:
+async def _read_form(request: Request) -> bytes:
     content = b""
     try:
         async for part in request.stream():
             content += part
-            if len(content) > _MOST_BYTES:
-                raise Refused(413, f"the form is too large: at most {_MOST_BYTES} bytes are taken")
+            if len(content) > _MAX_BYTES:
+                raise Refused(413, f"the form is too large: the limit is {_MAX_BYTES} bytes")
     except ClientDisconnect:
-        raise Refused(408, "the client went away before its request was whole") from None
+        raise Refused(408, "the client disconnected before its request was complete") from None
     return content

@@ -1,125 +1,125 @@
-// What the pages do beside being looked at: they stay up to date, and their buttons call the API.
-// Nothing is ever built from text: what is shown comes parsed from the server, or is set as text.
+// Keeps the pages up to date, and lets their buttons call the API.
+// HTML is never built from strings: it is parsed from the server's pages, or set as text content.
 "use strict";
 
-const EVERY_MS = 2000;
-const SLOWEST_MS = 30000;
-const PATIENCE_MS = 15000;
-const SOON_MS = 5000;
+const INTERVAL_MS = 2000;
+const MAX_INTERVAL_MS = 30000;
+const TIMEOUT_MS = 15000;
+const WARN_AFTER_MS = 5000;
 const NOTICE_MS = 8000;
-const KEPT = "duly notice";
+const NOTICE_KEY = "duly notice";
 
 const notice = document.getElementById("notice");
-const away = document.getElementById("away");
+const statusLine = document.getElementById("away");
 document.documentElement.classList.add("scripted");
 
-// What is said
+// Notices
 
 let noticeTimer = 0;
 
-function say(text, { isBad = false } = {}) {
+function showNotice(text, { isError = false } = {}) {
   clearTimeout(noticeTimer);
   notice.querySelector("p").textContent = text;
-  notice.classList.toggle("bad", isBad);
+  notice.classList.toggle("bad", isError);
   notice.hidden = false;
-  // What went wrong stays until somebody has closed it.
-  if (!isBad) noticeTimer = setTimeout(() => { notice.hidden = true; }, NOTICE_MS);
+  // Errors stay until they are closed.
+  if (!isError) noticeTimer = setTimeout(() => { notice.hidden = true; }, NOTICE_MS);
 }
 
 notice.querySelector("button").addEventListener("click", () => { notice.hidden = true; });
 
-function sayAfterLeaving(text) {
-  try { sessionStorage.setItem(KEPT, text); } catch { /* a browser that keeps nothing */ }
+function keepNotice(text) {
+  try { sessionStorage.setItem(NOTICE_KEY, text); } catch { /* storage is disabled */ }
 }
 
-function sayWhatWasKept() {
+function showKeptNotice() {
   try {
-    const kept = sessionStorage.getItem(KEPT);
-    sessionStorage.removeItem(KEPT);
-    if (kept) say(kept);
-  } catch { /* a browser that keeps nothing */ }
+    const keptText = sessionStorage.getItem(NOTICE_KEY);
+    sessionStorage.removeItem(NOTICE_KEY);
+    if (keptText) showNotice(keptText);
+  } catch { /* storage is disabled */ }
 }
 
-// Staying up to date
+// Refreshing
 
-let wait = EVERY_MS;
+let interval = INTERVAL_MS;
 let timer = 0;
-let looks = 0;
-let isOver = false;
-let seenAt = new Date();
+let refreshes = 0;
+let isEnded = false;
+let updatedAt = new Date();
 const isFailure = document.querySelector("[data-live=failure]") !== null;
 
-function plan(ms) {
+function schedule(ms) {
   clearTimeout(timer);
-  if (!isOver && !document.hidden && document.querySelector("[data-live]")) timer = setTimeout(refresh, ms);
+  if (!isEnded && !document.hidden && document.querySelector("[data-live]")) timer = setTimeout(refresh, ms);
 }
 
 async function refresh() {
-  const late = setTimeout(() => { if (!isFailure) warn(stale("the dashboard has not answered yet.")); }, SOON_MS);
+  const warning = setTimeout(() => { if (!isFailure) warn(stale("the dashboard has not answered yet.")); }, WARN_AFTER_MS);
   try {
-    await look();
-    wait = EVERY_MS;
-    if (!isOver) away.hidden = true;
+    await loadPage();
+    interval = INTERVAL_MS;
+    if (!isEnded) statusLine.hidden = true;
   } catch (error) {
-    wait = Math.min(2 * wait, SLOWEST_MS);
-    const again = `Trying again every ${Math.round(wait / 1000)} s.`;
-    if (!isOver) warn(isFailure ? again : stale(`${error.message}. ${again}`));
+    interval = Math.min(2 * interval, MAX_INTERVAL_MS);
+    const retryText = `Trying again every ${Math.round(interval / 1000)} s.`;
+    if (!isEnded) warn(isFailure ? retryText : stale(`${error.message}. ${retryText}`));
   }
-  clearTimeout(late);
-  plan(wait);
+  clearTimeout(warning);
+  schedule(interval);
 }
 
 function warn(...content) {
-  away.replaceChildren(...content);
-  away.hidden = false;
+  statusLine.replaceChildren(...content);
+  statusLine.hidden = false;
 }
 
-function stale(why) {
-  return `Not up to date since ${seenAt.toISOString().slice(11, 19)} UTC: ${why}`;
+function stale(reason) {
+  return `Not up to date since ${updatedAt.toISOString().slice(11, 19)} UTC: ${reason}`;
 }
 
-// The page has seen its last: it is not refreshed any more.
+// Stop refreshing the page.
 function end(...content) {
-  isOver = true;
+  isEnded = true;
   clearTimeout(timer);
   warn(...content);
 }
 
 function endSession() {
   const link = document.createElement("a");
-  link.href = location.href; // which leads to the page that asks for a token, and back
+  link.href = location.href; // redirects to the login, and back
   link.textContent = "Sign in again";
   end("You are signed out. ", link);
 }
 
-// What the page is about is finished or cancelled: nothing can be done with it.
-function endWith(head) {
+// The message of the page is finished or cancelled: remove the actions.
+function endWithoutActions(head) {
   for (const each of head.querySelectorAll(".actions, .line")) each.remove();
   for (const mark of head.querySelectorAll(".mark")) mark.textContent = "gone";
   end(head.dataset.gone);
 }
 
-async function look() {
-  const mine = ++looks;
-  // A change may take long, and is waited for. A look that does is made again.
-  const signal = AbortSignal.timeout(PATIENCE_MS);
-  const response = await answered(location.href, { headers: { Accept: "text/html" }, signal });
+async function loadPage() {
+  const number = ++refreshes;
+  // A slow change is waited for. A slow refresh is aborted and repeated.
+  const signal = AbortSignal.timeout(TIMEOUT_MS);
+  const response = await request(location.href, { headers: { Accept: "text/html" }, signal });
   const head = document.querySelector("[data-gone]");
   if (response.redirected) return endSession();
-  if (response.status === 404 && head) return endWith(head);
-  const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
+  if (response.status === 404 && head) return endWithoutActions(head);
+  const latest = new DOMParser().parseFromString(await response.text(), "text/html");
   if (!response.ok) {
-    const detail = fresh.getElementById("detail");
-    throw new Error(detail ? detail.textContent : `the dashboard answers ${response.status}`);
+    const detail = latest.getElementById("detail");
+    throw new Error(detail ? detail.textContent : `the dashboard responded with ${response.status}`);
   }
-  if (mine !== looks) return; // somebody has looked since, and saw something newer
-  if (isFailure) return location.reload(); // there is something to show again
-  seenAt = new Date();
-  for (const part of document.querySelectorAll("[data-live]")) replace(part, fresh);
+  if (number !== refreshes) return; // a newer refresh has started since
+  if (isFailure) return location.reload(); // the server is available again
+  updatedAt = new Date();
+  for (const part of document.querySelectorAll("[data-live]")) replace(part, latest);
 }
 
-function replace(part, fresh) {
-  const found = fresh.querySelector(`[data-live="${CSS.escape(part.dataset.live)}"]`);
+function replace(part, latest) {
+  const found = latest.querySelector(`[data-live="${CSS.escape(part.dataset.live)}"]`);
   if (!found || isInUse(part)) return;
   const next = document.importNode(found, true);
   for (const open of part.querySelectorAll("details[id]")) {
@@ -131,10 +131,10 @@ function replace(part, fresh) {
   const scrolled = part.scrollLeft;
   part.replaceWith(next);
   next.scrollLeft = scrolled;
-  if (focused) focusAgain(focused, next);
+  if (focused) restoreFocus(focused, next);
 }
 
-// Somebody types in it, or marks a text to copy it.
+// The user types in it, or has selected text in it.
 function isInUse(part) {
   const focused = document.activeElement;
   if (part.contains(focused) && focused.matches("input, textarea, select")) return true;
@@ -142,13 +142,13 @@ function isInUse(part) {
   return selection !== null && !selection.isCollapsed && selection.containsNode(part, true);
 }
 
-// Where there is nothing like it any more, what is around it has the focus: not the very beginning of the page.
-function focusAgain(old, part) {
+// Focus the same element in the new part. If it is gone, focus the surrounding region, not the top of the page.
+function restoreFocus(old, part) {
   const around = part.parentElement.closest("[tabindex]");
-  (likeness(old, part) || around).focus({ preventScroll: true });
+  (counterpart(old, part) || around).focus({ preventScroll: true });
 }
 
-function likeness(old, part) {
+function counterpart(old, part) {
   const href = old.getAttribute("href");
   if (old.id) return part.querySelector(`#${CSS.escape(old.id)}`);
   if (href) return part.querySelector(`a[href="${CSS.escape(href)}"]`);
@@ -156,60 +156,60 @@ function likeness(old, part) {
   return home && part.querySelector(`#${CSS.escape(home.id)} > ${old.localName}`);
 }
 
-// Of a row that is wider than the screen, the tab that is chosen is shown.
+// Scroll a row of tabs that is wider than the screen to the selected tab.
 function showTab() {
   const tab = document.querySelector(".tabs [aria-current]");
   if (tab) tab.parentElement.scrollLeft = tab.offsetLeft + tab.offsetWidth / 2 - tab.parentElement.clientWidth / 2;
 }
 
-document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : plan(0)));
+document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : schedule(0)));
 
 // Calling the API
 
-function answered(url, options) {
+function request(url, options) {
   return fetch(url, { credentials: "same-origin", cache: "no-store", ...options }).catch(() => {
     throw new Error("the dashboard does not answer");
   });
 }
 
-// The content of a form as JSON. JSON that somebody typed is sent as it is: read and written again,
-// large numbers would be others.
+// The content of a form as JSON. JSON that the user typed is sent unchanged, because parsing it would round large
+// numbers.
 function contentOf(form) {
-  const members = Object.entries({ ...JSON.parse(form.dataset.content || "{}"), ...markOf(form) }).map(member);
+  const members = Object.entries({ ...JSON.parse(form.dataset.content || "{}"), ...dedupOf(form) }).map(toMember);
   for (const field of form.querySelectorAll("[name]")) {
     if (field.value.trim() === "") continue;
-    members.push(`${JSON.stringify(field.name)}:${typed(field)}`);
+    members.push(`${JSON.stringify(field.name)}:${fieldValue(field)}`);
   }
   return `{${members.join(",")}}`;
 }
 
-// A form that stores something gives it a mark of its own, and keeps that until it has succeeded or was changed: when
-// the answer was lost and it is sent again, the server knows it by that, and stores it once.
-const marks = new WeakMap();
-const MARKED_S = 86400;
+// A form that sends a message adds a dedup value, and keeps it until the form succeeds or is changed. If the response
+// was lost and the form is sent again, the server recognizes the value and stores the message once.
+const dedups = new WeakMap();
+const DEDUP_S = 86400;
 
-function markOf(form) {
+function dedupOf(form) {
   if (!("once" in form.dataset)) return {};
-  if (!marks.has(form)) marks.set(form, newMark());
-  return { dedup: marks.get(form), dedup_for: MARKED_S };
+  if (!dedups.has(form)) dedups.set(form, newDedup());
+  return { dedup: dedups.get(form), dedup_for: DEDUP_S };
 }
 
-function newMark() {
+function newDedup() {
   const parts = [...crypto.getRandomValues(new Uint32Array(4))];
   return `form-${parts.map((each) => each.toString(36)).join("-")}`;
 }
 
-function member([name, value]) {
+function toMember([name, value]) {
   return `${JSON.stringify(name)}:${JSON.stringify(value)}`;
 }
 
-function typed(field) {
+function fieldValue(field) {
   if (field.dataset.kind === "number") return JSON.stringify(Number(field.value));
   if (field.dataset.kind !== "json") return JSON.stringify(field.value);
   try {
     JSON.parse(field.value);
   } catch (error) {
-    throw new Error(`The ${field.name} is not JSON: ${error.message}. A text is written in quotes.`);
+    throw new Error(`The ${field.name} is not JSON: ${error.message}. Write a text in quotes.`);
   }
   return field.value;
 }
@@ -221,34 +221,35 @@ async function call(form) {
     options.headers["Content-Type"] = "application/json";
     options.body = contentOf(form);
   }
-  const response = await answered(form.dataset.url, options).catch((error) => {
-    throw new Error(unsure(form, error.message));
+  const response = await request(form.dataset.url, options).catch((error) => {
+    throw new Error(maybeSent(form, error.message));
   });
   const answer = response.status === 204 ? {} : await response.json().catch(() => ({}));
   if (response.status === 401) {
     endSession();
     throw new Error("You are signed out. Sign in again.");
   }
-  const why = answer.detail || `the dashboard answers ${response.status}`;
-  if (!response.ok) throw new Error(response.status < 500 ? why : unsure(form, why));
-  return told(form, answer);
+  const reason = answer.detail || `the dashboard responded with ${response.status}`;
+  if (!response.ok) throw new Error(response.status < 500 ? reason : maybeSent(form, reason));
+  return doneText(form, answer);
 }
 
-function unsure(form, why) {
-  return "once" in form.dataset ? `${why}. It may have been sent all the same: sending it again is safe.` : why;
+function maybeSent(form, reason) {
+  return "once" in form.dataset ? `${reason}. It may have been sent nevertheless: sending it again is safe.` : reason;
 }
 
-// What is to be said, filled in once: an id that is put in may have braces of its own, and stays as it is.
-// {purged|message is|messages are} is the number and the words that go with it.
-function told(form, answer) {
-  const known = { ...answer, about: form.dataset.about };
-  return form.dataset.said.replace(/\{(\w+)(?:\|([^|}]*)\|([^|}]*))?\}/g, (word, name, one, many) => {
-    if (!Object.hasOwn(known, name)) return word;
-    return one === undefined ? String(known[name]) : `${known[name]} ${known[name] === 1 ? one : many}`;
+// Fill the placeholders of a notice in one pass, because inserted ids may contain braces.
+// {purged|message was|messages were} becomes the number with the singular or plural.
+function doneText(form, answer) {
+  const values = { ...answer, about: form.dataset.about };
+  return form.dataset.done.replace(/\{(\w+)(?:\|([^|}]*)\|([^|}]*))?\}/g, (word, name, one, many) => {
+    if (!Object.hasOwn(values, name)) return word;
+    return one === undefined ? String(values[name]) : `${values[name]} ${values[name] === 1 ? one : many}`;
   });
 }
 
-// A form that waits for its answer is not sent again. Its button is not disabled: that would take the focus from it.
+// A form is not sent again while it waits for its response. Its button is not disabled, because it would lose the
+// focus.
 const busy = new WeakSet();
 
 document.addEventListener("submit", async (event) => {
@@ -256,28 +257,28 @@ document.addEventListener("submit", async (event) => {
   if (!form.dataset.call) return;
   event.preventDefault();
   if (busy.has(form)) return;
-  if (form.dataset.ask && !window.confirm(form.dataset.ask)) return;
+  if (form.dataset.confirm && !window.confirm(form.dataset.confirm)) return;
   busy.add(form);
   try {
-    const said = await call(form);
-    marks.delete(form);
+    const text = await call(form);
+    dedups.delete(form);
     if (form.dataset.then) {
-      sayAfterLeaving(said);
+      keepNotice(text);
       location.assign(form.dataset.then);
       return;
     }
-    say(said);
+    showNotice(text);
     form.reset();
     await refresh();
   } catch (error) {
-    say(error.message, { isBad: true });
+    showNotice(error.message, { isError: true });
   }
   busy.delete(form);
-  allow(form);
+  updateButton(form);
 });
 
-// A button that destroys waits for the name to be typed.
-function allow(form) {
+// Enable a destructive button when the name has been typed.
+function updateButton(form) {
   const names = form.querySelectorAll("[data-must-be]");
   const isTyped = [...names].every((each) => each.value === each.dataset.mustBe);
   if (names.length) form.querySelector("button").disabled = !isTyped;
@@ -286,11 +287,11 @@ function allow(form) {
 document.addEventListener("input", (event) => {
   const form = event.target.form;
   if (!form) return;
-  marks.delete(form);
-  allow(form);
+  dedups.delete(form);
+  updateButton(form);
 });
 
-for (const form of document.querySelectorAll("form[data-call]")) allow(form);
+for (const form of document.querySelectorAll("form[data-call]")) updateButton(form);
 showTab();
-sayWhatWasKept();
-plan(wait);
+showKeptNotice();
+schedule(interval);

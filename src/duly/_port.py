@@ -1,0 +1,266 @@
+"""The internal port: all private code of Duly that `duly.web` uses, and all private attributes for `duly.testing`.
+
+`duly.web` uses public names of Duly, and this module. It imports no other private module and reads no private
+attribute, which `tests/unit/test_port.py` checks. `duly.testing` has its own worker and imports parts of one, but
+reads no private attribute either. So the client can change as long as these functions keep their
+meaning. An operation that the dashboard needs and the public API does not have belongs here.
+
+The functions take public objects: an app, a queue, a group, a topic or a delivery. The imported names are pure
+vocabulary of `duly._core`: states, counters, units, rates, and the steps that settle deliveries.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from duly._async.app import AsyncDuly
+from duly._async.delivery import AsyncDelivery
+from duly._async.group import AsyncGroup
+from duly._async.queue import AsyncQueue
+from duly._async.topic import AsyncTopic
+from duly._async.wire import before_leaving
+from duly._core import codec, ops, publishing, replies, settles, topic_ops
+from duly._core.call import Call
+from duly._core.keys import QueueKeys
+from duly._core.measures import size_text, span
+from duly._core.naming import nearest
+from duly._core.rates import Course, Rates
+from duly._core.replies import NUMBERS, lease_lost
+from duly._core.results import packed_result
+from duly._core.results import refusal_of as result_problem
+from duly._core.settles import Row, Step, acked, alike, deferred, extended, recycled, rejected, released, retried
+from duly._core.states import LIVE, STATES, State
+from duly._core.topic_ops import GroupRow
+from duly._sync.app import Duly
+from duly._sync.delivery import Delivery
+from duly.errors import CodecError
+from duly.memory.engine import Engine
+from duly.message import Pending, PendingMessage
+from duly.options import QueueOptions, TopicOptions, checked_seconds
+
+__all__ = [
+    "LIVE",
+    "NUMBERS",
+    "RECORD_HEAD_BYTES",
+    "STATES",
+    "Course",
+    "GroupRow",
+    "Inbox",
+    "Rates",
+    "Row",
+    "State",
+    "Step",
+    "acked",
+    "alike",
+    "before_leaving",
+    "counts_of",
+    "deferred",
+    "delivery_from",
+    "entries_pending",
+    "extended",
+    "group_names",
+    "group_rows",
+    "is_position",
+    "lease_lost",
+    "log_dead",
+    "max_message_bytes",
+    "memory_engine",
+    "nearest",
+    "open_queue",
+    "open_topic",
+    "packed_result",
+    "record_of",
+    "record_without_payload",
+    "recycled",
+    "recycled_with_body",
+    "registered_groups",
+    "registered_queue",
+    "rejected",
+    "release_now",
+    "released",
+    "result_problem",
+    "retried",
+    "run_step",
+    "server_address",
+    "settled_by",
+    "size_text",
+    "span",
+    "summary_of",
+    "with_headers",
+]
+
+Inbox = AsyncQueue | AsyncGroup
+"""A queue, or a consumer group of a topic."""
+
+RECORD_HEAD_BYTES: Final = 19
+"""Bytes of a record up to its priority. A claim has read these, so every delivered record has them."""
+
+
+# Apps
+
+
+def server_address(app: AsyncDuly) -> str:
+    """Return the address of the server, without user and password."""
+    return app._address.shown
+
+
+def max_message_bytes(app: AsyncDuly) -> int:
+    """Return the size limit of messages that the app was created with."""
+    return app._max_message_bytes
+
+
+def memory_engine(app: Duly | AsyncDuly) -> Engine | None:
+    """Return the engine of an app on `memory://`. None: the app is on a server."""
+    engine = getattr(app._link, "engine", None)
+    return engine if isinstance(engine, Engine) else None
+
+
+def registered_queue(app: AsyncDuly, name: str) -> AsyncQueue:
+    """Open a queue with the options of its handler, or with defaults if it has no handler."""
+    return app._queue_given(name, "queue", "")
+
+
+def registered_groups(app: AsyncDuly) -> list[Any]:
+    """Return the groups that have handlers, sync or async."""
+    queues = (each.queue for each in app._definitions.handlers.values())
+    return [each for each in queues if each._keys.kind != "queue"]
+
+
+def open_queue(app: AsyncDuly, name: str, options: QueueOptions) -> AsyncQueue:
+    """Open a queue with these options."""
+    return app._queue(name, options)
+
+
+def open_topic(app: AsyncDuly, name: str, options: TopicOptions) -> AsyncTopic:
+    """Open a topic with these options."""
+    return app._topic(name, options)
+
+
+# Topics and groups
+
+
+async def group_names(topic: AsyncTopic) -> list[str]:
+    """Return the names of the groups without reading the groups, which may be damaged."""
+    return await topic._group_names()
+
+
+async def group_rows(topic: AsyncTopic) -> list[GroupRow]:
+    """Return the stream's view of all groups, including those of other programs and those the stream has lost."""
+    sight = await topic._link.run(topic_ops.stats(topic._keys))
+    return sorted([*sight.groups, *topic_ops.lost_groups(sight)])
+
+
+async def entries_pending(group: AsyncGroup) -> int:
+    """Return the number of entries in the stream's pending list of a group."""
+    row = await group._row()
+    return 0 if row is None else row.pending
+
+
+# Leases and positions
+
+
+def summary_of(rows: Sequence[PendingMessage], limit: int, *, is_group: bool) -> Pending:
+    """Summarize leases, with the first `limit` of them."""
+    return replies.pending(rows, limit, publishing.parsed_id if is_group else None)
+
+
+def is_position(id_: str, score: int) -> bool:
+    """Tell whether a list can continue after this id and score."""
+    return score != publishing.UNREAD[0] or publishing.is_id(id_)
+
+
+# Deliveries
+
+
+def record_of(delivery: AsyncDelivery) -> bytes:
+    """Return the stored record of a delivery."""
+    return delivery._record
+
+
+def counts_of(delivery: AsyncDelivery) -> bytes:
+    """Return the stored counts of a delivery: failures, crashes, defers and releases."""
+    return delivery._counts
+
+
+def record_without_payload(delivery: AsyncDelivery) -> bytes:
+    """Return the record without body and headers. Settling needs its flags, key and policies only."""
+    try:
+        stored = codec.read_record(delivery._record)
+    except CodecError:  # a damaged record can be settled by the policies of its queue
+        return delivery._record[:RECORD_HEAD_BYTES]
+    return _rewritten(stored, codec.CONTENT_BYTES, b"", None)
+
+
+def delivery_from(inbox: Inbox, id_: str, fence: int, record: bytes, counts: bytes) -> AsyncDelivery:
+    """Restore a delivery from its parts."""
+    return AsyncDelivery(inbox, id_, fence, record, counts)
+
+
+def with_headers(delivery: AsyncDelivery, headers: Mapping[str, str]) -> AsyncDelivery:
+    """Return a copy of a delivery with the headers of its message, which are kept when its body is replaced."""
+    stored = codec.read_record(delivery._record)
+    record = _rewritten(stored, stored.envelope.content, stored.envelope.body, dict(headers))
+    return AsyncDelivery(delivery._queue, delivery.id, delivery.fence, record, delivery._counts)
+
+
+def _rewritten(stored: codec.Record, content: int, body: bytes, headers: dict[str, str] | None) -> bytes:
+    envelope = codec.Envelope(content, body, headers, stored.envelope.retry, stored.envelope.repeat)
+    return codec.stamped(stored.sent, stored.due, codec.rewritten_part(stored, envelope))
+
+
+def settled_by(delivery: AsyncDelivery | Delivery) -> str | None:
+    """Return the verb that settled a delivery, or "lost". None: it is not settled."""
+    return delivery._settled
+
+
+def log_dead(delivery: AsyncDelivery, reason: str) -> None:
+    """Log that a message is dead."""
+    delivery._log_dead(reason)
+
+
+# Settling
+
+
+async def run_step(inbox: Inbox, step: Step) -> list[int]:
+    """Settle the deliveries of a step in one call. Returns the positions of those whose lease was lost."""
+    lost: list[int] = await inbox._link.run(step.call(inbox._keys, inbox.options))
+    return lost
+
+
+async def release_now(inbox: Inbox, deliveries: Iterable[AsyncDelivery]) -> None:
+    """Release deliveries without waiting for a server that is away."""
+    await inbox._link.run_now(ops.release(inbox._keys, list(deliveries)))
+
+
+def recycled_with_body(inbox: Inbox, deliveries: Sequence[AsyncDelivery], delay: float, body: Any) -> list[Step]:
+    """Finish messages and store them as new ones with another body.
+
+    The body is encoded and checked once. Each record is written when its call is made, because a large body may be
+    the same for a thousand messages.
+    """
+    seconds = checked_seconds(delay, "delay")
+    content, raw = inbox._encoder.body(body)
+    for each in deliveries:
+        _check_readable(inbox, each)
+
+    def call(keys: QueueKeys, _: QueueOptions, rows: Sequence[Row]) -> Call[list[int]]:
+        return ops.recycle(keys, [(each, seconds, _with_body(record, content, raw)) for each, record, _ in rows])
+
+    return [Step(replace(settles.RECYCLE, call=call), [(each, each._record, raw) for each in deliveries])]
+
+
+def _check_readable(inbox: Inbox, delivery: AsyncDelivery) -> None:
+    try:
+        codec.read_record(delivery._record)
+    except CodecError:
+        raise CodecError(
+            f"message {delivery.id} of {inbox.title} is damaged: its headers and policies cannot be read. "
+            "Reject it, or send a new message and ack this one"
+        ) from None
+
+
+def _with_body(record: bytes, content: int, raw: bytes) -> bytes:
+    """Rewrite a record with another body that is already encoded."""
+    old = codec.read_record(record)
+    envelope = codec.Envelope(content, raw, old.envelope.headers, old.envelope.retry, old.envelope.repeat)
+    return codec.rewritten_part(old, envelope)

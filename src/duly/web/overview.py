@@ -1,0 +1,193 @@
+"""Cached views of the server for pages and API calls: topics, workers, schedules, leases, and all of them at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Final
+
+from duly import AsyncDuly, AsyncGroup
+from duly._port import Inbox, Rates, entries_pending, group_names, summary_of
+from duly.errors import DulyError, ServerError, Unavailable
+from duly.message import GroupInfo, Pending, Schedule, Stats, TopicStats, WorkerInfo
+from duly.web.cache import Cached, CachedByKey
+from duly.web.names import Names
+
+
+@dataclass(frozen=True)
+class TopicSnapshot:
+    """A topic and its groups."""
+
+    name: str
+    stats: TopicStats | None
+    groups: Sequence[GroupInfo] = ()
+    error: str | None = None
+    """Why it cannot be read: its data or those of a group are damaged. Other topics are still shown."""
+
+
+class Snapshots:
+    """Cached topics, workers, schedules and leases."""
+
+    def __init__(self, app: AsyncDuly, names: Names) -> None:
+        self._app = app
+        self._names = names
+        self._topics = CachedByKey(self._fetch_topic)
+        self._workers = Cached(self._fetch_workers)
+        self._schedules = Cached(app.schedules)
+        self.leases = Leases(names)
+
+    async def topic(self, name: str) -> TopicSnapshot:
+        """Return the statistics of a topic and its groups."""
+        return await self._topics.get(name)
+
+    async def workers(self) -> Sequence[WorkerInfo]:
+        """Return the workers by id, an order that heartbeats do not change."""
+        return await self._workers.get()
+
+    async def schedules(self) -> Sequence[Schedule]:
+        """Return the schedules by name."""
+        return await self._schedules.get()
+
+    async def _fetch_topic(self, name: str) -> TopicSnapshot:
+        topic = self._names.open_topic(name)
+        try:
+            return TopicSnapshot(name, await topic.stats(), await topic.groups())
+        except Unavailable:
+            raise
+        except DulyError as error:
+            return TopicSnapshot(name, None, error=str(error))
+
+    async def _fetch_workers(self) -> Sequence[WorkerInfo]:
+        return sorted(await self._app.workers(), key=attrgetter("id"))
+
+
+MAX_LEASES: Final = 10_000
+"""Above this number, leases are counted but not read."""
+_FEW_LEASES: Final = 1_000
+"""Up to this number, leases are read in one call and not cached."""
+_NO_LIMIT: Final = 1_000_000
+
+
+@dataclass(frozen=True)
+class LeaseSnapshot:
+    """The leases of a queue or group."""
+
+    total: int
+    stats: Stats
+    """Statistics from just before."""
+    pending: Pending | None
+    """All leases. None: there are too many."""
+
+    def of(self, consumer: str | None, limit: int, *, is_group: bool) -> Pending | None:
+        """Return the leases of one consumer, or of all, with the first `limit` of them. None: there are too many."""
+        if self.pending is None:
+            return None
+        rows = [row for row in self.pending.messages if consumer is None or row.consumer == consumer]
+        return summary_of(rows, limit, is_group=is_group)
+
+
+class Leases:
+    """Reads leases. Long lists are cached for a second."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._cache = CachedByKey(self._fetch)
+
+    async def of(self, inbox: Inbox) -> LeaseSnapshot:
+        """Return the leases of a queue or group."""
+        stats = await inbox.stats()
+        total = max(stats.leased, await _pending_in_stream(inbox))
+        if total > MAX_LEASES:
+            return LeaseSnapshot(total, stats, None)
+        pending = await (self._fetch if total <= _FEW_LEASES else self._cache.get)(inbox.label)
+        return LeaseSnapshot(pending.total, stats, pending)
+
+    async def _fetch(self, label: str) -> Pending:
+        return await self._names.open_label(label).pending(limit=_NO_LIMIT)
+
+
+async def _pending_in_stream(inbox: Inbox) -> int:
+    """Return the number of entries that are pending in the stream of a group, including those of other programs."""
+    return await entries_pending(inbox) if isinstance(inbox, AsyncGroup) else 0
+
+
+_COST_FACTOR: Final = 20
+"""A slow overview is cached for this many times the duration of its fetch."""
+_CONCURRENCY: Final = 8
+
+
+@dataclass(frozen=True)
+class Overview:
+    """All queues, groups and topics at one moment."""
+
+    inboxes: Mapping[str, Inbox]
+    """By label, queues first."""
+    stats: Mapping[str, Stats]
+    topics: Mapping[str, TopicStats]
+    failed: Mapping[str, str]
+    """Errors of queues and topics that cannot be read because their data are damaged. The others are still shown."""
+    workers: int
+
+    def total(self, name: str) -> int:
+        """Return the sum of a counter over all queues and groups."""
+        return sum(getattr(each, name) for each in self.stats.values())
+
+    def largest(self, name: str) -> float:
+        """Return the maximum of a counter over all queues and groups."""
+        return max((getattr(each, name) for each in self.stats.values()), default=0.0)
+
+
+class OverviewCache:
+    """The cached overview of a dashboard, with the rates of all queues."""
+
+    def __init__(self, app: AsyncDuly, names: Names, clock: Callable[[], float] = time.monotonic) -> None:
+        self._app, self._names = app, names
+        self._clock = clock
+        self.rates = Rates()
+        self._cache = Cached(self._fetch, cost_factor=_COST_FACTOR, clock=clock)
+
+    async def get(self) -> Overview:
+        """Return the cached overview, or fetch it. Each fetch updates the rates."""
+        return await self._cache.get()
+
+    async def _fetch(self) -> Overview:
+        overview = await _fetch_overview(self._app, self._names)
+        self.rates.add(overview.stats, self._clock())
+        return overview
+
+
+async def _fetch_overview(app: AsyncDuly, names: Names) -> Overview:
+    queues: list[Inbox] = [names.open_queue(name) for name in await names.queues()]
+    topics = [names.open_topic(name) for name in await names.topics()]
+    failed: dict[str, str] = {}
+    topic_stats = await _fetch_stats({each.name: each for each in topics}, failed)
+    groups: list[Inbox] = []
+    for topic in topics:
+        if topic.name in topic_stats:
+            groups += [topic.group(name) for name in await group_names(topic)]
+    inboxes = {each.label: each for each in (*queues, *groups)}
+    stats = await _fetch_stats(inboxes, failed)
+    return Overview(inboxes, stats, topic_stats, failed, len(await app.workers()))
+
+
+async def _fetch_stats(sources: Mapping[str, Any], failed: dict[str, str]) -> dict[str, Any]:
+    stats: dict[str, Any] = {}
+    names = list(sources)
+    for start in range(0, len(names), _CONCURRENCY):
+        batch = names[start : start + _CONCURRENCY]
+        results = await asyncio.gather(*(sources[name].stats() for name in batch), return_exceptions=True)
+        _partition(batch, results, stats, failed)
+    return stats
+
+
+def _partition(names: Sequence[str], results: Sequence[Any], stats: dict[str, Any], failed: dict[str, str]) -> None:
+    for name, result in zip(names, results, strict=True):
+        if isinstance(result, ServerError) and not isinstance(result, Unavailable):
+            failed[name] = str(result)
+        elif isinstance(result, BaseException):
+            raise result
+        else:
+            stats[name] = result

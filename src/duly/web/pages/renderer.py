@@ -1,0 +1,105 @@
+"""Renders pages from templates. All values are escaped, so that texts from a queue cannot run in a browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import jinja2
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from duly._port import size_text, span
+from duly.web.access import Role, sees_payloads
+from duly.web.pages import text, trends
+from duly.web.sessions import root_path_of
+from duly.web.site import Site
+
+_TEMPLATES: Final = Path(__file__).parents[1] / "templates"
+
+
+def render(request: Request, template: str, status: int = 200, **values: Any) -> Response:
+    """Render a template with values and with the common context: links, role and permissions."""
+    page = _ENVIRONMENT.get_template(template)
+    return HTMLResponse(page.render(**_context(request), **values), status)
+
+
+def path_of(request: Request, *parts: str) -> str:
+    """Return the URL of a page, independent of where the dashboard is mounted. Parts may be any text."""
+    return root_path_of(request.scope) + "/" + "/".join(quote(each, safe="") for each in parts)
+
+
+def _context(request: Request) -> dict[str, Any]:
+    # An error outside the guards is rendered without site and role.
+    site: Site | None = getattr(request.state, "site", None)
+    role: Role | None = getattr(request.state, "role", None)
+
+    def path(*parts: str) -> str:
+        return path_of(request, *parts)
+
+    def may(needs: Role) -> bool:
+        return site is not None and site.access.denial_reason(role, needs, changes=True) is None
+
+    return {
+        "path": path,
+        "may": may,
+        "role": role,
+        "sees_payloads": sees_payloads(role),
+        "is_open": site is None or site.access.is_open,
+        "read_only": site is not None and site.access.read_only,
+        "now": datetime.now(UTC),
+    }
+
+
+def _utc(at: datetime | None) -> str:
+    return "-" if at is None else at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _utc_milliseconds(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def _from_now(at: datetime | None, now: datetime) -> str:
+    """Format a time relative to now: in 5m 20s, 3h ago."""
+    if at is None:
+        return ""
+    seconds = (at - now).total_seconds()
+    seconds = seconds if abs(seconds) < 1 else round(seconds)
+    return f"in {span(seconds)}" if seconds > 0 else f"{span(-seconds)} ago"
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.1f}" if 0 < value < 9.95 else f"{value:,.0f}"
+
+
+def _finalize(value: Any) -> Any:
+    return text.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_finalize,  # every rendered value passes here, so none can be forgotten
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    filters: dict[str, Callable[..., Any]] = {
+        "span": span, "size": size_text, "clock": _utc, "exact_clock": _utc_milliseconds, "from_now": _from_now,
+        "rate": _rate, "count": "{:,}".format,
+        "lines": text.lines, "body": text.body, "body_line": text.body_line, "value": text.value,
+        "trend": trends.trend, "json": json.dumps,
+    }  # fmt: skip
+    environment.filters.update(filters)
+    environment.globals.update(trend_axis=trends.axis(), trend_minutes=trends.MINUTES)
+    return environment
+
+
+_ENVIRONMENT: Final = _environment()

@@ -1,0 +1,200 @@
+"""The pages. Each reads from the library and renders a template; none changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Final, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from duly import AsyncGroup
+from duly._port import LIVE, NUMBERS, STATES, Inbox, server_address
+from duly.message import Message
+from duly.web.access import sees_payloads
+from duly.web.bounded_gather import bounded_gather
+from duly.web.names import message_not_found
+from duly.web.opaque import decode_cursor, encode_cursor
+from duly.web.overview import OverviewCache
+from duly.web.pages.renderer import path_of, render
+from duly.web.pages.text import explanation_for_page
+from duly.web.pages.trends import RateHistory
+from duly.web.pagination import Page, page_of
+from duly.web.site import Site, role_of, site_of
+
+ROWS: Final = 100
+
+T = TypeVar("T")
+
+
+class OverviewPage:
+    """`/`: the server, and all queues, groups and topics."""
+
+    def __init__(self, site: Site) -> None:
+        self._app = site.app
+        self._overviews = OverviewCache(site.app, site.names)
+
+    async def __call__(self, request: Request) -> Response:
+        """Show one page of queues, and the totals."""
+        overview = await self._overviews.get()
+        query, after = request.query_params.get("find", "").strip(), request.query_params.get("after")
+        if query in overview.inboxes:
+            return redirect_to_inbox(request, query)
+        labels = [each for each in overview.inboxes if query.casefold() in each.casefold()]
+        begin = labels.index(after) + 1 if after in labels else 0
+        shown = labels[begin : begin + ROWS]
+        more = shown[-1] if begin + ROWS < len(labels) else None
+        server = server_address(self._app)
+        topics = list(overview.topics.items())[:ROWS]
+        return render(
+            request, "overview.html", overview=overview, labels=shown, begin=begin, more=more, topics=topics,
+            server=server, rates=self._overviews.rates, query=query,
+        )  # fmt: skip
+
+
+def redirect_to_inbox(request: Request, label: str) -> Response:
+    """Redirect to the page of a queue or group."""
+    topic, _, group = label.partition("/")
+    parts = ("topics", topic, "groups", group) if group else ("queues", label)
+    return RedirectResponse(path_of(request, *parts), 303)
+
+
+_COUNTERS: Final = [name for name in NUMBERS if not name.endswith("bytes")]
+"""Counters of Stats that a page shows, without states and sizes."""
+
+
+async def queues(request: Request) -> Response:
+    """`/queues`: the overview lists the queues."""
+    return RedirectResponse(path_of(request), 303)
+
+
+class InboxPage:
+    """`/queues/{queue}`, `/topics/{topic}/groups/{group}`: counters, messages by state, and actions."""
+
+    def __init__(self) -> None:
+        self._history = RateHistory()
+
+    async def __call__(self, request: Request) -> Response:
+        """Show a page of the messages in one state."""
+        place, params = await find_place(request), request.query_params
+        page = await list_messages(place.inbox, params.get("state") or "ready", params.get("after") or None)
+        leases = await site_of(request).snapshots.leases.of(place.inbox)
+        rates = self._history.add(place.inbox.label, leases.stats)
+        return render(
+            request, "inbox.html", place=place, page=page, leases=leases, rates=rates, states=STATES,
+            final_states=FINAL_STATES, counters=_COUNTERS,
+        )  # fmt: skip
+
+
+async def message(request: Request) -> Response:
+    """`.../messages/{id}`: one message in full."""
+    place, id_ = await find_place(request), request.path_params["id"]
+    found = await place.inbox.get(id_)
+    if found is None:
+        raise message_not_found(place.inbox, id_)
+    explanation = explanation_for_page(await place.inbox.explain(id_)) if sees_payloads(role_of(request)) else None
+    return render(
+        request, "message.html", place=place, message=found, explanation=explanation, final_states=FINAL_STATES
+    )
+
+
+async def topics(request: Request) -> Response:
+    """`/topics`: the topics with their groups."""
+    site = site_of(request)
+    page = _page(request, await site.names.topics(), str)
+    found = await bounded_gather(page.items, site.snapshots.topic)
+    return render(request, "topics.html", topics=found, page=page, only=None)
+
+
+async def topic(request: Request) -> Response:
+    """`/topics/{topic}`: one topic."""
+    site, name = site_of(request), request.path_params["topic"]
+    await site.names.topic(name)
+    found = await site.snapshots.topic(name)
+    return render(request, "topics.html", topics=[found], page=Page([name], None, has_previous=False), only=name)
+
+
+async def workers(request: Request) -> Response:
+    """`/workers`: live workers, and those whose last heartbeat is recent."""
+    page = _page(request, await site_of(request).snapshots.workers(), attrgetter("id"))
+    return render(request, "workers.html", page=page)
+
+
+async def schedules(request: Request) -> Response:
+    """`/schedules`: the schedules, and a warning for those that no worker serves."""
+    snapshots = site_of(request).snapshots
+    page = _page(request, await snapshots.schedules(), attrgetter("name"))
+    served = {name for each in await snapshots.workers() for name in each.queues}
+    unserved = sorted({each.queue for each in page.items if not each.paused} - served)
+    return render(request, "schedules.html", page=page, unserved=unserved)
+
+
+def _page(request: Request, items: Sequence[T], name: Callable[[T], str]) -> Page[T]:
+    """Return the rows that the URL asks for: after a name, or from a name on."""
+    params = request.query_params
+    return page_of(items, name, ROWS, params.get("after") or None, params.get("begin") or None)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A queue, or a group of a topic."""
+
+    inbox: Inbox
+    parts: tuple[str, ...]
+    """The parts of its path, the same for pages and below api/v1."""
+
+    @property
+    def topic(self) -> str | None:
+        """The topic of a group. None: it is a queue."""
+        return self.inbox.topic.name if isinstance(self.inbox, AsyncGroup) else None
+
+    @property
+    def kind(self) -> str:
+        """The word for it on pages."""
+        return "queue" if self.topic is None else "group"
+
+
+async def find_place(request: Request) -> Place:
+    """Open the queue or group of the path. Raises NotFound."""
+    path = request.path_params
+    inbox = await site_of(request).names.inbox(path)
+    is_group = isinstance(inbox, AsyncGroup)
+    return Place(inbox, ("topics", path["topic"], "groups", path["group"]) if is_group else ("queues", path["queue"]))
+
+
+FINAL_STATES: Final = tuple(state for state in STATES if state not in LIVE)
+"""States without a further attempt."""
+_PAGE_SIZE: Final = 50
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A page of the messages in one state."""
+
+    state: str
+    messages: Sequence[Message]
+    next: str | None
+    """The cursor of the next page. None: this is the last page."""
+    has_previous: bool
+    """Whether there is a page before this one."""
+    missing_id: str | None
+    """The id that the page should start after, if that message has left the state. Then this is the first page."""
+
+
+async def list_messages(inbox: Inbox, state: Any, after: str | None) -> Listing:
+    """Fetch a page. Pages of large messages are short, so a second call checks whether there is more."""
+    begin = None if after is None else decode_cursor(after, state)
+    missing_id = begin if isinstance(begin, str) and await _has_left(inbox, state, begin) else None
+    begin = begin if missing_id is None else None
+    newest = state in FINAL_STATES  # people look for the newest failures
+    page = await inbox.list(state, limit=_PAGE_SIZE, after=begin, newest=newest)
+    has_more = bool(page) and bool(await inbox.list(state, limit=1, after=page[-1], newest=newest))
+    return Listing(state, page, encode_cursor(page[-1]) if has_more else None, begin is not None, missing_id)
+
+
+async def _has_left(inbox: Inbox, state: str, id_: str) -> bool:
+    """Tell whether a message has left the state. Then its id does not determine a position."""
+    found = await inbox.get(id_)
+    return found is None or found.state != state
