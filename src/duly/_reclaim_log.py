@@ -1,4 +1,4 @@
-"""Says what claims took back: a line for each lease that ran out, or where there are many, one for all of them."""
+"""Logs leases that ran out and that a claim took back: one line per lease, or one for all if there are many."""
 
 import logging
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from duly._core.replies import Reclaimed
 _LOG: Final = logging.getLogger("duly")
 
 _MOST_LINES: Final = 5
-"""Leases of one claim that have a warning each: whoever crashed with a thousand messages is one piece of news."""
+"""Leases of one claim that have a warning each. A consumer that crashed with a thousand messages has one for all."""
 
 
 def log_reclaimed(queue: str, reclaimed: Sequence[Reclaimed]) -> None:
-    """Log leases that ran out, with their holder and how long ago. Of many, each is for those who look closely."""
+    """Log leases that ran out, with their holder and how long ago. If there are many, each one is logged as DEBUG."""
     level = logging.WARNING
     if len(reclaimed) > _MOST_LINES:
         level = logging.DEBUG
@@ -27,7 +27,7 @@ def log_reclaimed(queue: str, reclaimed: Sequence[Reclaimed]) -> None:
             each.id,
             title_of(queue),
             each.overdue,
-            each.consumer or "nobody",
+            each.consumer or "unknown",
             fate,
         )
 
@@ -43,6 +43,6 @@ def _log_sum(queue: str, reclaimed: Sequence[Reclaimed]) -> None:
         len(reclaimed) - 1,
         title_of(queue),
         max(each.overdue for each in reclaimed),
-        ", ".join(sorted({each.consumer or "nobody" for each in reclaimed})),
+        ", ".join(sorted({each.consumer or "unknown" for each in reclaimed})),
         fate,
     )

@@ -1,7 +1,6 @@
-"""Keeps leases alive while their holders work: one thread an app, woken only when a lease is due.
+"""Renews leases while consumers work, in one thread per app that wakes only when a renewal is due.
 
-A thread of its own, and a link of its own for asyncio apps, so that code which blocks the event loop
-keeps its leases.
+The thread, and for asyncio apps its own link, let code that blocks the event loop keep its leases.
 """
 
 import logging
@@ -21,7 +20,7 @@ _BATCH: Final = 1000
 
 
 class Renewed(Protocol):
-    """A delivery whose lease is kept alive."""
+    """A delivery whose lease is renewed."""
 
     lost: bool
 
@@ -39,7 +38,7 @@ class _Entry:
     __slots__ = ("delivery", "keys", "lease", "renew_at", "stop_at")
 
     def __init__(self, delivery: Renewed, keys: QueueKeys, lease: float, stop_at: float, now: float) -> None:
-        # Weak: a delivery that its owner dropped without a settle is not kept leased for ever.
+        # Weak: the lease of a delivery that was dropped without a settle is not renewed forever.
         self.delivery = weakref.ref(delivery)
         self.keys = keys
         self.lease = lease
@@ -48,7 +47,7 @@ class _Entry:
 
 
 class Renewer:
-    """Renews leases at a third of their length until they are settled, lost or over `max_runtime`."""
+    """Renews leases at a third of their length, until the message is settled, lost or over `max_runtime`."""
 
     def __init__(self, run: Callable[[Call[list[int]]], list[int]]) -> None:
         self._run = run
@@ -58,12 +57,12 @@ class Renewer:
         self._is_stopping = False
 
     def add(self, deliveries: Iterable[Renewed], keys: QueueKeys, lease: float, max_runtime: float | None) -> None:
-        """Renew the leases of these deliveries from now on; do nothing after `stop`."""
+        """Renew the leases of these deliveries from now on. Do nothing after `stop`."""
         now = time.monotonic()
         stop_at = float("inf") if max_runtime is None else now + max_runtime
         with self._changed:
             if self._is_stopping:
-                return  # the app is closed: a thread that starts now would not end
+                return  # the app is closed: a new thread would never end
             self._entries += [_Entry(delivery, keys, lease, stop_at, now) for delivery in deliveries]
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._work, name="duly-renewer", daemon=True)
@@ -71,7 +70,7 @@ class Renewer:
             self._changed.notify()
 
     def stop(self) -> None:
-        """Renew nothing more."""
+        """Renew no more leases, and end the thread."""
         with self._changed:
             self._is_stopping = True
             self._changed.notify()

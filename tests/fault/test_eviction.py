@@ -64,8 +64,8 @@ def test_an_app_that_accepts_it_says_nothing(
 async def test_a_worker_looks_again(
     server: Server, queue_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(janitor, "_BEAT_EVERY", 0.05)
-    monkeypatch.setattr(janitor, "_LOOK_EVERY", 0.1)
+    monkeypatch.setattr(janitor, "_HEARTBEAT_EVERY", 0.05)
+    monkeypatch.setattr(janitor, "_CHECK_EVERY", 0.1)
     assert async_connections._LOOK_AGAIN_AFTER == 60  # what is seen is seen by the worker's own look
     async with duly.AsyncDuly(server.url) as app:
         queue = app.queue(queue_name)

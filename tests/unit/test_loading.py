@@ -8,7 +8,7 @@ import pytest
 
 from duly import AsyncDuly, Duly
 from duly.errors import UsageError
-from duly.worker.loading import load_app
+from duly.worker.app_loader import load_app
 
 Write = Callable[[str, str], None]
 

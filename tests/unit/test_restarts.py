@@ -1,10 +1,10 @@
 """How long a supervisor waits before it starts a dead process again."""
 
-from duly.worker.restarts import Restarts
+from duly.worker.restart_backoff import RestartBackoff
 
 
 def test_the_first_restart_comes_almost_at_once_and_the_next_ones_later_and_later() -> None:
-    restarts = Restarts()
+    restarts = RestartBackoff()
 
     pauses = [restarts.pause_after(0.5) for _ in range(11)]
 
@@ -12,7 +12,7 @@ def test_the_first_restart_comes_almost_at_once_and_the_next_ones_later_and_late
 
 
 def test_a_process_that_lived_long_begins_anew() -> None:
-    restarts = Restarts()
+    restarts = RestartBackoff()
     for _ in range(6):
         restarts.pause_after(59.9)
 

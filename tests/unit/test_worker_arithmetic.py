@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.worker.allowance import Allowance
+from duly.worker.coroutine_driver import CoroutineDriver
+from duly.worker.handler_pace import MOST_AHEAD, HandlerPace
 from duly.worker.isolation import Isolation
-from duly.worker.pace import MOST_AHEAD, Pace
+from duly.worker.runtime_limit import RuntimeLimit
 from duly.worker.shares import Shares
-from duly.worker.stepping import Stepped
 from duly.worker.timers import Timers
 
 # How far ahead to claim
@@ -25,7 +25,7 @@ from duly.worker.timers import Timers
 
 def ahead_after(*claims: tuple[int, float, float]) -> int:
     """Let a pace that begins at 0 learn from claims: finished so far, asked at, answered at."""
-    pace, finished, now = Pace(0.0), 0, 0.0
+    pace, finished, now = HandlerPace(0.0), 0, 0.0
     for claim in claims:
         pace.learn(*claim)
         finished, now = claim[0], claim[2]
@@ -64,7 +64,7 @@ def test_claims_that_follow_each_other_at_once_teach_nothing() -> None:
 
 
 def test_handlers_that_have_become_slow_are_noticed_before_the_next_claim() -> None:
-    pace = Pace(0.0)
+    pace = HandlerPace(0.0)
     pace.learn(1000, 0.99, 1.0)
     assert pace.ahead(1000, 1.001) == 40
     assert pace.ahead(1000, 1.1) == 0
@@ -78,7 +78,7 @@ def test_a_clock_that_stands_divides_by_nothing() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 10_000), st.floats(0, 10), st.floats(0, 1))))
 def test_what_is_claimed_ahead_is_within_its_bounds(steps: list[tuple[int, float, float]]) -> None:
-    pace, finished, now = Pace(0.0), 0, 0.0
+    pace, finished, now = HandlerPace(0.0), 0, 0.0
     for more, pause, trip in steps:
         finished, asked, now = finished + more, now + pause, now + pause + trip
         pace.learn(finished, asked, now)
@@ -369,7 +369,7 @@ def test_a_suspect_that_is_seen_again_meanwhile_changes_nothing() -> None:
 
 def allowance(max_runtime: float | None, lease: float = 30, **started: float) -> Any:
     runtime: Any = SimpleNamespace(max_runtime=max_runtime, lease=lease, started=dict(started))
-    return Allowance(runtime)
+    return RuntimeLimit(runtime)
 
 
 def test_without_a_cap_everything_is_renewed() -> None:
@@ -432,7 +432,7 @@ class Steps:
     pauses: int = 0
 
     def __post_init__(self) -> None:
-        self.generator: Generator[Any, Any, Any] = Stepped(self.coroutine, self.context, self._note).__await__()
+        self.generator: Generator[Any, Any, Any] = CoroutineDriver(self.coroutine, self.context, self._note).__await__()
 
     def _note(self) -> None:
         self.pauses += 1
@@ -600,7 +600,7 @@ def test_what_is_told_at_the_pause_does_not_run_in_the_context() -> None:
         await Pause()
 
     coroutine = handler()
-    generator = Stepped(coroutine, contextvars.copy_context(), lambda: seen.append(VALUE.get())).__await__()
+    generator = CoroutineDriver(coroutine, contextvars.copy_context(), lambda: seen.append(VALUE.get())).__await__()
     next(generator)
     generator.close()
 
@@ -615,7 +615,7 @@ async def test_it_can_be_awaited_beside_others() -> None:
         return number
 
     async def slot(number: int) -> int:
-        returned: int = await Stepped(handler(number), contextvars.copy_context(), lambda: None)
+        returned: int = await CoroutineDriver(handler(number), contextvars.copy_context(), lambda: None)
         return returned
 
     assert await asyncio.gather(*(slot(number) for number in range(10))) == list(range(10))
@@ -633,7 +633,7 @@ async def test_a_cancellation_reaches_the_coroutine() -> None:
             raise
 
     async def slot() -> None:
-        await Stepped(handler(), contextvars.copy_context(), lambda: None)
+        await CoroutineDriver(handler(), contextvars.copy_context(), lambda: None)
 
     task = asyncio.ensure_future(slot())
     await asyncio.sleep(0)

@@ -9,7 +9,7 @@ import pytest
 
 from duly.errors import InvalidName, UsageError
 from duly.worker.assignment import Assignment
-from duly.worker.options import WorkerOptions
+from duly.worker.worker_options import WorkerOptions
 
 
 @pytest.mark.parametrize(
@@ -115,6 +115,6 @@ def test_an_assignment_survives_the_way_to_another_process() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"target": "a", "log": ["text"], "options": {}}'])
-def test_what_is_not_an_assignment_is_told(text: str) -> None:
-    with pytest.raises(UsageError, match="not what `duly worker` hands"):
+def test_a_text_that_is_not_an_assignment_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError, match="not the arguments of a child of `duly worker`"):
         Assignment.from_json(text)

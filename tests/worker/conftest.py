@@ -1,4 +1,4 @@
-"""A worker of the test's own on each engine, with apps and handlers of both colours."""
+"""A worker for each test and engine, with sync and async apps and handlers."""
 
 from collections.abc import AsyncIterator
 

@@ -1,6 +1,6 @@
-"""Worker processes for tests: a module of the test's own, run by `duly worker`, that writes down what it does.
+"""Worker processes for tests: `duly worker` runs a module of the test, which records its actions.
 
-The module's source finds `app`, `note` and the imports below ready made:
+The source of the module can use `app`, `note` and the imports below:
 
     with WorkerProcess(server.url, tmp_path, '''
         orders = app.queue("orders", lease=1)
@@ -10,7 +10,7 @@ The module's source finds `app`, `note` and the imports below ready made:
             note("begin", id=d.id, attempt=d.attempt)
     ''') as worker: ...
 
-`note` appends a line to a file in one write, so that it survives kill -9; `worker.notes()` reads them.
+`note` appends a line to a file in one write, so that it survives kill -9. `worker.notes()` reads the lines.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ def note(what, **fields):
 
 
 class WorkerProcess:
-    """One `duly worker`, ended with the test whatever happens."""
+    """One `duly worker`. It always ends with the test."""
 
     def __init__(
         self,
@@ -65,12 +65,12 @@ class WorkerProcess:
         draft.replace(directory / f"{name}.py")  # another worker may be importing it at this moment
         self._notes = directory / "notes.jsonl"
         self.log_path = directory / f"{name}-{time.monotonic_ns()}.log"
-        told = {"DULY_URL": url, "DULY_TEST_NOTES": str(self._notes), "PYTHONUNBUFFERED": "1"}
+        settings = {"DULY_URL": url, "DULY_TEST_NOTES": str(self._notes), "PYTHONUNBUFFERED": "1"}
         with self.log_path.open("wb") as log:
             self.process = WarmPopen(
                 [sys.executable, "-m", "duly", "worker", f"{name}:app", "--log-level", "debug", *arguments],
                 cwd=directory,
-                env={**environment, **told},
+                env={**environment, **settings},
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -145,19 +145,19 @@ def ids_of(notes: Sequence[dict[str, Any]]) -> list[str]:
 # Workers in the process of the test
 
 FLAVOURS: Final = ("Duly, def", "AsyncDuly, async def")
-"""The colour of the app, and of the handlers."""
+"""The kind of the app, and of the handlers."""
 
 ALL_FLAVOURS: Final = (*FLAVOURS, "Duly, async def", "AsyncDuly, def")
 
 SOON: Final = 20.0
-"""Seconds that something without a delay of its own may take."""
+"""Seconds that an event without a delay may take."""
 
 Act = Callable[[Any, Any], Any]
-"""What a handler does with body and delivery."""
+"""The function that a handler calls with body and delivery."""
 
 
 class Bench:
-    """An app of one colour with a queue, and handlers of one colour. `queue` is looked at and sent to with `await`."""
+    """An app with a queue, and handlers of one kind, sync or async. `queue` is used with `await`."""
 
     def __init__(self, app: duly.Duly | duly.AsyncDuly, queue_name: str, flavour: str) -> None:
         self.app = app
@@ -167,7 +167,7 @@ class Bench:
         self.queue = self.aio.queue(queue_name)
 
     def define(self, act: Callable[..., Any], *, body: Any = None, queue: str = "", **options: Any) -> None:
-        """Make `act(body, d)` the handler. What it gives to await is awaited; `body` is the annotation."""
+        """Make `act(body, d)` the handler. An awaitable that it returns is awaited. `body` is the annotation."""
         names = ("concurrency", "batch", "timeout")
         handling = {name: options.pop(name) for name in names if name in options}
         defined: Any = self.app.queue(queue or self.queue_name, **options)
@@ -215,7 +215,7 @@ async def given_bench(backend: str, queue_name: str, flavour: str) -> AsyncItera
 
 
 async def counted(queue: duly.AsyncQueue) -> dict[str, Any]:
-    """Give the counts that are not zero, without what changes as time passes."""
+    """Return the counts that are not zero, without those that change with time."""
     moving = ("oldest_age", "lateness", "next_due_in", "bytes", "dead_bytes", "done_bytes", "corrected")
     return {name: value for name, value in asdict(await queue.stats()).items() if value and name not in moving}
 
@@ -231,7 +231,7 @@ async def comes_to(queue: duly.AsyncQueue, **expected: int) -> None:
 
 
 async def eventually(is_so: Callable[[], Any], timeout: float = SOON) -> None:
-    """Wait for something to become true, beside a worker in this event loop; fail when it does not."""
+    """Wait until a condition is true, while a worker runs in this event loop. Fail at the timeout."""
     deadline = time.monotonic() + timeout
     while True:
         found = is_so()
@@ -242,12 +242,12 @@ async def eventually(is_so: Callable[[], Any], timeout: float = SOON) -> None:
 
 
 def module_of(queue_name: str, options: str, source: str, queue: str = "orders") -> str:
-    """Give the source of a module with a queue of its own: `orders = app.queue(queue_name, <options>)`."""
+    """Return the source of a module that has a queue: `orders = app.queue(queue_name, <options>)`."""
     return f"{queue} = app.queue({queue_name!r}, {options})\n{textwrap.dedent(source)}"
 
 
 def holder_pids(log: str) -> list[int]:
-    """Find out who held the leases that ran out, as the log of a worker says: a process for each."""
+    """Return the processes that held the leases that ran out, one for each lease, from the log of a worker."""
     return [int(pid) for pid in re.findall(r" ran out .* held by [^ ]*:(\d+):\w+: ", log)]
 
 
@@ -266,6 +266,6 @@ def raising(error: BaseException) -> Act:
 
 
 def delay_of(message: duly.Message) -> float:
-    """Tell for how long the last failure put a message off."""
+    """Return the delay of a message after its last failure."""
     assert message.due_at is not None
     return (message.due_at - message.errors[-1].at).total_seconds()

@@ -1,4 +1,4 @@
-"""A supervisor in a process of its own, with children that behave as a test wants. Nothing outlives the test."""
+"""A supervisor in its own process, with children that behave as a test requires. All processes end with the test."""
 
 import json
 import os
@@ -19,8 +19,8 @@ PARENT = """
 import sys
 from pathlib import Path
 from duly.worker import logs
-from duly.worker.processes import Supervisor
-from duly.worker.reload import Reloader
+from duly.worker.supervisor import Supervisor
+from duly.worker.reloader import Reloader
 logs.configure("json", "info")
 kind, processes, grace, margin, *command = sys.argv[1:]
 if kind == "reload":
@@ -29,7 +29,7 @@ sys.exit(Supervisor(command, int(processes), float(grace), float(margin)).run())
 """
 
 CHILD = '''
-"""The nth start behaves as the nth of the comma-separated manners; from the last one on, as that."""
+"""The nth start behaves as the nth of the comma-separated manners. Further starts behave as the last one."""
 import os, signal, subprocess, sys, time
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def count_starts():
         return number
 
 def listen(*functions):
-    """Call the first function at the first signal, and so on."""
+    """Call one function per signal, in this order."""
     left = list(functions)
     def hear(number, frame):
         say("heard", signal.Signals(number).name, os.getpid())
@@ -61,7 +61,7 @@ manner = manners[min(number, len(manners) - 1)]
 status = 0
 if manner in ("crash", "misuse"):
     os._exit({"crash": 1, "misuse": 2}[manner])
-if manner == "slow":  # to start: it does not listen before there is a signal for it, or its parent is gone
+if manner == "slow":  # to start: it handles no signals until a signal is pending, or its parent has ended
     parent = os.getppid()
     say("starting", os.getpid())
     while not signal.sigpending() and os.getppid() == parent:
@@ -76,8 +76,8 @@ if manner == "stubborn":
     grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", str(place)])
     say("grandchild", grandchild.pid)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
-from duly.worker import lifeline
-lifeline.follow_parent(grace)
+from duly.worker import parent_pipe
+parent_pipe.follow_parent(grace)
 say("ready", os.getpid())
 while True:
     time.sleep(600)
@@ -85,7 +85,7 @@ while True:
 
 
 class Supervised:
-    """A running supervisor, and what it and its children have told so far."""
+    """A running supervisor, with the output of it and its children so far."""
 
     def __init__(self, place: Path, command: list[str]) -> None:
         self._place = place
@@ -94,7 +94,7 @@ class Supervised:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """What the parent has logged: the fields, with the event's name."""
+        """The log events of the parent: their fields, with the name of the event."""
         lines = (self._place / "log").read_text().split("\n")[:-1]
         found = [json.loads(line) for line in lines if line.startswith("{")]
         return [{"event": each["event"], **each["fields"]} for each in found]
@@ -104,7 +104,7 @@ class Supervised:
 
     @property
     def said(self) -> list[str]:
-        """What the children have said, a line each."""
+        """The output of the children, one line each."""
         with suppress(FileNotFoundError):
             return (self._place / "said").read_text().split("\n")[:-1]
         return []
@@ -113,7 +113,7 @@ class Supervised:
         return [int(line.split()[-1]) for line in self.said if line.startswith(word)]
 
     def wait_ready(self, count: int) -> list[int]:
-        """Wait until so many children have ever been ready, and return their pids."""
+        """Wait until this number of children has been ready, and return their pids."""
         wait_until(lambda: len(self.pids()) >= count, f"{count} children are ready", self.describe)
         return self.pids()
 
@@ -139,7 +139,7 @@ class Supervised:
 
 
 def is_running(pid: int) -> bool:
-    """Tell whether a process runs; one that has ended but is not collected yet does not."""
+    """Return whether a process is running. A process that has ended and is not collected yet is not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -151,7 +151,7 @@ def is_running(pid: int) -> bool:
 def supervised(
     place: Path, manners: str, processes: int = 1, *, kind: str = "plain", grace: float = 20.0, margin: float = 10.0
 ) -> Iterator[Supervised]:
-    """Run a supervisor whose children have these manners, and end whatever is left of it."""
+    """Run a supervisor whose children behave in these ways, and end all remaining processes."""
     (place / "child-script").write_text(CHILD)
     child = [sys.executable, str(place / "child-script"), str(place), manners, str(grace)]
     parent = [sys.executable, "-c", PARENT, kind, str(processes), str(grace), str(margin), *child]

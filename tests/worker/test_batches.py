@@ -1,4 +1,4 @@
-"""Batch handlers: how messages are gathered, and what becomes of each of them."""
+"""Batch handlers: how messages are collected, and the outcome of each of them."""
 
 import asyncio
 import threading
@@ -11,12 +11,12 @@ import pytest
 
 import duly
 from duly import Batch, Defer, Recycle, Reject, Retry, RetryIn
-from duly.worker.collector import Collector
+from duly.worker.batch_collector import BatchCollector
 from tests.worker.rig import FLAVOURS, Bench, comes_to, eventually, given_bench
 
 AT_ONCE = 0.0
 LONG = 600.0
-"""Seconds: nobody waits for it in a test."""
+"""Seconds that no test waits for."""
 
 
 @dataclass
@@ -29,7 +29,7 @@ def define(bench: Bench, act: Callable[..., Any], batch: Batch, body: Any = Any,
     bench.define(act, body=list[body], batch=batch, **options)
 
 
-# Gathering
+# Collecting
 
 
 async def test_a_full_batch_does_not_wait(bench: Bench) -> None:
@@ -43,7 +43,7 @@ async def test_a_full_batch_does_not_wait(bench: Bench) -> None:
     assert sorted(batches) == [list(range(10)), list(range(10, 20)), list(range(20, 30))]
 
 
-async def test_what_is_not_full_is_handled_after_the_wait(bench: Bench) -> None:
+async def test_a_batch_that_is_not_full_is_handled_after_the_wait(bench: Bench) -> None:
     batches: list[list[int]] = []
     define(bench, lambda bodies, ds: batches.append(bodies), Batch(max=10, wait=0.05))
     await bench.queue.send_many(range(3))
@@ -57,7 +57,7 @@ async def test_what_is_not_full_is_handled_after_the_wait(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("bound", [None, 1])
-async def test_messages_that_come_one_by_one_are_gathered(bench: Bench, bound: int | None) -> None:
+async def test_messages_that_arrive_one_by_one_are_collected(bench: Bench, bound: int | None) -> None:
     batches: list[list[int]] = []
     define(bench, lambda bodies, ds: batches.append(bodies), Batch(max=5, wait=LONG))
 
@@ -129,8 +129,8 @@ async def test_weights_leave_batches_as_large_as_they_are(bench: Bench, queue_na
 
 
 @pytest.mark.parametrize("concurrency", [None, 1, 3])
-async def test_so_many_batches_run_at_once(memory_bench: Bench, concurrency: int | None) -> None:
-    """One, unless more are asked for."""
+async def test_concurrency_limits_the_batches_that_run_at_once(memory_bench: Bench, concurrency: int | None) -> None:
+    """One by default."""
     expected = concurrency or 1
     lock, free, freed = threading.Lock(), threading.Event(), asyncio.Event()
     running = 0
@@ -165,7 +165,7 @@ async def test_so_many_batches_run_at_once(memory_bench: Bench, concurrency: int
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
 async def test_a_bound_on_the_worker_holds_for_batches_that_are_not_full(queue_name: str, flavour: str) -> None:
-    """Two calls of one message each are two calls, not a part of one."""
+    """Two calls of one message each count as two calls."""
     lock, free, freed = threading.Lock(), threading.Event(), asyncio.Event()
     running, most = 0, 0
 
@@ -205,17 +205,17 @@ async def test_a_bound_on_the_worker_holds_for_batches_that_are_not_full(queue_n
 
 
 class Runner:
-    """Notes the groups that it is given."""
+    """Records the batches that it receives."""
 
     def __init__(self) -> None:
-        self.groups: list[list[Any]] = []
+        self.batches: list[list[Any]] = []
 
     def add(self, groups: Any) -> None:
-        self.groups += [list(group.deliveries) for group in groups]
+        self.batches += [list(group.deliveries) for group in groups]
 
 
 class Loop:
-    """An event loop whose timers end when the test says so."""
+    """An event loop whose timers the test fires."""
 
     def __init__(self) -> None:
         self.timers: list[tuple[float, Callable[[], None]]] = []
@@ -246,8 +246,8 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
 
 
 def collector(runner: Runner, most: int) -> Any:
-    runtime: Any = SimpleNamespace(collected=0, groups=0)
-    return Collector(runtime, runner, Batch(max=most, wait=5))  # type: ignore[arg-type]
+    runtime: Any = SimpleNamespace(collected=0, batches=0)
+    return BatchCollector(runtime, runner, Batch(max=most, wait=5))  # type: ignore[arg-type]
 
 
 def test_the_wait_is_that_of_the_first_message(loop: Loop) -> None:
@@ -259,11 +259,11 @@ def test_the_wait_is_that_of_the_first_message(loop: Loop) -> None:
     assert [seconds for seconds, _ in loop.timers] == [5]
     loop.end_timers()
 
-    assert runner.groups == [["a", "b"]]
+    assert runner.batches == [["a", "b"]]
 
 
-def test_each_batch_has_a_wait_of_its_own(loop: Loop) -> None:
-    """What comes after a full batch must not find the time of that one almost over."""
+def test_each_batch_has_its_own_wait(loop: Loop) -> None:
+    """The wait of a full batch must not shorten the wait of the next one."""
     runner = Runner()
     collecting = collector(runner, 2)
 
@@ -280,7 +280,7 @@ def test_each_batch_has_a_wait_of_its_own(loop: Loop) -> None:
     assert loop.timers[0] is not second
     loop.end_timers()
 
-    assert runner.groups == [["a", "b"], ["c", "d"], ["e"]]
+    assert runner.batches == [["a", "b"], ["c", "d"], ["e"]]
 
 
 def test_a_suspect_does_not_wait_for_others(loop: Loop) -> None:
@@ -289,21 +289,21 @@ def test_a_suspect_does_not_wait_for_others(loop: Loop) -> None:
 
     collecting.add(["suspect"], at_once=True)
 
-    assert runner.groups == [["suspect"]]
+    assert runner.batches == [["suspect"]]
     assert loop.timers == []
 
 
-def test_what_was_collected_can_be_taken_back(loop: Loop) -> None:
+def test_collected_messages_can_be_taken_back(loop: Loop) -> None:
     runner = Runner()
     collecting = collector(runner, 2)
     collecting.add(["a", "b", "c"])
 
-    assert (collecting._runtime.groups, collecting._runtime.collected) == (1, 1)
+    assert (collecting._runtime.batches, collecting._runtime.collected) == (1, 1)
     assert collecting.take_back() == ["c"]
-    assert (collecting._runtime.groups, collecting._runtime.collected) == (1, 0)
+    assert (collecting._runtime.batches, collecting._runtime.collected) == (1, 0)
     assert collecting.take_back() == []
     assert loop.timers == []
-    assert runner.groups == [["a", "b"]]
+    assert runner.batches == [["a", "b"]]
 
 
 # Ending
@@ -377,7 +377,7 @@ async def test_a_wrong_number_of_outcomes_is_a_failure_of_all(memory_bench: Benc
 
 
 @pytest.mark.parametrize("make", [KeyboardInterrupt, SystemExit, asyncio.CancelledError, GeneratorExit])
-async def test_whatever_is_raised_is_a_failure_and_the_worker_goes_on(memory_bench: Bench, make: Any) -> None:
+async def test_any_exception_is_a_failure_and_the_worker_continues(memory_bench: Bench, make: Any) -> None:
     def act(bodies: Any, ds: Any) -> None:
         if "bad" in bodies:
             raise make
@@ -389,7 +389,7 @@ async def test_whatever_is_raised_is_a_failure_and_the_worker_goes_on(memory_ben
         await memory_bench.comes_to(sent=4, delivered=4, retried=2, delayed=2, acked=2)
 
 
-async def test_what_does_not_decode_is_dead_and_the_others_are_handled(bench: Bench) -> None:
+async def test_a_message_that_does_not_decode_is_dead_and_the_others_are_handled(bench: Bench) -> None:
     batches: list[Any] = []
 
     def act(bodies: Any, ds: Any) -> list[Any]:
@@ -408,7 +408,7 @@ async def test_what_does_not_decode_is_dead_and_the_others_are_handled(bench: Be
     assert (await bench.seen(ids[1])).raw == b'"bad"'
 
 
-async def test_a_batch_of_which_nothing_decodes_calls_nobody(bench: Bench) -> None:
+async def test_a_batch_of_which_nothing_decodes_calls_no_handler(bench: Bench) -> None:
     batches: list[Any] = []
     define(bench, lambda bodies, ds: batches.append(bodies), Batch(max=2, wait=LONG), body=Order)
     await bench.queue.send_many(["bad", "bad", {"number": 1}, {"number": 2}])
@@ -419,7 +419,7 @@ async def test_a_batch_of_which_nothing_decodes_calls_nobody(bench: Bench) -> No
     assert batches == [[Order(1), Order(2)]]
 
 
-async def test_an_error_leaves_alone_what_did_not_decode(memory_bench: Bench) -> None:
+async def test_an_error_does_not_change_messages_that_did_not_decode(memory_bench: Bench) -> None:
     def act(bodies: Any, ds: Any) -> None:
         raise ValueError("broken")
 
@@ -430,7 +430,7 @@ async def test_an_error_leaves_alone_what_did_not_decode(memory_bench: Bench) ->
         await memory_bench.comes_to(sent=2, delivered=2, buried=1, dead=1, retried=1, delayed=1)
 
 
-async def test_what_the_handler_has_settled_stays(bench: Bench) -> None:
+async def test_messages_that_the_handler_has_settled_stay_settled(bench: Bench) -> None:
     def act(bodies: Any, ds: list[duly.Delivery]) -> list[Any]:
         ds[0].ack()
         ds[1].defer(60)
@@ -486,7 +486,7 @@ async def test_a_handler_may_take_bodies_only_or_deliveries_only(bench: Bench, q
     }
 
 
-async def test_a_batch_that_takes_too_long_has_failed(backend: str, queue_name: str) -> None:
+async def test_a_batch_that_exceeds_its_timeout_fails(backend: str, queue_name: str) -> None:
     async with given_bench(backend, queue_name, "AsyncDuly, async def") as bench:
 
         async def act(bodies: Any, ds: Any) -> None:
@@ -505,7 +505,7 @@ async def test_a_batch_that_takes_too_long_has_failed(backend: str, queue_name: 
 # Stopping
 
 
-async def test_what_is_collected_is_given_back_at_a_stop(bench: Bench) -> None:
+async def test_collected_messages_are_released_at_a_stop(bench: Bench) -> None:
     batches: list[Any] = []
     define(bench, lambda bodies, ds: batches.append(bodies), Batch(max=10, wait=LONG))
     ids = await bench.queue.send_many(range(3))
@@ -519,7 +519,7 @@ async def test_what_is_collected_is_given_back_at_a_stop(bench: Bench) -> None:
     assert not worker.was_cut_off
 
 
-async def test_what_runs_is_finished_and_what_is_gathered_behind_it_is_given_back(bench: Bench) -> None:
+async def test_a_running_batch_is_finished_and_collected_messages_are_released(bench: Bench) -> None:
     started, freed, free = asyncio.Event(), asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 

@@ -1,4 +1,4 @@
-"""Bodies: what a handler is given, and what becomes of those that do not decode."""
+"""Bodies: the values that handlers receive, and the outcome of bodies that do not decode."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypedDict
@@ -113,7 +113,7 @@ async def test_a_body_that_does_not_decode_is_dead_at_once(bench: Bench, kind: A
     assert len(called) == 1
 
 
-async def test_a_type_that_raises_whatever_it_likes_is_no_problem(memory_bench: Bench) -> None:
+async def test_a_type_may_raise_any_exception(memory_bench: Bench) -> None:
     @dataclass
     class Picky:
         number: int
@@ -130,7 +130,7 @@ async def test_a_type_that_raises_whatever_it_likes_is_no_problem(memory_bench: 
     assert (await memory_bench.seen(id_)).reason == "decode"
 
 
-async def test_a_damaged_record_is_dead_and_the_worker_goes_on(memory_bench: Bench) -> None:
+async def test_a_damaged_record_is_dead_and_the_worker_continues(memory_bench: Bench) -> None:
     bench = memory_bench
     bench.define(returning(None))
     id_ = await bench.queue.send("body")

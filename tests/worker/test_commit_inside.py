@@ -1,4 +1,4 @@
-"""Handlers that commit: the message is finished together with what they send and change, and the worker leaves it."""
+"""Handlers that commit: sends, changes and the end of the message are one step. The worker does not settle again."""
 
 import asyncio
 from typing import Any
@@ -10,7 +10,7 @@ from tests.worker.rig import Bench, eventually
 
 
 def committing(bench: Bench, *, effect: tuple[Any, ...], error: Exception | None = None) -> Any:
-    """Make a handler that sends its body on, by the queue that the program knows, and then ends in some way."""
+    """Make a handler that forwards its body in a commit to the user's queue, and then ends in some way."""
     target = bench.app.queue(f"{bench.queue.name}-next")
 
     def act(body: Any, d: duly.Delivery) -> None:
@@ -27,7 +27,7 @@ def committing(bench: Bench, *, effect: tuple[Any, ...], error: Exception | None
 
 
 @pytest.mark.parametrize("error", [None, ValueError("after the commit")], ids=["returns", "raises"])
-async def test_what_a_handler_has_committed_is_done_whatever_it_does_next(
+async def test_a_committed_message_is_finished_regardless_of_later_errors(
     bench: Bench, error: Exception | None
 ) -> None:
     bench.define(committing(bench, effect=("INCR", f"{bench.queue.name}-n"), error=error))
@@ -55,7 +55,7 @@ async def test_a_refused_commit_is_a_failure_like_any_other(bench: Bench) -> Non
     assert "UsageError: effect 1, EXPIRE" in message.errors[0].error
 
 
-# What a handler returns after it has committed
+# Return values after a commit
 
 KEPT = duly.Keep(count=100)
 
@@ -113,7 +113,7 @@ async def test_a_value_that_is_returned_after_a_commit_is_the_result(
     assert (await bench.seen(id_)).result == result
 
 
-async def test_a_worker_that_stops_keeps_what_was_returned_last(bench: Bench) -> None:
+async def test_a_worker_that_stops_stores_the_last_results(bench: Bench) -> None:
     gate = asyncio.Event()
     bench.define(_returning_after_commit(bench, gate, 7), done=KEPT)
     id_ = await bench.queue.send("body")

@@ -1,7 +1,7 @@
-"""Due times: never early, met without looking again and again, and never without a worker that watches.
+"""Due times: messages are never early, workers do not poll for them, and one worker always keeps the next due time.
 
-Most workers here do not look by themselves at all: what no token and no timer announces is never found, and
-the test fails. That takes the place of measuring how late something is.
+Most workers here do not poll at all. A message that neither a wake token nor a timer announces is never found, and the
+test fails. That replaces measuring how late a message is.
 """
 
 import itertools
@@ -34,7 +34,7 @@ LONG: Final = 600.0
 ONLY_TOKENS: Final = """
 from duly._core import patience
 
-patience._LONGEST_PERIOD = 3600.0  # the worker does not look by itself
+patience._LONGEST_PERIOD = 3600.0  # the worker does not poll
 """
 
 JOBS: Final = """
@@ -55,7 +55,7 @@ for _name in ("orders", "mail"):
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """Give a server to count clients on."""
+    """Return a server whose clients are counted."""
     need("valkey")
     with Server("valkey") as server:
         yield server
@@ -75,7 +75,7 @@ class Floor:
         self._workers: list[WorkerProcess] = []
 
     def start(self, *arguments: str, source: str = ONLY_TOKENS + JOBS, url: str = "") -> WorkerProcess:
-        """Start a worker, and wait until it has seen that there is nothing, and listens."""
+        """Start a worker, and wait until it has found nothing and blocks."""
         newest = max(int(each["id"]) for each in self.client.client_list())
         name = f"jobs{len(self._workers)}"
         process = WorkerProcess(url or self.server.url, self.directory, source, *arguments, name=name)
@@ -95,7 +95,7 @@ class Floor:
         return [note["body"] for note in self.notes()]
 
     def wait_for(self, *bodies: Any) -> None:
-        """Wait until these were begun, in this order and nothing else."""
+        """Wait until exactly these were started, in this order."""
         wait_until(lambda: len(self.notes()) >= len(bodies))
         assert self.bodies() == list(bodies)
 
@@ -109,7 +109,7 @@ def floor(server: Server, directory: Path) -> Iterator[Floor]:
 # --- Never early -------------------------------------------------------------------------------------------
 
 
-def test_many_delays_over_several_queues_are_never_early_and_all_come(kind: Kind, tmp_path: Path) -> None:
+def test_delayed_messages_of_several_queues_are_never_early_and_all_delivered(kind: Kind, tmp_path: Path) -> None:
     source = """
     import redis
 
@@ -175,7 +175,7 @@ def test_a_retry_and_a_defer_are_never_early(server: Server, tmp_path: Path) -> 
             assert all(later - sooner >= 0.3 for sooner, later in itertools.pairwise(moments))
 
 
-# --- Woken, and by what ------------------------------------------------------------------------------------
+# --- Wake-ups ----------------------------------------------------------------------------------------------
 
 
 def test_an_earlier_message_wakes_a_worker_that_sleeps_for_a_later_one(server: Server, tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_an_earlier_message_wakes_a_worker_that_sleeps_for_a_later_one(server: S
         given.start()
         for delay in (LONG, LONG / 2, 40, 4, 1):
             given.orders.send(f"in {delay:g}", delay=delay)
-            time.sleep(0.1)  # it sleeps for this one
+            time.sleep(0.1)  # it sleeps until this message is due
         given.wait_for("in 1", "in 4")
         assert given.orders.stats().delayed == 3
 
@@ -198,7 +198,7 @@ def test_an_immediate_message_wakes_a_worker_that_sleeps_for_a_later_one(server:
             given.wait_for(*range(number + 1))
 
 
-def test_what_is_brought_forward_wakes_a_worker(server: Server, tmp_path: Path) -> None:
+def test_a_message_that_is_brought_forward_wakes_a_worker(server: Server, tmp_path: Path) -> None:
     with floor(server, tmp_path) as given:
         given.start()
         first, second, third = (given.orders.send(name, delay=LONG) for name in ("first", "second", "third"))
@@ -215,7 +215,7 @@ def test_a_paused_queue_delivers_nothing_and_resume_wakes_the_worker(server: Ser
         given.start()
         for round_ in range(3):
             before = given.bodies()
-            later = given.orders.send(("due meanwhile", round_), delay=LONG)
+            later = given.orders.send(("due during the pause", round_), delay=LONG)
             given.orders.pause()
             given.orders.send(("now", round_))
             given.orders.reschedule(later, delay=0.3)
@@ -226,7 +226,7 @@ def test_a_paused_queue_delivers_nothing_and_resume_wakes_the_worker(server: Ser
             time.sleep(0.3)
             assert given.bodies() == seen
             given.orders.resume()
-            given.wait_for(*seen, ["now", round_], ["due meanwhile", round_])
+            given.wait_for(*seen, ["now", round_], ["due during the pause", round_])
 
 
 def test_each_of_many_queues_wakes_one_worker(server: Server, tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_each_of_many_queues_wakes_one_worker(server: Server, tmp_path: Path) ->
 
 
 def test_a_full_worker_hands_the_watch_for_a_due_time_on(server: Server, tmp_path: Path) -> None:
-    """The first one sleeps for both; when the earlier one is due it takes that, and the other worker the later one."""
+    """The first worker keeps both due times. It takes the earlier message, and the other worker takes the later one."""
     flag = tmp_path / "flag"
     with floor(server, tmp_path) as given:
         first, second = given.start("--queues", "orders"), given.start("--queues", "orders")
@@ -270,7 +270,7 @@ def test_a_worker_that_another_queue_fills_hands_the_watch_on(server: Server, tm
     with floor(server, tmp_path) as given:
         full = given.start("--queues", "orders,mail", "--concurrency", "1")
         idle = given.start("--queues", "orders")
-        given.orders.send("later", delay=3)  # told to the one that has listened for longest
+        given.orders.send("later", delay=3)  # wakes the worker that has blocked for longest
         time.sleep(0.2)
         given.mail.send(f"until {flag}")
         given.wait_for(f"until {flag}", "later")
@@ -282,7 +282,7 @@ def test_a_worker_that_another_queue_fills_hands_the_watch_on(server: Server, tm
 
 
 def test_a_full_worker_leaves_new_messages_to_the_other(server: Server, tmp_path: Path) -> None:
-    """Whoever listens first, takes the token, and has no hands: it must not keep what the token announced."""
+    """The full worker gets the wake token first. It must pass the token on."""
     flag = tmp_path / "flag"
     with floor(server, tmp_path) as given:
         full = given.start("--queues", "orders,mail", "--concurrency", "1")
@@ -303,7 +303,7 @@ def test_a_worker_that_leaves_while_it_watches_hands_the_watch_on(server: Server
         for round_ in range(3):
             leaving = given.start()
             staying = staying or given.start()
-            # The first round tells the one that leaves, the others the one that stays: it is the longer listener.
+            # The first round wakes the worker that leaves. Later rounds wake the other one, which has blocked longer.
             given.orders.send(round_, delay=3)
             given.mail.send(round_, delay=3.3)
             time.sleep(0.3)
@@ -323,7 +323,7 @@ class SlowClaims(Policy):
         return Delay(1.5, Stage.EXECUTED) if self.is_on and is_claim else None
 
 
-def test_a_worker_told_to_leave_in_the_middle_of_a_claim_hands_the_watch_on(server: Server, tmp_path: Path) -> None:
+def test_a_worker_stopped_during_a_claim_passes_its_token_on(server: Server, tmp_path: Path) -> None:
     policy = SlowClaims()
     with Proxy(server.port, policy) as proxy, floor(server, tmp_path) as given:
         leaving = given.start(url=proxy.url)

@@ -1,4 +1,4 @@
-"""Who gets what: workers share a backlog, queues share a worker, and nobody hoards."""
+"""Fairness: workers share a backlog, queues share a worker, and no worker claims more than it can handle."""
 
 import random
 import time
@@ -54,7 +54,7 @@ def two_workers(server: Server, directory: Path, source: str) -> Iterator[tuple[
 
 
 class Run:
-    """One message in the hands of a worker: from the claim to the begin of its handler, and to its end."""
+    """One message in a worker: the times of its claim, and of the start and the end of its handler."""
 
     def __init__(self, begin: dict[str, Any], end: dict[str, Any]) -> None:
         self.pid = begin["pid"]
@@ -69,7 +69,8 @@ def runs_of(worker: WorkerProcess) -> list[Run]:
 def kept_from_others(runs: list[Run], slots: int) -> list[Run]:
     """Find messages that a worker took with all its slots in use, while the other had one free all the time.
 
-    A tenth of a second is not counted. What was taken for a free slot and begun late is no hoard: the machine was busy.
+    A tenth of a second is ignored. A message that was claimed for a free slot and started late does not count: the
+    machine was busy.
     """
 
     def was_full(run: Run) -> bool:
@@ -89,7 +90,7 @@ def kept_from_others(runs: list[Run], slots: int) -> list[Run]:
     [
         pytest.param([0.3] * 40, 0, id="alike"),
         pytest.param([0.3 + number % 7 * 0.03 for number in range(40)], 0, id="a little different"),
-        # Some quick ones in a row make it claim ahead; the slow ones that it then finds have to wait.
+        # Several quick messages in a row make the worker claim ahead. The slow ones that it claims then have to wait.
         pytest.param(random.Random(7).choices([0.001, 0.01, 0.6], k=40), 8, id="very different"),
     ],
 )
@@ -99,7 +100,7 @@ def test_two_workers_share_a_backlog_and_neither_hoards(
     with duly.Duly(own_server.url) as app, two_workers(own_server, tmp_path, SLOW) as (one, other):
         orders = app.queue("orders")
         total = 0
-        for count in (40, 8, 12, 16, 8):  # whoever takes more than it can run leaves the other idle
+        for count in (40, 8, 12, 16, 8):  # a worker that claims too many leaves the other idle
             orders.send_many(durations[:count])
             total += count
             wait_until(lambda expected=total: orders.stats().acked == expected)  # type: ignore[misc]
@@ -107,7 +108,7 @@ def test_two_workers_share_a_backlog_and_neither_hoards(
         assert len(runs) == total
         kept = kept_from_others(runs, SLOTS)
         waits = [round(run.began - run.claimed, 3) for run in kept]
-        assert len(kept) <= forgiven, f"{len(kept)} of {total} lay unstarted beside a worker with room, for {waits} s"
+        assert len(kept) <= forgiven, f"{len(kept)} of {total} were not started while a worker had room, for {waits} s"
         shares = Counter(run.pid for run in runs)
         assert min(shares[one.pid], shares[other.pid]) > total // 4, shares
 
@@ -125,7 +126,7 @@ def test_slow_handlers_hold_no_more_than_they_run(own_server: Server, tmp_path: 
         assert max(most.values()) <= SLOTS, most
 
 
-# --- What is claimed ahead ---------------------------------------------------------------------------------
+# --- Messages claimed ahead --------------------------------------------------------------------------------
 
 QUICK_THEN_SLOW: Final = """
 orders = app.queue("orders", lease=3.5)
@@ -139,10 +140,10 @@ async def on_order(seconds, d):
 """
 
 
-def test_what_is_claimed_ahead_is_kept_leased_until_it_starts(own_server: Server, tmp_path: Path) -> None:
-    """Quick messages teach the worker to claim ahead; then slow ones let what it claimed wait, longer than a lease.
+def test_messages_claimed_ahead_stay_leased_until_they_start(own_server: Server, tmp_path: Path) -> None:
+    """Quick messages make the worker claim ahead. Then slow ones make the claimed messages wait, longer than a lease.
 
-    It may give back what waits for too long, but must not lose it: nothing is counted as a crash.
+    The worker may release messages that wait too long, but must not lose them: no crash is counted.
     """
     with duly.Duly(own_server.url) as app:
         orders = app.queue("orders")
@@ -152,7 +153,7 @@ def test_what_is_claimed_ahead_is_kept_leased_until_it_starts(own_server: Server
         with WorkerProcess(own_server.url, tmp_path, QUICK_THEN_SLOW) as worker:
             released = 0
             while (stats := orders.stats()).acked < len(bodies):
-                if stats.acked > 3000:  # another consumer looks, and finds leases that ran out
+                if stats.acked > 3000:  # another consumer would find leases that ran out
                     for delivery in orders.receive(1, wait=0):
                         assert delivery.crashes == 0, worker.log()
                         delivery.release()
@@ -169,7 +170,7 @@ def test_what_is_claimed_ahead_is_kept_leased_until_it_starts(own_server: Server
 
 
 def test_no_lease_is_called_lost_that_was_settled(own_server: Server, tmp_path: Path) -> None:
-    """Leases are renewed all the time, while acks of the same messages are under way."""
+    """Leases are renewed constantly, while acks of the same messages are in progress."""
     source = """
     orders = app.queue("orders", lease=0.3)
 
@@ -212,12 +213,12 @@ for name in ("high", "low"):
 
 
 def first(worker: WorkerProcess, count: int, after: int = 0) -> Counter[str]:
-    """Count the queues of the first messages that were begun."""
+    """Count the queues of the first messages that were started."""
     return Counter(note["queue"] for note in worker.notes("begin")[after : after + count])
 
 
 def begin_of(worker: WorkerProcess, queue: duly.Queue, after: int) -> int:
-    """Tell the place of a queue's first message behind a place, or of the end."""
+    """Return the position of the first message of a queue after a given position, or the end."""
     names = [note["queue"] for note in worker.notes("begin")]
     return names.index(queue.name, after) if queue.name in names[after:] else len(names)
 
@@ -237,7 +238,7 @@ def test_weights_divide_a_worker_while_both_queues_have_a_backlog(
             begun = first(worker, 200)
             assert 200 * 0.6 <= begun["high"] <= 200 * 0.9, begun
             assert max(note["count"] for note in worker.notes("most")) <= concurrency
-            # Nothing is left of the one: the other has all slots.
+            # One queue is empty, so the other has all slots.
             last = worker.notes("begin")[-100:-20]
             assert {note["queue"] for note in last} == {"low"}
             if seconds:
@@ -283,14 +284,14 @@ def test_a_large_backlog_does_not_starve_another_queue(
             wait_until(lambda: small.stats().acked == 50)
             order = [note["queue"] for note in worker.notes("begin")]
             last_small = max(position for position, name in enumerate(order) if name == "low")
-            # What was claimed ahead of it comes first.
+            # Messages that were claimed earlier come first.
             assert last_small - before < 1500, f"{last_small - before} others went first"
             is_over = order[:last_small].count("high") == 8000
             assert not is_over, "the backlog was over before: this test shows nothing"
 
 
-def test_no_more_handlers_run_than_the_worker_was_told(own_server: Server, tmp_path: Path) -> None:
-    """Over all queues, also when quick handlers make it claim ahead."""
+def test_concurrency_of_the_worker_limits_its_handlers(own_server: Server, tmp_path: Path) -> None:
+    """Over all queues, even if quick handlers make the worker claim ahead."""
     source = TWO_QUEUES.replace('("high", "low")', '("high", "low", "a", "b", "c")')
     with duly.Duly(own_server.url) as app:
         queues = [app.queue(name) for name in ("high", "low", "a", "b", "c")]

@@ -1,4 +1,4 @@
-"""Hooks: what users want to be told of, and that none of them can harm a message or the worker."""
+"""Hooks: when they run, and that no hook can harm a message or the worker."""
 
 import asyncio
 import contextlib
@@ -18,11 +18,11 @@ from tests.worker.rig import Bench, comes_to, eventually, given_bench
 VALUE = contextvars.ContextVar("VALUE", default="nothing")
 
 HANG = 15.0
-"""Seconds that a hook hangs; a worker that waits for it to the end has no bound."""
+"""Seconds that a hook hangs. A worker that waits for its end has no timeout."""
 
 
 def failed_hooks(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Name the hooks that were logged to have failed."""
+    """Return the hooks whose failure was logged."""
     fields = [getattr(record, "duly", {}) for record in caplog.records]
     return [each["hook"].rpartition(".")[2] for each in fields if each.get("event") == "hook.failed"]
 
@@ -135,16 +135,16 @@ async def test_an_error_at_the_stop_is_logged_and_the_rest_is_done(
 
     assert events == ["last"]
     assert failed_hooks(caplog) == ["broken", "broken_too"]
-    assert worker._own.is_closed
+    assert worker._async_app.is_closed
 
 
 @pytest.mark.parametrize(("occasion", "kind"), [("on_stop", "async def"), ("on_dead", "async def"), ("on_dead", "def")])
 async def test_a_hook_that_hangs_does_not_hold_the_worker_for_ever(
     queue_name: str, monkeypatch: pytest.MonkeyPatch, occasion: str, kind: str
 ) -> None:
-    """But for a `def` at the stop: it runs in the event loop."""
-    monkeypatch.setattr("duly.worker.worker._LAST_WORDS", 0.2)
-    monkeypatch.setattr("duly.worker.worker._LAST_HOOKS", 0.2)
+    """Except for a `def` at the stop: it runs in the event loop."""
+    monkeypatch.setattr("duly.worker.worker._FLUSH_TIMEOUT", 0.2)
+    monkeypatch.setattr("duly.worker.worker._STOP_HOOKS_TIMEOUT", 0.2)
     async with given_bench("memory://", queue_name, "AsyncDuly, async def") as bench:
         events: list[str] = []
         begun, freed, free = threading.Event(), asyncio.Event(), threading.Event()
@@ -177,7 +177,7 @@ async def test_a_hook_that_hangs_does_not_hold_the_worker_for_ever(
         assert events[0] == "end of the worker"
 
 
-# Beside the handler
+# Around the handler
 
 
 async def test_hooks_and_handler_share_their_context_variables(bench: Bench) -> None:
@@ -243,7 +243,7 @@ async def test_hooks_run_in_their_order(bench: Bench) -> None:
     ],
     ids=repr,
 )
-async def test_after_is_told_what_became_of_the_message(memory_bench: Bench, end: Any, outcome: str) -> None:
+async def test_after_receives_the_outcome_of_the_message(memory_bench: Bench, end: Any, outcome: str) -> None:
     outcomes: list[str] = []
     memory_bench.app.after(lambda d, outcome: outcomes.append(outcome))
 
@@ -261,7 +261,7 @@ async def test_after_is_told_what_became_of_the_message(memory_bench: Bench, end
     assert outcomes == [outcome]
 
 
-async def test_after_is_told_how_the_handler_settled_itself(memory_bench: Bench) -> None:
+async def test_after_receives_the_verb_by_which_the_handler_settled(memory_bench: Bench) -> None:
     outcomes: list[str] = []
     memory_bench.app.after(lambda d, outcome: outcomes.append(outcome))
 
@@ -300,7 +300,7 @@ async def test_an_error_before_the_handler_is_the_handlers(
     def before(d: Any) -> None:
         raise error
 
-    memory_bench.app.on_error(lambda d, told: events.append(told))
+    memory_bench.app.on_error(lambda d, received: events.append(received))
     memory_bench.define(lambda body, d: events.append("handler"), retry=Retry(first=60))
     await memory_bench.queue.send("body")
 
@@ -311,7 +311,7 @@ async def test_an_error_before_the_handler_is_the_handlers(
 
 
 class Broken:
-    """A hook that is no function."""
+    """A hook that is not a function."""
 
     def __call__(self, *_: Any) -> None:
         raise ValueError("broken")
@@ -338,9 +338,9 @@ def cancelled(*_: Any) -> None:
 async def test_an_error_after_the_handler_is_logged_and_changes_nothing(
     memory_bench: Bench, caplog: pytest.LogCaptureFixture, occasion: str, hook: Any
 ) -> None:
-    told: list[Any] = []
+    received: list[Any] = []
     getattr(memory_bench.app, occasion)(hook)
-    getattr(memory_bench.app, occasion)(lambda *args: told.append(args))
+    getattr(memory_bench.app, occasion)(lambda *args: received.append(args))
 
     def act(body: Any, d: Any) -> None:
         if occasion == "on_error":
@@ -353,12 +353,12 @@ async def test_an_error_after_the_handler_is_logged_and_changes_nothing(
     async with memory_bench.worker() as worker:
         await memory_bench.comes_to(sent=3, delivered=3, **counts)
 
-    assert len(told) == 3
+    assert len(received) == 3
     assert len(failed_hooks(caplog)) == 3
     assert not worker.was_cut_off
 
 
-async def test_after_is_told_of_what_no_handler_has_seen(memory_bench: Bench) -> None:
+async def test_after_runs_for_messages_that_no_handler_received(memory_bench: Bench) -> None:
     events: list[tuple[str, str]] = []
     memory_bench.app.before(lambda d: events.append(("before", d.id)))
     memory_bench.app.after(lambda d, outcome: events.append((outcome, d.id)))
@@ -371,7 +371,7 @@ async def test_after_is_told_of_what_no_handler_has_seen(memory_bench: Bench) ->
     assert events == [("reject", id_)]
 
 
-async def test_hooks_are_told_of_each_message_of_a_batch(memory_bench: Bench) -> None:
+async def test_hooks_run_for_each_message_of_a_batch(memory_bench: Bench) -> None:
     events: list[tuple[Any, ...]] = []
     memory_bench.app.before(lambda d: events.append(("before", d.body)))
     memory_bench.app.after(lambda d, outcome: events.append((outcome, d.body)))
@@ -397,7 +397,7 @@ async def test_hooks_get_the_delivery_of_the_handler(bench: Bench) -> None:
     assert type(given[0]) is (duly.AsyncDelivery if bench.is_async else duly.Delivery)
 
 
-# The dead
+# Dead messages
 
 
 def rejecting(bench: Bench) -> dict[str, Any]:
@@ -429,57 +429,57 @@ def retrying_itself(bench: Bench) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("dying", [rejecting, failing, not_decoding, rejecting_itself, retrying_itself])
-async def test_hooks_are_told_of_the_dead(bench: Bench, dying: Callable[[Bench], dict[str, Any]]) -> None:
-    told: list[tuple[str, duly.Message]] = []
+async def test_on_dead_runs_for_dead_messages(bench: Bench, dying: Callable[[Bench], dict[str, Any]]) -> None:
+    received: list[tuple[str, duly.Message]] = []
     fields = dying(bench)
     queue = bench.app.queue(bench.queue_name)
 
     @queue.on_dead
     def of_queue(message: duly.Message) -> None:
-        told.append(("queue", message))
+        received.append(("queue", message))
 
     @queue.on_dead
     async def of_queue_async(message: duly.Message) -> None:
         await asyncio.sleep(0)
-        told.append(("queue, async", message))
+        received.append(("queue, async", message))
 
     @bench.app.on_dead
     def of_app(message: duly.Message) -> None:
-        told.append(("app", message))
+        received.append(("app", message))
 
     @bench.app.on_dead
     async def of_app_async(message: duly.Message) -> None:
-        told.append(("app, async", message))
+        received.append(("app, async", message))
 
     id_ = await bench.queue.send("body")
 
     async with bench.worker():
-        await eventually(lambda: len(told) >= 4)
+        await eventually(lambda: len(received) >= 4)
 
-    assert [who for who, _ in told] == ["queue", "queue, async", "app", "app, async"]
-    for _, message in told:
+    assert [who for who, _ in received] == ["queue", "queue, async", "app", "app, async"]
+    for _, message in received:
         assert (message.id, message.queue, message.state, message.body) == (id_, bench.queue_name, "dead", "body")
         assert {name: getattr(message, name) for name in fields} == fields
 
 
-async def test_hooks_are_told_of_poison_that_a_claim_meets(bench: Bench) -> None:
-    told: list[duly.Message] = []
-    bench.app.on_dead(told.append)
+async def test_on_dead_runs_for_poison_that_a_claim_finds(bench: Bench) -> None:
+    received: list[duly.Message] = []
+    bench.app.on_dead(received.append)
     bench.define(lambda body, d: None, crash_limit=1)
     id_ = await bench.queue.send("body")
     assert await bench.queue.receive(limit=1, wait=0, lease=0.01)
 
     async with bench.worker():
-        await eventually(lambda: told)
+        await eventually(lambda: received)
 
-    assert [(message.id, message.reason, message.crashes) for message in told] == [(id_, "poison", 1)]
+    assert [(message.id, message.reason, message.crashes) for message in received] == [(id_, "poison", 1)]
 
 
-async def test_a_message_that_dies_at_the_stop_is_told_of(bench: Bench) -> None:
-    told: list[duly.Message] = []
+async def test_on_dead_runs_for_a_message_that_dies_during_the_stop(bench: Bench) -> None:
+    received: list[duly.Message] = []
     started, freed, free = asyncio.Event(), asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
-    bench.app.on_dead(told.append)
+    bench.app.on_dead(received.append)
 
     async def act_async(body: Any, d: Any) -> None:
         started.set()
@@ -499,41 +499,41 @@ async def test_a_message_that_dies_at_the_stop_is_told_of(bench: Bench) -> None:
         loop.call_later(0.05, freed.set)
         loop.call_later(0.05, free.set)
 
-    assert [message.reason for message in told] == ["late"]
+    assert [message.reason for message in received] == ["late"]
 
 
-async def test_each_queue_has_its_own_mourners(memory_bench: Bench, queue_name: str) -> None:
-    told: list[tuple[str, str]] = []
+async def test_each_queue_has_its_own_on_dead_hooks(memory_bench: Bench, queue_name: str) -> None:
+    received: list[tuple[str, str]] = []
     names = {name: f"{name}-{queue_name}"[:120] for name in ("a", "b")}
     for name, queue_name_of in names.items():
         memory_bench.define(lambda body, d: Reject("no use"), queue=queue_name_of)
         queue: Any = memory_bench.app.queue(queue_name_of)
-        queue.on_dead(lambda message, name=name: told.append((name, message.body)))
+        queue.on_dead(lambda message, name=name: received.append((name, message.body)))
         await memory_bench.aio.queue(queue_name_of).send(f"of {name}")
 
     async with memory_bench.worker():
-        await eventually(lambda: len(told) >= 2)
+        await eventually(lambda: len(received) >= 2)
 
-    assert sorted(told) == [("a", "of a"), ("b", "of b")]
+    assert sorted(received) == [("a", "of a"), ("b", "of b")]
 
 
-async def test_all_of_many_dead_are_told_of_once(memory_bench: Bench) -> None:
-    told: list[str] = []
-    memory_bench.app.on_dead(lambda message: told.append(message.id))
+async def test_on_dead_runs_once_for_each_of_many_dead_messages(memory_bench: Bench) -> None:
+    received: list[str] = []
+    memory_bench.app.on_dead(lambda message: received.append(message.id))
     memory_bench.define(lambda body, d: Reject("no use"))
     ids = await memory_bench.queue.send_many(range(50))
 
     async with memory_bench.worker():
-        await eventually(lambda: len(told) >= 50)
+        await eventually(lambda: len(received) >= 50)
 
-    assert sorted(told) == sorted(ids)
+    assert sorted(received) == sorted(ids)
 
 
 async def test_a_hook_may_use_the_app(bench: Bench, queue_name: str) -> None:
     other = f"other-{queue_name}"[:120]
 
     @bench.app.on_dead
-    async def tell(message: duly.Message) -> None:
+    async def receive(message: duly.Message) -> None:
         await bench.aio.queue(other).send({"dead": message.id})
 
     bench.define(lambda body, d: Reject("no use"))
@@ -554,10 +554,10 @@ def stops(*_: Any) -> None:
     "error", [ValueError("broken"), SystemExit(1), StopIteration(), asyncio.CancelledError()], ids=repr
 )
 @pytest.mark.parametrize("kind", ["async def", "def"])
-async def test_an_error_in_on_dead_keeps_nobody_from_being_told(
+async def test_an_error_in_on_dead_does_not_stop_other_hooks(
     memory_bench: Bench, caplog: pytest.LogCaptureFixture, kind: str, error: BaseException
 ) -> None:
-    told: list[str] = []
+    received: list[str] = []
 
     @memory_bench.app.on_dead
     def fails(message: duly.Message) -> None:
@@ -569,24 +569,22 @@ async def test_an_error_in_on_dead_keeps_nobody_from_being_told(
         if kind == "async def":
             raise error
 
-    memory_bench.app.on_dead(lambda message: told.append(message.body))
+    memory_bench.app.on_dead(lambda message: received.append(message.body))
     memory_bench.define(lambda body, d: Reject("no use"), concurrency=1)
     await memory_bench.queue.send_many(["a", "b"])
 
     async with memory_bench.worker() as worker:
-        await eventually(lambda: len(told) >= 2)
+        await eventually(lambda: len(received) >= 2)
 
-    assert sorted(told) == ["a", "b"]
+    assert sorted(received) == ["a", "b"]
     assert len(failed_hooks(caplog)) == 2
     assert not worker.was_cut_off
 
 
-async def test_a_dead_message_that_is_not_kept_is_told_of_in_the_log(
-    memory_bench: Bench, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_dead_message_that_was_trimmed_is_logged(memory_bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    told: list[Any] = []
-    memory_bench.app.on_dead(told.append)
+    received: list[Any] = []
+    memory_bench.app.on_dead(received.append)
     memory_bench.define(lambda body, d: Reject("no use"), dead=Keep(count=0))
     id_ = await memory_bench.queue.send("body")
 
@@ -595,4 +593,4 @@ async def test_a_dead_message_that_is_not_kept_is_told_of_in_the_log(
 
     missed = [record.duly for record in caplog.records if getattr(record, "duly", {}).get("event") == "on_dead.missed"]  # type: ignore[attr-defined]
     assert [each["id"] for each in missed] == [id_]
-    assert told == []
+    assert received == []

@@ -1,4 +1,4 @@
-"""What a worker costs that has nothing to do: little, and a connection for every 64 queues."""
+"""The cost of an idle worker: few calls, and one connection for every 64 queues."""
 
 import threading
 import time
@@ -20,15 +20,15 @@ pytestmark = [pytest.mark.quiet, pytest.mark.slow]
 
 LEASE: Final = 6.0
 PERIOD: Final = LEASE / 6
-"""Seconds after which an idle worker looks again although nobody woke it."""
+"""Seconds after which an idle worker polls without a wake-up."""
 
 WATCHED_FOR: Final = 6.0
 SIZES: Final = (1, 10, 100)
 BUNDLE: Final = 64
-"""Queues that share a connection to wait on, and a look."""
+"""Queues that share a blocking connection and a poll."""
 
 MOST_CONNECTIONS: Final = 8
-"""Two to wait on, one each for claims, settles, beats and renewals, and a few that were needed beside them once."""
+"""Two that block, one each for claims, settles, heartbeats and renewals, and a few that were needed at some time."""
 
 JOBS: Final = """
 async def handle(body, d):
@@ -42,7 +42,7 @@ for number in range({queues}):
 
 
 class Subject:
-    """A worker of so many queues, on a server of its own."""
+    """A worker of a number of queues, on its own server."""
 
     def __init__(self, stack: ExitStack, directory: Path, queues: int) -> None:
         self.queues = queues
@@ -62,7 +62,7 @@ class Subject:
 
     def wait_until_idle(self) -> None:
         wait_until(lambda: self.calls("blpop") > 0)
-        time.sleep(PERIOD)  # all queues were looked at, and the second round has begun
+        time.sleep(PERIOD)  # all queues were polled, and the second round has begun
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def subjects(directory: Path, *sizes: int) -> Iterator[list[Subject]]:
         yield [Subject(stack, directory, size) for size in sizes]
 
 
-def test_an_idle_worker_makes_one_wait_and_one_look_for_each_bundle_of_queues_in_a_period(tmp_path: Path) -> None:
+def test_an_idle_worker_makes_one_blocking_call_and_one_poll_per_bundle_and_period(tmp_path: Path) -> None:
     with subjects(tmp_path, *SIZES) as given:
         for subject in given:
             subject.wait_until_idle()
@@ -80,16 +80,16 @@ def test_an_idle_worker_makes_one_wait_and_one_look_for_each_bundle_of_queues_in
         before = [(each.calls("blpop"), each.calls("evalsha"), each.worker.cpu_seconds()) for each in given]
         time.sleep(WATCHED_FOR)
         for subject, (waits_before, looks_before, cpu_before) in zip(given, before, strict=True):
-            waits, looks = subject.calls("blpop") - waits_before, subject.calls("evalsha") - looks_before
+            waits, polls = subject.calls("blpop") - waits_before, subject.calls("evalsha") - looks_before
             elapsed = time.monotonic() - began
             cpu = (subject.worker.cpu_seconds() - cpu_before) / elapsed
             periods = elapsed / PERIOD
-            beats = elapsed / 5 + 1 + subject.queues * (elapsed / 60 + 1)  # and each queue may have been tidied
-            told = f"{subject.queues} queues: {waits} waits, {looks} looks in {periods:.1f} periods, {cpu:.1%} CPU"
-            assert subject.bundles <= waits <= subject.bundles * (periods + 2), told
-            assert subject.bundles * (periods / 2) <= looks <= subject.bundles * (periods + 1) + beats, told
-            assert cpu < 0.05, told
-        for subject in given:  # each has its waits out, but for the moment between two
+            heartbeats = elapsed / 5 + 1 + subject.queues * (elapsed / 60 + 1)  # and each queue may have been tidied
+            figures = f"{subject.queues} queues: {waits} waits, {polls} polls in {periods:.1f} periods, {cpu:.1%} CPU"
+            assert subject.bundles <= waits <= subject.bundles * (periods + 2), figures
+            assert subject.bundles * (periods / 2) <= polls <= subject.bundles * (periods + 1) + heartbeats, figures
+            assert cpu < 0.05, figures
+        for subject in given:  # each has its blocking calls pending, except for the moment between two
             wait_until(lambda each=subject: each.client.info("clients")["blocked_clients"] == each.bundles)  # type: ignore[misc]
         found = [subject.connections() - subject.bundles for subject in given]
         assert max(found) <= min(found) + 1, found
@@ -120,7 +120,7 @@ def test_a_burst_over_a_hundred_queues_takes_few_connections(tmp_path: Path) -> 
             is_over.set()
             watching.join()
             assert all(queue.audit().ok for queue in queues)
-        assert 0 < most - 2 <= MOST_CONNECTIONS, most  # less the two of this test that have no name
+        assert 0 < most - 2 <= MOST_CONNECTIONS, most  # without the two of this test, which have no name
         assert subject.connections() <= MOST_CONNECTIONS
         assert subject.worker.stop() == 0, subject.worker.log()
 
@@ -138,7 +138,7 @@ for name in ("quick", "slow"):
 
 @pytest.mark.parametrize("arguments", [("--concurrency", "4"), ("--queues", "quick:3,slow:1")])
 def test_a_worker_that_is_full_waits_in_peace(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    """Quick messages first, so that it claims ahead; then slow ones take all slots, and more wait."""
+    """Quick messages come first, so that the worker claims ahead. Then slow ones take all slots, and more wait."""
     need("valkey")
     with (
         Server("valkey") as server,
@@ -149,7 +149,7 @@ def test_a_worker_that_is_full_waits_in_peace(tmp_path: Path, arguments: tuple[s
         for _ in range(5):
             quick.send_many([0] * 1000)
         wait_until(lambda: quick.stats().acked == 5000)
-        slow.send_many([600] * 101)  # for longer than anybody looks
+        slow.send_many([600] * 101)  # longer than the test takes
         quick.send_many([600] * 101)
         wait_until(lambda: slow.stats().leased + quick.stats().leased >= 4)
         time.sleep(0.5)

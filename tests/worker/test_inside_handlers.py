@@ -1,4 +1,4 @@
-"""What a handler may rely on: context variables, all of asyncio, and that others leave nothing behind."""
+"""The environment of a handler: context variables, all of asyncio, and nothing left from other handlers."""
 
 import asyncio
 import contextlib
@@ -199,7 +199,7 @@ USES = (
 
 @pytest.mark.parametrize("concurrency", [1, 10])
 async def test_a_handler_may_use_all_of_asyncio(async_bench: Bench, concurrency: int) -> None:
-    """Each message after the others in the same slot, so that what one leaves behind would hurt the next."""
+    """All messages run in the same slot, so that a leftover of one would affect the next."""
     results: list[str] = []
 
     async def act(body: int, d: Any) -> None:
@@ -262,10 +262,10 @@ async def _cancels_itself_and_returns() -> None:
         (_cancels_itself_and_returns, False),
     ],
 )
-async def test_a_handler_that_is_cancelled_by_itself_harms_no_other(
+async def test_a_handler_that_cancels_itself_affects_no_other(
     async_bench: Bench, oddity: Any, is_failure: bool
 ) -> None:
-    """One slot: what is left of the cancellation would meet the next message."""
+    """One slot: a leftover of the cancellation would affect the next message."""
     bench = async_bench
     cancelling: list[int] = []
 
@@ -290,7 +290,7 @@ async def test_a_handler_that_is_cancelled_by_itself_harms_no_other(
 
 
 def test_a_program_that_is_torn_down_around_a_worker_ends(queue_name: str) -> None:
-    """`asyncio.run` cancels all tasks that are left; a handler that was running must not bring its slot back."""
+    """`asyncio.run` cancels all remaining tasks. A handler that was running must not revive its slot."""
     ends: list[str] = []
 
     async def main() -> None:
@@ -307,7 +307,7 @@ def test_a_program_that_is_torn_down_around_a_worker_ends(queue_name: str) -> No
                 ends.append("cancelled")
 
         await queue.send("body")
-        await duly.Worker(app).__aenter__()  # and nobody leaves it
+        await duly.Worker(app).__aenter__()  # and never exit
         await started.wait()
 
     program = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
@@ -319,7 +319,7 @@ def test_a_program_that_is_torn_down_around_a_worker_ends(queue_name: str) -> No
 
 
 async def test_a_block_that_is_cancelled_twice_is_left_at_once_and_in_order(async_bench: Bench) -> None:
-    """The first cancellation leaves the block, and the grace begins; the second is the second signal."""
+    """The first cancellation leaves the block and starts the grace. The second acts like a second signal."""
     started = asyncio.Event()
     events: list[str] = []
 

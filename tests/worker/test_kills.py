@@ -1,4 +1,4 @@
-"""Workers that are killed: nothing is lost, each lease that ran out is counted, and only poison dies of it."""
+"""Workers that are killed: nothing is lost, each lease that ran out is counted, and only poison becomes dead."""
 
 import itertools
 import random
@@ -45,14 +45,14 @@ HANDLERS: Final = {
 
 @contextmanager
 def seeded() -> Iterator[random.Random]:
-    """Give chance, and print how to have the same again."""
+    """Return a random generator, and print its seed."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")  # noqa: T201 - shown when the test fails
     yield random.Random(seed)
 
 
 def by_id(begins: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Sort the beginnings of handlers by message, in the order of their deliveries."""
+    """Group the starts of handlers by message, in the order of their deliveries."""
     found = defaultdict(list)
     for begin in sorted(begins, key=lambda begin: begin["fence"]):
         found[begin["id"]].append(begin)
@@ -89,12 +89,12 @@ def test_kills_at_random_moments_lose_nothing(
         stats = queue.stats()
         assert_drained(queue, sent=len(sent), acked=len(sent), retried=0, released=0, buried=0)
         assert set(final) == set(sent)
-        # Each lease ended in an ack or was counted, once, at the message that it was of.
+        # Each lease ended in an ack, or counted once as a crash of its message.
         assert stats.crashed > KILLS
         assert stats.delivered == stats.acked + stats.crashed
         assert sum(last["crashes"] for last in final.values()) == stats.crashed
         assert all(last["failures"] == 0 for last in final.values())
-        # Whoever lost a lease had been killed.
+        # Every process that lost a lease had been killed.
         dead = {victim.pid for victim in killed}
         assert {pid for worker in (*killed, *workers) for pid in holder_pids(worker.log())} <= dead
         assert {begin["pid"] for those in begins.values() for begin in those[:-1]} <= dead
@@ -127,7 +127,7 @@ Start = Callable[[], WorkerProcess]
 
 
 def run_again_and_again(start: Start, is_over: Callable[[], bool], bury: Callable[[], None]) -> int:
-    """Start a worker anew each time it died and was buried; when all is done, stop it. Give the number of deaths."""
+    """Restart a worker each time it has died, and stop it when all messages are done. Return the number of deaths."""
     for deaths in itertools.count():
         with start() as worker:
             wait_until(lambda: is_over() or worker.process.poll() is not None)
@@ -140,23 +140,23 @@ def run_again_and_again(start: Start, is_over: Callable[[], bool], bury: Callabl
 
 
 class Poisoned(NamedTuple):
-    """A run of twenty messages, of which some kill their process."""
+    """A run of twenty messages. Some of them kill their process."""
 
     manner: str
     concurrency: int
     crash_limit: int = 2
     places: Sequence[int] = (7,)
-    """Which ones."""
+    """The positions of these messages."""
     processes: int | None = None
-    """Under a parent that starts them again. None: without one, and the test does."""
+    """Processes under a parent that restarts them. None: the test restarts the worker."""
 
     @property
     def lease(self) -> float:
-        """Seconds. Who is killed by a message is buried by the test, that is: the time of its leases passes at once."""
+        """Seconds. The test moves the clock past the leases of a worker that died, so this may be long."""
         return 600 if self.processes is None else 2
 
     def run(self, url: str, clock: ServerClock, directory: Path, queue_name: str) -> int:
-        """Run it, and check who is dead in the end. Give the number of deaths of workers."""
+        """Run it, and check which messages are dead at the end. Return the number of workers that died."""
         directory.mkdir()
         source = f"@orders.handler(concurrency={self.concurrency})" + POISONED[self.manner].replace("\n        ", "\n")
         module = module_of(queue_name, f"lease={self.lease}, crash_limit={self.crash_limit}", source)
@@ -184,7 +184,7 @@ class Poisoned(NamedTuple):
 
 
 def run_all(runs: Sequence[Poisoned], directory: Path, queue_name: str) -> list[int]:
-    """Run several at a time, each with a server and a clock of its own."""
+    """Run several at a time, each with its own server and clock."""
     need("valkey")
     with ExitStack() as stack, ThreadPoolExecutor(4) as pool:
         results = []
@@ -220,4 +220,4 @@ def test_two_poisons(crash_limit: int, tmp_path: Path, queue_name: str) -> None:
     runs = [Poisoned(manner, 10, crash_limit, places=(3, 5)) for manner in POISONED]
 
     for deaths in run_all(runs, tmp_path, queue_name):
-        assert crash_limit < deaths <= 2 * crash_limit  # each died of its own last crash
+        assert crash_limit < deaths <= 2 * crash_limit  # each became dead by its own last crash

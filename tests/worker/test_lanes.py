@@ -23,11 +23,11 @@ RETRY: Final = Retry(attempts=1000, first=0.01, factor=1.0, max=0.05)
 
 
 class Boom(Exception):
-    """What a handler raises that fails."""
+    """The error of a handler that fails."""
 
 
 class Watch:
-    """Sees in which order the messages of a key were completed, and whether two of them were out at once."""
+    """Records the order in which messages of a key were completed, and whether two of them ran at once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -265,9 +265,9 @@ def test_kills_do_not_change_the_order_within_a_key(server: StartedServer, tmp_p
 
 
 def check_key(notes: list[dict[str, Any]], killed: set[int]) -> None:
-    """See that one key was worked off in order, each delivery after the end of the one before."""
+    """Check that the messages of one key ran in order, each delivery after the end of the previous one."""
     completed = [note["number"] for note in notes if note["what"] == "complete"]
-    # What was completed by one who was killed before it could say so is done again, before the next.
+    # A message whose worker was killed before its ack is handled again, before the next one.
     assert completed == sorted(completed)
     assert set(completed) == set(range(EACH))
     ends = {note["fence"]: note["at"] for note in notes if note["what"] == "end"}

@@ -1,4 +1,4 @@
-"""Limits in workers: what all of them take together, that nothing is left behind, and that nobody spins."""
+"""Limits in workers: the sum over all workers is within the limit, no message is left, and no worker spins."""
 
 import asyncio
 import time
@@ -47,13 +47,13 @@ def test_two_workers_share_a_rate(server: StartedServer, tmp_path: Path, queue_n
         notes = one.notes("begin")
         claims = sorted(note["fence"] / 1e6 for note in notes)
         assert len(claims) == 220
-        # By the rule the time from the first one on has no more than its share and one at any moment, and no stretch
-        # of it more than what it catches up with besides.
+        # From the first claim on, the count never exceeds the share of the elapsed time by more than one. No stretch
+        # has more than that and the allowance that it may catch up with.
         assert all(n <= 1 + (at - claims[0] + 1e-3) * rate for n, at in enumerate(claims, 1))
         for i, start in enumerate(claims):
             for n, at in enumerate(claims[i:], 1):
                 assert n <= 1 + (TOLERANCE + at - start + 1e-3) * rate
-        # It is made use of, but for what the machine does besides: a stop of it is no fault of theirs.
+        # The limit is used up in most stretches. In the others the machine may have been busy.
         stretches = Counter(int((at - claims[0]) / seconds) for at in claims)
         well_used = [n for n in stretches.values() if n >= 0.7 * rate * seconds]
         assert len(well_used) >= 220 / (rate * seconds) / 2, stretches
@@ -62,7 +62,7 @@ def test_two_workers_share_a_rate(server: StartedServer, tmp_path: Path, queue_n
 
 @pytest.fixture
 def shared(backend: str, queue_name: str) -> str:
-    """Give an address under which two apps of this process meet."""
+    """Return an address that two apps of this process share."""
     return f"{backend}{queue_name}" if backend == "memory://" else backend
 
 
@@ -97,8 +97,8 @@ async def test_workers_together_hold_no_more_than_allowed(shared: str, queue_nam
     assert sorted(done) == list(range(60))
 
 
-async def test_a_worker_goes_on_when_another_makes_room(shared: str, queue_name: str) -> None:
-    """A worker that looks by itself only every 5 s is woken when a message that somebody else held is settled."""
+async def test_a_worker_continues_when_another_makes_room(shared: str, queue_name: str) -> None:
+    """A worker that polls only every 5 s is woken when another consumer settles its message."""
     done: list[int] = []
 
     async with duly.AsyncDuly(shared) as app, duly.AsyncDuly(shared) as other:
@@ -120,12 +120,12 @@ async def test_a_worker_goes_on_when_another_makes_room(shared: str, queue_name:
             assert time.monotonic() - begin < 4
 
 
-# --- Nobody spins ----------------------------------------------------------------------------------------------------
+# --- No worker spins -------------------------------------------------------------------------------------------------
 
 PERIOD: Final = 1.0
 SENDS: Final = 60
 MOST_CALLS: Final = 4.0
-"""Of scripts, in a second: a look for each period, a beat, a renewal, and some to spare."""
+"""Scripts per second: one poll per period, a heartbeat, a renewal, and some to spare."""
 
 JOBS: Final = """
 orders = app.queue("orders", lease=6, {options})
@@ -140,7 +140,7 @@ async def handle(body, d):
 
 @contextmanager
 def limited_worker(directory: Path, options: str) -> Iterator[tuple[Server, Any]]:
-    """Give a server with one worker of a limited queue that has nothing else to do."""
+    """Return a server with one worker, which serves only a limited queue."""
     need("valkey")
     with (
         Server("valkey") as server,

@@ -1,4 +1,4 @@
-"""Locks and effects in handlers: three ways to meet a busy lock, exclusion for real, at most once through a crash."""
+"""Locks and effects in handlers: three ways to handle a busy lock, exclusion, and at most once through a crash."""
 
 import asyncio
 import time
@@ -36,7 +36,7 @@ async def any_bench(request: pytest.FixtureRequest, backend: str, queue_name: st
 
 
 class Guarded:
-    """A handler that works under a lock, `def` or `async def`. It adds one to a number, as clumsily as it can."""
+    """A handler that works under a lock, `def` or `async def`. It adds one to a number, without any atomic step."""
 
     def __init__(self, on_busy: Any, *, through_app: bool = False) -> None:
         self.options = {"ttl": 60, "on_busy": on_busy}
@@ -72,11 +72,11 @@ class Guarded:
 
 
 def stuck(bench: Bench) -> duly.AsyncLock:
-    """Give the lock of messages that say "stuck"."""
+    """Return the lock of messages whose body is "stuck"."""
     return bench.aio.lock(f"{bench.queue_name}:stuck", ttl=3600)
 
 
-# Three ways to meet a busy lock
+# Three ways to handle a busy lock
 
 
 async def test_a_handler_may_let_its_message_be_deferred(any_bench: Bench) -> None:
@@ -163,8 +163,8 @@ async def test_a_lock_that_is_never_freed_does_not_hold_up_other_messages(bench:
 
 async def test_with_a_limit_the_message_that_it_blocks_is_dead_in_the_end(bench: Bench) -> None:
     """002-6."""
-    told: list[duly.Message] = []
-    bench.app.on_dead(told.append)
+    received: list[duly.Message] = []
+    bench.app.on_dead(received.append)
     handler = Guarded(Defer(0.01, factor=1.5, max=0.05, limit=4))
     bench.define(handler.of(bench), concurrency=2)
     async with stuck(bench):
@@ -172,11 +172,11 @@ async def test_with_a_limit_the_message_that_it_blocks_is_dead_in_the_end(bench:
         await bench.queue.send_many(range(OTHERS))
         async with bench.worker():
             await bench.comes_to(sent=OTHERS + 1, delivered=OTHERS + 5, deferred=4, acked=OTHERS, buried=1, dead=1)
-            await eventually(lambda: len(told) == 1)
+            await eventually(lambda: len(received) == 1)
 
     message = await bench.seen(id_)
     assert message.reason == f"deferred 4 times: lock '{bench.queue_name}:stuck' was busy"
-    assert (message.defers, message.failures, told[0].id) == (4, 0, id_)
+    assert (message.defers, message.failures, received[0].id) == (4, 0, id_)
 
 
 async def test_the_delays_of_a_handler_that_defers_grow(bench: Bench) -> None:

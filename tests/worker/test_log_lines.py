@@ -27,7 +27,7 @@ def every_level(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def lines(caplog: pytest.LogCaptureFixture, prefix: str = "") -> list[tuple[str, dict[str, Any]]]:
-    """Give level and fields of the structured lines whose event begins so."""
+    """Return level and fields of the structured lines whose event starts with a prefix."""
     found: list[tuple[str, dict[str, Any]]] = []
     for record in caplog.records:
         fields = getattr(record, "duly", None)
@@ -43,7 +43,7 @@ def only(caplog: pytest.LogCaptureFixture, prefix: str) -> tuple[str, dict[str, 
 
 
 def place_of(function: Callable[..., Any], line: int = 1) -> str:
-    """Tell where the nth line of a function stands."""
+    """Return the place of the nth line of a function."""
     return f"test_log_lines.py:{function.__code__.co_firstlineno + line}"
 
 
@@ -70,7 +70,10 @@ async def test_the_life_of_a_worker(bench: Bench, caplog: pytest.LogCaptureFixtu
 
     name = bench.queue_name
     assert lines(caplog, "worker.") == [
-        ("INFO", {"event": "worker.started", "queues": name, "id": worker._own._link.consumer, "pid": os.getpid()}),
+        (
+            "INFO",
+            {"event": "worker.started", "queues": name, "id": worker._async_app._link.consumer, "pid": os.getpid()},
+        ),
         ("INFO", {"event": "worker.stopping", "running": 0, "grace": 12.0}),
         ("INFO", {"event": "worker.stopped", "cut_off": False}),
     ]
@@ -146,7 +149,7 @@ async def test_a_death_is_one_line(
 @pytest.mark.parametrize(
     ("end", "event"), [(Defer(60, reason="closed"), "message.defer"), (Recycle(60), "message.recycle")]
 )
-async def test_what_is_no_trouble_is_told_to_those_who_look_closely(
+async def test_normal_outcomes_are_logged_as_debug(
     memory_bench: Bench, caplog: pytest.LogCaptureFixture, end: Any, event: str
 ) -> None:
     memory_bench.define(lambda body, d: end)
@@ -160,7 +163,7 @@ async def test_what_is_no_trouble_is_told_to_those_who_look_closely(
     assert fields.get("reason") == (end.reason if event == "message.defer" else None)
 
 
-async def test_what_is_given_back_at_a_stop_is_one_line_each(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+async def test_each_message_released_at_a_stop_is_one_line(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     bench.define(lambda bodies, ds: None, batch=Batch(max=10, wait=600))
     ids = await bench.queue.send_many(range(2))
 
@@ -173,7 +176,7 @@ async def test_what_is_given_back_at_a_stop_is_one_line_each(bench: Bench, caplo
     assert only(caplog, "worker.stopping")[1]["running"] == 2
 
 
-async def test_handlers_that_are_cut_off_are_told_of(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+async def test_handlers_that_are_cut_off_are_logged(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     started, free = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
@@ -233,7 +236,7 @@ async def test_a_lease_that_was_lost_is_one_line(bench: Bench, caplog: pytest.Lo
     )
 
 
-async def test_a_settle_that_came_too_late_is_one_line(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_settle_after_the_lease_was_lost_is_one_line(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     loop = asyncio.get_running_loop()
 
     def act(body: Any, d: Any) -> Any:
@@ -377,7 +380,7 @@ class Model(pydantic.BaseModel):
 async def test_bodies_are_never_logged(
     memory_bench: Bench, caplog: pytest.LogCaptureFixture, kind: Any, body: Any
 ) -> None:
-    """Whatever becomes of them. What a handler puts into its errors is its own affair."""
+    """With every outcome. Only the text of a handler's own error may contain the body."""
     ends: list[Any] = [ValueError("broken"), Reject("no use"), Defer(0), Recycle(), False]
 
     def act(body: Any, d: Any) -> Any:
@@ -430,7 +433,7 @@ async def _has_buried(queue: duly.AsyncQueue, count: int) -> bool:
     return (await queue.stats()).dead == count
 
 
-async def test_lines_are_text_too(memory_bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+async def test_events_are_logged_as_text_as_well(memory_bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     def act(body: Any, d: Any) -> None:
         raise ValueError('two\nlines and "quotes"')
 

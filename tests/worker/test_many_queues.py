@@ -1,6 +1,6 @@
-"""Many queues of one worker: each is served in turn, and no wake-up is lost on the way.
+"""Many queues of one worker: each is served in turn, and no wake-up is lost.
 
-Workers run in the event loop of the test, messages are sent without it: while the test sends, the worker stands still.
+Workers run in the event loop of the test. Messages are sent with a sync app, so the worker is blocked during that time.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import redis
 
 import duly
 from duly import _lua
-from duly.worker import watch
+from duly.worker import watcher
 from tests.conftest import StartedServer
 from tests.fault.proxy import Action, Command, Cut, Delay, Policy, Proxy, Stage
 from tests.waiting import wait_until
@@ -28,7 +28,7 @@ OCCUPIED: Final = _lua.script("occupied").sha.encode()
 
 
 class Scripts(Policy):
-    """Counts what passes, and does `action` to one kind of command, as often as `times`."""
+    """Counts commands, and applies `action` to one kind of command, at most `times` times."""
 
     def __init__(self, marks: bytes = b"", action: Action | None = None, times: int = 1) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Floor:
         self._act = act
 
     def worker(self, url: str = "", *, lease: float = 60, **options: Any) -> duly.Worker:
-        """Make a worker of all queues with an app of its own."""
+        """Make a worker of all queues with its own app."""
         app = duly.Duly(url or self.url)
         for number, name in enumerate(self.names):
             app.queue(name, lease=lease).handler(self._handler(number))
@@ -72,12 +72,12 @@ class Floor:
         return handle
 
     def send_to_all(self) -> None:
-        """Send a message to each queue while the worker stands still."""
+        """Send a message to each queue while the worker is blocked."""
         for name in self.names:
             self.app.queue(name).send("x")
 
     def tokens(self, names: Iterable[str] = ()) -> int:
-        """Count the queues whose token is there."""
+        """Count the queues that have a wake token."""
         client: Any
         with redis.Redis.from_url(self.url) as client:
             return sum(client.llen(self.app.queue(name)._keys.key("wake")) for name in names or self.names)
@@ -85,7 +85,7 @@ class Floor:
 
 @asynccontextmanager
 async def idle(worker: duly.Worker) -> AsyncIterator[duly.Worker]:
-    """Run a worker, and begin when it watches all its queues."""
+    """Run a worker, and continue when it watches all its queues."""
     async with worker:
         await eventually(lambda: watches_all(worker))
         yield worker
@@ -93,12 +93,12 @@ async def idle(worker: duly.Worker) -> AsyncIterator[duly.Worker]:
 
 def watches_all(worker: duly.Worker) -> bool:
     fetcher = worker._fetcher
-    return all(fetcher._watch._bundle_of[source].waiting.is_watching(source) for source in fetcher._sources)
+    return all(fetcher._watcher._bundle_of[source].waiter.is_watching(source) for source in fetcher._sources)
 
 
 @pytest.fixture
 def url(server: StartedServer) -> str:
-    """Give a server that knows the script: a fault must hit its call, not the answer that it is unknown."""
+    """Return a server that has loaded the script: a fault must hit the call, not the error for an unknown script."""
     url = server("valkey").url
     client: Any
     with redis.Redis.from_url(url) as client:
@@ -128,8 +128,8 @@ def proxied(server: StartedServer) -> Iterator[Callable[[Policy], Proxy]]:
 
 @pytest.fixture
 def without_safety_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nothing be found but by its wake-up."""
-    monkeypatch.setattr(watch.Bundle, "plan_look", lambda *_: None)
+    """Disable polling: messages are found by wake-ups only."""
+    monkeypatch.setattr(watcher.Bundle, "plan_check", lambda *_: None)
 
 
 # --- One wake-up serves all
@@ -154,8 +154,8 @@ async def test_a_worker_takes_no_more_tokens_than_it_has_room_for(
         floor.send_to_all()
         await eventually(lambda: len(floor.begun) == 3)
         assert floor.tokens(set(floor.names) - {floor.names[number] for number in floor.begun}) == QUEUES - 3
-        assert policy.counts[WAKE] <= 3, "tokens were taken and passed on"  # it passes on the timers of what it handles
-        async with floor.worker():  # it serves what the full one has left
+        assert policy.counts[WAKE] <= 3, "tokens were taken and passed on"  # timers of busy queues are passed on
+        async with floor.worker():  # it serves the queues that the full worker passed on
             await eventually(lambda: len(floor.begun) == QUEUES)
         may_end.set()
         await eventually(lambda: len(floor.handled) == QUEUES)
@@ -173,7 +173,7 @@ async def test_a_reply_with_tokens_that_is_lost_loses_no_wake_up(
     policy = Scripts()
     async with idle(floor.worker(proxied(policy).url)) as worker:
         policy._marks, policy._action = marks, Cut(Stage.EXECUTED)
-        if marks == b"BLPOP":  # the block that is out was begun before
+        if marks == b"BLPOP":  # the pending blocking call began earlier
             floor.app.queue(floor.names[3]).send("x")
             await eventually(lambda: len(floor.handled) == 1 and watches_all(worker))
         floor.send_to_all()
@@ -221,29 +221,27 @@ for number in range(10):
 async def test_a_worker_killed_between_token_and_claim_leaves_its_messages_to_others(
     floor: Floor, proxied: Callable[[Policy], Proxy], queue_name: str, tmp_path: Path
 ) -> None:
-    """Its tokens are gone with it. Others find the messages when they look by themselves."""
+    """Its wake tokens are lost with it. Other workers find the messages when they poll."""
     policy = Scripts(TAKE, Delay(600, Stage.EXECUTED))
     with WorkerProcess(proxied(policy).url, tmp_path, KILLED.format(name=queue_name)) as killed:
         wait_until(lambda: policy.counts[b"BLPOP"] == 1)
         async with idle(floor.worker(lease=1.5)):
             killed.freeze()
-            floor.send_to_all()  # a token for each of the two, the others stay
+            floor.send_to_all()  # one wake token for each worker, the others stay
             killed.thaw()
-            wait_until(lambda: policy.fired == 1)  # the other one stands still meanwhile
+            wait_until(lambda: policy.fired == 1)  # the other worker is blocked during that time
             killed.kill9()
             begun = len(killed.notes("begin"))
             assert begun + floor.tokens() < QUEUES - 1, "it has taken no tokens: this test shows nothing"
             await eventually(lambda: len(floor.handled) >= QUEUES - begun)
 
 
-# --- Whose turn it is
+# --- Turns
 
 
 @pytest.mark.parametrize("position", [0, 12, 19])
-async def test_a_queue_is_served_whatever_its_position_beside_busy_ones(
-    url: str, queue_name: str, position: int
-) -> None:
-    """Ten queues are never empty: each of their messages sends the next. No place among the others may matter."""
+async def test_a_queue_among_busy_ones_is_served_at_any_position(url: str, queue_name: str, position: int) -> None:
+    """Ten queues are never empty: each of their messages sends the next one. The position must not matter."""
     waits: list[int] = []
     sent_at: dict[str, int] = {}
     busy = [number for number in range(20) if number != position][:10]
@@ -271,7 +269,7 @@ async def test_a_queue_is_served_whatever_its_position_beside_busy_ones(
 
 
 async def test_a_full_worker_with_a_backlog_serves_its_other_queues(url: str, queue_name: str) -> None:
-    """One handler at a time, and the first queue is never empty: it watches nothing, and looks whenever it has room."""
+    """One handler at a time, and the first queue is never empty: the worker polls when it has room."""
     given = Floor(url, queue_name, act=lambda *_: asyncio.sleep(0.002))
     backlog = given.app.queue(given.names[0])
     backlog.send_many(["x"] * 1000)
@@ -289,10 +287,10 @@ async def test_a_full_worker_with_a_backlog_serves_its_other_queues(url: str, qu
     given.app.close()
 
 
-async def test_queues_beyond_one_block_are_served_too(url: str, queue_name: str) -> None:
+async def test_queues_beyond_one_bundle_are_served(url: str, queue_name: str) -> None:
     floor = Floor(url, queue_name, queues=150)
     async with idle(floor.worker()) as worker:
-        assert len(worker._fetcher._watch._bundles) == 3
+        assert len(worker._fetcher._watcher._bundles) == 3
         floor.send_to_all()
         await eventually(lambda: sorted(floor.handled) == list(range(150)))
         floor.send_to_all()
@@ -317,7 +315,7 @@ async def test_an_idle_worker_asks_for_all_its_queues_in_one_call(
 
 
 async def test_a_message_whose_wake_up_was_lost_is_found(floor: Floor, url: str) -> None:
-    """A message of a paused queue leaves no token. That it is paused no longer is written past all scripts."""
+    """A message of a paused queue leaves no wake token. The test resumes the queue without a script."""
     queue = floor.app.queue(floor.names[4])
     async with idle(floor.worker(lease=1.5)):
         queue.pause()
@@ -327,18 +325,18 @@ async def test_a_message_whose_wake_up_was_lost_is_found(floor: Floor, url: str)
         await eventually(lambda: floor.handled == [4])
 
 
-# --- What is given back
+# --- Messages that are released
 
 
 async def test_a_queue_that_had_messages_waiting_long_ago_gives_nothing_back_at_once(floor: Floor) -> None:
-    """A message that waits for its handler is given back after a second. That second begins anew with each message."""
+    """A message that waits for its handler is released after a second. That second restarts with each message."""
     async with idle(floor.worker()) as worker:
         runtime = worker._runtimes[0]
         for count in range(1, 4):
-            runtime.hoards_since = 0.0  # as if one had waited for a moment, long ago
+            runtime.excess_since = 0.0  # as if one had waited for a moment, long ago
             floor.app.queue(floor.names[0]).send("x")
             await eventually(lambda count=count: floor.app.queue(floor.names[0]).stats().acked == count)  # type: ignore[misc]
             await eventually(lambda: not runtime.busy)
             floor.app.queue(floor.names[1]).send("x")  # the worker does something else
             await eventually(lambda count=count: floor.app.queue(floor.names[1]).stats().acked == count)  # type: ignore[misc]
-            assert runtime.hoards_since is None
+            assert runtime.excess_since is None

@@ -1,4 +1,4 @@
-"""What becomes of a message by what its handler does: the whole table of handlers and workers."""
+"""The outcome of a message for everything that its handler may do: the whole table, for handlers and workers."""
 
 import asyncio
 import math
@@ -34,7 +34,7 @@ class Falsy:
         return False
 
     def __eq__(self, other: object) -> bool:
-        raise AssertionError("nobody should compare what a handler returned")
+        raise AssertionError("the return value of a handler must not be compared")
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -161,7 +161,7 @@ async def test_an_outcome_settles_raised_or_returned(
         assert (message.due_at - before.due_at).total_seconds() >= 60
 
 
-async def test_an_outcome_of_the_users_own_is_an_error_like_any_other(bench: Bench) -> None:
+async def test_a_subclass_of_outcome_is_an_ordinary_error(bench: Bench) -> None:
     class Odd(duly.Outcome):
         pass
 
@@ -245,7 +245,7 @@ def _nested() -> BaseException:
         (MemoryError, "MemoryError"),
     ],
 )
-async def test_whatever_is_raised_is_a_failure_and_the_worker_goes_on(
+async def test_any_exception_is_a_failure_and_the_worker_continues(
     memory_bench: Bench, make: Callable[[], BaseException], text: str
 ) -> None:
     def act(body: Any, d: Any) -> None:
@@ -262,7 +262,7 @@ async def test_whatever_is_raised_is_a_failure_and_the_worker_goes_on(
     assert not worker.was_cut_off
 
 
-# How often, and when again
+# Attempts and delays
 
 
 async def test_the_last_attempt_makes_it_dead_with_all_errors(bench: Bench) -> None:
@@ -416,7 +416,7 @@ async def _has_acked(bench: Bench, count: int) -> bool:
 # Time-outs
 
 
-async def test_a_handler_that_takes_too_long_is_cancelled_and_has_failed(async_bench: Bench) -> None:
+async def test_a_handler_that_exceeds_its_timeout_is_cancelled_and_fails(async_bench: Bench) -> None:
     ends: list[str] = []
 
     async def act(body: Any, d: Any) -> None:
@@ -437,7 +437,7 @@ async def test_a_handler_that_takes_too_long_is_cancelled_and_has_failed(async_b
     assert ends == ["cancelled"]
 
 
-async def test_a_timeout_of_the_handlers_own_is_its_own(async_bench: Bench) -> None:
+async def test_a_timeout_inside_the_handler_is_not_that_of_the_worker(async_bench: Bench) -> None:
     async def act(body: Any, d: Any) -> None:
         async with asyncio.timeout(0.01):
             await asyncio.Event().wait()
@@ -461,7 +461,7 @@ async def test_a_handler_in_time_is_none_the_wiser(async_bench: Bench) -> None:
         await async_bench.comes_to(sent=20, delivered=20, acked=20)
 
 
-# Kept, expired, in order
+# Kept messages, expiry, order
 
 
 async def test_finished_messages_are_kept_where_done_is_kept(bench: Bench) -> None:
@@ -478,7 +478,7 @@ async def test_finished_messages_are_kept_where_done_is_kept(bench: Bench) -> No
     ]
 
 
-async def test_what_has_expired_is_not_handled(bench: Bench) -> None:
+async def test_an_expired_message_is_not_handled(bench: Bench) -> None:
     handled: list[Any] = []
     bench.define(lambda body, d: handled.append(body))
     await bench.queue.send("old", ttl=0.001)
@@ -530,7 +530,7 @@ async def test_a_delayed_message_is_handled_when_it_is_due(backend: str, queue_n
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
-async def test_so_many_handlers_run_at_once_over_all_queues(
+async def test_concurrency_limits_the_handlers_of_all_queues(
     async_bench: Bench, queue_name: str, concurrency: int
 ) -> None:
     running, most = 0, 0

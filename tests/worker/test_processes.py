@@ -1,4 +1,4 @@
-"""The supervising parent, with real processes: who is started again, who is told what, and how it ends."""
+"""The supervising parent, with real processes: restarts of children, forwarded signals, and the exit status."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ def test_a_killed_child_is_replaced_and_the_others_go_on(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_is_handed_on_and_the_end_of_all_is_awaited(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_is_forwarded_and_the_parent_waits_for_all_children(tmp_path: Path, number: signal.Signals) -> None:
     with supervised(tmp_path, "steady", 3) as parent:
         pids = parent.wait_ready(3)
         parent.signal(number)
@@ -67,7 +67,7 @@ def test_a_signal_before_a_child_listens_is_not_lost(tmp_path: Path) -> None:
         assert parent.pids() == []
 
 
-def test_a_second_signal_is_handed_on_too(tmp_path: Path) -> None:
+def test_a_second_signal_is_forwarded_as_well(tmp_path: Path) -> None:
     with supervised(tmp_path, "busy") as parent:
         (pid,) = parent.wait_ready(1)
         parent.signal(signal.SIGTERM)
@@ -79,7 +79,7 @@ def test_a_second_signal_is_handed_on_too(tmp_path: Path) -> None:
         assert [each["at_once"] for each in parent.named("supervisor.stopping")] == [False, True]
 
 
-def test_a_child_that_does_not_stop_is_killed_with_what_it_started(tmp_path: Path) -> None:
+def test_a_child_that_does_not_stop_is_killed_with_its_own_children(tmp_path: Path) -> None:
     with supervised(tmp_path, "steady,stubborn,steady", 3, grace=0.5, margin=6) as parent:
         parent.wait_ready(3)
         (grandchild,) = parent.pids("grandchild")
@@ -117,7 +117,7 @@ def test_a_stop_while_a_child_is_to_be_started_again_starts_none(tmp_path: Path)
         parent.wait_event("process.ended", 4)
         parent.signal(signal.SIGTERM)
 
-        assert parent.wait_status() == 1  # one of the two was down when it was to stop
+        assert parent.wait_status() == 1  # one of the two was not running at the stop
         stopping = [each["event"] for each in parent.events].index("supervisor.stopping")
         assert "process.started" not in [each["event"] for each in parent.events[stopping:]]
 

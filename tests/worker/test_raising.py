@@ -1,4 +1,4 @@
-"""A handler may raise anything: the worker lives, others are not disturbed, and the message goes by its policy."""
+"""A handler may raise anything: the worker and other handlers continue, and the message follows its retry policy."""
 
 import time
 from collections import Counter
@@ -101,7 +101,7 @@ CASES: Final = [(manner, loop) for manner in HANDLERS for loop in LOOPS if manne
 
 
 @pytest.mark.parametrize(("manner", "loop"), CASES)
-def test_whatever_is_raised_is_retried_by_policy_and_then_dead(
+def test_any_exception_is_retried_by_policy_and_then_dead(
     manner: str, loop: str, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     url = server("valkey").url
@@ -121,7 +121,7 @@ def test_whatever_is_raised_is_retried_by_policy_and_then_dead(
         for name, letter in letters.items():
             assert (letter.reason, letter.failures, letter.crashes) == ("failed at attempt 2 of 2", 2, 0)
             assert [error.attempt for error in letter.errors] == [1, 2]
-            # A coroutine that raises StopIteration raises RuntimeError, says Python.
+            # Python turns a StopIteration from a coroutine into a RuntimeError.
             expected = "RuntimeError" if name == "StopIteration" and manner != "def" else name
             assert all(error.error.startswith(expected) for error in letter.errors), letter.errors
         begins = Counter(ids_of(worker.notes("begin")))
@@ -163,7 +163,7 @@ IN_A_TASK: Final = {
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("how", IN_A_TASK)
-def test_an_exit_in_a_task_of_the_handlers_own_ends_nobody_else(
+def test_an_exit_in_a_task_of_a_handler_ends_no_other_handler(
     how: str, loop: str, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     """An event loop stops for these errors, wherever they are raised."""
@@ -196,7 +196,7 @@ async def on_order(body, d):
         assert_accounts(queue, sent=6, acked=4, dead=2, crashed=0, released=0)
 
 
-# --- Cancellations of a handler's own making ---------------------------------------------------------------
+# --- Handlers that cancel themselves -----------------------------------------------------------------------
 
 CANCELLING: Final = {
     "and waits": ("asyncio.current_task().cancel()\n        await asyncio.sleep(60)", "dead"),
@@ -206,12 +206,12 @@ CANCELLING: Final = {
     "and fails": ("asyncio.current_task().cancel()\n        raise ValueError", "dead"),
     "later": ("asyncio.get_running_loop().call_later(0.1, asyncio.current_task().cancel)", "acked"),
 }
-"""What a handler does to its own task, and what becomes of its message."""
+"""The code by which a handler cancels its own task, and the outcome of its message."""
 
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("how", CANCELLING)
-def test_a_handler_that_cancels_itself_harms_nobody_else(
+def test_a_handler_that_cancels_itself_affects_no_other_message(
     how: str, loop: str, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     url = server("valkey").url
@@ -236,7 +236,7 @@ async def on_order(body, d):
         queue = app.queue(queue_name)
         first = queue.send_many(["cancel", "fine", "fine", "cancel", "fine"])
         wait_until(lambda: queue.stats().live == 0 or worker.process.poll() is not None)
-        time.sleep(0.3)  # for what comes later
+        time.sleep(0.3)  # for delayed effects
         again = queue.send_many(["fine"] * 10)
         wait_until(lambda: queue.stats().live == 0 or worker.process.poll() is not None)
 

@@ -1,4 +1,4 @@
-"""Workers beside a redrive: what comes back is worked off in the order of its key."""
+"""Workers during a redrive: redriven messages are handled in the order of their key."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Who works: what a worker says of itself while it lives, and that it is gone when it has stopped."""
+"""The registry of workers: the entry of a running worker, and its removal when the worker stops."""
 
 import asyncio
 import os
@@ -16,16 +16,16 @@ from tests.worker.rig import Bench, eventually, given_bench
 
 @pytest.fixture(autouse=True)
 def _frequent_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("duly.worker.janitor._BEAT_EVERY", 0.02)
+    monkeypatch.setattr("duly.worker.janitor._HEARTBEAT_EVERY", 0.02)
 
 
 async def entries(bench: Bench) -> list[duly.WorkerInfo]:
-    """Give the workers of this test."""
+    """Return the workers of this test."""
     return [worker for worker in await bench.aio.workers() if bench.queue_name in worker.queues]
 
 
 async def entry(bench: Bench) -> duly.WorkerInfo:
-    """Give the worker of this test, as soon as it has shown itself."""
+    """Return the worker of this test after its first heartbeat."""
     await eventually(lambda: _is_shown(bench, 1))
     (worker,) = await entries(bench)
     return worker
@@ -40,7 +40,7 @@ async def _has(bench: Bench, **fields: Any) -> bool:
     return {name: getattr(worker, name) for name in fields} == fields
 
 
-async def test_a_worker_says_who_it_is(bench: Bench) -> None:
+async def test_a_worker_is_listed_with_host_and_pid(bench: Bench) -> None:
     bench.define(lambda body, d: None)
     before = datetime.now(UTC)
 
@@ -53,18 +53,18 @@ async def test_a_worker_says_who_it_is(bench: Bench) -> None:
     assert (worker.in_flight, worker.handled, worker.version) == (0, 0, duly.__version__)
     assert worker.last_poll is not None
     assert 0 <= worker.last_beat <= worker.last_poll
-    assert worker.id == running._own._link.consumer
+    assert worker.id == running._async_app._link.consumer
 
 
 async def test_the_first_beat_does_not_wait(backend: str, queue_name: str) -> None:
-    """Nothing makes the beats come faster here."""
+    """With the usual interval of heartbeats."""
     async with given_bench(backend, queue_name, "AsyncDuly, async def") as bench:
         bench.define(lambda body, d: None)
         async with bench.worker():
             await eventually(lambda: _is_shown(bench, 1), timeout=4)
 
 
-async def test_all_its_queues_are_shown_and_what_they_do_together(bench: Bench, queue_name: str) -> None:
+async def test_all_queues_of_a_worker_are_listed_with_their_sums(bench: Bench, queue_name: str) -> None:
     other = f"other-{queue_name}"[:120]
     bench.define(lambda body, d: None, concurrency=2)
     bench.define(lambda body, d: None, queue=other, concurrency=3)
@@ -75,7 +75,7 @@ async def test_all_its_queues_are_shown_and_what_they_do_together(bench: Bench, 
     assert (worker.queues, worker.concurrency) == ((bench.queue_name, other), 5)
 
 
-async def test_what_it_has_in_hand_is_shown(bench: Bench) -> None:
+async def test_messages_in_flight_are_counted(bench: Bench) -> None:
     free, freed = threading.Event(), asyncio.Event()
 
     async def act_async(body: Any, d: Any) -> None:
@@ -96,8 +96,8 @@ async def test_what_it_has_in_hand_is_shown(bench: Bench) -> None:
         await eventually(lambda: _has(bench, in_flight=0, handled=3))
 
 
-async def test_whatever_was_worked_off_is_counted(bench: Bench) -> None:
-    """Finished, failed, dead, and settled by the handler itself."""
+async def test_handled_messages_are_counted(bench: Bench) -> None:
+    """Finished, failed, dead, and settled by the handler."""
 
     def act(body: str, d: Any) -> Any:
         if body == "fails":
@@ -122,7 +122,7 @@ async def test_a_worker_that_stops_in_order_is_gone_at_once(bench: Bench) -> Non
     assert await entries(bench) == []
 
 
-async def test_a_worker_that_stops_at_once_is_gone_too(bench: Bench) -> None:
+async def test_a_worker_that_stops_at_once_is_removed(bench: Bench) -> None:
     bench.define(lambda body, d: None)
 
     async with bench.worker():
@@ -140,8 +140,8 @@ async def test_each_worker_has_its_own_entry(bench: Bench) -> None:
         async with bench.worker() as second:
             await eventually(lambda: _is_shown(bench, 2))
             ids = {worker.id for worker in await entries(bench)}
-            assert ids == {first._own._link.consumer, second._own._link.consumer}
-        assert [worker.id for worker in await entries(bench)] == [first._own._link.consumer]
+            assert ids == {first._async_app._link.consumer, second._async_app._link.consumer}
+        assert [worker.id for worker in await entries(bench)] == [first._async_app._link.consumer]
 
 
 async def test_beats_go_on(bench: Bench) -> None:
@@ -166,7 +166,7 @@ async def test_a_sync_app_shows_the_same(backend: str, queue_name: str, monkeypa
             assert (shown.pid, shown.queues) == (worker.pid, worker.queues)
 
 
-def test_app_run_shows_itself_and_goes(backend: str, queue_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_app_run_is_listed_and_removed(backend: str, queue_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a thread, where there are no signals."""
     workers: list[duly.Worker] = []
     started = threading.Event()
@@ -176,7 +176,7 @@ def test_app_run_shows_itself_and_goes(backend: str, queue_name: str, monkeypatc
             super().__init__(*args, **options)
             workers.append(self)
 
-    monkeypatch.setattr("duly.worker.running.Worker", Noted)
+    monkeypatch.setattr("duly.worker.event_loop.Worker", Noted)
     with duly.Duly(backend) as app:
         queue = app.queue(queue_name)
         handled = threading.Event()

@@ -1,4 +1,4 @@
-"""Faults that a worker once had, one test for each."""
+"""Bugs that workers once had, one test for each."""
 
 import asyncio
 import logging
@@ -42,14 +42,14 @@ async def server_bench(server: StartedServer, queue_name: str) -> AsyncIterator[
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
-    """Hold threads up for as long as the test runs."""
+    """Block threads for the time of the test."""
     event = threading.Event()
     yield event
     event.set()
 
 
 async def make_suspect(queue: duly.AsyncQueue) -> None:
-    """Let somebody take the only message of a queue, and die of it."""
+    """Make a consumer claim the only message of a queue, and crash."""
     assert len(await queue.receive(limit=1, lease=0.05)) == 1
     await asyncio.sleep(0.1)
 
@@ -96,7 +96,7 @@ async def test_a_handler_that_hung_long_ago_does_not_make_every_suspect_wait(
         assert crashes == [0, 1, 2]
 
 
-async def test_a_suspect_that_others_come_before_does_not_hold_them_up(async_bench: Bench) -> None:
+async def test_a_suspect_behind_higher_priorities_does_not_block_them(async_bench: Bench) -> None:
     done: list[Any] = []
     began, all_done = asyncio.Event(), asyncio.Event()
 
@@ -156,7 +156,7 @@ def _deferred_by_timedelta() -> Defer:
 @pytest.mark.parametrize(
     "outcome", [Busy(), Unnumbered(), Negative(), _deferred_by_timedelta()], ids=lambda each: type(each).__name__
 )
-async def test_an_outcome_without_a_proper_delay_settles_and_its_slot_goes_on(
+async def test_an_outcome_with_an_invalid_delay_settles_and_its_slot_continues(
     memory_bench: Bench, outcome: duly.Outcome
 ) -> None:
     fail = raising(outcome)
@@ -192,7 +192,7 @@ async def test_a_reason_that_is_no_text_is_written_down(memory_bench: Bench) -> 
     assert (await memory_bench.seen(id_)).reason == "404"
 
 
-# Hoards
+# Messages claimed ahead
 
 
 async def test_a_batch_handler_that_runs_leaves_the_next_batch_to_others(server_bench: Bench) -> None:
@@ -215,7 +215,7 @@ async def test_a_batch_handler_that_runs_leaves_the_next_batch_to_others(server_
         await eventually(lambda: _is_acked(server_bench.queue, 51))
 
 
-async def test_what_was_claimed_for_fast_handlers_is_given_back_by_slow_ones(server_bench: Bench) -> None:
+async def test_messages_claimed_ahead_are_released_when_handlers_become_slow(server_bench: Bench) -> None:
     release = asyncio.Event()
 
     async def act(body: Any, d: Any) -> None:
@@ -228,12 +228,12 @@ async def test_what_was_claimed_for_fast_handlers_is_given_back_by_slow_ones(ser
     await server_bench.queue.send_many(["slow"] * 1000)
 
     async with server_bench.worker(grace=0):
-        await eventually(lambda: _hoards_no_more(server_bench.queue, acked=3000, slots=10))
+        await eventually(lambda: _has_released_excess(server_bench.queue, acked=3000, slots=10))
         release.set()
         await eventually(lambda: _is_acked(server_bench.queue, 4000))
 
 
-async def _hoards_no_more(queue: duly.AsyncQueue, acked: int, slots: int) -> bool:
+async def _has_released_excess(queue: duly.AsyncQueue, acked: int, slots: int) -> bool:
     stats = await queue.stats()
     return stats.acked == acked and (stats.released > 0 or stats.leased == slots)
 
@@ -362,8 +362,8 @@ async def test_a_server_that_is_away_is_not_waited_for_as_handlers_are(
     server: StartedServer, queue_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server("valkey")  # or the test is skipped
-    monkeypatch.setattr("duly.worker.worker._SETTLING", 0.2)
-    monkeypatch.setattr("duly.worker.worker._LAST_WORDS", 0.2)
+    monkeypatch.setattr("duly.worker.worker._SETTLE_TIMEOUT", 0.2)
+    monkeypatch.setattr("duly.worker.worker._FLUSH_TIMEOUT", 0.2)
     own = Server("valkey")
     try:
         async with given_bench(own.url, queue_name, "AsyncDuly, async def") as bench:
@@ -385,22 +385,22 @@ async def test_a_server_that_is_away_is_not_waited_for_as_handlers_are(
         own.close()
 
 
-# The rest
+# Others
 
 
-async def test_many_deaths_are_told_by_a_few_threads(async_bench: Bench, gate: threading.Event) -> None:
+async def test_on_dead_hooks_of_many_messages_use_a_few_threads(async_bench: Bench, gate: threading.Event) -> None:
     lock = threading.Lock()
-    running, most, told = 0, 0, 0
+    running, most, calls = 0, 0, 0
 
     def on_dead(message: duly.Message) -> None:
-        nonlocal running, most, told
+        nonlocal running, most, calls
         with lock:
             running += 1
             most = max(most, running)
         gate.wait()
         with lock:
             running -= 1
-            told += 1
+            calls += 1
 
     async_bench.define(raising(Reject("no")), concurrency=1)
     async_bench.app.queue(async_bench.queue_name).on_dead(on_dead)
@@ -411,12 +411,12 @@ async def test_many_deaths_are_told_by_a_few_threads(async_bench: Bench, gate: t
         await async_bench.comes_to(sent=30, delivered=30, buried=30, dead=30)
         await asyncio.sleep(0.1)
         gate.set()
-        await eventually(lambda: told == 30)
+        await eventually(lambda: calls == 30)
 
     assert most <= 4
 
 
-def test_what_is_logged_stays_on_its_line() -> None:
+def test_a_log_event_stays_on_its_line() -> None:
     text = "bad\n00:00:00 CRITICAL worker.broken error=fake\x1b[31m"
     record = logging.LogRecord("duly", logging.WARNING, __file__, 1, "rejected: %s", (text,), None)
 
@@ -430,7 +430,7 @@ async def test_a_queue_that_cannot_be_tidied_does_not_keep_others_from_it(
     server: StartedServer, server_bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("duly.worker.janitor._TIDY_EVERY", 0.05)
-    monkeypatch.setattr("duly.worker.janitor._BEAT_EVERY", 0.05)
+    monkeypatch.setattr("duly.worker.janitor._HEARTBEAT_EVERY", 0.05)
     broken, name = server_bench.queue_name, f"{server_bench.queue_name}-other"
     for each in (broken, name):
         server_bench.define(raising(Reject("no")), queue=each, dead=Keep(age=0.1))
@@ -454,8 +454,8 @@ os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))
 from duly.worker.signals import handled
 
 async def main():
-    told = []
-    with handled(told.append):
+    received = []
+    with handled(received.append):
         child = os.fork()
         if child == 0:
             os._exit(0)  # not reached: the signal is for the child
@@ -463,14 +463,14 @@ async def main():
         await asyncio.sleep(0.2)
         os.kill(os.getpid(), signal.SIGINT)
         await asyncio.sleep(0.2)
-    print(-os.waitstatus_to_exitcode(status), *told)
+    print(-os.waitstatus_to_exitcode(status), *received)
 
 asyncio.run(main())
 """
 
 
-def test_a_signal_that_comes_while_a_process_is_forked_is_for_that_process() -> None:
-    """Under load a pool ends its processes before they have begun: this stopped the worker."""
+def test_a_signal_during_a_fork_goes_to_the_new_process() -> None:
+    """Under load a pool ends its processes before they have started. This used to stop the worker."""
     done = subprocess.run(
         [sys.executable, "-c", SIGNAL_DURING_A_FORK], capture_output=True, text=True, timeout=60, check=False
     )

@@ -1,4 +1,4 @@
-"""Reloading: what counts as a change, and what happens to the children then."""
+"""Reloading: which files count as a change, and how the children are replaced."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from duly.worker.reload import SourceFiles
+from duly.worker.reloader import SourceFiles
 from tests.waiting import wait_until
 from tests.worker.supervised import is_running, supervised
 
@@ -48,7 +48,7 @@ def test_new_and_removed_files_are_changes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "path", [".venv/a.py", ".git/a.py", "node_modules/a.py", "shop/__pycache__/a.py", "env/lib/a.py", "a.txt", "a.pyc"]
 )
-def test_what_is_not_ones_own_source_does_not_count(tmp_path: Path, path: str) -> None:
+def test_files_that_are_not_source_of_the_user_are_ignored(tmp_path: Path, path: str) -> None:
     file = tmp_path / path
     file.parent.mkdir(parents=True, exist_ok=True)
     if path.startswith("env"):
@@ -70,7 +70,9 @@ def test_links_that_lead_nowhere_or_in_circles_are_no_problem(tmp_path: Path) ->
     assert files.find_change() == tmp_path / "a.py"
 
 
-def test_there_is_a_bound_and_it_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_number_of_files_is_limited_and_the_warning_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for number in range(5):
         (tmp_path / f"file{number}.py").touch()
     files = SourceFiles(tmp_path, most=3)
@@ -83,7 +85,7 @@ def test_there_is_a_bound_and_it_is_told_once(tmp_path: Path, caplog: pytest.Log
 
 
 def change(file: Path, text: str) -> None:
-    """Change a file in one step: written in place it may be seen empty, and then again."""
+    """Change a file in one step. Written in place, it could be seen empty first, and count as two changes."""
     draft = file.with_suffix(".draft")
     draft.write_text(text)
     draft.replace(file)
@@ -141,7 +143,7 @@ class TestWithProcesses:
             parent.signal(signal.SIGTERM)
 
             assert parent.wait_status() == 0
-            # From the parent one, for two changes; the other is ours.
+            # One signal of the parent for two changes, and one of the test.
             assert [line for line in parent.said if line.endswith(f" {pid}")][1:] == [
                 f"heard SIGTERM {pid}",
                 f"heard SIGINT {pid}",

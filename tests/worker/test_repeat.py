@@ -1,4 +1,4 @@
-"""Messages that come back after their handler ended well."""
+"""Messages that are recycled after their handler has succeeded."""
 
 import time
 from typing import Any
@@ -11,7 +11,7 @@ from tests.worker.rig import Bench, eventually, raising, returning
 
 
 @pytest.mark.parametrize("value", [None, True, "anything"])
-async def test_it_comes_back_until_it_was_handled_often_enough(bench: Bench, value: Any) -> None:
+async def test_a_message_is_recycled_until_its_last_repeat(bench: Bench, value: Any) -> None:
     begun: list[tuple[int, float]] = []
 
     def act(body: Any, d: Any) -> Any:
@@ -64,7 +64,7 @@ async def test_a_failure_is_retried_and_is_no_repeat(bench: Bench) -> None:
         await bench.comes_to(sent=1, delivered=2, retried=1, buried=1, dead=1)
 
 
-async def test_settled_by_hand_it_comes_back_too(bench: Bench) -> None:
+async def test_a_message_that_its_handler_acks_is_recycled(bench: Bench) -> None:
     async def acked(d: Any) -> None:
         await d.ack()
 
@@ -75,7 +75,7 @@ async def test_settled_by_hand_it_comes_back_too(bench: Bench) -> None:
         await bench.comes_to(sent=1, delivered=2, recycled=1, acked=1)
 
 
-async def test_plain_ones_beside_it_are_finished(bench: Bench) -> None:
+async def test_messages_without_repeat_are_finished(bench: Bench) -> None:
     bench.define(returning(None))
     mixed = [Send(n, delay=0, repeat=Repeat(first=60)) if n % 2 else n for n in range(100)]
     await bench.queue.send_many(mixed)
@@ -98,7 +98,7 @@ async def test_a_batch_handler_repeats_those_that_are_to_be(bench: Bench) -> Non
         await bench.comes_to(sent=4, delivered=4, recycled=2, acked=2, delayed=2)
 
 
-async def test_hooks_are_told_of_an_ack(bench: Bench) -> None:
+async def test_hooks_receive_ack_for_a_repeat(bench: Bench) -> None:
     outcomes: list[str] = []
     bench.app.after(lambda d, outcome: outcomes.append(outcome))
     bench.define(returning(None))

@@ -1,4 +1,4 @@
-"""What handlers return, and who waits for it. Who waits looks by itself every 5 s: whoever acts sooner was woken."""
+"""Results of handlers, and callers that wait for them. A caller polls every 5 s: one that returns sooner was woken."""
 
 import asyncio
 import logging
@@ -14,19 +14,21 @@ from tests.worker.rig import ALL_FLAVOURS, Bench, eventually, given_bench, raisi
 
 KEPT = Keep(count=1000)
 WOKEN = 4.0
-"""Seconds within which somebody who was woken has acted."""
+"""Seconds within which a caller that was woken returns."""
 
 
 @pytest.fixture
 def bench(bench: Bench) -> Bench:
-    """Have the queue keep results."""
+    """Make the queue store results."""
     bench.queue = bench.aio.queue(bench.queue_name, done=KEPT)
     return bench
 
 
 @pytest.mark.parametrize("flavour", ALL_FLAVOURS)
 @pytest.mark.parametrize("value", [None, True, 0, "", "done", {"n": [1, 2]}, b"\0raw"], ids=repr)
-async def test_what_a_handler_returns_is_its_result(backend: str, queue_name: str, flavour: str, value: Any) -> None:
+async def test_the_return_value_of_a_handler_is_its_result(
+    backend: str, queue_name: str, flavour: str, value: Any
+) -> None:
     async with given_bench(backend, queue_name, flavour) as bench:
         bench.define(returning(value), done=KEPT)
         queue = bench.aio.queue(queue_name, done=KEPT)
@@ -40,7 +42,7 @@ async def test_what_a_handler_returns_is_its_result(backend: str, queue_name: st
         assert (message.state, message.result) == ("done", value)
 
 
-async def test_a_result_wakes_who_waited_before_the_handler_ended(bench: Bench) -> None:
+async def test_a_result_wakes_a_caller_that_waits_already(bench: Bench) -> None:
     ended: list[float] = []
 
     async def slowly() -> str:
@@ -99,7 +101,7 @@ async def test_a_result_that_cannot_be_kept_ends_nothing(bench: Bench, caplog: p
     assert [record.getMessage().count("result.refused") for record in caplog.records] == [1]
 
 
-async def test_a_result_is_what_it_was_at_the_return(bench: Bench) -> None:
+async def test_a_result_is_packed_when_the_handler_returns(bench: Bench) -> None:
     kept: list[dict[str, int]] = []
 
     def act(body: Any, d: Any) -> dict[str, int]:
@@ -218,7 +220,7 @@ async def test_a_handler_may_wait_for_the_result_of_another(backend: str, queue_
         assert results == [(n + 1) * 10 for n in range(20)]
 
 
-async def test_two_hundred_who_wait_share_a_few_connections(server: StartedServer, queue_name: str) -> None:
+async def test_two_hundred_waiting_callers_share_a_few_connections(server: StartedServer, queue_name: str) -> None:
     import redis
 
     url, may_end = server("valkey").url, asyncio.Event()

@@ -1,4 +1,4 @@
-"""Schedules fired by workers: one message for each slot, whoever is killed, and without other traffic."""
+"""Schedules fired by workers: one message per occurrence, even if workers are killed, and without other traffic."""
 
 import random
 import time
@@ -35,7 +35,7 @@ DECLARED: Final = """
 
 
 def slots_of(notes: list[dict[str, Any]]) -> dict[datetime, set[str]]:
-    """Tell which messages there were for each slot."""
+    """Return the messages of each occurrence."""
     found = defaultdict(set)
     for each in notes:
         found[datetime.fromisoformat(each["slot"])].add(each["id"])
@@ -47,7 +47,7 @@ def slots_of(notes: list[dict[str, Any]]) -> dict[datetime, set[str]]:
 def test_workers_that_are_killed_leave_one_message_for_each_slot(
     server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
-    """Every worker declares the schedule when it starts; at random moments one is killed, and another one starts."""
+    """Every worker declares the schedule at its start. At random moments a worker is killed, and another one starts."""
     url = server("valkey").url
     source = module_of(queue_name, "lease=1, crash_limit=1000", DECLARED.format(name=queue_name, every=EVERY))
     seed = random.randrange(2**32)
@@ -66,7 +66,7 @@ def test_workers_that_are_killed_leave_one_message_for_each_slot(
             victim.kill9()
             workers.append(start())
         wait_until(lambda: len(slots_of(workers[0].notes("slot"))) > 30)
-        for worker in workers:  # or one that starts later declares the schedule once more
+        for worker in workers:  # otherwise a worker that starts later declares the schedule again
             worker.wait_for_start()
         assert app.unschedule(queue_name)
         wait_until(lambda: queue.stats().live == 0)
@@ -83,7 +83,7 @@ def test_workers_that_are_killed_leave_one_message_for_each_slot(
 
 @pytest.mark.slow
 def test_an_idle_worker_fires_without_other_traffic(server: StartedServer, tmp_path: Path, queue_name: str) -> None:
-    """The lease is long: without the time of the next slot it would look every 5 s, and send for one slot in five."""
+    """The lease is long: without the next due time the worker would poll every 5 s, and miss four of five."""
     url = server("valkey").url
     source = module_of(queue_name, "lease=60", DECLARED.format(name=queue_name, every=1).replace('"all"', '"one"'))
     with duly.Duly(url) as app, WorkerProcess(url, tmp_path, source) as worker:
@@ -119,7 +119,7 @@ async def _is_empty(queue: duly.AsyncQueue) -> bool:
 
 
 async def test_a_worker_whose_hands_are_full_sends_for_the_slots_later(backend: str, queue_name: str) -> None:
-    """It asks for nothing meanwhile; with catch_up="all" nothing is missing afterwards."""
+    """It claims nothing during that time. With catch_up="all" nothing is missing afterwards."""
     seen: list[str] = []
     is_released = False
 
@@ -150,7 +150,7 @@ async def _is_leased(queue: duly.AsyncQueue) -> bool:
 
 
 async def _has_waited(bench: Any, seconds: float) -> bool:
-    """Tell whether slots have come for so long that nobody sent for."""
+    """Return whether occurrences have been due for this long without a message."""
     (schedule,) = [each for each in await bench.aio.schedules() if each.name == bench.queue_name]
     assert schedule.last_slot is None
     row = (await bench.aio._link.run(ops.schedules(bench.queue._keys))).rows[bench.queue_name]
@@ -172,7 +172,7 @@ def test_a_schedule_that_cannot_be_read_keeps_no_worker_busy(tmp_path: Path) -> 
                 return int(client.info("commandstats")["cmdstat_evalsha"]["calls"])
 
             before, used = calls(), worker.cpu_seconds()
-            time.sleep(3)  # in which it looks three times, and beats
+            time.sleep(3)  # in which it polls three times, and sends a heartbeat
             assert calls() - before < 12
             assert worker.cpu_seconds() - used < 0.6
         app.queue("orders").send("after all")

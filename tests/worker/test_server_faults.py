@@ -1,4 +1,4 @@
-"""The server restarts, hangs, refuses or fills up under a worker: it goes on by itself, loses nothing, spins never."""
+"""The server of a worker restarts, hangs, refuses or fills up: the worker recovers, loses nothing, and never spins."""
 
 import os
 import signal
@@ -26,14 +26,14 @@ pytestmark = pytest.mark.fault
 ALWAYS: Final = {"appendonly": "yes", "appendfsync": "always"}
 
 ENDURING: Final = 120.0
-"""Seconds that the producer of a test goes on trying: longer than any outage here."""
+"""Seconds that the producer of a test retries: longer than any outage here."""
 
 MOST_CONNECTS: Final = 30.0
-"""Connections a second that a worker may try to make while its server is away."""
+"""Connections per second that a worker may try to open while its server is unavailable."""
 MOST_CPU: Final = 0.3
-SHORTEST_LOOK: Final = 2.0
-"""Seconds below which a share of a processor says nothing: it is counted in hundredths of a second, and noticing an
-outage, which is done once, costs a few of them."""
+SHORTEST_MEASUREMENT: Final = 2.0
+"""Seconds below which the share of a processor is not significant. It is counted in hundredths of a second, and
+noticing an outage costs a few of them once."""
 
 JOBS: Final = """
 app = duly.Duly(os.environ["DULY_URL"], patience={patience})
@@ -49,7 +49,7 @@ async def on_order(seconds, d):
 ONLY_TOKENS: Final = """
 from duly._core import patience
 
-patience._LONGEST_PERIOD = 3600.0  # the worker does not look by itself: what does not wake it is never found
+patience._LONGEST_PERIOD = 3600.0  # the worker does not poll: a message that does not wake it is never found
 """
 
 
@@ -59,7 +59,7 @@ def jobs(*, lease: float = 60, patience: float = 20) -> str:
 
 @pytest.fixture
 def own_server() -> Iterator[Server]:
-    """Give a server to ill-treat. It loses nothing itself."""
+    """Return a server for faults. It loses no data itself."""
     need("valkey")
     with Server("valkey", ALWAYS) as server:
         yield server
@@ -72,13 +72,13 @@ def client_of(server: Server) -> Iterator[Any]:
 
 
 def refusals(client: Any, *codes: str) -> int:
-    """Count the errors that the server has answered with."""
+    """Count the errors that the server has returned."""
     stats = client.info("errorstats")
     return sum(stats.get(f"errorstat_{code}", {"count": 0})["count"] for code in codes)
 
 
 class Load:
-    """A producer and a worker under load, until `end`; then all that was sent must be through."""
+    """A producer and a worker under load, until `end`. Then all messages must have been handled."""
 
     def __init__(self, server: Server, worker: WorkerProcess) -> None:
         self._app = duly.Duly(server.url, patience=ENDURING)
@@ -94,7 +94,7 @@ class Load:
         return len(self._worker.notes("done"))
 
     def wait_for_more(self, count: int = 40) -> None:
-        """Wait until so many messages more are handled: work goes on."""
+        """Wait until this number of further messages is handled."""
         goal = self.done() + count
         wait_until(lambda: self.done() >= goal or self._worker.process.poll() is not None)
         assert self._worker.process.poll() is None, self._worker.log()
@@ -105,16 +105,16 @@ class Load:
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
-        """Send nothing meanwhile, so that only the worker talks to the server. It has work in hand."""
+        """Send nothing during this time, so that only the worker uses the server. It holds messages."""
         self.send(*[0.05] * 400)
         self.wait_for_more(20)
         with self._sending:
             yield
 
     def end(self, *, is_once: bool = True) -> None:
-        """Let all that was sent through, and check it. `is_once`: each was handled once.
+        """Wait until all messages are handled, and check them. `is_once`: each was handled once.
 
-        What a worker has claimed ahead and gives back, since its handlers wait for the server, is delivered once more.
+        A worker whose handlers wait for the server releases messages that it has claimed ahead. These are redelivered.
         """
         self._is_over.set()
         self._thread.join()
@@ -143,7 +143,7 @@ class Load:
 
 @contextmanager
 def loaded(server: Server, directory: Path, source: str = "", *, is_once: bool = True) -> Iterator[Load]:
-    """Run a worker under load; at the end nothing is lost, and it leaves in order."""
+    """Run a worker under load. At the end nothing is lost, and the worker ends in order."""
     with WorkerProcess(server.url, directory, source or jobs()) as worker:
         worker.wait_for_start()
         load = Load(server, worker)
@@ -156,23 +156,23 @@ def loaded(server: Server, directory: Path, source: str = "", *, is_once: bool =
 
 
 def assert_calm(worker: WorkerProcess) -> None:
-    """Fail if anything went wrong that nobody caught, or that was given up."""
+    """Fail if the log has an uncaught error, or a call that was given up."""
     log = worker.log()
     for sign in ("Traceback", "never retrieved", "never awaited", "worker.broken", "claim.failed", "settle.failed"):
         assert sign not in log, log
 
 
 def assert_outages(worker: WorkerProcess, count: int) -> None:
-    """Fail unless the log tells of so many outages, a line for the beginning and one for the end of each."""
-    told = [line for line in worker.log().splitlines() if "does not answer" in line or "answers again" in line]
-    assert len(told) == 2 * count, worker.log()
-    for down, up in zip(told[::2], told[1::2], strict=True):
-        assert "does not answer" in down, told
-        assert "answers again" in up, told
+    """Fail unless the log has this number of outages, with one line for the start and one for the end of each."""
+    outages = [line for line in worker.log().splitlines() if "does not answer" in line or "answers again" in line]
+    assert len(outages) == 2 * count, worker.log()
+    for down, up in zip(outages[::2], outages[1::2], strict=True):
+        assert "does not answer" in down, outages
+        assert "answers again" in up, outages
 
 
-class Nobody:
-    """Listens on the port of a server that is away, and hangs up on whoever calls. Counts the calls."""
+class ClosingListener:
+    """Listens on the port of an unavailable server, closes every connection, and counts them."""
 
     def __init__(self, port: int) -> None:
         self.calls = 0
@@ -202,29 +202,29 @@ class Nobody:
 
 @contextmanager
 def little_cpu(worker: WorkerProcess) -> Iterator[None]:
-    """Fail if the worker is busy in here. What happens to it must last for long enough to tell."""
+    """Fail if the worker is busy during the block. The block must last long enough for a measurement."""
     used, began = worker.cpu_seconds(), time.monotonic()
     yield
     elapsed = time.monotonic() - began
-    assert elapsed >= SHORTEST_LOOK, f"a look of {elapsed:.2f} s says nothing of a share"
+    assert elapsed >= SHORTEST_MEASUREMENT, f"{elapsed:.2f} s are too short to measure a share"
     share = (worker.cpu_seconds() - used) / elapsed
     assert share < MOST_CPU, f"{share:.0%} of a processor"
 
 
 @contextmanager
 def hung_up_on(server: Server) -> Iterator[None]:
-    """Have somebody hang up on whoever calls a server that is away. The worker must not call too often."""
-    with Nobody(server.port) as nobody:
+    """Close every connection to an unavailable server. The worker must not connect too often."""
+    with ClosingListener(server.port) as listener:
         began = time.monotonic()
         yield
-        rate = nobody.calls / (time.monotonic() - began)
+        rate = listener.calls / (time.monotonic() - began)
     assert 0 < rate < MOST_CONNECTS, f"{rate:.0f} connections a second"
 
 
-# --- Connections and scripts are taken away ----------------------------------------------------------------
+# --- Connections and scripts disappear ---------------------------------------------------------------------
 
 
-def test_killed_connections_are_made_anew(kind: Kind, tmp_path: Path) -> None:
+def test_killed_connections_are_replaced(kind: Kind, tmp_path: Path) -> None:
     with Server(kind) as server, client_of(server) as client, loaded(server, tmp_path) as load:
         for _ in range(8):
             client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
@@ -238,7 +238,7 @@ def test_flushed_scripts_are_sent_again(own_server: Server, tmp_path: Path) -> N
             load.wait_for_more(5)
 
 
-def test_an_idle_worker_whose_connections_are_cut_goes_on_listening(own_server: Server, tmp_path: Path) -> None:
+def test_an_idle_worker_whose_connections_are_cut_is_still_woken(own_server: Server, tmp_path: Path) -> None:
     with (
         client_of(own_server) as client,
         duly.Duly(own_server.url) as app,
@@ -269,7 +269,7 @@ def test_connections_that_the_server_closes_when_idle_are_no_outage(own_server: 
         for round_ in range(3):
             queue.send(0)
             wait_until(lambda sent=round_ + 1: queue.stats().acked == sent)  # type: ignore[misc]
-            # All that is left: the one that asks, and the worker's wait.
+            # The remaining connections: the one of this test, and the blocking one of the worker.
             wait_until(lambda: len(client.client_list()) == 2)
         assert worker.stop() == 0, worker.log()
         assert_calm(worker)
@@ -299,7 +299,7 @@ def test_a_server_with_too_many_clients_is_waited_for(own_server: Server, tmp_pa
         worker.thaw()
         with little_cpu(worker):
             wait_until(lambda: client.info("stats")["rejected_connections"] > refused + 10)
-            time.sleep(SHORTEST_LOOK)
+            time.sleep(SHORTEST_MEASUREMENT)
         others.close()
         wait_until(lambda: queue.stats().acked == 301)
         assert queue.audit().ok
@@ -308,7 +308,7 @@ def test_a_server_with_too_many_clients_is_waited_for(own_server: Server, tmp_pa
         assert_outages(worker, 1)
 
 
-# --- The server is away, hangs or is somebody else's -------------------------------------------------------
+# --- The server is unavailable, hangs or is another one ----------------------------------------------------
 
 
 def test_a_server_killed_and_restarted_under_load(kind: Kind, tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_a_server_killed_and_restarted_under_load(kind: Kind, tmp_path: Path) ->
 
 
 def test_servers_that_are_away_or_hang_for_long_are_waited_for_in_peace(own_server: Server, tmp_path: Path) -> None:
-    """Two servers and two workers, for the sake of time: one server is gone, the other stands still."""
+    """Two servers and two workers at once, to save time: one server has ended, the other hangs."""
     (tmp_path / "other").mkdir()
     with (
         Server("valkey", ALWAYS) as other,
@@ -333,7 +333,7 @@ def test_servers_that_are_away_or_hang_for_long_are_waited_for_in_peace(own_serv
         with loads[0].at_rest(), loads[1].at_rest(), little_cpu(left), little_cpu(hung):
             own_server.kill9()
             os.kill(other.pid, signal.SIGSTOP)
-            time.sleep(5)  # nobody listens
+            time.sleep(5)  # no process listens
             with hung_up_on(own_server):
                 time.sleep(14)
             own_server.start()
@@ -348,10 +348,8 @@ def test_servers_that_are_away_or_hang_for_long_are_waited_for_in_peace(own_serv
             assert_outages(worker, 1)
 
 
-def test_a_worker_whose_leases_run_out_while_the_server_is_away_says_so_once(
-    own_server: Server, tmp_path: Path
-) -> None:
-    """With little patience, and something held all the time: renewals fail again and again."""
+def test_failed_renewals_during_an_outage_are_logged_once(own_server: Server, tmp_path: Path) -> None:
+    """With little patience, and messages held all the time: renewals fail repeatedly."""
     with WorkerProcess(own_server.url, tmp_path, jobs(lease=2, patience=1)) as worker:
         worker.wait_for_start()
         load = Load(own_server, worker)
@@ -370,10 +368,8 @@ def test_a_worker_whose_leases_run_out_while_the_server_is_away_says_so_once(
         assert worker.log().count("renewal.failed") <= 1, worker.log()
 
 
-def test_a_claim_that_a_hanging_server_carries_out_late_takes_nothing_for_nobody(
-    own_server: Server, tmp_path: Path
-) -> None:
-    """The server hangs for longer than the patience of a call, and a claim is under way."""
+def test_a_claim_that_a_hanging_server_executes_late_strands_no_message(own_server: Server, tmp_path: Path) -> None:
+    """The server hangs for longer than the patience of a call, while a claim is in progress."""
     with (
         WorkerProcess(own_server.url, tmp_path, jobs(lease=6, patience=1)) as worker,
         duly.Duly(own_server.url, patience=ENDURING) as app,
@@ -384,7 +380,7 @@ def test_a_claim_that_a_hanging_server_carries_out_late_takes_nothing_for_nobody
         time.sleep(0.5)
         assert worker.notes("done") == []
         os.kill(own_server.pid, signal.SIGSTOP)
-        time.sleep(15)  # it claims when they are due, twice in vain, and gives up
+        time.sleep(15)  # it claims when they are due, fails twice, and gives up
         os.kill(own_server.pid, signal.SIGCONT)
         wait_until(lambda: queue.stats().acked == 50)
         stats = queue.stats()
@@ -393,7 +389,7 @@ def test_a_claim_that_a_hanging_server_carries_out_late_takes_nothing_for_nobody
         assert_calm(worker)
 
 
-def test_a_wait_whose_connection_falls_silent_is_begun_anew(own_server: Server, tmp_path: Path) -> None:
+def test_a_blocking_call_on_a_silent_connection_is_repeated(own_server: Server, tmp_path: Path) -> None:
     with Proxy(own_server.port) as proxy, WorkerProcess(proxy.url, tmp_path, jobs(lease=3)) as worker:
         wait_until(lambda: proxy.counts["BLPOP"] > 2)
         proxy.policy = FaultAt(1, BlackHole(Stage.EXECUTED), only={"BLPOP"})
@@ -401,7 +397,7 @@ def test_a_wait_whose_connection_falls_silent_is_begun_anew(own_server: Server, 
         before = proxy.counts["BLPOP"]
         with little_cpu(worker):
             wait_until(lambda: proxy.counts["BLPOP"] > before + 2)
-            time.sleep(SHORTEST_LOOK)
+            time.sleep(SHORTEST_MEASUREMENT)
         with duly.Duly(own_server.url) as app:
             queue = app.queue("orders")
             queue.send(0)
@@ -424,9 +420,9 @@ def test_a_primary_that_is_a_replica_for_a_while_is_waited_for(kind: Kind, tmp_p
         load = Load(server, worker)
         with load.at_rest(), little_cpu(worker):
             client.replicaof(LOOPBACK, 1)
-            refused = refusals(client, "READONLY", "ERR")  # Redis 6.2 wraps what a script meets
+            refused = refusals(client, "READONLY", "ERR")  # Redis 6.2 wraps errors of scripts
             wait_until(lambda: refusals(client, "READONLY", "ERR") > refused + 6)
-            time.sleep(SHORTEST_LOOK)
+            time.sleep(SHORTEST_MEASUREMENT)
             client.replicaof("NO", "ONE")
         load.wait_for_more()
         load.end()
@@ -452,7 +448,7 @@ def test_a_worker_may_be_started_before_its_server(own_server: Server, tmp_path:
 # --- The server is full ------------------------------------------------------------------------------------
 
 
-def test_a_full_server_is_drained_whatever_handlers_say(kind: Kind, tmp_path: Path) -> None:
+def test_a_full_server_is_drained_with_any_outcome(kind: Kind, tmp_path: Path) -> None:
     source = """
     orders = app.queue("orders", retry=duly.Retry(first=0.01))
 
@@ -527,7 +523,7 @@ def on_tick(body):
 def on_event(body, d):
     note("event", id=d.id)
 """
-"""What a program does when it is imported, before it can empty anything."""
+"""The calls of a program at its import, before it can drain the server."""
 
 
 def test_a_worker_with_schedules_topics_tasks_and_results_starts_on_a_full_server(kind: Kind, tmp_path: Path) -> None:

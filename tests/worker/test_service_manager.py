@@ -1,4 +1,4 @@
-"""A service manager signals every process of a service at once: a child then hears it twice, from its parent too."""
+"""A service manager signals every process of a service at once: a child gets the signal again from its parent."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Handlers that settle their message themselves: what they did stays, whatever they do next."""
+"""Handlers that settle their message themselves: the settle stands, regardless of how the handler ends."""
 
 import asyncio
 import inspect
@@ -50,14 +50,14 @@ def settling(bench: Bench, verb: str, args: tuple[Any, ...], how: str = "None", 
 
 @pytest.mark.parametrize("how", ENDS)
 @pytest.mark.parametrize("verb", SETTLES)
-async def test_what_the_handler_has_settled_stays_whatever_it_does_next(
+async def test_a_settle_by_the_handler_stands_regardless_of_later_errors(
     memory_bench: Bench, verb: str, how: str
 ) -> None:
     await _check_settled_inside(memory_bench, verb, how)
 
 
 @pytest.mark.parametrize("verb", SETTLES)
-async def test_a_handler_may_settle_itself(bench: Bench, verb: str) -> None:
+async def test_a_handler_may_settle_its_message(bench: Bench, verb: str) -> None:
     await _check_settled_inside(bench, verb, "error")
 
 
@@ -74,7 +74,7 @@ async def _check_settled_inside(bench: Bench, verb: str, how: str) -> None:
     assert not worker.was_cut_off
 
 
-async def test_retry_in_the_handler_goes_by_the_policy_and_keeps_the_error(bench: Bench) -> None:
+async def test_retry_in_the_handler_follows_the_policy_and_stores_the_error(bench: Bench) -> None:
     bench.define(settling(bench, "retry", (), error="the shop is closed"), retry=Retry(attempts=2, first=60, jitter=0))
     id_ = await bench.queue.send("body")
 
@@ -180,8 +180,8 @@ async def _is_deferred(bench: Bench, id_: str) -> bool:
     return (await bench.seen(id_)).defers == 1
 
 
-async def test_a_message_that_was_cancelled_meanwhile_is_not_settled(bench: Bench) -> None:
-    """The handler learns of it when it settles; returning is no error."""
+async def test_a_message_cancelled_while_it_runs_is_not_settled(bench: Bench) -> None:
+    """The handler gets an error when it settles. Returning is not an error."""
     cancelled = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -206,7 +206,7 @@ async def test_a_message_that_was_cancelled_meanwhile_is_not_settled(bench: Benc
 
 @pytest.mark.parametrize("verb", ["return", "raise", "ack", "retry"])
 async def test_a_handler_that_has_seen_its_lease_lost_settles_nothing(memory_bench: Bench, verb: str) -> None:
-    """The renewer marks a delivery as lost when `max_runtime` is over. The server does not know of it yet."""
+    """The renewer marks a delivery as lost after `max_runtime`. The server does not know this yet."""
     refused: list[str] = []
 
     def act(body: Any, d: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Workers that are told to stop: nothing is lost, no attempt is spent, and the exit status tells what was cut off."""
+"""Workers that are stopped: nothing is lost, no attempt is spent, and the exit status shows a cut-off."""
 
 import os
 import random
@@ -51,7 +51,7 @@ def held_by(queue: duly.Queue, pid: int) -> int:
 
 
 def assert_untouched(queue: duly.Queue, id_: str, **expected: Any) -> None:
-    """Fail unless a message waits, and nothing was spent."""
+    """Fail unless a message is waiting and no attempt was spent."""
     message = queue.get(id_)
     assert message is not None
     assert (message.state, message.attempt, message.failures, message.crashes) == ("ready", 1, 0, 0)
@@ -87,7 +87,7 @@ def test_stops_at_random_moments_spend_nothing(
         assert [each.wait_for_start().stop() for each in (worker, successor)] == [0, 0]
 
         begins, ends = worker.notes("begin"), worker.notes("end")
-        # What was not begun went back; what was begun was finished, and so nothing was begun twice.
+        # Messages that were not started were released, and the others were finished, so none was started twice.
         assert Counter(ids_of(begins)) == Counter(sent)
         assert Counter(ids_of(ends)) == Counter(sent)
         assert all((each["attempt"], each["failures"], each["crashes"]) == (1, 0, 0) for each in begins)
@@ -97,7 +97,7 @@ def test_stops_at_random_moments_spend_nothing(
 
 
 def test_stops_while_it_starts_lose_nothing(server: StartedServer, tmp_path: Path, queue_name: str) -> None:
-    """Before it serves, a worker has no messages, and a signal simply ends it."""
+    """A worker that does not serve yet has no messages, and a signal ends it."""
     url = server("valkey").url
     source = module_of(queue_name, "lease=5", HANDLERS["async"])
     with duly.Duly(url) as app, ExitStack() as stack:
@@ -149,7 +149,7 @@ GATED: Final = {
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("manner", MANNERS)
-def test_what_runs_is_finished_within_the_grace(
+def test_running_handlers_finish_within_the_grace(
     manner: str, number: signal.Signals, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     url = server("valkey").url
@@ -171,7 +171,7 @@ def test_what_runs_is_finished_within_the_grace(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("manner", MANNERS)
-def test_what_runs_beyond_the_grace_is_given_back(
+def test_messages_of_handlers_that_outlast_the_grace_are_released(
     manner: str, number: signal.Signals, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     url = server("valkey").url
@@ -191,7 +191,7 @@ def test_what_runs_beyond_the_grace_is_given_back(
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("manner", MANNERS)
-def test_a_second_signal_gives_back_what_runs_at_once(
+def test_a_second_signal_releases_running_messages_at_once(
     manner: str, second: signal.Signals, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     url = server("valkey").url
@@ -305,13 +305,13 @@ STUBBORN: Final = {
 }
 
 
-@pytest.mark.parametrize(("who", "signals"), [*((who, 1) for who in STUBBORN), (next(iter(STUBBORN)), 2)])
+@pytest.mark.parametrize(("handler", "signals"), [*((handler, 1) for handler in STUBBORN), (next(iter(STUBBORN)), 2)])
 def test_a_stubborn_handler_loses_its_message_and_does_not_keep_the_process(
-    who: str, signals: int, server: StartedServer, tmp_path: Path, queue_name: str
+    handler: str, signals: int, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     """Nothing was wrong with the message: no attempt is spent."""
     url = server("valkey").url
-    source = module_of(queue_name, "lease=5", STUBBORN[who])
+    source = module_of(queue_name, "lease=5", STUBBORN[handler])
     grace = "0.5" if signals == 1 else str(FOREVER)
     with duly.Duly(url) as app, WorkerProcess(url, tmp_path, source, "--grace", grace) as worker:
         queue = app.queue(queue_name)
@@ -327,7 +327,7 @@ def test_a_stubborn_handler_loses_its_message_and_does_not_keep_the_process(
         assert_accounts(queue, acked=0, ready=1, leased=0, released=1, retried=0, crashed=0)
 
 
-# --- Claimed ahead -----------------------------------------------------------------------------------------
+# --- Messages claimed ahead --------------------------------------------------------------------------------
 
 AHEAD: Final = {
     "async": """
@@ -352,10 +352,10 @@ AHEAD: Final = {
 
 
 @pytest.mark.parametrize("manner", MANNERS)
-def test_what_was_claimed_ahead_goes_back_at_once(
+def test_messages_claimed_ahead_are_released_at_once(
     manner: str, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
-    """While a handler still runs, others can have it."""
+    """Other workers can claim it while a handler is still running here."""
     url = server("valkey").url
     source = module_of(queue_name, "lease=5", AHEAD[manner])
     with duly.Duly(url) as app, WorkerProcess(url, tmp_path, source, "--grace", str(FOREVER)) as worker:

@@ -1,4 +1,4 @@
-"""What a worker says when it cannot begin, or begins where nobody can reach it."""
+"""Errors of a worker that cannot start, and warnings of one that no other process can send to."""
 
 import asyncio
 import logging
@@ -10,8 +10,8 @@ import pytest
 import duly
 from duly.errors import Unavailable, UsageError
 from duly.worker import run
-from duly.worker.lifeline import StoppedEarly
-from duly.worker.loading import warn_of_memory
+from duly.worker.app_loader import warn_of_memory
+from duly.worker.parent_pipe import StoppedEarly
 
 
 def _app(url: str) -> duly.Duly:
@@ -23,7 +23,7 @@ def _app(url: str) -> duly.Duly:
     return app
 
 
-async def test_an_embedded_server_that_cannot_be_started_is_said_at_once(
+async def test_an_embedded_server_that_cannot_be_started_raises_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("duly.embedded.binary._in_wheel", lambda: None)
@@ -34,7 +34,7 @@ async def test_an_embedded_server_that_cannot_be_started_is_said_at_once(
             pytest.fail("it began")
 
 
-async def test_run_in_a_running_event_loop_says_what_to_do_instead() -> None:
+async def test_run_in_a_running_event_loop_names_the_alternative() -> None:
     with pytest.raises(UsageError, match=r"duly\.Worker"):
         run(_app("memory://"))
 
@@ -52,8 +52,8 @@ async def test_a_worker_takes_its_options_in_one_way(named: dict[str, Any]) -> N
         duly.Worker(_app("memory://"), duly.WorkerOptions(), **named)
 
 
-async def test_a_worker_is_given_an_app() -> None:
-    with pytest.raises(UsageError, match="given an app"):
+async def test_a_worker_refuses_anything_but_an_app() -> None:
+    with pytest.raises(UsageError, match="takes an app"):
         duly.Worker(_app("memory://").queue("orders"))  # type: ignore[arg-type]
 
 
@@ -70,7 +70,7 @@ def test_a_worker_process_in_memory_is_warned_of(caplog: pytest.LogCaptureFixtur
     assert "worker.in_memory" in caplog.text
 
 
-def test_a_misspelt_option_is_told_from_a_known_one() -> None:
+def test_a_misspelt_option_names_the_nearest_one() -> None:
     with pytest.raises(UsageError, match=r"did you mean lease=\?"):
         duly.Duly("memory://").queue("orders", leese=3)  # type: ignore[call-overload]
 
@@ -81,20 +81,20 @@ def test_a_bad_address_in_the_environment_is_named(monkeypatch: pytest.MonkeyPat
         duly.Duly()
 
 
-async def test_a_new_embedded_server_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_new_embedded_server_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
         async with duly.Worker(_app(f"embedded://{tmp_path}/home")):
             pass
 
     assert caplog.text.count(f"worker.new_server directory={tmp_path}/home") == 1
     assert (
-        'note="empty and new; senders in other directories use servers of their own, unless DULY_URL names one"'
+        'note="empty and new; senders in other directories use their own servers, unless DULY_URL names one"'
         in caplog.text
     )
 
 
 class _InterruptedLoop(asyncio.SelectorEventLoop):
-    """A loop as uvloop is after a signal handler has raised while it began."""
+    """A loop in the state of uvloop after a signal handler has raised during its start."""
 
     def run_until_complete(self, future: Any) -> Any:
         if self.is_running():
@@ -105,7 +105,7 @@ class _InterruptedLoop(asyncio.SelectorEventLoop):
 
 def test_a_signal_while_the_event_loop_begins_ends_the_worker_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = _InterruptedLoop()
-    monkeypatch.setattr("duly.worker.running._new_loop", lambda: loop)
+    monkeypatch.setattr("duly.worker.event_loop._new_loop", lambda: loop)
 
     with pytest.raises(StoppedEarly):
         run(_app("memory://"))

@@ -1,4 +1,4 @@
-"""Tasks at work: functions that workers call by name."""
+"""Tasks: functions that workers call by name."""
 
 import asyncio
 import threading
@@ -40,7 +40,7 @@ async def bench(request: pytest.FixtureRequest, backend: str, queue_name: str) -
 
 @pytest.fixture(params=COLOURS)
 async def memory_bench(request: pytest.FixtureRequest, queue_name: str) -> AsyncIterator[Bench]:
-    """For what has nothing to do with the server."""
+    """For tests that do not depend on the server."""
     async with given_bench("memory://", queue_name, request.param) as bench:
         yield bench
 
@@ -157,7 +157,7 @@ async def test_a_task_ends_like_a_handler(memory_bench: Bench, kind: str, outcom
 
 
 async def test_each_task_has_its_own_retry(bench: Bench) -> None:
-    """The message's before the task's, the task's before the queue's."""
+    """The setting of the message comes first, then that of the task, then that of the queue."""
 
     async def brief() -> None:
         raise ValueError("brief")
@@ -191,7 +191,7 @@ def _delay_of(message: duly.Message) -> float | None:
 
 
 @pytest.mark.parametrize("kind", ["async def", "def"])
-async def test_a_task_that_retries_itself_goes_by_its_own_policy(memory_bench: Bench, kind: str) -> None:
+async def test_retry_in_a_task_follows_the_policy_of_the_task(memory_bench: Bench, kind: str) -> None:
     async def task_async(d: duly.AsyncDelivery) -> None:
         await d.retry(error="not yet")
 
@@ -267,7 +267,9 @@ async def test_an_unknown_task_is_dead_with_its_bytes(bench: Bench) -> None:
         msgspec.Raw(b"{"),
     ],
 )
-async def test_what_does_not_fit_is_dead_and_no_failure(memory_bench: Bench, flavour: str, body: Any) -> None:
+async def test_a_call_whose_arguments_do_not_fit_is_dead_and_not_retried(
+    memory_bench: Bench, flavour: str, body: Any
+) -> None:
     sums: list[int] = []
 
     async def add_async(a: int, b: int) -> None:
@@ -384,7 +386,7 @@ async def test_a_task_that_is_called_is_its_function() -> None:
 
 
 async def test_tasks_bound_their_calls_together(memory_bench: Bench) -> None:
-    """The largest that one of them says holds for all of them, also for those of the other kind."""
+    """The largest setting of a task holds for all tasks, even those of the other kind."""
     lock = threading.Lock()
     running = 0
     free, freed = threading.Event(), asyncio.Event()

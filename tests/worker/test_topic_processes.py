@@ -1,4 +1,4 @@
-"""Worker processes that serve groups of topics: killed, stopped, cut off, and beside each other."""
+"""Worker processes that serve groups of topics: killed, stopped, disconnected, and in parallel."""
 
 import random
 import textwrap
@@ -40,7 +40,7 @@ HANDLERS: Final = {
     """,
 }
 
-# The first who gets a message keeps it until it is killed, or until the file "open" is there.
+# The first process that gets a message keeps it until it is killed, or until the file "open" exists.
 HOLDING: Final = """
 async def handle(body, d):
     note("begin", id=d.id, crashes=d.crashes)
@@ -60,7 +60,7 @@ async def handle(body, d):
 ONLY_WHAT_IS_HEARD: Final = """
 from duly._core import patience
 
-patience._LONGEST_PERIOD = 3600.0  # the worker does not look by itself: what does not wake it is never found
+patience._LONGEST_PERIOD = 3600.0  # the worker does not poll: an entry that does not wake it is never found
 
 async def handle(body, d):
     note("end", id=d.id)
@@ -68,7 +68,7 @@ async def handle(body, d):
 
 
 def module_of(topic: str, options: str, source: str, *groups: str, concurrency: int = 10) -> str:
-    """Give the source of a module that serves groups of a topic with the function `handle`."""
+    """Return the source of a module that serves groups of a topic with the function `handle`."""
     lines = [f"events.handler(group={group!r}, concurrency={concurrency})(handle)" for group in groups]
     return "\n".join([textwrap.dedent(source), f"events = app.topic({topic!r}, {options})", *lines])
 
@@ -80,7 +80,7 @@ def opened(url: str, topic: str) -> Iterator[tuple[Any, duly.Topic]]:
 
 
 def members(client: Any, topic: duly.Topic, group: str = "archive") -> list[int]:
-    """Tell which processes are members of a group, as any program sees it."""
+    """Return the processes that are members of a group, as the server shows them."""
     rows = client.xinfo_consumers(topic.stream, group)
     return sorted(int(row["name"].split(b":")[1]) for row in rows)
 
@@ -105,7 +105,7 @@ def test_order_within_a_key_holds_over_two_processes(
         assert [worker.stop() for worker in (first, second)] == [0, 0]
 
         handled: defaultdict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
-        for note in first.notes():  # one file, one write a line: in the order in which they happened
+        for note in first.notes():  # one file, and one write per line: in the order of the events
             handled[note["group"], note["key"]].append((note["body"], note["what"]))
         in_turn = [(n, what) for n in range(100) for what in ("begin", "end")]
         assert handled == {(f"{queue_name}/{group}", key): in_turn for group in GROUPS for key in keys}
@@ -113,7 +113,7 @@ def test_order_within_a_key_holds_over_two_processes(
         assert all(topic.group(group).audit().ok for group in GROUPS)
 
 
-def test_what_a_killed_process_held_is_delivered_again_and_its_name_is_forgotten(
+def test_messages_of_a_killed_process_are_redelivered_and_its_consumer_is_removed(
     server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     url = server("valkey").url
@@ -142,7 +142,7 @@ def test_what_a_killed_process_held_is_delivered_again_and_its_name_is_forgotten
 def test_kills_at_random_moments_lose_nothing_in_any_group(
     keep: str, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
-    """Every entry reaches every group at least once, and where nothing is kept the stream is empty then."""
+    """Every entry reaches every group at least once. With keep=None the stream is empty after that."""
     url, seed = server("valkey").url, random.randrange(2**32)
     print(f"seed {seed}")  # noqa: T201 - shown when the test fails
     chance = random.Random(seed)
@@ -222,7 +222,7 @@ def test_a_process_that_was_stopped_for_longer_than_its_lease_settles_nothing(
         assert group.audit().ok
 
 
-def test_a_worker_whose_connections_are_cut_goes_on_listening(tmp_path: Path) -> None:
+def test_a_worker_whose_connections_are_cut_is_still_woken(tmp_path: Path) -> None:
     need("valkey")
     with (
         Server("valkey", {"appendonly": "yes", "appendfsync": "always"}) as own,
@@ -243,8 +243,8 @@ def test_a_worker_whose_connections_are_cut_goes_on_listening(tmp_path: Path) ->
             assert sign not in worker.log(), worker.log()
 
 
-def test_a_topic_that_somebody_overwrote_does_not_deafen_the_others(tmp_path: Path) -> None:
-    """A wait that names a key of the wrong type fails as a whole: the broken topic is left out of it."""
+def test_an_overwritten_topic_does_not_block_the_others(tmp_path: Path) -> None:
+    """A blocking call that names a key of the wrong type fails as a whole, so the broken topic is left out."""
     need("valkey")
     source = module_of("broken", "lease=36_000", ONLY_WHAT_IS_HEARD, "archive")
     source += "\n" + module_of("events", "lease=36_000", "", *GROUPS)

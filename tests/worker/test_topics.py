@@ -1,4 +1,4 @@
-"""Groups of topics served by a worker: what handlers do has the outcomes that it has for queues, for each group."""
+"""Groups of topics served by a worker: outcomes are those of queues, separately for each group."""
 
 import asyncio
 import time
@@ -32,13 +32,13 @@ from tests.worker.rig import (
 )
 
 AT_ONCE: Final = 4.0
-"""Seconds within which a worker hears of something: less than the 5 after which it looks by itself."""
+"""Seconds within which a worker wakes: less than the 5 after which it polls."""
 
 WORKERS: Final = 10
 
 
 class Stage:
-    """A topic with handlers of one colour. `topic` and `group` are looked at and published to with `await`."""
+    """A topic with handlers of one kind, sync or async. `topic` and `group` are used with `await`."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -72,14 +72,14 @@ async def stage(request: pytest.FixtureRequest, backend: str, queue_name: str) -
 
 @pytest.fixture
 async def async_stage(backend: str, queue_name: str) -> AsyncIterator[Stage]:
-    """For what only an `async def` can do, or what has nothing to do with the colour."""
+    """For tests that need an `async def`, or that do not depend on the kind of handler."""
     async with given_bench(backend, queue_name, "AsyncDuly, async def") as bench:
         yield Stage(bench)
 
 
 @pytest.fixture
 async def server_stage(server: StartedServer, queue_name: str) -> AsyncIterator[Stage]:
-    """For what other programs do on the same stream, and for what a server is asked."""
+    """For tests with other programs on the same stream, or that count commands of the server."""
     async with given_bench(server("valkey").url, queue_name, "AsyncDuly, async def") as bench:
         yield Stage(bench)
 
@@ -163,7 +163,7 @@ async def test_an_error_is_a_failure_and_is_kept_with_its_traceback(stage: Stage
     assert all("act_that_breaks" in failure.traceback for failure in message.errors)
 
 
-async def test_a_retry_that_takes_longer_than_the_lease_comes_back(stage: Stage) -> None:
+async def test_a_message_with_a_retry_delay_beyond_the_lease_is_redelivered(stage: Stage) -> None:
     attempts: list[int] = []
 
     def act(body: Any, d: Any) -> bool:
@@ -201,7 +201,7 @@ async def test_a_handler_that_runs_longer_than_the_lease_keeps_it(stage: Stage) 
 
     def act(body: Any, d: Any) -> None:
         fences.append(d.fence)
-        time.sleep(2.2)  # also of the event loop: the renewer has a thread of its own
+        time.sleep(2.2)  # blocks the event loop as well: the renewer has its own thread
 
     stage.define(act, lease=1.8)
     await stage.topic.publish("body")
@@ -303,27 +303,27 @@ async def test_a_batch_handler_gets_lists_and_judges_each(stage: Stage) -> None:
     assert max(map(len, batches)) == 4
 
 
-async def test_hooks_are_told_of_the_dead_of_their_group_their_topic_and_the_app(stage: Stage) -> None:
-    told: list[tuple[str, str]] = []
+async def test_on_dead_hooks_of_group_topic_and_app_run(stage: Stage) -> None:
+    received: list[tuple[str, str]] = []
     topic = stage.define(raising(Reject("no use")))
     stage.define(returning(None), group="other")
-    topic.group("archive").on_dead(lambda message: told.append(("group", message.queue)))
-    topic.group("other").on_dead(lambda message: told.append(("another group", message.queue)))
-    topic.on_dead(lambda message: told.append(("topic", message.queue)))
-    stage.bench.app.on_dead(lambda message: told.append(("app", message.queue)))
+    topic.group("archive").on_dead(lambda message: received.append(("group", message.queue)))
+    topic.group("other").on_dead(lambda message: received.append(("another group", message.queue)))
+    topic.on_dead(lambda message: received.append(("topic", message.queue)))
+    stage.bench.app.on_dead(lambda message: received.append(("app", message.queue)))
     await stage.topic.publish("body")
 
     async with stage.worker():
-        await eventually(lambda: len(told) == 3)
+        await eventually(lambda: len(received) == 3)
         await stage.comes_to("other", sent=1, delivered=1, acked=1)
 
-    assert told == [(whose, f"{stage.name}/archive") for whose in ("group", "topic", "app")]
+    assert received == [(whose, f"{stage.name}/archive") for whose in ("group", "topic", "app")]
 
 
-# Groups beside each other
+# Several groups
 
 
-async def test_each_group_gets_everything_beside_queues_of_the_same_worker(stage: Stage) -> None:
+async def test_each_group_gets_everything_while_the_worker_serves_queues(stage: Stage) -> None:
     got: defaultdict[str, list[Any]] = defaultdict(list)
 
     def act(body: Any, d: Any) -> None:
@@ -435,7 +435,7 @@ async def test_a_filter_lets_only_its_entries_in(stage: Stage) -> None:
     assert (stats.acked, stats.ready, stats.leased) == (21, 0, 0)
 
 
-async def test_a_group_begins_where_its_handler_says(stage: Stage) -> None:
+async def test_a_group_starts_where_its_handler_is_set_to(stage: Stage) -> None:
     first, second = await stage.topic.publish_many(["first", "second"])
     got: defaultdict[str, list[str]] = defaultdict(list)
     starts = {"all": "beginning", "rest": first, "coming": "new"}
@@ -467,7 +467,7 @@ def _has(handled: list[Any], count: int) -> bool:
 
 
 async def test_an_idle_worker_hears_of_each_entry_at_once(stage: Stage) -> None:
-    """The worker looks by itself after 5 seconds: ten times that would be the sum of these waits, were it not woken."""
+    """The worker polls after 5 seconds. Without wake-ups these waits would add up to ten times that."""
     handled: list[Any] = []
     for group in ("archive", "live"):
         stage.define(lambda body, d: handled.append(body), group=group)
@@ -505,9 +505,7 @@ async def test_a_plain_xadd_whose_body_is_no_json_is_dead(server_stage: Stage, c
     assert (message.reason, message.raw) == ("decode", b"{")
 
 
-async def test_what_a_plain_consumer_read_stays_its_own_until_it_is_silent_for_a_lease(
-    server_stage: Stage, client: Any
-) -> None:
+async def test_entries_of_a_plain_consumer_are_taken_over_after_a_lease(server_stage: Stage, client: Any) -> None:
     stage, handled = server_stage, list[tuple[Any, int]]()
     stage.define(lambda body, d: handled.append((body, d.crashes)), lease=3)
     await stage.group.create()
@@ -516,12 +514,12 @@ async def test_what_a_plain_consumer_read_stays_its_own_until_it_is_silent_for_a
     ((_, ((acked, _), (left, _))),) = client.xreadgroup(**reading)
 
     async with stage.worker():
-        await stage.topic.publish("ours")
+        await stage.topic.publish("own")
         await eventually(lambda: handled)
         client.xack(stage.topic.stream, "archive", acked)
         await eventually(lambda: len(handled) == 2)
 
-    assert handled == [("ours", 0), ("left", 1)]
+    assert handled == [("own", 0), ("left", 1)]
     assert client.xinfo_consumers(stage.topic.stream, "archive") == []
     assert client.xpending(stage.topic.stream, "archive")["pending"] == 0
     assert left
@@ -543,7 +541,7 @@ async def test_a_delayed_publish_is_handled_when_it_is_due(stage: Stage) -> None
     assert 0.6 <= handled["later"] - published < 0.6 + AT_ONCE
 
 
-async def test_a_group_that_was_paused_goes_on_at_once(stage: Stage) -> None:
+async def test_a_resumed_group_is_served_at_once(stage: Stage) -> None:
     handled: list[Any] = []
     stage.define(lambda body, d: handled.append(body))
 
@@ -551,7 +549,7 @@ async def test_a_group_that_was_paused_goes_on_at_once(stage: Stage) -> None:
         await stage.topic.publish("before")
         await eventually(lambda: handled)
         await stage.group.pause()
-        await stage.topic.publish("meanwhile")
+        await stage.topic.publish("in between")
         await asyncio.sleep(0.3)
         assert handled == ["before"]
         await stage.group.resume()
@@ -639,7 +637,7 @@ def test_a_queue_that_is_called_like_a_topic_is_meant_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("queues", "told"),
+    ("queues", "message"),
     [
         ("events/nothing", "no handler for events/nothing: there are handlers for events/archive"),
         ("event", "no handler for queue event: there are handlers for events/archive"),
@@ -650,15 +648,15 @@ def test_a_queue_that_is_called_like_a_topic_is_meant_by_its_name() -> None:
         ("events/archive,events/archive", "named twice"),
     ],
 )
-def test_a_group_that_is_not_there_is_refused(queues: str, told: str) -> None:
+def test_a_group_that_is_not_there_is_refused(queues: str, message: str) -> None:
     with duly.Duly("memory://") as app:
         app.topic("events").handler(group="archive")(print)
-        with pytest.raises(UsageError, match=told):
+        with pytest.raises(UsageError, match=message):
             duly.Worker(app, queues=queues)
 
 
 async def test_groups_that_others_serve_are_made_before_entries_are_freed(stage: Stage) -> None:
-    """Or what one group has acked would be gone before the worker of the other begins."""
+    """Otherwise entries that one group has acked would be gone before the worker of the other starts."""
     handled: list[Any] = []
     stage.define(returning(None), group="live", keep=None)
     stage.define(lambda body, d: handled.append(body), group="archive", keep=None)
@@ -679,7 +677,7 @@ async def test_a_group_that_cannot_be_made_yet_is_made_as_soon_as_it_can(
     server_stage: Stage, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(janitor, "_TIDY_EVERY", 0.05)
-    monkeypatch.setattr(janitor, "_BEAT_EVERY", 0.05)
+    monkeypatch.setattr(janitor, "_HEARTBEAT_EVERY", 0.05)
     stage, done = server_stage, list[Any]()
     stage.bench.define(lambda body, d: done.append(body))
     stage.define(returning(None))
@@ -687,7 +685,7 @@ async def test_a_group_that_cannot_be_made_yet_is_made_as_soon_as_it_can(
 
     async with stage.worker(queues={stage.name: 1}):
         await stage.bench.queue.send("body")
-        await eventually(lambda: done == ["body"])  # the others are served meanwhile
+        await eventually(lambda: done == ["body"])  # the other groups are served during that time
         client.delete(stage.topic.stream)
 
         await eventually(partial(_has_groups, stage.topic, ["archive"]))
@@ -701,7 +699,7 @@ async def test_a_worker_makes_groups_when_the_server_answers_at_last(kind: Kind,
                 app.topic(queue_name, keep=None).handler(group=group)(_nothing)
             server.stop()
             async with duly.Worker(app, queues=f"{queue_name}/live") as worker:
-                await eventually(lambda: worker._own._link.is_down)
+                await eventually(lambda: worker._async_app._link.is_down)
                 server.start()
 
                 await eventually(partial(_has_groups, app.topic(queue_name), ["archive", "live"]))
@@ -734,12 +732,12 @@ async def test_weights_divide_a_pool_between_a_group_and_a_queue(async_stage: St
     assert 2 <= both[f"{stage.name}/archive"] / both[stage.name] <= 4, both
 
 
-# What it costs
+# Cost
 
 
 @contextmanager
 def counting(client: Any) -> Iterator[dict[str, int]]:
-    """Count the commands that are carried out meanwhile."""
+    """Count the commands that the server executes during the block."""
     names = ("evalsha", "xreadgroup", "xread", "blpop")
     before, found = client.info("commandstats"), dict[str, int]()
     yield found
@@ -763,7 +761,7 @@ def own_client(kind: Kind) -> Iterator[Any]:
 @pytest.mark.slow
 @pytest.mark.quiet
 async def test_an_idle_worker_of_many_groups_asks_little(own_client: Any) -> None:
-    """With leases of 6 s it looks once a second: a claim for each group, and one wait for all of them."""
+    """With leases of 6 s it polls once per second: a claim for each group, and one blocking call for all of them."""
     async with duly.AsyncDuly(own_client.url) as app:
         for n in range(10):
             app.topic(f"topic{n % 3}", lease=6).handler(group=f"group{n}")(_nothing)
@@ -797,7 +795,7 @@ async def test_an_entry_costs_a_claim_for_the_groups_of_its_topic_only(own_clien
                     await app.topic("busy").publish(n)
                     await eventually(partial(_has, handled, n + 1))
 
-    assert 50 <= found["xreadgroup"] <= 50 + 50, found  # the others looked by themselves, and bells were heard
+    assert 50 <= found["xreadgroup"] <= 50 + 50, found  # the other groups polled, and bells woke them
 
 
 def _noting(handled: list[int]) -> Callable[[int], Any]:
@@ -829,7 +827,7 @@ async def test_a_paused_group_with_a_backlog_costs_no_more_than_an_idle_one(own_
 @pytest.mark.slow
 @pytest.mark.quiet
 async def test_many_idle_workers_of_a_group_do_not_cost_a_claim_each_for_every_entry(own_client: Any) -> None:
-    """All of them hear of an entry; those that find nothing rest, or ten would make ten claims an entry."""
+    """An entry wakes all of them. Those that find nothing rest, or ten processes would make ten claims per entry."""
     handled: list[int] = []
     async with duly.AsyncDuly(own_client.url) as app, AsyncExitStack() as stack:
         topic = app.topic("events")
@@ -858,7 +856,7 @@ async def _nothing(body: Any) -> None:
 # Stopping
 
 
-async def test_what_was_not_begun_goes_back_to_its_place(async_stage: Stage) -> None:
+async def test_entries_that_were_not_started_keep_their_order(async_stage: Stage) -> None:
     stage, begun, is_open = async_stage, list[int](), asyncio.Event()
 
     async def act(body: int, d: Any) -> None:
@@ -914,14 +912,14 @@ async def test_a_worker_that_stops_leaves_no_name_behind(server_stage: Stage, cl
 
 
 async def test_a_worker_that_had_to_leave_something_leaves_its_name_with_it(server_stage: Stage, client: Any) -> None:
-    """A consumer takes what it has pending with it when it is removed: what another program read is not ours."""
+    """Removing a consumer removes its pending entries. Entries that another program has read must stay."""
     stage = server_stage
     stage.define(returning(None))
-    await stage.topic.publish("ours")
+    await stage.topic.publish("own")
     async with stage.worker() as worker:
         await stage.comes_to(sent=1, delivered=1, acked=1)
-        consumer = worker._own._link.consumer
-        await stage.group.pause()  # the next is not for it
+        consumer = worker._async_app._link.consumer
+        await stage.group.pause()  # it must not get the next entry
         await stage.topic.publish("held")
         reading = {"groupname": "archive", "consumername": consumer, "streams": {stage.topic.stream: ">"}}
         client.xreadgroup(**reading)
@@ -947,7 +945,7 @@ async def test_with_nothing_kept_the_stream_is_empty_when_all_groups_are_through
 
 async def test_the_janitor_trims_a_topic(server_stage: Stage, monkeypatch: pytest.MonkeyPatch, client: Any) -> None:
     monkeypatch.setattr("duly.worker.janitor._TIDY_EVERY", 0.05)
-    monkeypatch.setattr("duly.worker.janitor._BEAT_EVERY", 0.05)
+    monkeypatch.setattr("duly.worker.janitor._HEARTBEAT_EVERY", 0.05)
     server_stage.define(returning(None), keep=Keep(count=10))
     for n in range(50):
         client.xadd(server_stage.topic.stream, {"n": n})

@@ -1,4 +1,4 @@
-"""Who keeps a lease: stopped processes, blocked event loops, busy threads, handlers that run too long."""
+"""Leases that are kept or lost: stopped processes, blocked event loops, busy threads, handlers over `max_runtime`."""
 
 from collections import Counter
 from contextlib import ExitStack
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 MANNERS: Final = ("async", "def")
 VERBS: Final = ("ack", "retry", "extend", "defer", "release", "reject", "recycle")
-"""Each message of these tests has a verb for a body: what the zombie tries with it."""
+"""The body of each message is a verb: the zombie tries to settle the message with it."""
 
 ARGUMENTS: Final = """
 ARGUMENTS = {"extend": (60,), "defer": (60,), "reject": ("dead",)}
@@ -27,7 +27,7 @@ def outcome_of(error):
     return "nothing" if error is None else type(error).__name__
 """
 
-# The first delivery is the zombie's. The second one ends when it may.
+# The first delivery goes to the zombie. The second one ends when the test allows it.
 ZOMBIES: Final = {
     "async": """
         @orders.handler
@@ -69,7 +69,7 @@ ZOMBIES: Final = {
                 error = raised
             note("tried", id=d.id, outcome=outcome_of(error))
     """,
-    # This one does not wait to be told: the event loop is blocked, and so the settle comes before the cancellation.
+    # This handler does not wait for `d.lost`: the event loop is blocked, so the settle precedes the cancellation.
     "async, blocked": """
         @orders.handler
         async def on_order(verb, d):
@@ -111,11 +111,11 @@ def test_a_zombie_changes_nothing(manner: str, server: StartedServer, tmp_path: 
         wait_until(lambda: queue.stats().live == 0)
 
         assert [zombie.stop(), heir.stop()] == [0, 0], zombie.log() + heir.log()
-        # Known now: one that was frozen in the midst of beginning goes on when it is thawed.
+        # Collected only now: a handler that was stopped during its start continues with the process.
         begun = {begin["id"] for begin in zombie.notes("begin") if begin["pid"] == zombie.pid}
         assert {note["id"] for note in zombie.notes("tried")} == begun
         outcomes = {note["outcome"] for note in zombie.notes("tried")}
-        # One that blocked the event loop may be cancelled before it comes to try.
+        # A handler that blocked the event loop may be cancelled before it settles.
         assert outcomes in (
             {"LeaseLost"},
             *([{"CancelledError"}, {"CancelledError", "LeaseLost"}] if "blocked" in manner else []),
@@ -130,10 +130,10 @@ def test_a_zombie_changes_nothing(manner: str, server: StartedServer, tmp_path: 
         )  # fmt: skip
 
 
-# --- What a zombie had not begun ---------------------------------------------------------------------------
+# --- Messages that a zombie had not started ----------------------------------------------------------------
 
 AHEAD: Final = {
-    # The first handler blocks the event loop, so that the others are held and cannot begin.
+    # The first handler blocks the event loop, so that the other messages are held and cannot start.
     "async": """
         @orders.handler(concurrency=20)
         async def on_order(body, d):
@@ -159,7 +159,7 @@ AHEAD: Final = {
 
 
 @pytest.mark.parametrize("manner", AHEAD)
-def test_what_a_zombie_has_claimed_ahead_is_not_begun(
+def test_messages_that_a_zombie_claimed_ahead_are_not_started(
     manner: str, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     url = server("valkey").url
@@ -190,7 +190,7 @@ def test_what_a_zombie_has_claimed_ahead_is_not_begun(
         assert_drained(queue, sent=len(ids) + 1, acked=len(ids) + 1, crashed=len(held), retried=0)
 
 
-# --- Who keeps a lease -------------------------------------------------------------------------------------
+# --- Leases that are kept ----------------------------------------------------------------------------------
 
 LEASE: Final = 2
 BUSY: Final = {
@@ -227,16 +227,16 @@ BUSY: Final = {
             note("end", id=d.id, lost=d.lost)
     """,
 }
-"""For longer than a lease."""
+"""Longer than a lease."""
 
 
-@pytest.mark.parametrize("who", BUSY)
+@pytest.mark.parametrize("handler", BUSY)
 def test_a_handler_that_is_busy_keeps_its_lease(
-    who: str, server: StartedServer, tmp_path: Path, queue_name: str
+    handler: str, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
-    """Also with more to do than it can, and somebody else who would take over."""
+    """Even with more messages than it can handle, and another worker that would take over."""
     url = server("valkey").url
-    source = module_of(queue_name, f"lease={LEASE}", BUSY[who])
+    source = module_of(queue_name, f"lease={LEASE}", BUSY[handler])
     with duly.Duly(url) as app, ExitStack() as stack:
         queue = app.queue(queue_name)
         workers = [stack.enter_context(WorkerProcess(url, tmp_path, source)).wait_for_start() for _ in range(2)]
@@ -247,11 +247,11 @@ def test_a_handler_that_is_busy_keeps_its_lease(
         assert Counter(ids_of(workers[0].notes("begin"))) == Counter(ids)
         assert [end["lost"] for end in workers[0].notes("end")] == [False] * 4
         assert_drained(queue, sent=4, acked=4, retried=0)
-        # While the loop is blocked, nobody reads the answer to a claim that is under way: what it brings may be lost.
-        assert queue.stats().crashed == 0 or "event loop" in who
+        # A blocked loop cannot read the reply to a claim in progress, so the leases of these messages may be lost.
+        assert queue.stats().crashed == 0 or "event loop" in handler
 
 
-# --- Who does not ------------------------------------------------------------------------------------------
+# --- Leases that are lost ----------------------------------------------------------------------------------
 
 TOO_LONG: Final = {
     "async": """
@@ -278,7 +278,7 @@ TOO_LONG: Final = {
 
 
 @pytest.mark.parametrize("manner", TOO_LONG)
-def test_a_handler_that_runs_too_long_loses_its_lease(
+def test_a_handler_that_exceeds_max_runtime_loses_its_lease(
     manner: str, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     url = server("valkey").url
@@ -300,7 +300,9 @@ def test_a_handler_that_runs_too_long_loses_its_lease(
         assert_accounts(queue, sent=2, acked=2, delivered=4, crashed=2, retried=0, dead=0)
 
 
-def test_a_handler_that_always_runs_too_long_is_poison(server: StartedServer, tmp_path: Path, queue_name: str) -> None:
+def test_a_message_that_always_exceeds_max_runtime_is_poison(
+    server: StartedServer, tmp_path: Path, queue_name: str
+) -> None:
     url = server("valkey").url
     source = """
         @orders.handler
@@ -321,11 +323,11 @@ def test_a_handler_that_always_runs_too_long_is_poison(server: StartedServer, tm
         assert_accounts(queue, sent=11, acked=10, dead=1, crashed=2)
 
 
-# --- What is under way while nobody looks ------------------------------------------------------------------
+# --- Replies that are read late ----------------------------------------------------------------------------
 
 
 class HoldFirstClaim(Policy):
-    """Holds back the answer to a worker's first claim."""
+    """Delays the reply to the first claim of a worker."""
 
     def choose(self, command: Command) -> Action | None:
         is_claim = b"stay" in command.args()
@@ -333,10 +335,10 @@ class HoldFirstClaim(Policy):
 
 
 @pytest.mark.parametrize("manner", AHEAD)
-def test_an_answer_that_comes_after_the_lease_begins_nothing(
+def test_a_claim_answered_after_the_lease_starts_no_handler(
     manner: str, server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
-    """The leases that the worker knows of are renewed meanwhile. Of this one it does not know."""
+    """The leases that the worker knows are renewed during that time. It does not know this one."""
     source = module_of(queue_name, "lease=2", AHEAD[manner])
     policy = HoldFirstClaim(only=SCRIPT_COMMANDS)
     with duly.Duly(server("valkey").url) as app, Proxy(server("valkey").port, policy) as proxy, ExitStack() as stack:
@@ -360,7 +362,7 @@ def test_an_answer_that_comes_after_the_lease_begins_nothing(
 def test_a_settle_that_is_under_way_is_not_taken_for_a_loss(
     server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
-    """The message is acked, and a blocked event loop has not read it: that renewals find no lease means nothing."""
+    """The message is acked, but a blocked event loop has not read the reply. A renewal then finds no lease."""
     url = server("valkey").url
     source = """
         @orders.handler

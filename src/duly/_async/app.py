@@ -15,6 +15,7 @@ from duly._async.queue import AsyncQueue
 from duly._async.schedules import AsyncSchedules
 from duly._async.task import AsyncMakesTask, AsyncTask
 from duly._async.topic import AsyncTopic
+from duly._client_address import address_of_client
 from duly._core import address as addresses
 from duly._core import codec, ops, refused_options
 from duly._core import schedules as scheduling
@@ -24,7 +25,6 @@ from duly._core.handlers import TaskDefinition
 from duly._core.ids import IdMaker
 from duly._core.keys import RegistryKeys
 from duly._core.naming import about, is_of_topic
-from duly._given import address_of_client
 from duly._renewal import Renewer
 from duly.errors import UsageError
 from duly.message import Message, Schedule, WorkerInfo

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, overload
 from zoneinfo import ZoneInfo
 
+from duly._client_address import address_of_client
 from duly._core import address as addresses
 from duly._core import codec, ops, refused_options
 from duly._core import schedules as scheduling
@@ -19,7 +20,6 @@ from duly._core.handlers import TaskDefinition
 from duly._core.ids import IdMaker
 from duly._core.keys import RegistryKeys
 from duly._core.naming import about, is_of_topic
-from duly._given import address_of_client
 from duly._renewal import Renewer
 from duly._sync.link import Link
 from duly._sync.lock import Lock

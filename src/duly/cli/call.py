@@ -16,7 +16,7 @@ from duly.cli.send import send_one
 from duly.cli.session import PATIENCE, Session
 from duly.cli.stop_signals import graceful_stop
 from duly.errors import UsageError
-from duly.worker.loading import App, load_task
+from duly.worker.app_loader import App, load_task
 
 Task = Annotated[
     str,

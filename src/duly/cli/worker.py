@@ -13,12 +13,12 @@ from duly.cli.typer_classes import Command
 from duly.errors import UsageError
 from duly.options import checked_count
 from duly.worker import logs, run
+from duly.worker.app_loader import load_app, warn_of_memory
 from duly.worker.assignment import Assignment
-from duly.worker.loading import load_app, warn_of_memory
-from duly.worker.options import DEFAULT_GRACE, WorkerOptions
-from duly.worker.processes import Supervisor, child_command
-from duly.worker.reload import Reloader
-from duly.worker.running import leave
+from duly.worker.event_loop import leave
+from duly.worker.reloader import Reloader
+from duly.worker.supervisor import Supervisor, child_command
+from duly.worker.worker_options import DEFAULT_GRACE, WorkerOptions
 
 MOST_PROCESSES = 1000
 

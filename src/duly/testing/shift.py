@@ -21,22 +21,22 @@ from duly._reclaim_log import log_reclaimed
 from duly._sync.app import Duly
 from duly.errors import CodecError, HandlerFailed
 from duly.outcomes import Outcome, Reject
+from duly.worker.dead_hooks import DeadHooks
 from duly.worker.dispatcher import Dispatcher
+from duly.worker.invoker import Conclusion, DeliveryBatch, Item
 from duly.worker.janitor import Janitor
-from duly.worker.obituaries import Obituaries
-from duly.worker.options import GivenQueues, WorkerOptions
 from duly.worker.queue_runtime import QueueRuntime
 from duly.worker.renewer import Renewer
 from duly.worker.settler import Settler
 from duly.worker.setup import Setup
 from duly.worker.source import AnyDelivery
-from duly.worker.work import Conclusion, Group, Item
+from duly.worker.worker_options import GivenQueues, WorkerOptions
 
 _LOOKS_AT_ONCE: Final = 1000
 """Claims in a row that find nothing because they were busy: with what is past its ttl, say."""
 
-_LAST_WORDS: Final = 60.0
-"""Seconds that `on_dead` hooks have."""
+_HOOKS_TIMEOUT: Final = 60.0
+"""Seconds that `on_dead` and `on_stop` hooks have."""
 
 _FAILURES: Final = (Exception, SystemExit, asyncio.CancelledError)
 """What counts as a failure of the handler, and no more."""
@@ -129,13 +129,13 @@ class Shift:
         self._loop = asyncio.get_running_loop()
         self._setup.open()
         try:
-            await self._setup.reach_embedded()
-            await self._setup.run_first_hooks()
+            await self._setup.start_embedded()
+            await self._setup.run_start_hooks()
             self._start_parts()
         except BaseException:
             await self._setup.close()
             raise
-        await self._janitor.make_groups()
+        await self._janitor.create_groups()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -145,17 +145,17 @@ class Shift:
             self._settling.cancel()
             for dispatcher in self._dispatchers.values():
                 await dispatcher.aclose()
-            await self._setup.run_last_hooks(self._loop.time() + _LAST_WORDS)
+            await self._setup.run_stop_hooks(self._loop.time() + _HOOKS_TIMEOUT)
         finally:
             await self._setup.close()
 
     def _start_parts(self) -> None:
         setup, runtimes = self._setup, self._setup.runtimes
-        self._obituaries = Obituaries(setup.definitions)
+        self._dead_hooks = DeadHooks(setup.definitions)
         self._settler = NotingSettler(self._noted, on_progress=self._on_progress, on_dead=self._note_dead)
         hooks = self._hooks()
         self._dispatchers = {runtime: Dispatcher(runtime, hooks, self._settler) for runtime in runtimes}
-        self._janitor = Janitor(runtimes, setup.groups, setup.own.namespace, setup.concurrency)
+        self._janitor = Janitor(runtimes, setup.groups, setup.async_app.namespace, setup.concurrency)
         self._renewer = Renewer(runtimes, setup.run_in_thread, self._on_lost_in_thread, self._settler.settling)
         self._renewer.start()
         self._settling = self._loop.create_task(self._settler.run())
@@ -222,8 +222,8 @@ class Shift:
         if runtime.handler.batch is None:
             (item,) = deliveries
             return Job(runtime, item, deliveries, moment_of(claimed.now))
-        runtime.groups += 1
-        return Job(runtime, Group(deliveries), deliveries, moment_of(claimed.now))
+        runtime.batches += 1
+        return Job(runtime, DeliveryBatch(deliveries), deliveries, moment_of(claimed.now))
 
     async def _report(self, job: Job) -> list[Handled]:
         """Wait until the server knows, and `on_dead` hooks do; then say what became of the messages."""
@@ -232,7 +232,7 @@ class Shift:
                 self._settling.result()  # what broke it
             self._progress.clear()
             await self._progress.wait()
-        await self._obituaries.told(_LAST_WORDS)
+        await self._dead_hooks.finish(_HOOKS_TIMEOUT)
         self._spare_settled(job)
         return [await self._handled(job, delivery) for delivery in job.deliveries]
 
@@ -283,7 +283,7 @@ class Shift:
 
     def _note_dead(self, runtime: QueueRuntime, ids: Sequence[str]) -> None:
         self._dead.update((runtime, id_) for id_ in ids)
-        self._obituaries.announce(runtime, ids)
+        self._dead_hooks.start(runtime, ids)
 
     # Called by the parts
 

@@ -13,7 +13,7 @@ from duly.errors import UsageError
 from duly.memory.clock import clock
 from duly.options import Seconds, checked_count, checked_seconds
 from duly.testing.shift import Handled, Shift
-from duly.worker.options import GivenQueues
+from duly.worker.worker_options import GivenQueues
 
 _MOST: Final = 10_000
 """Messages after which a call gives up: a handler that brings its own message back at once would go on for ever."""

@@ -5,47 +5,47 @@ from __future__ import annotations
 import sys
 
 from duly.errors import DulyError, UsageError
-from duly.worker import lifeline, logs, run
+from duly.worker import logs, parent_pipe, run
+from duly.worker.app_loader import load_app, warn_of_memory
 from duly.worker.assignment import Assignment
-from duly.worker.loading import load_app, warn_of_memory
-from duly.worker.processes import MISUSE, REFUSED
+from duly.worker.event_loop import leave
 from duly.worker.refusals import is_refusal
-from duly.worker.running import leave
+from duly.worker.supervisor import MISUSE, REFUSED
 
 
 def main(text: str) -> int:
-    """Serve until told to stop: 0 all finished, 1 something was cut off, 2 misuse, 3 refused by the server."""
+    """Serve until asked to stop. Return 0: all finished, 1: handlers cut off, 2: misuse, 3: refused by the server."""
     try:
-        lifeline.accept_signals()
+        parent_pipe.accept_signals()
         return _try_to_serve(text)
-    except lifeline.StoppedEarly:
+    except parent_pipe.StoppedEarly:
         return 0
     finally:
-        lifeline.ignore_signals()
+        parent_pipe.ignore_signals()
 
 
 def _try_to_serve(text: str) -> int:
     try:
         return 0 if _serve(Assignment.from_json(text)) else 1
     except DulyError as error:
-        print(f"duly: {error}", file=sys.stderr)  # noqa: T201 - what the command `duly` does, too
+        print(f"duly: {error}", file=sys.stderr)  # noqa: T201 - as the command `duly` does
         return _status_of(error)
 
 
 def _status_of(error: DulyError) -> int:
-    """Tell the parent, too, whether another child would fare better."""
+    """Choose the exit status. It shows the parent whether another child would fail in the same way."""
     if isinstance(error, UsageError):
         return MISUSE
     return REFUSED if is_refusal(error) else 1
 
 
 def _serve(assignment: Assignment) -> bool:
-    lifeline.follow_parent(assignment.options.grace + lifeline.MARGIN)
+    parent_pipe.follow_parent(assignment.options.grace + parent_pipe.MARGIN)
     app = load_app(assignment.target)
-    app.on_start(lifeline.note_running)
+    app.on_start(parent_pipe.mark_running)
     logs.configure(assignment.log_format, assignment.log_level)  # after the import, which may set up its own
     warn_of_memory(app)
-    return run(app, assignment.options, orders=lifeline.orders)
+    return run(app, assignment.options, orders=parent_pipe.stop_requests)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Claims messages when there are slots for them, and waits when there is nothing to claim."""
+"""Claims messages while slots are free, and waits while there is nothing to claim."""
 
 import asyncio
 import logging
@@ -21,39 +21,41 @@ from duly.worker.refusals import is_refusal
 from duly.worker.shares import Shares
 from duly.worker.source import AnyDelivery, Source
 from duly.worker.timers import Timers
-from duly.worker.watch import Watch
+from duly.worker.watcher import Watcher
 
 _LOG: Final = logging.getLogger("duly.worker")
 
-_MOST_AT_ONCE: Final = 250
-"""Messages of one claim: larger ones save nothing, and settles wait behind them in the server."""
+_MAX_CLAIM: Final = 250
+"""Messages per claim. Larger claims save nothing, and settles wait behind them on the server."""
 
-_LOOK_PAST_SUSPECTS: Final = 0.1
-_HOARDING: Final = 1.0
-"""Seconds after which what was claimed ahead of handlers that have become slow is given back."""
+_SUSPECT_POLL: Final = 0.1
+"""Seconds between claims while a suspect waits for an idle worker."""
 
-_MOST_TOKENS: Final = 16
-"""Tokens that are held at once: their queues are claimed from one after the other, others may be faster with more."""
+_EXCESS_AFTER: Final = 1.0
+"""Seconds after which messages that were claimed ahead are released, if handlers have become slow."""
+
+_MAX_TOKENS: Final = 16
+"""Wake tokens held at once. Their queues are claimed from one by one, so other workers are faster with the rest."""
 
 _TAKE_EVERY: Final = 0.005
-"""Seconds between two looks of a worker that is full most of the time at the tokens of one bundle of queues."""
+"""Seconds between two calls by which a worker that is mostly full takes the wake tokens of a bundle of queues."""
 
 _FULL_FOR_LONG: Final = 0.1
-"""Seconds after which a worker that stays full lets others keep due times."""
+"""Seconds after which a worker that stays full passes its due times to other workers."""
 
 _REFUSED_PAUSE: Final = 5.0
 """Seconds before the next claim of a queue whose claim the server refused."""
 
 
 class Refused(Exception):
-    """Nothing that was asked of the server could be done, from the beginning."""
+    """The server has refused the claims of every queue since the worker started."""
 
     def __init__(self, error: DulyError) -> None:
         self.error = error
 
 
 class Fetcher:
-    """One claim at a time, over all queues. A full worker asks for nothing, and begins to watch nothing."""
+    """Makes one claim at a time, over all queues. A full worker neither claims nor begins to watch queues."""
 
     def __init__(
         self,
@@ -64,52 +66,52 @@ class Fetcher:
         self._dispatchers = dispatchers
         self._sources = [runtime.source for runtime in dispatchers]
         self._pool = pool
-        """Handlers at once over all queues; None: what each queue may have."""
+        """Handlers at once over all queues. None: only the limits of each queue hold."""
         self._on_dead = on_dead
         self._ready: Shares[Source] = Shares()
-        """Those to claim from as soon as there is room in the pool."""
+        """Sources to claim from as soon as the pool has room."""
         self._full: set[Source] = set()
-        """Those to claim from as soon as their own handlers have room."""
+        """Sources to claim from as soon as their own handlers have room."""
         self._timers: Timers[Source] = Timers()
-        """When to claim from the others, but for idle queues."""
-        self._owed: dict[Source, None] = {}
-        """Queues whose token was taken, or whose due time has come: if they are not claimed from, it is passed on."""
+        """When to claim from the other sources. Idle queues have no timer."""
+        self._pending_wakeups: dict[Source, None] = {}
+        """Queues whose wake token was taken, or whose due time has come. They are claimed from, or passed on."""
         self._active: dict[QueueRuntime, None] = {}
-        """Those that have messages in hand, and a few that had."""
+        """Queues that have messages in flight, and a few that had."""
         self._isolation = Isolation()
-        self._watch = Watch(self._sources, self.look)
+        self._watcher = Watcher(self._sources, self.notify_change)
         self._full_since: float | None = None
         self._take_at = 0.0
         self._fails = 0
-        """Claims in a row that did not reach the server."""
+        """Consecutive claims that did not reach the server."""
         self._refused: set[Source] | None = set()
-        """Sources whose claims the server has refused so far; None: one was allowed."""
+        """Sources whose claims the server has refused so far. None: a claim has succeeded."""
         self._is_stopping = False
         self._has_changed = False
-        self._rest: asyncio.Future[None] | None = None
+        self._sleeper: asyncio.Future[None] | None = None
         for source in self._sources:
             self._make_ready(source)
 
-    def look(self) -> None:
-        """Something has changed: there may be a slot, a token, or the order to stop."""
+    def notify_change(self) -> None:
+        """Wake the fetcher: there may be a free slot, a wake token, or a request to stop."""
         self._has_changed = True
-        if self._rest is not None and not self._rest.done():
-            self._rest.set_result(None)
+        if self._sleeper is not None and not self._sleeper.done():
+            self._sleeper.set_result(None)
 
     def note_progress(self, runtime: QueueRuntime) -> None:
-        """Handlers of a queue have ended: it may have room."""
+        """Note that handlers of a queue have ended: it may have room."""
         source = runtime.source
         if source in self._full:
             self._full.discard(source)
             self._make_ready(source)
         elif source.is_watched:
-            self._watch.note_room(source)
-        self.look()
+            self._watcher.note_room(source)
+        self.notify_change()
 
     def stop(self) -> None:
-        """Claim nothing more."""
+        """Stop claiming."""
         self._is_stopping = True
-        self.look()
+        self.notify_change()
 
     async def run(self) -> None:
         """Work until stopped. Raises Refused when the server denies every queue from the beginning."""
@@ -118,94 +120,94 @@ class Fetcher:
             self._note_woken()
             self._note_due(now)
             if self._full_since is not None and not self._is_full(now):
-                await self._look_around(now)
-            choice = self._choice(now)
-            if choice is None:
+                await self._check_other_queues(now)
+            next_claim = self._next_claim(now)
+            if next_claim is None:
                 await self._wait(now)
             else:
-                await self._claim(*choice)
-                await asyncio.sleep(0)  # first the handlers, then the next block or claim
+                await self._claim(*next_claim)
+                await asyncio.sleep(0)  # handlers first, then the next block or claim
                 await self._keep_watching()
 
     async def aclose(self) -> None:
-        """Leave. Tokens that were taken and timers that were kept are passed on, so that another worker looks."""
+        """End. Pass on wake tokens and timers, so that another worker claims from these queues."""
         timers = [source for source in self._sources if source.is_watched and source.has_timer]
-        for source in dict.fromkeys([*self._owed, *timers, *await self._watch.aclose()]):
-            await self._pass_on(source)
+        for source in dict.fromkeys([*self._pending_wakeups, *timers, *await self._watcher.aclose()]):
+            await self._pass_token_on(source)
 
-    # What to ask for
+    # Choosing the next claim
 
-    def _choice(self, now: float) -> tuple[Source, int, Suspects] | None:
-        """Choose a source, how many to ask it for, and which."""
-        suspects = self._isolation.allows(now, self._held())
+    def _next_claim(self, now: float) -> tuple[Source, int, Suspects] | None:
+        """Choose a source, the number of messages to claim, and whether suspects may be among them."""
+        suspects = self._isolation.allows(now, self._holds_any())
         if suspects is None:
             return None
         calls = self._pool_room()
-        while (source := self._ready.first() if calls else self._joining()) is not None:
+        while (source := self._ready.first() if calls else self._open_batch_source()) is not None:
             runtime = source.runtime
             room = runtime.room
             if room > 0:
                 part = self._ready.part_of(source, calls) if calls else 0
-                most = room if self._pool is None else part * runtime.per_slot + runtime.space
-                return source, min(room, most, _MOST_AT_ONCE), suspects
+                most = room if self._pool is None else part * runtime.per_slot + runtime.batch_space
+                return source, min(room, most, _MAX_CLAIM), suspects
             self._note_full(source)
         return None
 
-    def _held(self) -> int:
-        """Tell whether anything would be counted as crashed if this process died now."""
+    def _holds_any(self) -> int:
+        """Return whether any message would count a crash if this process died now."""
         for runtime in [runtime for runtime in self._active if not runtime.busy]:
             del self._active[runtime]
-            runtime.hoards_since = None
+            runtime.excess_since = None
         return any(runtime.source.held for runtime in self._active)
 
     def _pool_room(self) -> int:
-        """Count the calls of handlers that are free in the pool, or could be claimed ahead.
+        """Count the handler calls that are free in the pool, or could be claimed ahead.
 
-        Several queues claim nothing ahead: each has slots of its own, so what one of them has waiting would be
-        run beside what the others run, and the pool would not hold.
+        With several queues nothing is claimed ahead. Each queue has its own slots, so messages that wait for one queue
+        would run in addition to those of other queues, and exceed the pool.
         """
         if self._pool is None:
-            return _MOST_AT_ONCE
+            return _MAX_CLAIM
         only = self._sources[0].runtime
         ahead = only.ahead // only.per_slot if len(self._sources) == 1 else 0
         return max(self._pool + ahead - sum(runtime.calls for runtime in self._active), 0)
 
-    def _joining(self) -> Source | None:
-        """Choose a source whose messages would join a call that is being made up: it needs no room in the pool."""
-        return self._ready.first_of(runtime.source for runtime in self._active if runtime.space > 0)
+    def _open_batch_source(self) -> Source | None:
+        """Choose a source whose batch is not full yet. Its messages need no room in the pool."""
+        return self._ready.first_of(runtime.source for runtime in self._active if runtime.batch_space > 0)
 
     def _note_full(self, source: Source) -> None:
-        """Claim from a source when its handlers have room."""
+        """Claim from a source as soon as its handlers have room."""
         self._timers.cancel(source)
         self._ready.remove(source)
         self._full.add(source)
         source.is_idle = False
-        self._watch.note_claim(source)
+        self._watcher.note_claim(source)
 
     def _make_ready(self, source: Source) -> None:
-        """Claim from a source as soon as it is its turn."""
+        """Claim from a source when its turn comes."""
         self._timers.cancel(source)
         source.is_idle = False
         if source not in self._full:
             self._ready.add(source)
-            self._watch.expect_claim(source)
+            self._watcher.expect_claim(source)
 
     def _note_woken(self) -> None:
-        for source in self._watch.woken():
+        for source in self._watcher.woken():
             self._note_token(source)
 
     def _note_token(self, source: Source) -> None:
         if source.wake_state is not None:
             source.wake_state.is_woken = True
         else:
-            source.has_timer = True  # if there is no slot now, the token is passed on
-            self._owed[source] = None
+            source.has_timer = True  # if no slot is free, the token is passed on
+            self._pending_wakeups[source] = None
         self._make_ready(source)
 
     def _note_due(self, now: float) -> None:
         for source in self._timers.due(now):
             if source.has_timer:
-                self._owed[source] = None
+                self._pending_wakeups[source] = None
             self._make_ready(source)
 
     # Claiming
@@ -221,13 +223,13 @@ class Fetcher:
             return
         except DulyError as error:
             event(_LOG, logging.ERROR, "claim.failed", queue=runtime.name, error=str(error))
-            self._put_off(source, _REFUSED_PAUSE)
-            self._note_refused(source, error)
+            self._postpone(source, _REFUSED_PAUSE)
+            self._note_refusal(source, error)
             return
         self._refused = None
         now = source.polled_at = time.monotonic()
         self._fails = 0
-        self._owed.pop(source, None)
+        self._pending_wakeups.pop(source, None)
         runtime.pace.learn(runtime.handled, asked_at, now)
         self._plan(source, claimed, limit, now)
         await self._take(source, claimed, suspects, asked_at)
@@ -235,38 +237,41 @@ class Fetcher:
             await self._fire(source, claimed.now, due)
 
     async def _fire(self, source: Source, now: int, due: Sequence[tuple[str, bytes]]) -> None:
-        """Send what schedules have to send by now, and look at once at what they sent."""
+        """Send the messages of due schedules, and claim from the source again if there were any."""
         if not self._is_stopping and await source.fire(now, due):
             self._make_ready(source)
 
     def _note_unavailable(self, source: Source, error: Unavailable) -> None:
-        """Ask again soon. The link has said that the server is away, unless it could not even be started."""
+        """Retry soon. The link has logged the outage, unless an embedded server could not be started."""
         if not self._fails and not source.link.is_down:
             event(_LOG, logging.ERROR, "claim.failed", queue=source.runtime.name, error=str(error))
-        self._put_off(source, patience.backoff(self._fails, random.random))
+        self._postpone(source, patience.backoff(self._fails, random.random))
         self._fails += 1
 
-    def _note_refused(self, source: Source, error: DulyError) -> None:
-        """Give up when nothing ever worked: a wrong password, a server that evicts. What has worked may work again."""
+    def _note_refusal(self, source: Source, error: DulyError) -> None:
+        """Raise Refused if no claim has ever succeeded: the password is wrong, or the server evicts keys.
+
+        After a first success, refusals are retried.
+        """
         if self._refused is not None and is_refusal(error):
             self._refused.add(source)
             if len(self._refused) == len(self._sources):
                 raise Refused(error)
 
-    def _put_off(self, source: Source, seconds: float) -> None:
-        """Ask again after a claim that failed. A group would hear at once of what it could not claim."""
+    def _postpone(self, source: Source, seconds: float) -> None:
+        """Retry a failed claim later. A group is not watched until then: unclaimed entries would wake it at once."""
         self._ready.remove(source)
         self._timers.set(source, time.monotonic() + seconds)
         source.is_watched = source.is_watched and source.wake_state is None
-        self._watch.note_claim(source)
+        self._watcher.note_claim(source)
 
     def _plan(self, source: Source, claimed: Claimed, limit: int, now: float) -> None:
-        """Decide when to ask this source again."""
+        """Decide when to claim from this source again."""
         if source.wake_state is not None:
             source.wake_state.learn(claimed, now)
         is_cut_short = len(claimed.ids) == limit or claimed.next_in == 0
         source.is_watched = not is_cut_short and not claimed.passed_over
-        self._watch.note_claim(source)
+        self._watcher.note_claim(source)
         self._ready.remove(source)
         if is_cut_short:
             source.fruitless = 0
@@ -274,11 +279,11 @@ class Fetcher:
             return
         pause, is_exact = patience.pause_before(claimed.next_in, source.period, source.period, source.fruitless)
         source.fruitless = source.fruitless + 1 if is_exact and not claimed.ids else 0
-        source.has_timer = claimed.next_in is not None and source.wake_state is None  # else all members keep it
+        source.has_timer = claimed.next_in is not None and source.wake_state is None  # in a group, all members keep it
         source.is_idle = source.is_watched and claimed.next_in is None and source.wake_state is None
         if not source.is_idle:
-            # The token that is left for a suspect would wake us at once: while one is passed over, we use the clock.
-            self._timers.set(source, now + (min(pause, _LOOK_PAST_SUSPECTS) if claimed.passed_over else pause))
+            # A suspect leaves a wake token behind that would wake this worker at once, so it polls by the clock.
+            self._timers.set(source, now + (min(pause, _SUSPECT_POLL) if claimed.passed_over else pause))
 
     async def _take(self, source: Source, claimed: Claimed, suspects: Suspects, asked_at: float) -> None:
         runtime = source.runtime
@@ -301,18 +306,18 @@ class Fetcher:
             self._dispatchers[runtime].dispatch(deliveries, alone=is_alone)
 
     async def _confirm(self, source: Source, deliveries: list[AnyDelivery], leased_at: float) -> None:
-        """Ask whether these are still ours, if others were renewed since they were leased.
+        """Renew new leases, and mark those that were lost, if the queue was renewed after the claim was sent.
 
-        The answer to a claim may be read late: this process was stopped, or a handler blocked the event loop. The
-        renewer did not know of these messages then, so what it says of all that is held does not hold for them.
+        The reply to a claim may be read late: the process was stopped, or a handler blocked the event loop. The renewer
+        did not know these messages when it renewed the others, so its result does not include them.
         """
         runtime = source.runtime
-        while runtime.freshness.until > leased_at + runtime.lease:
+        while runtime.lease_validity.until > leased_at + runtime.lease:
             leased_at = time.monotonic()
             leases = [(delivery, runtime.lease) for delivery in deliveries]
             try:
                 lost = await source.link.run_now(ops.extend(source.keys, leases, renews=True))
-            except DulyError:  # nobody knows: to be on the safe side they are not begun
+            except DulyError:  # the state of the leases is unknown, so no handler starts
                 lost = range(len(deliveries))
             for position in lost:
                 deliveries[position].lost = True
@@ -326,131 +331,131 @@ class Fetcher:
     # Waiting
 
     async def _wait(self, now: float) -> None:
-        """Wait for a token, a slot, a due time, or the order to stop."""
+        """Wait for a wake token, a free slot, a due time, or a request to stop."""
         for runtime in list(self._active):
-            self._give_hoarded_back(runtime, now)
+            self._release_excess(runtime, now)
             if runtime.source.is_watched and runtime.room <= 0:
                 await self._stop_watching(runtime.source)
         await self._keep_watching()
-        await self._sleep(self._next_look(now))
+        await self._sleep(self._next_check(now))
 
     async def _keep_watching(self) -> None:
-        """Watch all that has nothing to give at the moment, also while others have, as long as there is room."""
+        """Watch all sources that have no messages, even while others have some, as long as there is room."""
         now = time.monotonic()
         is_full = self._is_full(now)
-        if self._owed:
-            await self._pass_owed_on(is_full=is_full)
+        if self._pending_wakeups:
+            await self._pass_wakeups_on(is_full=is_full)
         if is_full:
             await self._pass_timers_on(now)
         else:
             self._full_since = None
-            self._watch.note_rested(now)
-        if not self._watch.is_complete:
+            self._watcher.note_rested(now)
+        if not self._watcher.is_complete:
             for source in await self._watch_more(is_full=is_full):
                 self._note_token(source)
-                self.look()
-        if not is_full and self._watch.look_at <= now:
-            for source in await self._watch.forgotten(now):
+                self.notify_change()
+        if not is_full and self._watcher.check_at <= now:
+            for source in await self._watcher.missed(now):
                 self._make_ready(source)
-                self.look()
+                self.notify_change()
 
-    async def _look_around(self, now: float) -> None:
-        """Find what others have, before a backlog takes the room that a full worker has for a moment.
+    async def _check_other_queues(self, now: float) -> None:
+        """Find other queues that have messages, before a backlog takes the room of a worker that is mostly full.
 
-        Such a worker has no block out. It takes tokens that lie there: no idle worker waits for these.
+        Such a worker has no blocking call pending. It takes the wake tokens that no idle worker has taken.
         """
-        if now >= self._take_at and not self._watch.is_complete:
+        if now >= self._take_at and not self._watcher.is_complete:
             self._take_at = now + _TAKE_EVERY
-            for source in await self._watch.take(self._pool_room()):
+            for source in await self._watcher.take(self._pool_room()):
                 self._note_token(source)
-        if now >= self._watch.look_at:
-            for source in await self._watch.forgotten(now):
+        if now >= self._watcher.check_at:
+            for source in await self._watcher.missed(now):
                 self._make_ready(source)
 
     async def _watch_more(self, *, is_full: bool) -> list[Source]:
-        """Watch all that there is room for: in a full pool, only those whose messages would join a call."""
+        """Watch all sources that have room. In a full pool these are groups, and sources whose batch is not full."""
         if is_full:
-            is_closed = self._isolation.allows(time.monotonic(), self._held()) is None
-            joining = [runtime.source for runtime in self._active if runtime.space > 0 and not is_closed]
-            await self._watch.listen()
-            return await self._watch.go_on_with(joining)
-        unclaimed = sum(source in self._ready for source in self._owed)
-        return await self._watch.go_on(min(self._pool_room(), _MOST_TOKENS - unclaimed))
+            is_closed = self._isolation.allows(time.monotonic(), self._holds_any()) is None
+            open_batches = [runtime.source for runtime in self._active if runtime.batch_space > 0 and not is_closed]
+            await self._watcher.watch_groups()
+            return await self._watcher.watch_some(open_batches)
+        unclaimed = sum(source in self._ready for source in self._pending_wakeups)
+        return await self._watcher.watch_all(min(self._pool_room(), _MAX_TOKENS - unclaimed))
 
     def _is_full(self, now: float) -> bool:
-        """Whether nothing could be claimed, of whatever queue."""
-        return not self._pool_room() or self._isolation.allows(now, self._held()) is None
+        """Return whether no message of any queue could be claimed."""
+        return not self._pool_room() or self._isolation.allows(now, self._holds_any()) is None
 
-    async def _pass_owed_on(self, *, is_full: bool) -> None:
-        """Let other workers look at what this one has no room for."""
-        for source in list(self._owed):
+    async def _pass_wakeups_on(self, *, is_full: bool) -> None:
+        """Pass wake tokens to other workers, for queues that this one has no room for."""
+        for source in list(self._pending_wakeups):
             if is_full or source in self._full:
                 await self._stop_watching(source)
 
     async def _pass_timers_on(self, now: float) -> None:
-        """Let other workers keep the due times, if this one stays full for a while."""
+        """Pass due times to other workers, if this one stays full."""
         if self._full_since is None:
             self._full_since = now
         elif now >= self._full_since + _FULL_FOR_LONG:
             self._full_since = math.inf
             for source in self._sources:
-                if source.is_watched and source.has_timer and not source.runtime.space:
+                if source.is_watched and source.has_timer and not source.runtime.batch_space:
                     await self._stop_watching(source)
 
-    def _next_look(self, now: float) -> float | None:
-        """When to look again although nothing was heard."""
+    def _next_check(self, now: float) -> float | None:
+        """Return when to check again without a wake-up."""
         times = [self._isolation.changes_at(), self._timers.next_at()]
         for runtime in self._active:
-            if runtime.hoards_since is not None:
-                times.append(runtime.hoards_since + _HOARDING)
+            if runtime.excess_since is not None:
+                times.append(runtime.excess_since + _EXCESS_AFTER)
             if self._dispatchers[runtime].waiting:
-                times.append(now + _HOARDING)
+                times.append(now + _EXCESS_AFTER)
         if self._full_since is None:
-            times += [self._watch.rested_at(), self._watch.look_at]
+            times += [self._watcher.rested_at(), self._watcher.check_at]
         else:
             times.append(self._full_since + _FULL_FOR_LONG)
         moment = min((moment for moment in times if moment is not None), default=math.inf)
         return None if moment == math.inf else moment
 
-    def _give_hoarded_back(self, runtime: QueueRuntime, now: float) -> None:
-        """Give back what was claimed ahead when handlers were fast, and they are slow now: others may have slots."""
+    def _release_excess(self, runtime: QueueRuntime, now: float) -> None:
+        """Release messages that were claimed ahead, if handlers have become slow: other workers may have free slots."""
         ahead = -(-runtime.ahead // runtime.per_slot)
         if self._dispatchers[runtime].waiting <= ahead:
-            runtime.hoards_since = None
-        elif runtime.hoards_since is None:
-            runtime.hoards_since = now
-        elif now >= runtime.hoards_since + _HOARDING:
+            runtime.excess_since = None
+        elif runtime.excess_since is None:
+            runtime.excess_since = now
+        elif now >= runtime.excess_since + _EXCESS_AFTER:
             self._dispatchers[runtime].release_beyond(ahead)
-            runtime.hoards_since = None
+            runtime.excess_since = None
 
     async def _stop_watching(self, source: Source) -> None:
-        """Claim from a source as soon as there is room. Until then others look after it."""
+        """Claim from a source as soon as there is room. Until then other workers watch it."""
         source.is_watched = False
         if source.runtime.room > 0:
             self._make_ready(source)
         else:
             self._note_full(source)
         if source.has_timer:
-            await self._pass_on(source)
+            await self._pass_token_on(source)
             source.has_timer = False
-        self._owed.pop(source, None)
+        self._pending_wakeups.pop(source, None)
 
-    async def _pass_on(self, source: Source) -> None:
-        """Leave a token, if anything is to come: another worker claims, and keeps what falls due."""
+    async def _pass_token_on(self, source: Source) -> None:
+        """Leave a wake token if the queue has messages: another worker claims, and keeps the due times."""
         try:
             await source.link.run_now(ops.wake(source.keys))
-        except DulyError as error:  # others look again by themselves after a while
+        except DulyError as error:  # other workers poll after a while
             event(_LOG, logging.DEBUG, "wake.failed", queue=source.runtime.name, error=str(error))
 
     async def _sleep(self, until: float | None) -> None:
-        """Sleep until something changes, or a point in time."""
+        """Sleep until `notify_change` is called, or until a point in time."""
         if self._has_changed:
             self._has_changed = False
             return
         loop = asyncio.get_running_loop()
-        self._rest = loop.create_future()
-        timer = None if until is None else loop.call_at(until + loop.time() - time.monotonic(), self.look)
-        await self._rest
-        self._has_changed, self._rest = False, None
+        self._sleeper = loop.create_future()
+        timer = None if until is None else loop.call_at(until + loop.time() - time.monotonic(), self.notify_change)
+        await self._sleeper
+        self._has_changed, self._sleeper = False, None
         if timer is not None:
             timer.cancel()

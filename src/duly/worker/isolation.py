@@ -1,8 +1,8 @@
-"""When a suspect may run: arithmetic that is asked, not run.
+"""When a suspect may run. Pure arithmetic: time is an argument.
 
-A suspect is a message whose next crash would make it dead. A process that dies takes all that it holds with
-it, and each message is counted: so a suspect is handed to a process that holds nothing else, and that
-claims nothing else until it is finished. Then a message dies as poison only for what it did itself.
+A suspect is a message whose next crash would make it dead. When a process dies, every message that it holds counts a
+crash. So a suspect runs in a process that holds nothing else, and that claims nothing else until the suspect is
+finished. Then a message becomes a dead letter as poison only for crashes that it caused.
 """
 
 from enum import Enum, auto
@@ -17,15 +17,15 @@ _LONGEST_CLEARING: Final = 16.0
 class _State(Enum):
     OPEN = auto()
     CLEARING = auto()
-    """A suspect was seen: nothing is claimed until all that is held is finished."""
+    """A suspect was seen: nothing is claimed until all messages that are held are finished."""
     ALONE = auto()
     """A suspect runs."""
     RESTING = auto()
-    """Handlers took too long to wait for: work goes on for a while before the next try."""
+    """Handlers took too long: the worker claims other messages for a while before the next try."""
 
 
 class Isolation:
-    """Says what may be claimed now. One for a worker, whatever the number of its queues."""
+    """Decides which messages may be claimed now. A worker has one, regardless of the number of its queues."""
 
     def __init__(self) -> None:
         self._state = _State.OPEN
@@ -38,7 +38,7 @@ class Isolation:
         return self._state is _State.ALONE
 
     def allows(self, now: float, held: int) -> Suspects | None:
-        """Say which messages a claim may take, with so many held; None: nothing may be claimed."""
+        """Return which messages a claim may take while `held` messages are held. None: no claim is allowed."""
         if not held:
             return "alone"
         if self._state is _State.ALONE:
@@ -50,31 +50,31 @@ class Isolation:
         return "none"
 
     def passed_over(self, now: float, lease: float) -> None:
-        """Note that a claim left a suspect where it is, because something is held."""
+        """Note that a claim skipped a suspect, because the worker holds messages."""
         if self._state is _State.OPEN or (self._state is _State.RESTING and now >= self._until):
             self._state = _State.CLEARING
-            self._be_patient(lease)
+            self._extend_patience(lease)
             self._until = now + self._patience
 
     def took(self, now: float, lease: float, *, is_suspect: bool, has_passed_over: bool) -> None:
-        """Note what a claim found while nothing was held.
+        """Note the result of a claim that was made while the worker held nothing.
 
-        A suspect that others come before, by their priority, is not waited for again at once: the worker would
-        run empty for it over and over.
+        If messages of a higher priority came before the suspect, the worker does not wait for it again at once.
+        Otherwise it would run empty over and over.
         """
         if is_suspect:
             self._state, self._patience = _State.ALONE, 0.0
         elif has_passed_over:
-            self._be_patient(lease)
+            self._extend_patience(lease)
             self._rest(now)
         else:
             self._state, self._patience = _State.OPEN, 0.0
 
     def changes_at(self) -> float | None:
-        """Say when the answer of `allows` changes by itself."""
+        """Return when the answer of `allows` changes by time alone."""
         return self._until if self._state is _State.CLEARING else None
 
-    def _be_patient(self, lease: float) -> None:
+    def _extend_patience(self, lease: float) -> None:
         self._patience = min(self._patience * 2, _LONGEST_CLEARING * lease) or lease
 
     def _rest(self, now: float) -> None:

@@ -1,7 +1,7 @@
-"""What workers log: one line for each change of state, for people and for programs.
+"""The log of workers: one line for each change of state, for people and for programs.
 
-`event` writes it; any logging that the user has set up shows it. `configure` sets logging up
-where nobody else does: in the processes of `duly worker`.
+`event` writes a line, and the logging that the user has set up shows it. `configure` sets logging up for the processes
+of `duly worker`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 LONGEST_TEXT: Final = 400
 """Characters of one value in a line of text."""
 LONGEST_JSON: Final = 4000
-"""Characters of one value in a line of JSON: log collectors cut whole lines at 16 KiB, and then it is no JSON."""
+"""Characters of one value in a line of JSON. Log collectors cut lines at 16 KiB, and the rest is not valid JSON."""
 _MOST_ITEMS: Final = 100
 _DEEPEST: Final = 4
 _LARGEST_INTEGER: Final = 1 << 63
@@ -42,28 +42,28 @@ def event(
     exc_info: BaseException | bool | None = None,
     **fields: Any,
 ) -> None:
-    """Log that something changed: `name key=value key="quoted value"`. The fields are in `record.duly`, too."""
+    """Log a change of state: `name key=value key="quoted value"`. `record.duly` has the fields as well."""
     if logger.isEnabledFor(level):
         extra = {"duly": {"event": name, **fields}}
         logger.log(level, to_line(name, fields), extra=extra, exc_info=exc_info, stacklevel=2)
 
 
 def configure(format: LogFormat = "text", level: str = "info") -> None:  # noqa: A002 - as the option is called
-    """Show the lines on standard error. Call it after the user's module was imported: what that set up stays."""
+    """Write the lines to standard error. Call it after the import of the user's module, whose own setup stays."""
     chosen = _read_level(level)
     if format not in FORMATS:
         raise UsageError(f"the log format must be one of {', '.join(FORMATS)}, not {format!r}")
     handler = _Handler(sys.stderr)
     handler.setFormatter(_JsonLines() if format == "json" else _TextLines())
-    _take_over(logging.getLogger("duly"), handler, chosen)
-    _take_over(logging.getLogger(), handler, chosen)
+    _install(logging.getLogger("duly"), handler, chosen)
+    _install(logging.getLogger(), handler, chosen)
     logging.getLogger("duly").propagate = False
     for name in ("duly", "duly.worker"):
         logging.getLogger(name).disabled = False  # logging.config.dictConfig disables all that it does not name
 
 
 class _Handler(logging.StreamHandler[Any]):
-    """Tells our handler from those of the user."""
+    """The handler that `configure` installs: its type differs from those of the user."""
 
 
 def _read_level(level: str) -> int:
@@ -72,7 +72,7 @@ def _read_level(level: str) -> int:
     return logging.getLevelNamesMapping()[level.upper()]
 
 
-def _take_over(logger: logging.Logger, handler: logging.Handler, level: int) -> None:
+def _install(logger: logging.Logger, handler: logging.Handler, level: int) -> None:
     for old in [each for each in logger.handlers if isinstance(each, _Handler)]:
         logger.removeHandler(old)
     if not logger.handlers:
@@ -85,7 +85,7 @@ class _TextLines(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        """Write one line: what cannot be printed must not begin another, nor move the cursor."""
+        """Write one line: unprintable characters must neither begin another nor move the cursor."""
         line = super().formatMessage(record)
         return line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
@@ -151,7 +151,7 @@ def _to_json(value: Any, depth: int = 0) -> Any:
 
 
 def _to_word(value: Any) -> str:
-    """Write one value. A log line must not fail for what an object's own `__str__` does."""
+    """Write one value. A `__str__` that raises must not break the log line."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, datetime):

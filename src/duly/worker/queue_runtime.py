@@ -11,19 +11,19 @@ from duly._sync.delivery import Delivery
 from duly._sync.inbox import Inbox
 from duly.errors import CodecError
 from duly.options import QueueOptions, checked_positive_seconds
-from duly.worker.freshness import Freshness
-from duly.worker.pace import Pace
+from duly.worker.handler_pace import HandlerPace
+from duly.worker.lease_validity import LeaseValidity
 from duly.worker.source import AnyDelivery, Source
 
 
 class QueueRuntime:
-    """What the parts of a worker share about one queue or group. All times are of the monotonic clock.
+    """The state of one queue or group that the parts of a worker share. All times are of the monotonic clock.
 
-    Only the event loop writes here; the renewer's thread writes `freshness`.
+    Only the event loop writes here, except for `lease_validity`, which the renewer's thread writes.
     """
 
     def __init__(
-        self, queue: AsyncInbox, sync_queue: Inbox, handler: Handler | TaskSet, weight: int, most: int | None
+        self, queue: AsyncInbox, sync_queue: Inbox, handler: Handler | TaskSet, weight: int, concurrency: int | None
     ) -> None:
         self.queue = queue
         self.sync_queue = sync_queue
@@ -39,58 +39,62 @@ class QueueRuntime:
         self.is_async: bool
         self.is_mixed: bool
         self.is_async, self.is_mixed = _kinds(handler)
-        self.slots: int = _slots(handler, most)
+        self.slots: int = _slot_count(handler, concurrency)
         """Handlers at once."""
         self.per_slot: int = handler.batch.max if handler.batch else 1
 
         self.busy: int = 0
-        """Claimed, and its handler or its settle not over: also a hung handler whose lease was lost long ago."""
+        """Messages that were claimed and are not settled. A hung handler counts even after its lease was lost."""
         self.collected = 0
-        """Of these, those that a batch handler is to get and more may join."""
-        self.groups = 0
-        """Calls of a batch handler that were made up, and are not over."""
+        """Those of them that are in a batch which is not full yet."""
+        self.batches = 0
+        """Batches that were passed to the runner and are not finished."""
         self.handled = 0
-        """Settled since the worker started."""
+        """Messages settled since the worker started."""
         self.started: dict[AnyDelivery, float] = {}
-        """When handlers began, where `max_runtime` asks for it."""
+        """When handlers started. Only with `max_runtime`."""
 
         now = time.monotonic()
-        self.pace: Pace = Pace(now)
-        self.freshness: Freshness = Freshness(now + self.lease)
-        self.hoards_since: float | None = None
-        """Since when more waits for slots than is finished soon."""
+        self.pace: HandlerPace = HandlerPace(now)
+        self.lease_validity: LeaseValidity = LeaseValidity(now + self.lease)
+        self.excess_since: float | None = None
+        """Since when more messages wait for slots than the pace allows."""
         self.source: Source = Source(self, queue)
-        """What it claims from."""
+        """The store that messages are claimed from."""
 
     @property
     def name(self) -> str:
-        """What the queue or group is called."""
+        """The name of the queue or group."""
         return self.queue.label
 
     @property
     def calls(self) -> int:
-        """Calls of the handler that run, wait, or are being made up."""
-        return self.busy if self.handler.batch is None else self.groups + bool(self.collected)
+        """Handler calls that run or wait, and the batch that is being collected."""
+        return self.busy if self.handler.batch is None else self.batches + bool(self.collected)
 
     @property
-    def space(self) -> int:
-        """How many messages may join the call that is being made up."""
+    def batch_space(self) -> int:
+        """How many messages fit into the batch that is being collected."""
         return self.per_slot - self.collected if self.collected else 0
 
     @property
     def ahead(self) -> int:
-        """How many may be claimed beyond the free slots. `def` and `async def` tasks would run beside each other."""
+        """How many messages may be claimed beyond the free slots.
+
+        None for a mix of `def` and `async def` tasks: each kind has its own runner, and together they would exceed the
+        slots.
+        """
         return 0 if self.is_mixed else self.pace.ahead(self.handled, time.monotonic())
 
     @property
     def room(self) -> int:
-        """How many more may be claimed. What is claimed ahead is claimed in large pieces: a call each is dear."""
+        """How many more messages may be claimed. Claims ahead are made in large pieces, because each one is a call."""
         ahead = self.ahead
-        room = ahead + (self.slots - self.calls) * self.per_slot + self.space
+        room = ahead + (self.slots - self.calls) * self.per_slot + self.batch_space
         return room if room > ahead // 4 else 0
 
     def take(self, claimed: Claimed) -> list[AnyDelivery]:
-        """Hold what a claim took."""
+        """Make deliveries of claimed messages, and hold them."""
         rows = zip(claimed.ids, claimed.records, claimed.counts, strict=True)
         fence, queue, sync_queue = claimed.fence, self.queue, self.sync_queue
         deliveries: list[AnyDelivery]
@@ -105,7 +109,7 @@ class QueueRuntime:
         return deliveries
 
     def _delivery(self, id_: str, fence: int, record: bytes, counts: bytes) -> AnyDelivery:
-        """Make the kind of delivery that the task of a message takes."""
+        """Make the kind of delivery that the task of the message takes."""
         delivery = AsyncDelivery(self.queue, id_, fence, record, counts)
         task = self._task_of(delivery)
         return delivery if task is None or task.is_async else Delivery(self.sync_queue, id_, fence, record, counts)
@@ -120,19 +124,19 @@ class QueueRuntime:
             return None
 
     def is_suspect(self, delivery: AnyDelivery) -> bool:
-        """Whether its next crash would make it dead."""
+        """Return whether the next crash of the message would make it dead."""
         return replies.is_suspect(codec.read_counts(delivery._counts), self.options.crash_limit)
 
 
-def _slots(handler: Handler | TaskSet, most: int | None) -> int:
-    """Tell how many handlers run at once: what was said of this queue, within what was said of the worker."""
-    if most is None:
+def _slot_count(handler: Handler | TaskSet, concurrency: int | None) -> int:
+    """Return how many handlers run at once: the concurrency of the queue, limited by that of the worker."""
+    if concurrency is None:
         return handler.concurrency
-    return min(handler.concurrency, most) if handler.has_own_concurrency or handler.batch else most
+    return min(handler.concurrency, concurrency) if handler.has_own_concurrency or handler.batch else concurrency
 
 
 def _kinds(handler: Handler | TaskSet) -> tuple[bool, bool]:
-    """Tell whether what runs is async, and whether some of it is and some is not."""
+    """Return whether all functions are async, and whether `def` and `async def` are mixed."""
     if isinstance(handler, Handler):
         return handler.is_async, False
     kinds = {task.is_async for task in handler.tasks.values()}

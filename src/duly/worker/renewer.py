@@ -1,6 +1,6 @@
-"""Keeps leases alive, from a thread of its own: a handler that blocks the event loop keeps its lease.
+"""Renews leases in its own thread, so that a handler which blocks the event loop keeps its lease.
 
-All that is held of a queue is renewed in one script at a third of the lease, what waits for a slot included.
+One script renews all leases of a queue at a third of their length, including messages that wait for a slot.
 """
 
 import logging
@@ -13,9 +13,9 @@ from duly._core import ops, patience
 from duly._core.call import Call
 from duly.errors import DulyError
 from duly.options import MAX_BATCH
-from duly.worker.allowance import Allowance
 from duly.worker.logs import event
 from duly.worker.queue_runtime import QueueRuntime
+from duly.worker.runtime_limit import RuntimeLimit
 from duly.worker.source import AnyDelivery
 from duly.worker.timers import Timers
 
@@ -23,7 +23,7 @@ _LOG: Final = logging.getLogger("duly.worker")
 
 
 class Renewer:
-    """Renews until stopped. `on_lost` is called, in this thread, with deliveries that somebody else has by now."""
+    """Renews until stopped. `on_lost` is called in the renewer's thread, with deliveries whose lease was lost."""
 
     def __init__(
         self,
@@ -32,12 +32,12 @@ class Renewer:
         on_lost: Callable[[QueueRuntime, Sequence[AnyDelivery]], None],
         settling: Callable[[QueueRuntime], Sequence[AnyDelivery]],
     ) -> None:
-        """Renew by `run`. `settling` says which deliveries the server is being told the end of at the moment."""
+        """Take `run`, which carries out a call, and `settling`, which returns deliveries that are being settled."""
         now = time.monotonic()
         self._renewals: Timers[QueueRuntime] = Timers()
         for runtime in runtimes:
             self._renewals.set(runtime, patience.renew_at(now, runtime.lease))
-        self._allowances = {runtime: Allowance(runtime) for runtime in runtimes}
+        self._runtime_limits = {runtime: RuntimeLimit(runtime) for runtime in runtimes}
         self._failing: set[QueueRuntime] = set()
         self._run = run
         self._on_lost = on_lost
@@ -46,11 +46,11 @@ class Renewer:
         self._thread = threading.Thread(target=self._work, name="duly-renewer", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Renew nothing more. A renewal that is under way ends by itself."""
+        """Renew no more leases, and do not wait for a renewal that is in progress."""
         self._is_stopping.set()
 
     def _work(self) -> None:
@@ -60,37 +60,37 @@ class Renewer:
                     self._renewals.set(runtime, self._renew(runtime))
 
     def _seconds_left(self) -> float:
-        """Tell how long there is nothing to renew."""
+        """Return the seconds until the next renewal."""
         renew_at = self._renewals.next_at()
         return 0.0 if renew_at is None else max(renew_at - time.monotonic(), 0.0)
 
     def _renew(self, runtime: QueueRuntime) -> float:
-        """Renew all leases of a queue, and say when to do it again."""
+        """Renew all leases of a queue, and return when to renew them again."""
         began = time.monotonic()
         held = [delivery for delivery in list(runtime.source.held) if not delivery.is_settled and not delivery.lost]
-        renewed, lost = self._allowances[runtime].split(held, began)
+        renewed, lost = self._runtime_limits[runtime].split(held, began)
         try:
             for first in range(0, len(renewed), MAX_BATCH):
                 lost += self._extend(runtime, renewed[first : first + MAX_BATCH])
-        except DulyError as error:  # soon again: what is left of the leases is not known
+        except DulyError as error:  # retry soon: it is unknown how long the leases still last
             if self._is_stopping.is_set():
                 return began
-            if runtime not in self._failing:  # one line, however long it lasts
+            if runtime not in self._failing:  # one line per outage
                 self._failing.add(runtime)
                 event(_LOG, logging.WARNING, "renewal.failed", queue=runtime.name, held=len(held), error=str(error))
             return time.monotonic() + min(runtime.lease / 3, 1.0)
         self._failing.discard(runtime)
         if lost:
             self._note_lost(runtime, lost)
-        runtime.freshness.renew(began + runtime.lease)
-        return min(patience.renew_at(began, runtime.lease), self._allowances[runtime].next_end)
+        runtime.lease_validity.renew(began + runtime.lease)
+        return min(patience.renew_at(began, runtime.lease), self._runtime_limits[runtime].next_end)
 
     def _extend(self, runtime: QueueRuntime, deliveries: list[AnyDelivery]) -> list[AnyDelivery]:
         leases = [(delivery, runtime.lease) for delivery in deliveries]
         positions: list[int] = self._run(ops.extend(runtime.source.keys, leases, renews=True))
         if not positions:
             return []
-        settling = set(self._settling(runtime))  # first: what is not in there any more is settled
+        settling = set(self._settling(runtime))  # first: a delivery that has left this list is settled
         found = [deliveries[position] for position in positions]
         return [each for each in found if each not in settling and not each.is_settled and not _is_settling(each)]
 
@@ -102,6 +102,6 @@ class Renewer:
 
 
 def _is_settling(delivery: AnyDelivery) -> bool:
-    """Whether its handler is settling it: the answer may be there already, unread by a blocked event loop."""
+    """Return whether the handler is settling it. A blocked event loop may not have read the reply yet."""
     settling = getattr(delivery, "_settling", None)
     return settling is not None and not settling[1].done()

@@ -1,4 +1,4 @@
-"""How many messages were retried, once a minute: a line for each retry would hide all others at a flaky service."""
+"""Logs once a minute how many messages were retried. A warning per retry would hide all other lines."""
 
 import asyncio
 import logging
@@ -11,7 +11,7 @@ _PERIOD: Final = 60.0
 
 
 class RetrySummary:
-    """Counts retries by queue. The first one starts a minute, whose end logs a warning for each queue."""
+    """Counts retries by queue. The first retry starts a minute, at whose end each queue logs a warning."""
 
     def __init__(self, period: float = _PERIOD) -> None:
         self._period = period

@@ -1,6 +1,6 @@
-"""Tells the server what became of messages: many in one script, whenever the connection is free.
+"""Sends the outcomes of messages to the server, many in one script, whenever the connection is free.
 
-While one call is under way, the next verdicts collect: under load batches grow by themselves, idle they are one.
+Verdicts collect while one call is in progress. So batches grow under load, and an idle worker settles at once.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ Errors = dict[AnyDelivery, BaseException]
 
 
 class Unsettled:
-    """What the server is to be told of one queue."""
+    """The verdicts of one queue that the server does not know yet."""
 
     __slots__ = ("acks", "results", "settling", "verdicts")
 
@@ -35,13 +35,13 @@ class Unsettled:
         self.acks: list[AnyDelivery] = []
         self.verdicts: deque[tuple[AnyDelivery, Verdict]] = deque()
         self.results: list[tuple[AnyDelivery, str]] = []
-        """Values that handlers returned after they had committed, packed."""
+        """Packed values that handlers returned after a commit."""
         self.settling: Sequence[AnyDelivery] = ()
-        """What it is being told at the moment: whether a lease was lost is for the answer to say."""
+        """Deliveries of the call in progress. Its reply shows whether a lease was lost."""
 
 
 class Settler:
-    """Settles. `on_progress` is called when messages were let go, `on_dead` with the ids of those that died."""
+    """Settles. `on_progress` is called when messages were settled or lost, `on_dead` with the ids of dead ones."""
 
     def __init__(
         self, on_progress: Callable[[QueueRuntime], None], on_dead: Callable[[QueueRuntime, Sequence[str]], None]
@@ -50,19 +50,19 @@ class Settler:
         self._on_dead = on_dead
         self._retries = RetrySummary()
         self._runtimes: dict[QueueRuntime, None] = {}
-        """Those that have something to settle."""
+        """Queues that have something to settle."""
         self._unsettled: defaultdict[QueueRuntime, Unsettled] = defaultdict(Unsettled)
-        self._wanted = asyncio.Event()
+        self._has_work = asyncio.Event()
         self._is_idle = asyncio.Event()
         self._is_idle.set()
 
     def add(self, runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> None:
-        """Settle a message soon, unless its handler has settled it or its lease is lost.
+        """Settle a message soon, unless its handler has settled it or its lease was lost.
 
-        The server would still accept an ack of a lease that has run out, until another consumer claims the message.
-        But a handler that saw `d.lost` has given up: its message must be delivered again.
+        The server would accept an ack after the lease has expired, until another consumer claims the message. But a
+        handler that saw `d.lost` has given up, so its message must be redelivered.
         """
-        is_given_up = delivery.lost and verdict.verb != "release"  # a stop marks as lost what it releases
+        is_given_up = delivery.lost and verdict.verb != "release"  # a shutdown marks messages as lost and releases them
         if delivery._settled is not None or verdict.verb == "lost" or is_given_up:
             self._note_settled(runtime, delivery, verdict)
             return
@@ -70,27 +70,27 @@ class Settler:
             self._unsettled[runtime].acks.append(delivery)
         else:
             self._unsettled[runtime].verdicts.append((delivery, verdict))
-        self._want(runtime)
+        self._schedule(runtime)
 
-    def _want(self, runtime: QueueRuntime) -> None:
-        """Have the queue's turn come."""
+    def _schedule(self, runtime: QueueRuntime) -> None:
+        """Settle a queue when its turn comes."""
         if runtime not in self._runtimes:
             self._runtimes[runtime] = None
             self._is_idle.clear()
-            self._wanted.set()
+            self._has_work.set()
 
     def settling(self, runtime: QueueRuntime) -> Sequence[AnyDelivery]:
-        """List what the server is being told of at the moment. Any thread may ask."""
+        """Return the deliveries of the call in progress. Any thread may call this."""
         unsettled = self._unsettled.get(runtime)
         return () if unsettled is None else unsettled.settling
 
-    def judged(self, runtime: QueueRuntime) -> set[AnyDelivery]:
-        """List what has a verdict that the server does not know yet."""
+    def awaiting_settle(self, runtime: QueueRuntime) -> set[AnyDelivery]:
+        """Return the deliveries whose verdict the server does not know yet."""
         unsettled = self._unsettled[runtime]
         return {*unsettled.acks, *(delivery for delivery, _ in unsettled.verdicts), *unsettled.settling}
 
     def _note_settled(self, runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> None:
-        """Let go of what its handler has settled itself, or has lost. No message keeps what it raised after that."""
+        """Drop a delivery that its handler has settled, or that was lost. A later error is logged, not stored."""
         self._let_go(runtime, [delivery])
         if delivery._settled is not None and not delivery.lost:
             runtime.handled += 1
@@ -101,24 +101,24 @@ class Settler:
                 )  # fmt: skip
             if delivery._settled == "commit" and delivery._awaits_result:
                 self._unsettled[runtime].results.append((delivery, verdict.result))
-                self._want(runtime)
-        if _is_dead_by_hand(delivery):
+                self._schedule(runtime)
+        if _was_rejected_by_handler(delivery):
             self._on_dead(runtime, [delivery.id])
         self._on_progress(runtime)
 
     async def run(self) -> None:
         """Work until cancelled."""
         while True:
-            await self._wanted.wait()
-            self._wanted.clear()
+            await self._has_work.wait()
+            self._has_work.clear()
             while self._runtimes:
                 runtime = next(iter(self._runtimes))
                 del self._runtimes[runtime]
                 await self._settle(runtime)
             self._is_idle.set()
 
-    async def flushed(self) -> None:
-        """Wait until all that was added is settled."""
+    async def flush(self) -> None:
+        """Wait until all deliveries that were added are settled."""
         await self._is_idle.wait()
 
     async def _settle(self, runtime: QueueRuntime) -> None:
@@ -126,12 +126,12 @@ class Settler:
         acks, unsettled.acks = unsettled.acks, []
         for first in range(0, len(acks), MAX_BATCH):
             batch = acks[first : first + MAX_BATCH]
-            await self._tell(runtime, "ack", batch, ops.ack(runtime.source.keys, runtime.options, batch))
+            await self._send(runtime, "ack", batch, ops.ack(runtime.source.keys, runtime.options, batch))
         rows: defaultdict[Way, list[Row]] = defaultdict(list)
         errors: Errors = {}
         while unsettled.verdicts:
             delivery, verdict = unsettled.verdicts.popleft()
-            way, row = _judged_at_any_rate(runtime, delivery, verdict)
+            way, row = _row_of(runtime, delivery, verdict)
             rows[way].append(row)
             if isinstance(verdict.error, BaseException) and is_failure(verdict):
                 errors[delivery] = verdict.error
@@ -142,9 +142,9 @@ class Settler:
             await self._keep_results(runtime, returned[first : first + MAX_BATCH])
 
     async def _keep_results(self, runtime: QueueRuntime, rows: list[tuple[AnyDelivery, str]]) -> None:
-        """Keep what handlers returned after a commit. A result that cannot be kept is logged: its message is over."""
+        """Store values that handlers returned after a commit. A failure is only logged: the message is finished."""
         try:
-            lost, _ = await self._carried_out(runtime, ops.keep_results(runtime.source.keys, rows))
+            lost, _ = await self._run_until_answered(runtime, ops.keep_results(runtime.source.keys, rows))
             error = "the message is gone"
         except DulyError as refused:
             lost, error = list(range(len(rows))), str(refused)
@@ -153,23 +153,23 @@ class Settler:
 
     async def _settle_step(self, runtime: QueueRuntime, step: Step, errors: Errors) -> None:
         way, call = step.way, step.call(runtime.source.keys, runtime.options)
-        settled = await self._tell(runtime, way.logged or way.verb, step.deliveries, call)
-        told = set(settled)
+        settled = await self._send(runtime, way.logged or way.verb, step.deliveries, call)
+        settled_now = set(settled)
         for row in step.rows:
-            if row[0] in told:
-                _report(runtime, way, row, errors.get(row[0]))
+            if row[0] in settled_now:
+                _log_outcome(runtime, way, row, errors.get(row[0]))
                 if way is settles.RETRY:
                     self._retries.add(runtime.name, row[2])
         if way.reason is not None and settled:
             self._on_dead(runtime, [delivery.id for delivery in settled])
 
-    async def _tell(
+    async def _send(
         self, runtime: QueueRuntime, verb: str, deliveries: list[AnyDelivery], call: Call[list[int]]
     ) -> list[AnyDelivery]:
-        """Carry a call out, as long as it takes, and return what it settled."""
+        """Carry out a call, however long it takes, and return the deliveries that it settled."""
         self._unsettled[runtime].settling = deliveries
         try:
-            lost, tries = await self._carried_out(runtime, call)
+            lost, tries = await self._run_until_answered(runtime, call)
         except DulyError as error:
             event(
                 _LOG, logging.ERROR, "settle.failed", queue=runtime.name, verb=verb, count=len(deliveries),
@@ -190,13 +190,13 @@ class Settler:
         self._on_progress(runtime)
         return deliveries if not lost else [each for each in deliveries if not each.lost]
 
-    async def _carried_out(self, runtime: QueueRuntime, call: Call[list[int]]) -> tuple[list[int], int]:
-        """Carry a call out, as long as it takes. Return its answer, and how often the server was away."""
+    async def _run_until_answered(self, runtime: QueueRuntime, call: Call[list[int]]) -> tuple[list[int], int]:
+        """Carry out a call, however long it takes. Return its answer, and how often the server was unavailable."""
         tries = 0
         while True:
             try:
                 return await runtime.source.link.run_on(call), tries
-            except Unavailable:  # the link has said so
+            except Unavailable:  # the link has logged it
                 await asyncio.sleep(patience.backoff(tries, random.random))
                 tries += 1
 
@@ -208,26 +208,26 @@ class Settler:
                 runtime.started.pop(delivery, None)
 
 
-def _is_dead_by_hand(delivery: AnyDelivery) -> bool:
-    """Whether its handler has settled it so that it is dead."""
+def _was_rejected_by_handler(delivery: AnyDelivery) -> bool:
+    """Return whether its handler has settled it in a way that makes it dead."""
     return delivery._settled == "reject" or delivery._has_failed_for_good
 
 
-def _judged_at_any_rate(runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> tuple[Way, Row]:
-    """Turn a verdict into what the script is told. One that cannot be told must not be the end of the worker."""
+def _row_of(runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> tuple[Way, Row]:
+    """Turn a verdict into arguments of a script. A verdict that cannot be encoded must not end the worker."""
     try:
         way, row, flaws = settles.judged(delivery, verdict)
     except Exception as error:  # noqa: BLE001
-        event(_LOG, logging.ERROR, "verdict.broken", queue=runtime.name, id=delivery.id, exc_info=error)
-        why = f"the verdict could not be told: {type(error).__name__}"
+        event(_LOG, logging.ERROR, "outcome.invalid", queue=runtime.name, id=delivery.id, exc_info=error)
+        why = f"the outcome could not be encoded: {type(error).__name__}"
         return settles.RETRY, (delivery, Retry().delay_after(1), why, "")
     for flaw in flaws:
         _LOG.warning("%s", flaw)
     return way, row
 
 
-def _report(runtime: QueueRuntime, way: Way, row: Row, error: BaseException | None) -> None:
-    """Log one line for a message that did not simply end, and where its handler failed."""
+def _log_outcome(runtime: QueueRuntime, way: Way, row: Row, error: BaseException | None) -> None:
+    """Log one line for a message that was not simply acked, and where its handler failed."""
     delivery, *rest = row
     known = {"queue": runtime.name, "id": delivery.id, "attempt": delivery.attempt}
     if error is not None:

@@ -1,4 +1,4 @@
-"""What a worker needs before it runs handlers: its own connections, a runtime for each queue, and its hooks."""
+"""Everything that a worker needs before it runs handlers: connections, a runtime for each queue, and hooks."""
 
 import asyncio
 import contextlib
@@ -13,10 +13,10 @@ from duly._core.call import Call
 from duly._core.definitions import Definitions, Registered
 from duly._sync.app import Duly
 from duly.errors import UsageError
-from duly.worker.apps import own_apps
 from duly.worker.logs import event
-from duly.worker.options import WorkerOptions
 from duly.worker.queue_runtime import QueueRuntime
+from duly.worker.worker_apps import open_apps
+from duly.worker.worker_options import WorkerOptions
 
 _LOG: Final = logging.getLogger("duly.worker")
 
@@ -24,47 +24,47 @@ _LOG: Final = logging.getLogger("duly.worker")
 class Setup:
     """The queues that a worker serves. `Worker` and the worker of `duly.testing` are built on it.
 
-    `open` connects, then `own`, `threaded` and `runtimes` are set. `close` ends the connections.
+    `open` sets `async_app`, `sync_app` and `runtimes`. `close` ends the connections.
     """
 
-    own: AsyncDuly
+    async_app: AsyncDuly
     """The worker's own connections, for its event loop."""
-    threaded: Duly
+    sync_app: Duly
     """Connections for threads: those of `def` handlers, and of the renewer."""
     runtimes: list[QueueRuntime]
 
     def __init__(self, app: Duly | AsyncDuly, options: WorkerOptions) -> None:
         if not isinstance(app, Duly | AsyncDuly):
-            raise UsageError(f"a worker is given an app, duly.Duly or duly.AsyncDuly, not {app!r}")
+            raise UsageError(f"a worker takes an app, duly.Duly or duly.AsyncDuly, not {app!r}")
         self.app = app
         self.options = options
         self.definitions: Definitions = app._definitions
         self.chosen = _chosen(self.definitions, options)
-        self._last_hooks: list[Callable[..., Any]] = []
+        self._stop_hooks: list[Callable[..., Any]] = []
 
     def open(self) -> None:
         """Create the connections and runtimes, in the running event loop. Nothing is sent yet."""
-        self.own, self.threaded = own_apps(self.app)
+        self.async_app, self.sync_app = open_apps(self.app)
         self.runtimes = [self._runtime(each, weight) for each, weight in self.chosen]
-        self._last_hooks = list(self.definitions.hooks.on_stop)
+        self._stop_hooks = list(self.definitions.hooks.on_stop)
 
     async def close(self) -> None:
         """Close the connections."""
-        await self.own.aclose()
-        self.threaded.close()
+        await self.async_app.aclose()
+        self.sync_app.close()
 
     def _runtime(self, registered: Registered, weight: int) -> QueueRuntime:
         defined, handler = registered
-        queue = defined._twin(self.own)
+        queue = defined._twin(self.async_app)
         handler.resolve(queue._decode_body)
-        return QueueRuntime(queue, defined._twin(self.threaded), handler, weight, self.options.concurrency)
+        return QueueRuntime(queue, defined._twin(self.sync_app), handler, weight, self.options.concurrency)
 
     # Properties
 
     @property
     def groups(self) -> list[AsyncGroup]:
         """All groups that the app has handlers for, even those that this worker does not serve."""
-        twins = [registered.queue._twin(self.own) for registered in self.definitions.handlers.values()]
+        twins = [registered.queue._twin(self.async_app) for registered in self.definitions.handlers.values()]
         return [twin for twin in twins if isinstance(twin, AsyncGroup)]
 
     @property
@@ -82,28 +82,28 @@ class Setup:
 
     def run_in_thread(self, call: Call[Any]) -> Any:
         """Run a call from a thread."""
-        return self.threaded._link.run(call)
+        return self.sync_app._link.run(call)
 
     # Start and end
 
-    async def reach_embedded(self) -> None:
-        """Start the embedded server. A server that cannot be started is an error; a stopped one may come back."""
+    async def start_embedded(self) -> None:
+        """Start the embedded server. Raise an error if it cannot be started. An unavailable one is retried."""
         address = self.app._address
         if address.kind == "embedded":
-            with contextlib.suppress(ConnectionError):  # stopped by force: it is away until it is started
-                await self.own._link.connections.ensure_server()
-            if self.own._link.connections.has_new_server:
-                note = "empty and new; senders in other directories use servers of their own, unless DULY_URL names one"
+            with contextlib.suppress(ConnectionError):  # stopped by force: it is unavailable until it is started
+                await self.async_app._link.connections.ensure_server()
+            if self.async_app._link.connections.has_new_server:
+                note = "empty and new; senders in other directories use their own servers, unless DULY_URL names one"
                 event(_LOG, logging.WARNING, "worker.new_server", directory=address.place, note=note)
 
-    async def run_first_hooks(self) -> None:
+    async def run_start_hooks(self) -> None:
         """Run the `on_start` hooks."""
         await _run_hooks(self.definitions.hooks.on_start)
 
-    async def run_last_hooks(self, end: float) -> None:
+    async def run_stop_hooks(self, end: float) -> None:
         """Run the `on_stop` hooks, until a time of the event loop. Errors are logged."""
-        while self._last_hooks:
-            hook = self._last_hooks.pop(0)
+        while self._stop_hooks:
+            hook = self._stop_hooks.pop(0)
             try:
                 async with asyncio.timeout_at(end):
                     await _run_hooks([hook])
@@ -116,7 +116,7 @@ def _chosen(definitions: Definitions, options: WorkerOptions) -> list[tuple[Regi
     known = definitions.handlers
     if not known:
         raise UsageError(
-            "there is nothing to work for: define a handler (@queue.handler, or @topic.handler(group=...)) or a task "
+            "the app has no handlers: define a handler (@queue.handler, or @topic.handler(group=...)) or a task "
             "(@app.task) first"
         )
     if options.queues is None:
@@ -124,17 +124,17 @@ def _chosen(definitions: Definitions, options: WorkerOptions) -> list[tuple[Regi
     weights: dict[str, int] = {}
     unknown = []
     for name, weight in options.queues.items():
-        meant = _meant_by(name, known)
-        # A group that is named itself has the weight that was given to it, not that of its topic.
-        weights.update((label, weight) for label in meant if label == name or label not in options.queues)
-        unknown += [] if meant else [name]
+        labels = _labels_of(name, known)
+        # The weight of a group that is named itself overrides the weight of its topic.
+        weights.update((label, weight) for label in labels if label == name or label not in options.queues)
+        unknown += [] if labels else [name]
     if unknown:
         what = "" if any("/" in name for name in unknown) else "queue "
         raise UsageError(f"no handler for {what}{', '.join(unknown)}: there are handlers for {', '.join(known)}")
     return [(known[label], weight) for label, weight in weights.items()]
 
 
-def _meant_by(name: str, known: Collection[str]) -> list[str]:
+def _labels_of(name: str, known: Collection[str]) -> list[str]:
     """Return the queue or group with this name, or else all groups of the topic with this name."""
     return [name] if name in known else [label for label in known if label.startswith(f"{name}/")]
 

@@ -1,4 +1,4 @@
-"""Whose turn it is: arithmetic that is asked, not run."""
+"""Which queue is claimed from next. Pure arithmetic: time plays no part."""
 
 import heapq
 import itertools
@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Weighted(Protocol):
-    """Something that takes a share."""
+    """A candidate with a weight."""
 
     weight: int
 
@@ -18,9 +18,9 @@ S = TypeVar("S", bound=Weighted)
 class Shares(Generic[S]):
     """Divides claims among queues by weight, counted in messages.
 
-    Each queue has a clock of its own that goes on by 1/weight with every message; the one that is furthest
-    behind is asked next, and of several the one that waits longest. A queue that had nothing for a while joins at the
-    time of the others, so it cannot save turns up. Adding, removing and choosing cost O(log n).
+    Each queue has its own clock, which advances by 1/weight with every message. The queue that is furthest behind comes
+    next. Among equals it is the one that has waited longest. A queue that had no messages for a while joins at the time
+    of the others, so it cannot save up turns. Adding, removing and choosing cost O(log n).
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Shares(Generic[S]):
         self._entries: dict[S, int] = {}
         self._numbers = itertools.count()
         self._weight = 0
-        """Of all candidates."""
+        """The sum over all candidates."""
 
     def __contains__(self, each: S) -> bool:
         return each in self._entries
@@ -40,23 +40,23 @@ class Shares(Generic[S]):
         return iter(self._entries)
 
     def add(self, each: S) -> None:
-        """Make it a candidate."""
+        """Add a candidate."""
         if each not in self._entries:
             number = self._entries[each] = next(self._numbers)
             heapq.heappush(self._heap, (self._turn_of(each), number, each))
             self._weight += each.weight
 
     def remove(self, each: S) -> None:
-        """Let it be a candidate no longer."""
+        """Remove a candidate."""
         if self._entries.pop(each, None) is not None:
             self._weight -= each.weight
 
     def first(self) -> S | None:
-        """Choose who is asked; None: there is no candidate."""
+        """Return the candidate that comes next. None: there is none."""
         while self._heap:
             _, number, each = self._heap[0]
             if self._entries.get(each) == number:
-                self._now = self._turn_of(each)  # also of one that is alone: who joins it later joins here
+                self._now = self._turn_of(each)  # even for a single candidate: others join at this time
                 return each
             heapq.heappop(self._heap)
         return None
@@ -66,11 +66,11 @@ class Shares(Generic[S]):
         return min((each for each in some if each in self._entries), key=self._turn_of, default=None)
 
     def part_of(self, chosen: S, room: int) -> int:
-        """Tell how many of `room` the chosen one may take, if the other candidates may want the rest."""
+        """Return the part of `room` that the chosen one may take, so that the other candidates have the rest."""
         return max(room * chosen.weight // self._weight, 1)
 
     def took(self, chosen: S, count: int) -> None:
-        """Note what it took."""
+        """Note how many messages it took."""
         self._served[chosen] = self._turn_of(chosen) + count / chosen.weight
         if chosen in self._entries:
             self.remove(chosen)

@@ -1,4 +1,4 @@
-"""The first SIGTERM or SIGINT asks a worker to stop in order, the second to stop at once."""
+"""Signal handlers: the first SIGTERM or SIGINT stops a worker in order, the second stops it at once."""
 
 import asyncio
 import os
@@ -10,16 +10,16 @@ from typing import Any, Final
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
-# Signals are the process's: several workers of one event loop are all told.
+# A signal goes to the process: all workers of an event loop are notified.
 _listeners: Final[list[Callable[[str], None]]] = []
-_before: Final[dict[signal.Signals, Any]] = {}
+_previous: Final[dict[signal.Signals, Any]] = {}
 _forking: Final = threading.local()
-"""What this thread let through before it forked."""
+"""The signal mask of this thread before it forked."""
 
 
 @contextmanager
 def handled(on_signal: Callable[[str], None]) -> Iterator[None]:
-    """Call `on_signal` with the name of each signal that comes. Only the main thread can be asked this way."""
+    """Call `on_signal` with the name of each signal. Python allows this in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -30,7 +30,7 @@ def handled(on_signal: Callable[[str], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        if on_signal in _listeners:  # else this is a child process
+        if on_signal in _listeners:  # otherwise this is a child process
             _listeners.remove(on_signal)
             if not _listeners:
                 _uninstall(loop)
@@ -38,8 +38,8 @@ def handled(on_signal: Callable[[str], None]) -> Iterator[None]:
 
 def _install(loop: asyncio.AbstractEventLoop) -> None:
     for number in _SIGNALS:
-        _before[number] = signal.getsignal(number)
-        loop.add_signal_handler(number, _tell_all, number.name)
+        _previous[number] = signal.getsignal(number)
+        loop.add_signal_handler(number, _notify_all, number.name)
 
 
 def _uninstall(loop: asyncio.AbstractEventLoop) -> None:
@@ -49,34 +49,34 @@ def _uninstall(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _restore() -> None:
-    for number, handler in _before.items():
+    for number, handler in _previous.items():
         signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
-def _tell_all(name: str) -> None:
-    for listener in tuple(_listeners):  # one that stops may leave
+def _notify_all(name: str) -> None:
+    for listener in tuple(_listeners):  # a listener may remove itself
         listener(name)
 
 
-def _hold_back() -> None:
-    """Have a signal for a new process wait until that process has forgotten us, however soon it comes."""
+def _block_before_fork() -> None:
+    """Block signals for a new process until it has removed the worker's handlers."""
     if _listeners:
         _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
 
 
-def _let_through() -> None:
+def _unblock_after_fork() -> None:
     mask = _forking.__dict__.pop("mask", None)
     if mask is not None:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _forget_after_fork() -> None:
-    """Let a signal end a process that a handler starts: as it is, it would be written into our event loop."""
+    """Restore signal handling in a forked process. Otherwise its signals would be sent to the worker's event loop."""
     if _listeners:
         _listeners.clear()
         signal.set_wakeup_fd(-1)
         _restore()
-    _let_through()
+    _unblock_after_fork()
 
 
-os.register_at_fork(before=_hold_back, after_in_parent=_let_through, after_in_child=_forget_after_fork)
+os.register_at_fork(before=_block_before_fork, after_in_parent=_unblock_after_fork, after_in_child=_forget_after_fork)

@@ -1,4 +1,4 @@
-"""What a queue or group of a worker claims from: its keys, what is held of it, and when to claim next."""
+"""The store that a queue or group of a worker claims from: its keys, its held messages, and the state of its claims."""
 
 import time
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ AnyDelivery = AsyncDelivery | Delivery
 class Source:
     """One store of messages. All times are of the monotonic clock.
 
-    Only the event loop writes here; the renewer's thread takes a copy of `held`. All but `held` is the fetcher's.
+    Only the event loop writes here. The renewer's thread copies `held`. Everything else belongs to the fetcher.
     """
 
     def __init__(self, runtime: "QueueRuntime", queue: AsyncInbox) -> None:
@@ -35,24 +35,27 @@ class Source:
         self.wake_key: bytes = self.keys.key("wake")
         self.link: Any = queue._link
         self.held: set[AnyDelivery] = set()
-        """Claimed and not settled: what the renewer keeps."""
+        """Messages that are claimed and not settled. The renewer renews them."""
 
         self.period: float = patience.looking_period(runtime.lease)
-        """Seconds after which it is looked at although no wake-up came."""
+        """Seconds after which it is polled without a wake-up."""
         self.is_watched = False
-        """Whether everything was seen, and a token will come when there is more."""
+        """Whether the last claim left nothing behind, so that a wake token announces the next message."""
         self.is_idle = False
-        """Whether the last claim saw that nothing is to come: one look serves many such queues."""
+        """Whether the last claim found the queue empty, without any due time. One call polls many such queues."""
         self.has_timer = False
-        """Whether this worker took the token, or keeps a due time or the end of a lease: it claims or passes it on."""
+        """Whether this worker has the wake token, or keeps a due time or the end of a lease.
+
+        It must claim, or pass the token on.
+        """
         self.fruitless = 0
         self.wake_state: WakeState | None = WakeState(self.keys) if isinstance(self.keys, GroupKeys) else None
-        """Of a group, whose members all hear of what comes; None: a token comes to one consumer."""
+        """For a group, whose members all wake for an entry. None: a queue, whose wake token goes to one consumer."""
         self.polled_at: float = time.monotonic()
 
     @property
     def wants_watch(self) -> bool:
-        """Whether a wake-up is of use: everything was seen, and more could be claimed."""
+        """Whether a wake-up would help: the last claim left nothing behind, and there is room for more."""
         return self.is_watched and (not self.runtime.busy or self.runtime.room > 0)
 
     def claim_call(self, limit: int, *, then: Then, suspects: Suspects) -> Call[Claimed]:

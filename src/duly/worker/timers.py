@@ -1,4 +1,4 @@
-"""When to look at which queue: arithmetic that is asked, not run."""
+"""When to poll which queue. Pure arithmetic: time is an argument."""
 
 import heapq
 import itertools
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class Timers(Generic[T]):
-    """One point in time for each that has one. Setting one and finding what is due cost O(log n)."""
+    """At most one point in time per object. Setting it and finding the due ones cost O(log n)."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, T]] = []
@@ -17,16 +17,16 @@ class Timers(Generic[T]):
         self._numbers = itertools.count()
 
     def set(self, each: T, moment: float) -> None:
-        """Let it be due at a point in time, and not when it was to be due before."""
+        """Set the time of an object, and replace an earlier setting."""
         number = self._entries[each] = next(self._numbers)
         heapq.heappush(self._heap, (moment, number, each))
 
     def cancel(self, each: T) -> None:
-        """Let it not be due."""
+        """Remove the time of an object."""
         self._entries.pop(each, None)
 
     def due(self, now: float) -> list[T]:
-        """Take all that are due."""
+        """Remove and return all objects that are due."""
         found = []
         while (moment := self.next_at()) is not None and moment <= now:
             each = heapq.heappop(self._heap)[2]
@@ -35,7 +35,7 @@ class Timers(Generic[T]):
         return found
 
     def next_at(self) -> float | None:
-        """Tell when the next one is due."""
+        """Return when the next object is due. None: there is none."""
         while self._heap and self._entries.get(self._heap[0][2]) != self._heap[0][1]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None

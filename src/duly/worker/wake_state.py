@@ -1,4 +1,4 @@
-"""What a member of a group has heard of: arithmetic that is asked, not run."""
+"""Which entries a member of a group has seen. Pure arithmetic: time is an argument."""
 
 import random
 from collections.abc import Mapping
@@ -11,48 +11,48 @@ from duly._core.replies import Claimed
 
 EntryId = tuple[int, int]
 
-_MOST_IN_VAIN: Final = 8
-"""Times that count: the rest is at its longest before."""
+_MAX_FRUITLESS: Final = 8
+"""The highest count of fruitless wake-ups: rests reach their maximum before."""
 
 
 class WakeState:
-    """Knows behind which entries and rings there is news, and when to listen for it.
+    """Holds the ids that a claim has seen, and when to wait for newer ones.
 
-    All members hear of an entry, and one gets it. A member that was woken for nothing rests before it listens again,
-    longer each time: else ten idle processes would cost ten claims an entry, however fast they come.
+    An entry wakes all members of a group, and one of them gets it. A member that woke for nothing rests before it waits
+    again, longer each time. Otherwise ten idle processes would make ten claims per entry, at any rate of entries.
     """
 
     def __init__(self, keys: GroupKeys) -> None:
         self.keys = keys
-        self._in_vain = 0
+        self._fruitless = 0
         self.known: Mapping[bytes, EntryId] = {}
-        """The streams to watch, and the last of each that a claim has seen."""
+        """The streams to watch, and the last id of each that a claim has seen."""
         self.is_woken: bool = False
-        """Whether there was news since the last claim."""
+        """Whether it has woken since the last claim."""
         self.rests_until: float = 0.0
 
     def learn(self, claimed: Claimed, now: float) -> None:
-        """Note what a claim has seen, and whether it found anything."""
+        """Note which ids a claim has seen, and whether it returned messages."""
         ids = (parsed_id(id_.decode()) for id_ in claimed.position or ())
         self.known = dict(zip(self.keys.watched, ids, strict=False))
         if self.is_woken:
             self.is_woken = False
             if claimed.ids:
-                self._in_vain //= 2  # not at once: where others were faster so far, they will be again
+                self._fruitless //= 2  # gradually: members that have been faster so far will be faster again
             else:
-                self._in_vain = min(self._in_vain + 1, _MOST_IN_VAIN)
-                self.rests_until = now + patience.rest_after(self._in_vain, random.random)
+                self._fruitless = min(self._fruitless + 1, _MAX_FRUITLESS)
+                self.rests_until = now + patience.rest_after(self._fruitless, random.random)
 
     @property
     def position(self) -> list[bytes]:
-        """What is known, in the order of the keys that are watched."""
+        """The known ids, in the order of the watched keys."""
         return [written_id(id_) for id_ in self.known.values()]
 
-    def is_new(self, news: Mapping[bytes, EntryId]) -> bool:
-        """Tell whether there is something in the news that it has not seen."""
+    def has_news(self, news: Mapping[bytes, EntryId]) -> bool:
+        """Return whether the news contain an id that it has not seen."""
         return any(key in news and news[key] > id_ for key, id_ in self.known.items())
 
 
 def written_id(id_: EntryId) -> bytes:
-    """Write an id as servers do."""
+    """Encode an id as servers do."""
     return b"%d-%d" % id_

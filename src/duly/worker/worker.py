@@ -13,37 +13,37 @@ from duly._sync.app import Duly
 from duly.errors import DulyError, UsageError
 from duly.options import Seconds
 from duly.worker import signals
+from duly.worker.dead_hooks import DeadHooks
 from duly.worker.dispatcher import Dispatcher
 from duly.worker.fetcher import Fetcher, Refused
 from duly.worker.janitor import Janitor
 from duly.worker.logs import event
-from duly.worker.obituaries import Obituaries
-from duly.worker.options import DEFAULT_GRACE, GivenQueues, WorkerOptions
 from duly.worker.queue_runtime import QueueRuntime
 from duly.worker.renewer import Renewer
 from duly.worker.settler import Settler
 from duly.worker.setup import Setup
 from duly.worker.source import AnyDelivery
+from duly.worker.worker_options import DEFAULT_GRACE, GivenQueues, WorkerOptions
 
 _LOG: Final = logging.getLogger("duly.worker")
 
-_ECHO: Final = 0.1
-"""Seconds after which a child knows whether a signal came from its parent, which says so in another way, too."""
+_REPEAT_DELAY: Final = 0.1
+"""Seconds after a signal until a child decides whether its parent sent it: the parent also writes to the pipe."""
 
-_UNWINDING: Final = 1.0
+_CANCEL_TIMEOUT: Final = 1.0
 """Seconds that cancelled handlers have to end."""
-_SETTLING: Final = 5.0
+_SETTLE_TIMEOUT: Final = 5.0
 """Seconds to wait for the server's answers when no handler runs."""
-_LAST_WORDS: Final = 2.0
-"""Seconds to tell the server what became of messages when time is up."""
-_LAST_HOOKS: Final = 4.0
-"""Seconds that `on_stop` hooks have, beside what is left of the grace."""
+_FLUSH_TIMEOUT: Final = 2.0
+"""Seconds to settle messages when the time is up."""
+_STOP_HOOKS_TIMEOUT: Final = 4.0
+"""Seconds that `on_stop` hooks have, in addition to the rest of the grace."""
 
 
 class Worker:
-    """Runs the handlers of an app until it is told to stop.
+    """Runs the handlers of an app until it is stopped.
 
-    `await worker.run()` in a program that does nothing else; `async with Worker(app):` beside a web server.
+    Use `await worker.run()` in a program that does nothing else, and `async with Worker(app):` alongside a web server.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class Worker:
         grace: Seconds = DEFAULT_GRACE,
         orders: Callable[[], int] | None = None,
     ) -> None:
-        """Take options as `app.run` does, or made up beforehand. `orders` counts those of a parent to stop."""
+        """Take options as `app.run` does, or as WorkerOptions. `orders` counts the stop requests of a parent."""
         if options is not None and (queues, concurrency, grace) != (None, None, DEFAULT_GRACE):
-            raise UsageError("a worker takes its options either made up, as WorkerOptions, or by name, not both")
+            raise UsageError("a worker takes its options either as WorkerOptions or by name, not both")
         self._orders = orders
         self._options = WorkerOptions(queues, concurrency, grace) if options is None else options
         self._setup = Setup(app, self._options)
@@ -67,18 +67,18 @@ class Worker:
         self._signals = 0
         self._progress = asyncio.Event()
         self._parts: list[asyncio.Task[None]] = []
-        """Empty: it has not begun."""
+        """Empty: it has not started."""
         self._starting: asyncio.Task[Any] | None = None
-        """Who runs the hooks at the start."""
+        """The task that runs the `on_start` hooks."""
         self.refusal: DulyError | None = None
-        """Why it stopped by itself: the server refused its user from the beginning."""
+        """Why it stopped without a request: the server has refused its user since it started."""
         self.was_cut_off: bool = False
-        """Whether handlers were cut off, or messages could not be given back."""
+        """Whether handlers were cut off, or messages could not be released."""
 
     async def run(self) -> bool:
-        """Work until a signal or `stop` ends it. True: nothing was cut off.
+        """Work until a signal or `stop` ends it. Return whether no handler was cut off.
 
-        Raises ServerError when the server refuses the user from the beginning. Later refusals are waited out.
+        Raises ServerError when the server refuses the user from the start. Later refusals are retried.
         """
         with signals.handled(self._on_signal):
             async with self:
@@ -88,9 +88,9 @@ class Worker:
         return not self.was_cut_off
 
     def stop(self) -> None:
-        """Stop in order, called again at once: claim nothing more, and give back what was not started.
+        """Stop in order: claim no more, and release messages whose handler has not started.
 
-        `run` then returns; beside other things, leave the `async with` block to wait for what runs.
+        `run` then returns. With `async with`, leave the block to wait for running handlers. A second call stops now.
         """
         self._is_hurried = self._is_stopping.is_set()
         self._is_stopping.set()
@@ -98,9 +98,9 @@ class Worker:
         if self._starting is not None:
             self._starting.cancel()
         elif self._parts:
-            self._fetch_no_more()
+            self._stop_fetching()
 
-    def _fetch_no_more(self) -> None:
+    def _stop_fetching(self) -> None:
         self._fetcher.stop()
         for dispatcher in self._dispatchers.values():
             dispatcher.release_waiting()
@@ -114,7 +114,7 @@ class Worker:
     ) -> None:
         try:
             await self._end()
-        except asyncio.CancelledError:  # whoever waits for the end has lost patience: at once, then, but in order
+        except asyncio.CancelledError:  # the caller no longer waits: stop at once, but in order
             self.stop()
             await self._end()
             raise
@@ -124,22 +124,22 @@ class Worker:
     async def _start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._setup.open()
-        self._own, self._runtimes = self._setup.own, self._setup.runtimes
+        self._async_app, self._runtimes = self._setup.async_app, self._setup.runtimes
         try:
-            await self._setup.reach_embedded()
-            await self._run_first_hooks()
+            await self._setup.start_embedded()
+            await self._run_start_hooks()
         except BaseException:
             await self._setup.close()
             raise
         if not self._is_stopping.is_set():
             self._start_parts()
 
-    async def _run_first_hooks(self) -> None:
-        """Run the `on_start` hooks; a signal meanwhile ends them."""
+    async def _run_start_hooks(self) -> None:
+        """Run the `on_start` hooks. A signal during that time ends them."""
         here = asyncio.current_task()
         self._starting = here
         try:
-            await self._setup.run_first_hooks()
+            await self._setup.run_start_hooks()
         except asyncio.CancelledError:
             if here is None or not self._is_stopping.is_set():
                 raise
@@ -148,15 +148,15 @@ class Worker:
             self._starting = None
 
     def _start_parts(self) -> None:
-        """Begin to work. Handlers see context variables as the hooks have left them."""
+        """Start to work. Handlers see the context variables that the hooks have set."""
         definitions = self._setup.definitions
-        self._obituaries = Obituaries(definitions)
-        self._settler = Settler(on_progress=self._on_progress, on_dead=self._obituaries.announce)
+        self._dead_hooks = DeadHooks(definitions)
+        self._settler = Settler(on_progress=self._on_progress, on_dead=self._dead_hooks.start)
         self._dispatchers = {
             runtime: Dispatcher(runtime, definitions.hooks, self._settler) for runtime in self._runtimes
         }
-        self._fetcher = Fetcher(self._dispatchers, self._setup.pool, self._obituaries.announce)
-        self._janitor = Janitor(self._runtimes, self._setup.groups, self._own.namespace, self._setup.concurrency)
+        self._fetcher = Fetcher(self._dispatchers, self._setup.pool, self._dead_hooks.start)
+        self._janitor = Janitor(self._runtimes, self._setup.groups, self._async_app.namespace, self._setup.concurrency)
         self._renewer = Renewer(
             self._runtimes, self._setup.run_in_thread, self._on_lost_in_thread, self._settler.settling
         )
@@ -165,10 +165,10 @@ class Worker:
         self._begin(self._janitor.run())
         self._fetching = self._begin(self._fetch())
         queues = ",".join(runtime.name for runtime in self._runtimes)
-        event(_LOG, logging.INFO, "worker.started", queues=queues, id=self._own._link.consumer, pid=os.getpid())
+        event(_LOG, logging.INFO, "worker.started", queues=queues, id=self._async_app._link.consumer, pid=os.getpid())
 
     async def _fetch(self) -> None:
-        await self._janitor.make_groups()
+        await self._janitor.create_groups()
         try:
             await self._fetcher.run()
         except Refused as refused:
@@ -190,19 +190,19 @@ class Worker:
     def _on_signal(self, name: str) -> None:
         self._signals += 1
         if self._orders is not None and self._is_stopping.is_set():
-            self._loop.call_later(_ECHO, self._heed_again, name, self._orders)
+            self._loop.call_later(_REPEAT_DELAY, self._stop_on_repeated_signal, name, self._orders)
         else:
-            self._heed(name)
+            self._stop_on_signal(name)
 
-    def _heed(self, name: str) -> None:
+    def _stop_on_signal(self, name: str) -> None:
         event(_LOG, logging.INFO, "worker.signal", signal=name, at_once=self._is_stopping.is_set())
         self.stop()
 
-    def _heed_again(self, name: str, orders: Callable[[], int]) -> None:
-        """Stop at once, if that was asked for twice: a service manager tells parent and children alike."""
+    def _stop_on_repeated_signal(self, name: str, orders: Callable[[], int]) -> None:
+        """Stop at once if one sender has asked twice: a service manager signals both parent and children."""
         ordered = orders()
         if max(ordered, self._signals - ordered) > 1:
-            self._heed(name)
+            self._stop_on_signal(name)
 
     def _on_lost_in_thread(self, runtime: QueueRuntime, lost: Sequence[AnyDelivery]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
@@ -211,55 +211,58 @@ class Worker:
     def _on_lost(self, runtime: QueueRuntime, lost: Sequence[AnyDelivery]) -> None:
         runtime.source.held.difference_update(lost)
         self._dispatchers[runtime].note_lost(lost)
-        self._fetcher.look()  # a suspect that was lost is not waited for
+        self._fetcher.notify_change()  # a lost suspect no longer blocks claims
 
     def _on_part_ended(self, part: asyncio.Task[None]) -> None:
-        if part.cancelled():  # by us, or by whoever ends the program around us
+        if part.cancelled():  # by the worker, or by the program that ends
             for dispatcher in self._dispatchers.values():
                 dispatcher.close()
         elif (error := part.exception()) is not None:
             event(_LOG, logging.CRITICAL, "worker.broken", error=str(error), exc_info=error)
             self.was_cut_off = True
             self.stop()
-            self._is_hurried = True  # what only this part knew of would be waited for in vain
+            self._is_hurried = True  # messages of this part would never be settled
 
     # Ending
 
     async def _end(self) -> None:
-        """Give back what was not started, wait for what runs, then leave. Bounded by `grace` and a little."""
+        """Release messages that were not started, wait for running handlers, then end.
+
+        This takes little more than `grace` seconds.
+        """
         self._is_stopping.set()
         grace = 0.0 if self._is_hurried else self._options.grace
         grace_ends = self._loop.time() + grace
         if self._parts:
             await self._end_parts(grace)
-        await self._setup.run_last_hooks(max(grace_ends, self._loop.time()) + _LAST_HOOKS)
+        await self._setup.run_stop_hooks(max(grace_ends, self._loop.time()) + _STOP_HOOKS_TIMEOUT)
         await self._setup.close()
         event(_LOG, logging.INFO, "worker.stopped", cut_off=self.was_cut_off)
 
     async def _end_parts(self, grace: float) -> None:
         event(_LOG, logging.INFO, "worker.stopping", running=self._busy(), grace=grace)
-        self._fetch_no_more()
+        self._stop_fetching()
         if not await self._until_done(grace):
             if self._busy():
                 await self._cut_off()
-            elif self._was_reached():  # a claim is under way: nobody knows what it took
+            elif self._has_connected():  # a claim is in progress: its messages are unknown
                 self.was_cut_off = True
-        await self._leave()
+        await self._shut_down()
 
-    def _was_reached(self) -> bool:
-        return self._setup.app._address.kind == "memory" or bool(self._own._link.connections.is_checked)
+    def _has_connected(self) -> bool:
+        return self._setup.app._address.kind == "memory" or bool(self._async_app._link.connections.is_checked)
 
     def _busy(self) -> int:
         return sum(runtime.busy for runtime in self._runtimes)
 
-    async def _until_done(self, seconds: float, settling: float = _SETTLING) -> bool:
-        """Wait until nothing is in hand or to come. False: time is up, or there was a second signal.
+    async def _until_done(self, seconds: float, settling: float = _SETTLE_TIMEOUT) -> bool:
+        """Wait until no message is in flight and no claim is in progress. False: time is up, or a second signal came.
 
-        Handlers are waited for as long as was asked for, the server only for a moment: it may be away.
+        Handlers have `seconds`. The server has only `settling` seconds, because it may be unavailable.
         """
         now = self._loop.time()
-        if self._own._link.is_down:
-            settling = min(settling, _LAST_WORDS)
+        if self._async_app._link.is_down:
+            settling = min(settling, _FLUSH_TIMEOUT)
         handlers_end, server_ends = now + seconds, now + settling
         self._fetching.add_done_callback(lambda _: self._progress.set())
         while self._busy() or not self._fetching.done():
@@ -270,10 +273,10 @@ class Worker:
                 until = server_ends
             if self._loop.time() >= until:
                 return False
-            await self._next_progress(until)
+            await self._wait_for_progress(until)
         return True
 
-    async def _next_progress(self, end: float) -> None:
+    async def _wait_for_progress(self, end: float) -> None:
         self._progress.clear()
         try:
             async with asyncio.timeout_at(end):
@@ -282,29 +285,29 @@ class Worker:
             pass
 
     async def _cut_off(self) -> None:
-        """Give back what still runs. A handler that does not let itself be cancelled loses its message, too."""
+        """Release the messages of running handlers, even of handlers that ignore their cancellation."""
         running = sum(dispatcher.cut_off() for dispatcher in self._dispatchers.values())
         self._is_hurried = False
         self.was_cut_off = True
         event(_LOG, logging.WARNING, "worker.cut_off", running=running)
-        if await self._until_done(_UNWINDING, _UNWINDING):
+        if await self._until_done(_CANCEL_TIMEOUT, _CANCEL_TIMEOUT):
             return
         for runtime, dispatcher in self._dispatchers.items():
-            dispatcher.release(runtime.source.held - self._settler.judged(runtime))
+            dispatcher.release(runtime.source.held - self._settler.awaiting_settle(runtime))
 
-    async def _leave(self) -> None:
+    async def _shut_down(self) -> None:
         self._renewer.stop()
         try:
-            async with asyncio.timeout(_LAST_WORDS):
-                await self._settler.flushed()
+            async with asyncio.timeout(_FLUSH_TIMEOUT):
+                await self._settler.flush()
                 if self.refusal is None:
                     await self._fetcher.aclose()
                     await self._janitor.depart()
         except (TimeoutError, DulyError) as error:
             self.was_cut_off = self.was_cut_off or any(runtime.source.held for runtime in self._runtimes)
-            event(_LOG, logging.WARNING, "worker.left_in_silence", error=str(error) or "the server does not answer")
+            event(_LOG, logging.WARNING, "worker.shutdown_incomplete", error=str(error) or "the server does not answer")
         for part in self._parts:
             part.cancel()
         for dispatcher in self._dispatchers.values():
             await dispatcher.aclose()
-        await self._obituaries.told(_LAST_WORDS)
+        await self._dead_hooks.finish(_FLUSH_TIMEOUT)

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from duly.worker.logs import event
-from duly.worker.processes import Place, Supervisor
+from duly.worker.supervisor import ChildRecord, Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 INTERVAL: Final = 0.5
-"""Seconds between two looks at the files."""
+"""Seconds between two scans of the files."""
 
 MOST_FILES: Final = 10_000
 
@@ -27,25 +27,25 @@ Stamp = tuple[int, int, int]
 
 
 class SourceFiles:
-    """The .py files below a directory, asked for changes. Hidden directories and virtual environments do not count."""
+    """The .py files below a directory, and their changes. Hidden directories and virtual environments are skipped."""
 
     def __init__(self, directory: Path, most: int = MOST_FILES) -> None:
         self._directory = directory
         self._most = most
-        self._is_told = False
-        self._stamps = self._look()
+        self._has_warned = False
+        self._stamps = self._scan()
 
     def find_change(self) -> Path | None:
         """Return one file that was changed, added or removed since the last call."""
-        before, self._stamps = self._stamps, self._look()
+        before, self._stamps = self._stamps, self._scan()
         changed = dict(before.items() ^ self._stamps.items())
         return min(changed, default=None)
 
-    def _look(self) -> dict[Path, Stamp]:
+    def _scan(self) -> dict[Path, Stamp]:
         found: dict[Path, Stamp] = {}
         for path in self._walk():
             if len(found) >= self._most:
-                self._tell_too_many()
+                self._warn_too_many()
                 break
             try:
                 state = path.stat()
@@ -59,9 +59,9 @@ class SourceFiles:
             below[:] = sorted(name for name in below if not _is_skipped(directory, name))
             yield from (Path(directory, name) for name in sorted(files) if name.endswith(".py"))
 
-    def _tell_too_many(self) -> None:
-        if not self._is_told:
-            self._is_told = True
+    def _warn_too_many(self) -> None:
+        if not self._has_warned:
+            self._has_warned = True
             event(_LOG, logging.WARNING, "reload.too_many_files", watched=self._most, directory=self._directory)
 
 
@@ -70,37 +70,37 @@ def _is_skipped(directory: str, name: str) -> bool:
 
 
 class Reloader(Supervisor):
-    """A supervisor that replaces its children upon a change. One that fails waits for the next change."""
+    """A supervisor that replaces its children after a change. A child that fails is replaced after the next change."""
 
     def __init__(self, command: Sequence[str], processes: int, grace: float, directory: Path | None = None) -> None:
         super().__init__(command, processes, grace)
         self._directory = Path.cwd() if directory is None else directory
         self._files = SourceFiles(self._directory)
-        self._look_at = time.monotonic() + INTERVAL
+        self._scan_at = time.monotonic() + INTERVAL
 
     def _find_pause(self) -> float | None:
         pause = super()._find_pause()
-        until_look = max(self._look_at - time.monotonic(), 0.0)
-        return until_look if pause is None else min(pause, until_look)
+        until_scan = max(self._scan_at - time.monotonic(), 0.0)
+        return until_scan if pause is None else min(pause, until_scan)
 
-    def _look_around(self) -> None:
-        if self._is_stopping or time.monotonic() < self._look_at:
+    def _on_wakeup(self) -> None:
+        if self._is_stopping or time.monotonic() < self._scan_at:
             return
         changed = self._files.find_change()
         if changed is not None:
             self._log(logging.INFO, "reload.file_changed", path=changed.relative_to(self._directory))
             self._replace_all()
-        self._look_at = time.monotonic() + INTERVAL
+        self._scan_at = time.monotonic() + INTERVAL
 
     def _replace_all(self) -> None:
-        for place in self._places:
-            if place.child is None:
-                place.start_at = time.monotonic()
-            elif place.child.kill_at is None:  # not asked yet: a second signal would cut off its handlers
-                place.child.ask_to_stop(signal.SIGTERM, self._patience)
+        for record in self._records:
+            if record.child is None:
+                record.start_at = time.monotonic()
+            elif record.child.kill_at is None:  # not asked to stop yet: a second signal would cut off its handlers
+                record.child.ask_to_stop(signal.SIGTERM, self._patience)
 
-    def _is_hopeless(self, status: int) -> bool:  # noqa: ARG002 - the next change may mend it
+    def _would_fail_again(self, status: int) -> bool:  # noqa: ARG002 - the next change may fix it
         return False
 
-    def _plan_restart(self, place: Place, lived: float) -> dict[str, Any]:  # noqa: ARG002
+    def _plan_restart(self, record: ChildRecord, lived: float) -> dict[str, Any]:  # noqa: ARG002
         return {"restart": "upon the next change"}

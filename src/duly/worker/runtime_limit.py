@@ -1,4 +1,4 @@
-"""How long handlers may run: arithmetic that is asked, not run."""
+"""How long handlers may run. Pure arithmetic: time is an argument."""
 
 import math
 from collections.abc import Sequence
@@ -7,25 +7,25 @@ from duly.worker.queue_runtime import QueueRuntime
 from duly.worker.source import AnyDelivery
 
 
-class Allowance:
-    """Divides what is held by `max_runtime`: renewed while a handler is within it; lost when it is over.
+class RuntimeLimit:
+    """Applies `max_runtime`: leases of handlers that run longer are not renewed any more.
 
-    Past it a lease is left to run out. The handler may still finish until then.
+    Such a lease expires. Until then the handler may still finish. After that the message counts as lost.
     """
 
     def __init__(self, runtime: QueueRuntime) -> None:
         self._runtime = runtime
         self._ends: dict[AnyDelivery, float] = {}
-        """Of leases that are not renewed any more."""
-        self._looked_at = -math.inf
+        """When leases expire that are not renewed any more."""
+        self._checked_at = -math.inf
 
     @property
     def next_end(self) -> float:
-        """When the next of them is over."""
+        """When the next lease that is not renewed expires."""
         return min(self._ends.values(), default=math.inf)
 
     def split(self, held: Sequence[AnyDelivery], now: float) -> tuple[list[AnyDelivery], list[AnyDelivery]]:
-        """Tell what is to be renewed, and what is over."""
+        """Return the deliveries to renew, and those whose lease has expired."""
         runtime = self._runtime
         if runtime.max_runtime is None:
             return list(held), []
@@ -35,11 +35,11 @@ class Allowance:
             if now - started < runtime.max_runtime:
                 renewed.append(delivery)
                 continue
-            # It was last renewed at the last look, or claimed after it and then started.
-            end = self._ends.get(delivery) or max(self._looked_at, started) + runtime.lease
+            # Its lease was last renewed at the last call, or the message was claimed after that and then started.
+            end = self._ends.get(delivery) or max(self._checked_at, started) + runtime.lease
             if end <= now:
                 over.append(delivery)
             else:
                 ends[delivery] = end
-        self._ends, self._looked_at = ends, now
+        self._ends, self._checked_at = ends, now
         return renewed, over

@@ -1,10 +1,10 @@
-"""How long to wait before a process that ended is started again."""
+"""The pause before a process that has ended is started again."""
 
 from __future__ import annotations
 
 
-class Restarts:
-    """Asked after each end of one process: almost at once the first time, later and later while it dies young."""
+class RestartBackoff:
+    """Short after the first end of a process. The pause doubles each time, while the process ends early."""
 
     def __init__(self, first: float = 0.1, longest: float = 30.0, healthy_after: float = 60.0) -> None:
         self._first = first

@@ -1,4 +1,4 @@
-"""Tells `on_dead` hooks of messages that died here: by a verdict, or as poison met by a claim."""
+"""Runs `on_dead` hooks for messages that died here: by their outcome, or as poison that a claim found."""
 
 import asyncio
 import contextlib
@@ -16,39 +16,39 @@ from duly.worker.queue_runtime import QueueRuntime
 
 _LOG: Final = logging.getLogger("duly.worker")
 
-_AT_ONCE: Final = 4
-"""Hooks that run at the same time: a thousand deaths must not make a thousand threads."""
+_MAX_RUNNING: Final = 4
+"""Hooks that run at the same time: a thousand dead letters must not start a thousand threads."""
 
 
-class Obituaries:
-    """Runs the hooks in the background. A process that ends in between tells nobody: look at the dead letters, too."""
+class DeadHooks:
+    """Runs the hooks in the background. If the process ends first, they do not run, and the dead letters remain."""
 
     def __init__(self, definitions: Definitions) -> None:
         self._definitions = definitions
-        self._under_way: set[asyncio.Task[None]] = set()
-        self._gate = asyncio.Semaphore(_AT_ONCE)
+        self._running: set[asyncio.Task[None]] = set()
+        self._gate = asyncio.Semaphore(_MAX_RUNNING)
 
-    def announce(self, runtime: QueueRuntime, ids: Sequence[str]) -> None:
-        """Tell the hooks of a queue or group."""
+    def start(self, runtime: QueueRuntime, ids: Sequence[str]) -> None:
+        """Run the hooks of a queue or group for these messages."""
         hooks = self._definitions.on_dead_of(runtime.name)
         if hooks:
-            task = asyncio.get_running_loop().create_task(self._tell(runtime, list(ids), hooks))
-            self._under_way.add(task)
-            task.add_done_callback(self._under_way.discard)
+            task = asyncio.get_running_loop().create_task(self._run_all(runtime, list(ids), hooks))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
 
-    async def told(self, timeout: float) -> None:
-        """Wait until the hooks have run, and no longer than this."""
-        if self._under_way:
-            _, late = await asyncio.wait(self._under_way, timeout=timeout)
+    async def finish(self, timeout: float) -> None:
+        """Wait until the hooks have run, and cancel them after `timeout` seconds."""
+        if self._running:
+            _, late = await asyncio.wait(self._running, timeout=timeout)
             for task in late:
                 task.cancel()
 
-    async def _tell(self, runtime: QueueRuntime, ids: Sequence[str], hooks: Sequence[Callable[..., Any]]) -> None:
+    async def _run_all(self, runtime: QueueRuntime, ids: Sequence[str], hooks: Sequence[Callable[..., Any]]) -> None:
         for id_ in ids:
             async with self._gate:
-                await self._tell_of(runtime, id_, hooks)
+                await self._run_for(runtime, id_, hooks)
 
-    async def _tell_of(self, runtime: QueueRuntime, id_: str, hooks: Sequence[Callable[..., Any]]) -> None:
+    async def _run_for(self, runtime: QueueRuntime, id_: str, hooks: Sequence[Callable[..., Any]]) -> None:
         try:
             message = await runtime.queue.get(id_)
         except DulyError as error:
@@ -67,7 +67,7 @@ async def _call(hook: Callable[..., Any], message: Message) -> None:
             await hook(message)
         else:
             await _in_thread(hook, message)
-    except BaseException as error:  # the next one is to be told, too
+    except BaseException as error:  # the other hooks still run
         if _is_cancelled():
             raise
         event(
@@ -83,7 +83,7 @@ async def _in_thread(function: Callable[..., Any], *args: Any) -> None:
 
     def finish(failure: BaseException | None) -> None:
         if not done.done():
-            done.set_result(failure)  # as a value: not everything can be the exception of a future
+            done.set_result(failure)  # as a value: a future rejects some exceptions
 
     def call() -> None:
         failure: BaseException | None = None
@@ -101,6 +101,6 @@ async def _in_thread(function: Callable[..., Any], *args: Any) -> None:
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody wants this task to end, and it is not only the hook that says so."""
+    """Return whether this task was cancelled, and the hook did not raise CancelledError on its own."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -1,7 +1,7 @@
-"""Waits for entries of topics and for the bells of groups, for some groups of a worker: on a server, on one connection.
+"""Waits for entries of topics and for the bells of groups. On a server, one connection serves some groups of a worker.
 
-Nothing is taken by waiting: all that wait hear it, in every process. The claim decides who gets what. XREAD answers
-with all streams that have news, so no group is preferred.
+Waiting takes nothing: every member of a group wakes, in every process, and the claim decides which one gets the entry.
+XREAD answers with all streams that have news, so no group is preferred.
 """
 
 import asyncio
@@ -15,25 +15,25 @@ from duly._async.link import AsyncLink
 from duly._async.memory import AsyncMemoryLink
 from duly._core.call import Arg
 from duly._core.publishing import parsed_id
-from duly.worker.block import Block
+from duly.worker.blocking_call import BlockingCall
 from duly.worker.source import Source
 from duly.worker.wake_state import EntryId, WakeState, written_id
 
 
-class _Members:
-    """The groups that are listened for, and when the next of them has rested."""
+class _GroupSources:
+    """The groups that are watched, and when the next rest of a group ends."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = list(sources)
         self.rested_at: float = math.inf
-        """When to watch again for one that rests now."""
+        """When the next group that rests is to be watched again."""
 
     async def take(self, limit: int) -> list[Source]:  # noqa: ARG002
-        """There is nothing to take."""
+        """Return nothing: groups have no wake tokens."""
         return []
 
     def _listening(self) -> list[tuple[Source, WakeState]]:
-        """List who is watched, and does not rest."""
+        """List the groups that are watched and do not rest."""
         now = time.monotonic()
         members = [(source, source.wake_state) for source in self._sources if source.wake_state and source.wants_watch]
         rests = (member.rests_until for _, member in members)
@@ -41,22 +41,22 @@ class _Members:
         return [(source, member) for source, member in members if member.rests_until <= now]
 
 
-class ServerListener(_Members):
-    """Watches streams of a server. `on_change` is called when `woken` has something to say."""
+class ServerGroupWaiter(_GroupSources):
+    """Watches streams of a server. `on_change` is called when `woken` has something to return."""
 
     def __init__(self, link: AsyncLink, sources: Sequence[Source], on_change: Callable[[], None]) -> None:
         super().__init__(sources)
-        self._block = Block(link, on_change)
+        self._block = BlockingCall(link, on_change)
         self._asked: dict[bytes, EntryId] = {}
-        """What the call that is out names, and behind which ids."""
+        """The streams of the pending call, and the ids that it waits behind."""
 
     def is_watching(self, source: Source) -> bool:
-        """Tell whether a call is out that would hear whatever is new to a group."""
+        """Return whether the pending call ends for everything that is new to a group."""
         known = {} if source.wake_state is None else source.wake_state.known
-        return self._block.is_out and self._suffices(known)
+        return self._block.is_pending and self._suffices(known)
 
     async def watch(self, limit: int, some: Collection[Source] | None = None) -> list[Source]:  # noqa: ARG002 - nothing is taken
-        """Watch for all, or `some`, that want it. A call that is out and would miss something is ended."""
+        """Watch all groups, or `some`, that want it. A pending call that would miss an entry is ended."""
         listening = [(source, member) for source, member in self._listening() if some is None or source in some]
         wanted = _earliest([member for _, member in listening])
         if await self._block.may_begin(suffices=self._suffices(wanted)) and wanted:
@@ -70,15 +70,16 @@ class ServerListener(_Members):
         return all(key in self._asked and self._asked[key] <= id_ for key, id_ in wanted.items())
 
     def woken(self) -> list[Source]:
-        """Take what was heard, and tell to whom it is new: a claim may have seen it since the call was begun.
+        """Take the reply, and return the groups that it is new to: a claim may have seen the entry in the meantime.
 
-        A call is refused as a whole if one of its keys is no stream, say. Then all look, to find out whose it is.
+        The server refuses the whole call if one of its keys is not a stream. Then all groups are returned, and their
+        claims show which key it is.
         """
         reply = self._block.reply()
         if reply is None:
             return [source for source, _ in self._listening()] if self._block.take_refusal() else []
         news = {key: parsed_id(entries[0][0].decode()) for key, entries in reply}
-        return [source for source, member in self._listening() if member.is_new(news)]
+        return [source for source, member in self._listening() if member.has_news(news)]
 
     async def aclose(self) -> list[Source]:
         """Watch nothing more. Nothing was taken."""
@@ -87,7 +88,7 @@ class ServerListener(_Members):
 
 
 def _earliest(members: Sequence[WakeState]) -> dict[bytes, EntryId]:
-    """Name each stream once, behind the earliest id that a member knows: servers ignore a second mention of it."""
+    """Name each stream once, with the earliest id that a group knows: servers ignore a second mention."""
     wanted: dict[bytes, EntryId] = {}
     for member in members:
         for key, id_ in member.known.items():
@@ -95,8 +96,8 @@ def _earliest(members: Sequence[WakeState]) -> dict[bytes, EntryId]:
     return wanted
 
 
-class MemoryListener(_Members):
-    """Watches topics of `memory://`. When its clock is moved, all groups are worth a look."""
+class MemoryGroupWaiter(_GroupSources):
+    """Watches topics of `memory://`. When its clock is moved, all groups wake."""
 
     def __init__(self, link: AsyncMemoryLink, sources: Sequence[Source], on_change: Callable[[], None]) -> None:
         super().__init__(sources)
@@ -104,25 +105,25 @@ class MemoryListener(_Members):
         self._loop = asyncio.get_running_loop()
         self._on_change = on_change
         self._callbacks: dict[Source, Callable[[], None]] = {}
-        self._come: dict[Source, None] = {}
+        self._woken: dict[Source, None] = {}
         self._engine.clock.watch(self._on_move)
 
     def is_watching(self, source: Source) -> bool:
-        """Tell whether a group is watched."""
+        """Return whether a group is watched."""
         return source in self._callbacks
 
     async def watch(self, limit: int, some: Collection[Source] | None = None) -> list[Source]:  # noqa: ARG002 - nothing is taken
-        """Watch for all, or `some`, that want it."""
+        """Watch all groups, or `some`, that want it."""
         for source, member in self._listening():
             if source not in self._callbacks and (some is None or source in some):
-                self._callbacks[source] = self._noter(source)
+                self._callbacks[source] = self._callback_for(source)
                 self._engine.subscribe_behind(member.keys, member.position, self._callbacks[source])
         return []
 
     def woken(self) -> list[Source]:
-        """Take what was heard."""
-        come, self._come = self._come, {}
-        return list(come)
+        """Take the groups that have woken."""
+        woken_sources, self._woken = self._woken, {}
+        return list(woken_sources)
 
     async def aclose(self) -> list[Source]:
         """Watch nothing more. Nothing was taken."""
@@ -131,33 +132,33 @@ class MemoryListener(_Members):
             self._engine.unsubscribe(source.keys, callback)
         return []
 
-    def _noter(self, source: Source) -> Callable[[], None]:
-        return lambda: self._tell(self._note, source)
+    def _callback_for(self, source: Source) -> Callable[[], None]:
+        return lambda: self._call_in_loop(self._on_wake, source)
 
-    def _note(self, source: Source) -> None:
+    def _on_wake(self, source: Source) -> None:
         del self._callbacks[source]
-        self._come[source] = None
+        self._woken[source] = None
         self._on_change()
 
     def _on_move(self) -> None:
-        self._tell(self._look_everywhere)
+        self._call_in_loop(self._wake_all)
 
-    def _look_everywhere(self) -> None:
-        self._come.update(dict.fromkeys(self._sources))  # also those that rest
+    def _wake_all(self) -> None:
+        self._woken.update(dict.fromkeys(self._sources))  # including groups that rest
         self._on_change()
 
-    def _tell(self, function: Callable[..., None], *args: Any) -> None:
+    def _call_in_loop(self, function: Callable[..., None], *args: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(function, *args)
 
 
-AnyListener = ServerListener | MemoryListener
+GroupWaiter = ServerGroupWaiter | MemoryGroupWaiter
 
 
-def listener_for(
+def group_waiter_for(
     link: AsyncLink | AsyncMemoryLink, sources: Sequence[Source], on_change: Callable[[], None]
-) -> AnyListener:
-    """Make the listener that fits a link."""
-    kind: Any = MemoryListener if isinstance(link, AsyncMemoryLink) else ServerListener
-    listener: AnyListener = kind(link, sources, on_change)
-    return listener
+) -> GroupWaiter:
+    """Make the waiter that fits a link."""
+    kind: Any = MemoryGroupWaiter if isinstance(link, AsyncMemoryLink) else ServerGroupWaiter
+    waiter: GroupWaiter = kind(link, sources, on_change)
+    return waiter

@@ -1,7 +1,7 @@
 """Waits for the wake tokens of up to a few dozen queues of a worker, on one connection.
 
-One block names the `wake` keys of all its queues that have nothing to give at the moment. It stays out while the
-worker does other things; a callback announces its end. Due times are the fetcher's: it has timers.
+One blocking call names the `wake` keys of all its queues that have no messages at the moment. It stays pending while
+the worker does other things, and a callback announces its end. The fetcher keeps due times by its timers.
 """
 
 import asyncio
@@ -15,40 +15,40 @@ from duly._async.link import AsyncLink
 from duly._async.memory import AsyncMemoryLink
 from duly._core import ops
 from duly.errors import DulyError
-from duly.worker.block import Block
+from duly.worker.blocking_call import BlockingCall
 from duly.worker.logs import event
 from duly.worker.source import Source
 
 _LOG: Final = logging.getLogger("duly.worker")
 
 
-class ServerWaiter:
-    """Watches queues of a server. `on_change` is called when `woken` has something to say."""
+class ServerQueueWaiter:
+    """Watches queues of a server. `on_change` is called when `woken` has something to return."""
 
     rested_at: float = math.inf
     """A queue never rests."""
 
     def __init__(self, link: AsyncLink, sources: Sequence[Source], on_change: Callable[[], None]) -> None:
         self._link = link
-        self._block = Block(link, on_change)
+        self._block = BlockingCall(link, on_change)
         self._sources = list(sources)
         self._first = 0
-        """The place of the queue that is named first: behind the one that was served last."""
+        """The position of the queue that is named first: it follows the one that was served last."""
         self._named: dict[bytes, Source] = {}
-        """What the block names that is out, or was out last."""
+        """The queues of the pending or last call, by wake key."""
         self._was_woken = False
-        """Whether a token came since there was none: there may be more."""
-        self._taking: Sequence[Source] = ()
-        """Queues whose tokens a call under way may have taken."""
+        """Whether a wake token has come since none was found: there may be more."""
+        self._may_be_taken: Sequence[Source] = ()
+        """Queues whose wake tokens a call in progress may have taken."""
 
     def is_watching(self, source: Source) -> bool:
-        """Tell whether a block is out that names a queue."""
-        return self._block.is_out and source.wake_key in self._named
+        """Return whether the pending call names a queue."""
+        return self._block.is_pending and source.wake_key in self._named
 
     async def watch(self, limit: int, some: Collection[Source] | None = None) -> list[Source]:
-        """Watch all, or `some`, that want it, or return those whose tokens are there already, up to `limit`.
+        """Watch all queues, or `some`, that want it. If wake tokens are there already, take up to `limit` instead.
 
-        A block that has to name more queues is ended; it is announced, and another one may be begun.
+        A pending call that lacks a queue is ended. The callback announces this, and another call may begin.
         """
         wanted = [source for source in self._in_turn() if source.wants_watch and (some is None or source in some)]
         suffices = all(source.wake_key in self._named for source in wanted)
@@ -63,44 +63,44 @@ class ServerWaiter:
         return []
 
     async def take(self, limit: int) -> list[Source]:
-        """Take tokens that lie there, up to `limit`, unless a block is out."""
+        """Take up to `limit` wake tokens without blocking, unless a call is pending."""
         wanted = [source for source in self._in_turn() if source.wants_watch]
-        return await self._take(wanted, limit) if wanted and not self._block.is_out else []
+        return await self._take(wanted, limit) if wanted and not self._block.is_pending else []
 
     def woken(self) -> list[Source]:
-        """Take what has come: the queues that have something to look at."""
+        """Take the reply, and return the queues to claim from."""
         reply = self._block.reply()
         if reply is not None:
             source = self._named[reply[0]]
             self._note_served(source)
             return [source]
-        # A token may have been on its way when the connection broke. Which one, if any, cannot be known.
+        # A wake token may have been in transit when the connection broke. Any of the queues may be affected.
         return list(self._named.values()) if self._block.take_failure() else []
 
     async def aclose(self) -> list[Source]:
-        """Watch nothing more, and return the queues of which a token may have been taken."""
-        watched = list(self._named.values()) if self._block.is_out else []
+        """Stop watching, and return the queues whose wake token may have been taken."""
+        watched = list(self._named.values()) if self._block.is_pending else []
         if watched:
             await self._block.cut()
         await self._block.aclose()
-        return [*watched, *self._taking]
+        return [*watched, *self._may_be_taken]
 
     async def _take(self, wanted: Sequence[Source], limit: int) -> list[Source]:
-        """Take the tokens that wait, without blocking, and no more than there is room for."""
+        """Take up to `limit` wake tokens without blocking."""
         call = ops.take_tokens(self._sources[0].keys, [source.wake_key for source in wanted], limit)
-        self._taking = wanted
+        self._may_be_taken = wanted
         try:
             found = [wanted[position] for position in await self._link.run_on(call)]
-        except DulyError as error:  # the block brings them, one by one
+        except DulyError as error:  # the blocking call returns them one by one
             event(_LOG, logging.DEBUG, "watch.failed", queue=wanted[0].runtime.name, error=str(error))
             found = []
-        self._taking = ()
+        self._may_be_taken = ()
         if found:
             self._note_served(found[-1])
         return found
 
     def _in_turn(self) -> list[Source]:
-        """List the queues so that the one that was served last comes last: servers prefer what is named first."""
+        """List the queues, with the one that was served last at the end: servers prefer keys that are named first."""
         return self._sources[self._first :] + self._sources[: self._first]
 
     def _note_served(self, source: Source) -> None:
@@ -108,8 +108,8 @@ class ServerWaiter:
         self._first = (self._sources.index(source) + 1) % len(self._sources)
 
 
-class MemoryWaiter:
-    """Watches queues of `memory://`. When its clock is moved, all of them are worth a look."""
+class MemoryQueueWaiter:
+    """Watches queues of `memory://`. When its clock is moved, all of them wake."""
 
     rested_at: float = math.inf
 
@@ -119,64 +119,66 @@ class MemoryWaiter:
         self._sources = list(sources)
         self._on_change = on_change
         self._callbacks: dict[Source, Callable[[], None]] = {}
-        self._come: dict[Source, None] = {}
+        self._woken: dict[Source, None] = {}
         self._engine.clock.watch(self._on_move)
 
     def is_watching(self, source: Source) -> bool:
-        """Tell whether a queue is watched."""
+        """Return whether a queue is watched."""
         return source in self._callbacks
 
     async def watch(self, limit: int, some: Collection[Source] | None = None) -> list[Source]:  # noqa: ARG002
-        """Watch all, or `some`, that want it."""
+        """Watch all queues, or `some`, that want it."""
         for source in self._sources if some is None else some:
             if source not in self._callbacks and source.wants_watch:
-                self._callbacks[source] = self._noter(source)
+                self._callbacks[source] = self._callback_for(source)
                 self._engine.subscribe(source.keys, self._callbacks[source])
         return []
 
     async def take(self, limit: int) -> list[Source]:
-        """Take tokens that lie there, up to `limit`, of queues that are not watched."""
+        """Take up to `limit` wake tokens of queues that are not watched."""
         wanted = [source for source in self._sources if source.wants_watch and source not in self._callbacks]
         there = [source for source in wanted if self._engine.has_token(source.keys)][:limit]
         return [source for source in there if self._engine.take_token(source.keys)]
 
     def woken(self) -> list[Source]:
-        """Take what has come."""
-        come, self._come = self._come, {}
-        return list(come)
+        """Take the queues that have woken."""
+        woken_sources, self._woken = self._woken, {}
+        return list(woken_sources)
 
     async def aclose(self) -> list[Source]:
-        """Watch nothing more, and return the queues of which a token may have been taken."""
+        """Stop watching, and return the queues whose wake token may have been taken."""
         self._engine.clock.unwatch(self._on_move)
         for source, callback in self._callbacks.items():
             self._engine.unsubscribe(source.keys, callback)
-        return [*self._callbacks, *self._come]
+        return [*self._callbacks, *self._woken]
 
-    def _noter(self, source: Source) -> Callable[[], None]:
-        return lambda: self._tell(self._note, source)
+    def _callback_for(self, source: Source) -> Callable[[], None]:
+        return lambda: self._call_in_loop(self._on_wake, source)
 
-    def _note(self, source: Source) -> None:
+    def _on_wake(self, source: Source) -> None:
         del self._callbacks[source]
-        self._come[source] = None
+        self._woken[source] = None
         self._on_change()
 
     def _on_move(self) -> None:
-        self._tell(self._look_everywhere)
+        self._call_in_loop(self._wake_all)
 
-    def _look_everywhere(self) -> None:
-        self._come.update((source, None) for source in self._sources if source.is_watched)
+    def _wake_all(self) -> None:
+        self._woken.update((source, None) for source in self._sources if source.is_watched)
         self._on_change()
 
-    def _tell(self, function: Callable[..., None], *args: Any) -> None:
+    def _call_in_loop(self, function: Callable[..., None], *args: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(function, *args)
 
 
-Waiter = ServerWaiter | MemoryWaiter
+QueueWaiter = ServerQueueWaiter | MemoryQueueWaiter
 
 
-def waiter_for(link: AsyncLink | AsyncMemoryLink, sources: Sequence[Source], on_change: Callable[[], None]) -> Waiter:
+def queue_waiter_for(
+    link: AsyncLink | AsyncMemoryLink, sources: Sequence[Source], on_change: Callable[[], None]
+) -> QueueWaiter:
     """Make the waiter that fits a link."""
-    kind: Any = MemoryWaiter if isinstance(link, AsyncMemoryLink) else ServerWaiter
-    waiter: Waiter = kind(link, sources, on_change)
+    kind: Any = MemoryQueueWaiter if isinstance(link, AsyncMemoryLink) else ServerQueueWaiter
+    waiter: QueueWaiter = kind(link, sources, on_change)
     return waiter

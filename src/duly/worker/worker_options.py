@@ -1,4 +1,4 @@
-"""What users say about a worker: a frozen value, checked when made, that can be handed to another process."""
+"""The options of a worker: a frozen value that is checked when it is made, and can be passed to another process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_CONCURRENCY: Final = 100_000
 DEFAULT_GRACE: Final = 30.0
 
 GivenQueues = Mapping[str, int] | Collection[str] | str | None
-"""What `queues=` takes: a mapping of weights, names, or text like "high:3,low:1". None: all that have handlers."""
+"""The type of `queues=`: a mapping of weights, names, or text like "high:3,low:1". None: all that have handlers."""
 
 _EXPECTED: Final = 'queues are written like "high:3,low:1" or "high,low"'
 
@@ -26,16 +26,16 @@ class WorkerOptions:
     """How one worker process works."""
 
     queues: Mapping[str, int] | None
-    """Weight by name, in the order given: a queue of weight 3 is asked three times as often as one of 1. None: all.
+    """Weights by name. A queue of weight 3 gets three times as many claims as one of weight 1. None: all queues.
 
-    A group of a topic is named like events/archive; the name of a topic means all its groups that have handlers.
+    A group of a topic is named like events/archive. The name of a topic means all its groups that have handlers.
     """
 
     concurrency: int | None
-    """Handlers that run at once, over all queues. None: what the handlers say."""
+    """Handlers that run at once, over all queues. None: the concurrency of each handler holds."""
 
     grace: float
-    """Seconds that running handlers have to finish after the first signal."""
+    """Seconds that running handlers have to finish after the first stop signal."""
 
     def __init__(
         self, queues: GivenQueues = None, concurrency: int | None = None, grace: Seconds = DEFAULT_GRACE
@@ -47,13 +47,13 @@ class WorkerOptions:
         object.__setattr__(self, "grace", checked_seconds(grace, "grace"))
 
     def to_json(self) -> str:
-        """Write it down for a child process."""
+        """Encode it for a child process."""
         queues = None if self.queues is None else dict(self.queues)
         return json.dumps({"queues": queues, "concurrency": self.concurrency, "grace": self.grace})
 
     @classmethod
     def from_json(cls, text: str) -> WorkerOptions:
-        """Read what `to_json` wrote."""
+        """Decode the text of `to_json`."""
         try:
             fields: Any = json.loads(text)
             return cls(fields["queues"], fields["concurrency"], fields["grace"])

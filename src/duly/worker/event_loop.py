@@ -1,4 +1,4 @@
-"""Runs a worker in an event loop made for it: uvloop's where it is installed."""
+"""Runs a worker in its own event loop, that of uvloop if it is installed."""
 
 import asyncio
 import logging
@@ -12,25 +12,25 @@ from duly._async.app import AsyncDuly
 from duly._sync.app import Duly
 from duly.errors import UsageError
 from duly.worker.logs import event
-from duly.worker.options import WorkerOptions
 from duly.worker.worker import Worker
+from duly.worker.worker_options import WorkerOptions
 
 _LOG: Final = logging.getLogger("duly.worker")
 
-_LAST_WORDS: Final = 2.0
-"""Seconds that tasks of handlers have to end, when the worker itself is over."""
+_TASK_TIMEOUT: Final = 2.0
+"""Seconds that tasks of handlers have to end after the worker."""
 
-_EXITING: Final = 5.0
-"""Seconds that the interpreter has to end, with all that users do then."""
+_EXIT_TIMEOUT: Final = 5.0
+"""Seconds that the interpreter has to end, including the user's exit functions."""
 
 
 Orders = Callable[[], int]
-"""Counts how often a parent has told this process to stop."""
+"""Returns how often a parent has asked this process to stop."""
 
 
 def run(app: Duly | AsyncDuly, options: WorkerOptions | None = None, *, orders: Orders | None = None) -> bool:
-    """Work until told to stop. True: nothing was cut off."""
-    _refuse_a_second_loop()
+    """Work until stopped. Return whether no handler was cut off."""
+    _check_no_running_loop()
     loop = _new_loop()
     asyncio.set_event_loop(loop)
     try:
@@ -40,50 +40,50 @@ def run(app: Duly | AsyncDuly, options: WorkerOptions | None = None, *, orders: 
 
 
 async def arun(app: Duly | AsyncDuly, options: WorkerOptions | None = None, *, orders: Orders | None = None) -> bool:
-    """Work in the running event loop until told to stop. True: nothing was cut off."""
+    """Work in the running event loop until stopped. Return whether no handler was cut off."""
     return await Worker(app, options, orders=orders).run()
 
 
-def _refuse_a_second_loop() -> None:
+def _check_no_running_loop() -> None:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return
     raise UsageError(
-        "run() makes an event loop of its own, and there is one running here: use `async with duly.Worker(app):`, or "
+        "run() starts its own event loop, but one is already running here: use `async with duly.Worker(app):`, or "
         "`await app.run()` of a duly.AsyncDuly"
     )
 
 
 def leave(status: int) -> None:
-    """End this process soon with a status, also if threads that handlers left behind would keep it for ever."""
+    """End this process soon with a status, even if threads of handlers are still running."""
 
     def end() -> None:
-        time.sleep(_EXITING)
+        time.sleep(_EXIT_TIMEOUT)
         os._exit(status)
 
     threading.Thread(target=end, name="duly-exit", daemon=True).start()
 
 
 def _close(loop: asyncio.AbstractEventLoop) -> None:
-    """Close an event loop, waiting for ever neither for stubborn tasks nor for threads."""
-    if loop.is_running():  # a signal ended uvloop while it began: it cannot run again, and nothing has run in it
+    """Close an event loop. The wait for its tasks is bounded, and threads are not waited for."""
+    if loop.is_running():  # a signal ended uvloop during its start: nothing has run in it, and it cannot run again
         return
     if left := asyncio.all_tasks(loop):
         for task in left:
             task.cancel()
-        loop.run_until_complete(asyncio.wait(left, timeout=_LAST_WORDS))
+        loop.run_until_complete(asyncio.wait(left, timeout=_TASK_TIMEOUT))
     loop.run_until_complete(loop.shutdown_asyncgens())
     asyncio.set_event_loop(None)
     loop.close()
 
 
 def _finish(loop: asyncio.AbstractEventLoop, work: asyncio.Task[bool]) -> bool:
-    """Run the loop until the work is done, whatever the tasks that handlers start may raise."""
+    """Run the loop until the work is done, regardless of errors in tasks that handlers have started."""
     while True:
         try:
             return loop.run_until_complete(work)
-        except (SystemExit, KeyboardInterrupt) as error:  # asyncio leaves the loop; who waits has it
+        except (SystemExit, KeyboardInterrupt) as error:  # asyncio leaves the loop, and the task keeps the error
             if work.done():
                 raise
             event(_LOG, logging.ERROR, "task.exit", error=repr(error), exc_info=error)

@@ -1,4 +1,4 @@
-"""Runs `async def` handlers: in slots, not in a task for each message."""
+"""Runs `async def` handlers in slots: tasks that each handle one message after another."""
 
 import asyncio
 import time
@@ -8,41 +8,41 @@ from typing import Final, Literal
 
 from duly._core.outcome_rules import Verdict, verdict_of_error
 from duly.outcomes import Outcome
-from duly.worker.stepping import Stepped
-from duly.worker.work import LOST, RELEASE, Conclusion, Item, Work
+from duly.worker.coroutine_driver import CoroutineDriver
+from duly.worker.invoker import LOST, RELEASE, Conclusion, Invoker, Item
 
 Cause = Literal["lost", "stop"]
 
 _SLICE: Final = 0.0005
-"""Seconds after which handlers that never pause let the event loop do something else: settle what is done, say."""
+"""Seconds after which a slot yields to the event loop if its handlers never pause, for example to settle messages."""
 
 _WOKEN_AT_ONCE: Final = 2
-"""A handler that pauses wakes two slots, and each of them two more: a hundred in seven rounds."""
+"""A handler that pauses wakes two slots, and each of them two more: a hundred slots run after seven rounds."""
 
 
 class Slot:
-    """One handler at a time."""
+    """A task that runs one handler at a time."""
 
-    __slots__ = ("cause", "is_held_up", "item", "task")
+    __slots__ = ("awaits_renewal", "cause", "item", "task")
 
     def __init__(self) -> None:
         self.item: Item | None = None
-        self.is_held_up: bool = False
-        """Whether it waits to hear that its message is still ours."""
+        self.awaits_renewal: bool = False
+        """Whether it waits for a renewal, which shows whether its message is still leased."""
         self.cause: Cause | None = None
-        """Why we cancel it; None: we do not."""
+        """Why the worker cancels it. None: it does not."""
         self.task: asyncio.Task[None]
 
 
-class Slots:
+class AsyncRunner:
     """Up to `size` handlers at once. Slots are opened when needed, and kept.
 
-    Handlers that never pause are run one after another by one slot. As soon as one pauses, others go on with
-    what waits.
+    One slot runs handlers that never pause one after another. As soon as a handler pauses, other slots take the
+    messages that wait.
     """
 
-    def __init__(self, work: Work, size: int) -> None:
-        self._work = work
+    def __init__(self, invoker: Invoker, size: int) -> None:
+        self._invoker = invoker
         self._size = size
         self._waiting: deque[Item] = deque()
         self._slots: list[Slot] = []
@@ -50,30 +50,30 @@ class Slots:
         self._is_closed = False
 
     def add(self, items: Iterable[Item]) -> None:
-        """Run these as soon as there are slots."""
+        """Run the handler on these items as soon as slots are free."""
         self._waiting.extend(items)
         self._wake(1)
 
     def take_back(self, beyond: int = 0) -> list[Item]:
-        """Give up what was not started, beyond the first so many."""
+        """Remove and return items that were not started, except for the first `beyond`."""
         return [self._waiting.pop() for _ in range(len(self._waiting) - beyond)]
 
     def running(self) -> list[Item]:
-        """Tell what is being handled, or held up."""
+        """Return the items that are in slots, even if their handler has not started."""
         return [slot.item for slot in self._slots if slot.item is not None]
 
     @property
     def has_begun(self) -> bool:
-        """Whether any handler runs."""
-        return any(slot.item is not None and not slot.is_held_up for slot in self._slots)
+        """Whether any handler is running."""
+        return any(slot.item is not None and not slot.awaits_renewal for slot in self._slots)
 
     @property
     def waiting(self) -> int:
-        """How many wait for a slot."""
+        """The number of items that wait for a slot."""
         return len(self._waiting)
 
     def cancel(self, items: Collection[Item], cause: Cause) -> None:
-        """Cancel the handlers of these, where they run."""
+        """Cancel the handlers of these items, if they run."""
         wanted = set(items)
         for slot in self._slots:
             if slot.item in wanted and slot.cause is None:
@@ -81,20 +81,20 @@ class Slots:
                 slot.task.cancel()
 
     def close(self) -> None:
-        """Let all slots end, idle or not."""
+        """Cancel all slots, idle or not."""
         self._is_closed = True
         for slot in self._slots:
             slot.task.cancel()
 
     async def aclose(self) -> None:
-        """End all slots, idle or not."""
+        """Cancel all slots, idle or not, and wait briefly for their end."""
         self.close()
         if self._slots:
             await asyncio.wait([slot.task for slot in self._slots], timeout=0.1)
 
     def _wake(self, most: int = _WOKEN_AT_ONCE) -> None:
         for _ in range(min(most, len(self._waiting))):
-            while self._idle and self._idle[-1].done():  # its slot was cancelled, and goes on by itself
+            while self._idle and self._idle[-1].done():  # its slot was cancelled, and continues without this
                 self._idle.pop()
             if self._idle:
                 self._idle.pop().set_result(None)
@@ -103,17 +103,17 @@ class Slots:
 
     def _open_slot(self) -> None:
         slot = Slot()
-        slot.task = asyncio.get_running_loop().create_task(self._serve(slot), context=self._work.context.copy())
+        slot.task = asyncio.get_running_loop().create_task(self._serve(slot), context=self._invoker.context.copy())
         self._slots.append(slot)
 
     async def _serve(self, slot: Slot) -> None:
-        waiting, freshness = self._waiting, self._work.runtime.freshness
+        waiting, lease_validity = self._waiting, self._invoker.runtime.lease_validity
         while True:
             now = time.monotonic()
             slice_ends = now + _SLICE
             while waiting:
                 slot.item = waiting.popleft()
-                await self._handle(slot, slot.item, is_fresh=now < freshness.until)
+                await self._handle(slot, slot.item, is_valid=now < lease_validity.until)
                 now = time.monotonic()
                 if now > slice_ends:
                     await self._pause()
@@ -121,24 +121,24 @@ class Slots:
             await self._rest(slot)
 
     async def _rest(self, slot: Slot) -> None:
-        """Wait for something to do."""
+        """Wait for a message."""
         idle = asyncio.get_running_loop().create_future()
         self._idle.append(idle)
         try:
             await idle
-        except asyncio.CancelledError:  # by a handler that is over: it left a timer behind, say
+        except asyncio.CancelledError:  # by a handler that has ended: it left a timer behind, for example
             if self._is_closed:
                 raise
             if idle in self._idle:
                 self._idle.remove(idle)
-            await self._forgive(slot)
+            await self._clear_cancellation(slot)
 
-    async def _forgive(self, slot: Slot) -> None:
-        """Let a slot go on after it was cancelled, by whomever, and whatever that made of it."""
+    async def _clear_cancellation(self, slot: Slot) -> None:
+        """Make a slot usable again after it was cancelled, by the worker or by a handler."""
         slot.cause = None
         while slot.task.uncancel():
             pass
-        await self._pause()  # before Python 3.13 a cancellation that was not met yet is still to come
+        await self._pause()  # before Python 3.13 a pending cancellation is raised at the next pause
 
     async def _pause(self) -> None:
         try:
@@ -147,39 +147,39 @@ class Slots:
             if self._is_closed:
                 raise
 
-    async def _handle(self, slot: Slot, item: Item, *, is_fresh: bool) -> None:
-        """Run one handler, and pass its end on. Nothing that it raises comes out of here."""
-        work = self._work
+    async def _handle(self, slot: Slot, item: Item, *, is_valid: bool) -> None:
+        """Run one handler, and settle its message. No error of the handler is raised here."""
+        invoker = self._invoker
         slot.cause = None
-        context = work.context.copy()
+        context = invoker.context.copy()
         failure: BaseException | None = None
         try:
-            if not is_fresh:
-                slot.is_held_up = True
-                await work.runtime.freshness.wait()
-                slot.is_held_up = False
-            call = work.begin(item)
+            if not is_valid:
+                slot.awaits_renewal = True
+                await invoker.runtime.lease_validity.wait()
+                slot.awaits_renewal = False
+            call = invoker.prepare(item)
             if isinstance(call, Verdict):
-                conclusion = work.alike(item, call)
+                conclusion = invoker.same_for_all(item, call)
             else:
-                if work.is_observed:
-                    context.run(work.started, item)
+                if invoker.is_observed:
+                    context.run(invoker.on_started, item)
                 coroutine = call.function(*call.args, **call.kwargs)
-                conclusion = work.returned(item, await Stepped(coroutine, context, self._wake))
+                conclusion = invoker.conclusion_of(item, await CoroutineDriver(coroutine, context, self._wake))
         except BaseException as error:  # a handler may raise anything
-            slot.is_held_up = False
+            slot.awaits_renewal = False
             if self._is_closed:
                 raise
             failure, conclusion = error, self._judged(slot, item, error)
-        if work.is_observed:
-            context.run(work.ended, item, conclusion, failure)
+        if invoker.is_observed:
+            context.run(invoker.on_ended, item, conclusion, failure)
         slot.item = None
         if slot.task.cancelling():
-            await self._forgive(slot)
-        work.settle(item, conclusion)
+            await self._clear_cancellation(slot)
+        invoker.settle(item, conclusion)
 
     def _judged(self, slot: Slot, item: Item, error: BaseException) -> Conclusion:
-        """Judge what came out of a handler: its own error, or what our cancellation made of it."""
+        """Return the conclusion for an error: the handler's own, or one that the worker's cancellation caused."""
         if slot.cause is None or isinstance(error, Outcome):
-            return self._work.alike(item, verdict_of_error(error))
-        return self._work.alike(item, LOST if slot.cause == "lost" else RELEASE)
+            return self._invoker.same_for_all(item, verdict_of_error(error))
+        return self._invoker.same_for_all(item, LOST if slot.cause == "lost" else RELEASE)

@@ -1,6 +1,7 @@
-"""From messages to the call of a handler, and from its end to verdicts. The same for slots and threads.
+"""Prepares the call of a handler for a message, and turns its return or error into a verdict. For slots and threads.
 
-What one call is given is its *item*: a delivery, or a Group of them for batch handlers.
+An *item* is the input of one call: a delivery, or a DeliveryBatch for batch handlers. A *verdict* is the outcome of one
+message, in the form that the settler takes.
 """
 
 import asyncio
@@ -23,87 +24,87 @@ from duly.worker.source import AnyDelivery
 _LOG: Final = logging.getLogger("duly.worker")
 
 LOST: Final = Verdict("lost")
-"""Somebody else has the message by now: there is nothing to tell the server."""
+"""The lease of the message was lost: there is nothing to settle."""
 
 RELEASE: Final = Verdict("release")
-"""Not started, or cut off by a shutdown: back at once, no attempt spent."""
+"""The handler was not started, or cut off by a shutdown: the message is redelivered at once and counts no attempt."""
 
 Conclusion = Verdict | list[Verdict]
-"""What becomes of an item: a verdict, or one for each message of a group."""
+"""The result of an item: a verdict, or one for each message of a batch."""
 
 
-class Group:
-    """Messages for one call of a batch handler. `refusals` has the verdicts of those that it does not see."""
+class DeliveryBatch:
+    """Messages for one call of a batch handler. `excluded` has the verdicts of those that it does not receive."""
 
-    __slots__ = ("deliveries", "refusals")
+    __slots__ = ("deliveries", "excluded")
 
     def __init__(self, deliveries: Sequence[AnyDelivery]) -> None:
         self.deliveries: Sequence[AnyDelivery] = deliveries
-        self.refusals: list[Verdict | None] = [None] * len(deliveries)
+        self.excluded: list[Verdict | None] = [None] * len(deliveries)
 
 
-Item = AnyDelivery | Group
+Item = AnyDelivery | DeliveryBatch
 
 
-class Work:
-    """What a runner does with one message: decode, call, judge, settle."""
+class Invoker:
+    """The steps of a runner for one item: decode, prepare the call, turn its end into a verdict, settle."""
 
     def __init__(self, runtime: QueueRuntime, hooks: Hooks, settler: Settler) -> None:
         self.runtime = runtime
         self.context: contextvars.Context = contextvars.copy_context()
-        """What context variables are when a handler begins."""
+        """The context variables that a handler starts with."""
         self._hooks = hooks
         self._settler = settler
-        self._keeps = runtime.options.done is not None
-        """Whether what handlers return is kept."""
+        self._keeps_results = runtime.options.done is not None
+        """Whether the return values of handlers are stored."""
         self.is_observed: bool = runtime.max_runtime is not None or bool(hooks.before or hooks.after or hooks.on_error)
-        """Whether `started` and `ended` have anything to do."""
+        """Whether `on_started` and `on_ended` have anything to do."""
 
     def deliveries(self, item: Any) -> Sequence[AnyDelivery]:
-        """Tell which messages an item has."""
+        """Return the messages of an item."""
         return (item,)
 
     def is_lost(self, item: Any) -> bool:
-        """Whether all of it was taken over by others."""
+        """Return whether the lease of every message of the item was lost."""
         lost: bool = item.lost
         return lost
 
-    def begin(self, item: Any) -> Bound | Verdict:
-        """Say what to call, or the verdict where no call is needed: it was lost, or does not decode."""
+    def prepare(self, item: Any) -> Bound | Verdict:
+        """Return the call of the handler. Return a verdict instead for a message that was lost or does not decode."""
         if item.lost:
             return LOST
-        item._is_in_handler = self._keeps
+        item._is_in_handler = self._keeps_results
         try:
             return self._call_for(item, codec.read_envelope(item._record))
         except CodecError as error:
-            return refusal(error)
+            return rejection_of(error)
 
     def _call_for(self, delivery: AnyDelivery, envelope: codec.Envelope) -> Bound:
         raise NotImplementedError
 
-    def alike(self, item: Any, verdict: Verdict) -> Conclusion:  # noqa: ARG002
+    def same_for_all(self, item: Any, verdict: Verdict) -> Conclusion:  # noqa: ARG002
         """Judge all messages of an item alike."""
         return verdict
 
-    def returned(self, item: Any, value: Any) -> Conclusion:
-        """Judge what the handler returned, and pack it where it is kept: before anybody changes it."""
+    def conclusion_of(self, item: Any, value: Any) -> Conclusion:
+        """Turn a return value into a verdict. Pack a value that is stored now, before other code can change it."""
         verdict = verdict_of_return(value)
-        if self._keeps and verdict is ACK and value is not None:
-            return Verdict("ack", result=self._packed(item, value))
+        if self._keeps_results and verdict is ACK and value is not None:
+            return Verdict("ack", result=self._packed_result(item, value))
         return verdict
 
-    def _packed(self, delivery: AnyDelivery, value: Any) -> str:
+    def _packed_result(self, delivery: AnyDelivery, value: Any) -> str:
         packed = results.packed_result(value, self.runtime.options.max_message_bytes)
         if why := results.refusal_of(packed):
             event(_LOG, logging.WARNING, "result.refused", queue=self.runtime.name, id=delivery.id, error=why)
         return packed
 
     def settle(self, item: Any, conclusion: Any) -> None:
-        """Pass the conclusion on. In the event loop only."""
+        """Pass the verdict to the settler. In the event loop only."""
         self._settler.add(self.runtime, item, conclusion)
 
-    def started(self, item: Any) -> None:
-        """Note that a handler begins, and run the hooks before it. Their errors are the handler's."""
+    def on_started(self, item: Any) -> None:
+        """Note that a handler starts, and run the `before` hooks. Their errors count as errors of the handler."""
         if self.runtime.max_runtime is not None:
             now = time.monotonic()
             self.runtime.started.update((delivery, now) for delivery in self.deliveries(item))
@@ -111,8 +112,8 @@ class Work:
             for delivery in self.deliveries(item):
                 hook(delivery)
 
-    def ended(self, item: Any, conclusion: Any, error: BaseException | None) -> None:
-        """Run the hooks after a handler. Their errors are logged: the message has its verdict."""
+    def on_ended(self, item: Any, conclusion: Any, error: BaseException | None) -> None:
+        """Run the `on_error` and `after` hooks. Their errors are only logged: the message has its verdict."""
         verdicts = conclusion if isinstance(conclusion, list) else [conclusion]
         for delivery, verdict in zip(self.deliveries(item), verdicts, strict=True):
             if error is not None:
@@ -128,8 +129,8 @@ class Work:
                 event(_LOG, logging.ERROR, "hook.failed", hook=name, queue=self.runtime.name, exc_info=error)
 
 
-class HandlerWork(Work):
-    """One message, one handler."""
+class HandlerInvoker(Invoker):
+    """Calls the handler of a queue with one message."""
 
     def __init__(self, runtime: QueueRuntime, hooks: Hooks, settler: Settler, handler: Handler) -> None:
         super().__init__(runtime, hooks, settler)
@@ -141,8 +142,8 @@ class HandlerWork(Work):
         return bound if self._timed is None else bound._replace(function=self._timed)
 
 
-class TaskWork(Work):
-    """One message, the task that it names."""
+class TaskInvoker(Invoker):
+    """Calls the task that a message names."""
 
     def __init__(self, runtime: QueueRuntime, hooks: Hooks, settler: Settler, tasks: TaskSet) -> None:
         super().__init__(runtime, hooks, settler)
@@ -157,8 +158,8 @@ class TaskWork(Work):
         return bound if timed is None else bound._replace(function=timed)
 
 
-class BatchWork(Work):
-    """Several messages, one handler."""
+class BatchInvoker(Invoker):
+    """Calls a batch handler with several messages."""
 
     def __init__(self, runtime: QueueRuntime, hooks: Hooks, settler: Settler, handler: Handler) -> None:
         super().__init__(runtime, hooks, settler)
@@ -166,53 +167,53 @@ class BatchWork(Work):
         self._function = _timed(handler.function, handler.timeout) or handler.function
 
     def deliveries(self, item: Any) -> Sequence[AnyDelivery]:
-        """Tell which messages a group has."""
+        """Return the messages of a batch."""
         deliveries: Sequence[AnyDelivery] = item.deliveries
         return deliveries
 
     def is_lost(self, item: Any) -> bool:
-        """Whether all of it was taken over by others."""
+        """Return whether the lease of every message was lost."""
         return all(delivery.lost for delivery in item.deliveries)
 
-    def begin(self, item: Any) -> Bound | Verdict:
-        """Decode each; the handler does not see those that do not decode, nor those that were lost."""
+    def prepare(self, item: Any) -> Bound | Verdict:
+        """Decode each message. The handler does not receive those that do not decode or were lost."""
         bodies, kept = [], []
         for position, delivery in enumerate(item.deliveries):
             if delivery.lost:
-                item.refusals[position] = LOST
+                item.excluded[position] = LOST
                 continue
             try:
                 envelope = codec.read_envelope(delivery._record)
                 bodies.append(self._handler.decode_one(envelope.content, envelope.body))
                 kept.append(delivery)
             except CodecError as error:
-                item.refusals[position] = refusal(error)
+                item.excluded[position] = rejection_of(error)
         return Bound(self._function, self._handler.arguments(bodies, kept), {}) if kept else LOST
 
-    def alike(self, item: Any, verdict: Verdict) -> Conclusion:
-        """Judge all alike, but for those that the handler did not see."""
-        return [refused or verdict for refused in item.refusals]
+    def same_for_all(self, item: Any, verdict: Verdict) -> Conclusion:
+        """Return one verdict for all messages that the handler received."""
+        return [refused or verdict for refused in item.excluded]
 
-    def returned(self, item: Any, value: Any) -> Conclusion:
-        """Judge each by its own outcome."""
-        judged = iter(verdicts_of_batch(value, item.refusals.count(None)))
-        return [refused or next(judged) for refused in item.refusals]
+    def conclusion_of(self, item: Any, value: Any) -> Conclusion:
+        """Return the verdict of each message."""
+        judged = iter(verdicts_of_batch(value, item.excluded.count(None)))
+        return [refused or next(judged) for refused in item.excluded]
 
     def settle(self, item: Any, conclusion: Any) -> None:
-        """Pass the verdicts on. In the event loop only."""
-        self.runtime.groups -= 1
+        """Pass the verdicts to the settler. In the event loop only."""
+        self.runtime.batches -= 1
         for delivery, verdict in zip(item.deliveries, conclusion, strict=True):
             self._settler.add(self.runtime, delivery, verdict)
 
 
-def refusal(error: CodecError) -> Verdict:
-    """Judge a message that does not decode: to try again would not help."""
+def rejection_of(error: CodecError) -> Verdict:
+    """Reject a message that does not decode: a retry would not help."""
     reason = "unknown task" if isinstance(error, UnknownTask) else "decode"
     return Verdict("reject", reason=reason, error=str(error))
 
 
 def _timed(function: Callable[..., Any], seconds: float | None) -> Callable[..., Any] | None:
-    """Bound the time of an async function."""
+    """Limit the time of an async function."""
     if seconds is None:
         return None
 

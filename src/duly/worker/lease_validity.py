@@ -1,7 +1,7 @@
-"""Whether the leases that are held are known to hold.
+"""Whether the leases of a worker are known to be valid.
 
-A process that was stopped for longer than a lease, or cut off from the server, wakes up with messages that
-others may have by now. Nothing is started from then on until a renewal has said which are still ours.
+A process that was stopped for longer than a lease, or cut off from the server, may hold messages that were redelivered
+to other workers. No handler starts until a renewal has shown which leases are still valid.
 """
 
 import asyncio
@@ -9,21 +9,21 @@ import threading
 import time
 
 
-class Freshness:
-    """Known until a point in time. The renewer's thread moves it; handlers ask before they start."""
+class LeaseValidity:
+    """Valid until a point in time. The renewer's thread moves it. Runners check it before a handler starts."""
 
     def __init__(self, until: float) -> None:
         self.until: float = until
-        """Only the renewer's thread moves it."""
+        """Only the renewer's thread writes it."""
         self._renewed = threading.Condition()
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
-    def is_given(self) -> bool:
-        """Whether all that is held is known to be leased now."""
+    def is_valid(self) -> bool:
+        """Return whether all messages that are held are known to be leased now."""
         return time.monotonic() < self.until
 
     def renew(self, until: float) -> None:
-        """Note that all that is held is leased until then."""
+        """Note that all messages that are held are leased until then."""
         self.until = until
         with self._renewed:
             self._renewed.notify_all()
@@ -32,18 +32,18 @@ class Freshness:
             loop.call_soon_threadsafe(_set, waiter)
 
     async def wait(self) -> None:
-        """Let a task wait until it is given."""
+        """Wait in a task until the leases are valid."""
         loop = asyncio.get_running_loop()
-        while not self.is_given():
+        while not self.is_valid():
             waiter = loop.create_future()
             with self._renewed:
                 self._waiting.append((loop, waiter))
             await waiter
 
     def wait_in_thread(self) -> None:
-        """Let a thread wait until it is given."""
+        """Wait in a thread until the leases are valid."""
         with self._renewed:
-            while not self.is_given():
+            while not self.is_valid():
                 self._renewed.wait()
 
 

@@ -1,4 +1,4 @@
-"""A redis-py client that a user brings: where it points to. Its connections stay its own."""
+"""The address of a redis-py client that a user passes. Duly does not use the client's connections."""
 
 from typing import Any, Final
 
@@ -9,7 +9,7 @@ from redis.connection import SSLConnection, UnixDomainSocketConnection
 from duly._core.address import Address, Kind
 from duly.errors import UsageError
 
-_TAKEN: Final = ("host", "port", "path", "db", "username", "password", "credential_provider", "client_name")
+_USED_OPTIONS: Final = ("host", "port", "path", "db", "username", "password", "credential_provider", "client_name")
 
 
 def address_of_client(client: Any) -> Address:
@@ -19,16 +19,16 @@ def address_of_client(client: Any) -> Address:
     if options is None:
         raise UsageError(
             f"expected a URL or a redis-py client, not {type(client).__name__}: "
-            "clusters and sentinels are not built yet"
+            "clusters and sentinels are not supported yet"
         )
-    taken = {name: options[name] for name in _TAKEN if options.get(name) is not None}
-    taken |= {name: value for name, value in options.items() if name.startswith("ssl_") and value is not None}
+    used = {name: options[name] for name in _USED_OPTIONS if options.get(name) is not None}
+    used |= {name: value for name, value in options.items() if name.startswith("ssl_") and value is not None}
     kind = _kind_of(pool.connection_class)
     if kind == "unix":
-        return Address(kind, f"unix://{taken.get('path')}", taken)
-    taken.setdefault("host", "localhost")
-    taken.setdefault("port", 6379)
-    return Address(kind, f"redis://{taken['host']}:{taken['port']}/{taken.get('db', 0)}", taken)
+        return Address(kind, f"unix://{used.get('path')}", used)
+    used.setdefault("host", "localhost")
+    used.setdefault("port", 6379)
+    return Address(kind, f"redis://{used['host']}:{used['port']}/{used.get('db', 0)}", used)
 
 
 def _kind_of(connection: type) -> Kind:

@@ -1,8 +1,8 @@
-"""Runs a coroutine inside another one, step by step, in a context of its own.
+"""Runs a coroutine inside another one, step by step, in its own context.
 
-A slot is one task that handles one message after another. Each message must find the context variables as
-the worker started with them, not as the message before left them; and when its handler pauses, the next
-slot should go on. A task for each message would give both, at five times the price.
+A slot is one task that handles one message after another. Each handler must see the context variables as they were when
+the worker started, not as the previous handler left them. And when a handler pauses, the next slot should continue. A
+task for each message would do both, at five times the cost.
 """
 
 from collections.abc import Callable, Coroutine, Generator
@@ -10,8 +10,8 @@ from contextvars import Context
 from typing import Any
 
 
-class Stepped:
-    """Awaits a coroutine in `context`, and says once when it pauses for the first time."""
+class CoroutineDriver:
+    """Awaits a coroutine in `context`, and calls `on_pause` when it pauses for the first time."""
 
     __slots__ = ("_context", "_coroutine", "_on_pause")
 
@@ -33,7 +33,7 @@ class Stepped:
             except GeneratorExit:
                 step(coroutine.close)
                 raise
-            except BaseException as error:  # noqa: BLE001 - a cancellation, or what the awaited future raised
+            except BaseException as error:  # noqa: BLE001 - a cancellation, or the error of the awaited future
                 go_on: Callable[[Any], Any] = coroutine.throw
                 answer = error
             else:

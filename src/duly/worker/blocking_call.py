@@ -1,6 +1,6 @@
-"""One call that blocks on the server, on a connection of its own, while the worker does other things.
+"""One call that blocks on the server, on its own connection, while the worker does other things.
 
-Its end is announced by a callback. A server that is away is left alone for a moment.
+A callback announces its end. After a failed call there is a pause before the next one.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from duly._core import patience
 from duly._core.call import Arg
 from duly.errors import DulyError
 
-_LATE: Final = 5.0
-"""Seconds after which a server that has not ended a block in time is taken for gone."""
+_OVERDUE_AFTER: Final = 5.0
+"""Seconds that a reply may be overdue before the connection counts as dead."""
 
 
-class Block:
-    """At most one call at a time. `on_change` is called when it has ended, or when another may be begun."""
+class BlockingCall:
+    """At most one call at a time. `on_change` is called when it has ended, or when another one may begin."""
 
     def __init__(self, link: AsyncLink, on_change: Callable[[], None]) -> None:
         self._link = link
@@ -36,22 +36,25 @@ class Block:
         self._has_failed = False
 
     @property
-    def is_out(self) -> bool:
-        """Whether a call was begun whose reply was not taken yet."""
+    def is_pending(self) -> bool:
+        """Whether a call was begun and its reply has not been taken yet."""
         return self._reading is not None
 
     async def may_begin(self, *, suffices: bool) -> bool:
-        """Whether a call may be begun now. One that is out and does not suffice is ended, which is announced."""
+        """Return whether a call may begin now.
+
+        A pending call that does not suffice is ended. The callback announces its end.
+        """
         if self._reading is not None:
-            if time.monotonic() > self._ends_at + _LATE:
-                await self._give_up()
+            if time.monotonic() > self._ends_at + _OVERDUE_AFTER:
+                await self._abandon()
             elif not self._reading.done() and not suffices:
                 await self._end()
             return False
         return not self._is_backing_off
 
     async def begin(self, command: list[Arg], seconds: float) -> None:
-        """Ask something that the server answers within so many seconds."""
+        """Send a command that the server answers within `seconds`."""
         try:
             if self._wire is None or not self._wire.is_open:
                 self._wire = await self._link.connections.take_waiting()
@@ -59,10 +62,10 @@ class Block:
             self._reading = await self._wire.begin(command)
             self._reading.add_done_callback(lambda _: self._on_change())
         except (*UNREACHABLE, RedisError, DulyError):
-            await self._give_up()
+            await self._abandon()
 
     def reply(self) -> Any:
-        """Take what was answered; None: nothing, or not yet."""
+        """Take the reply. None: the reply is empty, or there is none yet."""
         reading = self._reading
         if reading is None or not reading.done():
             return None
@@ -78,36 +81,36 @@ class Block:
         return reply
 
     def take_refusal(self) -> bool:
-        """Tell, once, whether the server refused to carry a call out."""
+        """Return, once per failure, whether the server refused a call."""
         is_refused, self._is_refused = self._is_refused, False
         return is_refused
 
     def take_failure(self) -> bool:
-        """Tell, once, whether a call ended without an answer: the server may have carried it out."""
+        """Return, once per failure, whether a call ended without a reply: the server may have executed it."""
         has_failed, self._has_failed = self._has_failed, False
         return has_failed
 
     async def cut(self) -> None:
-        """Have the server forget the connection now: what it would answer next must not go to one that is gone."""
+        """Close the connection on the server's side. The server could otherwise send a wake token to it."""
         if self._wire is not None:
             await self._link.waiter.cut(self._wire)
 
     async def aclose(self) -> None:
-        """Ask nothing more."""
+        """Close the connection. No call may begin after that."""
         self._reading = None
         if self._wire is not None:
             await self._wire.close()
 
     async def _end(self) -> None:
-        """Have the server end the call. Its end is announced like any other, with a reply or without."""
+        """Make the server end the call. The callback announces this end like any other, with or without a reply."""
         assert self._wire is not None
         try:
             await self._link.waiter.unblock(self._wire)
         except (*UNREACHABLE, RedisError, DulyError):
-            await self._give_up()
+            await self._abandon()
 
-    async def _give_up(self) -> None:
-        """Wait for this reply no more."""
+    async def _abandon(self) -> None:
+        """Stop waiting for the reply."""
         self._has_failed = self._has_failed or self._reading is not None
         self._reading = None
         if self._wire is not None:
@@ -115,15 +118,15 @@ class Block:
         self._back_off()
 
     def _back_off(self) -> None:
-        """Leave a server that is away alone for a moment. The link says that it is: claims notice, too."""
+        """Pause before the next call. The outage is logged by the link, because claims fail as well."""
         if self._wire is not None:
             self._wire.hang_up()
             self._wire = None
         pause = patience.backoff(self._fails, random.random)
         self._fails += 1
         self._is_backing_off = True
-        asyncio.get_running_loop().call_later(pause, self._come_back)
+        asyncio.get_running_loop().call_later(pause, self._end_backoff)
 
-    def _come_back(self) -> None:
+    def _end_backoff(self) -> None:
         self._is_backing_off = False
         self._on_change()

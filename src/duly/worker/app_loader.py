@@ -1,4 +1,4 @@
-"""Finds the app that a target like `shop.jobs:app` names, and says what is there when it is not."""
+"""Finds the app or task that a target like `shop.jobs:app` names. Errors list the apps and tasks that exist."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _EXPECTED: Final = "a target is written package.module:name, like shop.jobs:app"
 
 
 def load_app(target: str) -> App:
-    """Import the module of `target` and return its app; a function without arguments is called for it."""
+    """Import the module of `target` and return its app. A function without arguments is called to make it."""
     module_name, name = _split(target)
     _put_current_directory_on_path()
     module = _import(module_name, target)
@@ -53,7 +53,7 @@ class FoundTask(NamedTuple):
 
 
 def load_task(target: str, app_target: str | None = None) -> FoundTask:
-    """Find the task that `shop:app.welcome` or `shop:welcome` names; or, with an app, the task of that name."""
+    """Find the task that `shop:app.welcome` or `shop:welcome` names. With `app_target`, find it by its name alone."""
     if app_target is not None:
         return _task_named(load_app(app_target), target)
     if ":" not in target:
@@ -114,7 +114,7 @@ def _is_dotted(name: str) -> bool:
 
 
 def _put_current_directory_on_path() -> None:
-    """Let the user's modules be found: the command `duly` starts with its own directory there instead."""
+    """Make the user's modules importable: the command `duly` starts with its own directory on the path instead."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -124,19 +124,19 @@ def _import(module_name: str, target: str) -> ModuleType:
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        if not _is_itself_missing(module_name, error):
-            _tell_failure(f"the module {module_name} could not be imported", error)
-        raise UsageError(_tell_missing(module_name, error.name, target)) from None
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's module raises
-        _tell_failure(f"the module {module_name} could not be imported", error)
+        if not _is_target_missing(module_name, error):
+            _raise_failure(f"the module {module_name} could not be imported", error)
+        raise UsageError(_missing_text(module_name, error.name, target)) from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's module may raise anything
+        _raise_failure(f"the module {module_name} could not be imported", error)
 
 
-def _is_itself_missing(module_name: str, error: ModuleNotFoundError) -> bool:
-    """Tell a target that is not there from one that imports what is not there."""
+def _is_target_missing(module_name: str, error: ModuleNotFoundError) -> bool:
+    """Return whether the target itself does not exist, rather than a module that it imports."""
     return error.name is not None and f"{module_name}.".startswith(f"{error.name}.")
 
 
-def _tell_missing(module_name: str, missing: str | None, target: str) -> str:
+def _missing_text(module_name: str, missing: str | None, target: str) -> str:
     text = f"no module named {missing!r}, for the target {target!r}: looked in {Path.cwd()} and on Python's path."
     package, _, last = module_name.rpartition(".")
     if package and ":" not in target and missing == module_name:
@@ -147,8 +147,8 @@ def _tell_missing(module_name: str, missing: str | None, target: str) -> str:
     return text
 
 
-def _tell_failure(what: str, error: BaseException) -> NoReturn:
-    """Hand on what the user's own code raised, with its traceback: it is theirs to mend, and not a bug of ours."""
+def _raise_failure(what: str, error: BaseException) -> NoReturn:
+    """Raise UsageError with the traceback of the user's code, and without frames of Duly."""
     lines = traceback.format_exception(type(error), error, _skip_our_frames(error.__traceback__))
     raise UsageError(f"{what}; it raised:\n{''.join(lines).rstrip()}") from None
 
@@ -179,8 +179,8 @@ def _call(factory: Callable[[], Any], shown: str) -> Any:
         raise UsageError(f"{shown} needs arguments: a function that makes the app must do without")
     try:
         made = factory()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's function raises
-        _tell_failure(f"{shown}() failed", error)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's function may raise anything
+        _raise_failure(f"{shown}() failed", error)
     if inspect.iscoroutine(made):
         made.close()
         raise UsageError(f"{shown} is an async function: the app must be made by a plain one")
@@ -192,7 +192,7 @@ def _needs_arguments(factory: Callable[..., Any]) -> bool:
         inspect.signature(factory).bind()
     except TypeError:
         return True
-    except ValueError:  # built in, without a signature: the call will tell
+    except ValueError:  # built in, without a signature: the call shows it
         return False
     return False
 
@@ -209,6 +209,6 @@ def _suggest(module: ModuleType) -> str:
 
 
 def warn_of_memory(app: App) -> None:
-    """Say that a worker process on `memory://` can only be sent to from its own handlers."""
+    """Warn that only handlers of this process can send to a worker on `memory://`."""
     if app._address.kind == "memory":
         event(_LOG, logging.WARNING, "worker.in_memory", note="no other process can send to memory://; set DULY_URL")
