@@ -5,6 +5,7 @@ from functools import partial
 from math import ceil, floor, inf
 from typing import Any, Final, NamedTuple
 
+from duly._core.bounds import BYTES_A_CALL, FLAG_TROUBLED, GRAIN_US, RECLAIMED_A_CALL, TOLERANCE_US
 from duly._core.codec import Lease
 from duly._core.replies import LIMITED, OPEN, PASSED_OVER, PAUSED, is_suspect
 from duly.memory import wire
@@ -14,15 +15,10 @@ from duly.memory.message import StoredMessage, flags_of
 from duly.memory.past import Past
 from duly.memory.state import UNTIL_A_LEASE_ENDS, Keep, QueueState
 
-RECLAIMED_A_CALL: Final = 100
-BYTES_A_CALL: Final = 4 << 20
 LOOKED_PAST: Final = 100
 PARKED_A_CALL: Final = 1000
 LOOKED_AHEAD: Final = 10
 MOST_LOOKED_AHEAD: Final = 640
-TOLERANCE_US: Final = 100_000
-GRAIN_US: Final = 10_000
-FLAG_TROUBLED: Final = 128
 
 
 class Terms(NamedTuple):

@@ -4,19 +4,18 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Final
 
+from duly._core.bounds import BYTES_A_CALL, LARGE, READ_A_CALL, RECLAIMED_A_CALL
 from duly._core.codec import Lease
 from duly._core.publishing import opened
 from duly._core.replies import PASSED_OVER
 from duly.memory import groups
 from duly.memory.calls import Kept
-from duly.memory.claiming import BYTES_A_CALL, RECLAIMED_A_CALL, Round, Terms, carried_out
+from duly.memory.claiming import Round, Terms, carried_out
 from duly.memory.entries import record_of
 from duly.memory.message import StoredMessage
-from duly.memory.state import LARGE
 from duly.memory.stream import Entry, Id, read_id, written_id
 from duly.memory.topic_state import GroupState
 
-READ_A_CALL: Final = 1000
 _READ_AT_ONCE: Final = 100
 _FIRST_FEED: Final = 13
 

@@ -4,12 +4,11 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from duly._core.bounds import DUE_DIGITS, NO_TIME
 from duly.memory.message import HIGHEST_PRIORITY, StoredMessage
 
 _SEPARATOR: Final = b"\0"
 _BEHIND_ALL: Final = b"\1"
-DUE_DIGITS: Final = 64
-NO_TIME: Final = 1 << 53
 
 
 class Lane(NamedTuple):

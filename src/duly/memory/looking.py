@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+from duly._core.bounds import BYTES_A_CALL
 from duly.memory import wire
 from duly.memory.calls import ErrorReply
-from duly.memory.claiming import BYTES_A_CALL
 from duly.memory.lanes import Parked, member_of
 from duly.memory.message import StoredMessage
 from duly.memory.state import QueueState

@@ -2,11 +2,11 @@
 
 from typing import Final
 
+from duly._core.bounds import LOOKS_BY_AGE_US
 from duly.memory.state import Keep
 from duly.memory.stream import Stream
 from duly.memory.topic_state import TopicState
 
-_LOOKS_BY_AGE_US: Final = 1_000_000
 _ROUNDS_BY_SIZE: Final = 5
 
 
@@ -14,7 +14,7 @@ def retain(topic: TopicState, keep: Keep) -> None:
     """Trim the stream. By age it is looked at once a second."""
     stream, before = topic.stream, len(topic.stream)
     since = topic.server_us - topic.stats.get("trimmed_at", 0)
-    is_by_age = keep.age >= 0 and (since >= _LOOKS_BY_AGE_US or since < 0)  # before: a clock was put right
+    is_by_age = keep.age >= 0 and (since >= LOOKS_BY_AGE_US or since < 0)  # before: a clock was put right
     is_by_count = 0 <= keep.count < before
     if not before or not (is_by_age or is_by_count or keep.bytes >= 0):
         return

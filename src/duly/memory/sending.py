@@ -6,13 +6,13 @@ from itertools import islice
 from math import inf
 from typing import Any, Final, NamedTuple
 
+from duly._core.bounds import DROPPED_BESIDE, EXPIRED_A_CALL
 from duly._core.codec import FLAG_KEY, FLAG_OWN_ID, FLAG_REPLACE, stamped
 from duly._core.replies import DUPLICATE, FULL, REPLACED
 from duly.memory.calls import Kept
 from duly.memory.message import Options, StoredMessage, flags_of, options_of, priority_of
-from duly.memory.state import EXPIRED_A_CALL, QueueState
+from duly.memory.state import QueueState
 
-_DROPPED_BESIDE: Final = 100
 _FIRST_CHECKED: Final = 4
 _WAITING: Final = ("waiting", "parked")
 
@@ -263,7 +263,7 @@ def plan_sends(queue: QueueState, args: list[bytes], bounds: Bounds, leaving: St
     for position, message in enumerate(messages, 1):
         admission.decide(position, _candidate(message), refuses=bounds.on_full != b"drop")
     is_refused = bounds.on_full == b"all" and any(outcome == FULL for _, outcome, _ in admission.outcomes)
-    dropped = admission.oldest_to_drop(len(messages) + _DROPPED_BESIDE) if bounds.on_full == b"drop" else []
+    dropped = admission.oldest_to_drop(len(messages) + DROPPED_BESIDE) if bounds.on_full == b"drop" else []
     return Plan(queue, now, ahead, messages, admission, dropped or [], is_refused or dropped is None)
 
 

@@ -9,14 +9,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from duly._core import codec
+from duly._core.bounds import FLAG_TROUBLED, LARGE
 from duly._core.codec import Counts, Fault, Lease, part_of, stamped
 from duly._core.verbs import VERBS
 from duly.errors import CodecError
 from duly.memory.calls import ErrorReply, Kept
-from duly.memory.claiming import FLAG_TROUBLED
 from duly.memory.message import StoredMessage
 from duly.memory.past import Past
-from duly.memory.state import LARGE, Keep, QueueState
+from duly.memory.state import Keep, QueueState
 
 
 class _Held(NamedTuple):

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from duly._core.bounds import EXPIRED_A_CALL, LARGE, LOOK_AGAIN_US, SCHEDULES_A_CALL, TRIMMED_BESIDE
 from duly._core.codec import Counts
 from duly.memory.awaiting import Awaiting
 from duly.memory.dedup import DedupWindows
@@ -12,11 +13,6 @@ from duly.memory.message import BODY_LOST, HIGHEST_PRIORITY, Place, StoredMessag
 from duly.memory.ordered import ScoredIds
 from duly.memory.past import Past
 
-SCHEDULES_A_CALL: Final = 10
-LOOK_AGAIN: Final = 1_000_000
-EXPIRED_A_CALL: Final = 100
-TRIMMED_BESIDE: Final = 100
-LARGE: Final = 4096
 PRIORITIES: Final = range(HIGHEST_PRIORITY + 1)
 UNTIL_A_LEASE_ENDS: Final = 0
 
@@ -172,7 +168,7 @@ class QueueState:
         slot = self.slots.first_score(above=now)
         if self.slots.count_up_to(now) <= SCHEDULES_A_CALL:
             return slot
-        return now + LOOK_AGAIN if slot is None else min(slot, now + LOOK_AGAIN)
+        return now + LOOK_AGAIN_US if slot is None else min(slot, now + LOOK_AGAIN_US)
 
     def announce_ends(self, ids: list[bytes]) -> None:
         """Tell the ends of messages to those who wait for them."""

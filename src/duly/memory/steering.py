@@ -4,13 +4,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from duly._core.bounds import LARGE
 from duly._core.codec import part_of, read_stamps, stamped
 from duly.memory.calls import ErrorReply, Kept
 from duly.memory.lanes import Lane
 from duly.memory.message import StoredMessage, priority_of
 from duly.memory.past import Past, counts_of_redriven
 from duly.memory.sending import due_at
-from duly.memory.state import LARGE, QueueState
+from duly.memory.state import QueueState
 
 _LOOKED_PAST: Final = 999
 

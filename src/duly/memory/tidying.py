@@ -1,10 +1,7 @@
 """tidy: what sends and claims do on their way, for a queue that nobody uses."""
 
-from typing import Final
-
-from duly.memory.state import EXPIRED_A_CALL, TRIMMED_BESIDE, Keep, QueueState
-
-WINDOWS_A_CALL: Final = 100
+from duly._core.bounds import EXPIRED_A_CALL, TRIMMED_BESIDE, WINDOWS_A_CALL
+from duly.memory.state import Keep, QueueState
 
 
 def tidy(queue: QueueState, args: list[bytes]) -> int:

@@ -1,16 +1,13 @@
 """The state of a topic, and of its groups: stores like a queue's, around a stream that feeds the groups."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
+from duly._core.bounds import BYTES_LET_IN_A_CALL, LET_IN_A_CALL
 from duly.errors import CodecError
 from duly.memory.entries import fields_of
 from duly.memory.message import DAMAGED, StoredMessage
 from duly.memory.state import QueueState
 from duly.memory.stream import BEGINNING, ConsumerGroup, Id, Stream, next_id, read_id
-
-_LET_IN_A_CALL: Final = 1000
-_BYTES_LET_IN_A_CALL: Final = 4 << 20
 
 
 class Belled(QueueState):
@@ -75,8 +72,8 @@ class TopicState(Belled):
         if not waiting:
             return None
         now, size = self.tick(), 0
-        for _, id_ in waiting.up_to(now, _LET_IN_A_CALL):
-            if size < _BYTES_LET_IN_A_CALL:
+        for _, id_ in waiting.up_to(now, LET_IN_A_CALL):
+            if size < BYTES_LET_IN_A_CALL:
                 size += self._let_one_in(self.messages[id_], now)
                 self.clock = now
         following = waiting.first_score()

@@ -1,19 +1,15 @@
 """What is done with a topic itself: publish, read_topic, topic_stats, tidy_topic, delete_topic."""
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
+from duly._core.bounds import BYTES_A_CALL, GONE_MS, WINDOWS_A_CALL
 from duly._core.publishing import BODY
 from duly.memory.calls import Kept
 from duly.memory.retaining import retain
 from duly.memory.state import Keep
 from duly.memory.stream import Entry, written_id
 from duly.memory.topic_state import TopicState
-
-WINDOWS_A_CALL: Final = 100
-BYTES_A_CALL: Final = 4 << 20
-_GONE_MS: Final = 3_600_000
-"""A consumer that has nothing and was not heard of for longer is gone."""
 
 
 class _Publication(NamedTuple):
@@ -110,7 +106,7 @@ def tidy_topic(topic: TopicState, args: list[bytes]) -> int:
         topic.free_acked()
     for group in topic.stream.groups.values():
         for name, consumer in list(group.consumers.items()):
-            if topic.server_ms - consumer.seen_ms > _GONE_MS:
+            if topic.server_ms - consumer.seen_ms > GONE_MS:
                 group.forget_idle(name)
     closed = topic.dedup.sweep(now, WINDOWS_A_CALL)
     return int(next_us == 0 or closed == WINDOWS_A_CALL)
