@@ -26,7 +26,7 @@ from duly.options import Keep, OnDead, QueueOptions, interval_of
 from tests.binaries import Kind
 from tests.clock import ServerClock
 from tests.lua.harness import NOW, SECOND, Queue, State, Wire
-from tests.model import alike
+from tests.model import alike, tokens
 from tests.model.journal import Journal
 from tests.servers import Server
 
@@ -162,6 +162,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.journal = Journal()
         self.numbers = itertools.count()
         self.is_full = False
+        self.has_room = False
+        """Whether leases have ended since the last claim."""
         self._set_clocks(NOW)
         world.wire.post([("CONFIG", "SET", "maxmemory", "0")])
         self.queue.watch_streams(*STREAMS)
@@ -259,7 +261,6 @@ class QueueMachine(RuleBasedStateMachine):
         self._check_lanes(before, claimed)
         self._check_limits(before, claimed, options)
         self._check_suspects(claimed, suspects)
-        self._check_token(claimed, then, limit)
         if on_dead == "block":
             self.journal.block(row.id for row in claimed.reclaimed if row.is_dead and row.id in self.state.msgs)
         for id_, record in zip(claimed.ids, claimed.records, strict=True):
@@ -348,16 +349,6 @@ class QueueMachine(RuleBasedStateMachine):
 
     def _is_suspect(self, id_: str) -> bool:
         return self.state.counts.get(id_, codec.Counts()).crashes >= CRASH_LIMIT - 1
-
-    def _check_token(self, claimed: replies.Claimed, then: ops.Then, limit: int) -> None:
-        """Somebody watches: the caller, or whoever finds the token."""
-        has_all = not claimed.passed_over and claimed.next_in != 0
-        if claimed.passed_over or len(claimed.ids) == limit:
-            check(self.state.wake == 1, "no token for others", claimed, then)
-        elif then == "stay":
-            check(self.state.wake == (0 if has_all else 1), "a token after a claim that stays", claimed)
-        elif claimed.ids:
-            check(self.state.wake == 1, "no token, and its caller is busy", claimed, then)
 
     @rule(
         stream=streams,
@@ -879,16 +870,27 @@ class QueueMachine(RuleBasedStateMachine):
             check(self.state == before, "a refused send changed", *self.state.differences(before))
             return str(answer)
         answer = self._same_answer(call, answer, stream, sequence)
-        is_token = self.engine.has_token(self.keys)
-        check(self.state.wake == is_token, "the engines differ on the token", self.state.wake, is_token)
         if is_new and call.writes:
             self.history[stream].append((call, sequence))
+        self._check_token(call, answer, before, is_new=is_new)
+        is_claim = is_new and call.script.name == "claim"
+        self.has_room = not is_claim and (self.has_room or bool(set(before.leased) - set(self.state.leased)))
         self._same_stats(stats)
         self._same_state()
         self._check_moves(call.script.name, before, before_now)
         self._check_attempts(call.script.name, before)
         self.journal.ended(_live_ids(self.state), set(self.state.dead))
         return answer
+
+    def _check_token(self, call: Call[Any], answer: Any, before: State, *, is_new: bool) -> None:
+        """See that a consumer that blocks is woken when it must be."""
+        if call.script.name != "claim":
+            fault = tokens.fault(call.script.name, before, self.state, self.last_now)
+        elif is_new and not isinstance(answer, str):
+            fault = tokens.fault_of_claim(call.args, answer, before, self.state)
+        else:
+            return
+        check(not fault, fault, call.script.name, answer, self.state.wake)
 
     def _same_answer(self, call: Call[Any], answer: Any, stream: bytes, sequence: int) -> Any:
         if isinstance(answer, Exception):
@@ -910,7 +912,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.stats = mine
 
     def _same_state(self) -> None:
-        found = alike.differences(self.state, alike.stored(self.engine, self.keys))
+        found = alike.differences(self.state, alike.stored(self.engine, self.keys), has_room=self.has_room)
         check(not found, "the engines differ on what is stored", *found)
 
     def _looked(self) -> tuple[State, int]:

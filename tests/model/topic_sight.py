@@ -8,7 +8,7 @@ from duly._core import ops, replies, topic_ops
 from duly._core.keys import GroupKeys, TopicKeys
 from duly.memory.engine import Engine
 from duly.memory.stream import ConsumerGroup, Id, read_id, written_id
-from duly.memory.topic_state import Belled, GroupState, TopicState
+from duly.memory.topic_state import GroupState, TopicState
 from tests.lua.harness import Queue, State
 from tests.model import alike
 from tests.model.machine import CRASH_LIMIT, World, check
@@ -161,7 +161,6 @@ class Looker:
         check(sight.entries == entries, "the engines differ on entries", sight.entries, entries)
         found = alike.differences(sight.topic, alike.stored(engine, self._keys))
         check(not found, "the engines differ on what waits to enter", *found)
-        _compare_bell(sight, "", state)
 
     def _compare_group(self, sight: Sight, engine: Engine, name: str, keys: GroupKeys) -> None:
         state = engine._queue(keys).state
@@ -180,7 +179,6 @@ class Looker:
         if not self._notes_all_members and native and found_native:
             native, found_native = native.without_members(sight.entries), found_native.without_members(sight.entries)
         check(found_native == native, "the engines differ on members", name, found_native, native)
-        _compare_bell(sight, name, state)
 
 
 def _without_members(sight: topic_ops.TopicSight) -> topic_ops.TopicSight:
@@ -211,7 +209,3 @@ def _as_native(group: ConsumerGroup, now_ms: int) -> Native:
         Member(name, each.pending, max(now_ms - each.seen_ms, 0)) for name, each in sorted(group.consumers.items())
     ]
     return Native(group.last, pending, members)
-
-
-def _compare_bell(sight: Sight, name: str, state: Belled) -> None:
-    check(sight.bells[name] == state.bell, "the engines differ on a bell", name, sight.bells[name], state.bell)

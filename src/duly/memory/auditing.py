@@ -92,7 +92,6 @@ def _begin_lane(queue: QueueState, key: bytes) -> None:
         message = queue.messages[id_]
         if message.flaw is None:
             queue.wait(message, message.own_place)
-            queue.leave_token()
 
 
 def _found_nowhere(queue: QueueState, message: StoredMessage, source: str, *, repair: bool) -> list[bytes]:

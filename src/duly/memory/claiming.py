@@ -60,13 +60,13 @@ def carried_out(round_: "Round") -> Kept:
     round_.note_deliveries()
     round_.note_clock()
     round_.note_limits()
+    schedules = round_.queue.name_due_schedules(round_.now)
     next_us = round_.until_next()
-    rest = round_.announce(next_us)
     fence = round_.now if round_.taken else 0
     ids, records, counts = _rows(round_.taken)
-    rows = [ids, records, counts if any_counts else [], round_.reclaimed, round_.queue.due_schedules(round_.now)]
+    rows = [ids, records, counts if any_counts else [], round_.reclaimed, schedules, *round_.position(next_us)]
     # Also of nothing, or a late copy of this call would take messages for nobody.
-    return Kept([round_.state, round_.now, next_us, fence, *rows, *rest], partial(_given_again, fence, ids))
+    return Kept([round_.state, round_.now, next_us, fence, *rows], partial(_given_again, fence, ids))
 
 
 def _rows(messages: list[StoredMessage]) -> tuple[list[bytes], list[bytes], list[bytes]]:
@@ -335,33 +335,14 @@ class Round:
         may_find_more = self._is_full or may_have_it_now or len(self.taken) == self._terms.limit
         if len(self.reclaimed) == 4 * RECLAIMED_A_CALL or (may_find_more and not self._is_limited):
             return 0
-        heads = [head for head in self._to_come() if head is not None]
-        return max(min(heads) - self.now, 0) if heads else -1
+        moment = self.next_moment()
+        return -1 if moment is None else max(moment - self.now, 0)
 
-    def _to_come(self) -> list[int | None]:
-        """List the times at which a claim may find more."""
-        to_come = [self.queue.leased.first_score(), self.queue.next_slot(self.now)]
-        if self._is_limited:
-            to_come.append(None if self._room.needs_lease_to_end else self._free_at)
-        elif self.queue.paused is None:
-            # What is due and was passed over is not to come.
-            behind = self.now if self._has_passed_over else None
-            to_come += [self.queue.waiting[each].first_score(behind) for each in self.queue.priorities_in_use]
-        if self.queue.lanes:  # the end of a message's ttl may let another of its lane in
-            to_come.append(self.queue.expires.first_score())
-        return to_come
+    def next_moment(self) -> int | None:
+        """Return when a claim may find more. What is due and was passed over is not to come."""
+        above = self.now if self._has_passed_over else None
+        return self.queue.next_moment(self.queue.limited if self._is_limited else None, above)
 
-    def announce(self, next_us: int) -> list[Any]:
-        """Hand the token on, or keep it from others: the caller watches. Returns what else to answer."""
-        then, queue = self._terms.then, self.queue
-        is_watching = next_us != 0 and (then == b"stay" or (then == b"watch" and not self.taken))
-        is_passing = then == b"pass" and next_us > 0 and self.state != PAUSED
-        if self.state == PASSED_OVER:
-            queue.leave_token()  # for a consumer that holds nothing
-        elif is_watching:
-            queue.has_token = False  # this consumer has seen everything and watches from now on
-        elif self.taken or next_us == 0 or is_passing:
-            queue.leave_token()  # somebody else must watch what waits and what is leased
-        else:
-            queue.take_token_if_empty()
+    def position(self, _next_us: int) -> list[list[bytes]]:
+        """Say behind what to wait: in a queue, nothing."""
         return []

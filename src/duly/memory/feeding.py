@@ -2,12 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from duly._core.bounds import BYTES_A_CALL, LARGE, READ_A_CALL, RECLAIMED_A_CALL
 from duly._core.codec import Lease
 from duly._core.publishing import opened
-from duly._core.replies import PASSED_OVER
 from duly.memory import groups
 from duly.memory.calls import Kept
 from duly.memory.claiming import Round, Terms, carried_out
@@ -199,16 +198,15 @@ class _GroupRound(Round):
         if self._clock > self.now:
             self._group.clock = self._clock
 
-    def _to_come(self) -> list[int | None]:
-        return [*super()._to_come(), None if self._next_entry is None else self.now + self._next_entry]
+    def next_moment(self) -> int | None:
+        """Return when a claim may find more, also because a delayed publish enters the stream."""
+        stored, wait = super().next_moment(), self._next_entry
+        entry = None if wait is None else self.now + wait
+        return entry if stored is None else stored if entry is None else min(stored, entry)
 
-    def announce(self, next_us: int) -> list[Any]:
-        """Tell behind what to wait. A suspect that was passed over is for one that holds nothing: all hear it, once."""
-        position: list[bytes] = []
-        if self.state == PASSED_OVER and self.reclaimed:
-            self._group.leave_token()
-        if next_us != 0 and self._terms.then != b"leave":
-            group, topic = self._group, self._group.topic
-            last = b"0-0" if group.consumers is None else written_id(group.consumers.last)
-            position = [last, written_id(topic.bell), written_id(group.bell)]
-        return [position]
+    def position(self, next_us: int) -> list[list[bytes]]:
+        """Say behind which entry to wait. There are no bells: the engine knows what a claim may find."""
+        if next_us == 0 or self._terms.then == b"leave":
+            return [[]]
+        group = self._group.consumers
+        return [[b"0-0" if group is None else written_id(group.last), b"0-0", b"0-0"]]

@@ -1,4 +1,4 @@
-"""Looking without touching: get, list, stats, pending."""
+"""Looking without touching: get, await_end, list, stats, pending."""
 
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
@@ -41,6 +41,23 @@ def _count_ahead(queue: QueueState, message: StoredMessage, now: int) -> int:
     higher = [priority for priority in queue.priorities_in_use if priority > message.priority]
     in_front = [id_ for _, id_ in queue.waiting[message.priority].up_to(now)].index(message.id)
     return sum(queue.waiting[priority].count_up_to(now) for priority in higher) + in_front
+
+
+def await_end(queue: QueueState, args: list[bytes]) -> list[Any]:
+    """Show how a message ended. While it lives, answer as if no end had been told: the engine tells it."""
+    message = queue.find(args[1])
+    if message is None or _is_expired(queue, message):
+        return []
+    if message.place in ("dead", "done") and not (message.why and message.why.result_until > queue.server_us):
+        return [message.place.encode(), queue.score_of(message), wire.record(message), wire.why(message)]
+    return [b"0-0"]
+
+
+def _is_expired(queue: QueueState, message: StoredMessage) -> bool:
+    """Tell whether a message waits, past its ttl: it is never delivered, and the next call that looks removes it."""
+    if message.place not in ("waiting", "parked") or message.flaw:
+        return False
+    return message.expiry is not None and message.expiry <= queue.server_us
 
 
 class _Row(NamedTuple):

@@ -65,21 +65,14 @@ def send(queue: QueueState, args: list[bytes]) -> Kept:
 
 
 def _store(queue: QueueState, now: int, ahead: int, messages: Sequence[_Incoming]) -> None:
-    """Give each message its own tick of the clock and its place, and wake somebody if one is next."""
-    priorities, earliest, size = set(), inf, 0
+    """Give each message its own tick of the clock and its place."""
+    size = 0
     for tick, incoming in enumerate(messages, now):
         due, record = incoming.record_at(tick, ahead)
-        message = StoredMessage(incoming.id, record, priority_of(record))
-        queue.add(message, due)
-        priorities.add(message.priority)
-        earliest = min(earliest, due)
+        queue.add(StoredMessage(incoming.id, record, priority_of(record)), due)
         size += len(record)
     queue.clock = now + len(messages) - 1
     queue.count("bytes", size)
-    heads = (queue.waiting[priority].score_at(0) for priority in priorities)
-    is_next = earliest <= queue.clock or any(head >= earliest for head in heads)
-    if is_next and queue.paused is None and not queue.is_limited:
-        queue.leave_token()
 
 
 class _Candidate(NamedTuple):
@@ -307,20 +300,17 @@ def _sweep(plan: Plan) -> None:
 def carry_out(plan: Plan) -> None:
     """Write what a plan says."""
     queue, now, admission = plan.queue, plan.now, plan.admission
-    has_next = False
     _sweep(plan)
     for message in plan.dropped:
-        has_next = queue.leave_lane(message, now) or has_next
+        queue.leave_lane(message, now)
         queue.free_dedup(message)
         queue.forget(message)
         queue.count("bytes", -message.size)
         queue.count("dropped", 1)
     for message in admission.replaced:
-        has_next = queue.leave_lane(message, now) or has_next
+        queue.leave_lane(message, now)
         queue.forget(message)
         queue.count("bytes", -message.size)
-    if has_next:
-        queue.leave_token()
     _make_room_in_done(queue, admission.accepted)
     if admission.accepted:
         has_keys = any(candidate.flags & FLAG_KEY for candidate in admission.accepted)

@@ -21,13 +21,13 @@ def cancel(queue: QueueState, args: list[bytes]) -> Kept:
     message, takes_leased = queue.find(args[1]), args[2] == b"1"
     if message is None or message.place == "done" or (message.place == "leased" and not takes_leased):
         return Kept(0)  # or a late copy could end a message that uses the id again
-    size, was_leased = message.held_size, message.place == "leased"
+    size = message.held_size
     queue.free_dedup(message)
     queue.forget(message)
     queue.count("dead_bytes" if message.place == "dead" else "bytes", -size)
     queue.count("cancelled", 1)
     queue.announce_ends([message.id])
-    queue.announce(has_next=queue.leave_lane(message, queue.tick()), is_settled=was_leased)
+    queue.leave_lane(message, queue.tick())
     return Kept(1)
 
 
@@ -46,7 +46,6 @@ def reschedule(queue: QueueState, args: list[bytes]) -> Any:
     if not message.has_begun:
         queue.leave_lane(message, now)  # it was never handed out: another may come first
     queue.clock = now
-    queue.leave_token()
     return Kept(1)
 
 
@@ -74,7 +73,6 @@ def redrive(queue: QueueState, args: list[bytes]) -> Any:
     queue.count("bytes", size)
     queue.count("dead_bytes", -dead_size)
     queue.clock = now + redriven - 1
-    queue.leave_token()
     return Kept([redriven, left])
 
 
@@ -132,7 +130,6 @@ def purge(queue: QueueState, args: list[bytes]) -> Any:
     """End the messages of one state, a bounded number."""
     state, limit, now = args[1].decode(), int(args[2]), queue.tick()
     purged = left = freed = 0
-    has_next = False
     meant = dict(zip(args[3::2], map(int, args[4::2]), strict=True))
     for rows in _places_of(queue, state, now):
         ids = [id_ for id_ in rows() if queue.score_of(queue.messages[id_]) == meant.get(id_)] if meant else rows()
@@ -141,14 +138,13 @@ def purge(queue: QueueState, args: list[bytes]) -> Any:
             freed += message.held_size
             queue.free_dedup(message)
             queue.forget(message)
-            has_next = queue.leave_lane(message, now) or has_next
+            queue.leave_lane(message, now)
             purged += 1
         left += len(rows())
     if not purged:
         return Kept([0, left])
     queue.count(f"{state}_bytes" if state in ("dead", "done") else "bytes", -freed)
     queue.count("done_trimmed" if state == "done" else "purged", purged)
-    queue.announce(has_next=has_next, is_settled=state == "leased")
     return Kept([purged, left])
 
 
@@ -177,27 +173,17 @@ def pause(queue: QueueState, args: list[bytes]) -> Kept:
 
 def resume(queue: QueueState, _args: list[bytes]) -> Kept:
     """Hand out again."""
-    if queue.paused is not None:
-        queue.paused = None
-        queue.leave_token_if_any()
+    queue.paused = None
     return Kept(1)
 
 
-def wake(queue: QueueState, _args: list[bytes]) -> int:
-    """Have somebody else watch: a consumer that waited leaves in the middle."""
-    queue.leave_token_if_any()
+def wake(_queue: QueueState, _args: list[bytes]) -> int:
+    """Do nothing: after every call the engine looks whether a consumer that waits has to be woken."""
     return 1
 
 
 def delete(queue: QueueState, _args: list[bytes]) -> Kept:
-    """Remove the queue with all that is in it and all that it counted; tell how many keys it had."""
-    messages = queue.messages.values()
-    things = [
-        queue.bodies, queue.leased, queue.leased, queue.troubled,
-        any(each.why for each in messages), queue.expires, queue.dead, queue.done, queue.dedup, queue.dedup,
-        queue.lanes.lanes, queue.lanes, queue.schedules, queue.slots, queue.has_wake_key, queue.is_known,
-        *queue.waiting.values(),
-    ]  # fmt: skip
-    count = sum(map(bool, things)) + queue.awaiting.key_count
+    """Remove the queue with all that is in it and all that it counted; 1: there was something."""
+    was_there = bool(queue.messages or queue.dedup or queue.schedules or queue.is_known)
     queue.clear()
-    return Kept(count)
+    return Kept(int(was_there))

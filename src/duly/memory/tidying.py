@@ -14,5 +14,4 @@ def tidy(queue: QueueState, args: list[bytes]) -> int:
         keeps_done and queue.trim(queue.done, "done", done, now, 0) == TRIMMED_BESIDE,
         queue.dedup.sweep(now, WINDOWS_A_CALL) == WINDOWS_A_CALL,
     ]
-    queue.take_token_if_empty()
     return int(any(is_more))

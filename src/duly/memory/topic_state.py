@@ -1,51 +1,16 @@
 """The state of a topic, and of its groups: stores like a queue's, around a stream that feeds the groups."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from duly._core.bounds import BYTES_LET_IN_A_CALL, LET_IN_A_CALL
 from duly.errors import CodecError
 from duly.memory.entries import fields_of
 from duly.memory.message import DAMAGED, StoredMessage
 from duly.memory.state import QueueState
-from duly.memory.stream import BEGINNING, ConsumerGroup, Id, Stream, next_id, read_id
+from duly.memory.stream import BEGINNING, ConsumerGroup, Id, Stream, read_id
 
 
-class Belled(QueueState):
-    """A store with a bell in place of a token: all who wait hear it, and nobody takes it away."""
-
-    def clear(self) -> None:
-        """Begin as one that was never used."""
-        super().clear()
-        self.bell: Id = BEGINNING
-        """When it was rung last."""
-
-    @property
-    def server_ms(self) -> int:
-        """The server's clock, as ids have it."""
-        return self.server_us // 1000
-
-    @property
-    def has_wake_key(self) -> bool:
-        """Whether there is a key for those who wait."""
-        return self.bell > BEGINNING
-
-    def leave_token(self) -> None:
-        """Ring the bell."""
-        self.bell = next_id(self.bell, self.server_ms)
-        self.has_token = True
-
-    def hand_token_on(self) -> None:
-        """Do nothing: nobody had the bell for himself."""
-
-    def take_token_if_empty(self) -> None:
-        """Do nothing: what was rung was rung."""
-
-    def is_behind(self, position: Sequence[bytes]) -> bool:
-        """Tell whether there is more than somebody knew who waits: ids of the last entry and rings that it saw."""
-        raise NotImplementedError
-
-
-class TopicState(Belled):
+class TopicState(QueueState):
     """A topic: its stream, and what is to enter it later. Its counters are all that a server has in `meta`."""
 
     def clear(self) -> None:
@@ -53,15 +18,9 @@ class TopicState(Belled):
         super().clear()
         self.stream = Stream()
 
-    def is_behind(self, position: Sequence[bytes]) -> bool:
-        """Tell whether there is an entry, or a ring, behind those that somebody saw."""
-        entry, ring = map(read_id, position)
-        return self.stream.count_behind(entry) > 0 or self.bell > ring
-
-    def add_entry(self, fields: Sequence[bytes]) -> Id:
-        """Add an entry to the stream: all who wait for one wake up."""
-        self.has_token = True
-        return self.stream.add(fields, self.server_ms)
+    def next_look_behind(self, entry: Id) -> int | None:
+        """Return when there may be an entry behind another one; a time that has come: now."""
+        return 0 if self.stream.count_behind(entry) else self.waiting[0].first_score()
 
     def let_in(self) -> int | None:
         """Let what has waited for its time enter the stream, a bounded number.
@@ -87,7 +46,7 @@ class TopicState(Belled):
             return 0
         fields = fields_of(message.intact)
         self.forget(message)
-        self.add_entry(fields)
+        self.stream.add(fields, self.server_ms)
         self.note_largest(sum(map(len, fields)))
         self.count("bytes", -message.size)
         self.count("entered", 1)
@@ -121,7 +80,7 @@ class TopicState(Belled):
             self.stream.trim_up_to(unread_behind)
 
 
-class GroupState(Belled):
+class GroupState(QueueState):
     """A group of a topic: a queue that is fed by a stream."""
 
     def __init__(self, topic: TopicState, name: bytes) -> None:
@@ -147,11 +106,6 @@ class GroupState(Belled):
         return super().is_known or self.swept is not None
 
     @property
-    def is_anything_to_come(self) -> bool:
-        """Whether anything is to be watched: entries may come."""
-        return True
-
-    @property
     def consumers(self) -> ConsumerGroup | None:
         """What the stream knows of the group."""
         return self.topic.stream.groups.get(self.name)
@@ -161,9 +115,13 @@ class GroupState(Belled):
         super().tell_time(server_us)
         self.topic.tell_time(server_us)
 
-    def is_behind(self, position: Sequence[bytes]) -> bool:
-        """Tell whether there is an entry, or a ring, behind those that somebody saw."""
-        return self.topic.is_behind(position[:2]) or self.bell > read_id(position[2])
+    def next_look(self) -> int | None:
+        """Return when a claim may find something: a message of the store, or an entry."""
+        stored = super().next_look()
+        if self.paused is not None or self.is_limited:
+            return stored
+        entry = self.topic.next_look_behind(BEGINNING if self.consumers is None else self.consumers.last)
+        return entry if stored is None else stored if entry is None else min(stored, entry)
 
     def end_lease(self, id_: bytes) -> None:
         """Ack the entry: it is done with, or has its place in the store."""

@@ -116,7 +116,7 @@ class MemoryListener(_Members):
         for source, member in self._listening():
             if source not in self._callbacks and (some is None or source in some):
                 self._callbacks[source] = self._noter(source)
-                self._engine.subscribe_behind(member.keys, member.position, self._callbacks[source])
+                self._engine.subscribe(member.keys, self._callbacks[source], source.claims_at)
         return []
 
     def woken(self) -> list[Source]:

@@ -1,5 +1,6 @@
 """What a queue or group of a worker claims from: its keys, what is held of it, and when to claim next."""
 
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,8 @@ class Source:
         """Whether the last claim saw that nothing is to come: one look serves many such queues."""
         self.has_timer = False
         """Whether this worker took the token, or keeps a due time or the end of a lease: it claims or passes it on."""
+        self.claims_at = math.inf
+        """When the last claim said that there may be more, by the server's clock and in microseconds."""
         self.fruitless = 0
         self.wake_state = WakeState(self.keys) if isinstance(self.keys, GroupKeys) else None
         """Of a group, whose members all hear of what comes; None: a token comes to one consumer."""

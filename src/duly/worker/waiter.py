@@ -131,14 +131,13 @@ class MemoryWaiter:
         for source in self._sources if some is None else some:
             if source not in self._callbacks and source.wants_watch:
                 self._callbacks[source] = self._noter(source)
-                self._engine.subscribe(source.keys, self._callbacks[source])
+                self._engine.subscribe(source.keys, self._callbacks[source], source.claims_at)
         return []
 
     async def take(self, limit: int) -> list[Source]:
-        """Take tokens that lie there, up to `limit`, of queues that are not watched."""
+        """Name queues that have something, up to `limit`, of those that are not watched."""
         wanted = [source for source in self._sources if source.wants_watch and source not in self._callbacks]
-        there = [source for source in wanted if self._engine.has_token(source.keys)][:limit]
-        return [source for source in there if self._engine.take_token(source.keys)]
+        return [source for source in wanted if self._engine.has_something(source.keys)][:limit]
 
     def woken(self) -> list[Source]:
         """Take what has come."""
@@ -146,7 +145,7 @@ class MemoryWaiter:
         return list(come)
 
     async def aclose(self) -> list[Source]:
-        """Watch nothing more, and return the queues of which a token may have been taken."""
+        """Watch nothing more, and return the queues that another worker should look at."""
         self._engine.clock.unwatch(self._on_move)
         for source, callback in self._callbacks.items():
             self._engine.unsubscribe(source.keys, callback)

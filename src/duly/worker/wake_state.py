@@ -43,11 +43,6 @@ class WakeState:
                 self._in_vain = min(self._in_vain + 1, _MOST_IN_VAIN)
                 self.rests_until = now + patience.rest_after(self._in_vain, random.random)
 
-    @property
-    def position(self) -> list[bytes]:
-        """What is known, in the order of the keys that are watched."""
-        return [written_id(id_) for id_ in self.known.values()]
-
     def is_new(self, news: Mapping[bytes, EntryId]) -> bool:
         """Tell whether there is something in the news that it has not seen."""
         return any(key in news and news[key] > id_ for key, id_ in self.known.items())
