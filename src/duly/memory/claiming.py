@@ -198,7 +198,7 @@ class Round:
         first = len(self.taken)
         for message in candidates:
             self._take(message)
-        if len(self.taken) - first < len(candidates) and may_be_more:
+        if len(self.taken) - first < len(candidates) and (may_be_more or len(candidates) == wanted):
             self._is_full = True  # some could not be handed out: there may be more of this priority
         if len(self.taken) > first:
             self.lateness = max(self.lateness, self.now - self.taken[first].own_place)
