@@ -339,6 +339,31 @@ def test_a_claim_stops_at_its_bytes_and_says_that_there_is_more(queue: Queue) ->
     assert claimed.next_in == 0
 
 
+def test_a_claim_takes_the_first_whose_turn_it_is_however_many_wait_for_their_key(queue: Queue) -> None:
+    queue.send(*(Send(f"{number:04}", key="k") for number in range(1200)))
+    queue.send(Send("other", key="k2"), Send("plain"))
+
+    claimed = queue.claim(limit=3)
+
+    assert claimed.ids == [b"id-0000", b"id-other", b"id-plain"]
+    assert queue.stats().parked == 1199
+
+
+def test_a_claim_passes_over_any_number_of_suspects(queue: Queue) -> None:
+    queue.send(*map(str, range(150)))
+    queue.claim(limit=150, lease=1)
+    queue.send("sound")
+    queue.clock.advance(2)
+    call = ops.claim(
+        queue.keys, QueueOptions(crash_limit=2), limit=5, lease=30, consumer="c", then="leave", suspects="none"
+    )
+
+    first, second = queue.run(call), queue.run(call)  # each takes back a hundred leases
+
+    assert [first.ids, second.ids] == [[b"id-sound"], []]
+    assert (second.passed_over, second.next_in) == (True, pytest.approx(30, abs=0.001))
+
+
 def test_a_claim_takes_back_a_bounded_number_of_leases(queue: Queue) -> None:
     queue.send(*map(str, range(150)))
     queue.claim(limit=150, lease=1)

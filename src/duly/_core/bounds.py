@@ -51,14 +51,8 @@ LOOKS_BY_AGE_US: Final = 1_000_000
 """A stream is trimmed by age at most this often."""
 
 # Sizes.
-LARGE: Final = 4096
-"""A record of more bytes is noted in `large` of `meta`: a thousand of them may exceed the bytes of a call."""
 LONGEST_KEY: Final = 1024
 """Bytes of a key that another program gave to an entry."""
 LEASE_TEXT_SIZE: Final = 65
-DUE_DIGITS: Final = 64
-"""Digits of a due time in `parked`."""
-NO_TIME: Final = 1 << 53
-"""Microseconds, in the year 2255. No due time is later."""
 FLAG_TROUBLED: Final = 128
 """Of a lease: the message has a row in `counts`."""

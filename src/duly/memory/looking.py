@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 from duly._core.bounds import BYTES_A_CALL
 from duly.memory import wire
 from duly.memory.calls import ErrorReply
-from duly.memory.lanes import Parked, member_of
+from duly.memory.lanes import Parked
 from duly.memory.message import StoredMessage
 from duly.memory.state import QueueState
 
@@ -63,8 +63,8 @@ def _is_expired(queue: QueueState, message: StoredMessage) -> bool:
 class _Row(NamedTuple):
     """A message of a list, in the order of the list."""
 
-    rank: int | bytes
-    """Minus the priority, for what waits; what stands for it among those that are parked."""
+    rank: int | Parked
+    """Minus the priority, for what waits; where it is, for what is parked."""
     score: int
     id: bytes
 
@@ -110,7 +110,7 @@ def _in_state(queue: QueueState, state: str, now: int) -> Iterator[_Row]:
 
 def _parked_row(queue: QueueState, row: Parked) -> _Row:
     message = queue.messages[row.id]
-    return _Row(row.member, 0 if message.flaw else message.due, row.id)
+    return _Row(row, 0 if message.flaw else message.due, row.id)
 
 
 def _set_of(queue: QueueState, state: str) -> Iterator[tuple[int, bytes]]:
@@ -124,14 +124,14 @@ def _cursor(queue: QueueState, state: str, id_: bytes, where: list[bytes]) -> _R
     score, priority, key = where
     is_waiting = state in ("ready", "delayed")
     if score and state == "parked":
-        return _Row(member_of(key, int(priority), int(score), id_), _BEHIND, id_)
+        return _Row(Parked(key, -int(priority), int(score), id_), _BEHIND, id_)
     if score:
         return _Row(-int(priority) if is_waiting else 0, int(score), id_)
     message = queue.find(id_)
     if message is None or message.place != ("waiting" if is_waiting else state):
         return None
     if message.place == "parked":
-        return _Row(queue.lanes.member(id_), _BEHIND, id_)
+        return _Row(queue.lanes.row(id_), _BEHIND, id_)
     return _Row(-message.priority if is_waiting else 0, queue.score_of(message), id_)
 
 

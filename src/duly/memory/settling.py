@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from duly._core import codec
-from duly._core.bounds import FLAG_TROUBLED, LARGE
+from duly._core.bounds import FLAG_TROUBLED
 from duly._core.codec import Counts, Fault, Lease, part_of, stamped
 from duly._core.verbs import VERBS
 from duly.errors import CodecError
@@ -194,7 +194,6 @@ def _recycle(queue: QueueState, held: _Held, counts: Counts, tick: int) -> int:
     old = message.intact
     message.record = stamped(tick, tick + int(delay), part or part_of(old))
     message.why = None
-    queue.has_large = queue.has_large or message.size > LARGE
     if message.size != len(old):
         queue.count("bytes", message.size - len(old))
     counts.failures = counts.crashes = counts.defers = counts.releases = counts.due = 0

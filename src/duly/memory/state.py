@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from duly._core.bounds import EXPIRED_A_CALL, LARGE, LOOK_AGAIN_US, SCHEDULES_A_CALL, TRIMMED_BESIDE
+from duly._core.bounds import EXPIRED_A_CALL, LOOK_AGAIN_US, SCHEDULES_A_CALL, TRIMMED_BESIDE
 from duly._core.codec import Counts
 from duly.memory.dedup import DedupWindows
-from duly.memory.lanes import Lane, Lanes
+from duly.memory.lanes import Lanes
 from duly.memory.message import BODY_LOST, HIGHEST_PRIORITY, Place, StoredMessage, flaw_of, head_of, options_of
 from duly.memory.ordered import ScoredIds
 from duly.memory.past import Past
@@ -50,7 +50,6 @@ class QueueState:
         self.clock: int | None = None
         self.paused: bytes | None = None
         self.priorities = {0}
-        self.has_large = False
         self.is_keyed = False
         """Whether a message with a key was ever stored: then claims look at lanes."""
         self.tat = 0
@@ -200,7 +199,6 @@ class QueueState:
             self.forget(self.messages[message.id])
         self.messages[message.id] = message
         self.priorities.add(message.priority)
-        self.has_large = self.has_large or message.size > LARGE
         self.waiting[message.priority].put(message.id, due)
         self.watch_expiry(message)
 
@@ -238,32 +236,23 @@ class QueueState:
         message.place = "parked"
         self.lanes.park(message, key)
 
-    def let_next_in(self, key: bytes, now: int) -> bool:
-        """Give a lane to the first that is parked; False: there was none.
+    def hand_on(self, key: bytes, id_: bytes, now: int) -> bool:
+        """End the hold of a message on its lane; tell whether another has it now: the first that is parked.
 
         A long lane takes turns with the others: its next one is due since now. The only one goes to its own place.
         """
-        ids = self.lanes.first_parked(key, 2)
-        if not ids:
-            del self.lanes.lanes[key]
+        if self.lanes.owners.get(key) != id_:
             return False
-        message, has_more = self.messages[ids[0]], len(ids) > 1
-        due = now if has_more else self.lanes.due(message.id)
+        parked = self.lanes.first_parked(key, 2)
+        if not parked:
+            del self.lanes.owners[key]
+            return False
+        message = self.messages[parked[0].id]
         self._take_out(message)
         message.place = "waiting"
-        self.waiting[message.priority].put(message.id, due)
-        self.lanes.lanes[key] = Lane(message.id, has_more)
+        self.waiting[message.priority].put(message.id, now if len(parked) > 1 else parked[0].due)
+        self.lanes.owners[key] = message.id
         return True
-
-    def hand_on(self, key: bytes, id_: bytes, now: int) -> bool:
-        """End the hold of a message on its lane; tell whether another has it now."""
-        lane = self.lanes.lanes.get(key)
-        if lane is None or lane.id != id_:
-            return False
-        if lane.has_more:
-            return self.let_next_in(key, now)
-        del self.lanes.lanes[key]
-        return False
 
     def leave_lane(self, message: StoredMessage, now: int) -> None:
         """Give up the lane of a message that ends, if it has one."""

@@ -2,18 +2,15 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple
 
-from duly._core.bounds import LARGE
 from duly._core.codec import part_of, read_stamps, stamped
 from duly.memory.calls import ErrorReply, Kept
-from duly.memory.lanes import Lane
 from duly.memory.message import StoredMessage, priority_of
 from duly.memory.past import Past, counts_of_redriven
 from duly.memory.sending import due_at
 from duly.memory.state import QueueState
-
-_LOOKED_PAST: Final = 999
 
 
 def cancel(queue: QueueState, args: list[bytes]) -> Kept:
@@ -78,7 +75,8 @@ def redrive(queue: QueueState, args: list[bytes]) -> Any:
 
 def _letters(queue: QueueState, limit: int, named: list[bytes]) -> list[_Letter]:
     if not named:
-        return [_Letter(queue.messages[id_], b"") for _, id_ in queue.dead.first(limit + 1 + _LOOKED_PAST)]
+        oldest = (queue.messages[id_] for _, id_ in queue.dead)
+        return [_Letter(message, b"") for message in islice((each for each in oldest if not each.flaw), limit)]
     rows = zip(named[0::3], named[1::3], named[2::3], strict=True)
     # The same letter that was looked at.
     return [_Letter(queue.messages[id_], part) for id_, died, part in rows if queue.dead.score(id_) == int(died)]
@@ -91,7 +89,6 @@ def _redrive(queue: QueueState, message: StoredMessage, part: bytes, now: int, t
         due = tick  # a ttl may long be over: it counts from now
     message.record = stamped(sent, due, part or part_of(message.intact))
     message.priority = priority_of(message.record)
-    queue.has_large = queue.has_large or message.size > LARGE
     past = Past([], Past.of(message).timeline)
     past.add_event(now, "redrive")
     queue.set_counts(message, counts_of_redriven(message))
@@ -110,14 +107,12 @@ def _take_place_in_lane(queue: QueueState, key: bytes, message: StoredMessage, n
 
     One that its lane does not belong to is parked at once, or the lane would be handed on past it.
     """
-    owner_id = queue.lanes.lanes[key].id
-    owner = queue.messages.get(owner_id)
+    owner = queue.messages.get(queue.lanes.owners[key])
     if owner is not None and _is_before(message, owner):
         queue.park(owner, key)
-        queue.lanes.lanes[key] = Lane(message.id, has_more=True)
+        queue.lanes.owners[key] = message.id
     elif message.due <= now:
         queue.park(message, key)
-        queue.lanes.lanes[key] = Lane(owner_id, has_more=True)
 
 
 def _is_before(message: StoredMessage, owner: StoredMessage) -> bool:

@@ -47,7 +47,6 @@ class TopicState(QueueState):
         fields = fields_of(message.intact)
         self.forget(message)
         self.stream.add(fields, self.server_ms)
-        self.note_largest(sum(map(len, fields)))
         self.count("bytes", -message.size)
         self.count("entered", 1)
         return message.size
@@ -60,11 +59,6 @@ class TopicState(QueueState):
             except CodecError:
                 return DAMAGED
         return message.flaw
-
-    def note_largest(self, size: int) -> None:
-        """Note how large entries are: whoever reads them asks for so many as fit."""
-        if size > self.stats.get("largest", 0):
-            self.stats["largest"] = size
 
     def free_acked(self) -> None:
         """Remove entries that every group has acked."""

@@ -40,7 +40,6 @@ def publish(topic: TopicState, args: list[bytes]) -> Kept:
         if id_ is None:
             id_ = written_id(topic.stream.add(fields, topic.server_ms))
             published += 1
-            topic.note_largest(len(fields[1]) if is_plain else sum(map(len, fields)))
             if dedup:
                 topic.dedup.open(dedup, id_, now, window, topic.server_ms)
                 windows += 1
@@ -61,12 +60,12 @@ def read_topic(topic: TopicState, args: list[bytes]) -> list[Any]:
     next_us, stream = topic.let_in(), topic.stream
     last = b"0-0" if stream.last_entry is None else written_id(stream.last_entry)
     reply: list[Any] = [-1 if next_us is None else next_us, [last, b"0-0"]]
-    size, largest = 0, topic.stats.get("largest", 0)
+    size = 0
     for entry in _entries_from(topic, begin, limit):
-        if size and size + largest > BYTES_A_CALL:
+        size += sum(map(len, entry.fields))
+        if size > BYTES_A_CALL and len(reply) > 2:
             break
         reply += (written_id(entry.id), list(entry.fields))
-        size += sum(map(len, entry.fields))
     return reply
 
 
@@ -94,7 +93,7 @@ def topic_stats(topic: TopicState, _args: list[bytes]) -> list[Any]:
 
 def _meta(topic: TopicState) -> dict[str, int]:
     """Name the fields that a server has in `meta`."""
-    fields = {"clock": topic.clock or 0, "large": int(topic.has_large), "keyed": int(topic.is_keyed)}
+    fields = {"clock": topic.clock or 0, "keyed": int(topic.is_keyed)}
     return {name: value for name, value in fields.items() if value} | topic.stats
 
 
