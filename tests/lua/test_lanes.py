@@ -952,6 +952,19 @@ def test_an_audit_repairs_a_body_that_was_lost_while_its_lane_waits(queue: Queue
     assert finished_in_order(queue) == ["b", "c"]
 
 
+def test_a_lost_body_behind_a_parked_message_lets_no_lower_priority_go_first(queue: Queue) -> None:
+    queue.send("first", key="k", priority=5)
+    take(queue)
+    queue.send("parked", key="k", priority=5)
+    queue.send("lost", "high", priority=5)
+    queue.send("low")
+    queue.lose_body("lost")
+
+    order = [id_ for _ in range(3) for id_ in ids_of(queue.claim(1))]
+
+    assert order == ["high", "low"]
+
+
 def test_an_audit_repairs_a_parked_message_whose_body_was_lost(queue: Queue) -> None:
     first = given_lane(queue, "a", "b", "c")
     queue.lose_body("b")

@@ -16,6 +16,7 @@ from tests.binaries import Kind
 from tests.lua.harness import NOW, SECOND, Queue, ids_of
 from tests.lua.test_lanes import faults_of
 from tests.lua.test_redrive import difference
+from tests.model import following
 from tests.model.alike import differences, stored
 from tests.model.machine import World, started_world
 
@@ -56,13 +57,14 @@ class History:
             self.sequence += 1
             sequence = self.sequence
             self.calls.append((queue, call, sequence))
+        before = queue.dump()
         answer = queue.call(call, sequence=sequence)
-        expected = self.engine.call(call, STREAM, sequence)
+        done = following.Done(answer, before, queue.dump())
+        expected = following.call(self.engine, call, STREAM, sequence, done)
         assert call.decode(answer) == call.decode(expected), call.script.name
         for each in self.queues:
             state = each.dump()
             assert differences(state, stored(self.engine, each.keys)) == [], call.script.name
-            assert state.wake == self.engine.has_token(each.keys), call.script.name
             stats = {name: count for name, count in state.stats.items() if count}
             known = self.engine._queue(each.keys).state.stats
             assert stats == {name: count for name, count in known.items() if count}, call.script.name

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Sequence
 from copy import copy
+from math import inf
 from typing import Any
 
 import pytest
@@ -98,8 +99,14 @@ class Queue:
         assert {step.cursor for step in steps} == {"0"}
         return sorted({fault.what for step in steps for fault in step.faults})
 
-    def has_token(self) -> bool:
-        return self.engine.take_token(self.keys)
+    def has_something(self) -> bool:
+        return self.engine.has_something(self.keys)
+
+    def waiter(self, looks_at: float | None = None) -> list[bool]:
+        """Wait for the queue; the list is filled when the waiter is called."""
+        called: list[bool] = []
+        self.engine.subscribe(self.keys, lambda: called.append(True), looks_at)
+        return called
 
 
 @pytest.fixture
@@ -330,6 +337,31 @@ def test_a_claim_stops_at_its_bytes_and_says_that_there_is_more(queue: Queue) ->
 
     assert len(claimed.ids) == 4
     assert claimed.next_in == 0
+
+
+def test_a_claim_takes_the_first_whose_turn_it_is_however_many_wait_for_their_key(queue: Queue) -> None:
+    queue.send(*(Send(f"{number:04}", key="k") for number in range(1200)))
+    queue.send(Send("other", key="k2"), Send("plain"))
+
+    claimed = queue.claim(limit=3)
+
+    assert claimed.ids == [b"id-0000", b"id-other", b"id-plain"]
+    assert queue.stats().parked == 1199
+
+
+def test_a_claim_passes_over_any_number_of_suspects(queue: Queue) -> None:
+    queue.send(*map(str, range(150)))
+    queue.claim(limit=150, lease=1)
+    queue.send("sound")
+    queue.clock.advance(2)
+    call = ops.claim(
+        queue.keys, QueueOptions(crash_limit=2), limit=5, lease=30, consumer="c", then="leave", suspects="none"
+    )
+
+    first, second = queue.run(call), queue.run(call)  # each takes back a hundred leases
+
+    assert [first.ids, second.ids] == [[b"id-sound"], []]
+    assert (second.passed_over, second.next_in) == (True, pytest.approx(30, abs=0.001))
 
 
 def test_a_claim_takes_back_a_bounded_number_of_leases(queue: Queue) -> None:
@@ -857,84 +889,117 @@ def test_correct_adds_to_counters(queue: Queue) -> None:
     assert (queue.stats().sent, queue.stats().corrected) == (3, 1)
 
 
-# --- tokens
+# --- waiting
 
 
-def test_a_send_leaves_one_token_and_not_while_paused(queue: Queue) -> None:
+def test_a_claim_may_find_what_is_due_and_not_while_paused(queue: Queue) -> None:
+    nothing = queue.has_something()
     queue.send("a")
-    queue.send("b")
-    first, second = queue.has_token(), queue.has_token()
+    ready = queue.has_something()
     queue.run(ops.pause(queue.keys, "ops"))
-    queue.send("c")
 
-    assert (first, second, queue.has_token()) == (True, False, False)
-
-
-def test_an_empty_claim_that_will_watch_takes_the_token_away(queue: Queue) -> None:
-    queue.send(Send("a", delay=5))
-    queue.claim(then="watch")
-    watched = queue.has_token()
-    queue.claim(then="pass")
-
-    assert (watched, queue.has_token()) == (False, True)
+    assert (nothing, ready, queue.has_something()) == (False, True, False)
 
 
-@pytest.mark.parametrize("verb", ["reject", "claim"])
-def test_a_queue_that_holds_nothing_loses_its_token(queue: Queue, verb: str) -> None:
-    held = queue.given_leased("a")
-    if verb == "reject":
-        queue.reject(held, dead=Keep(count=0))
-    else:
-        queue.ack(held)
-        queue.run(ops.pause(queue.keys, "ops"))
-        queue.run(ops.resume(queue.keys))
-        queue.claim(then="leave")
+def test_waiters_are_called_one_by_one_first_come_first_served(queue: Queue) -> None:
+    first, second = queue.waiter(), queue.waiter()
 
-    assert not queue.has_token()
+    queue.send("a")
+    assert (first, second) == ([True], [])
+    queue.claim(limit=1)  # the second does not know of the deadline of the lease
+
+    assert (first, second) == ([True], [True])
 
 
-def test_a_queue_that_holds_nothing_needs_nobody_to_watch(queue: Queue) -> None:
-    queue.run(ops.wake(queue.keys))
-    nothing = queue.has_token()
-    queue.send(Send("a", delay=5))
-    queue.has_token()
-    queue.run(ops.wake(queue.keys))
-
-    assert (nothing, queue.has_token()) == (False, True)
-
-
-def test_an_emptied_queue_announces_nothing(queue: Queue) -> None:
-    queue.ack(queue.given_leased("a"))
-
-    assert not queue.has_token()
-
-
-def test_waiters_are_served_first_come_first_served_one_a_token(queue: Queue) -> None:
-    served: list[str] = []
-
-    def first() -> None:
-        served.append("first")
-
-    def second() -> None:
-        served.append("second")
-
-    queue.engine.subscribe(queue.keys, first)
-    queue.engine.subscribe(queue.keys, second)
+def test_a_message_that_is_there_calls_a_waiter_at_once(queue: Queue) -> None:
     queue.send("a")
 
-    assert served == ["first"]
-    assert not queue.has_token()
-    assert queue.engine.unsubscribe(queue.keys, second)
-    assert not queue.engine.unsubscribe(queue.keys, first)
+    assert queue.waiter() == [True]
 
 
-def test_a_waiter_gets_the_token_that_is_there(queue: Queue) -> None:
+def test_a_message_that_a_claim_leaves_calls_the_next_waiter(queue: Queue) -> None:
+    first, second = queue.waiter(), queue.waiter()
+    queue.send("a", "b")
+
+    queue.claim(limit=1)
+
+    assert (first, second) == ([True], [True])
+
+
+def test_a_waiter_that_looks_in_time_is_not_called(queue: Queue) -> None:
+    queue.send(Send("a", delay=5))
+    waiter = queue.waiter()
+
+    queue.send(Send("b", delay=60))
+    assert waiter == []
+    queue.send(Send("c", delay=1))
+
+    assert waiter == [True]
+
+
+def test_a_waiter_that_would_look_too_late_is_called_at_once(queue: Queue) -> None:
+    queue.send(Send("a", delay=5))
+
+    assert queue.waiter(looks_at=NOW + 4 * SECOND) == []
+    assert queue.waiter(looks_at=NOW + 60 * SECOND) == [True]
+
+
+def test_the_end_of_a_wait_is_the_next_due_time(queue: Queue) -> None:
+    forever = queue.engine.subscribe(queue.keys, lambda: None)
+    queue.send(Send("a", delay=5))
+
+    assert forever == inf
+    assert queue.engine.subscribe(queue.keys, lambda: None) == pytest.approx(5, abs=0.001)
+
+
+def test_a_waiter_that_leaves_is_not_called(queue: Queue) -> None:
+    called: list[bool] = []
+    callback = lambda: called.append(True)  # noqa: E731
+    queue.engine.subscribe(queue.keys, callback)
+
+    left, again = queue.engine.unsubscribe(queue.keys, callback), queue.engine.unsubscribe(queue.keys, callback)
     queue.send("a")
-    served: list[bool] = []
 
-    queue.engine.subscribe(queue.keys, lambda: served.append(True))
+    assert (left, again, called) == (True, False, [])
 
-    assert served == [True]
+
+def test_a_waiter_that_was_called_passes_on(queue: Queue) -> None:
+    first, second = queue.waiter(), queue.waiter()
+    queue.send("a")
+
+    queue.run(ops.wake(queue.keys))
+
+    assert (first, second) == ([True], [True])
+
+
+@pytest.mark.parametrize("verb", ["release", "ack", "cancel"])
+def test_room_in_flight_calls_a_waiter(queue: Queue, verb: str) -> None:
+    queue.send("a", "b")
+    held = queue.claim(limit=1, max_in_flight=1)
+    assert queue.claim(limit=1, max_in_flight=1).is_limited
+    waiter = queue.waiter()
+    assert not queue.has_something()
+
+    settle = ops.Settle(held.ids[0].decode(), held.fence)
+    calls: dict[str, Call[Any]] = {
+        "release": ops.release(queue.keys, [settle]),
+        "ack": ops.ack(queue.keys, QueueOptions(), [settle]),
+        "cancel": ops.cancel(queue.keys, settle.id, running=True),
+    }
+    queue.run(calls[verb])
+
+    assert waiter == [True]
+
+
+def test_a_schedule_calls_a_waiter_until_a_claim_has_named_it(queue: Queue) -> None:
+    waiter = queue.waiter()
+
+    queue.run(ops.schedule(queue.keys, "report", b"a plan that this process cannot read"))
+    assert waiter == [True]
+    queue.claim()
+
+    assert not queue.has_something()
+    assert queue.waiter() == []
 
 
 def test_threads_share_an_engine() -> None:
@@ -967,11 +1032,10 @@ def given_queues(queue: Queue, *names: str) -> list[QueueKeys]:
     return found
 
 
-def test_tokens_of_several_queues_are_taken_up_to_a_limit(queue: Queue) -> None:
+def test_queues_that_have_something_are_found_up_to_a_limit(queue: Queue) -> None:
     queues = given_queues(queue, "a", "B", "c", "D", "E")
     wakes = [keys.key("wake") for keys in queues]
     assert queue.run(ops.take_tokens(queue.keys, wakes, 2)) == [1, 3]
-    assert [queue.engine.has_token(keys) for keys in queues] == [False, False, False, False, True]
 
 
 def test_occupied_queues_are_found(queue: Queue) -> None:

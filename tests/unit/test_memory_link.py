@@ -1,4 +1,4 @@
-"""The link of memory://: who waits is woken, no token is lost, threads and tasks may share it."""
+"""The link of memory://: who waits is woken, threads and tasks may share it."""
 
 import asyncio
 import os
@@ -49,9 +49,9 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-async def until_waiting(link: MemoryLink) -> None:
+async def until_waiting(link: MemoryLink, count: int = 1) -> None:
     async with asyncio.timeout(DEADLINE):
-        while not waiters(link):  # noqa: ASYNC110, the engine has no event for that
+        while waiters(link) < count:  # noqa: ASYNC110, the engine has no event for that
             await asyncio.sleep(0)
 
 
@@ -93,10 +93,9 @@ def test_a_thread_that_waits_is_woken_by_a_send(link: MemoryLink, pool: ThreadPo
     send(link)
 
     assert waiting.result(DEADLINE) is True
-    assert not link.engine.take_token(KEYS)
 
 
-def test_a_token_that_is_there_ends_the_wait_at_once(link: MemoryLink) -> None:
+def test_a_message_that_is_there_ends_the_wait_at_once(link: MemoryLink) -> None:
     send(link)
 
     assert link.wait_for_token(KEYS, LONG) is True
@@ -107,10 +106,18 @@ def test_the_wait_ends_by_itself_and_leaves_nobody_behind(link: MemoryLink) -> N
     send(link)
 
     assert waiters(link) == 0
-    assert link.engine.take_token(KEYS)
 
 
-def test_a_moved_clock_ends_the_wait_without_a_token(link: MemoryLink, pool: ThreadPoolExecutor) -> None:
+def test_a_due_time_ends_the_wait(link: MemoryLink) -> None:
+    link.run(ops.send(KEYS, [Encoder("orders", OPTIONS).outgoing(Send("body", delay=0.01), "a", 0)], OPTIONS, "each"))
+    started = time.monotonic()
+
+    assert link.wait_for_token(KEYS, LONG) is False
+
+    assert time.monotonic() - started < DEADLINE
+
+
+def test_a_moved_clock_ends_the_wait(link: MemoryLink, pool: ThreadPoolExecutor) -> None:
     waiting = given_waiting(link, pool)
 
     link.engine.clock.advance(3600)
@@ -151,26 +158,29 @@ async def test_a_task_that_waits_is_woken_by_a_moved_clock(link: MemoryLink) -> 
         assert await waiting is False
 
 
-async def test_a_task_takes_the_token_that_is_there_even_without_time(link: MemoryLink) -> None:
+async def test_a_task_finds_what_is_there_even_without_time(link: MemoryLink) -> None:
+    nothing = await link.await_for_token(KEYS, 0)
     send(link)
 
-    assert await link.await_for_token(KEYS, 0) is True
-    assert await link.await_for_token(KEYS, 0) is False
+    assert (nothing, await link.await_for_token(KEYS, 0)) == (False, True)
 
 
-async def test_a_cancelled_task_hands_its_token_on(link: MemoryLink) -> None:
+async def test_a_cancelled_task_that_was_woken_wakes_the_next(link: MemoryLink) -> None:
     waiting = asyncio.create_task(link.await_for_token(KEYS, LONG))
     await until_waiting(link)
+    other = asyncio.create_task(link.await_for_token(KEYS, LONG))
+    await until_waiting(link, 2)
 
-    send(link)  # the token is taken for the task, which has had no turn since
+    send(link)  # the first task was chosen to look, and has had no turn since
     waiting.cancel()
 
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert link.engine.take_token(KEYS)
+    async with asyncio.timeout(DEADLINE):
+        assert await other is True
 
 
-async def test_a_cancelled_task_without_a_token_leaves_nothing_behind(link: MemoryLink) -> None:
+async def test_a_cancelled_task_leaves_nothing_behind(link: MemoryLink) -> None:
     waiting = asyncio.create_task(link.await_for_token(KEYS, LONG))
     await until_waiting(link)
     waiting.cancel()
@@ -191,28 +201,33 @@ async def test_tasks_get_their_turn_before_a_call(link: MemoryLink) -> None:
     assert turns == ["other"]
 
 
-async def test_a_cancelled_task_has_somebody_else_watch(link: MemoryLink) -> None:
-    link.run(ops.send(KEYS, [Encoder("orders", OPTIONS).outgoing(Send("body", delay=60), "a", 0)], OPTIONS, "each"))
-    look(link)
+async def test_a_cancelled_task_leaves_a_due_time_to_another(link: MemoryLink) -> None:
     waiting = asyncio.create_task(link.await_for_token(KEYS, LONG))
     await until_waiting(link)
+    other = asyncio.create_task(link.await_for_token(KEYS, LONG))
+    await until_waiting(link, 2)
+
+    message = Encoder("orders", OPTIONS).outgoing(Send("body", delay=60), "a", 0)
+    link.run(ops.send(KEYS, [message], OPTIONS, "each"))  # the first task was chosen to keep the due time
     waiting.cancel()
 
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert link.engine.take_token(KEYS)
+    async with asyncio.timeout(DEADLINE):
+        assert await other is True
 
 
-def test_a_waiter_whose_loop_was_closed_does_not_swallow_a_token(link: MemoryLink) -> None:
+def test_a_waiter_whose_loop_was_closed_is_passed_over(link: MemoryLink, pool: ThreadPoolExecutor) -> None:
     loop = asyncio.new_event_loop()
     waiting = loop.create_task(link.await_for_token(KEYS, LONG))
     loop.run_until_complete(asyncio.sleep(0.001))
     loop.close()
+    other = pool.submit(link.wait_for_token, KEYS, LONG)
+    until(lambda: waiters(link) == 2)
 
     send(link)
-    link.engine.clock.advance(1)
 
-    assert link.engine.take_token(KEYS)
+    assert other.result(DEADLINE) is True
     waiting._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
@@ -238,9 +253,7 @@ def test_a_child_process_can_use_a_store_whose_locks_were_held(link: MemoryLink)
         assert in_a_child(lambda: look(link) == [b"a"] and engine_for("shop") is not link.engine)
 
 
-def test_a_child_process_does_not_give_tokens_to_threads_of_its_parent(
-    link: MemoryLink, pool: ThreadPoolExecutor
-) -> None:
+def test_a_child_process_does_not_wake_threads_of_its_parent(link: MemoryLink, pool: ThreadPoolExecutor) -> None:
     waiting = given_waiting(link, pool)
 
     def sent_in_the_child() -> bool:

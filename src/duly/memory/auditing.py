@@ -55,7 +55,7 @@ def _step(queue: QueueState, source: str, *, repair: bool) -> list[Any]:
     if source in _CANNOT_BREAK:
         return [_THROUGH, 0, 0, 0, 0]
     if source == "lanes":
-        return [_THROUGH, len(queue.lanes.lanes), 0, 0, 0, *_lanes_of_nobody(queue, repair=repair)]
+        return [_THROUGH, len(queue.lanes.owners), 0, 0, 0, *_lanes_of_nobody(queue, repair=repair)]
     checked, sizes, faults = 0, {"dead": 0, "done": 0, "live": 0}, []
     for id_ in list(_ids_in(queue, source)):
         message = queue.messages[id_]
@@ -76,10 +76,10 @@ def _step(queue: QueueState, source: str, *, repair: bool) -> list[Any]:
 def _lanes_of_nobody(queue: QueueState, *, repair: bool) -> list[bytes]:
     """Find lanes that wait for a message which cannot end them."""
     faults = []
-    for key, lane in list(queue.lanes.lanes.items()):
-        owner = queue.messages.get(lane.id)
+    for key, id_ in list(queue.lanes.owners.items()):
+        owner = queue.messages.get(id_)
         if owner is None or owner.key != key or owner.place in ("parked", "done"):
-            faults += [lane.id, b"the lane " + key + b" belongs to nobody"]
+            faults += [id_, b"the lane " + key + b" belongs to nobody"]
             if repair:
                 _begin_lane(queue, key)
     return faults
@@ -87,12 +87,11 @@ def _lanes_of_nobody(queue: QueueState, *, repair: bool) -> list[bytes]:
 
 def _begin_lane(queue: QueueState, key: bytes) -> None:
     """Let the first that are parked wait again: a claim makes their order."""
-    del queue.lanes.lanes[key]
-    for id_ in queue.lanes.first_parked(key, _LET_WAIT_A_LANE):
-        message = queue.messages[id_]
+    del queue.lanes.owners[key]
+    for row in queue.lanes.first_parked(key, _LET_WAIT_A_LANE):
+        message = queue.messages[row.id]
         if message.flaw is None:
             queue.wait(message, message.own_place)
-            queue.leave_token()
 
 
 def _found_nowhere(queue: QueueState, message: StoredMessage, source: str, *, repair: bool) -> list[bytes]:

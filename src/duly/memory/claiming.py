@@ -1,28 +1,18 @@
 """claim: leases that ran out go back, then what is due is taken, highest priority first."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import ceil, floor, inf
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple, Self
 
+from duly._core.bounds import BYTES_A_CALL, FLAG_TROUBLED, GRAIN_US, RECLAIMED_A_CALL, TOLERANCE_US
 from duly._core.codec import Lease
 from duly._core.replies import LIMITED, OPEN, PASSED_OVER, PAUSED, is_suspect
 from duly.memory import wire
 from duly.memory.calls import Kept
-from duly.memory.lanes import Lane
 from duly.memory.message import StoredMessage, flags_of
 from duly.memory.past import Past
 from duly.memory.state import UNTIL_A_LEASE_ENDS, Keep, QueueState
-
-RECLAIMED_A_CALL: Final = 100
-BYTES_A_CALL: Final = 4 << 20
-LOOKED_PAST: Final = 100
-PARKED_A_CALL: Final = 1000
-LOOKED_AHEAD: Final = 10
-MOST_LOOKED_AHEAD: Final = 640
-TOLERANCE_US: Final = 100_000
-GRAIN_US: Final = 10_000
-FLAG_TROUBLED: Final = 128
 
 
 class Terms(NamedTuple):
@@ -51,7 +41,7 @@ class Terms(NamedTuple):
 
 def claim(queue: QueueState, args: list[bytes]) -> Kept:
     """Take what is due, and note who holds it until when."""
-    return carried_out(Round(queue, Terms.read(args)))
+    return carried_out(Round.of(queue, args))
 
 
 def carried_out(round_: "Round") -> Kept:
@@ -59,18 +49,18 @@ def carried_out(round_: "Round") -> Kept:
     round_.reclaim_leases()
     round_.prepare()
     any_counts = round_.queue.troubled > 0
-    round_.take(any_counts=any_counts)
+    round_.take()
     round_.trim_dead()
     round_.note_deliveries()
     round_.note_clock()
     round_.note_limits()
+    schedules = round_.queue.name_due_schedules(round_.now)
     next_us = round_.until_next()
-    rest = round_.announce(next_us)
     fence = round_.now if round_.taken else 0
     ids, records, counts = _rows(round_.taken)
-    rows = [ids, records, counts if any_counts else [], round_.reclaimed, round_.queue.due_schedules(round_.now)]
+    rows = [ids, records, counts if any_counts else [], round_.reclaimed, schedules, *round_.position(next_us)]
     # Also of nothing, or a late copy of this call would take messages for nobody.
-    return Kept([round_.state, round_.now, next_us, fence, *rows, *rest], partial(_given_again, fence, ids))
+    return Kept([round_.state, round_.now, next_us, fence, *rows], partial(_given_again, fence, ids))
 
 
 def _rows(messages: list[StoredMessage]) -> tuple[list[bytes], list[bytes], list[bytes]]:
@@ -116,16 +106,20 @@ class Round:
         self.lateness = 0
         self._room = _Room(terms.limit, needs_lease_to_end=False)
         self._bytes = 0
-        self._parked = 0
         self._is_full = False
+        """Whether there may be more that is due."""
         self._has_passed_over = False
         self._is_limited = False
-        self._is_isolating = False
-        self._free_at = 0
+        self._is_isolating = terms.suspects != b"with" and terms.crash_limit > 1
         self._was_kept_by_rate = terms.interval > 0 and queue.limited not in (None, UNTIL_A_LEASE_ENDS)
         # What was not kept back has nothing to catch up with.
         tat = min(queue.tat, now + ceil(terms.interval))  # a slower rate may have written it
         self._pace_from = max(tat, now - TOLERANCE_US if self._was_kept_by_rate else now)
+
+    @classmethod
+    def of(cls, queue: QueueState, args: Sequence[bytes]) -> Self:
+        """Begin a claim."""
+        return cls(queue, Terms.read(args))
 
     @property
     def state(self) -> int:
@@ -164,132 +158,70 @@ class Round:
         self.queue.wait(message, message.own_place)
         return False
 
-    def take(self, *, any_counts: bool) -> None:
-        """Take what may be handed out; `any_counts`: there may be suspects, which may be apart."""
+    def take(self) -> None:
+        """Take what may be handed out."""
         self.queue.expire_some(self.now)
         if self.queue.paused is None:
-            is_apart = self._terms.suspects != b"with" and self._terms.crash_limit > 1
-            self.take_what_is_due(is_isolating=any_counts and is_apart)
+            self._room = _room(self.queue, self.now, self._terms, self._pace_from)
+            self.take_what_is_due()
 
-    def take_what_is_due(self, *, is_isolating: bool) -> None:
-        """Take due messages until the call is full; `is_isolating`: there may be suspects, which are apart."""
-        self._room = _room(self.queue, self.now, self._terms, self._pace_from)
-        self._is_isolating = is_isolating
+    def take_what_is_due(self) -> None:
+        """Take the due messages whose turn it is, highest priority first."""
         for priority in self.queue.priorities_in_use:
-            if len(self.taken) < self._room.allowed and not self._is_full:
-                self._take_in_turn(priority)
+            passed_over = 0
+            while self._wants_more and (message := self._due(priority, passed_over)) is not None:
+                passed_over += self._passes_over(message)
 
-    def _take_in_turn(self, priority: int) -> None:
-        """Take from one priority. What is parked makes room for a look at what is behind it."""
-        ahead = 0
-        while not self._is_full:
-            parked_before = self._parked
-            self._take_from(priority, ahead)
-            if self._parked == parked_before:
-                return
-            # With half of what was wanted another look is not worth it: the answer says that there may be more.
-            if self._parked >= PARKED_A_CALL or 2 * len(self.taken) >= self._room.allowed:
-                self._is_full = True
-            ahead = min(max(2 * ahead, LOOKED_AHEAD), MOST_LOOKED_AHEAD)  # a long lane is parked in few steps
+    @property
+    def _wants_more(self) -> bool:
+        return len(self.taken) < self._room.allowed and not self._is_full
 
-    def _take_from(self, priority: int, ahead: int) -> None:
-        wanted = self._room.allowed - len(self.taken)
-        looked_at = min(wanted + ahead, PARKED_A_CALL - self._parked)  # all of them may have to be parked
-        may_be_more = len(self._due(priority, looked_at)) == looked_at
-        candidates = self._that_fit(self._chosen(partial(self._due, priority), looked_at))
-        if self.queue.is_keyed:
-            candidates = self._in_turn(candidates, wanted)
-        first = len(self.taken)
-        for message in candidates:
-            self._take(message)
-        if len(self.taken) - first < len(candidates) and may_be_more:
-            self._is_full = True  # some could not be handed out: there may be more of this priority
-        if len(self.taken) > first:
-            self.lateness = max(self.lateness, self.now - self.taken[first].own_place)
+    def _due(self, priority: int, rank: int) -> StoredMessage | None:
+        """Return the due message of a priority and rank."""
+        row = self.queue.waiting[priority].row(rank)
+        return None if row is None or row[0] > self.now else self.queue.messages[row[1]]
 
-    def _due(self, priority: int, count: int) -> list[StoredMessage]:
-        return [self.queue.messages[id_] for _, id_ in self.queue.waiting[priority].up_to(self.now, count)]
-
-    def _chosen(self, due: Callable[[int], list[StoredMessage]], wanted: int) -> list[StoredMessage]:
-        """Choose what the caller may have: the first that are no suspects, or a suspect by itself."""
-        if not self._is_isolating:
-            return due(wanted)
-        looked_at = due(wanted + LOOKED_PAST)
-        if looked_at and self._is_suspect(looked_at[0]) and self._terms.suspects == b"alone" and not self.taken:
-            self._is_full = True  # nothing goes with it
-            return looked_at[:1]
-        chosen: list[StoredMessage] = []
-        for message in looked_at:
-            if self._is_suspect(message):
+    def _passes_over(self, message: StoredMessage) -> bool:
+        """Tell whether a due message stays where it is. If not, it is taken or parked, or it is over."""
+        if self._is_isolating and self._is_suspect(message):
+            if not self._may_go_alone(message):
                 self._has_passed_over = True
-            else:
-                chosen.append(message)
-            if len(chosen) == wanted:
-                break
-        # There may be more where these came from; where none came from, another look would find the same.
-        self._is_full = len(chosen) == wanted or (bool(chosen) and len(looked_at) == wanted + LOOKED_PAST)
-        return chosen
-
-    def _is_suspect(self, message: StoredMessage) -> bool:
-        return message.counts is not None and is_suspect(message.counts, self._terms.crash_limit)
-
-    def _that_fit(self, candidates: list[StoredMessage]) -> list[StoredMessage]:
-        """Cut off what exceeds the bytes of a call; the first message of a call always fits."""
-        if not self.queue.has_large:
-            return candidates
-        total = self._bytes
-        for index, message in enumerate(candidates):
-            total += message.size
-            if total > BYTES_A_CALL and len(self.taken) + index > 0:
-                self._is_full = True
-                return candidates[:index]
-        return candidates
-
-    def _in_turn(self, candidates: list[StoredMessage], wanted: int) -> list[StoredMessage]:
-        """Choose those whose turn it is in their lanes, which are theirs from now on; park the others before them."""
-        lanes = self.queue.lanes.lanes
-        chosen: list[StoredMessage] = []
-        for message in candidates:
-            if len(chosen) == wanted:
-                break
-            key = self._lane_needed(message)
-            lane = None if key is None else lanes.get(key)
-            if key is not None and lane is not None and lane.id != message.id:
-                lanes[key] = Lane(lane.id, has_more=True)
-                self.queue.park(message, key)
-                self._parked += 1
-                continue
-            if key is not None and lane is None:
-                lanes[key] = Lane(message.id, has_more=False)
-            chosen.append(message)
-        return chosen
-
-    def _lane_needed(self, message: StoredMessage) -> bytes | None:
-        """Return the lane that a message must have before it is handed out; None: none, or it will not be."""
-        key = message.key
-        if key is None or self._is_over(message):
-            return None
-        return key
-
-    def _is_over(self, message: StoredMessage) -> bool:
-        return (expiry := message.expiry) is not None and expiry <= self.now
-
-    def _take(self, message: StoredMessage) -> None:
+                return True
+            self._is_full = True  # nothing goes with it
         flaw = message.flaw
         if flaw:
             self.queue.bury_flawed(message, flaw, message.size, self.now)
             self.buried += 1
-        elif self._is_over(message):
+            return False
+        expiry, key = message.expiry_and_key
+        if expiry is not None and expiry <= self.now:
             self.queue.drop_expired(message, self.now)
-        else:
-            self.taken.append(message)
+        elif self._bytes + message.size > BYTES_A_CALL and self.taken:
+            self._is_full = True
+        elif self._has_turn(message, key):
             self._bytes += message.size
-            self._lease_out(message)
+            self.lateness = max(self.lateness, self.now - message.own_place)
+            self.take_one(message, key)
+        return False
 
-    def _lease_out(self, message: StoredMessage) -> None:
-        """Note who holds what was taken. The fence is the time of the claim: it grows with each one."""
+    def _is_suspect(self, message: StoredMessage) -> bool:
+        return message.counts is not None and is_suspect(message.counts, self._terms.crash_limit)
+
+    def _may_go_alone(self, message: StoredMessage) -> bool:  # noqa: ARG002 - the model tests look at it
+        """Tell whether the caller may have a suspect by itself: it is the first that can be delivered."""
+        return self._terms.suspects == b"alone" and not self.taken
+
+    def _has_turn(self, message: StoredMessage, key: bytes | None) -> bool:
+        """Tell whether it is a message's turn in its lane, which it has then. Else it is parked."""
+        if key is None or self.queue.lanes.take(key, message.id):
+            return True
+        self.queue.park(message, key)
+        return False
+
+    def take_one(self, message: StoredMessage, key: bytes | None) -> None:
+        """Hand a message out, and note who holds it. The fence is the time of the claim: it grows with each one."""
+        self.taken.append(message)
         flags = flags_of(message.intact) | (FLAG_TROUBLED if message.counts else 0)
-        key = message.key
         self.queue.move(message, "leased", self.now + self._terms.lease_us)
         message.lease = Lease(
             self.now, message.size, flags, message.priority, self._terms.consumer, None if key is None else key.decode()
@@ -315,7 +247,6 @@ class Round:
         """Note when the next delivery is on time by the rate, and whether a limit keeps back what is due."""
         queue, count, interval = self.queue, len(self.taken), self._terms.interval
         tat = ceil(self._pace_from + count * interval)
-        self._free_at = ceil(tat + max(GRAIN_US - interval, 0))
         is_shortened = interval > 0 and self._pace_from < queue.tat  # else its interval began with each claim
         if is_shortened or (interval > 0 and count):
             queue.tat = tat
@@ -324,7 +255,8 @@ class Round:
         self._is_limited = is_left and is_at_limit
         queue.limited = None
         if self._is_limited:
-            queue.limited = UNTIL_A_LEASE_ENDS if self._room.needs_lease_to_end else self._free_at
+            free_at = ceil(tat + max(GRAIN_US - interval, 0))
+            queue.limited = UNTIL_A_LEASE_ENDS if self._room.needs_lease_to_end else free_at
         elif is_left:
             queue.limited = tat  # a caller that wanted no more does not end the catching up of others
 
@@ -333,39 +265,18 @@ class Round:
         return queue.paused is None and any(queue.waiting[each].up_to(self.now, 1) for each in queue.priorities_in_use)
 
     def until_next(self) -> int:
-        """Count the microseconds to the moment at which a claim may find more; -1: nothing to come."""
-        # An empty-handed caller may have a suspect that came behind what could not be delivered.
-        may_have_it_now = self._has_passed_over and self._terms.suspects == b"alone" and not self.taken
-        may_find_more = self._is_full or may_have_it_now or len(self.taken) == self._terms.limit
+        """Count the microseconds to the moment at which a claim may find more; 0: now, -1: nothing to come."""
+        may_find_more = self._is_full or len(self.taken) == self._terms.limit
         if len(self.reclaimed) == 4 * RECLAIMED_A_CALL or (may_find_more and not self._is_limited):
             return 0
-        heads = [head for head in self._to_come() if head is not None]
-        return max(min(heads) - self.now, 0) if heads else -1
+        moment = self.next_moment()
+        return -1 if moment is None else max(moment - self.now, 0)
 
-    def _to_come(self) -> list[int | None]:
-        """List the times at which a claim may find more."""
-        to_come = [self.queue.leased.first_score(), self.queue.next_slot(self.now)]
-        if self._is_limited:
-            to_come.append(None if self._room.needs_lease_to_end else self._free_at)
-        elif self.queue.paused is None:
-            # What is due and was passed over is not to come.
-            behind = self.now if self._has_passed_over else None
-            to_come += [self.queue.waiting[each].first_score(behind) for each in self.queue.priorities_in_use]
-        if self.queue.lanes:  # the end of a message's ttl may let another of its lane in
-            to_come.append(self.queue.expires.first_score())
-        return to_come
+    def next_moment(self) -> int | None:
+        """Return when a claim may find more. What is due and was passed over is not to come."""
+        above = self.now if self._has_passed_over else None
+        return self.queue.next_moment(self.queue.limited if self._is_limited else None, above)
 
-    def announce(self, next_us: int) -> list[Any]:
-        """Hand the token on, or keep it from others: the caller watches. Returns what else to answer."""
-        then, queue = self._terms.then, self.queue
-        is_watching = next_us != 0 and (then == b"stay" or (then == b"watch" and not self.taken))
-        is_passing = then == b"pass" and next_us > 0 and self.state != PAUSED
-        if self.state == PASSED_OVER:
-            queue.leave_token()  # for a consumer that holds nothing
-        elif is_watching:
-            queue.has_token = False  # this consumer has seen everything and watches from now on
-        elif self.taken or next_us == 0 or is_passing:
-            queue.leave_token()  # somebody else must watch what waits and what is leased
-        else:
-            queue.take_token_if_empty()
+    def position(self, _next_us: int) -> list[list[bytes]]:
+        """Say behind what to wait: in a queue, nothing."""
         return []

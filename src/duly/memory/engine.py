@@ -1,12 +1,12 @@
-"""Carries calls out in memory, one at a time, and hands wake tokens to those who wait for one.
+"""Carries calls out in memory, one at a time, and wakes those who wait for something that has come.
 
 What the calls do is in sending, claiming, settling, looking, steering, tidying, auditing, locks,
 once, schedules, registry, topics and groups.
 """
 
 import threading
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from copy import copy
 from typing import Any, Final
 
@@ -25,7 +25,6 @@ from duly._core.keys import (
 )
 from duly.memory import (
     auditing,
-    awaiting,
     claiming,
     committing,
     feeding,
@@ -48,13 +47,14 @@ from duly.memory import (
 from duly.memory.calls import CallLog, ErrorReply, Kept
 from duly.memory.clock import Clock
 from duly.memory.state import QueueState
-from duly.memory.topic_state import Belled, GroupState, TopicState
+from duly.memory.stream import Id, read_id
+from duly.memory.topic_state import GroupState, TopicState
 from duly.memory.trying import Trial
 from duly.memory.user_keys import UserKeys
+from duly.memory.waiters import Callback, Waiters
 
 __all__ = ["Engine", "ErrorReply"]
 
-Callback = Callable[[], None]
 Transition = Callable[[Any, list[bytes]], Any]
 
 TRANSITIONS: Final[dict[str, Transition]] = {
@@ -72,7 +72,7 @@ TRANSITIONS: Final[dict[str, Transition]] = {
     "tidy": tidying.tidy,
     "delete": steering.delete,
     "get": looking.get,
-    "await_end": awaiting.await_end,
+    "await_end": looking.await_end,
     "list": looking.list_,
     "stats": looking.stats,
     "pending": looking.pending,
@@ -81,7 +81,7 @@ TRANSITIONS: Final[dict[str, Transition]] = {
     "lock": locks.lock,
     "unlock": locks.unlock,
     "prolong": locks.prolong,
-    "wake_lock": locks.wake_lock,
+    "wake_lock": steering.wake,
     "once": once.once,
     **schedules.TRANSITIONS,
     "publish": topics.publish,
@@ -104,7 +104,7 @@ GROUP_FORMS: Final[dict[str, Transition]] = {
 
 
 class _Queue:
-    """A queue, the calls that it has answered, and those who wait for its token, first come first."""
+    """A queue, the calls that it has answered, and those who wait for something of it."""
 
     def __init__(self, state: QueueState, topic: "_Queue | None" = None) -> None:
         self.state = state
@@ -113,7 +113,7 @@ class _Queue:
         self.groups: list[_Queue] = []
         """Of a topic."""
         self.calls = CallLog()
-        self.waiters: deque[Callback] = deque()
+        self.waiters = Waiters(state)
         self.end_waiters: defaultdict[bytes, list[Callback]] = defaultdict(list)
         """By the id of the message whose end they wait for."""
 
@@ -173,37 +173,32 @@ class Engine:
         names = [topic_of_key(namespace, key) for key in keys if key.startswith(head_of(namespace))]
         return sorted(name for name in names if name is not None)
 
-    def subscribe(self, keys: QueueKeys, callback: Callback) -> None:
-        """Wait for a token: `callback` is called once, from any thread, when one was taken for it."""
-        with self._lock:
-            queue = self._queue(keys)
-            queue.waiters.append(callback)
-            waiters = self._woken(queue)
-        for waiter in waiters:
-            waiter()
+    def subscribe(self, keys: QueueKeys, callback: Callback, looks_at: float | None = None) -> float:
+        """Have `callback` called once, perhaps now, from any thread, when a claim may find something before `looks_at`.
 
-    def subscribe_behind(self, keys: TopicKeys | GroupKeys, position: Sequence[bytes], callback: Callback) -> None:
-        """Wait for what is behind a position of a topic or group: `callback` is called once, perhaps at once.
-
-        All who wait are called, and any of them may find that others were faster.
+        That is when the caller claims by itself, by the queue's clock. Without it, it is after as many seconds as this
+        returns. Whoever is called must claim, or call `pass_on`: of those who wait, one is called.
         """
+        return self._subscribe(keys, callback, looks_at, None)
+
+    def subscribe_behind(self, keys: TopicKeys, entry: bytes, callback: Callback) -> float:
+        """Have `callback` called once, perhaps now, when a topic has something behind an entry. All are called."""
+        return self._subscribe(keys, callback, None, read_id(entry))
+
+    def _subscribe(self, keys: QueueKeys, callback: Callback, looks_at: float | None, entry: Id | None) -> float:
         with self._lock:
             queue = self._queue(keys)
-            assert isinstance(queue.state, Belled)
-            is_there = queue.state.is_behind(position)
-            if not is_there:
-                queue.waiters.append(callback)
-        if is_there:
+            queue.state.tell_time(self.clock.now_us())
+            is_waiting = queue.waiters.add(callback, looks_at, entry)
+            seconds = max(queue.waiters.moment(entry) - queue.state.tick(), 0) / 1_000_000
+        if not is_waiting:
             callback()
+        return seconds
 
     def unsubscribe(self, keys: QueueKeys, callback: Callback) -> bool:
-        """Wait no longer; False: too late, a token was taken for `callback`, which must use it or leave it again."""
+        """Wait no longer; False: too late, `callback` was chosen to look."""
         with self._lock:
-            try:
-                self._queue(keys).waiters.remove(callback)
-            except ValueError:
-                return False
-            return True
+            return self._queue(keys).waiters.remove(callback)
 
     def watch_end(self, keys: QueueKeys, id_: str, callback: Callback) -> None:
         """Call back, from any thread, when the end of a message is told."""
@@ -219,24 +214,17 @@ class Engine:
             if not queue.end_waiters[watched]:
                 del queue.end_waiters[watched]
 
-    def take_token(self, keys: QueueKeys) -> bool:
-        """Take the token if there is one."""
+    def has_something(self, keys: QueueKeys) -> bool:
+        """Tell whether a claim may find something now."""
         with self._lock:
             state = self._queue(keys).state
-            was_there, state.has_token = state.has_token, False
-            return was_there
+            state.tell_time(self.clock.now_us())
+            return state.has_something
 
-    def has_token(self, keys: QueueKeys) -> bool:
-        """Tell whether there is a token, and leave it there."""
+    def pass_on(self, keys: QueueKeys) -> None:
+        """Have another consumer look, if there is something: one that waited leaves, perhaps called."""
         with self._lock:
-            return self._queue(keys).state.has_token
-
-    def leave_token(self, keys: QueueKeys) -> None:
-        """Have somebody else watch: who waited leaves in the middle, perhaps with a token that was taken for it."""
-        with self._lock:
-            queue = self._queue(keys)
-            queue.state.hand_token_on()
-            waiters = self._woken(queue)
+            waiters = self._woken(self._queue(keys))
         for waiter in waiters:
             waiter()
 
@@ -267,12 +255,11 @@ class Engine:
             waiter()
 
     def renew_after_fork(self) -> None:
-        """Begin anew in a child process: who held the lock or waited for a token is not there."""
+        """Begin anew in a child process: who held the lock or waited is not there."""
         self._lock = threading.Lock()
         for queue in self._queues.values():
             queue.waiters.clear()
             queue.end_waiters.clear()
-            queue.state.hand_token_on()  # one may have been taken for a waiter that had no turn yet
 
     def read_key(self, key: bytes) -> Any:
         """Copy what a key of the user holds; None: nothing."""
@@ -367,7 +354,6 @@ class Engine:
         state = queue.state
         state.tell_time(self.clock.now_us())
         server_ms = state.server_us // 1000
-        state.awaiting.lapse(server_ms)
         renews = transition is sending.send
         if numbered is not None and queue.calls.is_answered(*numbered, server_ms, renews=renews):
             return queue.calls.answer_again(numbered[0], state, server_ms)
@@ -379,29 +365,24 @@ class Engine:
         return reply.reply
 
     def _waiters_to_call(self, queues: Iterable[_Queue]) -> list[Callback]:
-        """Name those who wait for a token that is there, or for the end of a message that has ended."""
+        """Name those who have to look, and those who wait for the end of a message that has ended."""
         found: list[Callback] = []
         for queue in queues:
             found += self._woken(queue)
-            found += [each for id_ in queue.state.awaiting.take_untold() for each in queue.end_waiters.get(id_, ())]
+            found += [each for id_ in queue.state.take_ended() for each in queue.end_waiters.get(id_, ())]
         return found
 
     def _woken(self, queue: _Queue) -> list[Callback]:
-        """Take the token, if it is there, for whoever waits longest; a bell is for all who wait.
+        """Take out those who have to look. The caller calls them, after it has let go of the lock.
 
-        The caller calls back, after it has let go of the lock.
+        What changes a topic or one of its groups may bring an entry to all of them.
         """
-        found = [] if queue.topic is None else self._woken(queue.topic)
-        state = queue.state
-        if isinstance(state, Belled) and state.has_token:
-            listeners = [queue, *queue.groups]
-            found += [waiter for each in listeners for waiter in each.waiters]
-            for each in listeners:
-                each.waiters.clear()
-            state.has_token = False
-        elif state.has_token and queue.waiters:
-            found.append(queue.waiters.popleft())
-            state.has_token = False
+        topic = queue.topic or queue
+        found: list[Callback] = []
+        for each in (topic, *topic.groups):
+            if each.waiters:
+                each.state.tell_time(self.clock.now_us())
+                found += each.waiters.take_late()
         return found
 
 

@@ -7,10 +7,10 @@ from typing import Final
 import msgspec
 
 from duly._core import codec
+from duly._core.bounds import LONGEST_KEY
 from duly._core.publishing import BODY, BYTES, HEADER, KEY, SENT, opened
 from duly.memory.stream import Entry
 
-_LONGEST_KEY: Final = 1024
 _LENGTH: Final = struct.Struct("<H")
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -28,7 +28,7 @@ def record_of(entry: Entry, due: int) -> bytes:
 def _is_sound_key(key: bytes) -> bool:
     """Tell whether scripts can bear a key: anybody may have written it."""
     has_controls = any(byte < ord(" ") or byte == ord("\x7f") for byte in key)
-    return 0 < len(key) <= _LONGEST_KEY and not has_controls
+    return 0 < len(key) <= LONGEST_KEY and not has_controls
 
 
 def fields_of(record: bytes) -> Sequence[bytes]:

@@ -2,29 +2,26 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final, Self
 
+from duly._core.bounds import BYTES_A_CALL, READ_A_CALL, RECLAIMED_A_CALL
 from duly._core.codec import Lease
 from duly._core.publishing import opened
-from duly._core.replies import PASSED_OVER
 from duly.memory import groups
 from duly.memory.calls import Kept
-from duly.memory.claiming import BYTES_A_CALL, RECLAIMED_A_CALL, Round, Terms, carried_out
+from duly.memory.claiming import Round, Terms, carried_out
 from duly.memory.entries import record_of
 from duly.memory.message import StoredMessage
-from duly.memory.state import LARGE
+from duly.memory.state import QueueState
 from duly.memory.stream import Entry, Id, read_id, written_id
 from duly.memory.topic_state import GroupState
 
-READ_A_CALL: Final = 1000
-_READ_AT_ONCE: Final = 100
 _FIRST_FEED: Final = 13
 
 
 def claim(group: GroupState, args: list[bytes]) -> Kept:
     """Take what is due, then what the stream has, and note who holds it until when."""
-    start, *pairs = args[_FIRST_FEED:]
-    return carried_out(_GroupRound(group, Terms.read(args), start, _Filter(pairs)))
+    return carried_out(GroupRound.of(group, args))
 
 
 class _Filter:
@@ -42,7 +39,7 @@ class _Filter:
         return all(headers.get(name) in values for name, values in self._wanted.items())
 
 
-class _GroupRound(Round):
+class GroupRound(Round):
     """One claim of a group at work."""
 
     def __init__(self, group: GroupState, terms: Terms, start: bytes, filter_: _Filter) -> None:
@@ -54,12 +51,17 @@ class _GroupRound(Round):
         self._fed = group.fed
         self._again: set[Id] = set()
         """What was taken from the store: it is pending when the claim is over, if the stream has it then."""
-        self._seen = 0
-        """Bytes of the entries that were looked at, if they are large."""
         self._next_entry: int | None = None
         group.put_freeing_off()
         self._clock = self.now
         """Each entry has its own tick, so that the group has the order of the stream."""
+
+    @classmethod
+    def of(cls, queue: QueueState, args: Sequence[bytes]) -> Self:
+        """Begin a claim."""
+        assert isinstance(queue, GroupState)
+        start, *pairs = args[_FIRST_FEED:]
+        return cls(queue, Terms.read(args), start, _Filter(pairs))
 
     def _reclaim(self, message: StoredMessage, lease: Lease) -> bool:
         is_dead = super()._reclaim(message, lease)
@@ -79,51 +81,33 @@ class _GroupRound(Round):
         if is_time and self._group.consumers is not None:
             self._group.swept = self.now
 
-    def take(self, *, any_counts: bool) -> None:
+    def take(self) -> None:
         """Take what may be handed out, and free what every group is done with then."""
-        super().take(any_counts=any_counts)
+        super().take()
+        if self.queue.paused is None:
+            self._read_on()
         self._group.free_at_last()
 
-    def take_what_is_due(self, *, is_isolating: bool) -> None:
-        """Take what is due in the store, then entries."""
-        super().take_what_is_due(is_isolating=is_isolating)
+    def _read_on(self) -> None:
+        """Take entries behind what was due in the store, and let all that is taken be pending."""
         self._again = {read_id(message.id) for message in self.taken}
-        if self._wants_more and not self._is_full:
+        if self._wants_more:
             self._read_entries()
         if self._again and self._group.consumers is not None:
             stream = self._group.topic.stream
             stream.claim(self._group.consumers, self._consumer, self._again, self._group.server_ms, forces=True)
 
-    @property
-    def _wants_more(self) -> bool:
-        return len(self.taken) < self._room.allowed
-
     def _read_entries(self) -> None:
-        looked_at = 0
-        while self._wants_more and not self._is_full:
-            count = self._count_to_ask_for()
-            entries = self._next_entries(count)
-            self._take_entries(entries)
-            looked_at += len(entries)
-            if self._largest > LARGE:  # a thousand others fit
-                self._seen += sum(len(text) for entry in entries for text in entry.fields)
-            if entries:
-                self._group.fed = max(self._group.fed or entries[-1].id, entries[-1].id)
-            if len(entries) < count:
+        count = 0
+        while self._wants_more:
+            entries = self._next_entries(1)
+            if not entries:
                 return
-            is_enough = looked_at >= READ_A_CALL or max(self._bytes, self._seen) >= BYTES_A_CALL
-            self._is_full = is_enough and self._wants_more
-
-    @property
-    def _largest(self) -> int:
-        return self._group.topic.stats.get("largest", 0)
-
-    def _count_to_ask_for(self) -> int:
-        """Tell how many entries to ask for: large ones are read few at a time, since nobody knows their size before."""
-        wanted, size = min(self._room.allowed - len(self.taken), _READ_AT_ONCE), self._largest
-        if size <= LARGE:
-            return wanted
-        return min(wanted, max((BYTES_A_CALL - max(self._bytes, self._seen)) // size, 1))
+            self._take_entry(entries[0])
+            self._bytes += sum(map(len, entries[0].fields))
+            count += 1
+            if count == READ_A_CALL or self._bytes >= BYTES_A_CALL:
+                self._is_full = self._wants_more
 
     def _next_entries(self, count: int) -> list[Entry]:
         """Read on under the consumer's name."""
@@ -143,16 +127,16 @@ class _GroupRound(Round):
             return self._start
         return b"0" if self._group.topic.stream.last < self._fed else written_id(self._fed)
 
-    def _take_entries(self, entries: Sequence[Entry]) -> None:
-        """Store entries, and lease those whose turn it is."""
-        if entries and self._fed is not None and entries[0].id <= self._fed:
-            entries = [entry for entry in entries if not self._is_live(entry)]
-        matching = [entry for entry in entries if self._filter.lets_pass(entry)]
-        if len(matching) < len(entries):  # the others are nothing to this group
-            self._group.ack([entry.id for entry in entries if not self._filter.lets_pass(entry)])
-            self._group.count("filtered", len(entries) - len(matching))
-        if matching:
-            self._store(matching)
+    def _take_entry(self, entry: Entry) -> None:
+        """Store an entry that the group wants, and lease it if it is its turn."""
+        self._group.fed = max(self._group.fed or entry.id, entry.id)
+        if self._fed is not None and entry.id <= self._fed and self._is_live(entry):
+            return
+        if self._filter.lets_pass(entry):
+            self._store(entry)
+        else:  # it is nothing to this group
+            self._group.ack([entry.id])
+            self._group.count("filtered", 1)
 
     def _is_live(self, entry: Entry) -> bool:
         """Tell whether an entry that is read again is where it belongs. A dead one begins anew, unless filtered now."""
@@ -171,28 +155,20 @@ class _GroupRound(Round):
             self._group.renew_lease(message.id, message.lease.consumer)
         return True
 
-    def _store(self, entries: Sequence[Entry]) -> None:
-        stored = []
-        for entry in entries:
-            self._clock += 1
-            record = record_of(entry, self._clock)
-            stored.append(StoredMessage(written_id(entry.id), record, priority=0))
-            self._group.add(stored[-1], self._clock)
-            self._group.topic.note_largest(len(record))
-        self._group.has_large = self._group.has_large or self._largest > LARGE
-        chosen = stored
-        if any(message.key is not None for message in stored):
-            self._group.is_keyed = True
-            chosen = self._in_turn(stored, len(stored))
-            self._group.ack([read_id(message.id) for message in stored if message.place == "parked"])
-        for message in chosen:
-            self.taken.append(message)
-            self._lease_out(message)
-        size = sum(message.size for message in stored)
-        self._bytes += size
-        self.lateness = max(self.lateness, self.now - entries[0].id[0] * 1000)
-        self._group.count("sent", len(stored))
-        self._group.count("bytes", size)
+    def _store(self, entry: Entry) -> None:
+        group = self._group
+        self._clock += 1
+        message = StoredMessage(written_id(entry.id), record_of(entry, self._clock), priority=0)
+        group.add(message, self._clock)
+        key = message.key
+        group.is_keyed = group.is_keyed or key is not None
+        if self._has_turn(message, key):
+            self.take_one(message, key)
+        else:
+            group.ack([entry.id])  # it waits in the store, and no consumer holds it
+        self.lateness = max(self.lateness, self.now - entry.id[0] * 1000)
+        group.count("sent", 1)
+        group.count("bytes", message.size)
 
     def note_clock(self) -> None:
         """Note the time of what was done."""
@@ -200,16 +176,15 @@ class _GroupRound(Round):
         if self._clock > self.now:
             self._group.clock = self._clock
 
-    def _to_come(self) -> list[int | None]:
-        return [*super()._to_come(), None if self._next_entry is None else self.now + self._next_entry]
+    def next_moment(self) -> int | None:
+        """Return when a claim may find more, also because a delayed publish enters the stream."""
+        stored, wait = super().next_moment(), self._next_entry
+        entry = None if wait is None else self.now + wait
+        return entry if stored is None else stored if entry is None else min(stored, entry)
 
-    def announce(self, next_us: int) -> list[Any]:
-        """Tell behind what to wait. A suspect that was passed over is for one that holds nothing: all hear it, once."""
-        position: list[bytes] = []
-        if self.state == PASSED_OVER and self.reclaimed:
-            self._group.leave_token()
-        if next_us != 0 and self._terms.then != b"leave":
-            group, topic = self._group, self._group.topic
-            last = b"0-0" if group.consumers is None else written_id(group.consumers.last)
-            position = [last, written_id(topic.bell), written_id(group.bell)]
-        return [position]
+    def position(self, next_us: int) -> list[list[bytes]]:
+        """Say behind which entry to wait. There are no bells: the engine knows what a claim may find."""
+        if next_us == 0 or self._terms.then == b"leave":
+            return [[]]
+        group = self._group.consumers
+        return [[b"0-0" if group is None else written_id(group.last), b"0-0", b"0-0"]]

@@ -32,7 +32,6 @@ def seek_group(group: GroupState, args: list[bytes]) -> Kept:
             return Kept(0)
         group.topic.stream.groups[group.name].last = _within(group.topic.stream, to)
         group.free()  # others may have waited only for what was passed over
-    group.leave_token()
     return Kept(1)
 
 

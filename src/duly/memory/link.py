@@ -1,4 +1,4 @@
-"""What clients hold of a memory engine: it carries their calls, and waits for wake tokens.
+"""What clients hold of a memory engine: it carries their calls, and waits for something to claim.
 
 Nothing here knows what a call does.
 """
@@ -92,32 +92,32 @@ class MemoryLink:
         return self.run(call)
 
     def wait_for_token(self, keys: QueueKeys, seconds: float, exact: bool = False) -> bool:  # noqa: ARG002, FBT001, FBT002
-        """Block until a token was taken (True), the clock was moved, or the time is over. Always exact."""
-        wait = _ThreadWait()
-        with _Waiting(self, keys, wait) as waiting:
-            wait.block(seconds)
-        return waiting.has_token
+        """Block until there is something (True), the clock was moved, or the time is over. Always exact."""
+        return self._wait(keys, None, seconds)
 
     async def await_for_token(self, keys: QueueKeys, seconds: float, exact: bool = False) -> bool:  # noqa: ARG002, FBT001, FBT002
-        """Do the same in a task. Cancelled, it has somebody else watch."""
-        wait = _TaskWait()
-        with _Waiting(self, keys, wait) as waiting:
-            await wait.block(seconds)
-        return waiting.has_token
+        """Do the same in a task. Cancelled, it has another consumer look."""
+        return await self._await(keys, None, seconds)
 
     def wait_for_entry(self, keys: TopicKeys | GroupKeys, position: Sequence[bytes], seconds: float) -> bool:
         """Block until there is something behind a position (True), the clock was moved, or the time is over."""
-        wait = _ThreadWait()
-        with _WaitingBehind(self, keys, wait, position) as waiting:
-            wait.block(seconds)
-        return waiting.has_token
+        return self._wait(keys, position, seconds)
 
     async def await_for_entry(self, keys: TopicKeys | GroupKeys, position: Sequence[bytes], seconds: float) -> bool:
         """Do the same in a task."""
+        return await self._await(keys, position, seconds)
+
+    def _wait(self, keys: QueueKeys, position: Sequence[bytes] | None, seconds: float) -> bool:
+        wait = _ThreadWait()
+        with _Waiting(self, keys, position, wait) as waiting:
+            wait.block(min(seconds, waiting.seconds))
+        return waiting.is_woken
+
+    async def _await(self, keys: QueueKeys, position: Sequence[bytes] | None, seconds: float) -> bool:
         wait = _TaskWait()
-        with _WaitingBehind(self, keys, wait, position) as waiting:
-            await wait.block(seconds)
-        return waiting.has_token
+        with _Waiting(self, keys, position, wait) as waiting:
+            await wait.block(min(seconds, waiting.seconds))
+        return waiting.is_woken
 
     def notices_a_move(self, keys: QueueKeys) -> bool:
         """Tell, once, whether the clock was moved since the last call to a queue."""
@@ -155,17 +155,22 @@ class _TaskWait:
 
 
 class _Waiting:
-    """The time during which somebody waits for a token of a queue."""
+    """The time during which a consumer waits for a queue or group, or a reader behind a position of a topic."""
 
-    def __init__(self, link: MemoryLink, keys: QueueKeys, wait: _ThreadWait | _TaskWait) -> None:
+    def __init__(
+        self, link: MemoryLink, keys: QueueKeys, position: Sequence[bytes] | None, wait: _ThreadWait | _TaskWait
+    ) -> None:
         self._link = link
         self._keys = keys
+        self._position = position
         self._wait = wait
-        self.has_token = False
+        self.seconds = 0.0
+        """After so many it is worth looking, also if nothing comes."""
+        self.is_woken = False
 
     def __enter__(self) -> Self:
         self._link.engine.clock.watch(self._on_move)
-        self._subscribe()
+        self.seconds = self._subscribe()
         if self._link.notices_a_move(self._keys):  # between the last look and now
             self._on_move()
         return self
@@ -173,38 +178,23 @@ class _Waiting:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         engine = self._link.engine
         engine.clock.unwatch(self._on_move)
-        self.has_token = not engine.unsubscribe(self._keys, self._on_token)
-        if kind is not None:  # cancelled or interrupted: for the token, if it got one, and for what it was watching
-            self.has_token = False
-            engine.leave_token(self._keys)
+        self.is_woken = not engine.unsubscribe(self._keys, self._on_change)
+        if kind is not None:  # cancelled or interrupted: another consumer looks, now or when the time comes
+            self.is_woken = False
+            engine.pass_on(self._keys)
 
-    def _subscribe(self) -> None:
-        self._link.engine.subscribe(self._keys, self._on_token)
+    def _subscribe(self) -> float:
+        engine, keys = self._link.engine, self._keys
+        if self._position is not None and isinstance(keys, TopicKeys):
+            return engine.subscribe_behind(keys, self._position[0], self._on_change)
+        return engine.subscribe(keys, self._on_change)
 
-    def _on_token(self) -> None:
+    def _on_change(self) -> None:
         try:
             self._wait.wake()
         except RuntimeError:  # a task whose loop was closed around it
-            self._link.engine.leave_token(self._keys)
+            self._link.engine.pass_on(self._keys)
 
     def _on_move(self) -> None:
         with contextlib.suppress(RuntimeError):
             self._wait.wake()
-
-
-class _WaitingBehind(_Waiting):
-    """The time during which somebody waits for what comes behind a position of a topic or group."""
-
-    def __init__(
-        self,
-        link: MemoryLink,
-        keys: TopicKeys | GroupKeys,
-        wait: _ThreadWait | _TaskWait,
-        position: Sequence[bytes],
-    ) -> None:
-        super().__init__(link, keys, wait)
-        self._watched = keys
-        self._position = position
-
-    def _subscribe(self) -> None:
-        self._link.engine.subscribe_behind(self._watched, self._position, self._on_token)

@@ -1,4 +1,4 @@
-"""Locks: lock, unlock, prolong, wake_lock.
+"""Locks: lock, unlock, prolong.
 
 A lock is a queue that never holds a message: those who wait for it are woken like those who wait for one.
 """
@@ -17,14 +17,13 @@ class Lock(QueueState):
         self.fence = 0
         self.by = b""
 
-    def leave_token_if_any(self) -> None:
-        """Say that somebody else must look: one who waited leaves."""
-        self.leave_token()
+    def next_look(self) -> int:
+        """Return when it is free."""
+        return self.until_us
 
     def free(self) -> None:
-        """Have nobody hold it, and wake one who waits for it."""
+        """Have nobody hold it."""
         self.token, self.until_us, self.by = None, 0, b""
-        self.leave_token()
 
     def has(self, token: bytes) -> bool:
         """Tell whether somebody with this token has it now."""
@@ -40,12 +39,11 @@ def lock(lock: Lock, args: list[bytes]) -> Kept:
         return Kept([fence, lock.until_us - now, lock.by])
     lock.token, lock.until_us, lock.by = token, now + ttl_us, by
     lock.fence = max(now, lock.fence + 1)
-    lock.has_token = False
     return Kept([lock.fence, ttl_us, by])
 
 
 def unlock(lock: Lock, args: list[bytes]) -> Kept | int:
-    """Free a lock that the caller has, and wake one who waits for it."""
+    """Free a lock that the caller has."""
     if not lock.has(args[0]):
         return 0
     lock.free()
@@ -57,13 +55,5 @@ def prolong(lock: Lock, args: list[bytes]) -> Kept | int:
     token, ends = args[0], lock.server_us + int(args[1])
     if not lock.has(token):
         return 0
-    if ends < lock.until_us:
-        lock.leave_token()
     lock.until_us = ends
     return Kept(1)
-
-
-def wake_lock(lock: Lock, _args: list[bytes]) -> int:
-    """Have somebody else look: one who waited leaves in the middle."""
-    lock.leave_token()
-    return 1

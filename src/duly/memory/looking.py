@@ -1,12 +1,12 @@
-"""Looking without touching: get, list, stats, pending."""
+"""Looking without touching: get, await_end, list, stats, pending."""
 
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+from duly._core.bounds import BYTES_A_CALL
 from duly.memory import wire
 from duly.memory.calls import ErrorReply
-from duly.memory.claiming import BYTES_A_CALL
-from duly.memory.lanes import Parked, member_of
+from duly.memory.lanes import Parked
 from duly.memory.message import StoredMessage
 from duly.memory.state import QueueState
 
@@ -43,11 +43,28 @@ def _count_ahead(queue: QueueState, message: StoredMessage, now: int) -> int:
     return sum(queue.waiting[priority].count_up_to(now) for priority in higher) + in_front
 
 
+def await_end(queue: QueueState, args: list[bytes]) -> list[Any]:
+    """Show how a message ended. While it lives, answer as if no end had been told: the engine tells it."""
+    message = queue.find(args[1])
+    if message is None or _is_expired(queue, message):
+        return []
+    if message.place in ("dead", "done") and not (message.why and message.why.result_until > queue.server_us):
+        return [message.place.encode(), queue.score_of(message), wire.record(message), wire.why(message)]
+    return [b"0-0"]
+
+
+def _is_expired(queue: QueueState, message: StoredMessage) -> bool:
+    """Tell whether a message waits, past its ttl: it is never delivered, and the next call that looks removes it."""
+    if message.place not in ("waiting", "parked") or message.flaw:
+        return False
+    return message.expiry is not None and message.expiry <= queue.server_us
+
+
 class _Row(NamedTuple):
     """A message of a list, in the order of the list."""
 
-    rank: int | bytes
-    """Minus the priority, for what waits; what stands for it among those that are parked."""
+    rank: int | Parked
+    """Minus the priority, for what waits; where it is, for what is parked."""
     score: int
     id: bytes
 
@@ -93,7 +110,7 @@ def _in_state(queue: QueueState, state: str, now: int) -> Iterator[_Row]:
 
 def _parked_row(queue: QueueState, row: Parked) -> _Row:
     message = queue.messages[row.id]
-    return _Row(row.member, 0 if message.flaw else message.due, row.id)
+    return _Row(row, 0 if message.flaw else message.due, row.id)
 
 
 def _set_of(queue: QueueState, state: str) -> Iterator[tuple[int, bytes]]:
@@ -107,14 +124,14 @@ def _cursor(queue: QueueState, state: str, id_: bytes, where: list[bytes]) -> _R
     score, priority, key = where
     is_waiting = state in ("ready", "delayed")
     if score and state == "parked":
-        return _Row(member_of(key, int(priority), int(score), id_), _BEHIND, id_)
+        return _Row(Parked(key, -int(priority), int(score), id_), _BEHIND, id_)
     if score:
         return _Row(-int(priority) if is_waiting else 0, int(score), id_)
     message = queue.find(id_)
     if message is None or message.place != ("waiting" if is_waiting else state):
         return None
     if message.place == "parked":
-        return _Row(queue.lanes.member(id_), _BEHIND, id_)
+        return _Row(queue.lanes.row(id_), _BEHIND, id_)
     return _Row(-message.priority if is_waiting else 0, queue.score_of(message), id_)
 
 

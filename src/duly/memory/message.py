@@ -136,8 +136,13 @@ class StoredMessage:
     @property
     def expiry(self) -> int | None:
         """When it is over; None without a ttl."""
-        ttl = options_of(self.intact).ttl
-        return None if ttl is None else self.due + ttl
+        return self.expiry_and_key[0]
+
+    @property
+    def expiry_and_key(self) -> tuple[int | None, bytes | None]:
+        """When it is over, and its lane, of a message without a flaw."""
+        options = options_of(self.intact)
+        return None if options.ttl is None else self.due + options.ttl, options.key
 
     @property
     def own_place(self) -> int:

@@ -69,16 +69,11 @@ class _Arrivals:
             self._queue.count("done_trimmed", 1)
             self._queue.forget(finished)
 
-    def announce(self) -> None:
-        """Wake somebody."""
-        if self._queue.paused is None and not self._queue.is_limited:
-            self._queue.leave_token()
-
 
 def move(here: QueueState, args: list[bytes], there: QueueState) -> Any:
     """Take dead letters out of one queue and put them into another."""
     letters = list(zip(args[_FIRST_LETTER::3], args[_FIRST_LETTER + 1 :: 3], args[_FIRST_LETTER + 2 :: 3], strict=True))
-    now, has_next, is_full, known = here.tick(), False, False, list[bytes]()
+    now, is_full, known = here.tick(), False, list[bytes]()
     there.expire_some(there.tick(), len(letters))
     arrivals = _Arrivals(there, int(args[1]), int(args[2]), args[3])
     for id_, died, part in letters:
@@ -93,12 +88,9 @@ def move(here: QueueState, args: list[bytes], there: QueueState) -> Any:
         else:
             arrivals.add(letter, record)
             here.forget(letter)
-            has_next = here.leave_lane(letter, now) or has_next
+            here.leave_lane(letter, now)
             here.count("moved", 1)
             here.count("dead_bytes", -letter.size)
-    if arrivals.count:
-        here.announce(has_next=has_next, is_settled=False)
-        arrivals.announce()
     return Kept([arrivals.count, int(is_full), *known])
 
 

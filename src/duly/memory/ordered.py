@@ -61,6 +61,10 @@ class ScoredIds:
         """Count the rows whose score is not higher."""
         return bisect_right(self._rows, (score, _AFTER_ALL))
 
+    def row(self, rank: int) -> tuple[int, bytes] | None:
+        """Return the row at a rank; None: there are fewer."""
+        return self._rows[rank] if rank < len(self._rows) else None
+
     def score_at(self, rank: int) -> int:
         """Return the score of the row at a rank."""
         return self._rows[rank][0]

@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 from typing import Final, Self
 
+from duly._core.bounds import DETAIL_SIZE, ERRORS_KEPT, TIMELINE_KEPT
 from duly._core.codec import Counts, Event, Fault, Lease, Why
 from duly.memory.message import StoredMessage
 
-ERRORS_KEPT: Final = 5
-TIMELINE_KEPT: Final = 20
-DETAIL_SIZE: Final = 200
 _CONTINUED: Final = 0b10
 """How the bytes of a character begin that are not its first."""
 

@@ -3,10 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Final
 
+from duly._core.bounds import FORGOTTEN_A_CALL, SHOWN
 from duly.memory.ordered import ScoredIds
-
-FORGOTTEN_A_CALL: Final = 100
-SHOWN: Final = 1000
 
 
 class Registry:

@@ -34,17 +34,6 @@ def _plan_of(row: bytes) -> bytes:
     return row[_HEAD.size :]
 
 
-def _look_now(queue: QueueState, name: bytes, now: int) -> None:
-    queue.slots.put(name, now)
-    queue.leave_token()
-
-
-def _take_token_if_over(queue: QueueState) -> None:
-    """Announce nothing when nothing is there and nothing is to come (I9)."""
-    if not queue.slots:
-        queue.take_token_if_empty()
-
-
 def schedule(queue: QueueState, args: list[bytes]) -> Kept:
     """Store a schedule, or leave the same one as it is."""
     name, plan = args
@@ -58,7 +47,7 @@ def schedule(queue: QueueState, args: list[bytes]) -> Kept:
     if paused:
         queue.slots.remove(name)
     else:
-        _look_now(queue, name, now)
+        queue.set_slot(name, now)
     return Kept(1)
 
 
@@ -66,7 +55,6 @@ def unschedule(queue: QueueState, args: list[bytes]) -> Kept:
     """Remove a schedule."""
     removed = queue.schedules.pop(args[0], None)
     queue.slots.remove(args[0])
-    _take_token_if_over(queue)
     return Kept(int(removed is not None))
 
 
@@ -78,7 +66,6 @@ def pause_schedule(queue: QueueState, args: list[bytes]) -> Kept:
         return Kept(0)
     queue.schedules[args[0]] = head._replace(paused=1).before(_plan_of(row))
     queue.slots.remove(args[0])
-    _take_token_if_over(queue)
     return Kept(1)
 
 
@@ -91,7 +78,7 @@ def resume_schedule(queue: QueueState, args: list[bytes]) -> Kept:
     if head.paused:
         queue.clock = now = queue.tick()
         queue.schedules[args[0]] = head._replace(after=now, paused=0).before(_plan_of(row))
-        _look_now(queue, args[0], now)
+        queue.set_slot(args[0], now)
     return Kept(1)
 
 
@@ -119,8 +106,7 @@ def fire(queue: QueueState, args: list[bytes]) -> Kept:
     if int(next_at) < 0:
         queue.slots.remove(name)
     else:
-        queue.slots.put(name, int(next_at))
-    queue.leave_token()
+        queue.set_slot(name, int(next_at))
     return Kept(1)
 
 

@@ -6,13 +6,13 @@ from itertools import islice
 from math import inf
 from typing import Any, Final, NamedTuple
 
+from duly._core.bounds import DROPPED_BESIDE, EXPIRED_A_CALL
 from duly._core.codec import FLAG_KEY, FLAG_OWN_ID, FLAG_REPLACE, stamped
 from duly._core.replies import DUPLICATE, FULL, REPLACED
 from duly.memory.calls import Kept
 from duly.memory.message import Options, StoredMessage, flags_of, options_of, priority_of
-from duly.memory.state import EXPIRED_A_CALL, QueueState
+from duly.memory.state import QueueState
 
-_DROPPED_BESIDE: Final = 100
 _FIRST_CHECKED: Final = 4
 _WAITING: Final = ("waiting", "parked")
 
@@ -65,21 +65,14 @@ def send(queue: QueueState, args: list[bytes]) -> Kept:
 
 
 def _store(queue: QueueState, now: int, ahead: int, messages: Sequence[_Incoming]) -> None:
-    """Give each message its own tick of the clock and its place, and wake somebody if one is next."""
-    priorities, earliest, size = set(), inf, 0
+    """Give each message its own tick of the clock and its place."""
+    size = 0
     for tick, incoming in enumerate(messages, now):
         due, record = incoming.record_at(tick, ahead)
-        message = StoredMessage(incoming.id, record, priority_of(record))
-        queue.add(message, due)
-        priorities.add(message.priority)
-        earliest = min(earliest, due)
+        queue.add(StoredMessage(incoming.id, record, priority_of(record)), due)
         size += len(record)
     queue.clock = now + len(messages) - 1
     queue.count("bytes", size)
-    heads = (queue.waiting[priority].score_at(0) for priority in priorities)
-    is_next = earliest <= queue.clock or any(head >= earliest for head in heads)
-    if is_next and queue.paused is None and not queue.is_limited:
-        queue.leave_token()
 
 
 class _Candidate(NamedTuple):
@@ -263,7 +256,7 @@ def plan_sends(queue: QueueState, args: list[bytes], bounds: Bounds, leaving: St
     for position, message in enumerate(messages, 1):
         admission.decide(position, _candidate(message), refuses=bounds.on_full != b"drop")
     is_refused = bounds.on_full == b"all" and any(outcome == FULL for _, outcome, _ in admission.outcomes)
-    dropped = admission.oldest_to_drop(len(messages) + _DROPPED_BESIDE) if bounds.on_full == b"drop" else []
+    dropped = admission.oldest_to_drop(len(messages) + DROPPED_BESIDE) if bounds.on_full == b"drop" else []
     return Plan(queue, now, ahead, messages, admission, dropped or [], is_refused or dropped is None)
 
 
@@ -307,20 +300,17 @@ def _sweep(plan: Plan) -> None:
 def carry_out(plan: Plan) -> None:
     """Write what a plan says."""
     queue, now, admission = plan.queue, plan.now, plan.admission
-    has_next = False
     _sweep(plan)
     for message in plan.dropped:
-        has_next = queue.leave_lane(message, now) or has_next
+        queue.leave_lane(message, now)
         queue.free_dedup(message)
         queue.forget(message)
         queue.count("bytes", -message.size)
         queue.count("dropped", 1)
     for message in admission.replaced:
-        has_next = queue.leave_lane(message, now) or has_next
+        queue.leave_lane(message, now)
         queue.forget(message)
         queue.count("bytes", -message.size)
-    if has_next:
-        queue.leave_token()
     _make_room_in_done(queue, admission.accepted)
     if admission.accepted:
         has_keys = any(candidate.flags & FLAG_KEY for candidate in admission.accepted)

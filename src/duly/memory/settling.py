@@ -9,14 +9,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from duly._core import codec
+from duly._core.bounds import FLAG_TROUBLED
 from duly._core.codec import Counts, Fault, Lease, part_of, stamped
 from duly._core.verbs import VERBS
 from duly.errors import CodecError
 from duly.memory.calls import ErrorReply, Kept
-from duly.memory.claiming import FLAG_TROUBLED
 from duly.memory.message import StoredMessage
 from duly.memory.past import Past
-from duly.memory.state import LARGE, Keep, QueueState
+from duly.memory.state import Keep, QueueState
 
 
 class _Held(NamedTuple):
@@ -59,7 +59,6 @@ def ack(queue: QueueState, args: list[bytes]) -> Any:
         queue.forget(each.message)
     queue.count(VERBS["ack"].counter, len(held))
     queue.count("bytes", -sum(each.lease.size for each in held))
-    queue.announce(has_next=False)
     return Kept(lost)
 
 
@@ -80,9 +79,9 @@ def finish(queue: QueueState, args: list[bytes], result_in: int = 0) -> Any:
             queue.forget(each.message)
     queue.count(VERBS["ack"].counter, len(held))
     queue.count("bytes", -sum(each.lease.size for each in held))
-    owners = [(each.lease.key.encode(), each.message.id) for each in held if each.lease.key is not None]
-    followed = [queue.hand_on(key, id_, now) for key, id_ in owners]
-    queue.announce(has_next=any(followed))
+    for each in held:
+        if each.lease.key is not None:
+            queue.hand_on(each.lease.key.encode(), each.message.id, now)
     return Kept(lost)
 
 
@@ -148,7 +147,6 @@ def _giving_back(
             queue.wait(each.message, due)
         queue.clock = now + len(held) - 1
         queue.count(counter, len(held))
-        queue.leave_token()
         return Kept(lost)
 
     return settle
@@ -196,7 +194,6 @@ def _recycle(queue: QueueState, held: _Held, counts: Counts, tick: int) -> int:
     old = message.intact
     message.record = stamped(tick, tick + int(delay), part or part_of(old))
     message.why = None
-    queue.has_large = queue.has_large or message.size > LARGE
     if message.size != len(old):
         queue.count("bytes", message.size - len(old))
     counts.failures = counts.crashes = counts.defers = counts.releases = counts.due = 0
@@ -239,7 +236,7 @@ def reject(queue: QueueState, args: list[bytes]) -> Any:
     held, lost = _sorted_by_holding(queue, args[6:], 5)
     if not held:
         return lost
-    now, has_next = queue.tick(), False
+    now = queue.tick()
     for each in held:
         reason, error, traceback = each.rest
         counts, past = each.message.counted(), Past.of(each.message)
@@ -247,15 +244,13 @@ def reject(queue: QueueState, args: list[bytes]) -> Any:
             past.add_error(_fault(each, counts, now, error, traceback))
         past.add_event(now, "fail" if has_failed else "reject", each.lease, error or reason)
         counts.failures += has_failed
-        is_followed = queue.bury(
+        queue.bury(
             each.message, each.lease.size, reason.decode(), counts, past, now,
             rejects=int(not has_failed), key=each.lease.key, blocks=blocks,
         )  # fmt: skip
-        has_next = has_next or is_followed
     queue.trim(queue.dead, "dead", Keep(*map(int, args[1:4])), now, len(held))
     queue.announce_ends([each.message.id for each in held])
     queue.clock = now
-    queue.announce(has_next=has_next)
     return Kept(lost)
 
 
@@ -266,16 +261,11 @@ def extend(queue: QueueState, args: list[bytes]) -> Any:
     if not held:
         return lost
     now = queue.tick()
-    is_earlier = False
     for message, lease, (lease_us,) in held:
         before = queue.leased.score(message.id) or 0
-        deadline = max(now + int(lease_us), before if renews else 0)
-        is_earlier = is_earlier or deadline < before
-        queue.leased.put(message.id, deadline)
+        queue.leased.put(message.id, max(now + int(lease_us), before if renews else 0))
         queue.renew_lease(message.id, lease.consumer)
     queue.clock = now
-    if is_earlier:
-        queue.leave_token()  # a lease made shorter is a deadline that nobody watches yet
     return Kept(lost)
 
 

@@ -4,19 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from duly._core.bounds import EXPIRED_A_CALL, LOOK_AGAIN_US, SCHEDULES_A_CALL, TRIMMED_BESIDE
 from duly._core.codec import Counts
-from duly.memory.awaiting import Awaiting
 from duly.memory.dedup import DedupWindows
-from duly.memory.lanes import Lane, Lanes
+from duly.memory.lanes import Lanes
 from duly.memory.message import BODY_LOST, HIGHEST_PRIORITY, Place, StoredMessage, flaw_of, head_of, options_of
 from duly.memory.ordered import ScoredIds
 from duly.memory.past import Past
 
-SCHEDULES_A_CALL: Final = 10
-LOOK_AGAIN: Final = 1_000_000
-EXPIRED_A_CALL: Final = 100
-TRIMMED_BESIDE: Final = 100
-LARGE: Final = 4096
 PRIORITIES: Final = range(HIGHEST_PRIORITY + 1)
 UNTIL_A_LEASE_ENDS: Final = 0
 
@@ -46,7 +41,8 @@ class QueueState:
         self.expires = ScoredIds()
         self.dedup = DedupWindows()
         self.lanes = Lanes()
-        self.awaiting = Awaiting()
+        self._ended: list[bytes] = []
+        """Messages whose ends those who wait for them have not heard of yet."""
         self.lost_bodies = 0
         self.troubled = 0
         """How many messages have counts."""
@@ -54,7 +50,6 @@ class QueueState:
         self.clock: int | None = None
         self.paused: bytes | None = None
         self.priorities = {0}
-        self.has_large = False
         self.is_keyed = False
         """Whether a message with a key was ever stored: then claims look at lanes."""
         self.tat = 0
@@ -62,10 +57,18 @@ class QueueState:
         self.limited: int | None = None
         """Until when a rate keeps messages back, or 0 while leases must end first."""
         self.lateness = 0
-        self.has_token = False
         self.schedules: dict[bytes, bytes] = {}
         self.slots = ScoredIds()
         """When to look at each schedule next, but for paused ones."""
+        self._named_until = 0
+        """Claims have named the schedules whose slots are not later."""
+        self._name_again_at: int | None = None
+        """When to claim again, if more schedules were due than a claim names."""
+
+    @property
+    def server_ms(self) -> int:
+        """The server's clock, as the ids of streams have it."""
+        return self.server_us // 1000
 
     @property
     def is_known(self) -> bool:
@@ -101,34 +104,6 @@ class QueueState:
         """Add to a counter; it exists from the first time on."""
         self.stats[counter] = self.stats.get(counter, 0) + difference
 
-    def leave_token(self) -> None:
-        """Say that something changed: somebody look."""
-        self.has_token = True
-
-    @property
-    def is_anything_to_come(self) -> bool:
-        """Whether anything is to be watched: a message, or the next slot of a schedule."""
-        return bool(self.bodies) or bool(self.slots)
-
-    def leave_token_if_any(self) -> None:
-        """Say that somebody else must watch, if there is something to watch."""
-        if self.is_anything_to_come:
-            self.leave_token()
-
-    def hand_token_on(self) -> None:
-        """Have somebody else watch: who waited leaves in the middle, perhaps with a token that was taken for it."""
-        self.leave_token_if_any()
-
-    @property
-    def has_wake_key(self) -> bool:
-        """Whether there is a key for those who wait."""
-        return self.has_token
-
-    def take_token_if_empty(self) -> None:
-        """Announce nothing when nothing is there (I9)."""
-        if not self.is_anything_to_come:
-            self.has_token = False
-
     def set_counts(self, message: StoredMessage, counts: Counts | None) -> None:
         """Note what went wrong with a message so far."""
         self.troubled += (counts is not None) - (message.counts is not None)
@@ -136,47 +111,57 @@ class QueueState:
 
     @property
     def is_limited(self) -> bool:
-        """Whether a token would be in vain now."""
-        return self.limited is not None and (self.limited == UNTIL_A_LEASE_ENDS or self.limited > (self.clock or 0))
+        """Whether a limit keeps back what is due."""
+        return self.limited is not None and (self.limited == UNTIL_A_LEASE_ENDS or self.limited > self.tick())
 
-    def announce_room(self) -> bool:
-        """Say that leases ended, if that is what consumers wait for; tell whether it is."""
-        if self.limited != UNTIL_A_LEASE_ENDS:
-            return False
-        self.limited = None
-        self.leave_token()
-        return True
-
-    def announce(self, *, has_next: bool, is_settled: bool = True) -> None:
-        """Say what the end of messages makes possible: another of a lane, or room in flight; or nothing is left."""
-        if has_next:
-            self.leave_token()
-        elif not (is_settled and self.announce_room()):
-            self.take_token_if_empty()
+    def next_look(self) -> int | None:
+        """Return when a claim may find something; a time that has come: now. None: nothing is to come."""
+        return self.next_moment(self.limited if self.is_limited else None)
 
     @property
-    def slot(self) -> int | None:
-        """When the next schedule is to be looked at."""
-        return self.slots.first_score()
+    def has_something(self) -> bool:
+        """Whether a claim may find something now."""
+        moment = self.next_look()
+        return moment is not None and moment <= self.tick()
 
-    def due_schedules(self, now: int) -> list[bytes]:
+    def next_moment(self, limited: int | None, above: int | None = None) -> int | None:
+        """Return when a claim may find something, while messages are limited until a time, or not at all.
+
+        Of messages that wait, only those whose due time is `above` another count.
+        """
+        moments = [self.leased.first_score(), self.slots.first_score(self._named_until), self._name_again_at]
+        if self.lanes:  # the end of a message's ttl may let another of its lane in
+            moments.append(self.expires.first_score())
+        if limited is not None:
+            moments.append(None if limited == UNTIL_A_LEASE_ENDS else limited)
+        elif self.paused is None:
+            moments += [self.waiting[priority].first_score(above) for priority in self.priorities]
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def set_slot(self, name: bytes, at: int) -> None:
+        """Have a schedule named by the first claim from a time on."""
+        self.slots.put(name, at)
+        self._named_until = min(self._named_until, at - 1)
+
+    def name_due_schedules(self, now: int) -> list[bytes]:
         """List schedules whose slot has come, with their rows: of many, every time others, as the clock says."""
         due = [name for _, name in self.slots.up_to(now)]
+        self._named_until = now
+        self._name_again_at = None
         if len(due) > SCHEDULES_A_CALL:
             first = now % len(due)
             due = [*due[first:], *due[:first]][:SCHEDULES_A_CALL]
+            self._name_again_at = now + LOOK_AGAIN_US
         return [text for name in due for text in (name, self.schedules.get(name, b""))]
-
-    def next_slot(self, now: int) -> int | None:
-        """When a claim may find other schedules: at the next slot, or soon if more have come than it names."""
-        slot = self.slots.first_score(above=now)
-        if self.slots.count_up_to(now) <= SCHEDULES_A_CALL:
-            return slot
-        return now + LOOK_AGAIN if slot is None else min(slot, now + LOOK_AGAIN)
 
     def announce_ends(self, ids: list[bytes]) -> None:
         """Tell the ends of messages to those who wait for them."""
-        self.awaiting.announce(ids, self.server_us)
+        self._ended += ids
+
+    def take_ended(self) -> list[bytes]:
+        """Name the messages that have ended since the last time."""
+        ended, self._ended = self._ended, []
+        return ended
 
     def find(self, id_: bytes) -> StoredMessage | None:
         """Return a message, if it can be found by its id."""
@@ -214,7 +199,6 @@ class QueueState:
             self.forget(self.messages[message.id])
         self.messages[message.id] = message
         self.priorities.add(message.priority)
-        self.has_large = self.has_large or message.size > LARGE
         self.waiting[message.priority].put(message.id, due)
         self.watch_expiry(message)
 
@@ -236,6 +220,8 @@ class QueueState:
         else:
             self.holding(message).remove(message.id)
         if message.place == "leased":
+            if self.limited == UNTIL_A_LEASE_ENDS:
+                self.limited = None
             self.end_lease(message.id)
 
     def end_lease(self, id_: bytes) -> None:
@@ -250,41 +236,30 @@ class QueueState:
         message.place = "parked"
         self.lanes.park(message, key)
 
-    def let_next_in(self, key: bytes, now: int) -> bool:
-        """Give a lane to the first that is parked; False: there was none.
+    def hand_on(self, key: bytes, id_: bytes, now: int) -> bool:
+        """End the hold of a message on its lane; tell whether another has it now: the first that is parked.
 
         A long lane takes turns with the others: its next one is due since now. The only one goes to its own place.
         """
-        ids = self.lanes.first_parked(key, 2)
-        if not ids:
-            del self.lanes.lanes[key]
+        if self.lanes.owners.get(key) != id_:
             return False
-        message, has_more = self.messages[ids[0]], len(ids) > 1
-        due = now if has_more else self.lanes.due(message.id)
+        parked = self.lanes.first_parked(key, 2)
+        if not parked:
+            del self.lanes.owners[key]
+            return False
+        message = self.messages[parked[0].id]
         self._take_out(message)
         message.place = "waiting"
-        self.waiting[message.priority].put(message.id, due)
-        self.lanes.lanes[key] = Lane(message.id, has_more)
+        self.waiting[message.priority].put(message.id, now if len(parked) > 1 else parked[0].due)
+        self.lanes.owners[key] = message.id
         return True
 
-    def hand_on(self, key: bytes, id_: bytes, now: int) -> bool:
-        """End the hold of a message on its lane; tell whether another may be claimed now."""
-        lane = self.lanes.lanes.get(key)
-        if lane is None or lane.id != id_:
-            return False
-        if lane.has_more:
-            return self.let_next_in(key, now)
-        del self.lanes.lanes[key]
-        return False
-
-    def leave_lane(self, message: StoredMessage, now: int) -> bool:
-        """Give up the lane of a message that ends, if it has one; tell whether another may be claimed now."""
+    def leave_lane(self, message: StoredMessage, now: int) -> None:
+        """Give up the lane of a message that ends, if it has one."""
         lease = message.lease
         key = message.key if lease is None or lease.key is None else lease.key.encode()
-        if key is None or not self.hand_on(key, message.id, now):
-            return False
-        self.clock = now  # or a server clock that steps back would hide the next one
-        return True
+        if key is not None and self.hand_on(key, message.id, now):
+            self.clock = now  # or a server clock that steps back would hide the next one
 
     def watch_expiry(self, message: StoredMessage) -> None:
         """Note when a waiting message is over."""
@@ -336,10 +311,10 @@ class QueueState:
         key: str | None = None,
         *,
         blocks: bool = False,
-    ) -> bool:
+    ) -> None:
         """Make a message dead. `size` is what it counts in `bytes`; without a record the reason is that.
 
-        `key` is its lane, if it is known to have one; `blocks`: the lane waits for it. True: another may be claimed.
+        `key` is its lane, if it is known to have one; `blocks`: the lane waits for it.
         """
         is_lost = message.record is None
         message.why = past.of_the_ended(BODY_LOST if is_lost else reason, counts, rejects)
@@ -351,7 +326,8 @@ class QueueState:
             self.count("dead_bytes", message.size)
         # What cannot be delivered can neither be redriven: nobody waits for it.
         is_waited_for = blocks and not message.flaw
-        return key is not None and not is_waited_for and self.hand_on(key.encode(), message.id, now)
+        if key is not None and not is_waited_for:
+            self.hand_on(key.encode(), message.id, now)
 
     def bury_flawed(self, message: StoredMessage, flaw: str, size: int, now: int, key: str | None = None) -> None:
         """Make a message dead that cannot be delivered."""
@@ -359,8 +335,7 @@ class QueueState:
 
     def drop_expired(self, message: StoredMessage, now: int) -> None:
         """End a message that is past its ttl."""
-        if self.leave_lane(message, now):
-            self.leave_token()
+        self.leave_lane(message, now)
         self.free_dedup(message)
         self.forget(message)
         self.count("bytes", -message.size)
@@ -392,8 +367,8 @@ class QueueState:
                 break
             message = self.messages[id_]
             freed += message.size
-            if kind == "dead" and self.leave_lane(message, now):
-                self.leave_token()
+            if kind == "dead":
+                self.leave_lane(message, now)
             self.forget(message)
             trimmed += 1
         if trimmed:

@@ -2,17 +2,15 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple
 
 from duly._core.codec import part_of, read_stamps, stamped
 from duly.memory.calls import ErrorReply, Kept
-from duly.memory.lanes import Lane
 from duly.memory.message import StoredMessage, priority_of
 from duly.memory.past import Past, counts_of_redriven
 from duly.memory.sending import due_at
-from duly.memory.state import LARGE, QueueState
-
-_LOOKED_PAST: Final = 999
+from duly.memory.state import QueueState
 
 
 def cancel(queue: QueueState, args: list[bytes]) -> Kept:
@@ -20,13 +18,13 @@ def cancel(queue: QueueState, args: list[bytes]) -> Kept:
     message, takes_leased = queue.find(args[1]), args[2] == b"1"
     if message is None or message.place == "done" or (message.place == "leased" and not takes_leased):
         return Kept(0)  # or a late copy could end a message that uses the id again
-    size, was_leased = message.held_size, message.place == "leased"
+    size = message.held_size
     queue.free_dedup(message)
     queue.forget(message)
     queue.count("dead_bytes" if message.place == "dead" else "bytes", -size)
     queue.count("cancelled", 1)
     queue.announce_ends([message.id])
-    queue.announce(has_next=queue.leave_lane(message, queue.tick()), is_settled=was_leased)
+    queue.leave_lane(message, queue.tick())
     return Kept(1)
 
 
@@ -45,7 +43,6 @@ def reschedule(queue: QueueState, args: list[bytes]) -> Any:
     if not message.has_begun:
         queue.leave_lane(message, now)  # it was never handed out: another may come first
     queue.clock = now
-    queue.leave_token()
     return Kept(1)
 
 
@@ -73,13 +70,13 @@ def redrive(queue: QueueState, args: list[bytes]) -> Any:
     queue.count("bytes", size)
     queue.count("dead_bytes", -dead_size)
     queue.clock = now + redriven - 1
-    queue.leave_token()
     return Kept([redriven, left])
 
 
 def _letters(queue: QueueState, limit: int, named: list[bytes]) -> list[_Letter]:
     if not named:
-        return [_Letter(queue.messages[id_], b"") for _, id_ in queue.dead.first(limit + 1 + _LOOKED_PAST)]
+        oldest = (queue.messages[id_] for _, id_ in queue.dead)
+        return [_Letter(message, b"") for message in islice((each for each in oldest if not each.flaw), limit)]
     rows = zip(named[0::3], named[1::3], named[2::3], strict=True)
     # The same letter that was looked at.
     return [_Letter(queue.messages[id_], part) for id_, died, part in rows if queue.dead.score(id_) == int(died)]
@@ -92,7 +89,6 @@ def _redrive(queue: QueueState, message: StoredMessage, part: bytes, now: int, t
         due = tick  # a ttl may long be over: it counts from now
     message.record = stamped(sent, due, part or part_of(message.intact))
     message.priority = priority_of(message.record)
-    queue.has_large = queue.has_large or message.size > LARGE
     past = Past([], Past.of(message).timeline)
     past.add_event(now, "redrive")
     queue.set_counts(message, counts_of_redriven(message))
@@ -111,14 +107,12 @@ def _take_place_in_lane(queue: QueueState, key: bytes, message: StoredMessage, n
 
     One that its lane does not belong to is parked at once, or the lane would be handed on past it.
     """
-    owner_id = queue.lanes.lanes[key].id
-    owner = queue.messages.get(owner_id)
+    owner = queue.messages.get(queue.lanes.owners[key])
     if owner is not None and _is_before(message, owner):
         queue.park(owner, key)
-        queue.lanes.lanes[key] = Lane(message.id, has_more=True)
+        queue.lanes.owners[key] = message.id
     elif message.due <= now:
         queue.park(message, key)
-        queue.lanes.lanes[key] = Lane(owner_id, has_more=True)
 
 
 def _is_before(message: StoredMessage, owner: StoredMessage) -> bool:
@@ -131,7 +125,6 @@ def purge(queue: QueueState, args: list[bytes]) -> Any:
     """End the messages of one state, a bounded number."""
     state, limit, now = args[1].decode(), int(args[2]), queue.tick()
     purged = left = freed = 0
-    has_next = False
     meant = dict(zip(args[3::2], map(int, args[4::2]), strict=True))
     for rows in _places_of(queue, state, now):
         ids = [id_ for id_ in rows() if queue.score_of(queue.messages[id_]) == meant.get(id_)] if meant else rows()
@@ -140,14 +133,13 @@ def purge(queue: QueueState, args: list[bytes]) -> Any:
             freed += message.held_size
             queue.free_dedup(message)
             queue.forget(message)
-            has_next = queue.leave_lane(message, now) or has_next
+            queue.leave_lane(message, now)
             purged += 1
         left += len(rows())
     if not purged:
         return Kept([0, left])
     queue.count(f"{state}_bytes" if state in ("dead", "done") else "bytes", -freed)
     queue.count("done_trimmed" if state == "done" else "purged", purged)
-    queue.announce(has_next=has_next, is_settled=state == "leased")
     return Kept([purged, left])
 
 
@@ -176,27 +168,17 @@ def pause(queue: QueueState, args: list[bytes]) -> Kept:
 
 def resume(queue: QueueState, _args: list[bytes]) -> Kept:
     """Hand out again."""
-    if queue.paused is not None:
-        queue.paused = None
-        queue.leave_token_if_any()
+    queue.paused = None
     return Kept(1)
 
 
-def wake(queue: QueueState, _args: list[bytes]) -> int:
-    """Have somebody else watch: a consumer that waited leaves in the middle."""
-    queue.leave_token_if_any()
+def wake(_queue: QueueState, _args: list[bytes]) -> int:
+    """Do nothing: after every call the engine looks whether a consumer that waits has to be woken."""
     return 1
 
 
 def delete(queue: QueueState, _args: list[bytes]) -> Kept:
-    """Remove the queue with all that is in it and all that it counted; tell how many keys it had."""
-    messages = queue.messages.values()
-    things = [
-        queue.bodies, queue.leased, queue.leased, queue.troubled,
-        any(each.why for each in messages), queue.expires, queue.dead, queue.done, queue.dedup, queue.dedup,
-        queue.lanes.lanes, queue.lanes, queue.schedules, queue.slots, queue.has_wake_key, queue.is_known,
-        *queue.waiting.values(),
-    ]  # fmt: skip
-    count = sum(map(bool, things)) + queue.awaiting.key_count
+    """Remove the queue with all that is in it and all that it counted; 1: there was something."""
+    was_there = bool(queue.messages or queue.dedup or queue.schedules or queue.is_known)
     queue.clear()
-    return Kept(count)
+    return Kept(int(was_there))

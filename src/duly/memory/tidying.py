@@ -1,10 +1,7 @@
 """tidy: what sends and claims do on their way, for a queue that nobody uses."""
 
-from typing import Final
-
-from duly.memory.state import EXPIRED_A_CALL, TRIMMED_BESIDE, Keep, QueueState
-
-WINDOWS_A_CALL: Final = 100
+from duly._core.bounds import EXPIRED_A_CALL, TRIMMED_BESIDE, WINDOWS_A_CALL
+from duly.memory.state import Keep, QueueState
 
 
 def tidy(queue: QueueState, args: list[bytes]) -> int:
@@ -17,5 +14,4 @@ def tidy(queue: QueueState, args: list[bytes]) -> int:
         keeps_done and queue.trim(queue.done, "done", done, now, 0) == TRIMMED_BESIDE,
         queue.dedup.sweep(now, WINDOWS_A_CALL) == WINDOWS_A_CALL,
     ]
-    queue.take_token_if_empty()
     return int(any(is_more))

@@ -1,54 +1,16 @@
 """The state of a topic, and of its groups: stores like a queue's, around a stream that feeds the groups."""
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable
 
+from duly._core.bounds import BYTES_LET_IN_A_CALL, LET_IN_A_CALL
 from duly.errors import CodecError
 from duly.memory.entries import fields_of
 from duly.memory.message import DAMAGED, StoredMessage
 from duly.memory.state import QueueState
-from duly.memory.stream import BEGINNING, ConsumerGroup, Id, Stream, next_id, read_id
-
-_LET_IN_A_CALL: Final = 1000
-_BYTES_LET_IN_A_CALL: Final = 4 << 20
+from duly.memory.stream import BEGINNING, ConsumerGroup, Id, Stream, read_id
 
 
-class Belled(QueueState):
-    """A store with a bell in place of a token: all who wait hear it, and nobody takes it away."""
-
-    def clear(self) -> None:
-        """Begin as one that was never used."""
-        super().clear()
-        self.bell: Id = BEGINNING
-        """When it was rung last."""
-
-    @property
-    def server_ms(self) -> int:
-        """The server's clock, as ids have it."""
-        return self.server_us // 1000
-
-    @property
-    def has_wake_key(self) -> bool:
-        """Whether there is a key for those who wait."""
-        return self.bell > BEGINNING
-
-    def leave_token(self) -> None:
-        """Ring the bell."""
-        self.bell = next_id(self.bell, self.server_ms)
-        self.has_token = True
-
-    def hand_token_on(self) -> None:
-        """Do nothing: nobody had the bell for himself."""
-
-    def take_token_if_empty(self) -> None:
-        """Do nothing: what was rung was rung."""
-
-    def is_behind(self, position: Sequence[bytes]) -> bool:
-        """Tell whether there is more than somebody knew who waits: ids of the last entry and rings that it saw."""
-        raise NotImplementedError
-
-
-class TopicState(Belled):
+class TopicState(QueueState):
     """A topic: its stream, and what is to enter it later. Its counters are all that a server has in `meta`."""
 
     def clear(self) -> None:
@@ -56,15 +18,9 @@ class TopicState(Belled):
         super().clear()
         self.stream = Stream()
 
-    def is_behind(self, position: Sequence[bytes]) -> bool:
-        """Tell whether there is an entry, or a ring, behind those that somebody saw."""
-        entry, ring = map(read_id, position)
-        return self.stream.count_behind(entry) > 0 or self.bell > ring
-
-    def add_entry(self, fields: Sequence[bytes]) -> Id:
-        """Add an entry to the stream: all who wait for one wake up."""
-        self.has_token = True
-        return self.stream.add(fields, self.server_ms)
+    def next_look_behind(self, entry: Id) -> int | None:
+        """Return when there may be an entry behind another one; a time that has come: now."""
+        return 0 if self.stream.count_behind(entry) else self.waiting[0].first_score()
 
     def let_in(self) -> int | None:
         """Let what has waited for its time enter the stream, a bounded number.
@@ -75,8 +31,8 @@ class TopicState(Belled):
         if not waiting:
             return None
         now, size = self.tick(), 0
-        for _, id_ in waiting.up_to(now, _LET_IN_A_CALL):
-            if size < _BYTES_LET_IN_A_CALL:
+        for _, id_ in waiting.up_to(now, LET_IN_A_CALL):
+            if size < BYTES_LET_IN_A_CALL:
                 size += self._let_one_in(self.messages[id_], now)
                 self.clock = now
         following = waiting.first_score()
@@ -90,8 +46,7 @@ class TopicState(Belled):
             return 0
         fields = fields_of(message.intact)
         self.forget(message)
-        self.add_entry(fields)
-        self.note_largest(sum(map(len, fields)))
+        self.stream.add(fields, self.server_ms)
         self.count("bytes", -message.size)
         self.count("entered", 1)
         return message.size
@@ -104,11 +59,6 @@ class TopicState(Belled):
             except CodecError:
                 return DAMAGED
         return message.flaw
-
-    def note_largest(self, size: int) -> None:
-        """Note how large entries are: whoever reads them asks for so many as fit."""
-        if size > self.stats.get("largest", 0):
-            self.stats["largest"] = size
 
     def free_acked(self) -> None:
         """Remove entries that every group has acked."""
@@ -124,7 +74,7 @@ class TopicState(Belled):
             self.stream.trim_up_to(unread_behind)
 
 
-class GroupState(Belled):
+class GroupState(QueueState):
     """A group of a topic: a queue that is fed by a stream."""
 
     def __init__(self, topic: TopicState, name: bytes) -> None:
@@ -150,11 +100,6 @@ class GroupState(Belled):
         return super().is_known or self.swept is not None
 
     @property
-    def is_anything_to_come(self) -> bool:
-        """Whether anything is to be watched: entries may come."""
-        return True
-
-    @property
     def consumers(self) -> ConsumerGroup | None:
         """What the stream knows of the group."""
         return self.topic.stream.groups.get(self.name)
@@ -164,9 +109,13 @@ class GroupState(Belled):
         super().tell_time(server_us)
         self.topic.tell_time(server_us)
 
-    def is_behind(self, position: Sequence[bytes]) -> bool:
-        """Tell whether there is an entry, or a ring, behind those that somebody saw."""
-        return self.topic.is_behind(position[:2]) or self.bell > read_id(position[2])
+    def next_look(self) -> int | None:
+        """Return when a claim may find something: a message of the store, or an entry."""
+        stored = super().next_look()
+        if self.paused is not None or self.is_limited:
+            return stored
+        entry = self.topic.next_look_behind(BEGINNING if self.consumers is None else self.consumers.last)
+        return entry if stored is None else stored if entry is None else min(stored, entry)
 
     def end_lease(self, id_: bytes) -> None:
         """Ack the entry: it is done with, or has its place in the store."""

@@ -1,19 +1,15 @@
 """What is done with a topic itself: publish, read_topic, topic_stats, tidy_topic, delete_topic."""
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
+from duly._core.bounds import BYTES_A_CALL, GONE_MS, WINDOWS_A_CALL
 from duly._core.publishing import BODY
 from duly.memory.calls import Kept
 from duly.memory.retaining import retain
 from duly.memory.state import Keep
 from duly.memory.stream import Entry, written_id
 from duly.memory.topic_state import TopicState
-
-WINDOWS_A_CALL: Final = 100
-BYTES_A_CALL: Final = 4 << 20
-_GONE_MS: Final = 3_600_000
-"""A consumer that has nothing and was not heard of for longer is gone."""
 
 
 class _Publication(NamedTuple):
@@ -42,9 +38,8 @@ def publish(topic: TopicState, args: list[bytes]) -> Kept:
     for dedup, window, fields in _publications(is_plain, args[4:]):
         id_ = topic.dedup.first(dedup, now) if dedup else None
         if id_ is None:
-            id_ = written_id(topic.add_entry(fields))
+            id_ = written_id(topic.stream.add(fields, topic.server_ms))
             published += 1
-            topic.note_largest(len(fields[1]) if is_plain else sum(map(len, fields)))
             if dedup:
                 topic.dedup.open(dedup, id_, now, window, topic.server_ms)
                 windows += 1
@@ -64,13 +59,13 @@ def read_topic(topic: TopicState, args: list[bytes]) -> list[Any]:
     begin, limit = args[0], int(args[1])
     next_us, stream = topic.let_in(), topic.stream
     last = b"0-0" if stream.last_entry is None else written_id(stream.last_entry)
-    reply: list[Any] = [-1 if next_us is None else next_us, [last, written_id(topic.bell)]]
-    size, largest = 0, topic.stats.get("largest", 0)
+    reply: list[Any] = [-1 if next_us is None else next_us, [last, b"0-0"]]
+    size = 0
     for entry in _entries_from(topic, begin, limit):
-        if size and size + largest > BYTES_A_CALL:
+        size += sum(map(len, entry.fields))
+        if size > BYTES_A_CALL and len(reply) > 2:
             break
         reply += (written_id(entry.id), list(entry.fields))
-        size += sum(map(len, entry.fields))
     return reply
 
 
@@ -98,7 +93,7 @@ def topic_stats(topic: TopicState, _args: list[bytes]) -> list[Any]:
 
 def _meta(topic: TopicState) -> dict[str, int]:
     """Name the fields that a server has in `meta`."""
-    fields = {"clock": topic.clock or 0, "large": int(topic.has_large), "keyed": int(topic.is_keyed)}
+    fields = {"clock": topic.clock or 0, "keyed": int(topic.is_keyed)}
     return {name: value for name, value in fields.items() if value} | topic.stats
 
 
@@ -110,18 +105,14 @@ def tidy_topic(topic: TopicState, args: list[bytes]) -> int:
         topic.free_acked()
     for group in topic.stream.groups.values():
         for name, consumer in list(group.consumers.items()):
-            if topic.server_ms - consumer.seen_ms > _GONE_MS:
+            if topic.server_ms - consumer.seen_ms > GONE_MS:
                 group.forget_idle(name)
     closed = topic.dedup.sweep(now, WINDOWS_A_CALL)
     return int(next_us == 0 or closed == WINDOWS_A_CALL)
 
 
 def delete_topic(topic: TopicState, _args: list[bytes]) -> Kept:
-    """Remove the stream, and all that waits to enter it; tell how many keys there were."""
-    things = [
-        topic.stream.is_there, topic.bodies, topic.dedup, topic.dedup, topic.dead, topic.dead, topic.has_wake_key,
-        topic.is_known, *topic.waiting.values(),
-    ]  # fmt: skip
-    count = sum(map(bool, things))
+    """Remove the stream, and all that waits to enter it; 1: there was something."""
+    was_there = bool(topic.stream.is_there or topic.messages or topic.dedup or topic.is_known)
     topic.clear()
-    return Kept(count)
+    return Kept(int(was_there))

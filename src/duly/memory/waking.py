@@ -1,4 +1,4 @@
-"""Looks at many queues at once: their tokens, and whether they have anything to come."""
+"""Looks at many queues at once: which of them have something now, or anything to come."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -13,12 +13,9 @@ def prefixes(keys: Sequence[bytes]) -> list[bytes]:
 
 
 def take_tokens(queues: Sequence[QueueState], args: list[bytes]) -> Kept:
-    """Take the tokens of several queues, up to a limit."""
-    limit = int(args[0])
-    taken = [position for position, queue in enumerate(queues, 1) if queue.has_token][:limit]
-    for position in taken:
-        queues[position - 1].has_token = False
-    return Kept(taken)
+    """Find the queues from which a claim may have something now, up to a limit."""
+    found = [position for position, queue in enumerate(queues, 1) if queue.has_something]
+    return Kept(found[: int(args[0])])
 
 
 def occupied(queues: Sequence[QueueState], _args: list[bytes]) -> list[int]:

@@ -6,12 +6,12 @@ from typing import Final
 
 import msgspec
 
+from duly._core.bounds import LEASE_TEXT_SIZE
 from duly._core.call import Arg
 from duly.memory.message import StoredMessage
 
 _LEASE: Final = struct.Struct("<dIBB")
 _LENGTH: Final = struct.Struct("<H")
-_LEASE_TEXT_SIZE: Final = 65  # padded, as lib/leased.lua explains
 _pack = msgspec.msgpack.Encoder().encode
 
 
@@ -47,4 +47,4 @@ def lease(message: StoredMessage) -> bytes:
     if held.key is not None:
         key = held.key.encode()
         text += _LENGTH.pack(len(key)) + key
-    return (text + held.consumer.encode()).ljust(_LEASE_TEXT_SIZE)
+    return (text + held.consumer.encode()).ljust(LEASE_TEXT_SIZE)

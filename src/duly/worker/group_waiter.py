@@ -117,7 +117,7 @@ class MemoryGroupWaiter(_GroupSources):
         for source, member in self._listening():
             if source not in self._callbacks and (some is None or source in some):
                 self._callbacks[source] = self._callback_for(source)
-                self._engine.subscribe_behind(member.keys, member.position, self._callbacks[source])
+                self._engine.subscribe(member.keys, self._callbacks[source], source.claims_at)
         return []
 
     def woken(self) -> list[Source]:

@@ -131,14 +131,13 @@ class MemoryQueueWaiter:
         for source in self._sources if some is None else some:
             if source not in self._callbacks and source.wants_watch:
                 self._callbacks[source] = self._callback_for(source)
-                self._engine.subscribe(source.keys, self._callbacks[source])
+                self._engine.subscribe(source.keys, self._callbacks[source], source.claims_at)
         return []
 
     async def take(self, limit: int) -> list[Source]:
-        """Take up to `limit` wake tokens of queues that are not watched."""
+        """Return up to `limit` queues that have messages, of those that are not watched."""
         wanted = [source for source in self._sources if source.wants_watch and source not in self._callbacks]
-        there = [source for source in wanted if self._engine.has_token(source.keys)][:limit]
-        return [source for source in there if self._engine.take_token(source.keys)]
+        return [source for source in wanted if self._engine.has_something(source.keys)][:limit]
 
     def woken(self) -> list[Source]:
         """Take the queues that have woken."""
@@ -146,7 +145,7 @@ class MemoryQueueWaiter:
         return list(woken_sources)
 
     async def aclose(self) -> list[Source]:
-        """Stop watching, and return the queues whose wake token may have been taken."""
+        """Stop watching, and return the queues that another worker should poll."""
         self._engine.clock.unwatch(self._on_move)
         for source, callback in self._callbacks.items():
             self._engine.unsubscribe(source.keys, callback)

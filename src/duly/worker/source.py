@@ -1,5 +1,6 @@
 """The store that a queue or group of a worker claims from: its keys, its held messages, and the state of its claims."""
 
+import math
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,8 @@ class Source:
 
         It must claim, or pass the token on.
         """
+        self.claims_at: float = math.inf
+        """When the last claim expected more messages, by the server's clock and in microseconds."""
         self.fruitless = 0
         self.wake_state: WakeState | None = WakeState(self.keys) if isinstance(self.keys, GroupKeys) else None
         """For a group, whose members all wake for an entry. None: a queue, whose wake token goes to one consumer."""

@@ -43,11 +43,6 @@ class WakeState:
                 self._fruitless = min(self._fruitless + 1, _MAX_FRUITLESS)
                 self.rests_until = now + patience.rest_after(self._fruitless, random.random)
 
-    @property
-    def position(self) -> list[bytes]:
-        """The known ids, in the order of the watched keys."""
-        return [written_id(id_) for id_ in self.known.values()]
-
     def has_news(self, news: Mapping[bytes, EntryId]) -> bool:
         """Return whether the news contain an id that it has not seen."""
         return any(key in news and news[key] > id_ for key, id_ in self.known.items())

@@ -76,7 +76,7 @@ local function take_from(claim, waiting, ahead)
     end
   end
   lease_candidates(claim, waiting, candidates, found, lanes)
-  if #claim.ids - first + 1 < #candidates and #due == looked_at then
+  if #claim.ids - first + 1 < #candidates and (#due == looked_at or #candidates == wanted) then
     claim.is_full = true -- some could not be delivered: there may be more of this priority
   end
   if #claim.ids >= first then

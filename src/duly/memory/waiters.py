@@ -1,0 +1,85 @@
+"""Who waits for something of a queue or topic, and who of them has to look after a change.
+
+Nothing is handed to a waiter: whether a claim may find something is read off the queue itself.
+"""
+
+from collections.abc import Callable
+from math import inf
+from typing import Final, NamedTuple
+
+from duly.memory.state import QueueState
+from duly.memory.stream import Id
+from duly.memory.topic_state import TopicState
+
+Callback = Callable[[], None]
+
+_IN_TIME_US: Final = 1_000
+"""Who looks at most this much later looks in time: the clocks of a topic and its groups are some ticks apart."""
+
+
+class _Waiter(NamedTuple):
+    callback: Callback
+    looks_at: float
+    """When it looks by itself, by the queue's clock."""
+    entry: Id | None
+    """Of a reader of a topic: it waits for what is behind this entry."""
+
+
+def _is_late(looks_at: float, moment: float) -> bool:
+    """Tell whether one who looks by itself at a time comes too late for a moment."""
+    return moment == 0 or looks_at > moment + _IN_TIME_US
+
+
+class Waiters:
+    """Those who wait for something of one queue, in the order in which they came."""
+
+    def __init__(self, state: QueueState) -> None:
+        self._state = state
+        self._rows: list[_Waiter] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def moment(self, entry: Id | None = None) -> float:
+        """Return when it is worth looking: 0 for now."""
+        state = self._state
+        if entry is None:
+            moment = state.next_look()
+        else:
+            assert isinstance(state, TopicState)
+            moment = state.next_look_behind(entry)
+        return inf if moment is None else 0 if moment <= state.tick() else moment
+
+    def add(self, callback: Callback, looks_at: float | None = None, entry: Id | None = None) -> bool:
+        """Have `callback` called once, when something comes before `looks_at`; False: it has come already.
+
+        Without `looks_at`, the caller looks at the moment that is worth it as things are.
+        """
+        moment = self.moment(entry)
+        looks_at = moment if looks_at is None else looks_at
+        if _is_late(looks_at, moment):
+            return False
+        self._rows.append(_Waiter(callback, looks_at, entry))
+        return True
+
+    def remove(self, callback: Callback) -> bool:
+        """Wait no longer; False: it was called, or is about to be."""
+        count = len(self._rows)
+        self._rows = [row for row in self._rows if row.callback != callback]
+        return len(self._rows) < count
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._rows.clear()
+
+    def take_late(self) -> list[Callback]:
+        """Take out those who would look too late: of a topic's readers all, of consumers one if none is in time."""
+        if not self._rows:
+            return []
+        if isinstance(self._state, TopicState):
+            late = [row for row in self._rows if _is_late(row.looks_at, self.moment(row.entry))]
+        else:
+            moment = self.moment()
+            late = self._rows[:1] if all(_is_late(row.looks_at, moment) for row in self._rows) else []
+        self._rows = [row for row in self._rows if row not in late]
+        return [row.callback for row in late]

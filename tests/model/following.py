@@ -1,0 +1,76 @@
+"""A claim in memory that stops where a script has stopped, so that both sides hold the same afterwards.
+
+The memory engine takes the due messages whose turn it is, exactly. A script looks ahead by a bounded number: it may
+take fewer, and pass over a suspect that comes behind others, if it says that there may be more. What it takes and parks
+must be the beginning of the exact order: else the answers differ, or what is stored.
+"""
+
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from duly._core import replies
+from duly._core.call import Call
+from duly.memory.claiming import Round, carried_out
+from duly.memory.engine import GROUP_FORMS, TRANSITIONS, Engine
+from duly.memory.feeding import GroupRound
+from duly.memory.message import StoredMessage
+from tests.lua.harness import State
+
+_LIMIT_AT = 1
+
+
+class Done(NamedTuple):
+    """What a script has answered, and what the queue held before and after."""
+
+    answer: Any
+    before: State
+    after: State
+
+    def left(self) -> set[bytes]:
+        """Name the messages that a claim has left waiting."""
+        return {id_.encode() for ids in self.after.waiting.values() for id_ in ids if not self._was_parked(id_)}
+
+    def _was_parked(self, id_: str) -> bool:
+        """Tell whether a message that waits as before was parked in between: a lane was handed on to it."""
+        keys = [key for key, lane in self.after.lanes.items() if lane[1:] == id_]
+        owners = [self.before.lanes[key][1:] for key in keys if key in self.before.lanes]
+        return owners not in ([], [id_]) and any(id_ in ids for ids in self.before.waiting.values())
+
+
+def call(engine: Engine, call: Call[Any], stream: bytes, sequence: int, done: Done) -> Any:
+    """Carry a call out in memory that a script has carried out."""
+    answer = done.answer
+    if call.script.name != "claim" or not isinstance(answer, list):
+        return engine.call(call, stream, sequence)
+    claimed = replies.claimed(answer)
+    left = done.left()
+    may_be_more = claimed.next_in == 0 and len(claimed.ids) < int(call.args[_LIMIT_AT])
+
+    class Following(Round):
+        """One claim that leaves what the script has left."""
+
+        def take_what_is_due(self) -> None:
+            super().take_what_is_due()
+            self._is_full = self._is_full or may_be_more
+            # It may have looked behind the last message that it took. That a suspect is there, the machine checks.
+            self._has_passed_over = self._has_passed_over or claimed.passed_over
+
+        def _due(self, priority: int, rank: int) -> StoredMessage | None:
+            message = super()._due(priority, rank)
+            if message is None or message.id not in left:
+                return message
+            if claimed.passed_over and self._is_isolating and self._is_suspect(message):
+                return message
+            self._is_full = True  # so the answer must say that there may be more
+            return None
+
+        def _may_go_alone(self, message: StoredMessage) -> bool:
+            return super()._may_go_alone(message) and message.id not in left
+
+    class FollowingGroup(Following, GroupRound):
+        """The same for a group."""
+
+    forms = {"claim": lambda queue, args: carried_out(Following.of(queue, args))}
+    group_forms = {"claim": lambda queue, args: carried_out(FollowingGroup.of(queue, args))}
+    with patch.dict(TRANSITIONS, forms), patch.dict(GROUP_FORMS, group_forms):
+        return engine.call(call, stream, sequence)

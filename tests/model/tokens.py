@@ -1,0 +1,74 @@
+"""When a consumer that blocks must be woken (docs/protocol.md, section 10), judged by what the server holds alone.
+
+The memory engine has no tokens: it knows what a claim may find.
+"""
+
+from collections.abc import Sequence
+from math import inf
+from typing import Any, Final
+
+from duly._core import replies
+from tests.lua.harness import State
+
+EMPTYING: Final = frozenset({"ack", "finish", "reject", "cancel", "purge", "move", "tidy"})
+"""Scripts that remove the token when they leave nothing to wait for (I9)."""
+
+_LIMIT_AT, _THEN_AT = 1, 5
+
+
+def fault(script: str, before: State, after: State, now: int) -> str:
+    """Say what a call other than claim did wrong with the token; '': nothing."""
+    if makes_claimable(before, after, now) and not after.wake:
+        return "something may be claimed, or comes earlier, and nobody is told"
+    is_room = before.meta.get("limited") == "0" and bool(set(before.leased) - set(after.leased))
+    if is_room and not after.wake:
+        return "there is room in flight, and nobody is told"
+    if script in EMPTYING and before.msgs and not after.msgs and not is_room and after.wake:
+        return "I9 a token in an empty queue"
+    if script == "tidy" and not after.msgs and after.wake:
+        return "I9 tidy left a token in an empty queue"
+    # A send that drops messages may hand their lanes on, also to one that it drops next.
+    may_hand_lane_on = bool(set(before.parked_ids()) - set(after.parked_ids()))
+    is_send = script in ("send", "send_checked") and not may_hand_lane_on
+    if is_send and not (_is_open(before, now) or _is_open(after, now)) and after.wake != before.wake:
+        return "a send to a queue that is paused or limited left a token"
+    return ""
+
+
+def makes_claimable(before: State, after: State, now: int) -> bool:
+    """Tell whether something may be claimed that could not be before, or comes earlier than all that was to come."""
+    old, new = _moments(before, now), _moments(after, now)
+    first = min(old.values(), default=inf)
+    # Nobody is told of a message whose body was lost: a queue without bodies has no token.
+    told = {what: at for what, at in new.items() if what[1] in after.msgs}
+    return any(at < old.get(what, inf) and (at <= now or at < first) for what, at in told.items())
+
+
+def fault_of_claim(args: Sequence[Any], answer: list[Any], before: State, after: State) -> str:
+    """Say what a claim did wrong with the token: the caller watches, or whoever finds it; '': nothing."""
+    claimed, limit, then = replies.claimed(answer), int(args[_LIMIT_AT]), args[_THEN_AT]
+    may_be_more = claimed.next_in == 0
+    if claimed.passed_over or len(claimed.ids) == limit or may_be_more:
+        return "" if after.wake else "no token for others"
+    if then == "stay" or (then == "watch" and not claimed.ids):
+        return "a token, and the caller watches" if after.wake else ""
+    if claimed.ids:
+        return "" if after.wake else "no token, and its caller is busy"
+    if then == "pass" and claimed.next_in is not None and not claimed.is_paused:
+        return "" if after.wake else "no token, and its caller goes"
+    if not after.msgs:
+        return "I9 a token in an empty queue" if after.wake else ""
+    return "the token is gone" if before.wake and not after.wake else ""
+
+
+def _is_open(state: State, now: int) -> bool:
+    limited = state.meta.get("limited")
+    return "paused" not in state.meta and (limited is None or 0 < int(limited) <= now)
+
+
+def _moments(state: State, now: int) -> dict[tuple[str, str], int]:
+    """Tell when a claim may find something: each message that waits, unless none is handed out, and each deadline."""
+    moments = {("deadline", id_): at for id_, at in state.leased.items()}
+    if _is_open(state, now):
+        moments |= {("due", id_): at for ids in state.waiting.values() for id_, at in ids.items()}
+    return moments
