@@ -476,6 +476,21 @@ def waking_of_a_group(pair: Pair, a: Peer, b: Peer, name: str) -> None:
     pair.agree()
 
 
+def progress(pair: Pair, a: Peer, b: Peer, name: str) -> None:
+    seen = "[[each.progress.fraction, each.progress.text] for each in box.list('leased')]"
+    for kind in ("queue", "group"):
+        pair.open(kind, f"{name}-{kind}")
+        a.run("store_all_forms()")
+        leased = len(a.run("claim()"))
+        a.run("[d.progress(0.4, 'loading') for d in held.values()]")
+        assert b.run(seen) == [[0.4, "loading"]] * leased
+        pair.agree()
+        a.run("settle('release')")
+        assert len(b.run("claim()")) == leased
+        assert b.run("[each.progress for each in box.list('leased')]") == [None] * leased
+        pair.agree()
+
+
 SCENARIOS: Final[tuple[Scenario, ...]] = (
     dedup_values_and_ids,
     bounds,
@@ -504,4 +519,5 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     entries_that_are_freed,
     entries_that_are_trimmed,
     waking_of_a_group,
+    progress,
 )
