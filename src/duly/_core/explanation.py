@@ -160,9 +160,7 @@ def _front(sight: Sight) -> str:
 def _of_leased(sight: Sight, options: QueueOptions) -> str:  # noqa: ARG001
     message, until = sight.message, _time(sight.message.deadline)
     if message.deadline is not None and message.deadline <= moment(sight.now):
-        return (
-            f"was leased by {message.consumer} until {until}: the next receive counts a crash and frees it"
-        )
+        return f"was leased by {message.consumer} until {until}: the next receive counts a crash and frees it"
     return f"is leased by {message.consumer} until {until}, attempt {message.attempt}"
 
 

@@ -1,4 +1,4 @@
-"""What the server's answers mean. Codes of scripts are turned into values and errors here only."""
+"""Decode replies of the server. Only this module turns codes of scripts into values and errors."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -23,10 +23,10 @@ PASSED_OVER: Final = 2
 LIMITED: Final = 3
 
 _NEVER: Final = b"18446744073709551615-18446744073709551615"
-"""Behind this, no entry ever comes."""
+"""The largest id: no entry ever follows it."""
 
 Trouble = Literal["noscript", "full", "retry", "reconnect", "stale", "refused"]
-"""What to do about an error reply: send the text; QueueFull; wait; drop the connection; nothing; raise."""
+"""The reaction to an error reply: send the script's text, raise QueueFull, wait, reconnect, ignore, raise."""
 
 # redis-py turns some codes into classes and cuts them off the text.
 _TROUBLES_BY_CLASS: Final[Mapping[str, Trouble]] = {
@@ -39,7 +39,7 @@ _TROUBLES_BY_CLASS: Final[Mapping[str, Trouble]] = {
     "TryAgainError": "retry",
     "ClusterDownError": "retry",
 }
-# Inside a script Redis 6.2 wraps the error of a command, so codes are looked for anywhere in the text.
+# Redis 6.2 wraps the error of a command inside a script, so a code can be anywhere in the text.
 _TROUBLES_BY_TEXT: Final[tuple[tuple[str, Trouble], ...]] = (
     ("NOSCRIPT", "noscript"),
     ("OOM command not allowed", "full"),
@@ -72,17 +72,17 @@ def trouble_of(error: Exception) -> Trouble:
 
 
 def is_denied(error: BaseException | None) -> bool:
-    """Say whether the server refused the user of the connection, by password or by rights."""
+    """Whether the server denied access to the connection's user, by password or by permissions."""
     return type(error).__name__ in _DENIALS or lacks_right_in_script(error)
 
 
 def lacks_right_in_script(error: BaseException | None) -> bool:
-    """Say whether a command inside a script was refused to the user, which has no class of its own."""
+    """Whether the server denied a command inside a script. redis-py has no class for that."""
     return any(text in str(error) for text in _NO_RIGHT)
 
 
 def moment(us: float) -> datetime:
-    """Convert the server's microseconds. What somebody else wrote may be no time at all: looking never fails."""
+    """Convert the server's microseconds. Clamp a number that another program may have written."""
     try:
         return datetime.fromtimestamp(us / 1_000_000, UTC)
     except (OverflowError, ValueError, OSError):
@@ -90,14 +90,14 @@ def moment(us: float) -> datetime:
 
 
 class SendOutcome(NamedTuple):
-    """What became of the messages of one send call: their ids, and the positions that found no room."""
+    """The outcome of one send call: the ids, and the positions of messages that did not fit."""
 
     ids: list[str]
     full: list[int]
 
 
 def sent(ids: Sequence[str]) -> Callable[[int | list[Any]], SendOutcome]:
-    """Read the answer to a send."""
+    """Decode the reply to a send."""
 
     def decode(reply: int | list[Any]) -> SendOutcome:
         if isinstance(reply, int):
@@ -121,22 +121,22 @@ COMMIT_UNPUBLISHABLE: Final = 4
 
 
 class CommitOutcome(NamedTuple):
-    """What became of a commit: one of the codes above, and what goes with it."""
+    """The outcome of a commit: one of the codes above, and its details."""
 
     code: int
     sent: Sequence[str] = ()
-    """The ids of the messages of all targets, when it is done."""
+    """The ids of the messages of all targets, if it is done."""
     published: Sequence[str] = ()
     """The ids of the entries of all topics."""
     replies: Sequence[Any] = ()
-    """What the server answered to each effect."""
+    """The server's reply to each effect."""
     position: int = -1
-    """Of the target without room, or of the effect or topic that cannot be."""
+    """The position of the full target, or of the effect or topic that failed."""
     problem: str = ""
 
 
 def committed(ids: Sequence[str]) -> Callable[[list[Any]], CommitOutcome]:
-    """Read the answer to a commit that sends messages with these ids."""
+    """Decode the reply to a commit that sends messages with these ids."""
 
     def decode(reply: list[Any]) -> CommitOutcome:
         code, *rest = reply
@@ -156,12 +156,12 @@ def committed(ids: Sequence[str]) -> Callable[[list[Any]], CommitOutcome]:
 
 
 def _effect_reply(reply: Any) -> Any:
-    """Read the reply of a command. A list has the digits of a number that is too large for Lua."""
+    """Decode the reply of a command. A list has the digits of a number that is too large for Lua."""
     return int(reply[0]) if isinstance(reply, list) else reply
 
 
 class Reclaimed(NamedTuple):
-    """A lease that ran out and was taken back by a claim."""
+    """A lease that ran out, and that a claim reclaimed."""
 
     id: str
     consumer: str
@@ -170,29 +170,29 @@ class Reclaimed(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """What a claim took. `records` and `counts` are still packed."""
+    """The messages that a claim leased. `records` and `counts` are still packed."""
 
     is_paused: bool
     passed_over: bool
     """A suspect is due, and waits for a consumer that holds nothing."""
     now: int
     next_in: float | None
-    """Seconds to the next moment at which a claim may find something; None: not foreseeable."""
+    """Seconds until a claim may find a message; None: unknown."""
     fence: int
     ids: list[bytes]
     records: list[bytes]
     counts: list[bytes]
     reclaimed: list[Reclaimed]
     is_limited: bool = False
-    """`rate` or `max_in_flight` keeps back what is due."""
+    """`rate` or `max_in_flight` holds due messages back."""
     schedules: Sequence[tuple[str, bytes]] = ()
-    """Schedules whose slot has come, packed: this consumer is to fire them."""
+    """Schedules with a due slot, packed: this consumer must fire them."""
     position: tuple[bytes, ...] | None = None
-    """Of a group: behind which entries of what it watches there is more; None also when it took all it may."""
+    """Of a group: the last read id of each stream it waits on; None: there may be more to claim now."""
 
 
 def claimed(reply: list[Any]) -> Claimed:
-    """Read the answer to a claim."""
+    """Decode the reply to a claim."""
     state, now, next_us, fence, ids, records, counts, taken_back, slots, *rest = reply
     reclaimed = []
     if taken_back:
@@ -212,29 +212,29 @@ def _reclaimed(id_: bytes, consumer: bytes, overdue: int, is_dead: int) -> Recla
 
 
 def _position(state: int, found: list[bytes]) -> tuple[bytes, ...] | None:
-    """Say behind what a group waits: while nothing may be handed out, not for entries, which may be there already."""
+    """Return the ids behind which a group waits. While delivery is held back, it must not wake up for entries."""
     if state in (PAUSED, LIMITED) and found:
         return _NEVER, *found[1:]
     return tuple(found) or None
 
 
 def is_suspect(counts: codec.Counts, crash_limit: int) -> bool:
-    """Tell whether the next crash of a message would be its last. With a limit of 1 that says nothing of it."""
+    """Whether one more crash makes a message dead. With a limit of 1 that holds for every message, so none counts."""
     return crash_limit > 1 and counts.crashes >= crash_limit - 1
 
 
 def positions(reply: list[int]) -> list[int]:
-    """Read positions, from 0."""
+    """Decode positions, counted from 0."""
     return [position - 1 for position in reply]
 
 
 def lost_positions(reply: list[int]) -> list[int]:
-    """Read the answer to a settle of many: the positions (from 0) whose lease was lost."""
+    """Decode the reply to a settle call: the positions (from 0) whose lease was lost."""
     return [position - 1 for position in reply]
 
 
 def lease_lost(queue: str, id_: str, verb: str, remedy: str = "make the lease longer or use renew=True") -> LeaseLost:
-    """Say that a settle came too late, and what helps if work takes longer than the lease."""
+    """Make the error of a settle that came too late, with advice for work that takes longer than the lease."""
     return LeaseLost(
         f"{verb} of message {id_} of {title_of(queue)} changed nothing: its lease was lost. It was taken over after "
         f"the lease ran out, settled before, or cancelled. Do not repeat the call; {remedy} if work takes longer "
@@ -243,65 +243,65 @@ def lease_lost(queue: str, id_: str, verb: str, remedy: str = "make the lease lo
 
 
 def is_one(reply: int) -> bool:
-    """Read a yes or no."""
+    """Decode a yes or no."""
     return reply == 1
 
 
 def pair(reply: list[int]) -> tuple[int, int]:
-    """Read a count, and how much is left."""
+    """Decode a count, and the number of those left."""
     return reply[0], reply[1]
 
 
 def number(reply: int) -> int:
-    """Read a count."""
+    """Decode a count."""
     return int(reply)
 
 
 class Sight(NamedTuple):
-    """A message and what is around it, at one moment. Times are microseconds."""
+    """A message and its surroundings at one moment. Times are microseconds."""
 
     message: Message
     now: int
     owner: str | None
-    """The id that its lane belongs to."""
+    """The id that owns its lane."""
     ahead: int
-    """How many are due and come before it."""
+    """The number of due messages before it."""
     paused: str | None
     tat: int
     leased: int
     owner_place: str = ""
-    """Where the owner of its lane is, if that is another message: waiting, leased or dead; empty: it is gone."""
+    """The place of the lane's owner, if that is another message: waiting, leased or dead; empty: it is gone."""
     owner_score: int = 0
-    """The due time or deadline of that one, or when it died."""
+    """The owner's due time, deadline or time of death."""
 
 
 class End(NamedTuple):
-    """How a message ended, or that it has not."""
+    """How a message ended, if it has."""
 
     message: Message | None
-    """Dead or done; None: it lives, or is unknown."""
+    """Dead or done; None: it is live or unknown."""
     result: str = ""
-    """What its handler returned, packed."""
+    """The result of its handler, packed."""
     after: str | None = None
-    """It lives: the entry of `ends` behind which its end will be told."""
+    """Of a live message: the entry of `ends` after which its end will be reported."""
 
 
 class Letter(NamedTuple):
-    """A dead letter, as it was at the moment of looking."""
+    """A dead letter, as it was when it was read."""
 
     message: Message
     record: bytes
     died: int
-    """In microseconds: with the id, it tells this letter from a later one."""
+    """In microseconds. Id and time together identify this letter: the same id may die again."""
 
     @property
     def is_readable(self) -> bool:
-        """Whether there is something to redrive: its record is neither lost nor damaged."""
+        """Whether it can be redriven: its record is neither lost nor damaged."""
         return self.message.sent_at is not None
 
 
 class LetterPage(NamedTuple):
-    """Some dead letters, oldest first."""
+    """A page of dead letters, oldest first."""
 
     now: int
     letters: list[Letter]
@@ -309,23 +309,23 @@ class LetterPage(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """What became of dead letters that were to go to another queue."""
+    """The outcome of moving dead letters to another queue."""
 
     moved: int
     is_full: bool
-    """One of them found no room."""
+    """Whether the other queue became full."""
     known: list[str]
-    """The ids that are in use there."""
+    """The ids that are already in use there."""
 
 
 def moved(reply: list[Any]) -> Moved:
-    """Read the answer to move."""
+    """Decode the reply to move."""
     count, is_full, *known = reply
     return Moved(count, bool(is_full), [codec.visible(id_) for id_ in known])
 
 
 class Viewer:
-    """Turns stored messages of one queue into what users look at."""
+    """Decodes stored messages of one queue as users see them."""
 
     def __init__(self, queue: str, decode_body: Callable[[int, bytes], Any], title: str | None = None) -> None:
         self._queue = queue
@@ -333,7 +333,7 @@ class Viewer:
         self._decode_body = decode_body
 
     def message(self, id_: str) -> Callable[[list[Any]], Message | None]:
-        """Read the answer to get."""
+        """Decode the reply to get."""
 
         def decode(reply: list[Any]) -> Message | None:
             sight = see(reply)
@@ -343,7 +343,7 @@ class Viewer:
         return decode
 
     def sight(self, id_: str) -> Callable[[list[Any]], Sight | None]:
-        """Read the answer to get, with what is around the message."""
+        """Decode the reply to get, with the surroundings of the message."""
 
         def decode(reply: list[Any]) -> Sight | None:
             if not reply:
@@ -360,7 +360,7 @@ class Viewer:
         return decode
 
     def end(self, id_: str) -> Callable[[list[Any]], End]:
-        """Read the answer to await_end."""
+        """Decode the reply to await_end."""
 
         def decode(reply: list[Any]) -> End:
             if len(reply) == 1:
@@ -375,13 +375,13 @@ class Viewer:
         return decode
 
     def page(self, state: str) -> Callable[[Any], tuple[list[Message], bool]]:
-        """Read the answer to list: messages, and whether they are the last."""
+        """Decode the reply to list: messages, and whether they are the last."""
 
         def decode(reply: Any) -> tuple[list[Message], bool]:
             if reply == -1:
                 raise UsageError(
-                    f"after=<id> is no longer {state} in {self._title}: pass the Message itself to go on "
-                    "behind it, or begin anew with after=None"
+                    f"after=<id> is no longer {state} in {self._title}: pass the Message itself to "
+                    "continue after it, or start again with after=None"
                 )
             rows = [reply[at : at + 6] for at in range(2, len(reply), 6)]
             return [self._view(row[0], state, *row[1:]) for row in rows], reply[1] == 1
@@ -389,7 +389,7 @@ class Viewer:
         return decode
 
     def letters(self, reply: list[Any]) -> LetterPage:
-        """Read the answer to a list of dead letters."""
+        """Decode the reply to a list of dead letters."""
         rows = [reply[at : at + 6] for at in range(2, len(reply), 6)]
         letters = [Letter(self._view(row[0], "dead", *row[1:]), row[2], row[1]) for row in rows]
         return LetterPage(reply[0], letters, reply[1] == 1)
@@ -437,7 +437,7 @@ class Viewer:
         )
 
     def _opened(self, record: bytes) -> tuple[Any, bytes | None, codec.Record | None]:
-        """Show what can be shown of a record, damaged or not: looking never fails."""
+        """Return body, raw body and record. A damaged record is returned as its bytes: a view never fails."""
         if not record:
             return None, None, None
         try:
@@ -449,7 +449,7 @@ class Viewer:
 
 
 def _result(reasons: codec.Why | None) -> Any:
-    """Show a result, where there is one: looking never fails."""
+    """Return the result, if there is a readable one: a view never fails."""
     try:
         return results.unpacked_result(reasons.result) if reasons else None
     except CodecError:
@@ -457,7 +457,7 @@ def _result(reasons: codec.Why | None) -> Any:
 
 
 def _progress(reasons: codec.Why | None, holder: codec.Lease | None) -> Progress | None:
-    """Show what the holder of the lease that is out has reported; looking never fails."""
+    """Return the progress that the current holder has reported: a view never fails."""
     if reasons is None or holder is None or not reasons.result.startswith("p"):
         return None
     try:
@@ -468,7 +468,7 @@ def _progress(reasons: codec.Why | None, holder: codec.Lease | None) -> Progress
 
 
 def _events(reasons: codec.Why | None) -> list[codec.Event]:
-    """Give what scripts noted. Older versions noted the failure of the last attempt as a reject."""
+    """Return the events that scripts stored. Older versions stored the failure of the last attempt as a reject."""
     if reasons is None:
         return []
     events = reasons.timeline
@@ -483,7 +483,7 @@ def _timeline(
     holder: codec.Lease | None,
     progress: Progress | None,
 ) -> tuple[Event, ...]:
-    """Tell what happened: what scripts noted, between what the record and the lease say by themselves."""
+    """Build the timeline: the send from the record, the stored events, and the current delivery from the lease."""
     found = [] if stored is None else [Event(moment(stored.sent), "sent")]
     for event in events:
         took = None
@@ -499,18 +499,18 @@ def _timeline(
 
 
 def counter(name: str, stored: bytes) -> int:
-    """Read a counter of `meta`, which somebody else may have written."""
+    """Decode a counter of `meta`, which another program may have overwritten."""
     try:
         return int(stored)
     except ValueError:
         raise ServerError(
-            f"counter {name!r} is no number: somebody else has written {codec.visible(stored)!r} there. "
-            "`duly audit --repair` mends it"
+            f"counter {name!r} is not a number: another program has written {codec.visible(stored)!r} there. "
+            "`duly audit --repair` fixes it"
         ) from None
 
 
 def stats(reply: list[Any]) -> Stats:
-    """Read the answer to stats."""
+    """Decode the reply to stats."""
     now, ready, delayed, leased, parked, dead, done, oldest, next_due, _deadline, paused, lateness, *rest = reply
     fields = dict(zip(rest[0::2], rest[1::2], strict=True))
     counted = {name: counter(name, fields.get(name.encode(), b"0")) for name in NUMBERS}
@@ -530,29 +530,29 @@ def stats(reply: list[Any]) -> Stats:
 
 
 class Accounts(NamedTuple):
-    """What an audit proves."""
+    """The numbers that an audit compares."""
 
     stats: Stats
     entered: int = 0
-    """Of a topic: what had waited for its time, and is an entry now."""
+    """Of a topic: the number of delayed publishes that have entered the stream."""
     repairs: int = 0
-    """How often something was mended or corrected here."""
+    """The number of repairs and corrections so far."""
 
 
 def accounts(reply: list[Any]) -> Accounts:
-    """Read the answer to stats, of a queue or group."""
+    """Decode the reply to stats, of a queue or group."""
     return Accounts(stats(reply), 0, _repairs(reply))
 
 
 def accounts_of_topic(reply: list[Any]) -> Accounts:
-    """Read the answer to stats, of what waits to enter a topic. What it has trimmed are entries of the stream."""
+    """Decode the reply to stats, of a topic's delayed publishes. Its `trimmed` counts entries of the stream."""
     fields = _fields(reply)
     entered = counter("entered", fields.get(b"entered", b"0"))
     return Accounts(replace(stats(reply), trimmed=0), entered, _repairs(reply))
 
 
 def _fields(reply: list[Any]) -> dict[bytes, bytes]:
-    """Name what `meta` has, from the answer to stats."""
+    """Return the fields of `meta` from the reply to stats."""
     return dict(zip(reply[12::2], reply[13::2], strict=True))
 
 
@@ -561,7 +561,7 @@ def _repairs(reply: list[Any]) -> int:
 
 
 def fed(reply: list[Any]) -> str | None:
-    """Read from the answer to stats which is the largest id that a group has read."""
+    """Decode the largest id that a group has read, from the reply to stats."""
     found = _fields(reply).get(b"fed")
     return None if found is None else found.decode()
 
@@ -570,11 +570,11 @@ NUMBERS: Final[Mapping[str, Kept]] = {
     name: hint.__metadata__[0] for name, hint in get_type_hints(Stats, include_extras=True).items()
     if get_origin(hint) is Annotated
 }  # fmt: skip
-"""The numbers of Stats that scripts keep, by their fields in `meta`."""
+"""The numbers of Stats that scripts store, by their fields in `meta`."""
 
 
 def pending_rows(reply: list[Any]) -> list[PendingMessage]:
-    """Read a page of leases."""
+    """Decode a page of leases."""
     now = reply[0]
     rows = []
     for at in range(1, len(reply), 4):
@@ -596,7 +596,7 @@ def pending_rows(reply: list[Any]) -> list[PendingMessage]:
 
 
 def pending(rows: Sequence[PendingMessage], shown: int, order: Callable[[str], Any] | None = None) -> Pending:
-    """Sum leases up. `order` tells which id is smaller, where that is not a matter of text."""
+    """Summarise leases. `order` is the sort key of ids, where they do not sort as text."""
     ids = sorted((row.id for row in rows), key=order)
     return Pending(
         total=len(rows),
@@ -608,27 +608,27 @@ def pending(rows: Sequence[PendingMessage], shown: int, order: Callable[[str], A
 
 
 class LockState(NamedTuple):
-    """What became of taking a lock."""
+    """The outcome of an attempt to take a lock."""
 
     fence: int
-    """0: somebody else has it."""
+    """0: another holder has it."""
     left: float
-    """Seconds until it ends by itself."""
+    """Seconds until it expires."""
     by: str
-    """Who has it."""
+    """The holder."""
 
 
 def lock_state(reply: list[Any]) -> LockState:
-    """Read the answer to lock."""
+    """Decode the reply to lock."""
     fence, left, by = reply
     return LockState(fence, left / 1_000_000, codec.visible(by))
 
 
 def lock_busy(name: str, state: LockState) -> LockBusy:
-    """Say that a lock is taken."""
+    """Make the error of a lock that another holder has."""
     return LockBusy(
-        f"lock {name!r} is held by {state.by}, for another {state.left:.3g} s if it is not freed before. Wait for it "
-        "with on_busy=duly.Wait(seconds), or have the message come back later with on_busy=duly.Defer(delay)",
+        f"lock {name!r} is held by {state.by}, for at most another {state.left:.3g} s. Wait for it with "
+        "on_busy=duly.Wait(seconds), or have the message redelivered later with on_busy=duly.Defer(delay)",
         name=name,
         by=state.by,
         left=state.left,
@@ -636,10 +636,10 @@ def lock_busy(name: str, state: LockState) -> LockBusy:
 
 
 def lock_lost(name: str) -> LockLost:
-    """Say that a lock is no longer held."""
+    """Make the error of a lock that is no longer held."""
     return LockLost(
-        f"lock {name!r} was lost: its ttl ran out, and somebody else may have it by now. Stop, and make the ttl longer "
-        "or extend it in time"
+        f"lock {name!r} was lost: its ttl ran out, and another holder may have it by now. Stop, and make the ttl "
+        "longer or extend it in time"
     )
 
 
@@ -649,12 +649,12 @@ class AuditStep(NamedTuple):
     cursor: str
     checked: int
     sizes: tuple[int, int, int]
-    """Bytes of live, dead and finished messages that were met, when the step was one of `msgs`."""
+    """Bytes of live, dead and finished messages in this step, if it checked `msgs`."""
     faults: list[AuditFault]
 
 
 def audit_step(reply: list[Any]) -> AuditStep:
-    """Read a step of an audit."""
+    """Decode a step of an audit."""
     cursor, checked, live, dead, done, *rest = reply
     rows = zip(rest[0::2], rest[1::2], strict=True)
     found = [faults.explained(codec.visible(id_), codec.visible(what)) for id_, what in rows]
@@ -665,4 +665,4 @@ NOTHING_COUNTED: Final = Stats(
     ready=0, delayed=0, leased=0, parked=0, dead=0, done=0, oldest_age=0.0, lateness=0.0, next_due_in=None, paused=None,
     **dict.fromkeys(NUMBERS, 0),
 )  # fmt: skip
-"""What is known of a queue whose numbers cannot be read."""
+"""The stats of a queue whose numbers cannot be read."""
