@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from duly._core import codec, ops, replies
+from duly._core import codec, ops, replies, views
 from duly._core.call import Call
 from duly._core.effects import Effect
 from duly._core.outgoing import Outgoing
@@ -824,7 +824,7 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.ids)
     @rule(pick=picks, state=states, limit=st.integers(1, 3))
     def look(self, pick: int, state: str, limit: int) -> None:
-        viewer = replies.Viewer(self.keys.name, lambda _, body: body)
+        viewer = views.Viewer(self.keys.name, lambda _, body: body)
         id_ = self.ids[pick % len(self.ids)]
         looks: list[Call[Any]] = [
             ops.explain(self.keys, viewer, id_),
@@ -905,7 +905,7 @@ class QueueMachine(RuleBasedStateMachine):
     def _same_stats(self, answer: list[Any]) -> None:
         expected = self.engine.call(ops.stats(self.keys), b"", 0)
         check(answer[:12] == expected[:12], "the engines differ on stats", answer[:12], expected[:12])
-        mine, theirs = replies.stats(answer), replies.stats(expected)
+        mine, theirs = views.stats(answer), views.stats(expected)
         check(mine == theirs, "the engines differ on counters", mine, theirs)
         self.stats = mine
 

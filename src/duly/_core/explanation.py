@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from duly._core.naming import kind_of, title_of
-from duly._core.replies import Sight, moment
+from duly._core.views import Sight, moment
 from duly.message import Message
 from duly.options import QueueOptions, interval_of
 

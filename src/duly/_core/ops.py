@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from duly import _lua
-from duly._core import codec, registry, replies
+from duly._core import codec, registry, replies, views
 from duly._core import schedules as scheduling
 from duly._core.call import Arg, Call
 from duly._core.effects import Effect
@@ -243,8 +243,8 @@ def redrive(
 
 
 def letters(
-    keys: QueueKeys, viewer: replies.Viewer, limit: int, after: Message | None, *, newest: bool = False
-) -> Call[replies.LetterPage]:
+    keys: QueueKeys, viewer: views.Viewer, limit: int, after: Message | None, *, newest: bool = False
+) -> Call[views.LetterPage]:
     """Return a page of dead letters, with their records."""
     cursor: list[Arg] = ["", "", "", ""] if after is None else [after.id, *after.cursor, ""]
     return Call(
@@ -312,24 +312,24 @@ def delete(keys: QueueKeys) -> Call[int]:
     return Call(keys.script("delete"), keys, [], replies.number)
 
 
-def get(keys: QueueKeys, viewer: replies.Viewer, id_: str) -> Call[Message | None]:
+def get(keys: QueueKeys, viewer: views.Viewer, id_: str) -> Call[Message | None]:
     """Return one message."""
     return Call(keys.script("get"), keys, [EVERY_PRIORITY, id_], viewer.message(id_))
 
 
-def explain(keys: QueueKeys, viewer: replies.Viewer, id_: str) -> Call[replies.Sight | None]:
+def explain(keys: QueueKeys, viewer: views.Viewer, id_: str) -> Call[views.Sight | None]:
     """Return one message and its surroundings."""
     return Call(keys.script("get"), keys, [EVERY_PRIORITY, id_], viewer.sight(id_)).part_of("explain")
 
 
-def await_end(keys: QueueKeys, viewer: replies.Viewer, id_: str, wait: float) -> Call[replies.End]:
+def await_end(keys: QueueKeys, viewer: views.Viewer, id_: str, wait: float) -> Call[views.End]:
     """Return how a message ended. For a live one, subscribe to its end for `wait` seconds. 0: do not subscribe."""
     return Call(keys.script("await_end"), keys, [EVERY_PRIORITY, id_, microseconds(wait)], viewer.end(id_))
 
 
 def list_(
     keys: QueueKeys,
-    viewer: replies.Viewer,
+    viewer: views.Viewer,
     state: str,
     limit: int,
     after: Message | str | None,
@@ -353,23 +353,23 @@ def _order(*, newest: bool) -> str:
 
 def stats(keys: QueueKeys) -> Call[Stats]:
     """Return sizes and counters."""
-    return Call(keys.script("stats"), keys, [EVERY_PRIORITY], replies.stats)
+    return Call(keys.script("stats"), keys, [EVERY_PRIORITY], views.stats)
 
 
-def accounts(keys: QueueKeys) -> Call[replies.Accounts]:
+def accounts(keys: QueueKeys) -> Call[views.Accounts]:
     """Return the numbers that an audit compares."""
-    decode = replies.accounts_of_topic if keys.kind == "topic" else replies.accounts
+    decode = views.accounts_of_topic if keys.kind == "topic" else views.accounts
     return Call(keys.script("stats"), keys, [EVERY_PRIORITY], decode).part_of("audit")
 
 
 def fed(keys: QueueKeys) -> Call[str | None]:
     """Return the largest id of an entry that a group has ever read, if it is known."""
-    return Call(keys.script("stats"), keys, [EVERY_PRIORITY], replies.fed)
+    return Call(keys.script("stats"), keys, [EVERY_PRIORITY], views.fed)
 
 
 def pending(keys: QueueKeys, offset: int, limit: int) -> Call[list[PendingMessage]]:
     """Return a page of leases."""
-    return Call(keys.script("pending"), keys, [offset, limit], replies.pending_rows)
+    return Call(keys.script("pending"), keys, [offset, limit], views.pending_rows)
 
 
 def audit_step(keys: QueueKeys, source: str, cursor: str, *, repair: bool) -> Call[replies.AuditStep]:

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 from duly._core import codec
 from duly._core.outgoing import MAX_CALL_BYTES, NOW, Encoder, Outgoing, checked_new_text, due_in
 from duly._core.refused_options import INSTEAD_OF_SEND
-from duly._core.replies import moment
 from duly._core.topic_ops import Publication
+from duly._core.views import moment
 from duly.errors import UsageError
 from duly.message import Entry, Event, Message
 from duly.options import MAX_BATCH, Send, TopicOptions, checked_epoch, shown_time

@@ -9,7 +9,7 @@ from duly._core.outcome_rules import storable
 from duly.errors import CodecError, HandlerFailed, ResultGone, UsageError
 
 if TYPE_CHECKING:
-    from duly._core.replies import End
+    from duly._core.views import End
 
 RECHECK: Final = 5.0
 """Seconds after which a waiting caller checks again: not every end is reported, and a reply may be lost."""

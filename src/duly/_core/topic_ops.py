@@ -6,7 +6,7 @@ A group stores its messages like a queue, so its other operations are in `duly._
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from duly._core import replies
+from duly._core import replies, views
 from duly._core.call import Arg, Call
 from duly._core.keys import EVERY_PRIORITY, GroupKeys, TopicKeys
 from duly._core.outgoing import microseconds
@@ -119,7 +119,7 @@ class TopicSight(NamedTuple):
 
     def counter(self, name: str) -> int:
         """Read one of the counters."""
-        return replies.counter(name, self.fields.get(name, "0").encode())
+        return views.counter(name, self.fields.get(name, "0").encode())
 
 
 class ForeignRow(NamedTuple):
