@@ -139,7 +139,7 @@ def _verdict_of_item(value: Any) -> Verdict:
 def after_failure(
     policy: Retry, attempt: int, delay: float | None = None, error: BaseException | str | None = None
 ) -> AfterFailure:
-    """Decide what follows a failed attempt: seconds until the next one, or why the message is dead.
+    """Choose the step after a failed attempt: seconds until the next one, or why the message is dead.
 
     `delay` overrides that of the policy. `error` is what the handler raised; an outcome like RetryIn is not an error.
     Raises UsageError if a callable of the user's policy fails.
@@ -173,7 +173,7 @@ def after_failure_at_any_rate(
 
 
 def after_defer(delay: float, policy: DeferPolicy, defers: int) -> AfterDefer:
-    """Decide what follows a defer, after `defers` earlier ones: seconds to wait, or why the message is dead."""
+    """Choose the step after a defer, given `defers` earlier ones: seconds to wait, or why the message is dead."""
     if policy.limit is not None and defers >= policy.limit:
         reason = f"deferred {defers} times" if defers > 1 else "deferred once"
         return "reject", storable(f"{reason}: {policy.reason}" if policy.reason else reason)

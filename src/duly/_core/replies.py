@@ -175,7 +175,7 @@ class Claimed(NamedTuple):
     schedules: Sequence[tuple[str, bytes]] = ()
     """Schedules with a due slot, packed: this consumer must fire them."""
     position: tuple[bytes, ...] | None = None
-    """Of a group: the last read id of each stream it waits on; None: there may be more to claim now."""
+    """Of a group: the last read id of each key that it waits on; None: it took its limit, so there may be more."""
 
 
 def claimed(reply: list[Any]) -> Claimed:
