@@ -19,18 +19,19 @@ from duly._async.group import AsyncGroup
 from duly._async.queue import AsyncQueue
 from duly._async.topic import AsyncTopic
 from duly._async.wire import before_leaving
-from duly._core import codec, ops, publishing, replies, settles, topic_ops
+from duly._core import codec, ops, publishing, settles, topic_ops, views
 from duly._core.call import Call
 from duly._core.keys import QueueKeys
 from duly._core.measures import size_text, span
 from duly._core.naming import nearest
 from duly._core.rates import Course, Rates
-from duly._core.replies import NUMBERS, lease_lost
+from duly._core.replies import lease_lost
 from duly._core.results import packed_result
 from duly._core.results import refusal_of as result_problem
 from duly._core.settles import Row, Step, acked, alike, deferred, extended, recycled, rejected, released, retried
 from duly._core.states import LIVE, STATES, State
 from duly._core.topic_ops import GroupRow
+from duly._core.views import NUMBERS
 from duly._sync.app import Duly
 from duly._sync.delivery import Delivery
 from duly.errors import CodecError
@@ -161,7 +162,7 @@ async def entries_pending(group: AsyncGroup) -> int:
 
 def summary_of(rows: Sequence[PendingMessage], limit: int, *, is_group: bool) -> Pending:
     """Summarize leases, with the first `limit` of them."""
-    return replies.pending(rows, limit, publishing.parsed_id if is_group else None)
+    return views.pending(rows, limit, publishing.parsed_id if is_group else None)
 
 
 def is_position(id_: str, score: int) -> bool:

@@ -22,13 +22,13 @@ TITLES = {"queue": "queue 'q'", "topic": "topic 't'", "group": "group 't/g'", "f
 
 def advice(roles: str, first: str, user: str, call: str) -> str:
     whom = (
-        f", or for this one by `--user {user}`: an admin can do everything"
+        f", or for this one with `--user {user}`: an admin can do everything"
         if first == "admin"
-        else f": given to {user!r}, they would replace those that it has now"
+        else f": given to {user!r}, they would replace its current ones"
     )
     return (
-        f"The user {user!r} of this connection lacks a right: {call} is for {roles}. The rights are printed by "
-        f"`duly acl --role {first}`, for a user of its own{whom}"
+        f"The user {user!r} of this connection lacks a permission: {call} is for {roles}. `duly acl --role {first}` "
+        f"prints the permissions, for a separate user{whom}"
     )
 
 
@@ -106,7 +106,7 @@ def test_a_refused_command_of_the_client_is_named(new_user: NewUser) -> None:
 
 async def test_the_async_client_raises_the_same_error(new_user: NewUser, queue_name: str) -> None:
     url = new_user("producer")
-    says = f"`duly acl --role observer`, for a user of its own: given to '{user_of(url)}'"
+    says = f"`duly acl --role observer` prints the permissions, for a separate user: given to '{user_of(url)}'"
 
     async with duly.AsyncDuly(url) as app:
         with pytest.raises(ServerError, match=says):

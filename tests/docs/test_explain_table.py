@@ -11,14 +11,14 @@ from duly.testing import clock
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["docs/guide.md", "docs/zh/guide.md"]
-ROW = re.compile(r"^\| .* \| `((?:is|was) .*)` \|$", re.MULTILINE)
-TURN = r"(?:, as the first|, behind \d+ others?)"
+ROW = re.compile(r"^\| .* \| `((?:is|was|has been) .*)` \|$", re.MULTILINE)
+TURN = r"(?:, first in line|, behind \d+ others?)"
 
 
 def pattern_of(row: str) -> re.Pattern[str]:
     """Make a pattern of a row: `<anything>`, any number, and either way to say whose turn it is."""
     pattern = re.escape(row)
-    for shown in (", as the first", ", behind 7 others"):
+    for shown in (", first in line", ", behind 7 others"):
         pattern = pattern.replace(re.escape(shown), TURN)
     pattern = re.sub(r"<[^>]*>", ".+?", pattern)
     return re.compile(re.sub(r"(?<![\\\w])\d+(?!\w)", r"\\d+", pattern))
@@ -113,7 +113,8 @@ def test_the_table_of_sentences_is_true_and_complete(page: str, app: duly.Duly) 
 
 
 def test_a_false_row_is_found() -> None:
-    row = pattern_of("is ready since <time>, behind 7 others: it is delivered as consumers ask")
+    row = pattern_of("has been ready since <time>, behind 7 others: it is delivered when a consumer asks for messages")
 
-    assert row.fullmatch("is ready since 2026-11-16, as the first: it is delivered as consumers ask")
-    assert not row.fullmatch("is ready since 2026-11-16, as the first: it is delivered tomorrow")
+    first = "has been ready since 2026-11-16, first in line"
+    assert row.fullmatch(f"{first}: it is delivered when a consumer asks for messages")
+    assert not row.fullmatch(f"{first}: it is delivered tomorrow")

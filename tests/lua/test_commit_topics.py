@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from duly._core import codec, ops, replies
+from duly._core import codec, ops, replies, views
 from duly._core.effects import Effect
 from duly._core.outgoing import Encoder
 from duly._core.topic_ops import Publication
@@ -15,7 +15,7 @@ from tests.lua.harness import NOW, SECOND, Queue, Refused, Topic
 from tests.lua.test_lanes import faults_of
 from tests.servers import Server
 
-VIEWER = replies.Viewer("q", lambda _content, body: body)
+VIEWER = views.Viewer("q", lambda _content, body: body)
 KEPT = Keep(count=9)
 
 
@@ -164,7 +164,7 @@ def _committed(queue: Queue, id_: str = "a", *, result: str = "", result_in: flo
     return settle
 
 
-def _end(queue: Queue, id_: str = "a", wait: float = 5) -> replies.End:
+def _end(queue: Queue, id_: str = "a", wait: float = 5) -> views.End:
     call = ops.await_end(queue.keys, VIEWER, id_, wait)
     return call.decode(queue.call(call))
 

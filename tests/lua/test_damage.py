@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from duly._core import ops, replies
+from duly._core import ops, views
 from duly.options import Keep
 from tests.clock import ServerClock
 from tests.lua.harness import NOW, SECOND, Queue, ids_of
@@ -148,7 +148,7 @@ def test_stamps_that_are_no_numbers_make_a_dead_letter_not_an_error(
 def test_a_message_with_an_invalid_time_can_be_inspected(queue: Queue, stamp: float) -> None:
     queue.send("a")
     _damage(queue, "a", struct.pack("<dd", stamp, stamp) + queue.dump().msgs["a"][16:])
-    viewer = replies.Viewer("orders", lambda _content, body: body)
+    viewer = views.Viewer("orders", lambda _content, body: body)
     get, page = ops.get(queue.keys, viewer, "a"), ops.list_(queue.keys, viewer, "ready", 10, None)
     message = get.decode(queue.call(get))
     assert message is not None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from duly import _lua
-from duly._core import ops, replies, topic_ops
+from duly._core import ops, replies, topic_ops, views
 from duly._core.call import Call
 from duly._core.effects import Effect
 from duly._core.keys import GroupKeys, LockKeys, OnceKeys, QueueKeys, RegistryKeys, ScheduleKeys, TopicKeys
@@ -32,7 +32,7 @@ OPTIONS = QueueOptions()
 KEPT = QueueOptions(done=Keep(count=1), dead=Keep(count=1, age=1, bytes=1), max_length=1)
 SETTLE = ops.Settle("id", 1, has_key=False)
 KEYED = ops.Settle("id", 1, has_key=True)
-VIEWER = replies.Viewer("orders", lambda _content, body: body)
+VIEWER = views.Viewer("orders", lambda _content, body: body)
 
 INVARIANTS = {f"I{number}" for number in range(1, 13)}
 
@@ -284,14 +284,14 @@ def test_a_yes_or_no_is_one_or_zero(name: str) -> None:
 
 
 def test_an_audit_knows_every_counter() -> None:
-    counters = {name for name, number in replies.NUMBERS.items() if isinstance(number, Counted)}
+    counters = {name for name, number in views.NUMBERS.items() if isinstance(number, Counted)}
     listed = re.search(r"local COUNTERS = \{(.*?)\}", _code("lib/audit/fields"), re.DOTALL)
     assert listed is not None
     assert counters <= set(re.findall(r"'(\w+)'", listed[1]))
 
 
 def test_every_counter_that_a_script_raises_is_one_that_stats_knows() -> None:
-    counters = {*replies.NUMBERS, "repairs"}  # a field of stats that repairs read
+    counters = {*views.NUMBERS, "repairs"}  # a field of stats that repairs read
     for form, script in SCRIPTS.items():
         raised = set(re.findall(r"'HINCRBY', (?:META|keys\.meta|meta), '(\w+)'", script.text))
         assert raised <= counters, form

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from duly._core import codec, ops, replies
+from duly._core import codec, ops, replies, views
 from duly.options import Keep
 from tests.clock import ServerClock
 from tests.lua.harness import NOW, SECOND, Queue, Refused, ids_of
@@ -33,7 +33,7 @@ def move(here: Queue, there: Queue, letters: LETTERS, **how: Any) -> replies.Mov
 def difference(queue: Queue) -> int:
     """Return the difference between the counters and the messages (I1): 0 if they agree."""
     stats = queue.wire
-    found = replies.stats(stats.carry(ops.stats(queue.keys), b"", 0))
+    found = views.stats(stats.carry(ops.stats(queue.keys), b"", 0))
     gone = found.acked + found.expired + found.cancelled + found.dropped + found.purged + found.moved + found.trimmed
     return found.sent - gone - found.dead - found.live
 

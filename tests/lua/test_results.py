@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from duly._core import ops, replies
+from duly._core import ops, views
 from duly.options import Keep
 from tests.clock import ServerClock
 from tests.lua.harness import NOW, SECOND, Queue
 
-VIEWER = replies.Viewer("orders", lambda _content, body: body)
+VIEWER = views.Viewer("orders", lambda _content, body: body)
 KEPT = Keep(count=10)
 
 
-def looked_at(queue: Queue, id_: str, wait: float = 10) -> replies.End:
+def looked_at(queue: Queue, id_: str, wait: float = 10) -> views.End:
     """Ask how a message ended."""
     call = ops.await_end(queue.keys, VIEWER, id_, wait)
     return call.decode(queue.call(call))
@@ -38,7 +38,7 @@ def finish(queue: Queue, settles: list[ops.Settle], result: str = "j1", keep: Ke
 
 
 def test_an_unknown_message_is_not_awaited(queue: Queue) -> None:
-    assert looked_at(queue, "a") == replies.End(None)
+    assert looked_at(queue, "a") == views.End(None)
     assert queue.key_names() == set()
 
 
@@ -53,7 +53,7 @@ def test_the_end_of_a_live_message_will_be_announced(queue: Queue, state: str) -
     id_ = "b" if state == "parked" else "a"
     before = queue.dump()
 
-    assert looked_at(queue, id_) == replies.End(None, after="0-0")
+    assert looked_at(queue, id_) == views.End(None, after="0-0")
 
     assert awaited(queue) == {id_: NOW + 10 * SECOND}
     assert queue.wire.run("PTTL", queue.keys.key("awaited")) == 10_000
@@ -111,7 +111,7 @@ def test_an_expired_message_is_unknown_even_before_it_is_removed(queue: Queue, c
     clock.freeze(NOW + 2 * SECOND + 5)
     before = queue.dump()
 
-    assert looked_at(queue, "a") == replies.End(None)
+    assert looked_at(queue, "a") == views.End(None)
 
     assert queue.dump() == before
     assert awaited(queue) == {}
@@ -222,7 +222,7 @@ def test_a_finish_that_keeps_nothing_announces_nothing(queue: Queue) -> None:
     finish(queue, settles, keep=None)
 
     assert told(queue) == []
-    assert looked_at(queue, "a") == replies.End(None)
+    assert looked_at(queue, "a") == views.End(None)
 
 
 def test_the_ends_that_are_kept_are_bounded(queue: Queue) -> None:

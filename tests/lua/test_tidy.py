@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from duly._core import ops, replies
+from duly._core import ops, views
 from duly.message import Audit
 from duly.options import Keep
 from tests.clock import ServerClock
@@ -22,7 +22,7 @@ def _finish(queue: Queue, *ids: str) -> None:
 def _checked(queue: Queue) -> State:
     """Read the queue; its counters and bytes must be correct (I1)."""
     state = queue.dump()
-    stats = replies.stats(queue.call(ops.stats(queue.keys)))
+    stats = views.stats(queue.call(ops.stats(queue.keys)))
     assert Audit("", stats, 0, (), repaired=False).difference == 0
     over = {*state.dead, *state.done}
     sizes = [sum(len(state.msgs[id_]) for id_ in ids) for ids in (set(state.msgs) - over, state.dead, state.done)]

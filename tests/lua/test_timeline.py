@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from duly._core import codec, ops
-from duly._core.replies import Claimed, Viewer
+from duly._core.replies import Claimed
+from duly._core.views import Viewer
 from duly.options import Keep
 from tests.clock import ServerClock
 from tests.lua.harness import NOW, SECOND, Queue, ids_of

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from duly._core import codec, ops, replies
+from duly._core import codec, ops, replies, views
 from duly._core.call import Call
 from duly._core.effects import Effect
 from duly._core.outgoing import Outgoing
@@ -855,7 +855,7 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.ids)
     @rule(pick=picks, state=states, limit=st.integers(1, 3))
     def look(self, pick: int, state: str, limit: int) -> None:
-        viewer = replies.Viewer(self.keys.name, lambda _, body: body)
+        viewer = views.Viewer(self.keys.name, lambda _, body: body)
         id_ = self.ids[pick % len(self.ids)]
         looks: list[Call[Any]] = [
             ops.explain(self.keys, viewer, id_),
@@ -949,8 +949,8 @@ class QueueMachine(RuleBasedStateMachine):
         expected = self.engine.call(ops.stats(self.keys), b"", 0)
         mine, theirs = (alike.without_lateness(each) for each in (answer, expected))
         check(mine[:12] == theirs[:12], "the engines differ on stats", mine[:12], theirs[:12])
-        check(replies.stats(mine) == replies.stats(theirs), "the engines differ on counters", mine, theirs)
-        self.stats = replies.stats(answer)
+        check(views.stats(mine) == views.stats(theirs), "the engines differ on counters", mine, theirs)
+        self.stats = views.stats(answer)
 
     def _same_state(self) -> None:
         found = alike.differences(self.state, alike.stored(self.engine, self.keys), has_room=self.has_room)

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from duly._core import codec, ops, replies, topic_ops
+from duly._core import codec, ops, replies, topic_ops, views
 from duly._core.call import Call
 from duly._core.keys import GroupKeys, TopicKeys
 from duly._core.outgoing import Encoder, Outgoing
@@ -325,7 +325,7 @@ class History:
     def look(self) -> None:
         """Ask what writes nothing, or nearly so."""
         name = self.random.choice(GROUPS)
-        keys, viewer = self._groups[name], replies.Viewer(name, lambda _, body: body)
+        keys, viewer = self._groups[name], views.Viewer(name, lambda _, body: body)
         state = self.random.choice(("ready", "delayed", "parked", "leased", "dead"))
         begin = self.random.choice(("-", "$", f"({self._some_entry()}", self._some_entry()))
         self._do(topic_ops.read(self._keys, begin, self.random.choice((1, 3, 100))))
@@ -471,7 +471,7 @@ class History:
             check(pending & there == leased & there, "the pending list is not what is leased", name, pending ^ leased)
 
     def _check_accounts(self, name: str) -> None:
-        state, stats = self.sight.stores[name], replies.stats(self.sight.stats[name])
+        state, stats = self.sight.stores[name], views.stats(self.sight.stats[name])
         difference = Audit("", stats, 0, (), repaired=False).difference
         check(difference == 0, "I1 the accounts are wrong by", name, difference)
         dead = sum(len(state.msgs[id_]) for id_ in state.dead)

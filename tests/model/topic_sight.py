@@ -4,7 +4,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from duly._core import ops, replies, topic_ops
+from duly._core import ops, topic_ops, views
 from duly._core.keys import GroupKeys, TopicKeys
 from duly.memory.engine import Engine
 from duly.memory.stream import ConsumerGroup, Id, read_id, written_id
@@ -176,7 +176,7 @@ class Looker:
         answers = (sight.stats[name], engine.call(ops.stats(keys), b"", 0))
         mine, theirs = map(alike.without_lateness, answers)
         check(mine[:12] == theirs[:12], "the engines differ on stats", name, mine[:12], theirs[:12])
-        counted = [replies.stats(answer) for answer in (mine, theirs)]
+        counted = [views.stats(answer) for answer in (mine, theirs)]
         check(counted[0] == counted[1], "the engines differ on counters", name, *counted)
         native = None if state.consumers is None else _as_native(state.consumers, state.server_us // 1000)
         found_native = sight.native.get(name)

@@ -136,7 +136,7 @@ def test_on_dead_is_told_of_a_message_that_a_block_inside_the_handler_made_dead(
 
 @pytest.mark.parametrize("policy", [Retry(only=ValueError), Retry(never=(ValueError,))], ids=["only", "never"])
 def test_exceptions_cannot_travel_with_a_message(app: Duly, policy: Retry) -> None:
-    with pytest.raises(UsageError, match=r"cannot travel with a message: .* Give it to the queue or the task instead"):
+    with pytest.raises(UsageError, match=r"cannot be stored with a message: .* Give it to the queue or the task"):
         app.queue("orders").send(1, retry=policy)
     assert app.queue("orders").stats().sent == 0
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from duly import _lua
-from duly._core import codec, ops, replies
+from duly._core import codec, ops, replies, views
 from duly._core.call import Call
 from duly._core.keys import QueueKeys
 from duly._core.outgoing import Encoder
@@ -33,7 +33,7 @@ class Queue:
         self.engine = engine or Engine(self.clock)
         self.keys = QueueKeys("duly", name)
         self.sequence = 0
-        self._viewer = replies.Viewer(name, codec.decoder_of(None))
+        self._viewer = views.Viewer(name, codec.decoder_of(None))
 
     def run(self, call: Call[Any], stream: bytes = b"s") -> Any:
         self.sequence += 1

@@ -234,7 +234,7 @@ def test_a_body_that_asks_for_no_task_is_a_codec_error(body: bytes) -> None:
     tasks = TaskSet()
     tasks.add(made("def work()"))
 
-    with pytest.raises(CodecError, match="does not ask for a task") as caught:
+    with pytest.raises(CodecError, match="does not name a task") as caught:
         tasks.find(codec.CONTENT_JSON, body)
 
     assert not isinstance(caught.value, UnknownTask)
@@ -329,9 +329,9 @@ def test_a_handler_stays_a_function(app: Duly) -> None:
 def test_a_queue_has_one_handler(app: Duly) -> None:
     app.queue("orders").handler(on_body)
 
-    with pytest.raises(UsageError, match=r"'orders' has a handler already, on_body.*on_body_async"):
+    with pytest.raises(UsageError, match=r"'orders' already has a handler, on_body.*on_body_async"):
         app.queue("orders").handler(on_body_async)
-    with pytest.raises(UsageError, match="'orders' has a handler already"):
+    with pytest.raises(UsageError, match="'orders' already has a handler"):
         app.aio.queue("orders").handler(timeout=5)(on_body_async)
 
 
@@ -363,7 +363,7 @@ def test_tasks_share_a_queue_but_no_name(app: Duly) -> None:
     tasks = app._definitions.handlers["default"].handler
     assert isinstance(tasks, TaskSet)
     assert list(tasks.tasks) == ["noop", "on_body", "other"]
-    with pytest.raises(UsageError, match="task 'noop' on this queue already"):
+    with pytest.raises(UsageError, match="already a task 'noop' on this queue"):
         app.task(noop)
 
 
@@ -378,7 +378,7 @@ def test_tasks_of_a_queue_see_it_alike(app: Duly) -> None:
         assert task.queue.options == mail.options
         assert type(task.queue) is type(mail)
     assert app._definitions.handlers["mail"].queue is mail
-    with pytest.raises(UsageError, match="'mail' has tasks already, with other options"):
+    with pytest.raises(UsageError, match="'mail' already has tasks with other options"):
         app.task(queue=app.queue("mail", lease=8), name="more")(noop)
 
 

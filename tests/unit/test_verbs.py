@@ -9,9 +9,9 @@ import duly
 from duly import _lua, outcomes
 from duly._core.call import Call
 from duly._core.outcome_rules import verdict_of_error, verdict_of_return
-from duly._core.replies import NOTHING_COUNTED
 from duly._core.rights import roles_of
 from duly._core.verbs import MOVES, VERBS
+from duly._core.views import NOTHING_COUNTED
 from duly.acl.roles import CONSUMER, OBSERVER, PRODUCER
 from duly.memory import committing, engine
 from duly.web.api.catalog import OPERATIONS

@@ -156,13 +156,13 @@ async def test_a_message_is_shown_with_all_details(site_app: duly.AsyncDuly, cli
 
     assert '{ "body": "secret-body" }' in dead.text
     assert "note secret-header" in dead.text
-    assert "is dead since" in dead.text
+    assert "has been dead since" in dead.text
     assert "because: secret-reason" in dead.text
     assert "Attempt 1: ValueError: secret-error" in dead.text
     assert "Traceback (most recent call last)" in dead.text
     assert "secret-result" in done.text
     assert "00000000 73 65 63 72 65 74 2d 62 79 74 65 73 secret-bytes" in ready.text
-    assert "is unread, as the only entry" in entry.text
+    assert "is the only unread entry" in entry.text
 
 
 async def test_all_messages_are_on_exactly_one_page(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
@@ -755,7 +755,7 @@ def test_very_large_bodies_are_truncated() -> None:
     ("sentence", "shown"),
     [
         ("it is due at 2026-11-16T15:24:29.123+00:00.", "it is due at 2026-11-16 15:24:29 UTC."),
-        ("it is dead because: no; redrive() puts it back to work.", "it is dead because: no."),
+        ("it is dead because: no; redrive() delivers it again.", "it is dead because: no."),
         ("a" * 280 + "b" * 999 + "c" * 120, "a" * 280 + " ... " + "c" * 120),
         ("a" * 400, "a" * 400),
     ],

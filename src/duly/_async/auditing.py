@@ -6,9 +6,9 @@ Each step judges its ids at one moment, so an audit may go on while the queue is
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from duly._core import faults, ops, replies
+from duly._core import faults, ops, views
 from duly._core.keys import QueueKeys
-from duly._core.replies import Accounts
+from duly._core.views import Accounts
 from duly.message import Audit, AuditFault
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class AsyncAuditor:
         """Look at everything, and mend it if that was asked for."""
         unreadable = await self._walk("keys")
         if unreadable and not self._repair:
-            return self._audit(unreadable, Accounts(replies.NOTHING_COUNTED))
+            return self._audit(unreadable, Accounts(views.NOTHING_COUNTED))
         last = await self._round()
         found = [*unreadable, *last.faults]
         rounds = 1

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 
 from duly._async.lock import AsyncLock
 from duly._async.wire import uninterrupted
-from duly._core import codec, commits, outcome_rules, replies, results, settles
+from duly._core import codec, commits, outcome_rules, replies, results, settles, views
 from duly._core.call import Call
 from duly._core.delivered import Delivered
 
@@ -162,12 +162,12 @@ class AsyncDelivery(Delivered[BodyT]):
     @property
     def sent_at(self) -> datetime:
         """When it was stored, by the server's clock."""
-        return replies.moment(codec.read_stamps(self._record)[0])
+        return views.moment(codec.read_stamps(self._record)[0])
 
     @property
     def due_at(self) -> datetime:
         """When it was due: as sent, or as its last retry or defer said."""
-        return replies.moment(codec.read_counts(self._counts).due or codec.read_stamps(self._record)[1])
+        return views.moment(codec.read_counts(self._counts).due or codec.read_stamps(self._record)[1])
 
     @property
     def failures(self) -> int:

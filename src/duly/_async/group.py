@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from duly._async.inbox import AsyncInbox, Page
 from duly._async.wire import sleep
-from duly._core import ops, outgoing, patience, publishing, replies, topic_ops
+from duly._core import ops, outgoing, patience, publishing, replies, topic_ops, views
 from duly._core.call import Call
 from duly._core.explanation import (
     explained,
@@ -230,7 +230,7 @@ class AsyncGroup(AsyncInbox[BodyT]):
             and first <= publishing.parsed_id(row.id) <= last
         ]
         rows.sort(key=lambda row: publishing.parsed_id(row.id))
-        return replies.pending(rows, limit, publishing.parsed_id)
+        return views.pending(rows, limit, publishing.parsed_id)
 
     async def _foreign_rows(self) -> Sequence[PendingMessage]:
         """Look at what consumers of other programs hold. It is taken over when they are silent for a lease."""
@@ -279,7 +279,7 @@ def _foreign(row: topic_ops.ForeignRow, now: int, lease: float) -> PendingMessag
         id=row.id,
         consumer=row.consumer,
         fence=0,
-        deadline=replies.moment(now + left * 1_000_000),
+        deadline=views.moment(now + left * 1_000_000),
         deadline_in=left,
         attempt=row.deliveries,
         deliveries=row.deliveries,

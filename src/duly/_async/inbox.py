@@ -14,7 +14,7 @@ from duly._async.auditing import AsyncAuditor
 from duly._async.delivery import AsyncDelivery
 from duly._async.schedules import fire_due
 from duly._async.wire import uninterrupted
-from duly._core import codec, ops, outgoing, patience, replies, settles
+from duly._core import codec, ops, outgoing, patience, replies, settles, views
 from duly._core.call import Call
 from duly._core.explanation import explained
 from duly._core.handlers import Handler
@@ -361,7 +361,7 @@ class AsyncInbox(ABC, Generic[BodyT]):
         rows = await self._leases()
         if consumer is not None:
             rows = [row for row in rows if row.consumer == consumer]
-        return replies.pending(rows, limit)
+        return views.pending(rows, limit)
 
     async def _leases(self) -> Rows:
         """Look at all leases, by deadline."""
@@ -519,8 +519,8 @@ class AsyncInbox(ABC, Generic[BodyT]):
         progress = checked_progress(on_progress)
         return await AsyncAuditor(self._link, self._keys, self.label, repair=repair, on_progress=progress).run()
 
-    def _viewer(self) -> replies.Viewer:
-        return replies.Viewer(self.label, self._decode_body)
+    def _viewer(self) -> views.Viewer:
+        return views.Viewer(self.label, self._decode_body)
 
 
 def _check_state(state: object) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from duly._async.wire import sleep
 from duly._core import ops, outgoing
-from duly._core.replies import Letter
+from duly._core.views import Letter
 from duly.errors import QueueFull, UsageError
 from duly.message import Message
 from duly.options import MAX_BATCH, UNCHANGED, checked_count, interval_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, overload
 
 from duly._async.auditing import AsyncAuditor
 from duly._async.group import AsyncGroup, Position, Wanted
-from duly._core import codec, ops, outgoing, patience, publishing, refused_options, replies, topic_ops
+from duly._core import codec, ops, outgoing, patience, publishing, refused_options, topic_ops, views
 from duly._core.explanation import explained_delayed, explained_entry, explained_missing
 from duly._core.keys import GroupKeys, TopicKeys
 from duly._core.naming import about
@@ -348,7 +348,7 @@ class AsyncTopic(Generic[BodyT]):
         rows = (await self._link.run(topic_ops.stats(self._keys))).groups
         return explained_entry(self.name, id, sorted(row.name for row in rows))
 
-    async def _sight(self, id_: str) -> replies.Sight | None:
+    async def _sight(self, id_: str) -> views.Sight | None:
         """Look at a delayed publish and what is around it."""
         outgoing.checked_text(id_, "id")
         return await self._link.run(ops.explain(self._keys, self._viewer(), id_))
@@ -358,8 +358,8 @@ class AsyncTopic(Generic[BodyT]):
         found = (await self._link.run(topic_ops.read(self._keys, id_, 1))).entries
         return found[0][1] if found and found[0][0] == id_ else None
 
-    def _viewer(self) -> replies.Viewer:
-        return replies.Viewer(self.name, self._decode_body, title=self._keys.title)
+    def _viewer(self) -> views.Viewer:
+        return views.Viewer(self.name, self._decode_body, title=self._keys.title)
 
     async def stats(self) -> TopicStats:
         """Count what is in the stream, at one moment. `groups()` tells of each group."""

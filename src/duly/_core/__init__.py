@@ -1,4 +1,5 @@
-"""The pure core: what Duly says to a server and how it reads the answer.
+"""The pure core: the calls that Duly sends to a server, and how it decodes the replies.
 
-No redis, asyncio, sockets, threads or logs in here. Time and randomness are arguments. Lines for the log are returned.
+This package uses no redis, asyncio, sockets, threads or logs. Time and randomness are arguments. Functions return
+lines for the log.
 """

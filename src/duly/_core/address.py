@@ -1,4 +1,4 @@
-"""Where the server is: URLs read, credentials kept out of sight."""
+"""The address of the server: parse URLs, and hide credentials."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -38,24 +38,24 @@ _BRACKETS: Final = (
 
 @dataclass(frozen=True)
 class Address:
-    """One server. `options` are what redis-py's connections take; they are never shown."""
+    """One server. `options` are arguments of redis-py's connections; they are never shown."""
 
     kind: Kind
     shown: str
-    """For people: without user, password and query."""
+    """The address for logs and errors, without user, password and query."""
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     place: str = ""
     """The directory of an embedded server, or the name of an in-process store."""
     is_default: bool = False
-    """Whether it is the embedded server in ./.duly, which neither the program nor the environment named."""
+    """Whether it is the embedded server in ./.duly, because neither the program nor the environment names one."""
 
 
 def parse(url: Any) -> Address:
-    """Read a URL of section "Connecting" of the API."""
+    """Parse the URL of a server."""
     parts = _split(url)
     scheme = parts.scheme
     if scheme in _LATER:
-        raise UsageError(f"{scheme}:// is not built yet: this version speaks to one server")
+        raise UsageError(f"{scheme}:// is not built yet: this version connects to one server")
     if scheme == "memory":
         name = parts.netloc.rpartition("@")[2]
         return Address("memory", f"memory://{name}", place=name)
@@ -80,8 +80,8 @@ def _split(url: Any) -> SplitResult:
     try:
         parts = urlsplit(text)
     except ValueError:
-        # The text of the URL stays out of it, here and below: it may hold a password.
-        why = _BRACKETS if {"[", "]"} & set(text) else "the name of the host has a character that no name has"
+        # No error quotes the text of the URL: it may hold a password.
+        why = _BRACKETS if {"[", "]"} & set(text) else "the host name has a character that is not allowed"
         raise UsageError(f"the server address cannot be read: {why}") from None
     if "://" not in text or not parts.scheme:
         raise UsageError(
@@ -91,7 +91,7 @@ def _split(url: Any) -> SplitResult:
 
 
 class _Unreadable(Exception):
-    """Says what is wrong with an address, without what may be of a password."""
+    """Describes an invalid address without quoting a part that may belong to a password."""
 
 
 def _server(scheme: str, parts: SplitResult) -> Address:
@@ -122,27 +122,27 @@ def _credentials(parts: SplitResult) -> dict[str, str]:
 
 
 def _check_signs(kind: Kind, parts: SplitResult) -> None:
-    """Find out whether a password has ended the host's part before its time."""
+    """Raise if a character of the password ends the host's part too early."""
     may_have_at = kind == "unix" and not parts.netloc  # unix:///run/me@here has no password that could be cut
     for sign, rest in (("/", "" if may_have_at else parts.path), ("#", parts.fragment)):
         if "@" in rest:
             raise _ended_by(sign)
     if parts.fragment:
-        raise _Unreadable(f"it has no part that begins with #: {_ESCAPES}")
+        raise _Unreadable(f"an address cannot have a part that begins with #: {_ESCAPES}")
     if kind == "unix" and parts.netloc.rpartition("@")[2]:
         raise _Unreadable("the path of the socket begins with a slash, as in unix:///run/redis.sock")
 
 
 def _ended_by(sign: str) -> _Unreadable:
-    return _Unreadable(f"there is a {sign} before an @, where it ends the name of the host: {_ESCAPES}")
+    return _Unreadable(f"there is a {sign} before an @, which ends the host name: {_ESCAPES}")
 
 
 def _host_of(parts: SplitResult) -> str:
     host = unquote(parts.hostname or "localhost")
     try:
-        host.encode("idna")  # as whoever looks the name up does
+        host.encode("idna")  # as name resolution does
     except UnicodeError:
-        raise _Unreadable("each part of the name of the host, between its dots, must have 1 to 63 characters") from None
+        raise _Unreadable("each part of the host name, between its dots, must have 1 to 63 characters") from None
     return host
 
 
@@ -159,7 +159,7 @@ def _port_of(parts: SplitResult) -> int:
 def _database_of(parts: SplitResult, asked: int | None) -> int:
     database = _number(parts.path.strip("/"), "the database")
     if asked not in (None, database):
-        raise _Unreadable("it names two databases, one after the slash and one by ?db=: leave one of them out")
+        raise _Unreadable("it names two databases, one after the slash and one with ?db=: leave one of them out")
     return database
 
 
@@ -177,13 +177,13 @@ def _query_options(kind: Kind, query: str) -> dict[str, Any]:
         if name not in _QUERY and "@" in query:
             raise _ended_by("?")
         if name not in _QUERY:
-            shown = f"?{name}=" if name.isidentifier() else "what follows the question mark"  # maybe of a password
+            shown = f"?{name}=" if name.isidentifier() else "the text after the question mark"  # it may be a password
             raise UsageError(f"{shown} is not known in a server address: use {', '.join(_QUERY)}")
         if name.startswith("ssl_") and kind != "tls":
-            raise _Unreadable(f"?{name}= is for TLS, which rediss:// and valkeys:// speak")
+            raise _Unreadable(f"?{name}= is for TLS: use rediss:// or valkeys://")
         options[name] = _option(name, value)
     if "ssl_keyfile" in options and "ssl_certfile" not in options:
-        raise _Unreadable("?ssl_keyfile= is the key of a certificate: give it with ssl_certfile=")
+        raise _Unreadable("?ssl_keyfile= is the key of a certificate: pass ssl_certfile= as well")
     return options
 
 
@@ -201,7 +201,7 @@ def _option(name: str, text: str) -> Any:
 
 
 def _readable_file(name: str, file: str) -> str:
-    """Look now: what is said of it later names neither the file nor the option, and blames the server."""
+    """Check the file now: later errors would name neither file nor option, and would blame the server."""
     try:
         with Path(file).open("rb"):
             return file
@@ -211,7 +211,7 @@ def _readable_file(name: str, file: str) -> str:
 
 
 def chosen(url: str | None, environment: Mapping[str, str]) -> Address:
-    """Choose the server: what is given, else DULY_URL, else the embedded one in DULY_HOME or ./.duly."""
+    """Choose the server: the given URL, else DULY_URL, else the embedded one in DULY_HOME or ./.duly."""
     if url is not None:
         return parse(url)
     if named := environment.get("DULY_URL"):

@@ -1,4 +1,4 @@
-"""The arguments of tasks: the sender's are checked by the rules that the worker reads them by."""
+"""The arguments of tasks. A sender checks them by the same rules as the worker that decodes them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter
@@ -14,11 +14,11 @@ R = TypeVar("R")
 
 
 class Misfit(ValueError):
-    """Arguments that a function does not take."""
+    """Arguments do not fit the function's parameters."""
 
 
 class Slot(NamedTuple):
-    """A place for an argument, or for any number of them."""
+    """A parameter for one argument, or for any number of them."""
 
     name: str
     decode: Callable[[bytes], Any]
@@ -26,7 +26,7 @@ class Slot(NamedTuple):
 
 
 class ArgumentPlan:
-    """Which arguments a task takes from messages. The delivery, if it wants one, is the worker's to give."""
+    """The parameters that a task fills from a message. The worker adds the delivery, if the task wants it."""
 
     def __init__(self, parameters: Sequence[Parameter], kinds: Sequence[Any]) -> None:
         self._positional: list[Slot] = []
@@ -58,14 +58,14 @@ class ArgumentPlan:
         if self._delivery is not None:
             raise UsageError(f"both {self._delivery.name} and {parameter.name} are annotated as the delivery")
         if parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
-            raise UsageError(f"{parameter.name} cannot be annotated as the delivery: there is one")
+            raise UsageError(f"{parameter.name} cannot be annotated as the delivery: there is only one")
         self._delivery = parameter
         self._delivery_at = len(self._positional)
 
     def fit(
         self, args: Sequence[T], kwargs: Mapping[str, T], convert: Callable[[Slot, T], R]
     ) -> tuple[list[R], dict[str, R]]:
-        """Find the place of each argument, and convert it by what is known of the place. Raises Misfit."""
+        """Find the slot of each argument, and convert the argument for it. Raises Misfit."""
         count = len(self._positional)
         if len(args) > count and self._rest is None:
             raise Misfit(f"it takes {count} positional argument{'s' * (count != 1)}, not {len(args)}")
@@ -90,14 +90,14 @@ class ArgumentPlan:
         if slot is not None and slot in self._positional[:by_place]:
             raise Misfit(f"{name!r} is given twice")
         if self._delivery is not None and name == self._delivery.name:
-            raise Misfit(f"{name!r} is the delivery, which the worker gives")
+            raise Misfit(f"{name!r} is the delivery, which the worker passes")
         slot = slot or self._rest_by_name
         if slot is None:
             raise Misfit(f"it has no parameter {name!r}")
         return slot
 
     def inject(self, delivery: Any, positional: list[Any], named: dict[str, Any]) -> None:
-        """Put the delivery to its place among the arguments, if the function wants it."""
+        """Insert the delivery among the arguments, if the function wants it."""
         wanted = self._delivery
         if wanted is None:
             return
@@ -130,5 +130,5 @@ def read(slot: Slot, value: msgspec.Raw) -> Any:
 def _decoded(slot: Slot, raw: bytes) -> Any:
     try:
         return slot.decode(raw)
-    except Exception as error:  # noqa: BLE001 - whatever a validator of the user's own may raise
+    except Exception as error:  # noqa: BLE001 - a user's validator may raise anything
         raise Misfit(f"argument {slot.name!r}: {codec.without_values(error)}") from codec.cause_of(error)

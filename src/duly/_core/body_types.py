@@ -40,7 +40,7 @@ def _contradict(one: Any, other: Any) -> bool:
 
 
 def _members(kind: Any) -> Sequence[Any]:
-    """List the types that a type stands for, without annotations and parameters: a union for each of its members."""
+    """List the types that a type allows, without annotations and parameters: of a union, each member."""
     origin = typing.get_origin(kind)
     if origin is typing.Annotated:
         return _members(typing.get_args(kind)[0])
@@ -55,7 +55,7 @@ def _form_of(kind: Any) -> Form | None:
 
 
 def _is_record(kind: Any) -> bool:
-    """Whether bodies of a type are JSON objects with fields of their own."""
+    """Whether bodies of a type are JSON objects with named fields."""
     if not isinstance(kind, type):
         return False
     if issubclass(kind, msgspec.Struct):

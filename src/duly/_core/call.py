@@ -1,4 +1,4 @@
-"""An operation is a value: what to run, on which queue, with what, and how to read the answer."""
+"""An operation as a value: the script, the queue, the arguments, and how to decode the reply."""
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ _ASKED: Final[Mapping[str, str]] = {
     "topic_stats": "stats",
     "unregister": "unschedule",
 }
-"""What users call what scripts do, where the words differ."""
+"""The user's name for what a script does, where the two differ."""
 
 Arg = bytes | str | int
 _pack: Final[Callable[[tuple[Arg, ...]], bytes]] = pack_command  # type: ignore[assignment]
@@ -48,11 +48,11 @@ def packed(command: Sequence[Arg]) -> bytes:
 
 
 class Call(Generic[T]):
-    """One script call. Pure data: a link carries it, as often as it takes.
+    """One script call. Pure data: a link sends it, again if necessary.
 
     A script whose first key is `call` writes: the link adds the key of its stream of calls and a
-    sequence number, so that a repeat is recognised (I6). `extra_keys` are what `others*` of the script's
-    header stands for: keys that are not of the queue `keys`.
+    sequence number, so that a repeat is recognised (I6). `extra_keys` are the keys for `others*` in the script's
+    header: they do not belong to the queue `keys`.
     """
 
     __slots__ = ("args", "asked", "decode", "digits", "extra_keys", "keys", "script", "writes")
@@ -74,25 +74,25 @@ class Call(Generic[T]):
         self.extra_keys: Sequence[bytes] = extra_keys
         self.writes: bool = script.keys[0] == "call"
         self.asked: str = ""
-        """What the user has called, where this is a step of it."""
+        """The method that the user has called, if this is a step of it."""
 
     @property
     def title(self) -> str:
-        """What this is, for people."""
+        """The call in the user's words, for errors."""
         return self.titled(self.asked or self.script.name, self.keys.title)
 
     @staticmethod
     def titled(name: str, place: str) -> str:
-        """Say as users do what a script does, and where."""
+        """Describe a script and its place in the user's words."""
         return f"{_ASKED.get(name, name)} on {place}"
 
     def part_of(self, asked: str) -> Self:
-        """Say that this is a step of something else that the user has called."""
+        """Mark this call as a step of another method that the user has called."""
         self.asked = asked
         return self
 
     def command(self, verb: bytes, code: str | bytes, stream: bytes, sequence: int) -> list[Arg]:
-        """Spell the call out: EVALSHA with the hash, or EVAL with the text."""
+        """Write the command: EVALSHA with the hash, or EVAL with the text."""
         keys = self.keys.of_script(self.script, self.digits)
         if self.extra_keys or self.keys.tail:
             keys = (*keys, *self.extra_keys, *self.keys.tail)

@@ -1,6 +1,6 @@
-"""Bodies, envelopes and records: everything that is stored of a message, to bytes and back.
+"""Encode and decode everything that is stored of a message: bodies, envelopes and records.
 
-A record is the stamps that the scripts write (sent, due), then the part that the client makes:
+A record is the stamps that the scripts write (sent, due), then the part that the client writes:
 version, flags, priority, the options that the flags announce, the envelope. See docs/protocol.md.
 """
 
@@ -40,7 +40,7 @@ _LEASE: Final = struct.Struct("<dIBB")
 
 
 class Envelope(msgspec.Struct, array_like=True):
-    """What only clients read."""
+    """The part of a record that scripts do not read."""
 
     content: int
     body: bytes
@@ -50,7 +50,7 @@ class Envelope(msgspec.Struct, array_like=True):
 
 
 class Record(msgspec.Struct):
-    """A stored message, taken apart. Times are microseconds."""
+    """A decoded message. Times are microseconds."""
 
     sent: int
     due: int
@@ -64,7 +64,7 @@ class Record(msgspec.Struct):
 
 
 class Counts(msgspec.Struct, array_like=True):
-    """What went wrong with a message so far. `due` is 0 unless a retry or defer set it."""
+    """The counters of a message's deliveries. `due` is 0 unless a retry or defer set it."""
 
     failures: int = 0
     crashes: int = 0
@@ -86,7 +86,7 @@ class Fault(msgspec.Struct, array_like=True):
 
 
 class Event(msgspec.Struct, array_like=True):
-    """One entry of a timeline. `since` is when the delivery was claimed that ended so; 0: it was no delivery."""
+    """One entry of a timeline. `since` is when the delivery that it ended was claimed; 0: it ended no delivery."""
 
     at: int
     what: str
@@ -96,7 +96,7 @@ class Event(msgspec.Struct, array_like=True):
 
 
 class Why(msgspec.Struct, array_like=True):
-    """Why a message is dead (`reason`), the errors and the timeline on the way there, and what its handler returned."""
+    """The history of a message: why it is dead (`reason`), its errors, its timeline, and its handler's result."""
 
     reason: str
     failures: int
@@ -110,11 +110,11 @@ class Why(msgspec.Struct, array_like=True):
     result: str = ""
     redrives: int = 0
     result_until: int = 0
-    """Until when the result of a finished message may come; 0: it is there, or there is none."""
+    """The latest time at which the result of a finished message may arrive; 0: it is stored, or there is none."""
 
 
 class Lease(msgspec.Struct):
-    """A lease that is out, as stored."""
+    """A current lease, as stored."""
 
     fence: int
     size: int
@@ -133,7 +133,7 @@ _decode_why = msgspec.msgpack.Decoder(Why).decode
 
 
 def _encode_foreign(value: Any) -> Any:
-    """Turn what msgspec does not know into something it knows: pydantic models."""
+    """Convert pydantic models, which msgspec does not know, to values that it knows."""
     dump = getattr(type(value), "model_dump", None)
     if dump is None:
         raise NotImplementedError(f"objects of type {type(value).__name__} cannot be encoded as JSON")
@@ -155,7 +155,7 @@ def encoded_json(value: Any, what: str, fate: str = "sent") -> bytes:
     """Encode a value as JSON, if nothing of it is lost. A `msgspec.Raw` is JSON already."""
     try:
         raw = _encode_json(value)
-        # JSON has no NaN and no infinity: msgspec would write null without a word.
+        # JSON has no NaN and no infinity: msgspec would silently write null.
         is_suspect = b"null" in raw and not isinstance(value, msgspec.Raw)
         is_altered = is_suspect and _has_unwritable_number(msgspec.to_builtins(value, enc_hook=_encode_foreign))
     except (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError, UnicodeError) as error:
@@ -190,7 +190,7 @@ def decoder_of(kind: Any) -> Callable[[int, bytes], Any]:
         fields = read_fields(body) if content == CONTENT_FIELDS else None
         try:
             return decode(body) if fields is None else _converted(fields, kind)
-        except Exception as error:  # noqa: BLE001 - whatever a validator of the user's own may raise
+        except Exception as error:  # noqa: BLE001 - a user's validator may raise anything
             raise CodecError(f"the body does not decode to {_name_of(kind)}: {without_values(error)}") from cause_of(
                 error
             )
@@ -199,13 +199,13 @@ def decoder_of(kind: Any) -> Callable[[int, bytes], Any]:
 
 
 def cause_of(error: Exception) -> Exception | None:
-    """Give what a traceback should show beside our own words: nothing where a decoder has only said that it misfits."""
-    is_all_said = isinstance(error, msgspec.DecodeError) and error.__cause__ is None
-    return None if is_all_said else error
+    """Return the cause for our error's traceback; None: the decoder's error adds nothing to our text."""
+    adds_nothing = isinstance(error, msgspec.DecodeError) and error.__cause__ is None
+    return None if adds_nothing else error
 
 
 def json_decoder_of(kind: Any) -> Callable[[bytes], Any]:
-    """Make the function that decodes JSON to a type; None: to plain Python values. It raises as they please."""
+    """Make the function that decodes JSON to a type; None: to plain Python values. It may raise any exception."""
     if kind is None:
         return _decode_json
     try:
@@ -217,14 +217,14 @@ def json_decoder_of(kind: Any) -> Callable[[bytes], Any]:
             return TypeAdapter(kind).validate_json
         unknown = _unknown_to_msgspec(msgspec.inspect.type_info(kind))
         if unknown is not None:
-            raise TypeError(f"JSON does not say how to make {_name_of(unknown)}")  # noqa: TRY301
+            raise TypeError(f"JSON cannot be converted to {_name_of(unknown)}")  # noqa: TRY301
         return msgspec.json.Decoder(kind, dec_hook=_decode_foreign).decode
     except Exception as error:
         raise UsageError(f"{_name_of(kind)} is not a type that JSON can be decoded to: {error}") from error
 
 
 def without_values(error: Exception) -> str:
-    """Say what is wrong with a body, but not what is in it: this is logged, and bodies hold secrets."""
+    """Describe an invalid body without its values: this is logged, and bodies hold secrets."""
     errors = getattr(error, "errors", None)
     if not callable(errors) or not hasattr(error, "error_count"):  # not pydantic's
         return str(error)
@@ -233,17 +233,17 @@ def without_values(error: Exception) -> str:
 
 
 def _is_pydantic(kind: Any) -> bool:
-    """Whether pydantic must read it: its models and dataclasses, also as a part, like list[Model] or Model | None."""
+    """Whether pydantic must decode it: its models and dataclasses, and types like list[Model] or Model | None."""
     return hasattr(kind, "__pydantic_validator__") or any(map(_is_pydantic, get_args(kind)))
 
 
 def _decode_foreign(kind: Any, value: Any) -> Any:
-    """Make a pydantic model that is a field of something else."""
+    """Decode a pydantic model that is a field of another type."""
     return kind.model_validate_json(_encode_json(value))
 
 
 def _unknown_to_msgspec(info: Any, seen: set[int] | None = None) -> Any:
-    """Find a class in a type that msgspec would take and never decode to."""
+    """Find a class in a type that msgspec accepts but cannot decode to."""
     seen = set() if seen is None else seen
     if id(info) in seen:
         return None
@@ -290,7 +290,7 @@ def packed_fields(fields: Sequence[bytes]) -> bytes:
 
 
 def read_fields(body: bytes) -> dict[str, str | bytes]:
-    """Undo `packed_fields`. What is text is text, what is not stays bytes."""
+    """Undo `packed_fields`. Values that are UTF-8 become text, others stay bytes."""
     found, at = list[bytes](), 0
     while at < len(body):
         end = at + _FIELD_LENGTH.size
@@ -311,7 +311,7 @@ def fields_read(fields: Sequence[bytes]) -> dict[str, str | bytes]:
 
 
 def visible(text: bytes) -> str:
-    """Read an id or a name that others may have written: bytes that are no UTF-8 are written out."""
+    """Decode an id or a name. Another program may have written it, so bytes that are not UTF-8 are escaped."""
     return text.decode("utf-8", "backslashreplace")
 
 
@@ -323,7 +323,7 @@ def _text_or_bytes(value: bytes) -> str | bytes:
 
 
 def _converted(fields: dict[str, str | bytes], kind: Any) -> Any:
-    """Make a type of fields. They are text, so numbers and the like are read from it."""
+    """Convert fields to a type. They are text, so numbers and similar values are parsed from it."""
     if hasattr(kind, "model_validate"):
         return kind.model_validate(fields)
     if _is_pydantic(kind):
@@ -334,12 +334,12 @@ def _converted(fields: dict[str, str | bytes], kind: Any) -> Any:
 
 
 def raw_of(content: int, body: bytes) -> bytes:
-    """Show a body as bytes: as it was sent; of fields, their JSON."""
+    """Return a body as bytes: as it was sent, or the JSON of fields."""
     return _encode_json(read_fields(body)) if content == CONTENT_FIELDS else body
 
 
 def shown_body(decode: Callable[[int, bytes], Any], content: int, stored: bytes) -> tuple[Any, bytes]:
-    """Show a body, decoded if it can be, and as bytes: looking never fails."""
+    """Return a body, decoded if possible, and as bytes: a view never fails."""
     raw = stored
     try:
         raw = raw_of(content, stored)
@@ -349,12 +349,12 @@ def shown_body(decode: Callable[[int, bytes], Any], content: int, stored: bytes)
 
 
 def packed_retry(retry: Retry) -> tuple[int, float, float, float, float, list[float] | None]:
-    """Make a policy storable."""
+    """Pack a retry policy."""
     if retry.delay is not None:
-        raise UsageError("Retry(delay=<callable>) cannot travel with a message: give it to the queue instead")
+        raise UsageError("Retry(delay=<callable>) cannot be stored with a message: give it to the queue instead")
     if retry.only is not None or retry.never:
         raise UsageError(
-            "Retry(only=..., never=...) cannot travel with a message: exceptions are known where the handler runs. "
+            "Retry(only=..., never=...) cannot be stored with a message: exceptions are known where the handler runs. "
             "Give it to the queue or the task instead"
         )
     assert retry.attempts is not None
@@ -373,7 +373,7 @@ def unpacked_retry(packed: tuple[int, float, float, float, float, list[float] | 
 
 
 def packed_repeat(repeat: Repeat) -> tuple[float, float, int | None, float]:
-    """Make a rule of repeats storable."""
+    """Pack a repeat rule."""
     return _seconds(repeat.first), repeat.factor, repeat.times, _seconds(repeat.max)
 
 
@@ -393,7 +393,7 @@ def written_part(
     dedup: bytes = b"",
     key: bytes = b"",
 ) -> bytes:
-    """Write what the client stores of a message."""
+    """Encode the client's part of a record."""
     if not flags:
         return _HEAD.pack(VERSION, 0, priority) + _encode_envelope(envelope)
     pieces = [_HEAD.pack(VERSION, flags, priority)]
@@ -414,17 +414,17 @@ def read_stamps(record: bytes) -> tuple[int, int]:
 
 
 def has_key(record: bytes) -> bool:
-    """Tell whether a message has a lane."""
+    """Whether a message has a key."""
     return bool(record[_FLAGS_AT] & FLAG_KEY)
 
 
 def is_repeating(record: bytes) -> bool:
-    """Tell whether a message comes back after it was acked."""
+    """Whether a message is sent again after its ack."""
     return bool(record[_FLAGS_AT] & FLAG_REPEAT)
 
 
 def read_priority(record: bytes) -> int:
-    """Read the priority, also of a record that is damaged behind it: whoever claims has looked so far."""
+    """Read the priority. It works even if the rest of the record is damaged: the claim has checked this part."""
     return record[_STAMPED_HEAD.size - 1]
 
 
@@ -439,12 +439,12 @@ def stored_size(part: bytes) -> int:
 
 
 def part_of(record: bytes) -> bytes:
-    """Cut the stamps off."""
+    """Return the record without its stamps."""
     return record[_STAMPS.size :]
 
 
 def read_record(record: bytes) -> Record:
-    """Take a stored message apart."""
+    """Decode a stored message."""
     try:
         sent, due, version, flags, priority = _STAMPED_HEAD.unpack_from(record)
         if version != VERSION:
@@ -467,7 +467,7 @@ def read_record(record: bytes) -> Record:
 
 
 def rewritten_part(stored: Record, envelope: Envelope) -> bytes:
-    """Write a stored message's part anew, with another envelope."""
+    """Encode the part of a stored message again, with another envelope."""
     return written_part(
         envelope,
         flags=stored.flags,
@@ -480,7 +480,7 @@ def rewritten_part(stored: Record, envelope: Envelope) -> bytes:
 
 
 def read_envelope(record: bytes) -> Envelope:
-    """Read the envelope alone: what workers do with every message. Most have no options before it."""
+    """Decode only the envelope. Workers do this with every message, and most have no options before it."""
     if record[_FLAGS_AT : _FLAGS_AT + 1] != b"\x00" or record[_FLAGS_AT - 1] != VERSION:
         return read_record(record).envelope
     try:
@@ -496,7 +496,7 @@ def _read_text(record: bytes, at: int) -> tuple[str, int]:
 
 
 def read_counts(stored: bytes) -> Counts:
-    """Read a row of `counts`; an empty one is no trouble at all, and so is one that others have written."""
+    """Decode a row of `counts`. An empty row, or one that another program has written, counts as zeros."""
     try:
         return _decode_counts(stored) if stored else NO_COUNTS
     except msgspec.DecodeError:
@@ -504,7 +504,7 @@ def read_counts(stored: bytes) -> Counts:
 
 
 def read_why(stored: bytes) -> Why | None:
-    """Read a row of `why`. One that others have written may be none."""
+    """Decode a row of `why`; None: it is empty, or another program has written it."""
     try:
         return _decode_why(stored) if stored else None
     except msgspec.DecodeError:
@@ -512,7 +512,7 @@ def read_why(stored: bytes) -> Why | None:
 
 
 def read_lease(stored: bytes) -> Lease | None:
-    """Read a row of `leases`. One that others have written may be none."""
+    """Decode a row of `leases`; None: it is empty, or another program has written it."""
     if not stored:
         return None
     try:

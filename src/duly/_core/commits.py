@@ -1,4 +1,4 @@
-"""A commit put together: what is sent and published where, what is done to keys of the user, what a refusal means."""
+"""Build a commit from its sends, publishes and effects on the user's keys, and explain its refusal."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -17,17 +17,17 @@ MAX_COMMIT_BYTES: Final = 32 << 20
 
 
 class Place(NamedTuple):
-    """Where one send or publish of the caller's is among those of the call."""
+    """The place of one of the caller's sends or publishes in the call."""
 
     prefix: bytes
-    """Of the keys of its queue or topic."""
+    """The prefix of its queue's or topic's keys."""
     position: int
     is_entry: bool = False
-    """Whether it enters the stream of a topic now. All others are messages of a store."""
+    """Whether it enters the stream of a topic now. Otherwise it is a stored message."""
 
 
 class Commit:
-    """What a commit is to do beside the ack."""
+    """The actions of a commit, in addition to the ack."""
 
     def __init__(self) -> None:
         self._targets: dict[bytes, ops.Target] = {}
@@ -38,7 +38,7 @@ class Commit:
 
     @property
     def targets(self) -> list[ops.Target]:
-        """The stores that messages are sent to, each once."""
+        """The queues and topics that messages are stored in, each once."""
         return list(self._targets.values())
 
     @property
@@ -48,7 +48,7 @@ class Commit:
 
     @property
     def namespaces(self) -> list[str]:
-        """The namespaces of all that is sent or published to."""
+        """The namespaces of all targets and topics."""
         return [prefix.decode().partition(":{")[0] for prefix in (*self._targets, *self._topics)]
 
     def add_send(self, queue: Any, body: Any) -> None:
@@ -56,7 +56,7 @@ class Commit:
         self._sends.append(self._message_for(queue._keys, queue.options, queue._outgoing(body)))
 
     def add_publish(self, topic: Any, body: Any) -> None:
-        """Add an entry for a topic; with a delay, it waits in the store of the topic."""
+        """Add an entry for a topic. With a delay, the topic stores it as a message."""
         (prepared,) = topic._prepared([body])
         if isinstance(prepared, Outgoing):
             self._publishes.append(self._message_for(topic._keys, topic._of_group, prepared))
@@ -75,7 +75,7 @@ class Commit:
         return Place(keys.prefix, len(found.entries) - 1, is_entry=True)
 
     def check_size(self, title: str) -> None:
-        """Refuse what is too much for one call."""
+        """Raise if the commit is too large for one call."""
         for what, count in (("sends", len(self._sends)), ("publishes", len(self._publishes))):
             if count > MAX_BATCH:
                 raise UsageError(f"a commit takes at most {MAX_BATCH} {what}, not {count}")
@@ -86,7 +86,7 @@ class Commit:
             raise TooLarge(f"a commit on {title} of {size} bytes is over {MAX_COMMIT_BYTES}: make it smaller")
 
     def call(self, queue: Any, settle: ops.Held, result: str, result_in: float) -> Call[CommitOutcome]:
-        """Make the call. Its answer has the ids in the order in which the caller gave the sends and publishes."""
+        """Make the call. Its reply has the ids in the caller's order of sends and publishes."""
         call = ops.commit(
             queue._keys, queue.options, settle, self.targets, self.topics, self.effects,
             result=result, result_in=result_in,
@@ -109,7 +109,7 @@ class Commit:
         return outcome._replace(sent=list(map(id_at, self._sends)), published=list(map(id_at, self._publishes)))
 
     def refused(self, queue: str, id_: str, outcome: CommitOutcome) -> DulyError:
-        """Say why nothing was done."""
+        """Make the error of a commit that changed nothing."""
         begin = f"commit of message {id_} of {title_of(queue)} was refused and changed nothing: "
         if outcome.code == COMMIT_NO_ROOM:
             target = self.targets[outcome.position]
@@ -131,7 +131,7 @@ def planned(
     publish: Iterable[tuple[Any, Any]] | None,
     effects: Iterable[Sequence[Any]] | None,
 ) -> Commit:
-    """Check and encode what a delivery of `queue` commits. None is nothing."""
+    """Check and encode the commit of a delivery of `queue`. None means no sends, publishes or effects."""
     commit = Commit()
     for what, pair in _pairs("send", "a queue and a body, or of a task and its arguments", send):
         commit.add_send(*_checked_send(queue, what, pair))
@@ -143,7 +143,7 @@ def planned(
 
 
 def _begins(counts: Iterable[tuple[bytes, int]]) -> dict[bytes, int]:
-    """Say where the ids of each store begin among those of all."""
+    """Return the index of each prefix's first id among all ids."""
     begins, total = {}, 0
     for prefix, count in counts:
         begins[prefix] = total
@@ -152,7 +152,7 @@ def _begins(counts: Iterable[tuple[bytes, int]]) -> dict[bytes, int]:
 
 
 def _pairs(name: str, of: str, given: Any) -> Iterable[tuple[str, tuple[Any, Any]]]:
-    """Take a list of pairs apart, and say what each is, for errors."""
+    """Check a list of pairs, and yield each with its description for errors."""
     given = () if given is None else given
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         raise UsageError(f"{name}= takes pairs of {of}, not {shown(given)}")
@@ -189,8 +189,8 @@ def _checked_publish(queue: Any, what: str, pair: tuple[Any, Any]) -> tuple[Any,
 def _check_server(queue: Any, what: str, target: Any) -> None:
     if not _share_a_server(queue, target):
         raise UsageError(
-            f"{what} goes to {target!r}, on another server than {queue.title}: one step cannot span two servers. "
-            "Send there from a handler of a queue here"
+            f"{what} goes to {target!r}, on another server than {queue.title}: a commit cannot span two servers. "
+            "Send to a queue on this server, and let its handler send to the other one"
         )
 
 

@@ -1,6 +1,6 @@
-"""Cron expressions: how they are read, and the minutes that they name on the clocks of a time zone.
+"""Cron expressions: parse them, and find the minutes that they match in a time zone.
 
-Section 16 of the protocol has the rule. Times are microseconds since the epoch; in here, mostly minutes.
+Section 16 of the protocol has the rules. Public times are microseconds since the epoch; internal ones mostly minutes.
 """
 
 from calendar import monthrange
@@ -12,8 +12,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_DAY: Final = _EPOCH.toordinal()
 _MINUTE: Final = 60_000_000
 _DAY: Final = 24 * 60
-_BARREN_YEARS: Final = 50
-"""An expression without a day for this long has none. 29 February on a Monday may take 40 years."""
+_MAX_YEARS_WITHOUT_A_MATCH: Final = 50
+"""An expression that matches no day for this long never does. 29 February on a Monday may take 40 years."""
 
 _LAST: Final = 0
 """The occurrence of a weekday that is the last in its month; the others count from 1."""
@@ -77,7 +77,7 @@ _WEEKDAYS: Final = _Field("day of week", 0, 7, ("SUN", "MON", "TUE", "WED", "THU
 
 
 class Expression:
-    """A cron expression of five fields. ValueError: it cannot be read."""
+    """A cron expression of five fields. Raises ValueError if it is invalid."""
 
     def __init__(self, text: str) -> None:
         minute, hour, day, month, weekday = text.upper().split()
@@ -135,10 +135,10 @@ class Expression:
         return (weekday, (day.day + 6) // 7) in self._occurrences or (is_last and (weekday, _LAST) in self._occurrences)
 
     def dates_from(self, first: date) -> Iterator[date]:
-        """Go through the dates that match. The work is bounded: months that do not match are skipped as a whole."""
+        """Yield the dates that match. The work is bounded: months that do not match are skipped as a whole."""
         last_found = first.year
         for year in range(first.year, MAXYEAR + 1):
-            if year > last_found + _BARREN_YEARS:
+            if year > last_found + _MAX_YEARS_WITHOUT_A_MATCH:
                 return
             for month in self.months:
                 if (year, month) < (first.year, first.month):
@@ -151,14 +151,14 @@ class Expression:
 
 
 class Calendar:
-    """The minutes that a cron expression names, on the clocks of a time zone."""
+    """The minutes that a cron expression matches in a time zone."""
 
     def __init__(self, expression: Expression, zone: tzinfo) -> None:
         self._expression = expression
         self._zone = zone
 
     def after(self, us: int) -> Iterator[int]:
-        """Go through the slots after a point in time."""
+        """Yield the slots after a point in time."""
         first = us // _MINUTE + 1
         for day in self._days_from(first // _DAY):
             for minute in self._in_day(day, max(first, day * _DAY)):
@@ -184,7 +184,7 @@ class Calendar:
         return slot if slot is not None and slot <= until else None
 
     def _days_from(self, first: int) -> Iterator[int]:
-        """Go through the days of UTC, counted from the epoch, in which a date that matches may have a part."""
+        """Yield the days of UTC, counted from the epoch, that a matching date may overlap."""
         done = first - 1
         for found in self._expression.dates_from(date.fromordinal(_FIRST_DAY + first - 1)):
             middle = found.toordinal() - _FIRST_DAY
@@ -193,10 +193,10 @@ class Calendar:
                 yield day
 
     def _in_day(self, day: int, begin: int) -> Iterator[int]:
-        """Go through the minutes of a day of UTC, from `begin` on.
+        """Yield the matching minutes of a day of UTC, from `begin` on.
 
-        A change on the day before matters as well: the clocks may still show times again. A second change within
-        the two days would go unnoticed, but since 1972 no zone has had two within a week.
+        A change of the offset on the day before matters as well: local times may still repeat. A second change within
+        the two days would go unnoticed, but no zone has had two within a week since 1972.
         """
         end = (day + 1) * _DAY
         old, new = self._offset((day - 1) * _DAY), self._offset(end)
@@ -211,11 +211,11 @@ class Calendar:
             if begin == change < end and any(True for _ in skipped):
                 yield change
                 begin += 1
-            begin = max(begin, change + old - new)  # until then, the clocks show times again
+            begin = max(begin, change + old - new)  # until then, local times repeat
         yield from self._steady(begin, end, new)
 
     def _steady(self, begin: int, end: int, offset: int) -> Iterator[int]:
-        """Go through the minutes in [begin, end), with clocks that are `offset` minutes ahead of UTC."""
+        """Yield the matching minutes in [begin, end), with local time `offset` minutes ahead of UTC."""
         expression = self._expression
         for day in range((begin + offset) // _DAY, (end - 1 + offset) // _DAY + 1):
             if not expression.has_date(date.fromordinal(_FIRST_DAY + day)):
@@ -233,6 +233,6 @@ class Calendar:
         return high
 
     def _offset(self, minute: int) -> int:
-        """Give the minutes that the clocks are ahead of UTC. Since 1972 there are no seconds."""
+        """Return the minutes that local time is ahead of UTC. No offset has had seconds since 1972."""
         moment = _EPOCH + timedelta(minutes=minute)
         return (moment.astimezone(self._zone).utcoffset() or timedelta()) // timedelta(minutes=1)

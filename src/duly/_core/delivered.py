@@ -1,4 +1,4 @@
-"""What a message in a handler's hands is, whatever the colour of its client."""
+"""The common base of sync and async deliveries."""
 
 from typing import Generic
 
@@ -6,6 +6,6 @@ from duly.options import BodyT
 
 
 class Delivered(Generic[BodyT]):
-    """Base of Delivery and AsyncDelivery: here a handler's annotation can be told for one of them."""
+    """Base of Delivery and AsyncDelivery. The core recognises annotations of handlers by it."""
 
     __slots__ = ()

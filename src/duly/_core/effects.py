@@ -1,6 +1,6 @@
-"""Effects of a commit on keys of the user: which commands there are, and whether one is well written.
+"""Effects of a commit on the user's keys: the allowed commands, and checks of their arguments.
 
-What can be seen without the server is checked here. What depends on the keys is tried by the script.
+Checks that need no server are here. The script checks the rest against the keys.
 """
 
 import math
@@ -13,7 +13,7 @@ from duly.errors import UsageError
 from duly.options import MAX_BATCH
 
 _INTEGER: Final = re.compile(rb"0|-?[1-9][0-9]*")
-"""As servers read them: no -0, 01 or +1."""
+"""Integers as servers read them: no -0, 01 or +1."""
 _FLOAT: Final = re.compile(rb"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _MAX_INTEGER: Final = 2**63 - 1
 _FLOATS: Final = (1e-300, 1e300)
@@ -31,7 +31,7 @@ class Effect(NamedTuple):
 
 
 class _Misuse(Exception):
-    """Why an effect is not well written."""
+    """Why an effect is invalid."""
 
 
 _Check = Callable[[Sequence[bytes]], None]
@@ -94,11 +94,11 @@ def _xadd(args: Sequence[bytes]) -> None:
         if rest:
             _integer(rest.pop(0), "MAXLEN", least=0)
     if len(rest) < 3 or rest[0] != b"*" or not len(rest) % 2:
-        raise _Misuse("XADD takes, perhaps, MAXLEN and a length, then * as the id, then pairs of field and value")
+        raise _Misuse("XADD takes an optional MAXLEN and a length, then * as the id, then pairs of field and value")
 
 
 def _no_check(_args: Sequence[bytes]) -> None:
-    """Take whatever is given."""
+    """Accept any arguments."""
 
 
 def _range(args: Sequence[bytes]) -> None:
@@ -138,13 +138,13 @@ _COMMANDS: Final[dict[str, tuple[int, int, _Check]]] = {
     "XADD": (3, _MANY, _xadd),
     "PFADD": (1, _MANY, _no_check),
 }
-"""What a commit may do to a key: how many arguments follow the key, and what they must be."""
+"""The commands of a commit: the least and the largest number of arguments after the key, and their check."""
 
 COMMANDS: Final = tuple(_COMMANDS)
 
 
 def checked_effects(effects: Iterable[Any] | None, namespaces: Iterable[str]) -> list[Effect]:
-    """Read the effects of a commit: tuples of a command, a key and arguments. None: there are none."""
+    """Check the effects of a commit: tuples of a command, a key and arguments. None: there are none."""
     effects = () if effects is None else effects
     if isinstance(effects, str | bytes | bytearray) or not isinstance(effects, Iterable):
         raise UsageError(f'redis= takes a list of commands like ("INCR", "orders:done"), not {shown(effects)}')
@@ -156,12 +156,12 @@ def checked_effects(effects: Iterable[Any] | None, namespaces: Iterable[str]) ->
 
 
 def described(position: int, effect: Effect) -> str:
-    """Name an effect, for people."""
+    """Describe an effect, for errors."""
     return f"effect {position}, {effect.name} {_shown(effect.key)}"
 
 
 def shown(value: Any) -> str:
-    """Write what was given for something else, for people. Python does not write integers of any length."""
+    """Show a wrong value, for errors. Python refuses to format very long integers."""
     try:
         return repr(value)
     except ValueError:
@@ -209,11 +209,11 @@ def _encoded(value: Any) -> bytes:
     if isinstance(value, int) and abs(value) > _MAX_INTEGER:
         raise _Misuse("an int must be a number of 64 bits")
     plain = float if isinstance(value, float) else int
-    return plain.__repr__(value).encode()  # an enum or a number of another library writes itself in its own way
+    return plain.__repr__(value).encode()  # subclasses, like enums, may have another repr
 
 
 def _shown(value: Any) -> str:
-    """Write a key or argument as short as people need it."""
+    """Show a key or an argument, shortened, for errors."""
     if not isinstance(value, str | bytes):
         return shown(value)
     text = value.decode(errors="backslashreplace") if isinstance(value, bytes) else value

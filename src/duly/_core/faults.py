@@ -1,7 +1,7 @@
-"""What an audit can find, in words: what it means for the message, and what a repair does about it.
+"""The faults that an audit can find: what each means for the message, and what a repair does.
 
-The scripts name a fault by its text; a star stands for a part that differs. A test holds this table, the scripts and
-the page for operators together.
+The scripts name a fault by its text. A star stands for a variable part. A test compares this table with the scripts
+and with the page for operators.
 """
 
 import re
@@ -16,7 +16,7 @@ class Fault(NamedTuple):
     """One kind of damage."""
 
     what: str
-    """As the scripts say it; `*` is the part that differs."""
+    """The text that the scripts return; `*` stands for a variable part."""
     meaning: str
     mend: str
 
@@ -27,320 +27,320 @@ FAULTS: Final = (
     Fault(
         "body without a place",
         "The message is stored, but no consumer would ever find it.",
-        "It goes back to where it waits, at its own time; a dead or finished one back to its kind.",
+        "It waits again until its due time; a dead or finished message returns to that state.",
     ),
     Fault(
         "damaged body without a place",
-        "What is stored under this id cannot be read, and no consumer would ever find it.",
-        "It becomes a dead letter with the reason damaged; what is left of it is kept.",
+        "The data stored under this id cannot be read, and no consumer would ever find it.",
+        "It becomes a dead letter with the reason damaged; the remaining data is kept.",
     ),
     Fault(
         "place without a body",
-        "Consumers would find the id, but what was sent is gone.",
-        "It becomes a dead letter with the reason body lost, so that its id is known.",
+        "Consumers would find the id, but the body is lost.",
+        "It becomes a dead letter with the reason body lost, so that its id stays known.",
     ),
     Fault(
         "a body that only the stream has",
-        "The group has lost what was published, or cannot read it: consumers would find an id and nothing else.",
-        "It is read from the topic's stream again; the message stays where it is.",
+        "The group has lost the body or cannot read it: consumers would find only an id.",
+        "The body is read from the topic's stream again; the message keeps its place.",
     ),
     Fault(
         "place of an entry that was not read yet",
-        "The entry is still to come: its place stands for nothing, and would make a dead letter of it.",
-        "The place is removed; the entry comes in its turn.",
+        "The group has not read the entry yet: this place would make it a dead letter.",
+        "The place is removed; the entry is delivered in its turn.",
     ),
     Fault(
         "body of an entry that was not read yet",
-        "The entry is still to come, and what is stored under its id cannot be read.",
-        "It is removed; the entry comes in its turn.",
+        "The group has not read the entry yet, and the data stored under its id cannot be read.",
+        "The data is removed; the entry is delivered in its turn.",
     ),
     Fault(
         "waits, but has entered the stream",
-        "Every group would be given the publish a second time.",
-        "It does not wait any more; the entry stays.",
+        "Every group would receive the entry a second time.",
+        "The delayed copy is removed; the entry stays.",
     ),
     Fault(
         "dead, though it can enter the stream",
-        "What was published is whole, but no group would ever be given it.",
-        "It waits to enter the stream, at its own time.",
+        "The published message is intact, but no group would ever receive it.",
+        "It waits again, and enters the stream at its due time.",
     ),
     Fault(
         "a key that no topic has",
-        "Nothing is handed out before it has entered the stream: what the key says of a publish could hold it back.",
-        "The key is removed; publishes whose bodies are left wait for their time.",
+        "A topic delivers nothing before it enters the stream: this key could block a delayed publish.",
+        "The key is removed; delayed publishes that still have a body wait for their due time.",
     ),
     Fault(
         "dead without a body",
-        "The dead letter cannot be redriven: what was sent is gone.",
+        "The dead letter cannot be redriven: its body is lost.",
         "It stays a dead letter, with the reason body lost.",
     ),
     Fault(
         "finished without a body",
-        "The message is finished; only what was kept of it is gone.",
-        "It is taken off the list of finished messages.",
+        "The message is finished, but its kept body is lost.",
+        "It is removed from the list of finished messages.",
     ),
     Fault(
         "finished by nobody",
-        "The message is among those that are finished, but nobody was given it, or whoever was has not settled it.",
-        "It goes back to where it waits, at its own time.",
+        "The message is listed as finished, but it was never delivered, or its consumer has not settled it.",
+        "It waits again until its due time.",
     ),
     Fault(
         "damaged",
-        "What is stored cannot be read, so it cannot be delivered.",
-        "It becomes a dead letter with the reason damaged; what is left of it is kept.",
+        "The stored data cannot be read, so the message cannot be delivered.",
+        "It becomes a dead letter with the reason damaged; the remaining data is kept.",
     ),
     Fault(
         "an id that is not text",
-        "Clients know ids as text: nobody could settle the message, or ask for it.",
+        "Clients handle ids as text: no client could settle the message or ask for it.",
         "It becomes a dead letter with the reason damaged; its body is kept.",
     ),
     Fault(
         "in two places: * and *",
-        "The message would be handed out twice, or after it has ended.",
+        "The message would be delivered twice, or after it has ended.",
         "The first of the two places is kept.",
     ),
     Fault(
         "row in * of no message",
-        "It is left over from a message that is not there; it only takes room.",
+        "It is left over from a message that no longer exists; it only uses memory.",
         "The row is removed.",
     ),
     Fault(
         "waits under a wrong priority",
-        "The message would be handed out too early or too late, and cannot be cancelled or rescheduled.",
+        "The message would be delivered too early or too late, and cannot be cancelled or rescheduled.",
         "It waits under the priority that it was sent with.",
     ),
     Fault(
         "waits for a wrong time",
-        "The message would be handed out before its time, long after it, or before others of its key.",
-        "It waits for the time that was asked for by its send, retry or defer.",
+        "The message would be delivered before its due time, long after it, or before earlier messages of its key.",
+        "It waits for the time that its send, retry or defer set.",
     ),
     Fault(
         "waits for another time than it counts",
-        "Since its last retry or defer the message has two times to wait for, and one of them is wrong.",
-        "It waits for the later one, so that it does not come early.",
+        "The message has had two due times since its last retry or defer, and one of them is wrong.",
+        "It waits for the later one, so that it is not delivered early.",
     ),
     Fault(
         "leased to nobody",
-        "The message counts as handed out, but no consumer can settle it.",
-        "It goes back to where it waits.",
+        "The message counts as delivered, but no consumer can settle it.",
+        "It waits again.",
     ),
     Fault(
         "a lease that cannot be read",
-        "Nobody can settle the message, and the claim that takes it back would fail.",
-        "The lease ends and the message goes back to where it waits; its holder finds the lease lost.",
+        "No consumer can settle the message, and the claim that reclaims it would fail.",
+        "The lease ends and the message waits again; its holder gets LeaseLost.",
     ),
     Fault(
         "a lease without an end",
-        "The message would never come back from a consumer that died.",
-        "The lease ends in a minute, unless its holder settles the message before.",
+        "If its consumer died, the message would never be redelivered.",
+        "The lease ends in a minute, unless its holder settles the message first.",
     ),
     Fault(
         "a lease, but not leased",
-        "A former holder could still settle a message that is not out any more.",
-        "The lease ends; the message stays where it is.",
+        "A former holder could still settle a message that is no longer leased.",
+        "The lease ends; the message keeps its place.",
     ),
     Fault(
         "a ttl that nobody watches",
-        "The message would not be dropped when its ttl is over, unless a claim meets it.",
-        "It is watched again.",
+        "The message would not expire at the end of its ttl, unless a claim reaches it.",
+        "Its expiry is tracked again.",
     ),
     Fault(
         "a ttl that is watched at a wrong time",
-        "The message would be dropped before its ttl is over, or too late.",
-        "It is watched at the end of its ttl.",
+        "The message would expire before the end of its ttl, or too late.",
+        "It expires at the end of its ttl.",
     ),
     Fault(
         "in expires, but not waiting",
-        "The message would be dropped as expired while somebody works on it, or after it has ended.",
-        "It is not watched any more.",
+        "The message would expire while a consumer works on it, or after it has ended.",
+        "Its expiry is no longer tracked.",
     ),
     Fault(
         "in expires, but without a ttl",
-        "The message would be dropped as expired, though it has no ttl.",
-        "It is not watched any more.",
+        "The message would expire, although it has no ttl.",
+        "Its expiry is no longer tracked.",
     ),
     Fault(
         "counts that cannot be read",
-        "Attempts and delays of the message are unknown, and scripts that ask for them would fail.",
-        "They are counted again from its timeline, as far as that is kept.",
+        "Attempts and delays of the message are unknown, and scripts that read them would fail.",
+        "They are counted again from the stored part of its timeline.",
     ),
     Fault(
         "counts of a message that is over",
-        "They are left over from its life; they only take room.",
+        "They are left over from before it ended; they only use memory.",
         "The row is removed.",
     ),
     Fault(
         "troubled, but not counted",
-        "The message failed before, but would have all of its attempts again.",
-        "They are counted again from its timeline, as far as that is kept.",
+        "The message failed before, but would get all of its attempts again.",
+        "They are counted again from the stored part of its timeline.",
     ),
     Fault(
         "a past that cannot be read",
         "Errors and timeline of the message are lost, and scripts that add to them would fail.",
-        "The row is removed; the message stays where it is.",
+        "The row is removed; the message keeps its place.",
     ),
     Fault(
         "alive, but with a reason to be dead",
-        "The message is at work and looks like a dead letter.",
+        "The message is live, but is shown like a dead letter.",
         "The reason is removed; errors and timeline are kept.",
     ),
     Fault(
         "progress of a delivery that is over",
-        "It is left over from an earlier delivery; it is not shown, and only takes room.",
+        "It is left over from an earlier delivery; it is not shown, and only uses memory.",
         "It is removed; errors and timeline are kept.",
     ),
     Fault(
         "dead without a reason",
-        "Nobody knows why the message is dead.",
+        "The reason why the message is dead is lost.",
         "It stays a dead letter, with the reason unknown.",
     ),
     Fault(
         "over since no time",
-        "A dead or finished message would never be trimmed by its age, or at once.",
+        "Retention by age would never remove this dead or finished message, or would remove it at once.",
         "It counts as ended now.",
     ),
     Fault(
         "parked behind nobody",
-        "The message waits behind another one of its key that does not exist: it would wait for ever.",
-        "Those of its key wait to be handed out, one after the other in their order.",
+        "The message waits behind another one of its key that does not exist: it would wait forever.",
+        "The messages of its key become deliverable again, one after the other in their order.",
     ),
     Fault(
         "parked behind one that does not know",
-        "The message before it would not hand the key on: it would wait for ever.",
-        "The message before it is told.",
+        "The message before it would not pass the key on: this one would wait forever.",
+        "The message before it is marked as having others behind it.",
     ),
     Fault(
         "parked where it does not belong",
-        "The entry stands for no message, or for one that is somewhere else; others of its key could wait for it.",
-        "The entry is removed; its message, if there is one, takes the place where it belongs.",
+        "The entry belongs to no message, or to one in another state; others of its key could wait for it.",
+        "The entry is removed; its message, if it exists, moves to the place where it belongs.",
     ),
     Fault(
         "parked out of its order",
-        "Messages of its key would be handed out in another order, and some never.",
-        "It has its place in the order again.",
+        "Messages of its key would be delivered out of order, and some never.",
+        "It returns to its place in the order.",
     ),
     Fault(
         "the lane * belongs to nobody",
-        "The messages of this key wait for one that is not there: they would wait for ever.",
-        "They wait to be handed out, one after the other in their order.",
+        "The messages of this key wait for one that does not exist: they would wait forever.",
+        "They become deliverable again, one after the other in their order.",
     ),
     Fault(
         "the lane * has no mark",
-        "The message that the key belongs to could not hand it on: others would wait for ever.",
-        "It is told that others may be behind it.",
+        "The message that owns the key could not pass it on: others would wait forever.",
+        "It is marked as having others behind it.",
     ),
     Fault(
         "in work without its lane",
-        "Another message of its key would be handed out before this one is finished.",
-        "Its key belongs to it again.",
+        "Another message of its key would be delivered before this one is finished.",
+        "It owns its key again.",
     ),
     Fault(
         "half a dedup window",
-        "The dedup value would count for ever, or not at all.",
-        "The window is made whole from the message that opened it, or closed when that is gone.",
+        "The dedup value would apply forever, or not at all.",
+        "The window is restored from the message that opened it, or closed if that message is gone.",
     ),
     Fault(
         "a dedup window without an end",
-        "Sends with this dedup value would be taken for repeats for more than ten years, and stored nowhere.",
-        "The window ends as the message says that opened it, or is closed when that is gone.",
+        "Sends with this dedup value would be dropped as duplicates for more than ten years.",
+        "The window ends when the message that opened it asked for, or is closed if that message is gone.",
     ),
     Fault(
         "a key of another type",
-        "Every call that needs this key fails; what it held is gone. Nothing else can be looked at until it is mended.",
-        "What is there now is removed. Messages whose bodies are left find their places again.",
+        "Calls that need this key fail, and its data is lost. Nothing else can be checked before it is repaired.",
+        "The foreign value is removed. Messages that still have a body return to their places.",
     ),
     Fault(
         "a key that would expire",
-        "Somebody gave the key a time to live: the server would remove it, with all that is in it.",
-        "It stays; of the two keys of dedup windows, as long as the other.",
+        "Another program gave the key a time to live: the server would remove it with all of its data.",
+        "The time to live is removed. Of the two keys of dedup windows, each expires together with the other.",
     ),
     Fault(
         "a key that would never expire",
-        "What is in the key is needed for a while only; it would take room for ever.",
-        "It expires when nobody needs it any more.",
+        "The key is needed only for a while; it would use memory forever.",
+        "It expires when it is no longer needed.",
     ),
     Fault(
         "a field of meta that cannot be read",
-        "Calls that need this number fail. Nothing else can be looked at before it is mended.",
-        "The field is removed; a counter begins anew, and the difference is counted as corrected.",
+        "Calls that need this number fail. Nothing else can be checked before it is repaired.",
+        "The field is removed; a counter starts again from 0, and the difference is counted as corrected.",
     ),
     Fault(
         "a field of meta that is missing",
-        "Claims do not know that there are large messages, or some with a key: they would take too much at once.",
+        "Claims do not know that there are large messages, or messages with a key: they would take too many at once.",
         "The field is set again.",
     ),
     Fault(
         "a clock that is far ahead",
-        "The queue's clock is days ahead of the server's: until it is caught up with, no lease or delay ends.",
-        "It is the server's again, unless something that is stored may have a time from it: end that first.",
+        "The queue's clock is days ahead of the server's clock: no lease or delay ends until the server catches up.",
+        "It is set to the server's time, unless stored messages may have a time from it: end those first.",
     ),
     Fault(
         "a rate without an end",
-        "The next delivery would be on time in more than ten years, which no rate asks for.",
-        "The rate begins anew, with one message at once.",
+        "The rate limit would allow the next delivery only in more than ten years.",
+        "The rate limit is reset: one message can be delivered at once.",
     ),
     Fault(
         "a counter below zero",
-        "The number is not true; messages are not affected.",
-        "The counter begins anew, and the difference is counted as corrected.",
+        "The number is wrong; messages are not affected.",
+        "The counter starts again from 0, and the difference is counted as corrected.",
     ),
     Fault(
         WRONG_BYTES,
         "Bounds by bytes would be applied too early or too late; messages are not affected.",
-        "The counter is set to what is stored.",
+        "The counter is set to the size of the stored messages.",
     ),
     Fault(
         "a priority that no claim looks at",
-        "Messages of this priority would never be handed out: those that wait, and those that come back.",
-        "Claims look at it again.",
+        "Messages of this priority would never be delivered, neither waiting ones nor those that are retried.",
+        "Claims check it again.",
     ),
     Fault(
         "priorities out of order",
-        "Messages of a lower priority would be handed out first.",
-        "The order is made right.",
+        "Messages of a lower priority would be delivered first.",
+        "The order is restored.",
     ),
     Fault(
         "without its pillar",
-        "One message too few would be counted, and a key could be lost when another is handed on.",
+        "One message too few would be counted, and a key could be lost when another one is passed on.",
         "The pillar is put back.",
     ),
     Fault(
         "a pillar and nothing else",
-        "It is left over; it only takes room.",
+        "It is left over; it only uses memory.",
         "The key is removed.",
     ),
     Fault(
         "the next slot is noted wrong",
         "Schedules of the queue would fire late, or never.",
-        "The first slot is noted.",
+        "The time of the next run is corrected.",
     ),
     Fault(
         "a schedule that nobody looks at",
         "The schedule would never fire.",
-        "It is looked at again at once, and fires by its rule of catching up.",
+        "It is checked again at once, and fires as its catch_up asks for.",
     ),
     Fault(
         "a paused schedule that is looked at",
-        "Consumers would look at the schedule again and again.",
-        "It is left alone until it is resumed.",
+        "Consumers would check the schedule again and again.",
+        "It is not checked until it is resumed.",
     ),
     Fault(
         "a slot of no schedule",
-        "Consumers would look again and again for a schedule that is not there.",
+        "Consumers would check again and again for a schedule that does not exist.",
         "The slot is removed.",
     ),
     Fault(
         "a slot at no time",
         "The schedule would fire again and again, or not for years.",
-        "It is looked at again at once, and fires by its rule of catching up.",
+        "It is checked again at once, and fires as its catch_up asks for.",
     ),
     Fault(
         "a schedule that cannot be read",
-        "Nobody knows what the schedule was, so it cannot fire.",
+        "The schedule's definition is lost, so it cannot fire.",
         "It is removed: declare it again.",
     ),
 )
-"""All of them, as the scripts name them; the client itself finds `WRONG_BYTES`."""
+"""Every fault, by the text that the scripts return. The client itself finds `WRONG_BYTES`."""
 
 
 @cache
@@ -349,7 +349,7 @@ def _patterns() -> tuple[tuple[re.Pattern[str], Fault], ...]:
 
 
 def fault_of(what: str) -> Fault:
-    """Find what is known of a fault by its text."""
+    """Find a fault by its text."""
     for pattern, fault in _patterns():
         if pattern.fullmatch(what):
             return fault
@@ -357,11 +357,11 @@ def fault_of(what: str) -> Fault:
 
 
 def explained(id_: str, what: str, detail: str = "") -> AuditFault:
-    """Say what a fault means, and what a repair does."""
+    """Return a fault with its meaning and what a repair does."""
     fault = fault_of(what)
     return AuditFault(id_, what, detail, fault.meaning, fault.mend)
 
 
 def without_repeats(found: Iterable[AuditFault]) -> list[AuditFault]:
-    """Keep each fault once: an id is met in every key that has it."""
+    """Keep each fault once: an audit finds an id in every key that has it."""
     return list(dict.fromkeys(found))

@@ -1,4 +1,4 @@
-"""Handlers and tasks as users write them: functions, and how a message becomes their arguments."""
+"""The user's handlers and tasks: their functions, and how a message is turned into arguments."""
 
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter
@@ -14,7 +14,7 @@ from duly.errors import CodecError, UsageError
 from duly.options import Batch, Retry, Seconds, checked_count, checked_positive_seconds
 
 Decode = Callable[[int, bytes], Any]
-"""Content type and bytes of a body -> the body."""
+"""Takes the content type and the bytes of a body, and returns the body."""
 
 ASYNC_CONCURRENCY: Final = 100
 THREAD_CONCURRENCY: Final = 16
@@ -41,17 +41,17 @@ _NO_KWARGS: Final[dict[str, Any]] = {}
 
 
 class Handler:
-    """What runs for each message of a queue, or for each batch of them."""
+    """A function that runs for each message of a queue, or for each batch of them."""
 
     retry: Final[Retry | None] = None
-    """Handlers leave it to the queue; tasks may have their own."""
+    """Handlers use the queue's policy; tasks may have their own."""
 
     bind: Callable[[int, bytes, Any], Bound]
-    """Content type, body and delivery of a message -> the call. Raises CodecError. There after `resolve`."""
+    """Makes the call from content type, body and delivery of a message. Raises CodecError. Set by `resolve`."""
     decode_one: Decode
-    """Decode one body of a batch. There after `resolve`, like `arguments`."""
+    """Decodes one body of a batch. Set by `resolve`, like `arguments`."""
     arguments: Callable[[Sequence[Any], Sequence[Any]], tuple[Any, ...]]
-    """Bodies and deliveries of a batch -> what the function is called with."""
+    """Makes the function's arguments from bodies and deliveries of a batch."""
 
     def __init__(
         self,
@@ -81,16 +81,16 @@ class Handler:
         return f"<handler {self.name}>"
 
     def serve(self, title: str, queue_type: Any) -> None:
-        """Learn which queue it is for. Raises UsageError when its bodies cannot be those of the queue."""
+        """Set the queue that it is for. Raises UsageError if the queue's type contradicts the annotation."""
         self._queue_title, self._queue_type = title, queue_type
         try:
             kind, _ = self._roles()
-        except UsageError:  # what cannot be read yet, as a type further down, is reported by `resolve`
+        except UsageError:  # a type may be defined further down; `resolve` reports it if it is not
             return
         self._check_types(kind)
 
     def resolve(self, queue_decoder: Decode) -> None:
-        """Read the annotations. Bodies whose type they do not say are decoded as the queue says."""
+        """Read the annotations. Bodies without an annotated type are decoded by the queue's decoder."""
         kind, order = self._roles()
         self._check_types(kind)
         decode = queue_decoder
@@ -110,7 +110,7 @@ class Handler:
         if kind is not UNTYPED and of_queue is not UNTYPED and body_types.contradict(kind, of_queue):
             raise UsageError(
                 f"handler {self.name} takes {body_types.name_of(kind)}, but {self._queue_title} has "
-                f"type={body_types.name_of(of_queue)}: every message would be a dead letter. Use one type in both"
+                f"type={body_types.name_of(of_queue)}: every message would become a dead letter. Use one type in both"
             )
         named = self._body_of_delivery()
         if named is not UNTYPED and (of_queue is UNTYPED or body_types.contradict(named, of_queue)):
@@ -122,7 +122,7 @@ class Handler:
             )
 
     def _body_of_delivery(self) -> Any:
-        """Return the type of the bodies that the delivery is annotated with, as in `d: duly.Delivery[Order]`."""
+        """Return the type of body in the annotation of the delivery, as in `d: duly.Delivery[Order]`."""
         for parameter in [each for each in self._parameters if signatures.is_positional(each)][:2]:
             kind = self._type_of(parameter)
             if self._is_for_delivery(parameter, kind):
@@ -133,17 +133,17 @@ class Handler:
         required = [parameter for parameter in self._parameters if signatures.is_required(parameter)]
         takes_any = [each for each in self._parameters if each.kind is Parameter.VAR_POSITIONAL]
         if not takes_any and not any(map(signatures.is_positional, self._parameters)):
-            raise self._misshapen("it takes nothing")
+            raise self._misshapen("it takes no arguments")
         if named := [each.name for each in required if not signatures.is_positional(each)]:
-            raise self._misshapen(f"it also wants {', '.join(named)} by keyword")
+            raise self._misshapen(f"it also requires {', '.join(named)} by keyword")
         if len(required) > 2:
-            raise self._misshapen(f"it also wants {', '.join(each.name for each in required[2:])}")
+            raise self._misshapen(f"it also requires {', '.join(each.name for each in required[2:])}")
 
     def _misshapen(self, problem: str) -> UsageError:
         return UsageError(f"handler {self.name}: {problem}; {self._expected}")
 
     def _roles(self) -> tuple[Any, str]:
-        """Find out what each parameter is for: the type of the body, and the order of body and delivery."""
+        """Return the type of the body, and the order of body and delivery among the parameters."""
         positional = [each for each in self._parameters if signatures.is_positional(each)]
         if not positional:
             return UNTYPED, "body"
@@ -167,7 +167,7 @@ class Handler:
         if kind is UNTYPED:
             return signatures.is_required(second) or second.default is None
         if signatures.is_required(second):
-            raise self._misshapen(f"{second.name} is no delivery by its annotation, {kind!r}")
+            raise self._misshapen(f"{second.name} must be the delivery, but is annotated as {kind!r}")
         return False
 
     def _type_of(self, parameter: Parameter) -> Any:
@@ -196,7 +196,7 @@ def checked_timeout(timeout: Seconds | None, who: str, *, is_async: bool) -> flo
     if not is_async:
         raise UsageError(
             f"{who}: timeout needs an `async def`, since a thread cannot be cancelled. Give the queue a max_runtime: "
-            "then the message is taken from a `def` that runs too long"
+            "a `def` that runs longer loses the message"
         )
     return seconds
 
@@ -236,11 +236,11 @@ _ARRANGED: Final[dict[str, Callable[[Sequence[Any], Sequence[Any]], tuple[Any, .
 
 
 def _decode_nothing(_content: int, _body: bytes) -> None:
-    """Leave the bodies to a handler that wants the deliveries only."""
+    """Decode nothing, for a handler that takes only the deliveries."""
 
 
 class UnknownTask(CodecError):
-    """A message asks for a task that this process does not have."""
+    """A message names a task that this process does not have."""
 
 
 class TaskCall(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -256,7 +256,7 @@ _decode_call = msgspec.json.Decoder(TaskCall).decode
 
 
 class TaskDefinition:
-    """A function that is called by name."""
+    """A function that messages call by name."""
 
     def __init__(
         self,
@@ -293,7 +293,7 @@ class TaskDefinition:
         return self._plan
 
     def encoded(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> msgspec.Raw:
-        """Check arguments and write the body of a message with them."""
+        """Check arguments, and encode the body of a message with them."""
         plan = self.resolve()
         try:
             positional, named = plan.fit(args, kwargs, arguments.written)
@@ -302,12 +302,12 @@ class TaskDefinition:
             raise UsageError(f"task {self.name!r}: {error}") from error.__cause__
 
     def body(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Check arguments and give the body of a message with them, as JSON reads it."""
+        """Check arguments, and return the body of a message with them, as plain JSON values."""
         body: dict[str, Any] = msgspec.json.decode(self.encoded(args, kwargs))
         return body
 
     def bind(self, call: TaskCall, delivery: Any) -> Bound:
-        """Make the call that a message asks for. Raises CodecError when its arguments do not fit."""
+        """Make the call that a message asks for. Raises CodecError if its arguments do not fit."""
         plan = self.resolve()
         try:
             positional, named = plan.fit(call.args, call.kwargs, arguments.read)
@@ -320,7 +320,7 @@ class TaskDefinition:
 def _task_name(function: Any) -> str:
     name = getattr(function, "__name__", None)
     if not isinstance(name, str) or name == "<lambda>":
-        raise UsageError(f"task {signatures.name_of(function)} has no name that messages could say: give it a name=")
+        raise UsageError(f"task {signatures.name_of(function)} has no name that a message can use: give it a name=")
     return name
 
 
@@ -330,7 +330,7 @@ def _checked_task_name(name: object) -> str:
 
 
 class TaskSet:
-    """The tasks of a queue: what runs for a message is the task that it names."""
+    """The tasks of a queue. Each message names the task that runs."""
 
     batch: Final[Batch | None] = None
 
@@ -342,12 +342,12 @@ class TaskSet:
 
     @property
     def has_own_concurrency(self) -> bool:
-        """Whether any of them says how many calls may run at once."""
+        """Whether any of the tasks sets its concurrency."""
         return any(task.concurrency is not None for task in self.tasks.values())
 
     @property
     def concurrency(self) -> int:
-        """Calls at once, over all tasks: the largest that any of them asks for."""
+        """The concurrency of all tasks together: the largest that any of them sets."""
         given = [task.concurrency for task in self.tasks.values() if task.concurrency is not None]
         is_any_async = any(task.is_async for task in self.tasks.values())
         return max(given, default=ASYNC_CONCURRENCY if is_any_async else THREAD_CONCURRENCY)
@@ -356,7 +356,7 @@ class TaskSet:
         """Add a task."""
         if definition.name in self.tasks:
             raise UsageError(
-                f"there is a task {definition.name!r} on this queue already: give one of them another name="
+                f"there is already a task {definition.name!r} on this queue: give one of them another name="
             )
         self.tasks[definition.name] = definition
 
@@ -366,20 +366,20 @@ class TaskSet:
             task.resolve()
 
     def find(self, content: int, body: bytes) -> tuple[TaskDefinition, TaskCall]:
-        """Find what a message asks for. Raises UnknownTask, or CodecError when it does not ask for a task at all."""
+        """Find the task that a message names. Raises UnknownTask, or CodecError if it names none."""
         if content != codec.CONTENT_JSON:
-            raise CodecError(f"the body does not ask for a task: it is raw bytes. {_EXPECTED_OF_MESSAGE}")
+            raise CodecError(f"the body does not name a task: it is raw bytes. {_EXPECTED_OF_MESSAGE}")
         try:
             call = _decode_call(body)
         except (ValueError, msgspec.DecodeError, RecursionError) as error:
-            raise CodecError(f"the body does not ask for a task: {error}. {_EXPECTED_OF_MESSAGE}") from error
+            raise CodecError(f"the body does not name a task: {error}. {_EXPECTED_OF_MESSAGE}") from error
         task = self.tasks.get(call.task)
         if task is None:
             raise UnknownTask(f"there is no task {call.task!r} here, only {', '.join(map(repr, self.tasks))}")
         return task, call
 
     def check(self, content: int, body: bytes) -> None:
-        """Raise CodecError when a message would be dead at once. A task that is unknown here may be known elsewhere."""
+        """Raise CodecError if a message would be dead at once. A task that is unknown here may exist elsewhere."""
         try:
             task, call = self.find(content, body)
         except UnknownTask:

@@ -18,7 +18,7 @@ def _encoded(number: int, characters: int) -> str:
 
 
 class IdMaker:
-    """Makes the ids of one process: 48 bits of time, 50 of chance drawn once, 30 of a counter.
+    """Makes the ids of one process: 48 bits of time, 50 random bits drawn once, 30 bits of a counter.
 
     The counter only grows, so ids made in one millisecond keep their order; `next()` on it is atomic,
     so threads may share a maker. After a fork a new one is needed.
@@ -31,7 +31,7 @@ class IdMaker:
         self._latest = (0, "")
 
     def make(self, now_ms: int) -> str:
-        """Make an id. A clock that steps back does not make ids that sort before earlier ones."""
+        """Make an id. If the clock steps back, ids still sort after earlier ones."""
         latest_ms, prefix = self._latest
         if now_ms > latest_ms:
             prefix = _encoded(now_ms, 10) + self._process

@@ -1,4 +1,4 @@
-"""Key names: the only place that knows them.
+"""The names of all keys. No other module makes them.
 
 All keys of a queue share its hash tag, so that a script may use them together on a cluster.
 """
@@ -33,11 +33,11 @@ class QueueKeys:
     __slots__ = ("_ready_made", "name", "prefix")
 
     waker: ClassVar[str] = "wake"
-    """The script that hands on what somebody watched who waited for a token here."""
+    """The script that passes on a wake token that a waiting consumer no longer needs."""
     kind: Kind = "queue"
-    """Which form the scripts have here."""
+    """The form of the scripts for these keys."""
     tail: tuple[bytes, ...] = ()
-    """What KEYS of every script end with here."""
+    """The last KEYS of every script."""
 
     def __init__(self, namespace: str, name: str) -> None:
         self.name: str = name
@@ -50,7 +50,7 @@ class QueueKeys:
         return f"queue {self.name!r}"
 
     def script(self, name: str) -> Script:
-        """Find a script in the form that it has here."""
+        """Return a script in the form for these keys."""
         return _lua.script(name, self.kind)
 
     def key(self, name: str) -> bytes:
@@ -67,11 +67,11 @@ class QueueKeys:
 
     @property
     def of_life(self) -> tuple[bytes, ...]:
-        """Name the keys that show whether anything is to come, as `occupied` takes them."""
+        """The keys that show whether there are live messages, in the order of `occupied`."""
         return (*map(self.key, ("msgs", "meta", "leased", "parked")), *self.waiting(EVERY_PRIORITY))
 
     def of_script(self, script: Script, digits: str) -> tuple[bytes, ...]:
-        """Name the KEYS of a script without its call key: made once, then looked up."""
+        """Return the KEYS of a script without its call key. They are cached."""
         wanted = (script.name, digits)
         found = self._ready_made.get(wanted)
         if found is None:
@@ -86,7 +86,7 @@ class QueueKeys:
 
 
 class RegistryKeys(QueueKeys):
-    """The keys under which the workers of a namespace are known."""
+    """The keys of the registry of workers of a namespace."""
 
     __slots__ = ()
 
@@ -100,7 +100,7 @@ class RegistryKeys(QueueKeys):
 
 
 class ProbeKeys(QueueKeys):
-    """Keys that an examination of the server names and never fills."""
+    """Keys that a check of the server names but never writes."""
 
     __slots__ = ()
 
@@ -109,7 +109,7 @@ class ProbeKeys(QueueKeys):
 
 
 class ScheduleKeys(QueueKeys):
-    """The keys under which it is known where the schedules of a namespace are."""
+    """The keys of the registry of schedules of a namespace."""
 
     __slots__ = ()
 
@@ -155,7 +155,7 @@ class OnceKeys(QueueKeys):
 
 
 class TopicKeys(QueueKeys):
-    """The keys of a topic: its stream, and a store like a queue's for what is to enter it later."""
+    """The keys of a topic: its stream, and keys like a queue's for delayed publishes."""
 
     __slots__ = ("topic",)
 
@@ -172,22 +172,22 @@ class TopicKeys(QueueKeys):
 
     @property
     def stream(self) -> bytes:
-        """The stream itself, which other programs may use beside us."""
+        """The stream itself, which other programs may use as well."""
         return self.key("stream")
 
     @property
     def watched(self) -> tuple[bytes, ...]:
-        """What readers wait for: entries, and the bell that is rung for what will enter earlier than all known."""
+        """The keys that readers wait on: the stream, and the wake key for a new earliest delayed publish."""
         return self.stream, self.key("wake")
 
 
 class GroupKeys(QueueKeys):
-    """The keys of one group of a topic: all that a queue has, beside the stream that feeds it."""
+    """The keys of one group of a topic: those of a queue, and the stream that feeds it."""
 
     __slots__ = ("group", "kind", "tail", "topic")
 
     def __init__(self, topic: TopicKeys, group: str, *, frees: bool) -> None:
-        """Name them. `frees`: entries that every group has acked are removed from the stream."""
+        """Make the names. `frees`: the stream drops entries that every group has acked."""
         self.topic: TopicKeys = topic
         self.group: str = group
         self.kind: Kind = "freeing" if frees else "group"
@@ -198,7 +198,7 @@ class GroupKeys(QueueKeys):
 
     @property
     def watched(self) -> tuple[bytes, ...]:
-        """What consumers wait for: entries, and the bells of the topic and of the group."""
+        """The keys that consumers wait on: the stream, and the wake keys of the topic and of the group."""
         return (*self.topic.watched, self.key("wake"))
 
     @property
@@ -208,12 +208,12 @@ class GroupKeys(QueueKeys):
 
 
 def _escaped(text: str) -> str:
-    """Let no brace end the hash tag."""
+    """Escape braces, which would end the hash tag."""
     return text.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
 
 
 def head_of(namespace: str) -> bytes:
-    """Name what all keys of a namespace begin with, and no others."""
+    """Return the prefix of all keys of a namespace, and of no others."""
     return f"{namespace}:{{".encode()
 
 
@@ -228,7 +228,7 @@ def queue_pattern(namespace: str) -> str:
 
 
 def queue_of_key(namespace: str, key: bytes) -> str | None:
-    """Read a queue's name from a key that matches `queue_pattern`; None: it is of something else."""
+    """Read a queue's name from a key that matches `queue_pattern`; None: it does not belong to a queue."""
     found = _QUEUE_TAG.fullmatch(key, len(namespace) + 1, len(key) - len(":meta"))
     return _name_in(found)
 
@@ -239,17 +239,17 @@ def topic_pattern(namespace: str) -> str:
 
 
 def topic_of_key(namespace: str, key: bytes) -> str | None:
-    """Read a topic's name from a key that matches `topic_pattern`; None: it is of something else."""
+    """Read a topic's name from a key that matches `topic_pattern`; None: it does not belong to a topic."""
     found = _OF_TOPIC.fullmatch(key, len(namespace) + 1)
     return _name_in(found)
 
 
 def _name_in(found: re.Match[bytes] | None) -> str | None:
-    """Read a name that clients can use. Any other is of keys that somebody else has written."""
+    """Read a valid name. Keys with any other name were written by other programs."""
     name = None if found is None else found.group(1).decode(errors="replace")
     return name if name is not None and is_name(name) else None
 
 
 _QUEUE_TAG: Final = re.compile(rb"\{([^{}]*)\}")
 _OF_TOPIC: Final = re.compile(rb"\{@([^{}]*)\}:(?:stream|meta|msgs|waiting0)")
-"""One that was never published to at once has no stream, and one that only other programs use has nothing else."""
+"""A topic with only delayed publishes has no stream. One that only other programs use has nothing else."""

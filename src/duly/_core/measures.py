@@ -1,8 +1,8 @@
-"""Durations and sizes as people write them. Pure."""
+"""Format durations and sizes."""
 
 
 def span(seconds: float | None) -> str:
-    """Write a duration as people say it: 350ms, 12.3s, 5m 20s, 3h 12m, 2d 4h."""
+    """Format a duration: 350ms, 12.3s, 5m 20s, 3h 12m, 2d 4h."""
     if seconds is None:
         return "-"
     sign, left = ("-", -seconds) if seconds < 0 else ("", seconds)
@@ -19,7 +19,7 @@ def span(seconds: float | None) -> str:
 
 
 def size_text(count: float) -> str:
-    """Write a number of bytes."""
+    """Format a number of bytes."""
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""What errors and logs are about, in words: what is checked without a name gets it here."""
+"""The names of queues, groups and other things in errors and logs."""
 
 import difflib
 import heapq
@@ -11,21 +11,21 @@ from duly.errors import UsageError
 
 _MOST_COMPARED: Final = 20
 _MOST_CONSIDERED: Final = 5_000
-"""Names that are looked at when somebody asks for one that there is not."""
+"""The most names to search for one that is similar to an unknown name."""
 
 
 def kind_of(label: str) -> str:
-    """Tell what has a label: only that of a group, events/archive, has a slash."""
+    """Return the kind of a label: only that of a group, like events/archive, has a slash."""
     return "group" if "/" in label else "queue"
 
 
 def title_of(label: str) -> str:
-    """Name a queue or a group in a sentence, by its label."""
+    """Name a queue or a group in a sentence."""
     return f"{kind_of(label)} {label!r}"
 
 
 def is_of_topic(given: object) -> bool:
-    """Tell whether somebody gave a topic, or a group of one, of either colour."""
+    """Whether an argument is a topic or a group of one, sync or async."""
     return getattr(getattr(given, "_keys", None), "kind", "queue") != "queue"
 
 
@@ -42,16 +42,16 @@ def about(what: str, name: str) -> Iterator[None]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Ask for what was probably meant, if anything is near."""
+    """Ask whether a similar name was meant, if there is one."""
     near = difflib.get_close_matches(name, _likely(name, known), 3, 0.6)
     return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def _likely(name: str, known: Iterable[str]) -> list[str]:
-    """Choose by letters and length what is worth comparing: of long names, some thousands would take seconds."""
+    """Choose candidates by letters and length: comparing some thousands of long names would take seconds."""
     letters, length = frozenset(name), len(name)
 
-    def strangeness(other: str) -> int:
+    def distance(other: str) -> int:
         return len(letters.symmetric_difference(other)) + abs(length - len(other))
 
-    return heapq.nsmallest(_MOST_COMPARED, itertools.islice(known, _MOST_CONSIDERED), strangeness)
+    return heapq.nsmallest(_MOST_COMPARED, itertools.islice(known, _MOST_CONSIDERED), distance)

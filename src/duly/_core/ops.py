@@ -1,13 +1,13 @@
 """Every operation on a queue, as a pure function that makes a `Call`.
 
-One function a script, in the order of docs/protocol.md. Units here are those of the wire: microseconds.
+One function per script, in the order of docs/protocol.md. Times are in microseconds, as in the protocol.
 """
 
 from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from duly import _lua
-from duly._core import codec, registry, replies
+from duly._core import codec, registry, replies, views
 from duly._core import schedules as scheduling
 from duly._core.call import Arg, Call
 from duly._core.effects import Effect
@@ -19,9 +19,9 @@ from duly.options import Keep, QueueOptions, checked_seconds, interval_of
 
 OnRefusal = Literal["each", "all", "drop"]
 Then = Literal["watch", "stay", "pass", "leave"]
-"""What a caller does after a claim, and so what becomes of the wake token; see section 10 of the protocol."""
+"""The caller's next step after a claim. It decides where the wake token goes; see section 10 of the protocol."""
 Suspects = Literal["with", "none", "alone"]
-"""Whether a claim may be given messages whose next crash would be their last: as any other, never, or by itself."""
+"""Whether a claim may take suspects (messages that one more crash makes dead): like others, never, or one alone."""
 
 _CHECKED: Final = codec.FLAG_TTL | codec.FLAG_DEDUP | codec.FLAG_OWN_ID
 
@@ -38,7 +38,7 @@ class Held(Protocol):
 
 
 class Settle:
-    """A lease without its delivery: a receipt that came from elsewhere, and does not say whether there is a key."""
+    """A lease without its delivery, as from a receipt, which does not show whether the message has a key."""
 
     __slots__ = ("fence", "has_key", "id")
 
@@ -49,7 +49,7 @@ class Settle:
 
 
 class Asking(NamedTuple):
-    """The delivery that asks whether it may cause an effect."""
+    """The delivery that asks whether it may run an effect."""
 
     queue: str
     id: str
@@ -63,7 +63,7 @@ class Asking(NamedTuple):
 def send(
     keys: QueueKeys, messages: Sequence[Outgoing], options: QueueOptions, on_refusal: OnRefusal
 ) -> Call[replies.SendOutcome]:
-    """Store messages. What needs no look at the queue takes the shorter script."""
+    """Store messages. Messages that need no check of the queue use the shorter script."""
     flags = 0
     for message in messages:
         flags |= message.flags
@@ -90,7 +90,7 @@ def claim(
     suspects: Suspects = "with",
     feed: Sequence[str] = (),
 ) -> Call[replies.Claimed]:
-    """Take what is due. `feed` is for a group: where it begins, then its filter, header and value in turn."""
+    """Lease due messages. `feed` is for a group: its start, then its filter, header and value in turn."""
     holder: list[Arg] = [limit, microseconds(lease), options.crash_limit, consumer]
     limits: list[Arg] = [
         f"{interval_of(options.rate):.3f}",
@@ -101,7 +101,7 @@ def claim(
 
 
 def ack(keys: QueueKeys, options: QueueOptions, settles: Sequence[Held]) -> Call[list[int]]:
-    """Finish messages. Those without a key, of a queue that keeps nothing, take the shorter script."""
+    """Finish messages. Those without a key, of a queue without retention, use the shorter script."""
     if options.done is not None or any(settle.has_key for settle in settles):
         return finish(keys, options, [(settle, "") for settle in settles])
     args: list[Arg] = []
@@ -111,7 +111,7 @@ def ack(keys: QueueKeys, options: QueueOptions, settles: Sequence[Held]) -> Call
 
 
 def finish(keys: QueueKeys, options: QueueOptions, settles: Sequence[tuple[Held, str]]) -> Call[list[int]]:
-    """Finish messages, each with what its handler returned, as section 6 of the protocol says; empty: nothing."""
+    """Finish messages, each with its packed result (section 6 of the protocol); empty: no result."""
     args: list[Arg] = [EVERY_PRIORITY, *_done_bounds(options)]
     for settle, result in settles:
         args += (settle.id, settle.fence, result)
@@ -119,7 +119,7 @@ def finish(keys: QueueKeys, options: QueueOptions, settles: Sequence[tuple[Held,
 
 
 class Target(NamedTuple):
-    """A queue that a commit sends to, and what."""
+    """A queue that a commit sends to, and the messages."""
 
     keys: QueueKeys
     options: QueueOptions
@@ -147,7 +147,7 @@ def commit(
 ) -> Call[replies.CommitOutcome]:
     """Finish a message, send others, publish entries and change keys of the user, all or nothing.
 
-    `result_in`: the result is not known yet, and `keep_results` may bring it within so many seconds.
+    `result_in`: the result is not known yet, and `keep_results` may store it within this number of seconds.
     """
     sends, publishes = _lua.script("send_checked"), _lua.script("publish", "topic")
     user_keys = {key: number for number, key in enumerate(dict.fromkeys(effect.key for effect in effects), 1)}
@@ -170,12 +170,12 @@ def commit(
 
 
 def keep_results(keys: QueueKeys, rows: Sequence[tuple[Held, str]]) -> Call[list[int]]:
-    """Keep what handlers returned after they had committed. The answer: the positions whose message is gone."""
+    """Store the results of handlers that had committed before. The reply: the positions whose message is gone."""
     return of_rows("keep_result", keys, rows)
 
 
 def of_rows(script: str, keys: QueueKeys, rows: Sequence[tuple[Any, ...]]) -> Call[list[int]]:
-    """Make the call of a script whose arguments are rows alone: a lease, and what is said of each."""
+    """Make the call of a script that takes only rows: a lease, then the values for it."""
     args: list[Arg] = []
     for settle, *rest in rows:
         args += (settle.id, settle.fence, *rest)
@@ -183,23 +183,23 @@ def of_rows(script: str, keys: QueueKeys, rows: Sequence[tuple[Any, ...]]) -> Ca
 
 
 def retry(keys: QueueKeys, settles: Sequence[tuple[Held, float, str, str]]) -> Call[list[int]]:
-    """Count a failure, and come back after a delay."""
+    """Count a failure, and redeliver after a delay."""
     rows = [(settle, (microseconds(delay), error, traceback)) for settle, delay, error, traceback in settles]
     return _giving_back("retry", keys, rows)
 
 
 def defer(keys: QueueKeys, settles: Sequence[tuple[Held, float, str]]) -> Call[list[int]]:
-    """Come back after a delay; an empty reason is none."""
+    """Redeliver after a delay; an empty reason means none."""
     return _giving_back("defer", keys, [(settle, (microseconds(delay), reason)) for settle, delay, reason in settles])
 
 
 def release(keys: QueueKeys, settles: Sequence[Held]) -> Call[list[int]]:
-    """Give messages back to their own place."""
+    """Return messages to their place in the queue."""
     return _giving_back("release", keys, [(settle, ()) for settle in settles])
 
 
 def recycle(keys: QueueKeys, settles: Sequence[tuple[Held, float, bytes]]) -> Call[list[int]]:
-    """Finish messages and put them back as new; an empty part leaves the body as it is."""
+    """Finish messages and store them again as new; an empty part keeps the body."""
     rows = [(settle, (microseconds(delay), part)) for settle, delay, part in settles]
     return _giving_back("recycle", keys, rows)
 
@@ -207,7 +207,7 @@ def recycle(keys: QueueKeys, settles: Sequence[tuple[Held, float, bytes]]) -> Ca
 def reject(
     keys: QueueKeys, options: QueueOptions, settles: Sequence[tuple[Held, str, str, str]], *, failed: bool = False
 ) -> Call[list[int]]:
-    """Make messages dead: reason, error, traceback. `failed`: it was the last attempt, and counts as a failure."""
+    """Make messages dead, with reason, error and traceback. `failed`: the last attempt failed, so count a failure."""
     args: list[Arg] = [EVERY_PRIORITY, *_bounds(options.dead), int(failed), options.on_dead]
     for settle, reason, error, traceback in settles:
         args += (settle.id, settle.fence, reason, error, traceback)
@@ -215,7 +215,7 @@ def reject(
 
 
 def extend(keys: QueueKeys, settles: Sequence[tuple[Held, float]], *, renews: bool = False) -> Call[list[int]]:
-    """Let leases end so long from now. `renews`: one that ends later stays as it is."""
+    """Let leases end after the given times from now. `renews`: never shorten a lease."""
     args: list[Arg] = [int(renews)]
     for settle, lease in settles:
         args += (settle.id, settle.fence, microseconds(lease))
@@ -223,7 +223,7 @@ def extend(keys: QueueKeys, settles: Sequence[tuple[Held, float]], *, renews: bo
 
 
 def cancel(keys: QueueKeys, id_: str, *, running: bool = False) -> Call[bool]:
-    """End a message that waits or is dead; with `running`, also one that is leased."""
+    """Remove a message that waits or is dead; with `running`, a leased one as well."""
     return Call(keys.script("cancel"), keys, [EVERY_PRIORITY, id_, int(running)], replies.is_one)
 
 
@@ -235,7 +235,7 @@ def reschedule(keys: QueueKeys, id_: str, when: str) -> Call[bool]:
 def redrive(
     keys: QueueKeys, limit: int, letters: Sequence[tuple[str, int, bytes]] = (), *, at_end: bool = False
 ) -> Call[tuple[int, int]]:
-    """Put dead letters back to work: the oldest, or those named by id, time of death, and a new part if edited."""
+    """Redrive dead letters: the oldest, or those named by id, time of death, and a new part if edited."""
     args: list[Arg] = [EVERY_PRIORITY, limit, int(at_end)]
     for letter in letters:
         args += letter
@@ -243,9 +243,9 @@ def redrive(
 
 
 def letters(
-    keys: QueueKeys, viewer: replies.Viewer, limit: int, after: Message | None, *, newest: bool = False
-) -> Call[replies.LetterPage]:
-    """Look at a page of dead letters, with their records."""
+    keys: QueueKeys, viewer: views.Viewer, limit: int, after: Message | None, *, newest: bool = False
+) -> Call[views.LetterPage]:
+    """Return a page of dead letters, with their records."""
     cursor: list[Arg] = ["", "", "", ""] if after is None else [after.id, *after.cursor, ""]
     return Call(
         keys.script("list"), keys, [EVERY_PRIORITY, "dead", limit, *cursor, _order(newest=newest)], viewer.letters
@@ -255,7 +255,7 @@ def letters(
 def move(
     keys: QueueKeys, to: QueueKeys, options: QueueOptions, letters: Sequence[tuple[str, int, bytes]]
 ) -> Call[replies.Moved]:
-    """Put dead letters into another queue, within its bounds, as new messages: named as for redrive."""
+    """Move dead letters to another queue as new messages, within its bounds. They are named as for redrive."""
     args: list[Arg] = [EVERY_PRIORITY, *_limits(options), f"from {keys.name}"]
     for letter in letters:
         args += letter
@@ -264,45 +264,45 @@ def move(
 
 
 def wake(keys: QueueKeys) -> Call[bool]:
-    """Hand a token on."""
+    """Pass a wake token on."""
     return Call(keys.script(keys.waker), keys, [], replies.is_one)
 
 
 def take_tokens(home: QueueKeys, wakes: Sequence[bytes], limit: int) -> Call[list[int]]:
-    """Take tokens, up to `limit`, by their keys, and name these by position. `home` keeps the call record."""
+    """Take up to `limit` wake tokens and return the positions of their keys. `home` stores the call record."""
     return Call(home.script("take_tokens"), home, [limit], replies.positions, extra_keys=wakes)
 
 
 def occupied(queues: Sequence[QueueKeys]) -> Call[list[int]]:
-    """Find the queues that have anything to come, by position."""
+    """Return the positions of the queues that have live messages."""
     others = [key for keys in queues for key in keys.of_life]
     stride = len(queues[0].of_life)
     return Call(queues[0].script("occupied"), queues[0], [stride], replies.positions, extra_keys=others)
 
 
 def tidy(keys: QueueKeys, options: QueueOptions) -> Call[bool]:
-    """Do what is overdue, a bounded part of it. True: there may be more."""
+    """Do a bounded part of the overdue maintenance. True: there may be more."""
     args: list[Arg] = [EVERY_PRIORITY, *_bounds(options.dead), *_done_bounds(options)]
     return Call(keys.script("tidy"), keys, args, replies.is_one)
 
 
 def pause(keys: QueueKeys, by: str) -> Call[bool]:
-    """Hand nothing out."""
+    """Stop delivery."""
     return Call(keys.script("pause"), keys, [by], replies.is_one)
 
 
 def resume(keys: QueueKeys) -> Call[bool]:
-    """Hand out again."""
+    """Continue delivery."""
     return Call(keys.script("resume"), keys, [], replies.is_one)
 
 
 def purge(keys: QueueKeys, state: str, limit: int) -> Call[tuple[int, int]]:
-    """End the messages of a state."""
+    """Remove the messages of a state."""
     return Call(keys.script("purge"), keys, [EVERY_PRIORITY, state, limit], replies.pair)
 
 
 def purge_letters(keys: QueueKeys, letters: Sequence[tuple[str, int]]) -> Call[tuple[int, int]]:
-    """End dead letters that were looked at: named by id and time of death. What was redriven since stays."""
+    """Remove dead letters that a page listed, by id and time of death. Letters that were redriven since then stay."""
     named: list[Arg] = [each for letter in letters for each in letter]
     return Call(keys.script("purge"), keys, [EVERY_PRIORITY, "dead", len(letters), *named], replies.pair)
 
@@ -312,31 +312,31 @@ def delete(keys: QueueKeys) -> Call[int]:
     return Call(keys.script("delete"), keys, [], replies.number)
 
 
-def get(keys: QueueKeys, viewer: replies.Viewer, id_: str) -> Call[Message | None]:
-    """Look at one message."""
+def get(keys: QueueKeys, viewer: views.Viewer, id_: str) -> Call[Message | None]:
+    """Return one message."""
     return Call(keys.script("get"), keys, [EVERY_PRIORITY, id_], viewer.message(id_))
 
 
-def explain(keys: QueueKeys, viewer: replies.Viewer, id_: str) -> Call[replies.Sight | None]:
-    """Look at one message and what is around it."""
+def explain(keys: QueueKeys, viewer: views.Viewer, id_: str) -> Call[views.Sight | None]:
+    """Return one message and its surroundings."""
     return Call(keys.script("get"), keys, [EVERY_PRIORITY, id_], viewer.sight(id_)).part_of("explain")
 
 
-def await_end(keys: QueueKeys, viewer: replies.Viewer, id_: str, wait: float) -> Call[replies.End]:
-    """Look how a message ended; while it lives, have its end told within so many seconds. 0: only look."""
+def await_end(keys: QueueKeys, viewer: views.Viewer, id_: str, wait: float) -> Call[views.End]:
+    """Return how a message ended. For a live one, subscribe to its end for `wait` seconds. 0: do not subscribe."""
     return Call(keys.script("await_end"), keys, [EVERY_PRIORITY, id_, microseconds(wait)], viewer.end(id_))
 
 
 def list_(
     keys: QueueKeys,
-    viewer: replies.Viewer,
+    viewer: views.Viewer,
     state: str,
     limit: int,
     after: Message | str | None,
     *,
     newest: bool = False,
 ) -> Call[tuple[list[Message], bool]]:
-    """Look at a page of a state; of dead and done, with the newest first if that is asked for."""
+    """Return a page of a state. `newest`: the newest first, for dead and done."""
     cursor: list[Arg] = ["", "", "", ""]
     if isinstance(after, Message):
         cursor = [after.id, *after.cursor, after.key or ""]
@@ -352,24 +352,24 @@ def _order(*, newest: bool) -> str:
 
 
 def stats(keys: QueueKeys) -> Call[Stats]:
-    """Look at sizes and counters."""
-    return Call(keys.script("stats"), keys, [EVERY_PRIORITY], replies.stats)
+    """Return sizes and counters."""
+    return Call(keys.script("stats"), keys, [EVERY_PRIORITY], views.stats)
 
 
-def accounts(keys: QueueKeys) -> Call[replies.Accounts]:
-    """Look at what an audit proves."""
-    decode = replies.accounts_of_topic if keys.kind == "topic" else replies.accounts
+def accounts(keys: QueueKeys) -> Call[views.Accounts]:
+    """Return the numbers that an audit compares."""
+    decode = views.accounts_of_topic if keys.kind == "topic" else views.accounts
     return Call(keys.script("stats"), keys, [EVERY_PRIORITY], decode).part_of("audit")
 
 
 def fed(keys: QueueKeys) -> Call[str | None]:
-    """Look which is the largest id of an entry that a group has ever read, if that is known: it has none behind it."""
-    return Call(keys.script("stats"), keys, [EVERY_PRIORITY], replies.fed)
+    """Return the largest id of an entry that a group has ever read, if it is known."""
+    return Call(keys.script("stats"), keys, [EVERY_PRIORITY], views.fed)
 
 
 def pending(keys: QueueKeys, offset: int, limit: int) -> Call[list[PendingMessage]]:
-    """Look at a page of leases."""
-    return Call(keys.script("pending"), keys, [offset, limit], replies.pending_rows)
+    """Return a page of leases."""
+    return Call(keys.script("pending"), keys, [offset, limit], views.pending_rows)
 
 
 def audit_step(keys: QueueKeys, source: str, cursor: str, *, repair: bool) -> Call[replies.AuditStep]:
@@ -379,7 +379,7 @@ def audit_step(keys: QueueKeys, source: str, cursor: str, *, repair: bool) -> Ca
 
 
 def correct(keys: QueueKeys, corrections: dict[str, int], repairs: int = 0) -> Call[bool]:
-    """Add to counters what an audit found missing. False: something was mended since there were so many `repairs`."""
+    """Add differences to counters. False: there have been more repairs than `repairs`, so the audit is outdated."""
     args: list[Arg] = [repairs]
     for name, difference in corrections.items():
         args += (name, difference)
@@ -387,22 +387,22 @@ def correct(keys: QueueKeys, corrections: dict[str, int], repairs: int = 0) -> C
 
 
 def beat(keys: RegistryKeys, consumer: str, info: bytes, forget_after: float) -> Call[bool]:
-    """Say that a worker lives, and forget others that have been silent for so many seconds."""
+    """Send a worker's heartbeat, and forget others without one for `forget_after` seconds."""
     return Call(keys.script("beat"), keys, [consumer, info, microseconds(forget_after)], replies.is_one)
 
 
 def depart(keys: RegistryKeys, consumer: str) -> Call[bool]:
-    """Say that a worker is gone. False: it was not known."""
+    """Remove a worker from the registry. False: it was not there."""
     return Call(keys.script("depart"), keys, [consumer], replies.is_one)
 
 
 def workers(keys: RegistryKeys) -> Call[list[WorkerInfo]]:
-    """Look at the workers, the newest beat first."""
+    """Return the workers, the newest heartbeat first."""
     return Call(keys.script("workers"), keys, [], registry.read_workers)
 
 
 def lock(keys: LockKeys, token: str, ttl: float, by: str, kept: float) -> Call[replies.LockState]:
-    """Take a lock that is free, or learn who has it. `kept`: seconds that the call can be repeated."""
+    """Take a lock if it is free, or return its holder. `kept`: seconds for which the call can be repeated."""
     return Call(keys.script("lock"), keys, [token, microseconds(ttl), by, _milliseconds(kept)], replies.lock_state)
 
 
@@ -412,7 +412,7 @@ def unlock(keys: LockKeys, token: str, kept: float) -> Call[bool]:
 
 
 def prolong(keys: LockKeys, token: str, ttl: float, kept: float) -> Call[bool]:
-    """Let a lock end so long from now. False: it was lost."""
+    """Let a lock end `ttl` seconds from now. False: it was lost."""
     return Call(keys.script("prolong"), keys, [token, microseconds(ttl), _milliseconds(kept)], replies.is_one)
 
 
@@ -421,7 +421,7 @@ def _milliseconds(seconds: float) -> int:
 
 
 def once(keys: OnceKeys, asking: Asking, ttl: float) -> Call[bool]:
-    """Ask whether a delivery may cause an effect that happens at most once."""
+    """Ask whether a delivery may run an effect that happens at most once."""
     args: list[Arg] = [asking.queue, asking.id, asking.sent, asking.fence, asking.deliveries, asking.crashes]
     args.append(asking.redrives)
     return Call(keys.script("once"), keys, [*args, microseconds(ttl)], replies.is_one)
@@ -438,22 +438,22 @@ def unschedule(keys: QueueKeys, name: str) -> Call[bool]:
 
 
 def pause_schedule(keys: QueueKeys, name: str) -> Call[bool]:
-    """Send nothing for the slots that come. False: it is not there."""
+    """Pause a schedule. False: it is not there."""
     return Call(keys.script("pause_schedule"), keys, [name], replies.is_one)
 
 
 def resume_schedule(keys: QueueKeys, name: str) -> Call[bool]:
-    """Send for slots again. False: it is not there."""
+    """Resume a schedule. False: it is not there."""
     return Call(keys.script("resume_schedule"), keys, [name], replies.is_one)
 
 
 def schedules(keys: QueueKeys, *, cursor: str = "0", name: str = "") -> Call[scheduling.Page]:
-    """Look at a page of the schedules of a queue, or of the registry; or at one of them."""
+    """Return a page of the schedules of a queue or of the registry, or one of them."""
     return Call(keys.script("schedules"), keys, [cursor, name], scheduling.page)
 
 
 def fire(keys: QueueKeys, name: str, row: bytes, choice: scheduling.Choice, messages: Sequence[Outgoing]) -> Call[bool]:
-    """Send for slots that have come. False: somebody else has done it, or the schedule has changed."""
+    """Send the messages of due slots. False: another consumer has sent them, or the schedule has changed."""
     last = choice.slots[-1] if choice.slots else scheduling.read_row(row).last
     digits = _digits(messages) if messages else "0"
     args: list[Arg] = [digits, name, scheduling.head_of(row), choice.after, last, choice.next_at]
@@ -463,12 +463,12 @@ def fire(keys: QueueKeys, name: str, row: bytes, choice: scheduling.Choice, mess
 
 
 def register(keys: ScheduleKeys, name: str, queue: str) -> Call[scheduling.Entry | None]:
-    """Note to which queue a schedule belongs, and tell what was known of it before."""
+    """Store to which queue a schedule belongs, and return the entry from before."""
     return Call(keys.script("register"), keys, [name, queue], scheduling.read_entry)
 
 
 def unregister(keys: ScheduleKeys, name: str, entry: bytes) -> Call[bool]:
-    """Forget to which queue a schedule belonged. False: it was noted anew."""
+    """Remove a schedule from the registry. False: its entry has changed."""
     return Call(keys.script("unregister"), keys, [name, entry], replies.is_one)
 
 
@@ -476,12 +476,12 @@ AUDITED: Final = (
     "meta", "msgs", "leased", "leases", "counts", "why", "expires", "dead", "done",
     *(f"waiting{digit}" for digit in EVERY_PRIORITY), "lanes", "parked", "dedup", "dedup_ends", "schedules", "slots",
 )  # fmt: skip
-"""What an audit goes through when all `keys` can be read: whose turn it is in a lane when all have their places."""
+"""The keys that an audit checks, in order, once all can be read. Lanes come after places, on which they depend."""
 
 AUDITED_OF_TOPIC: Final = (
     "meta", "msgs", "why", "dead", *(f"waiting{digit}" for digit in EVERY_PRIORITY), "dedup", "dedup_ends",
 )  # fmt: skip
-"""The same, for publishes that wait for their time: a topic has no other keys."""
+"""The same for delayed publishes: a topic has no other keys."""
 
 
 def _digits(messages: Sequence[Outgoing]) -> str:
@@ -498,13 +498,13 @@ def _giving_back(verb: str, keys: QueueKeys, rows: Sequence[tuple[Held, tuple[An
 
 
 def _limits(options: QueueOptions) -> tuple[int, int]:
-    """Say how much the queue may hold."""
+    """Return how many messages and bytes the queue may hold."""
     longest, largest = options.max_length, options.max_bytes
     return -1 if longest is None else longest, -1 if largest is None else largest
 
 
 def _done_bounds(options: QueueOptions) -> tuple[int, int, int, int]:
-    """Say whether finished messages are kept, and how many of them."""
+    """Return whether finished messages are kept, and the bounds of their retention."""
     return (0, -1, -1, -1) if options.done is None else (1, *_bounds(options.done))
 
 

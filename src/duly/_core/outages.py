@@ -3,15 +3,15 @@
 from typing import Final
 
 unanswered: Final[dict[str, object]] = {}
-"""By address, as people see it: a mark of the link that noted it first. Looked at after each answer, so it is plain."""
+"""By the shown address: a mark of the link that added it first. It is a plain dict, because every reply checks it."""
 
 
 def begin(shown: str) -> bool:
-    """Note that a server does not answer. True: this is new, so log it."""
+    """Record that a server does not answer. True: this is new, so log it."""
     mark = object()
-    return unanswered.setdefault(shown, mark) is mark  # one step: of several threads, one notes it first
+    return unanswered.setdefault(shown, mark) is mark  # atomic: of several threads, one is the first
 
 
 def end(shown: str) -> bool:
-    """Note that a server answers. True: it did not before, so log it."""
+    """Record that a server answers. True: it did not before, so log it."""
     return unanswered.pop(shown, None) is not None

@@ -1,7 +1,7 @@
-"""What an outcome means: one rule for `with d:` and for workers.
+"""The rules for outcomes of handlers, the same for `with d:` and for workers.
 
-A handler ends by returning or raising something: its verdict. A failure then becomes a retry or a death,
-by the policy; and so does a defer, by how often there was one before.
+The value that a handler returns or the error that it raises gives the verdict. The retry policy then turns a failure
+into a retry or a dead letter. A defer becomes a dead letter at its limit.
 """
 
 import inspect
@@ -19,7 +19,7 @@ from duly.options import Retry, checked_count, checked_number, checked_seconds
 from duly.outcomes import Defer, Outcome, Recycle
 
 Verb = Settling | Literal["lost"]
-"""How a delivery ends; `lost`: there is nothing left to settle. `release` and `lost` are for workers."""
+"""How a delivery ends; `lost`: its lease is lost. Only workers use `release` and `lost`."""
 
 AfterFailure = tuple[Literal["retry"], float] | tuple[Literal["dead"], str]
 AfterDefer = tuple[Literal["defer"], float] | tuple[Literal["reject"], str]
@@ -29,11 +29,11 @@ _MAX_TRACEBACK: Final = 10_000
 _WORKER: Final = "duly.worker."
 _DULY: Final = str(Path(__file__).parents[1])
 _INSTALLED: Final = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-"""How the names of files begin that are Python's own, or of a library."""
+"""The prefixes of files of Python itself and of installed libraries."""
 
 
 class DeferPolicy(NamedTuple):
-    """How the delays of a message that is deferred again and again grow, and when that is over."""
+    """How the delays of a repeatedly deferred message grow, and the limit of defers."""
 
     factor: float = 1.0
     max: float = 3600.0
@@ -45,21 +45,21 @@ _PLAIN: Final = DeferPolicy()
 
 
 class Verdict(NamedTuple):
-    """What becomes of a message."""
+    """How a delivery is to be settled."""
 
     verb: Verb
     delay: float | None = None
     """Seconds; None: by the retry policy."""
     reason: str = ""
-    """Of a reject."""
+    """The reason of a reject."""
     error: BaseException | str | None = None
-    """What went wrong, with a retry or a reject."""
+    """The error of a retry or a reject."""
     policy: DeferPolicy = _PLAIN
-    """Of a defer."""
+    """The policy of a defer."""
     result: str = ""
-    """What the handler returned, packed, where it is kept."""
+    """The handler's result, packed, if it is stored."""
     flaw: str = ""
-    """Why an outcome of the user's own making counts as a failure: a line for the log."""
+    """Why a user-defined outcome counts as a failure: a line for the log."""
 
 
 ACK: Final = Verdict("ack")
@@ -67,7 +67,7 @@ _RETURNED_FALSE: Final = Verdict("retry", error="the handler returned False")
 
 
 def verdict_of_return(value: Any) -> Verdict:
-    """Say what a returned value means: a handler that returns has done its work, unless it says otherwise."""
+    """Return the verdict of a returned value. Most values mean success."""
     if value is None or value is True:
         return ACK
     if value is False:
@@ -82,16 +82,16 @@ def verdict_of_return(value: Any) -> Verdict:
 
 
 def _verdict_of_awaitable(value: Any) -> Verdict:
-    """A `def` handler that returns a coroutine has done nothing yet: to ack would lose the message."""
+    """Retry: a `def` handler that returns a coroutine has done nothing yet, and an ack would lose the message."""
     if inspect.iscoroutine(value):
         value.close()
     return Verdict(
-        "retry", error=f"the handler returned a {type(value).__name__} that nobody awaits: make it an `async def`"
+        "retry", error=f"the handler returned a {type(value).__name__} that nothing awaits: make it an `async def`"
     )
 
 
 def verdict_of_error(error: BaseException) -> Verdict:
-    """Say what a raised error means. An outcome of the user's own making may lack what it should have."""
+    """Return the verdict of a raised error. A user-defined outcome may lack attributes."""
     try:
         if isinstance(error, Outcome) and (verb := verb_of(error)):
             return _verdict_asked_for(verb, error)
@@ -116,13 +116,13 @@ def _policy_of(error: Defer) -> DeferPolicy:
 
 
 def is_failure(verdict: Verdict) -> bool:
-    """Say whether the handler has failed; an outcome is what it wanted."""
+    """Whether the handler has failed. An outcome that it raised on purpose is not a failure."""
     error = verdict.error
     return error is not None and verdict is not _RETURNED_FALSE and not isinstance(error, Outcome)
 
 
 def verdicts_of_batch(value: Any, count: int) -> list[Verdict]:
-    """Say what a batch handler's value means for each of `count` messages: one for all, or a list of one each."""
+    """Return the verdict for each of `count` messages of a batch. The value is one for all, or a list."""
     if not isinstance(value, list | tuple):
         return [verdict_of_return(value)] * count
     if len(value) != count:
@@ -132,17 +132,17 @@ def verdicts_of_batch(value: Any, count: int) -> list[Verdict]:
 
 
 def _verdict_of_item(value: Any) -> Verdict:
-    """In a list an error can only be returned: it says which message failed."""
+    """Return the verdict of an item in a list. An error there is the failure of one message."""
     return verdict_of_error(value) if isinstance(value, BaseException) else verdict_of_return(value)
 
 
 def after_failure(
     policy: Retry, attempt: int, delay: float | None = None, error: BaseException | str | None = None
 ) -> AfterFailure:
-    """Decide what follows a failed attempt: seconds until the next, or why the message is dead.
+    """Choose the step after a failed attempt: seconds until the next one, or why the message is dead.
 
-    `delay` overrules the policy's. `error` is what the handler raised; an outcome like RetryIn is what it wanted.
-    Raises UsageError when a policy of the user's own fails.
+    `delay` overrides that of the policy. `error` is what the handler raised; an outcome like RetryIn is not an error.
+    Raises UsageError if a callable of the user's policy fails.
     """
     if isinstance(error, BaseException) and not isinstance(error, Outcome) and not policy.retries(error):
         return "dead", f"failed with {type(error).__name__}, which is not retried"
@@ -152,7 +152,7 @@ def after_failure(
 
 
 def _last_failure(policy: Retry, attempt: int) -> str:
-    """Name the attempt. Crashes were attempts as well, so there may have been more of them than the policy has."""
+    """Name the attempt. Crashes count as attempts, so there may have been more than the policy allows."""
     if attempt == 1:
         return "failed"
     return f"failed at attempt {attempt}{f' of {policy.attempts}' if attempt == policy.attempts else ''}"
@@ -161,9 +161,9 @@ def _last_failure(policy: Retry, attempt: int) -> str:
 def after_failure_at_any_rate(
     queue: str, policy: Retry, attempt: int, delay: float | None = None, error: BaseException | str | None = None
 ) -> tuple[AfterFailure, str]:
-    """Decide as `after_failure`; a policy of the user's own that fails must not leave the message leased.
+    """Decide as `after_failure` does, but use the default if the user's policy fails: the message must be settled.
 
-    The second is a line for the log, where the policy failed.
+    The second value is a line for the log, if the policy failed.
     """
     try:
         return after_failure(policy, attempt, delay, error), ""
@@ -173,7 +173,7 @@ def after_failure_at_any_rate(
 
 
 def after_defer(delay: float, policy: DeferPolicy, defers: int) -> AfterDefer:
-    """Decide what follows a defer of a message that was deferred so often before: seconds, or why it is dead."""
+    """Choose the step after a defer, given `defers` earlier ones: seconds to wait, or why the message is dead."""
     if policy.limit is not None and defers >= policy.limit:
         reason = f"deferred {defers} times" if defers > 1 else "deferred once"
         return "reject", storable(f"{reason}: {policy.reason}" if policy.reason else reason)
@@ -185,7 +185,7 @@ def after_defer(delay: float, policy: DeferPolicy, defers: int) -> AfterDefer:
 
 
 def described(error: BaseException | str | None) -> tuple[str, str]:
-    """Give text and traceback, in bounded length: what is kept of an error must not fill the server."""
+    """Return text and traceback of bounded length: stored errors must not fill the server."""
     if error is None:
         return "", ""
     if isinstance(error, str):
@@ -193,13 +193,13 @@ def described(error: BaseException | str | None) -> tuple[str, str]:
     try:
         text = f"{type(error).__name__}: {error}"
         trace = "".join(tracebacks.format_exception(type(error), error, _users_part(error.__traceback__)))
-    except BaseException:  # noqa: BLE001 - an error whose own __str__ fails, in whatever way
+    except BaseException:  # noqa: BLE001 - the error's __str__ may raise anything
         text, trace = type(error).__name__, ""
     return storable(text), _encodable(trace[-_MAX_TRACEBACK:])
 
 
 def _users_part(trace: TracebackType | None) -> TracebackType | None:
-    """Leave out how the worker came to call the handler; where nothing else is left, leave it in."""
+    """Remove the frames of the worker above the handler, unless there are no others."""
     found = trace
     while found is not None and found.tb_frame.f_globals.get("__name__", "").startswith(_WORKER):
         found = found.tb_next
@@ -207,7 +207,7 @@ def _users_part(trace: TracebackType | None) -> TracebackType | None:
 
 
 def place_of(error: BaseException | str | None) -> dict[str, Any]:
-    """Tell as {"at": "shop.py:12"} where in the user's own code an error came up: not in a library that it called."""
+    """Return as {"at": "shop.py:12"} the last line of the user's code before the error, not of a called library."""
     trace = error.__traceback__ if isinstance(error, BaseException) else None
     own = installed = ""
     while trace is not None:
@@ -216,18 +216,18 @@ def place_of(error: BaseException | str | None) -> dict[str, Any]:
         if not file.startswith((_DULY, *_INSTALLED)):
             own = place
         elif not file.startswith(_DULY):
-            installed = installed or place  # the handler, where it was installed itself
+            installed = installed or place  # the handler, if it is installed as a library
         trace = trace.tb_next
     return {"at": own or installed} if own or installed else {}
 
 
 def storable(text: str) -> str:
-    """Cut a reason or an error to what is kept of it, and make it encodable."""
+    """Shorten a reason or an error to its stored length, and make it encodable."""
     return _encodable(text[:_MAX_ERROR])
 
 
 def on_one_line(text: str) -> str:
-    """Write a text for a log. It may be what a stranger sent: it begins no line of its own, and moves no cursor."""
+    """Escape a text for the log. A sender may be untrusted: the text must not break lines or move the cursor."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 

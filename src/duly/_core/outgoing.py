@@ -1,4 +1,4 @@
-"""A message on its way in: options checked, body encoded, ready for a send script."""
+"""Prepare messages for a send script: check options and encode bodies."""
 
 import math
 import re
@@ -27,13 +27,13 @@ from duly.options import (
 
 NOW: Final = "0"
 MAX_TEXT_BYTES: Final = 1024
-"""Ids, keys and dedup values at the most."""
+"""The largest id, key or dedup value."""
 
 MAX_CALL_BYTES: Final = 4 << 20
 
 
 class Outgoing(NamedTuple):
-    """What a send script is given for one message."""
+    """The arguments of a send script for one message."""
 
     id: str
     part: bytes
@@ -59,7 +59,7 @@ def batches(
 
 
 def microseconds(seconds: float) -> int:
-    """Convert a duration, upwards: never early."""
+    """Convert a duration and round up, so that nothing is early."""
     return math.ceil(seconds * 1_000_000)
 
 
@@ -68,7 +68,7 @@ _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def due_in(delay: Seconds | None, at: datetime | float | None, now: float) -> str:
-    """Say when a message is due, as the scripts read it."""
+    """Return the due time as the scripts read it."""
     if delay is not None:
         if at is not None:
             raise UsageError(f"delay={delay!r} and at={at!r} exclude each other: give one")
@@ -77,15 +77,15 @@ def due_in(delay: Seconds | None, at: datetime | float | None, now: float) -> st
     if at is not None:
         epoch = checked_epoch(at)
         if epoch - now > MAX_DELAY:
-            is_in_ms = abs(epoch / 1000 - now) < MAX_DELAY  # what other languages count in
-            hint = ": it looks like milliseconds, divide it by 1000" if is_in_ms else ""
+            is_in_ms = abs(epoch / 1000 - now) < MAX_DELAY  # the unit of some other languages
+            hint = ": it seems to be in milliseconds, divide it by 1000" if is_in_ms else ""
             raise UsageError(f"at={shown_time(at)} is more than ten years ahead{hint}")
         return f"={microseconds(epoch)}"
     return NOW
 
 
 def new_due(delay: Seconds | None, at: datetime | float | None, now: float) -> str:
-    """Say when a message that waits is due from now on."""
+    """Return the new due time of a waiting message."""
     if delay is None and at is None:
         raise UsageError("reschedule needs delay= or at=; promote() makes a message due now")
     when = due_in(delay, at, now)
@@ -101,7 +101,7 @@ def checked_new_text(value: object, what: str) -> bytes:
 
 
 def checked_text(value: object, what: str) -> bytes:
-    """Encode an id, key or dedup value of what may be stored.
+    """Encode an id, key or dedup value of a message that may be stored.
 
     Of the control characters only those below a space are refused: earlier versions stored the others.
     """
@@ -162,8 +162,8 @@ class Encoder:
 
     def body(self, body: Any) -> tuple[int, bytes]:
         """Encode a body and check its size and type."""
-        if isinstance(body, Send):  # it would be stored as the fields that it has, and due now
-            raise UsageError("a Send has a body and its options, and cannot be the body itself: give what is in it")
+        if isinstance(body, Send):  # it would be encoded like any object, and its options ignored
+            raise UsageError("a Send has a body and its options, and cannot be a body itself: pass its body")
         content, raw = codec.encoded_body(body)
         self._check_size(len(raw))
         if self._decode is not None:
@@ -181,12 +181,12 @@ class Encoder:
             )
 
     def dedup(self, send: Send) -> tuple[bytes, int]:
-        """Check what is said about repeats: the value, and the microseconds of its window; empty: nothing."""
+        """Check the options for duplicates. Return the dedup value (empty: none) and its window in microseconds."""
         if send.dedup is None:
             if send.replace:
-                raise UsageError("replace needs dedup=: it says what becomes of an earlier message of the same value")
+                raise UsageError("replace needs dedup=: it replaces an earlier message with the same dedup value")
             if send.dedup_for is not None:
-                raise UsageError("dedup_for needs dedup=: it is how long the same value is not stored again")
+                raise UsageError("dedup_for needs dedup=: it is how long a second message with that value is dropped")
             return b"", 0
         window = self._dedup_for if send.dedup_for is None else send.dedup_for
         return checked_new_text(send.dedup, "dedup"), microseconds(checked_positive_seconds(window, "dedup_for"))
@@ -199,16 +199,16 @@ class Encoder:
         return headers
 
     def plain(self, body: Any, new_id: str) -> Outgoing:
-        """Prepare a message without options: the short way, for the same result."""
+        """Prepare a message without options: faster, with the same result."""
         content, raw = self.body(body)
         return Outgoing(new_id, codec.written_part(codec.Envelope(content, raw)), NOW, 0, 0)
 
     def outgoing(self, send: Send, new_id: str, now: float) -> Outgoing:
-        """Check everything that a user said about a message. Nothing is sent before all is well."""
+        """Check all options of a message and encode it."""
         content, raw = self.body(send.body)
         repeat = _checked_repeat(send.repeat)
-        is_put_off = repeat is not None and send.delay is None and send.at is None
-        when = due_in(repeat[0] if is_put_off else send.delay, send.at, now)
+        waits_for_repeat = repeat is not None and send.delay is None and send.at is None
+        when = due_in(repeat[0] if waits_for_repeat else send.delay, send.at, now)
         priority = checked_count(send.priority, "priority", least=0, most=9)
         flags = ttl = 0
         id_, key = new_id, b""
@@ -237,7 +237,7 @@ class Encoder:
         return Outgoing(id_, part, when, flags, priority)
 
     def with_body(self, record: bytes, body: Any) -> bytes:
-        """Write a stored message's part anew, with another body."""
+        """Encode the part of a stored message again, with another body."""
         content, raw = self.body(body)
         old = codec.read_record(record)
         envelope = codec.Envelope(content, raw, old.envelope.headers, old.envelope.retry, old.envelope.repeat)

@@ -1,4 +1,4 @@
-"""How long to wait: arithmetic that is asked, not run."""
+"""Durations of waits, as pure functions."""
 
 from collections.abc import Callable
 from typing import Final
@@ -10,19 +10,19 @@ _CALL_KEPT: Final = 120.0
 
 
 def looking_period(lease: float) -> float:
-    """Seconds after which an idle consumer looks again although nobody woke it.
+    """Seconds after which an idle consumer polls without a wake-up.
 
-    A sixth of the lease: a message of a dead consumer is back within 1.17 leases even when every
-    wake-up was lost.
+    This is a sixth of the lease: a message of a dead consumer is redelivered within 1.17 leases, even if every
+    wake-up is lost.
     """
     return min(max(lease / 6, _SHORTEST_PERIOD), _LONGEST_PERIOD)
 
 
 def pause_before(next_in: float | None, left: float, period: float, fruitless: int = 0) -> tuple[float, bool]:
-    """Seconds to wait for a token, and whether the end of the wait is a due time that must be met exactly.
+    """Seconds to wait for a wake token, and whether the wait ends at a due time that must be met exactly.
 
-    `fruitless` waits for a due time that still has not come mean that the server's clock stands or goes back:
-    each further one is longer, so that nobody spins.
+    `fruitless` is the number of waits for a due time that still lies ahead: the server's clock stands still or goes
+    back. Each further wait is longer, so that the consumer does not spin.
     """
     idle = min(left, period)
     if next_in is not None and next_in < idle:
@@ -32,33 +32,32 @@ def pause_before(next_in: float | None, left: float, period: float, fruitless: i
 
 
 def backoff(tries: int, chance: Callable[[], float]) -> float:
-    """Seconds before the next try at a server that is away: full jitter, so that a herd spreads out."""
+    """Seconds before the next attempt to reach a server: full jitter, so that many clients spread out."""
     return chance() * min(1.0, 0.01 * 2.0 ** min(tries, 10))
 
 
 def call_kept(patience: float) -> float:
-    """Seconds that the server remembers a call of a lock: longer than it may be repeated, or arrive late."""
+    """Seconds for which the server remembers a call of a lock: longer than it may be repeated, or arrive late."""
     return max(_CALL_KEPT, 3 * patience)
 
 
 def room_backoff(tries: int, chance: Callable[[], float]) -> float:
-    """Seconds before a blocked producer looks for room again."""
+    """Seconds before a blocked producer tries to send again."""
     return (0.5 + chance() / 2) * min(0.25, 0.002 * 2.0 ** min(tries, 10))
 
 
-def rest_after(in_vain: int, chance: Callable[[], float]) -> float:
-    """Seconds for which a member of a group that was woken so often for nothing hears no more.
+def rest_after(empty_claims: int, chance: Callable[[], float]) -> float:
+    """Seconds for which a member of a group ignores wake-ups, after `empty_claims` of them brought it nothing.
 
-    All members hear of an entry, and one gets it: else ten idle ones would cost ten claims an entry, however fast
-    they come.
+    An entry wakes all members, and one of them gets it. Without this rest, ten idle members would cost ten claims
+    per entry.
     """
-    return (0.5 + chance() / 2) * min(LONGEST_REST, 0.001 * 2.0 ** min(in_vain, 10))
+    return (0.5 + chance() / 2) * min(LONGEST_REST, 0.001 * 2.0 ** min(empty_claims, 10))
 
 
 def renew_at(renewed: float, lease: float) -> float:
-    """When to renew a lease that began at `renewed`.
+    """Return when to renew a lease that began at `renewed`: after a third of it.
 
-    At a third: two renewals may fail before the lease runs out, and the cost is three small writes a
-    lease, not one a second.
+    Two renewals may fail before the lease runs out, and the cost is three small writes per lease, not one per second.
     """
     return renewed + lease / 3

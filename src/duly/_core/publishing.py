@@ -1,6 +1,6 @@
-"""What enters a topic and what is read from it: checked and encoded, and taken apart again. Positions in its stream.
+"""Entries of topics: check, encode and decode them. Positions in a stream.
 
-An entry that enters now becomes the fields of a stream entry; one that is delayed waits as a message does.
+A publish without a delay becomes the fields of a stream entry; one with a delay waits as a message.
 """
 
 import re
@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 from duly._core import codec
 from duly._core.outgoing import MAX_CALL_BYTES, NOW, Encoder, Outgoing, checked_new_text, due_in
 from duly._core.refused_options import INSTEAD_OF_SEND
-from duly._core.replies import moment
 from duly._core.topic_ops import Publication
+from duly._core.views import moment
 from duly.errors import UsageError
 from duly.message import Entry, Event, Message
 from duly.options import MAX_BATCH, Send, TopicOptions, checked_epoch, shown_time
@@ -22,39 +22,39 @@ BYTES: Final = b"bytes"
 KEY: Final = b"key"
 SENT: Final = b"sent"
 HEADER: Final = b"header:"
-"""The fields of an entry of ours."""
+"""The fields of an entry that Duly published."""
 
 _LONGEST_TIME: Final = 16
-"""Digits of `sent`: more are no microseconds of ours."""
+"""The most digits of `sent`. Longer numbers are not from Duly."""
 
 MAX_HEADERS: Final = 1000
-"""Far below the 8,000 values that Lua can unpack: each is two of an entry's texts."""
+"""Far below the 8,000 values that Lua can unpack: each header takes two."""
 
 _FIELD_OF_BODY: Final = {codec.CONTENT_JSON: BODY.decode(), codec.CONTENT_BYTES: BYTES.decode()}
 
 _PLAIN: Final = Send(None)
 
 UNREAD: Final = (-1, 0)
-"""The place in its list of an entry that its group has not read: behind all that the group has."""
+"""The cursor of an entry that its group has not read: it comes after all messages of the group."""
 
 _MOST_AHEAD: Final = 60.0
-"""Seconds by which a time may be in the future, since clocks differ. More than that is a mistake: nothing is there."""
+"""Seconds by which a start may be in the future, since clocks differ. A later start is a mistake."""
 
 
 class Publisher:
-    """Checks and encodes what is published to one topic."""
+    """Checks and encodes the publishes to one topic."""
 
     def __init__(self, topic: str, options: TopicOptions) -> None:
         self._encoder = Encoder(topic, options.of_group(), title=f"topic {topic!r}")
 
     def prepared(self, given: Any, new_id: Callable[[], str], now: float) -> Publication | Outgoing:
-        """Check everything that a user said: a body, or a `Send`. With a delay, it is a message with an id of ours."""
+        """Check and encode a body or a `Send`. With a delay, it becomes a message with a new id."""
         if not isinstance(given, Send):
             content, raw = self._encoder.body(given)
             return Publication((_FIELD_OF_BODY[content], raw))
         for name, instead in INSTEAD_OF_SEND.items():
             if getattr(given, name) != getattr(_PLAIN, name):
-                raise UsageError(f"{name}= is for messages of a queue, an entry of a topic has none: {instead}")
+                raise UsageError(f"{name}= is for messages of a queue, not for entries of a topic: {instead}")
         if isinstance(given.headers, Mapping) and len(given.headers) > MAX_HEADERS:
             raise UsageError(f"an entry may have at most {MAX_HEADERS} headers, not {len(given.headers)}")
         if due_in(given.delay, given.at, now) != NOW:
@@ -87,18 +87,18 @@ def batches(publications: Sequence[Publication]) -> list[list[Publication]]:
 
 
 class Opened(NamedTuple):
-    """The fields of an entry, by what they mean."""
+    """The decoded fields of an entry."""
 
     content: int
     body: bytes
     key: str | None
     headers: dict[str, str]
     sent: int | None
-    """Microseconds, if it had waited."""
+    """Microseconds, if it was delayed."""
 
 
 def opened(fields: Sequence[bytes]) -> Opened:
-    """Take the fields of an entry apart. Without a body they are not ours: then all that are no headers are it."""
+    """Decode the fields of an entry. If Duly did not publish it, all fields but the headers are the body."""
     content, body, key, sent = codec.CONTENT_FIELDS, b"", None, None
     headers: dict[str, str] = {}
     for name, value in zip(fields[0::2], fields[1::2], strict=True):
@@ -123,12 +123,12 @@ def _without_headers(fields: Sequence[bytes]) -> list[bytes]:
 
 
 def _text(value: bytes) -> str:
-    """Show what another program may have written."""
+    """Decode a text that another program may have written."""
     return value.decode(errors="backslashreplace")
 
 
 def entry_of(topic: str, decode: Callable[[int, bytes], Any], id_: str, fields: Sequence[bytes]) -> Entry:
-    """Show an entry of a stream: looking never fails."""
+    """Return the view of an entry of a stream: a view never fails."""
     found = opened(fields)
     body, raw = codec.shown_body(decode, found.content, found.body)
     published = parsed_id(id_)[0] * 1000 if found.sent is None else found.sent
@@ -136,7 +136,7 @@ def entry_of(topic: str, decode: Callable[[int, bytes], Any], id_: str, fields: 
 
 
 def message_of(group: str, decode: Callable[[int, bytes], Any], id_: str, fields: Sequence[bytes]) -> Message:
-    """Show an entry as a message of a group that has not read it yet."""
+    """Return the view of an entry as a message of a group that has not read it yet."""
     entry = entry_of("", decode, id_, fields)
     return Message(
         id=id_,
@@ -174,13 +174,13 @@ def parsed_id(id_: str) -> tuple[int, int]:
 
 
 def is_id(text: str) -> bool:
-    """Tell whether a text is the id of an entry, in full."""
+    """Whether a text is the full id of an entry."""
     match = _ID.fullmatch(text) if text.isascii() else None
     return match is not None and match[2] is not None and max(int(match[1]), int(match[2])) <= _LARGEST
 
 
 def checked_id(value: object, what: str) -> str:
-    """Return the id of an entry in full: `1700000000000-0`. Its number may be left out."""
+    """Return the full id of an entry, like `1700000000000-0`. The number after the hyphen is optional in `value`."""
     match = _ID.fullmatch(value) if isinstance(value, str) and value.isascii() else None
     parts = (int(match[1]), int(match[2] or 0)) if match else (_LARGEST + 1, 0)
     if max(parts) > _LARGEST:
@@ -189,7 +189,7 @@ def checked_id(value: object, what: str) -> str:
 
 
 def start_of(position: object, what: str, now: float) -> str:
-    """Say behind which entry a group begins: an id, 0 for the beginning, $ for the end. `now`: the time, in seconds."""
+    """Return the id after which a group starts; 0 is the beginning, $ the end. `now`: the time in seconds."""
     if position == _BEGINNING:
         return "0"
     if position in _END:
@@ -198,14 +198,14 @@ def start_of(position: object, what: str, now: float) -> str:
         milliseconds = _milliseconds(position, what)
         if milliseconds / 1000 > now + _MOST_AHEAD:
             raise UsageError(
-                f"{what}={shown_time(position)} is in the future: use 'new' to begin with what is published from now"
+                f"{what}={shown_time(position)} is in the future: use 'new' to start with entries published from now on"
             )
         return f"{milliseconds - 1}-{_LARGEST}" if milliseconds else "0"
     return _checked_position(position, what)
 
 
 def after_of(position: object, what: str) -> str:
-    """Say from where to read, as XRANGE does: - for the beginning, $ for the end, `(` before what is left out."""
+    """Return where to read from, as for XRANGE: - is the beginning, $ the end, `(` excludes an id."""
     if position is None or position == _BEGINNING:
         return "-"
     if position in _END:
@@ -216,14 +216,14 @@ def after_of(position: object, what: str) -> str:
 
 
 def range_of(start: object, end: object) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return the first and the last id that are meant; None: any. An end without a number means all of its entries."""
+    """Return the first and the last id of a range; None: no bound. An end without a number includes its millisecond."""
     first = (0, 0) if start is None else parsed_id(checked_id(start, "start"))
     last = (_LARGEST, _LARGEST) if end is None else parsed_id(checked_id(end, "end"))
     return first, (last[0], _LARGEST) if isinstance(end, str) and "-" not in end else last
 
 
 def _milliseconds(position: datetime, what: str) -> int:
-    """Convert a time downwards: what was added in the same millisecond counts as added since."""
+    """Convert a time and round down, so that entries of the same millisecond are included."""
     return int(checked_epoch(position, what) * 1000)
 
 
@@ -241,7 +241,7 @@ Filter = tuple[tuple[str, str], ...]
 
 
 def checked_filter(headers: object) -> Filter:
-    """Return the headers that a group wants as pairs; values of the same name are alternatives."""
+    """Check a group's filter and return it as pairs of header and value. Values of the same name are alternatives."""
     if headers is None:
         return ()
     if not isinstance(headers, Mapping):
@@ -263,5 +263,5 @@ def checked_filter(headers: object) -> Filter:
 
 
 def is_wanted(filter_: Filter, headers: Mapping[str, str]) -> bool:
-    """Tell whether a group that wants such headers is handed an entry, as claims decide it."""
+    """Whether a group with this filter receives an entry, by the rule of claims."""
     return all(any((name, value) == (wanted, headers.get(wanted)) for name, value in filter_) for wanted, _ in filter_)

@@ -1,4 +1,4 @@
-"""What changes between two looks at a queue: messages a second, and their course as a row of small bars. Pure."""
+"""Rates of queues: messages per second between two samples of stats, and their history as a sparkline."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _KEPT: Final = 60
 
 @dataclass
 class Course:
-    """The rates of one queue over the last looks. The three are equally long."""
+    """The rates of one queue over the last samples. The three lists are equally long."""
 
     at: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
-    """When each look was made, in seconds."""
+    """The time of each sample, in seconds."""
     sent: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
     acked: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
 
 
 class Rates:
-    """Messages a second that came and went, by queue."""
+    """Sent and acked messages per second, by queue."""
 
     def __init__(self) -> None:
         self._last: Mapping[str, Stats] = {}
@@ -33,24 +33,24 @@ class Rates:
         self._courses: dict[str, Course] = {}
 
     def add(self, found: Mapping[str, Stats], at: float) -> None:
-        """Take in another look, made at a time in seconds. The first one of a queue only begins its course."""
+        """Add a sample, taken at a time in seconds. A queue needs two samples for its first rate."""
         passed = at - self._last_at
         for name, stats in found.items():
             course = self._courses.setdefault(name, Course())
             if (before := self._last.get(name)) is not None and passed > 0:
                 course.at.append(at)
-                # A queue that was deleted meanwhile counts from 0 again.
+                # A queue that was deleted in the meantime counts from 0 again.
                 course.sent.append(max(0, stats.sent - before.sent) / passed)
                 course.acked.append(max(0, stats.acked - before.acked) / passed)
         self._courses = {name: self._courses[name] for name in found}
         self._last, self._last_at = dict(found), at
 
     def of(self, name: str) -> Course:
-        """Give the course of a queue."""
+        """Return the rates of a queue."""
         return self._courses.get(name) or Course()
 
     def total(self) -> Course:
-        """Give the sum over all queues, as far back as the longest has been watched."""
+        """Return the sum over all queues, as far back as the longest history."""
         courses = list(self._courses.values())
         total = Course()
         total.at.extend(max(courses, key=lambda each: len(each.at), default=total).at)

@@ -1,4 +1,4 @@
-"""What a worker says of itself with each beat, to bytes and back. JSON, so that people can read it on the server."""
+"""Encode and decode the heartbeats of workers. They are JSON, so that people can read them on the server."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -9,7 +9,7 @@ from duly.message import WorkerInfo
 
 
 class Info(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker says of itself. Readers ignore what they do not know: another version may say more."""
+    """A worker's heartbeat. Readers ignore unknown fields: another version may send more."""
 
     host: str
     pid: int
@@ -19,7 +19,7 @@ class Info(msgspec.Struct, frozen=True, kw_only=True):
     handled: int
     started_at: Annotated[datetime, msgspec.Meta(tz=True)]
     last_poll: float | None
-    """Seconds since it last asked for messages, at the time of the beat; None: it never did."""
+    """Seconds since its last poll for messages, at the time of the heartbeat; None: it has not polled."""
     version: str
 
 
@@ -28,12 +28,12 @@ _decode = msgspec.json.Decoder(Info).decode
 
 
 def written_info(info: Info) -> bytes:
-    """Write what a beat carries."""
+    """Encode a heartbeat."""
     return _encode(info)
 
 
 def read_workers(reply: list[Any]) -> list[WorkerInfo]:
-    """Read the answer to workers. An entry that cannot be read is left out: it may be another version's."""
+    """Decode the reply to workers. An unreadable entry is left out: it may be from another version."""
     now, *rest = reply
     rows = zip(rest[0::3], rest[1::3], rest[2::3], strict=True)
     found = [_worker(consumer, max(now - beat, 0) / 1_000_000, stored) for consumer, beat, stored in rows]

@@ -1,4 +1,4 @@
-"""What handlers return, as it is kept: one letter and a text. See section 6 of docs/protocol.md."""
+"""Results of handlers, as they are stored: one letter and a text. See section 6 of docs/protocol.md."""
 
 import binascii
 from base64 import b64decode, b64encode
@@ -9,17 +9,17 @@ from duly._core.outcome_rules import storable
 from duly.errors import CodecError, HandlerFailed, ResultGone, UsageError
 
 if TYPE_CHECKING:
-    from duly._core.replies import End
+    from duly._core.views import End
 
 RECHECK: Final = 5.0
-"""Seconds after which one who waits looks again by himself: not every end is told, and a reply may be lost."""
+"""Seconds after which a waiting caller checks again: not every end is reported, and a reply may be lost."""
 
 REGISTERED: Final = 60.0
-"""Seconds for which one who waits is known at the most; he asks again long before."""
+"""Seconds after which the server forgets a waiting caller. The caller registers again long before."""
 
 
 def packed_result(value: Any, most: int) -> str:
-    """Make a result storable, in `most` bytes. What cannot be kept becomes the reason for it: this never fails."""
+    """Pack a result of at most `most` bytes. If it cannot be stored, the reason is packed instead: this never fails."""
     try:
         if isinstance(value, bytes | bytearray | memoryview):
             raw = bytes(value)
@@ -32,12 +32,14 @@ def packed_result(value: Any, most: int) -> str:
     except Exception as error:  # noqa: BLE001 - a model of the user's own may raise anything
         return "e" + storable(f"a result of type {type(value).__name__} cannot be kept: {type(error).__name__}")
     if len(raw) > most:
-        return f"ea result of {len(raw)} bytes is over max_message_bytes={most}: store it elsewhere, and return where"
+        return (
+            f"ea result of {len(raw)} bytes is over max_message_bytes={most}: store it elsewhere and return its place"
+        )
     return text
 
 
 def refusal_of(packed: str) -> str | None:
-    """Say why a result could not be kept; None: it was."""
+    """Return why a result was not stored; None: it was."""
     return packed[1:] if packed.startswith("e") else None
 
 
@@ -53,21 +55,23 @@ def unpacked_result(packed: str) -> Any:
         raise CodecError(f"the stored result is damaged: {error}") from error
     if not kind:
         return None
-    raise CodecError(text if kind == "e" else f"a result of kind {kind!r} is unknown: it is of another version of Duly")
+    raise CodecError(
+        text if kind == "e" else f"a result of kind {kind!r} is unknown: it is from another version of Duly"
+    )
 
 
 def result_of(queue: str, id_: str, end: "End") -> Any:
-    """Give the result of a message that is over, or raise what became of it."""
+    """Return the result of a message that has ended, or raise an error that describes how it ended."""
     message, which = end.message, f"message {id_} of queue {queue!r}"
     if message is None:
         raise ResultGone(
             f"{which} is unknown: it was never sent, or was cancelled, purged, expired or trimmed, or was finished "
-            "where its queue has no done=Keep(...). Check the id, and keep finished messages for longer"
+            "and its queue has no done=Keep(...). Check the id, or keep finished messages for longer"
         )
     if message.state == "dead":
         error = f", last error: {message.errors[-1].error}" if message.errors else ""
         raise HandlerFailed(
-            f"{which} is dead: {message.reason}{error}. get() shows all of it, redrive() puts it back to work",
+            f"{which} is dead: {message.reason}{error}. get() shows its history, redrive() delivers it again",
             message=message,
         )
     try:

@@ -1,4 +1,4 @@
-"""Whom the server lets do what: which roles of `duly acl` a call is for, told to users whose rights are not enough."""
+"""Hints for ACL errors: the roles of `duly acl` that may make a call."""
 
 import shlex
 from collections.abc import Mapping
@@ -25,33 +25,33 @@ _ROLES: Final[Mapping[str, frozenset[str]]] = {
     "consumer": _CONSUMERS,
     "observer": _OBSERVERS,
 }
-"""What each may call, by the first word of a call's title; an admin may do everything."""
+"""The calls of each role, by the first word of their titles. An admin may do everything."""
 
 
 def roles_of(title: str) -> list[str]:
-    """Name the roles that a call is for, the one with the least rights first."""
+    """Return the roles that may make a call, the one with the fewest permissions first."""
     word = title.partition(" ")[0]
-    # What producers do, they do to the topic: its groups are not theirs.
+    # Producers use the topic, not its groups.
     left_out = _PRODUCERS if " on group " in title else frozenset()
     return [*(role for role, calls in _ROLES.items() if word in calls - left_out), "admin"]
 
 
 def advice(title: str, user: str, refusal: str) -> str:
-    """Say whom the server refused, for which roles the call is, and what prints their rights.
+    """Name the denied user, the roles that may make the call, and the command that prints their permissions.
 
-    A user has one role: given another, it loses what it could do before. So the advice is a user of its own, but for
-    an admin, who can do everything.
+    A user has one role, and a second one would replace it. So the advice is to create a separate user. Only the role
+    of an admin, who can do everything, may also be given to the same user.
     """
     word, roles = title.partition(" ")[0], roles_of(title)
     *others, last = roles
     named = f"the roles {', '.join(others)} and {last}" if others else f"the role {last} alone"
     about_keys = ", and for the keys of one namespace (--namespace, --own-keys)" if "key" in refusal else ""
-    whom = (
-        f"for a user of its own: given to {user!r}, they would replace those that it has now"
+    for_user = (
+        f"for a separate user: given to {user!r}, they would replace its current ones"
         if others
-        else f"for a user of its own, or for this one by `--user {shlex.quote(user)}`: an admin can do everything"
+        else f"for a separate user, or for this one with `--user {shlex.quote(user)}`: an admin can do everything"
     )
     return (
-        f"The user {user!r} of this connection lacks a right: {word} is for {named}{about_keys}. The rights are "
-        f"printed by `duly acl --role {roles[0]}`, {whom}"
+        f"The user {user!r} of this connection lacks a permission: {word} is for {named}{about_keys}. "
+        f"`duly acl --role {roles[0]}` prints the permissions, {for_user}"
     )

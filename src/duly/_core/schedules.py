@@ -1,7 +1,7 @@
-"""Schedules: which slots they have, which of those are sent for, and how it is stored. The caller brings the time.
+"""Schedules: their slots (scheduled times), which slots send a message, and how schedules are stored.
 
-Law: the slots of a schedule are points in time that follow from its plan alone, so every process that asks
-gets the same ones. Times are microseconds since the epoch.
+Law: the slots of a schedule follow from its plan alone, so every process computes the same ones. The caller passes the
+time. Times are microseconds since the epoch.
 """
 
 import struct
@@ -24,10 +24,10 @@ CatchUp = Literal["one", "skip", "all"]
 
 VERSION: Final = 1
 SENT_AT_ONCE: Final = 100
-"""Slots that one call sends for."""
+"""The most slots whose messages one call sends."""
 
 STALE: Final = 60_000_000
-"""A slot that is older is left out by catch_up="skip"."""
+"""Microseconds. catch_up="skip" skips a slot that is older."""
 
 NEVER: Final = -1
 SHORTEST: Final = 0.001
@@ -35,7 +35,7 @@ LONGEST_CRON: Final = 256
 SCHEDULE_HEADER: Final = "duly-schedule"
 SLOT_HEADER: Final = "duly-slot"
 ABANDONED: Final = 60_000_000
-"""An entry of the registry that is so old was not written just now, before the schedule itself."""
+"""Microseconds. A younger entry of the registry may belong to a schedule that is still being stored."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -49,23 +49,23 @@ _NO_OPTIONS: Final = Send(None)
 
 
 class Slots(Protocol):
-    """The points in time that a plan names."""
+    """The scheduled times of a plan."""
 
     def after(self, us: int) -> Iterator[int]:
-        """Go through the slots after a point in time, without end as a rule."""
+        """Yield the slots after a point in time, usually without end."""
 
     def newest(self, after: int, until: int) -> int | None:
         """Find the last slot in (after, until]."""
 
 
 class Interval:
-    """The multiples of a length of time since the epoch: the same for every process, whenever it was started."""
+    """The multiples of an interval since the epoch: the same for every process, regardless of its start."""
 
     def __init__(self, every: int) -> None:
         self._every = every
 
     def after(self, us: int) -> Iterator[int]:
-        """Go through the slots after a point in time."""
+        """Yield the slots after a point in time."""
         slot = us // self._every * self._every
         while True:
             slot += self._every
@@ -88,18 +88,18 @@ def us_of(moment: datetime) -> int:
 
 
 class Choice(NamedTuple):
-    """What is to be done about a schedule now."""
+    """The next step of a schedule."""
 
     slots: list[int]
-    """Those that a message is sent for."""
+    """The slots whose messages are to be sent."""
     after: int
-    """The slots up to here are dealt with then."""
+    """The last slot that is handled by this step."""
     next_at: int
-    """When to look again; NEVER: there is no slot any more."""
+    """The time of the next check; NEVER: there are no more slots."""
 
 
 def choose(slots: Slots, catch_up: str, after: int, now: int) -> Choice:
-    """Decide which of the slots in (after, now] are sent for, and when to look again."""
+    """Decide which of the slots in (after, now] send a message, and when to check again."""
     if catch_up == "all":
         due = list(islice(takewhile(lambda slot: slot <= now, slots.after(after)), SENT_AT_ONCE))
         if len(due) == SENT_AT_ONCE:
@@ -118,7 +118,7 @@ def choose(slots: Slots, catch_up: str, after: int, now: int) -> Choice:
 
 
 class Plan(msgspec.Struct, array_like=True, frozen=True):
-    """What a user said about a schedule, and the message, as a send would store it."""
+    """The user's options of a schedule, and its message as a send would store it."""
 
     cron: str | None
     every: int
@@ -133,10 +133,10 @@ class Plan(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def slots(self) -> Slots:
-        """The slots. CodecError: this process does not know the time zone, or cannot read the expression."""
+        """The slots. Raises CodecError if this process does not know the time zone, or cannot parse the expression."""
         if self.cron is None:
             if self.every <= 0:
-                raise CodecError(f"every={self.every} µs is no interval")
+                raise CodecError(f"every={self.every} µs is not an interval")
             return Interval(self.every)
         try:
             return _calendar(self.cron, _zone(self.tz))
@@ -145,7 +145,7 @@ class Plan(msgspec.Struct, array_like=True, frozen=True):
 
 
 def checked_plan(cron: object, every: object, tz: object, catch_up: object, now: float) -> Plan:
-    """Check everything that a user said about when; the message comes later."""
+    """Check the user's options for the time. The message is added later."""
     if (cron is None) == (every is None):
         raise UsageError('a schedule needs cron="0 3 * * *" or every=30, and not both')
     if catch_up not in get_args(CatchUp):
@@ -188,17 +188,17 @@ def _name_of_zone(tz: object) -> str:
 
 def _zone(name: str) -> tzinfo:
     if name == "UTC":
-        return UTC  # which needs no data, and is faster
+        return UTC  # it needs no data and is faster
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise UsageError(
-            f"tz={name!r} is no time zone that this machine knows: use a name like 'Europe/Berlin', or install tzdata"
+            f"tz={name!r} is not a time zone on this machine: use a name like 'Europe/Berlin', or install tzdata"
         ) from error
 
 
 def as_send(body: Any) -> Send:
-    """Give the body with those options that a schedule may keep."""
+    """Return the body as a Send. Raise if it has options that a schedule cannot store."""
     if not isinstance(body, Send):
         return Send(body)
     for option in Send.__dataclass_fields__:
@@ -211,7 +211,7 @@ def as_send(body: Any) -> Send:
 
 
 class Row(NamedTuple):
-    """A stored schedule, taken apart."""
+    """A decoded schedule."""
 
     created: int
     after: int
@@ -225,17 +225,17 @@ _decode_plan = msgspec.msgpack.Decoder(Plan).decode
 
 
 def written_plan(plan: Plan) -> bytes:
-    """Write what the client stores of a schedule."""
+    """Encode the client's part of a schedule."""
     return bytes((VERSION,)) + _encode_plan(plan)
 
 
 def head_of(row: bytes) -> bytes:
-    """Cut off what scripts write: it is different after every change."""
+    """Return the part that scripts write. Every change alters it."""
     return row[: _HEAD.size]
 
 
 def read_row(row: bytes) -> Row:
-    """Take a stored schedule apart."""
+    """Decode a stored schedule."""
     try:
         created, after, last, paused = _HEAD.unpack_from(row)
         version = row[_HEAD.size]
@@ -250,7 +250,7 @@ def read_row(row: bytes) -> Row:
 
 
 def messages(name: str, plan: Plan, slots: Sequence[int], new_id: Callable[[], str]) -> list[Outgoing]:
-    """Make the messages of some slots, each with a header that says which."""
+    """Make the messages of slots, each with the slot in a header."""
     stored = codec.read_record(codec.stamped(0, 0, plan.part))
     found = []
     for slot in slots:
@@ -268,7 +268,7 @@ def messages(name: str, plan: Plan, slots: Sequence[int], new_id: Callable[[], s
 
 
 class Page(NamedTuple):
-    """A part of what is stored: the server's time, where to go on (0: at the end), and rows by name."""
+    """A page of stored schedules: the server's time, the next cursor (0: the last page), and rows by name."""
 
     now: int
     cursor: str
@@ -276,21 +276,21 @@ class Page(NamedTuple):
 
 
 def page(reply: list[Any]) -> Page:
-    """Read the answer to schedules."""
+    """Decode the reply to schedules."""
     now, cursor, *rest = reply
     names = [name.decode(errors="backslashreplace") for name in rest[0::2]]
     return Page(now, cursor.decode(), dict(zip(names, rest[1::2], strict=True)))
 
 
 class Entry(NamedTuple):
-    """What the registry knows of a schedule."""
+    """An entry of the registry of schedules."""
 
     noted_at: int
     queue: str
 
 
 def read_entry(entry: bytes) -> Entry | None:
-    """Read an entry of the registry; None: it is not ours."""
+    """Decode an entry of the registry; None: another program has written it."""
     try:
         (noted_at,) = _ENTRY.unpack_from(entry)
         return Entry(int(noted_at), entry[_ENTRY.size :].decode())
@@ -299,7 +299,7 @@ def read_entry(entry: bytes) -> Entry | None:
 
 
 def view(queue: str, name: str, row: bytes, now: int) -> Schedule | None:
-    """Show a stored schedule; None: it cannot be read, it may be another version's."""
+    """Return the view of a stored schedule; None: it is unreadable, perhaps from another version."""
     try:
         stored = read_row(row)
         envelope = codec.read_record(codec.stamped(0, 0, stored.plan.part)).envelope

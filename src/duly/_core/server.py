@@ -1,4 +1,4 @@
-"""What a server says of itself, and whether messages are safe there."""
+"""Check the INFO of a server: its version, its role, and whether it may evict messages."""
 
 import re
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ _OLDEST_VALKEY: Final = (7, 2)
 
 
 def read_info(reply: bytes | Mapping[str, str]) -> dict[str, str]:
-    """Read the answer to INFO."""
+    """Decode the reply to INFO."""
     if not isinstance(reply, bytes):
         return dict(reply)
     lines = reply.decode(errors="replace").splitlines()
@@ -23,7 +23,7 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def check_server(info: Mapping[str, str], shown: str, *, allow_eviction: bool) -> None:
-    """Refuse a server that cannot run Duly, or that may lose messages by its settings."""
+    """Raise if a server cannot run Duly, or may lose messages because of its settings."""
     if valkey := info.get("valkey_version"):
         name, version, oldest = "Valkey", valkey, _OLDEST_VALKEY
     else:
@@ -31,7 +31,7 @@ def check_server(info: Mapping[str, str], shown: str, *, allow_eviction: bool) -
     if _version(version) < oldest:
         needed = ".".join(map(str, oldest))
         raise ServerError(
-            f"{shown} is {name} {version}: Duly needs {needed} or later. pip install 'duly[embedded]' brings one along"
+            f"{shown} is {name} {version}: Duly needs {needed} or later. pip install 'duly[embedded]' includes one"
         )
     if info.get("role", "master") != "master":
         raise ServerError(
@@ -42,16 +42,16 @@ def check_server(info: Mapping[str, str], shown: str, *, allow_eviction: bool) -
 
 
 def eviction_of(info: Mapping[str, str], shown: str) -> str:
-    """Say that a server may evict keys, and what to do; '': it does not."""
+    """Return the warning that a server may evict keys, with advice; '': it does not."""
     policy = info.get("maxmemory_policy", "noeviction")
     if policy == "noeviction":
         return ""
     return (
-        f"{shown} may evict keys (maxmemory-policy {policy}), which loses messages without a word. Set it to "
+        f"{shown} may evict keys (maxmemory-policy {policy}), which silently loses messages. Set it to "
         "noeviction (CONFIG SET maxmemory-policy noeviction), or accept the loss with allow_eviction=True"
     )
 
 
 def is_unknown_command(text: str) -> bool:
-    """Whether an error says that the server is too old for a command."""
+    """Whether an error means that the server is too old for a command."""
     return "unknown command" in text.lower()

@@ -1,7 +1,7 @@
-"""How deliveries are settled: the one place that makes calls of what a holder, a handler or a client over HTTP decides.
+"""Make the calls that settle deliveries, for holders, handlers and HTTP clients.
 
-Most verbs are one way. A retry is two, for a message without an attempt left is dead. An ack is three: a message
-that was sent with `repeat` comes back, and a result is kept by another script. A defer that came too often is a reject.
+Most verbs have one way. A retry has two: a message without attempts left becomes dead. An ack has three: a message with
+`repeat` is stored again, and another script stores results. A defer over its limit is a reject.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ from duly.options import MAX_BATCH, QueueOptions, Retry, checked_positive_second
 
 
 class Held(ops.Held, Protocol):
-    """A delivery, with what decides how it is settled."""
+    """A delivery, with the values that decide how it is settled."""
 
     @property
     def queue(self) -> str: ...
@@ -37,21 +37,21 @@ class Held(ops.Held, Protocol):
 
 
 Row = tuple[Any, ...]
-"""A delivery, and the arguments that its script takes for it."""
+"""A delivery, and its arguments of the script."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Way:
-    """One way to settle. It is equal to itself alone, so that rows are collected by it fast."""
+    """One way to settle. It is compared by identity, so that grouping rows by it is fast."""
 
     verb: str
-    """What the delivery remembers: the same verb again is a success."""
+    """The verb that the delivery remembers: the same verb again is a success."""
     call: Callable[[QueueKeys, QueueOptions, Sequence[Any]], Call[list[int]]]
-    """Makes the call of rows. The reply is the positions of those whose lease was lost."""
+    """Makes the call for rows. The reply is the positions of those whose lease was lost."""
     logged: str = ""
-    """What logs of a worker call it, where that is another word."""
+    """The word for it in a worker's log, if it is not the verb."""
     reason: Callable[[Row], str] | None = None
-    """Says why a message is dead from now on; None: this way leads elsewhere."""
+    """Returns why a message is dead; None: this way does not make it dead."""
 
 
 def _why_failed(row: Row) -> str:
@@ -81,7 +81,7 @@ class Step(NamedTuple):
 
     @property
     def deliveries(self) -> list[Any]:
-        """Whose rows they are."""
+        """The deliveries of the rows."""
         return [row[0] for row in self.rows]
 
     def call(self, keys: QueueKeys, options: QueueOptions) -> Call[list[int]]:
@@ -90,14 +90,14 @@ class Step(NamedTuple):
 
 
 def bounded(steps: Iterable[Step]) -> list[Step]:
-    """Part steps, so that none has more rows than a call may have, and leave out those without any."""
+    """Split steps that have more rows than a call may have, and drop empty ones."""
     return [
         Step(way, rows[first : first + MAX_BATCH]) for way, rows in steps for first in range(0, len(rows), MAX_BATCH)
     ]
 
 
 def acked(deliveries: Iterable[Held], result: str = "") -> list[Step]:
-    """Finish messages, with what their handler returned, packed; those that were sent with `repeat` come back."""
+    """Finish messages, with their handler's packed result. Those that were sent with `repeat` are stored again."""
     ending, repeating = list[Row](), list[Row]()
     for each in deliveries:
         delay = each._repeat_delay()
@@ -109,7 +109,7 @@ def acked(deliveries: Iterable[Held], result: str = "") -> list[Step]:
 
 
 def retried(deliveries: Iterable[Held], delay: Any, error: BaseException | str | None) -> list[Step]:
-    """Count a failure: back after the delay, by default the policy's; dead when no attempt is left."""
+    """Count a failure. Retry after the delay, by default the policy's; make it dead if no attempt is left."""
     seconds, text = None if delay is None else checked_seconds(delay, "delay"), described(error)
     rows: dict[str, list[Row]] = {"retry": [], "dead": []}
     for each in deliveries:
@@ -119,25 +119,25 @@ def retried(deliveries: Iterable[Held], delay: Any, error: BaseException | str |
 
 
 def deferred(deliveries: Iterable[Held], delay: Any, reason: Any) -> list[Step]:
-    """Have messages come back later; no attempt is spent."""
-    told = (checked_seconds(delay, "delay"), storable(str(reason)))
-    return [Step(DEFER, [(each, *told) for each in deliveries])]
+    """Redeliver messages later. This uses up no attempt."""
+    arguments = (checked_seconds(delay, "delay"), storable(str(reason)))
+    return [Step(DEFER, [(each, *arguments) for each in deliveries])]
 
 
 def recycled(deliveries: Iterable[Held], delay: Any, part: bytes = b"") -> list[Step]:
-    """Finish messages and put them back as new; without a part they keep their bodies."""
+    """Finish messages and store them again as new; without a part they keep their bodies."""
     seconds = checked_seconds(delay, "delay")
     return [Step(RECYCLE, [(each, seconds, part) for each in deliveries])]
 
 
 def rejected(deliveries: Iterable[Held], reason: Any) -> list[Step]:
-    """Make messages dead, now."""
-    told = (storable(str(reason)), "", "")
-    return [Step(REJECT, [(each, *told) for each in deliveries])]
+    """Make messages dead at once."""
+    arguments = (storable(str(reason)), "", "")
+    return [Step(REJECT, [(each, *arguments) for each in deliveries])]
 
 
 def released(deliveries: Iterable[Held]) -> list[Step]:
-    """Give messages back at once, to their own places."""
+    """Return messages at once to their places in the queue."""
     return [Step(RELEASE, [(each,) for each in deliveries])]
 
 
@@ -148,7 +148,7 @@ def extended(deliveries: Iterable[Held], seconds: Any) -> list[Step]:
 
 
 def alike(verb: str, deliveries: Iterable[Held], *rest: Arg | float) -> list[Step]:
-    """Carry out a verb that has one way and one script, with the same arguments for each delivery."""
+    """Make the step of a verb with one way and one script, with the same arguments for each delivery."""
     (script,) = VERBS[verb].scripts
     way = Way(verb, lambda keys, _, rows: ops.of_rows(script, keys, rows))
     given = [repr(each) if isinstance(each, float) else each for each in rest]
@@ -156,16 +156,16 @@ def alike(verb: str, deliveries: Iterable[Held], *rest: Arg | float) -> list[Ste
 
 
 class Judged(NamedTuple):
-    """How a delivery is settled by a verdict."""
+    """The way to settle a delivery by a verdict."""
 
     way: Way
     row: Row
     flaws: Sequence[str] = ()
-    """What is wrong with an outcome or a policy of the user's own making: lines for the log."""
+    """Errors in the user's own outcome or policy: lines for the log."""
 
 
 def judged(delivery: Held, verdict: Verdict) -> Judged:
-    """Settle by a verdict on the handler: one rule for `with d:` and for workers."""
+    """Choose how to settle by a verdict: one rule for `with d:` and for workers."""
     return _JUDGED[verdict.verb](delivery, verdict)
 
 

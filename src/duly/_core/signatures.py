@@ -1,7 +1,7 @@
-"""What a function takes: its parameters, and the types that their annotations name.
+"""The parameters of the user's functions, and the types in their annotations.
 
-Annotations are read late, when a worker starts or a task is first sent: until then they may name what is
-defined further down.
+Annotations are resolved late, when a worker starts or a task is first sent. So they may name a type that is defined
+further down.
 """
 
 import collections.abc
@@ -18,7 +18,7 @@ from duly._core.delivered import Delivered
 from duly.errors import UsageError
 
 UNTYPED: Final = None
-"""The type of a parameter without annotation: nothing is asked of its values."""
+"""The type of a parameter without annotation, which takes any value."""
 
 _POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _LISTS: Final = (
@@ -31,7 +31,7 @@ _LISTS: Final = (
 
 
 def checked_function(function: Any, what: str) -> Callable[..., Any]:
-    """Refuse what would not run when it is called once with a message."""
+    """Raise if calling the function with a message would not run it."""
     if not callable(function) or inspect.isclass(function):
         raise UsageError(f"{what} must be a function, not {function!r}")
     called = _called(function)
@@ -41,12 +41,12 @@ def checked_function(function: Any, what: str) -> Callable[..., Any]:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling it gives a coroutine: also of partials, methods and objects with an async `__call__`."""
+    """Whether a call returns a coroutine. Partials, methods and objects with an async `__call__` are recognised."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(_called(function))
 
 
 def name_of(function: Any) -> str:
-    """Name a function for people."""
+    """Return the name of a function, for errors."""
     while isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "__qualname__", None) or f"<{type(function).__qualname__}>"
@@ -55,7 +55,7 @@ def name_of(function: Any) -> str:
 def parameters_of(function: Callable[..., Any], what: str) -> list[Parameter]:
     """List the parameters, with annotations as they are written."""
     try:
-        if sys.version_info >= (3, 14):  # where annotations are code that may fail before its time
+        if sys.version_info >= (3, 14):  # annotations are code there, which may fail this early
             import annotationlib
 
             signature = inspect.signature(function, annotation_format=annotationlib.Format.FORWARDREF)
@@ -73,7 +73,7 @@ def parameters_of(function: Callable[..., Any], what: str) -> list[Parameter]:
 
 
 def is_positional(parameter: Parameter) -> bool:
-    """Whether an argument can be given by its place."""
+    """Whether an argument can be passed by position."""
     return parameter.kind in _POSITIONAL
 
 
@@ -84,7 +84,7 @@ def is_required(parameter: Parameter) -> bool:
 
 
 def type_of(parameter: Parameter, function: Callable[..., Any], what: str) -> Any:
-    """Resolve the annotation of a parameter; UNTYPED when it has none that says something."""
+    """Resolve the annotation of a parameter; UNTYPED: it has none, or allows any value."""
     if parameter.annotation is Parameter.empty:
         return UNTYPED
     written = types.SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
@@ -94,14 +94,14 @@ def type_of(parameter: Parameter, function: Callable[..., Any], what: str) -> An
         shown = parameter.annotation if isinstance(parameter.annotation, str) else repr(parameter.annotation)
         raise UsageError(
             f"{what} {name_of(function)}: the annotation {shown!r} of {parameter.name!r} cannot be resolved "
-            f"({type(error).__name__}: {error}). Import the type where it is found when the program runs, at the top "
-            "of the module"
+            f"({type(error).__name__}: {error}). Import the type at the top of the module, so that it exists when the "
+            "program runs"
         ) from error
     return UNTYPED if kind in (Any, object) else kind
 
 
 def is_delivery(kind: Any) -> bool:
-    """Whether a type says `the delivery`: Delivery, AsyncDelivery, or optionally one of them."""
+    """Whether a type means the delivery: Delivery, AsyncDelivery, or an optional one."""
     origin = typing.get_origin(kind)
     if origin is typing.Annotated:
         return is_delivery(typing.get_args(kind)[0])
@@ -122,12 +122,12 @@ def body_of_delivery(kind: Any) -> Any:
 
 
 def is_list(kind: Any) -> bool:
-    """Whether a list is what a type asks for."""
+    """Whether a type is a list."""
     return (typing.get_origin(kind) or kind) in _LISTS
 
 
 def item_of(kind: Any) -> Any:
-    """Give the type of a list's items."""
+    """Return the type of a list's items."""
     (item,) = typing.get_args(kind) or (UNTYPED,)
     return _narrowing(item)
 
@@ -148,7 +148,7 @@ def _called(function: Any) -> Any:
 
 
 def _names_seen_by(function: Any) -> Mapping[str, Any]:
-    """Gather what the names in annotations may mean: where the function was written, then what is ours."""
+    """Collect the names that annotations may use: those in the function's scope, then those of Duly."""
     written = _called(function)
     while hasattr(written, "__wrapped__"):
         written = _called(written.__wrapped__)
@@ -160,10 +160,10 @@ def _names_seen_by(function: Any) -> Mapping[str, Any]:
         except ValueError:  # it has no value yet
             continue
     parameters = {parameter.__name__: parameter for parameter in getattr(written, "__type_params__", ())}
-    return {**_known_anyway(), **getattr(written, "__globals__", {}), **enclosing, **parameters}
+    return {**_names_of_duly(), **getattr(written, "__globals__", {}), **enclosing, **parameters}
 
 
-def _known_anyway() -> dict[str, Any]:
-    """Name what people import for the type checker only, and a worker knows nevertheless."""
+def _names_of_duly() -> dict[str, Any]:
+    """Return the names of Duly, which users may import for the type checker only."""
     package = __name__.partition(".")[0]
     return {package: sys.modules[package], "Delivery": Delivered, "AsyncDelivery": Delivered}

@@ -1,9 +1,9 @@
-"""Where a message can be. duly._core.verbs has the legal moves between states."""
+"""The states of a message. duly._core.verbs has the legal moves between them."""
 
 from typing import Final, Literal
 
 State = Literal["ready", "delayed", "leased", "parked", "dead", "done"]
-"""Where a message is. `ready` and `delayed` are one place: the due time tells them apart."""
+"""The state of a message. `ready` and `delayed` are stored in one place and differ by the due time."""
 
 STATES: Final[tuple[State, ...]] = ("ready", "delayed", "leased", "parked", "dead", "done")
 LIVE: Final[frozenset[State]] = frozenset({"ready", "delayed", "leased", "parked"})

@@ -1,7 +1,7 @@
-"""What a holder does with a delivery, one row for each verb, and the legal moves of a message.
+"""The verbs of a delivery's holder, one row for each, and the legal moves of a message.
 
-Moves, calls, error titles, outcomes, access rules and the memory engine read VERBS; tests/unit/test_verbs.py holds
-clients, the HTTP API, scripts, counters and the protocol page against it.
+Moves, calls, error titles, outcomes, access rules and the memory engine read VERBS; tests/unit/test_verbs.py compares
+clients, the HTTP API, scripts, counters and the protocol page with it.
 Law: every legal move is a row of MOVES. A script may perform only the moves listed for its verb;
 tests/model checks every step of random histories against this table.
 """
@@ -20,22 +20,22 @@ Role = Literal["producer", "consumer", "observer", "admin"]
 
 _WAITING: Final[tuple[State, ...]] = ("ready", "delayed")
 _BACK: Final[tuple[State, ...]] = (*_WAITING, "dead")
-"""A message whose body was lost or damaged cannot go back: it is dead."""
+"""A message whose body was lost or damaged cannot be delivered again: it becomes dead."""
 
 
 class Verb(NamedTuple):
-    """One thing that the holder of a delivery, and no other consumer, can do with it."""
+    """An action on a delivery that only its holder can do."""
 
     scripts: tuple[str, ...]
-    """The scripts that do it. Each compares the fence."""
+    """The scripts of the verb. Each compares the fence."""
     to: tuple[State | None, ...]
     """The states that the message can have afterwards; None: it is gone."""
     counter: str = ""
-    """The counter that each message raises; empty: none."""
+    """The counter that each message increments; empty: none."""
     outcome: type[Outcome | Recycle] | None = None
-    """What a handler raises or returns in place of calling the method."""
+    """The outcome that a handler can raise or return instead of calling the method."""
     role: Role = "consumer"
-    """The least role of `duly acl` that has the right."""
+    """The role of `duly acl` with the fewest permissions that may use the verb."""
 
 
 VERBS: Final[Mapping[str, Verb]] = {
@@ -57,7 +57,7 @@ def scripts_of_verbs(role: Role) -> list[str]:
 
 
 def verb_of(outcome: object) -> str | None:
-    """Name the verb that an outcome of a handler asks for; None: it is no outcome."""
+    """Return the verb of an outcome of a handler; None: it is not an outcome."""
     return next((name for name, verb in VERBS.items() if verb.outcome and isinstance(outcome, verb.outcome)), None)
 
 
@@ -68,16 +68,16 @@ MOVES: Final[frozenset[tuple[State | None, str, State | None]]] = frozenset(
         (None, "send", "delayed"),
         ("delayed", "wait", "ready"),
         ("ready", "claim", "leased"),
-        ("ready", "claim", "parked"),  # another of its key is out
+        ("ready", "claim", "parked"),  # another one of its key is leased
         ("leased", "crash", "dead"),
         ("ready", "claim", "dead"),  # its body is lost or damaged
         ("dead", "redrive", "ready"),
         ("dead", "move", None),  # to another queue, where it is sent
-        ("ready", "redrive", "parked"),  # for one of its key that is before it
+        ("ready", "redrive", "parked"),  # behind an earlier one of its key
         ("parked", "hand on", "ready"),
         ("dead", "trim", None),
         ("done", "trim", None),
-        ("done", "send", "ready"),  # an id of the caller's own, used again
+        ("done", "send", "ready"),  # the caller's id, used again
         ("done", "send", "delayed"),
         ("done", "purge", None),
         *((state, verb, to) for state in _WAITING for verb in ("reschedule", "send") for to in _WAITING),
@@ -87,6 +87,5 @@ MOVES: Final[frozenset[tuple[State | None, str, State | None]]] = frozenset(
         *((state, verb, None) for state in (*LIVE, "dead") for verb in ("cancel", "purge")),
     }
 )
-"""From which state to which each verb moves a message. `crash`, `expire`, `drop` and `trim` are done by claims and
-sends on the way, and by tidy; `wait` is time passing: no script, the due time comes; `hand on` is done by whatever
-ends the message before it."""
+"""The moves of each verb, from state to state. Claims, sends and tidy do `crash`, `expire`, `drop` and `trim`. `wait`
+has no script: the due time comes. `hand on` is done by the call that ends the message before it."""

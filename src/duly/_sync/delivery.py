@@ -8,7 +8,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 
-from duly._core import codec, commits, outcome_rules, replies, results, settles
+from duly._core import codec, commits, outcome_rules, replies, results, settles, views
 from duly._core.call import Call
 from duly._core.delivered import Delivered
 from duly._sync.gates import Gates
@@ -153,12 +153,12 @@ class Delivery(Delivered[BodyT]):
     @property
     def sent_at(self) -> datetime:
         """When it was stored, by the server's clock."""
-        return replies.moment(codec.read_stamps(self._record)[0])
+        return views.moment(codec.read_stamps(self._record)[0])
 
     @property
     def due_at(self) -> datetime:
         """When it was due: as sent, or as its last retry or defer said."""
-        return replies.moment(codec.read_counts(self._counts).due or codec.read_stamps(self._record)[1])
+        return views.moment(codec.read_counts(self._counts).due or codec.read_stamps(self._record)[1])
 
     @property
     def failures(self) -> int:

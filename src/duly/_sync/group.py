@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from duly._core import ops, outgoing, patience, publishing, replies, topic_ops
+from duly._core import ops, outgoing, patience, publishing, replies, topic_ops, views
 from duly._core.call import Call
 from duly._core.explanation import (
     explained,
@@ -227,7 +227,7 @@ class Group(Inbox[BodyT]):
             and first <= publishing.parsed_id(row.id) <= last
         ]
         rows.sort(key=lambda row: publishing.parsed_id(row.id))
-        return replies.pending(rows, limit, publishing.parsed_id)
+        return views.pending(rows, limit, publishing.parsed_id)
 
     def _foreign_rows(self) -> Sequence[PendingMessage]:
         """Look at what consumers of other programs hold. It is taken over when they are silent for a lease."""
@@ -276,7 +276,7 @@ def _foreign(row: topic_ops.ForeignRow, now: int, lease: float) -> PendingMessag
         id=row.id,
         consumer=row.consumer,
         fence=0,
-        deadline=replies.moment(now + left * 1_000_000),
+        deadline=views.moment(now + left * 1_000_000),
         deadline_in=left,
         attempt=row.deliveries,
         deliveries=row.deliveries,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
-from duly._core import codec, ops, outgoing, patience, replies, settles
+from duly._core import codec, ops, outgoing, patience, replies, settles, views
 from duly._core.call import Call
 from duly._core.explanation import explained
 from duly._core.handlers import Handler
@@ -341,7 +341,7 @@ class Inbox(ABC, Generic[BodyT]):
         rows = self._leases()
         if consumer is not None:
             rows = [row for row in rows if row.consumer == consumer]
-        return replies.pending(rows, limit)
+        return views.pending(rows, limit)
 
     def _leases(self) -> Rows:
         """Look at all leases, by deadline."""
@@ -499,8 +499,8 @@ class Inbox(ABC, Generic[BodyT]):
         progress = checked_progress(on_progress)
         return Auditor(self._link, self._keys, self.label, repair=repair, on_progress=progress).run()
 
-    def _viewer(self) -> replies.Viewer:
-        return replies.Viewer(self.label, self._decode_body)
+    def _viewer(self) -> views.Viewer:
+        return views.Viewer(self.label, self._decode_body)
 
 
 def _check_state(state: object) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from duly._core import ops, outgoing
-from duly._core.replies import Letter
+from duly._core.views import Letter
 from duly._sync.wire import sleep
 from duly.errors import QueueFull, UsageError
 from duly.message import Message

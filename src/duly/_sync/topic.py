@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, overload
 
-from duly._core import codec, ops, outgoing, patience, publishing, refused_options, replies, topic_ops
+from duly._core import codec, ops, outgoing, patience, publishing, refused_options, topic_ops, views
 from duly._core.explanation import explained_delayed, explained_entry, explained_missing
 from duly._core.keys import GroupKeys, TopicKeys
 from duly._core.naming import about
@@ -345,7 +345,7 @@ class Topic(Generic[BodyT]):
         rows = (self._link.run(topic_ops.stats(self._keys))).groups
         return explained_entry(self.name, id, sorted(row.name for row in rows))
 
-    def _sight(self, id_: str) -> replies.Sight | None:
+    def _sight(self, id_: str) -> views.Sight | None:
         """Look at a delayed publish and what is around it."""
         outgoing.checked_text(id_, "id")
         return self._link.run(ops.explain(self._keys, self._viewer(), id_))
@@ -355,8 +355,8 @@ class Topic(Generic[BodyT]):
         found = (self._link.run(topic_ops.read(self._keys, id_, 1))).entries
         return found[0][1] if found and found[0][0] == id_ else None
 
-    def _viewer(self) -> replies.Viewer:
-        return replies.Viewer(self.name, self._decode_body, title=self._keys.title)
+    def _viewer(self) -> views.Viewer:
+        return views.Viewer(self.name, self._decode_body, title=self._keys.title)
 
     def stats(self) -> TopicStats:
         """Count what is in the stream, at one moment. `groups()` tells of each group."""

@@ -224,7 +224,7 @@ async def test_an_entry_that_the_group_has_not_read_is_unread(archive: AsyncGrou
     await archive.create()
     ids = await archive.topic.publish_many(["a", "b"])
 
-    assert re.search("unread.*one of 2 entries.*delivered as consumers ask", await explained(archive, ids[1]))
+    assert re.search("one of 2 unread entries.*delivered when a consumer asks", await explained(archive, ids[1]))
 
 
 async def test_an_unread_entry_of_a_paused_group_waits_for_resume(archive: AsyncGroup) -> None:
@@ -253,17 +253,17 @@ async def test_each_state_of_an_entry_is_explained(app: AsyncDuly, queue_name: s
         leased.id: "is leased by .* until .*, attempt 1",
         failed.id: "is in back-off after error 'boom': attempt 2 is due at",
         deferred.id: r"was deferred once \(too early\): it is due again at",
-        dead.id: r"is dead since .* because: no use; redrive\(\)",
+        dead.id: r"has been dead since .*: no use; redrive\(\)",
         parked: f"is behind message {leased.id} of key 'k', which is leased until",
         again.id: "is leased by",
-        behind.id: r"is not in the group any more.*finished or cancelled, or was passed over by its headers, by seek",
-        "1-1": "is unknown: it was never published, or is finished, cancelled, passed over .* trimmed from the topic",
+        behind.id: r"is no longer in the group.*finished or cancelled, or was skipped because of its headers, seek",
+        "1-1": "is unknown: it was never published, or is finished, cancelled, skipped .* trimmed from the topic",
         "never-sent": "is unknown: it was never published, or is finished",
     }
     for id_, pattern in says.items():
         assert re.match(pattern, await explained(group, id_)), await explained(group, id_)
     await again.release()
-    assert re.match("is ready since .*, as the first", await explained(group, ready.id))
+    assert re.match("has been ready since .*, first in line", await explained(group, ready.id))
 
 
 async def test_an_unread_entry_without_the_headers_of_its_group_will_be_passed_over(events: AsyncTopic) -> None:
@@ -272,8 +272,8 @@ async def test_an_unread_entry_without_the_headers_of_its_group_will_be_passed_o
     wanted = await events.publish("a", headers={"region": "uk"})
     other = await events.publish("b", headers={"region": "us"})
 
-    assert re.search("is unread.*delivered as consumers ask", await explained(group, wanted))
-    assert await explained(group, other) == "is unread, and will be passed over: it has not the group's headers."
+    assert re.search("unread.*delivered when a consumer asks", await explained(group, wanted))
+    assert await explained(group, other) == "is unread, and will be skipped: it lacks the group's headers."
 
 
 async def test_a_delayed_publish_is_explained_to_a_group(archive: AsyncGroup, clock: Place) -> None:
@@ -285,9 +285,9 @@ async def test_a_delayed_publish_is_explained_to_a_group(archive: AsyncGroup, cl
     early = await explained(archive, id_)
     await archive.create()
 
-    enters = f"waits in the topic: it enters the stream at {moment}, as an entry with an id of its own"
-    assert early == f"{enters}: the group gets it then, if it exists by then, or begins before it."
-    assert await explained(archive, id_) == f"{enters}: the group gets it then, as all others."
+    enters = f"waits in the topic: it enters the stream at {moment}, as an entry with a new id"
+    assert early == f"{enters}: the group receives it then, if it exists by then, or starts before it."
+    assert await explained(archive, id_) == f"{enters}: the group receives it then, like any entry."
     clock.advance(61)
     assert (await explained(archive, id_)).startswith(f"was delayed until {moment}: it enters the stream with the next")
     await take_one(archive)

@@ -483,7 +483,7 @@ async def test_a_body_that_calls_no_task_of_a_queue_of_tasks_is_refused(
     @app.task(queue=queue_name)
     def sweep(days: int) -> None: ...
 
-    with pytest.raises(UsageError, match=r"would be dead letters.*task\.body\(\.\.\.\)"):
+    with pytest.raises(UsageError, match=r"would become a dead letter.*task\.body\(\.\.\.\)"):
         await app.schedule(queue_name, sweep.queue, body, every=HOUR)
 
     assert queue_name not in [each.name for each in await app.schedules()]

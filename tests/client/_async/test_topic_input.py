@@ -90,11 +90,11 @@ async def test_one_bad_entry_of_many_that_wait_stops_all_of_them(events: AsyncTo
 
 INSTEAD = {
     "priority": "entries stay in the order",
-    "ttl": "entries go by the topic's keep=",
-    "id": "the server gives the ids; dedup=",
+    "ttl": "the topic's keep=",
+    "id": "the server assigns the ids; with dedup=",
     "retry": "it is an option of the topic",
     "repeat": "publish again from a handler",
-    "replace": "an entry stays as it is",
+    "replace": "an entry cannot be changed",
 }
 """What topics have in place of what only queues have."""
 
@@ -117,7 +117,8 @@ async def test_what_only_messages_of_a_queue_have_is_refused(
     (name,) = options.keys() - {"dedup"}
 
     for publish in (events.publish, lambda send: events.publish_many(["good", send])):
-        with pytest.raises(UsageError, match=f"{events.name}.*{name}=.*queue.*has none: {INSTEAD[name]}"):
+        says = f"{events.name}.*{name}=.*queue, not for entries of a topic: {INSTEAD[name]}"
+        with pytest.raises(UsageError, match=says):
             await publish(Send("body", **options))
 
     await check_unwritten(events, place)
@@ -165,7 +166,7 @@ async def test_options_of_one_entry_are_given_to_it_and_not_to_publish_many(even
         ("done", "keeps entries by keep="),
         ("start", r"option of a group: events.group\(name, start="),
         ("delay", r"it belongs to one entry: events\.publish\(body, delay=\.\.\.\)$"),
-        ("ttl", r"entries go by the topic's keep="),
+        ("ttl", r"the topic's keep="),
         ("priority", "entries stay in the order of the stream"),
         ("timeout", r"it is an option of a handler: @events\.handler\(group=\.\.\., timeout=\.\.\.\)$"),
         ("limit", r"it is an option of each receive: events\.group\(name\)\.receive\(limit="),
@@ -195,9 +196,9 @@ def test_an_option_that_a_topic_does_not_have_is_named_with_what_there_is_instea
         ("retry", r"option of the topic.*app.topic\(name, retry="),
         ("rate", "concurrency="),
         ("delay", r"it belongs to one entry: events\.publish\(body, delay=\.\.\.\)$"),
-        ("max_retries", r"the topic says it.*app\.topic\(name, retry=duly\.Retry\(attempts=\.\.\.\)\)$"),
-        ("visibility_timeout", r"the topic says it.*app\.topic\(name, lease=\.\.\.\)$"),
-        ("ttl", r"entries go by the topic's keep="),
+        ("max_retries", r"set it on the topic.*app\.topic\(name, retry=duly\.Retry\(attempts=\.\.\.\)\)$"),
+        ("visibility_timeout", r"set it on the topic.*app\.topic\(name, lease=\.\.\.\)$"),
+        ("ttl", r"the topic's keep="),
         ("begin", "there are start, headers"),
         ("header", "did you mean headers=?"),
     ],
@@ -335,7 +336,7 @@ async def test_publish_many_takes_no_single_body(events: AsyncTopic, place: Plac
 
 @pytest.mark.parametrize("options", [{}, {"delay": 60}, {"key": "k"}], ids=str)
 async def test_a_send_in_a_send_is_no_entry(events: AsyncTopic, place: Place, options: dict[str, Any]) -> None:
-    says = f"^topic '{events.name}': a Send has a body and its options, and cannot be the body itself"
+    says = f"^topic '{events.name}': a Send has a body and its options, and cannot be a body itself"
     nested = Send(Send(1, delay=300), **options)
 
     with pytest.raises(UsageError, match=says):

@@ -47,7 +47,7 @@ SENDS = [
     Case("at.*inf", {"at": INFINITE}),
     Case("at.*-5", {"at": -5}),
     Case("at.*ten years ahead$", {"at": 1e15}),
-    Case("at.*ten years ahead: it looks like milliseconds, divide it by 1000$", {"at": 1_800_000_000_000}),
+    Case("at.*ten years ahead: it seems to be in milliseconds, divide it by 1000$", {"at": 1_800_000_000_000}),
     Case("at", {"at": 10**400}),
     Case("at.*'2030-01-01'", {"at": "2030-01-01"}),
     Case("at.*True", {"at": True}),
@@ -146,7 +146,7 @@ def test_a_body_that_cannot_be_encoded_is_refused(queue: Queue, place: Place, bo
 
 def test_a_send_in_a_send_is_refused(queue: Queue, place: Place) -> None:
     """It would be stored as the fields that it has, and due now."""
-    says = f"^queue '{queue.name}': a Send has a body and its options, and cannot be the body itself"
+    says = f"^queue '{queue.name}': a Send has a body and its options, and cannot be a body itself"
     nested = Send(Send(1, delay=300))
 
     with pytest.raises(UsageError, match=says):

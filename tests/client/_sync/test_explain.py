@@ -161,8 +161,8 @@ def test_a_message_that_waits_for_the_rate_is_explained(app: Duly, queue_name: s
     sentence, (since, until) = split(told(queue, second))
     behind, _ = split(told(queue, third))
 
-    assert sentence == "is ready since T, but the rate of 1/m is used up until T, as the first"
-    assert behind == "is ready since T, but the rate of 1/m is used up until T, behind 1 other"
+    assert sentence == "has been ready since T, but the rate of 1/m is used up until T, first in line"
+    assert behind == "has been ready since T, but the rate of 1/m is used up until T, behind 1 other"
     assert is_moment(since, (seen(queue, second)).due_at)
     clock.advance(until.timestamp() - clock.now() - 5)
     assert take(queue) == []
@@ -179,13 +179,14 @@ def test_a_message_that_waits_for_room_in_flight_is_explained(app: Duly, queue_n
 
     assert (queue.stats()).leased == 2
     assert sentence == (
-        "is ready since T, but 2 messages are out and max_in_flight is 2: it is delivered when one of them is settled, "
+        "has been ready since T, but 2 messages are in flight and max_in_flight is 2: it is delivered when one of them "
+        "is settled, "
         "behind 1 other"
     )
     assert is_moment(since, (seen(queue, ids[3])).due_at)
     held[0].ack()
     sentence, _ = split(told(queue, ids[2]))
-    assert sentence == "is ready since T, as the first: it is delivered as consumers ask"
+    assert sentence == "has been ready since T, first in line: it is delivered when a consumer asks for messages"
     assert (take_one(queue)).id == ids[2]
 
 
@@ -197,7 +198,7 @@ def test_a_message_of_a_paused_queue_is_explained(queue: Queue, other_app: Duly)
 
     who = (queue.stats()).paused
     assert who
-    assert sentence == f"is ready since T, but the queue is paused by {who}: it is delivered after resume()"
+    assert sentence == f"has been ready since T, but the queue is paused by {who}: it is delivered after resume()"
     assert is_moment(since, (seen(queue, id_)).due_at)
 
 
@@ -211,8 +212,8 @@ def test_a_suspect_is_explained(app: Duly, queue_name: str, clock: Place) -> Non
 
     assert (seen(queue, delivery.id)).crashes == 1
     assert sentence == (
-        "is ready since T and its next crash would be its last: it waits for a worker that holds nothing else, "
-        "as the first"
+        "has been ready since T and one more crash makes it dead: it waits for a worker that holds nothing else, "
+        "first in line"
     )
 
 
@@ -226,8 +227,8 @@ def test_a_dead_message_is_explained(app: Duly, queue_name: str, error: str | No
 
     message = seen(queue, delivery.id)
     assert message.reason
-    because = f"because: {message.reason}" + (", last error 'boom'" if error else "")
-    assert sentence.startswith(f"is dead since T {because}")
+    because = f": {message.reason}" + (", last error 'boom'" if error else "")
+    assert sentence.startswith(f"has been dead since T{because}")
     assert "redrive()" in sentence
     assert is_moment(since, message.finished_at)
 
@@ -257,8 +258,9 @@ def test_a_message_that_is_ready_is_explained(queue: Queue) -> None:
 
     found = [split(told(queue, id_))[0] for id_ in ids]
 
-    turns = ("behind 1 other", "behind 2 others", "behind 3 others", "as the first")
-    assert found == [f"is ready since T, {turn}: it is delivered as consumers ask" for turn in turns]
+    turns = ("behind 1 other", "behind 2 others", "behind 3 others", "first in line")
+    asked = "it is delivered when a consumer asks for messages"
+    assert found == [f"has been ready since T, {turn}: {asked}" for turn in turns]
     assert [delivery.id for delivery in take(queue)] == [ids[3], *ids[:3]]
 
 

@@ -223,7 +223,7 @@ def test_an_entry_that_the_group_has_not_read_is_unread(archive: Group) -> None:
     archive.create()
     ids = archive.topic.publish_many(["a", "b"])
 
-    assert re.search("unread.*one of 2 entries.*delivered as consumers ask", explained(archive, ids[1]))
+    assert re.search("one of 2 unread entries.*delivered when a consumer asks", explained(archive, ids[1]))
 
 
 def test_an_unread_entry_of_a_paused_group_waits_for_resume(archive: Group) -> None:
@@ -252,17 +252,17 @@ def test_each_state_of_an_entry_is_explained(app: Duly, queue_name: str) -> None
         leased.id: "is leased by .* until .*, attempt 1",
         failed.id: "is in back-off after error 'boom': attempt 2 is due at",
         deferred.id: r"was deferred once \(too early\): it is due again at",
-        dead.id: r"is dead since .* because: no use; redrive\(\)",
+        dead.id: r"has been dead since .*: no use; redrive\(\)",
         parked: f"is behind message {leased.id} of key 'k', which is leased until",
         again.id: "is leased by",
-        behind.id: r"is not in the group any more.*finished or cancelled, or was passed over by its headers, by seek",
-        "1-1": "is unknown: it was never published, or is finished, cancelled, passed over .* trimmed from the topic",
+        behind.id: r"is no longer in the group.*finished or cancelled, or was skipped because of its headers, seek",
+        "1-1": "is unknown: it was never published, or is finished, cancelled, skipped .* trimmed from the topic",
         "never-sent": "is unknown: it was never published, or is finished",
     }
     for id_, pattern in says.items():
         assert re.match(pattern, explained(group, id_)), explained(group, id_)
     again.release()
-    assert re.match("is ready since .*, as the first", explained(group, ready.id))
+    assert re.match("has been ready since .*, first in line", explained(group, ready.id))
 
 
 def test_an_unread_entry_without_the_headers_of_its_group_will_be_passed_over(events: Topic) -> None:
@@ -271,8 +271,8 @@ def test_an_unread_entry_without_the_headers_of_its_group_will_be_passed_over(ev
     wanted = events.publish("a", headers={"region": "uk"})
     other = events.publish("b", headers={"region": "us"})
 
-    assert re.search("is unread.*delivered as consumers ask", explained(group, wanted))
-    assert explained(group, other) == "is unread, and will be passed over: it has not the group's headers."
+    assert re.search("unread.*delivered when a consumer asks", explained(group, wanted))
+    assert explained(group, other) == "is unread, and will be skipped: it lacks the group's headers."
 
 
 def test_a_delayed_publish_is_explained_to_a_group(archive: Group, clock: Place) -> None:
@@ -284,9 +284,9 @@ def test_a_delayed_publish_is_explained_to_a_group(archive: Group, clock: Place)
     early = explained(archive, id_)
     archive.create()
 
-    enters = f"waits in the topic: it enters the stream at {moment}, as an entry with an id of its own"
-    assert early == f"{enters}: the group gets it then, if it exists by then, or begins before it."
-    assert explained(archive, id_) == f"{enters}: the group gets it then, as all others."
+    enters = f"waits in the topic: it enters the stream at {moment}, as an entry with a new id"
+    assert early == f"{enters}: the group receives it then, if it exists by then, or starts before it."
+    assert explained(archive, id_) == f"{enters}: the group receives it then, like any entry."
     clock.advance(61)
     assert (explained(archive, id_)).startswith(f"was delayed until {moment}: it enters the stream with the next")
     take_one(archive)

@@ -234,12 +234,12 @@ def test_what_a_topic_has_is_explained(events: Topic, clock: Place) -> None:
     said = {id_: (events.explain(id_)).removeprefix(f"message {id_} {head}") for id_ in (cancelled, delayed, entry)}
 
     assert said[delayed] == f"waits in the topic: it enters the stream at {moment}."
-    assert said[entry] == "is in the stream: the groups 'archive', 'live' tell by explain(id) what they did with it."
+    assert said[entry] == "is in the stream: explain(id) of the groups 'archive', 'live' shows what they did with it."
     assert without_group == f"message {entry} {head}is in the stream: there is no group to read it."
     assert said[cancelled].startswith(
         "is unknown: it was never published with a delay, or was cancelled, or has entered"
     )
-    assert "unknown: it was never published, or is trimmed, or freed" in events.explain("1-1")
+    assert "unknown: it was never published, or was trimmed, or was freed" in events.explain("1-1")
     clock.advance(61)
     assert f"{head}was delayed until {moment}: it enters the stream with the next" in events.explain(delayed)
 

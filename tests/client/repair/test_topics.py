@@ -587,5 +587,5 @@ def test_groups_that_the_stream_has_lost_are_counted_as_they_are_listed(healthy:
 def test_a_counter_that_somebody_else_wrote_is_named(healthy: HealthyTopic, name: str) -> None:
     healthy.run("HSET", "meta", name, "many")
 
-    with pytest.raises(ServerError, match="somebody else has written 'many' there"):
+    with pytest.raises(ServerError, match="another program has written 'many' there"):
         healthy.topic.stats() if name == "published" else healthy.groups[0].stats()

@@ -30,5 +30,5 @@ def test_an_audit_is_readable_as_text(healthy: Healthy) -> None:
     assert right.startswith(f"{healthy.inbox.label}: the accounts are right, ")
     assert wrong.splitlines()[1] == (
         "held: body without a place. The message is stored, but no consumer would ever find it. "
-        "It goes back to where it waits, at its own time; a dead or finished one back to its kind."
+        "It waits again until its due time; a dead or finished message returns to that state."
     )

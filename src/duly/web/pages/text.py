@@ -123,7 +123,7 @@ def _hex_dump(content: bytes) -> Iterable[str]:
 
 
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)\.\d{3}\+00:00")
-_FOR_PROGRAMS: Final = "; redrive() puts it back to work."
+_FOR_PROGRAMS: Final = "; redrive() delivers it again."
 _HEAD: Final = 280
 _END: Final = 120
 
