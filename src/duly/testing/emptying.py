@@ -1,4 +1,4 @@
-"""An app on `memory://` that many tests share, emptied between them."""
+"""Removes the data of a `memory://` app between tests that share it."""
 
 from duly._async.app import AsyncDuly
 from duly._sync.app import Duly
@@ -6,12 +6,13 @@ from duly.errors import UsageError
 
 
 def empty(app: Duly | AsyncDuly) -> None:
-    """Remove all queues, topics and schedules of an app on `memory://`, and free its locks. Its handlers stay.
+    """Remove all queues, topics, schedules and locks of an app on `memory://`. Its handlers stay.
 
-    What `once` and the list of workers know is forgotten, too, and the keys of the user in its store are removed.
+    The records of `once`, the list of workers, and the user's keys in its store are removed as well. Raises UsageError
+    for an app on a server.
     """
     if app._address.kind != "memory":
-        raise UsageError(f"empty is for memory://, not for {app!r}: what is on a server may be somebody's")
+        raise UsageError(f"empty is for memory://, not for {app!r}: the data on a server may belong to others")
     with Duly(app, namespace=app.namespace) as same:
         for schedule in same.schedules():
             same.unschedule(schedule.name)

@@ -1,4 +1,4 @@
-"""A worker that does not wait: it takes what is due, one call of a handler after the other, when it is told to.
+"""A worker for tests that never waits. Each step claims due messages and calls one handler.
 
 Decoding, outcomes, retries, dead letters, hooks and renewal are those of `duly.worker`.
 """
@@ -28,39 +28,39 @@ from duly.worker.source import AnyDelivery
 from duly.worker.work import Conclusion, Group, Item
 from duly.worker.worker import Worker
 
-_LOOKS_AT_ONCE: Final = 1000
-"""Claims in a row that find nothing because they were busy: with what is past its ttl, say."""
+_MAX_CLAIMS_IN_A_ROW: Final = 1000
+"""The largest number of claims in a row that find no message, for example because they remove expired ones."""
 
-_LAST_WORDS: Final = 60.0
-"""Seconds that `on_dead` hooks have."""
+_ON_DEAD_TIMEOUT: Final = 60.0
+"""Seconds that `on_dead` hooks may take."""
 
 _FAILURES: Final = (Exception, SystemExit, asyncio.CancelledError)
-"""What counts as a failure of the handler, and no more."""
+"""Exceptions that count as a failure of the handler. Others end the test."""
 
 _FAILED: Final = ("retry", "dead")
-"""The outcomes that have an error."""
+"""The outcomes that always have an error."""
 
 
 @dataclass(frozen=True)
 class Handled:
-    """What became of one message."""
+    """The outcome of one message."""
 
     queue: str
-    """The name of its queue; `events/archive` of a group."""
+    """The name of its queue; for a group, like `events/archive`."""
     id: str
     body: Any
     attempt: int
     outcome: str
-    """"ack", "commit", "retry", "defer", "recycle", "release", "dead"; "lost" when somebody else has it by now."""
+    """"ack", "commit", "retry", "defer", "recycle", "release", "dead"; "lost" if its lease was lost."""
     error: BaseException | None
-    """What the handler raised, or why it failed otherwise: never None of "retry" and "dead".
+    """The exception that the handler raised, or another reason for the failure. Never None for "retry" and "dead".
 
-    `CodecError` is of a body that did not decode and of an unknown task, `HandlerFailed` of a handler that returned
-    False, deferred it too often or settled it itself. `Reject` and `RetryIn` are themselves; a `Defer` is no failure.
-    What a batch handler raises is of the messages that it had not settled before, if there are any.
+    `CodecError`: the body could not be decoded, or the task is unknown. `HandlerFailed`: the handler returned False,
+    deferred the message too often or settled it itself. `Reject` and `RetryIn` appear as they were raised. A `Defer` is
+    not an error. The exception of a batch handler belongs to the messages that it had not settled before, if any.
     """
     at: datetime
-    """When it was handed out, by the clock of the server."""
+    """When it was delivered, by the server's clock."""
 
 
 class Noted(NamedTuple):
@@ -68,34 +68,34 @@ class Noted(NamedTuple):
 
     verdict: Verdict
     is_by_hand: bool
-    """Whether the handler had settled it itself, and the verdict is of no account."""
+    """Whether the handler settled it itself, so that the verdict has no effect."""
 
     @property
     def was_refused(self) -> bool:
-        """Whether the handler did not see it."""
+        """Whether the handler was not called with it."""
         return self.verdict.verb == "reject" and isinstance(self.verdict.error, str)
 
     @property
     def was_left(self) -> bool:
-        """Whether the handler saw it, and left it to be settled."""
+        """Whether the handler was called with it and did not settle it."""
         return not (self.is_by_hand or self.was_refused or self.verdict.verb == "lost")
 
 
 class NotingSettler(Settler):
-    """Settles, and notes the verdicts."""
+    """A settler that also records the verdicts."""
 
     def __init__(self, noted: dict[AnyDelivery, Noted], **callbacks: Callable[..., None]) -> None:
         super().__init__(**callbacks)
         self._noted = noted
 
     def add(self, runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> None:
-        """Settle a message soon."""
+        """Record a verdict, and settle the message soon."""
         self._noted[delivery] = Noted(verdict, is_by_hand=delivery.is_settled)
         super().add(runtime, delivery, verdict)
 
 
 class Job:
-    """What one call of a handler is about."""
+    """The messages of one handler call."""
 
     def __init__(self, runtime: QueueRuntime, item: Item, deliveries: Sequence[AnyDelivery], at: datetime) -> None:
         self.runtime = runtime
@@ -110,10 +110,10 @@ class Job:
 
 
 class Shift(Worker):
-    """Works in steps. All but `call` is for the event loop; `call` is for a thread without one."""
+    """A worker that runs in steps. Use `call` in a thread without an event loop, and all others in the event loop."""
 
     next_at: int | None = None
-    """When, in microseconds, the last look at all queues foresaw the next message. None: it foresaw none."""
+    """When the next message is due, in microseconds, as of the last claim of all queues. None: there is none."""
 
     def _start_parts(self) -> None:
         own = self._definitions.hooks
@@ -140,10 +140,10 @@ class Shift(Worker):
     # Steps
 
     async def claim(self, limit: int) -> Job | None:
-        """Take what one call of a handler is given, from the queue whose turn it is. None: nothing is due."""
+        """Claim the messages of one handler call, from the next queue in turn. None: no message is due."""
         moments: list[int] = []
         for runtime in list(self._runtimes):
-            self._runtimes.append(self._runtimes.pop(0))  # the others come first the next time
+            self._runtimes.append(self._runtimes.pop(0))  # the other queues are first the next time
             claimed = await self._claimed(runtime, limit)
             if claimed.ids:
                 return self._job(runtime, claimed)
@@ -153,32 +153,32 @@ class Shift(Worker):
         return None
 
     def call(self, job: Job) -> Conclusion:
-        """Run a handler that is a `def`, here and now."""
+        """Run a `def` handler in this thread."""
         return self._dispatchers[job.runtime]._threads._handle(job.item)
 
     async def settle(self, job: Job, conclusion: Conclusion) -> list[Handled]:
-        """Tell the server how that ended."""
+        """Settle the messages of a `def` handler, and return the outcomes."""
         self._dispatchers[job.runtime]._work.settle(job.item, conclusion)
         return await self._report(job)
 
     async def run_async(self, job: Job) -> list[Handled]:
-        """Run a handler that is an `async def`, and tell the server how it ended."""
+        """Run an `async def` handler, settle its messages, and return the outcomes."""
         self._dispatchers[job.runtime]._slots.add([job.item])
         return await self._report(job)
 
-    # What they are made of
+    # Parts of the steps
 
     async def _claimed(self, runtime: QueueRuntime, limit: int) -> Claimed:
-        """Claim, again where there may be more at once: after schedules have sent, say."""
-        looks = 0
+        """Claim. Repeat if more may be due at once, for example after schedules have sent messages."""
+        claims = 0
         while True:
-            looks += 1
+            claims += 1
             claimed = await self._claimed_once(runtime, min(limit, runtime.per_slot))
             has_fired = await fire_due(
                 runtime.source.link, runtime.source.keys, claimed.now, claimed.schedules, runtime.queue._app._new_id
             )
             is_done = claimed.next_in != 0 and not has_fired
-            if claimed.ids or is_done or looks == _LOOKS_AT_ONCE:
+            if claimed.ids or is_done or claims == _MAX_CLAIMS_IN_A_ROW:
                 return claimed
 
     async def _claimed_once(self, runtime: QueueRuntime, limit: int) -> Claimed:
@@ -198,16 +198,16 @@ class Shift(Worker):
         return Job(runtime, Group(deliveries), deliveries, moment_of(claimed.now))
 
     async def _report(self, job: Job) -> list[Handled]:
-        """Wait until the server knows, and `on_dead` hooks do; then say what became of the messages."""
+        """Wait for the settles and the `on_dead` hooks, and return the outcomes."""
         while job.runtime.busy:
             self._progress.clear()
             await self._progress.wait()
-        await self._obituaries.told(_LAST_WORDS)
-        self._spare_settled(job)
+        await self._obituaries.told(_ON_DEAD_TIMEOUT)
+        self._drop_errors_of_settled(job)
         return [await self._handled(job, delivery) for delivery in job.deliveries]
 
-    def _spare_settled(self, job: Job) -> None:
-        """Let an error be of those that it left, where a batch handler had settled others before it raised."""
+    def _drop_errors_of_settled(self, job: Job) -> None:
+        """Assign the error of a batch handler only to the messages that it had not settled, if there are any."""
         if any(self._noted[delivery].was_left for delivery in job.deliveries):
             for delivery in job.deliveries:
                 if self._noted[delivery].is_by_hand:
@@ -231,7 +231,7 @@ class Shift(Worker):
         )
 
     async def _by_hand(self, runtime: QueueRuntime, delivery: AnyDelivery) -> HandlerFailed:
-        """Say that, and why, the handler let a message fail; a hook may have made an end of it by now."""
+        """Return the error of a message that the handler settled itself. A hook may have removed the message since."""
         message = await runtime.queue.get(delivery.id)
         why = None
         if message is not None and delivery._settled == "reject":
@@ -255,7 +255,7 @@ class Shift(Worker):
         self._dead.update((runtime, id_) for id_ in ids)
         self._obituaries.announce(runtime, ids)
 
-    # Of the worker, without what fetches
+    # Overrides of the worker, without the fetching
 
     def _on_progress(self, runtime: QueueRuntime) -> None:  # noqa: ARG002
         self._progress.set()
@@ -265,7 +265,7 @@ class Shift(Worker):
         self._dispatchers[runtime].note_lost(lost)
 
     def _fetch_no_more(self) -> None:
-        """Nothing is fetched but by `claim`."""
+        """Do nothing: only `claim` fetches messages."""
 
     async def _end_parts(self, grace: float) -> None:  # noqa: ARG002 - nothing runs between two steps
         self._renewer.stop()
@@ -284,7 +284,7 @@ def _body_of(delivery: AnyDelivery) -> Any:
 
 
 def _error_of(outcome: str, raised: BaseException | None, noted: Noted) -> BaseException | None:
-    """Say what went wrong: an outcome that is no failure has no error, and one that is has one."""
+    """Return the error of an outcome: always one for a failure."""
     verdict = noted.verdict
     if outcome not in _FAILED:
         return None if isinstance(raised, Outcome) else raised
