@@ -396,7 +396,7 @@ class Audit:
 
     def __str__(self) -> str:
         if self.ok:
-            return f"{self.queue}: the accounts are right, {self.checked:,} entries were looked at"
+            return f"{self.queue}: every message is accounted for, {self.checked:,} entries were checked"
         return "\n".join((f"{self.queue}: something is wrong", *self.explanation))
 
     def __bool__(self) -> bool:

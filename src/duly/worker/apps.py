@@ -21,7 +21,7 @@ def own_apps(app: Duly | AsyncDuly) -> tuple[AsyncDuly, Duly]:
         own._link = AsyncMemoryLink(app._link.engine)
         threaded._link = MemoryLink(app._link.engine)
     else:
-        own._link.connections.mind_the_loop()  # here, or the first call would give the consumer another name
+        own._link.connections.rebind_loop()  # here, or the first call would give the consumer another name
         own._link.connections.role = threaded._link.connections.role = "worker"
         threaded._link.is_quiet = True  # an outage is one line in the log of a worker, not one for each link
     return own, threaded

@@ -67,7 +67,7 @@ class Janitor:
                 await self._tidy_what_is_due()
                 if self._look_at <= time.monotonic():
                     self._look_at = time.monotonic() + _LOOK_EVERY
-                    await self._link.look_again()
+                    await self._link.check_eviction()
                 if self._unmade and self._make_at <= time.monotonic():
                     await self.make_groups()
             except Unavailable:  # the link has said so
