@@ -1,6 +1,7 @@
 """Duly: a reliable and delayed message queue on Redis and Valkey.
 
-`duly.Duly()` opens a server, `app.queue(name)` names a queue, `app.topic(name)` a topic; see the README for the rest.
+`duly.Duly()` is an app on one server. `app.queue(name)` returns a queue, and `app.topic(name)` returns a topic. The
+README has an introduction.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -152,7 +153,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Find what most programs do without when it is asked for: the worker, and the version."""
+    """Import the worker and the version on first use, since most programs need neither."""
     if name == "__version__":
         return globals().setdefault(name, _find_version())
     if name not in ("Worker", "WorkerOptions"):
@@ -167,5 +168,5 @@ def _find_version() -> str:
 
     try:
         return version("duly")
-    except PackageNotFoundError:  # a source tree that was never installed
+    except PackageNotFoundError:  # a source tree that is not installed
         return "0.0.0"

@@ -1,4 +1,4 @@
-"""What type checkers see where both clients meet: handlers, hooks and commits. No module imports this when it runs.
+"""Types that involve both clients: handlers, hooks and commits. Other modules import this for type checking only.
 
 A handler may annotate its delivery as `Delivery` or as `AsyncDelivery`, and a commit sends to queues of either client.
 """
@@ -32,7 +32,7 @@ class RedisClient(Protocol):
 
     @property
     def connection_pool(self) -> Any:
-        """Where its connections are, and what they are made with."""
+        """Its pool, which has the address and credentials."""
 
 
 Server = str | RedisClient | Duly | AsyncDuly | Address
@@ -51,11 +51,11 @@ PublishPair = tuple[Topic[Any] | AsyncTopic[Any], Any]
 if TYPE_CHECKING:
 
     class EitherDelivery(Delivery[BodyT], AsyncDelivery[BodyT]):  # type: ignore[misc]
-        """Passes for a delivery of either client. There are no such objects."""
+        """A type that is accepted as a delivery of either client. It has no instances."""
 else:
     EitherDelivery = Delivered
 
-# For functions whose parameters have no names: mypy cannot capture these as below.
+# For functions whose parameters have no names: mypy cannot capture them with the protocols below.
 HandlerOf = (
     Callable[[BodyT], Any]
     | Callable[[BodyT, EitherDelivery[BodyT]], Any]
@@ -74,7 +74,7 @@ BatchHandlerOf = (
 
 
 # A function fits an overloaded protocol if it fits each overload. So the first overload checks the function, and the
-# second one keeps its parameters and what it returns for the type of the decorated function.
+# second one captures its parameters and return type for the type of the decorated function.
 class Takes(Protocol[FirstT_contra, P, ReturnT_co]):
     """A function that can be called with one argument."""
 
@@ -109,7 +109,7 @@ class Handles(Protocol[BodyT]):
 
 
 class HandlesBatches(Protocol[BodyT]):
-    """Decorates a handler that takes lists of them."""
+    """Decorates a handler that takes lists of bodies or deliveries."""
 
     @overload
     def __call__(self, function: Takes[list[BodyT], P, R], /) -> Callable[P, R]: ...

@@ -1,23 +1,23 @@
-"""What can go wrong, split by who must act.
+"""The exceptions of Duly, grouped by the party that has to act.
 
     DulyError
     ├── UsageError           your code: the call was refused, nothing was written
-    │   ├── InvalidName      a queue, topic or schedule name that cannot be used
+    │   ├── InvalidName      a queue, topic or schedule name that is not allowed
     │   └── TooLarge         a body over `max_message_bytes`
     ├── QueueFull            back-pressure: the queue or the server has no room
-    ├── LeaseLost            a normal race: someone else owns the message now
+    ├── LeaseLost            a normal race: another consumer has the message now
     ├── LockBusy             another holder has the lock
-    ├── LockLost             the lock ran out before it was extended
-    ├── NotDurable           stored, but not confirmed as asked for
-    ├── HandlerFailed        the result you wait for will not come: the message is dead
-    │   └── ResultGone       or nothing is known of it any more
-    ├── NotFinished          the result you wait for has not come yet
+    ├── LockLost             the lock expired before it was extended
+    ├── NotDurable           stored, but the requested durability is not confirmed
+    ├── HandlerFailed        there will be no result: the message is dead
+    │   └── ResultGone       there will be no result: the message is unknown
+    ├── NotFinished          there is no result yet
     ├── CodecError           a stored body does not decode
-    └── ServerError          the server
+    └── ServerError          the server refused or failed a call
         ├── Unavailable      it could not be reached, or did not answer
-        └── UnsafeServer     it may lose messages by its settings
+        └── UnsafeServer     its settings allow it to lose messages
 
-Every message says what happened, to which queue and id, and what to do.
+Each text names the problem, the queue and id, and a way to fix it.
 """
 
 from collections.abc import Sequence
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 
 
 class DulyError(Exception):
-    """Base of everything that Duly raises on purpose."""
+    """The base class of all exceptions that Duly raises on purpose."""
 
 
 class UsageError(DulyError, ValueError):
-    """The call cannot be carried out as written. Nothing was sent or stored."""
+    """The call has invalid arguments. Nothing was sent or stored."""
 
 
 class InvalidName(UsageError):
-    """A name that cannot be part of a key."""
+    """The name of a queue, topic, group or schedule is not allowed."""
 
 
 class TooLarge(UsageError):
-    """A message is larger than `max_message_bytes`."""
+    """A message is larger than `max_message_bytes`. Nothing was stored."""
 
 
 class QueueFull(DulyError):
     """The queue is at `max_length` or `max_bytes`, or the server is at `maxmemory`.
 
-    `stored` holds the ids of the same `send_many` that were stored before the queue was full.
+    `stored` lists the ids that the same `send_many` stored before the queue was full.
     """
 
     def __init__(self, message: str, *, stored: Sequence[str] = ()) -> None:
@@ -55,16 +55,17 @@ class QueueFull(DulyError):
 
 
 class LeaseLost(DulyError):
-    """Someone else owns the message now, or it is finished.
+    """The lease was lost: another consumer has the message now, or the message is finished.
 
-    Normal after a pause longer than the lease, and after a cancel. Do not repeat the call.
+    This is normal after a pause that was longer than the lease, and after a cancel. The call changed nothing. Do not
+    repeat it.
     """
 
 
 class LockBusy(DulyError):
     """Another holder has the lock.
 
-    `name` is the lock's, `by` says who holds it, `left` for how many seconds still unless it is freed before.
+    `name` is the name of the lock, and `by` is its holder. It expires in `left` seconds unless it is freed before.
     """
 
     def __init__(self, message: str, *, name: str = "", by: str = "", left: float = 0.0) -> None:
@@ -75,13 +76,13 @@ class LockBusy(DulyError):
 
 
 class LockLost(DulyError):
-    """The lock ran out before it was extended, and somebody else may have it by now."""
+    """The lock expired before it was extended. Another holder may have it now."""
 
 
 class NotDurable(DulyError):
-    """The message is stored, but the durability that was asked for is not confirmed.
+    """The message is stored, but the requested durability was not confirmed.
 
-    `ids` are the stored messages: they will be delivered unless the server loses them first.
+    `ids` lists the stored messages. They will be delivered unless the server loses them first.
     """
 
     def __init__(self, message: str, *, ids: Sequence[str] = ()) -> None:
@@ -90,9 +91,9 @@ class NotDurable(DulyError):
 
 
 class HandlerFailed(DulyError):
-    """The result that was asked for will not come.
+    """There will be no result, because the message is dead.
 
-    `message` is the dead `duly.Message`, with its reason and errors; None: see ResultGone.
+    `message` is the dead `duly.Message` with its reason and errors. It is None for ResultGone.
     """
 
     def __init__(self, text: str, *, message: "Message | None" = None) -> None:
@@ -101,15 +102,18 @@ class HandlerFailed(DulyError):
 
 
 class ResultGone(HandlerFailed):
-    """The message is unknown, or was cancelled, expired or trimmed. Perhaps its handler did not fail at all."""
+    """There will be no result: the message is unknown, or was cancelled, expired or trimmed.
+
+    Its handler may have succeeded.
+    """
 
 
 class NotFinished(DulyError, TimeoutError):
-    """The wait for a result is over, and the message still waits or is being handled."""
+    """The wait for a result timed out. The message is still waiting, or a handler is running."""
 
 
 class CodecError(DulyError):
-    """A stored body or record does not decode."""
+    """A stored body or record cannot be decoded."""
 
 
 class ServerError(DulyError):
@@ -119,7 +123,7 @@ class ServerError(DulyError):
 class Unavailable(ServerError):
     """The server could not be reached, or did not answer in time.
 
-    A call that raises this may or may not have been carried out.
+    The server may or may not have carried out the call. The text of the exception has the details.
     """
 
 

@@ -1,4 +1,4 @@
-"""What looking at a queue or topic shows: plain frozen values. Times are aware datetimes, durations seconds."""
+"""Results of inspecting queues and topics: frozen values. Times are aware datetimes, durations are seconds."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ MAX_PROGRESS_TEXT: Final = 200
 
 @dataclass(frozen=True)
 class Failure:
-    """One error that a consumer reported of a message."""
+    """One failed attempt at a message, as its consumer reported it."""
 
     at: datetime
     attempt: int
@@ -27,8 +27,8 @@ class Event:
 
     at: datetime
     what: str
-    """sent, claimed, progress (of the delivery that is out), how a delivery ended (ack, retry, defer, release, crash,
-    reject, or fail at the last attempt), or redrive.
+    """One of: sent, claimed, progress (of the current delivery), redrive; or the end of a delivery: ack, retry, defer,
+    release, crash, reject, or fail for the last attempt.
     """
     consumer: str | None = None
     detail: str = ""
@@ -39,12 +39,12 @@ class Event:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the work on a delivery is, as its holder has reported it with `d.progress`."""
+    """The progress of a delivery, as its consumer reported it with `d.progress`."""
 
     fraction: float
     """From 0 to 1."""
     text: str = ""
-    """What is being done; what is longer than 200 characters is cut."""
+    """The current step. It is cut after 200 characters."""
     at: datetime | None = None
     """When it was reported, by the server's clock."""
 
@@ -60,13 +60,13 @@ class Progress:
 
 @dataclass(frozen=True)
 class Message:
-    """One message, as it was at the moment of looking."""
+    """A snapshot of one message."""
 
     id: str
     queue: str
     state: Literal["ready", "delayed", "leased", "parked", "dead", "done"]
     body: Any
-    """Decoded; the raw bytes when it does not decode; None when the body was lost."""
+    """The decoded body; the raw bytes if it cannot be decoded; None if the body was lost."""
     raw: bytes | None
     headers: Mapping[str, str]
     key: str | None
@@ -79,53 +79,53 @@ class Message:
     releases: int
     rejects: int = 0
     consumer: str | None = None
-    """Who holds it, when leased."""
+    """The consumer that holds it, if it is leased."""
     deadline: datetime | None = None
-    """When its lease runs out, when leased."""
+    """When its lease expires, if it is leased."""
     fence: int | None = None
     reason: str | None = None
-    """Why it is dead."""
+    """Why the message is dead."""
     finished_at: datetime | None = None
     """When it died or was finished."""
     errors: tuple[Failure, ...] = ()
     cycles: int = 0
-    """How often it was recycled."""
+    """The number of times it was recycled."""
     redrives: int = 0
-    """How often it was dead and redriven."""
+    """The number of times it was redriven."""
     timeline: tuple[Event, ...] = ()
-    """What happened to it, oldest first: the last 20 deliveries that did not simply end."""
+    """Its history, oldest first: the last 20 deliveries that did not end with a plain ack."""
     progress: Progress | None = None
-    """How far the work is, when leased; None: its holder has reported nothing."""
+    """The progress of the current delivery, if it is leased; None: its consumer has not reported any."""
     result: Any = None
-    """What its handler returned, when done; None also when that could not be kept."""
+    """The value that its handler returned, if it is done. It is None as well if the value could not be stored."""
     cursor: tuple[int, int] = field(default=(0, 0), repr=False, compare=False)
-    """Its place in its list (score, priority): `list(after=message)` goes on behind it."""
+    """Its position in its list (score, priority): `list(after=message)` continues after it."""
 
     @property
     def attempt(self) -> int:
-        """The number of the current or next delivery that counts."""
+        """The number of the current or next attempt: failures plus crashes plus one."""
         return self.failures + self.crashes + 1
 
     @property
     def deliveries(self) -> int:
-        """How often it was handed out."""
+        """The number of times it was delivered."""
         ended = self.failures + self.crashes + self.defers + self.releases + self.rejects
         return ended + (1 if self.state in ("leased", "done") else 0)
 
 
 class Kept(NamedTuple):
-    """What a number means that the scripts keep."""
+    """The meaning of a number that the scripts maintain."""
 
     says: str
 
 
 class Counted(Kept):
-    """The same, of a number that never goes down."""
+    """The meaning of a counter, which never decreases."""
 
 
 @dataclass(frozen=True)
 class Stats:
-    """A queue at one moment, by the server's clock, and what it counted since it exists."""
+    """A snapshot of a queue or group, and its counters since it was created. Times are by the server's clock."""
 
     ready: int
     delayed: int
@@ -134,110 +134,110 @@ class Stats:
     dead: int
     done: int
     oldest_age: float
-    """Seconds that the ready message that waits longest has been due; 0 when none is ready."""
+    """Seconds for which the oldest ready message has been due; 0 if no message is ready."""
     lateness: float
-    """Seconds that the most overdue message of the last claim was late."""
+    """The lateness of the most overdue message of the last receive, in seconds."""
     next_due_in: float | None
-    """Seconds to the next delayed message; None without one."""
+    """Seconds until the next delayed message is due; None: there is none."""
     paused: str | None
-    """Who paused the queue; None when it is open."""
-    bytes: Annotated[int, Kept("Stored bytes of what is live.")]
+    """The client that paused the queue; None: the queue is not paused."""
+    bytes: Annotated[int, Kept("Stored bytes of live messages.")]
     dead_bytes: Annotated[int, Kept("Stored bytes of dead letters.")]
     done_bytes: Annotated[int, Kept("Stored bytes of finished messages.")]
     sent: Annotated[int, Counted("Messages that were sent.")]
     delivered: Annotated[int, Counted("Deliveries: a message counts each time it is delivered.")]
     acked: Annotated[int, Counted("Messages that were finished.")]
-    retried: Annotated[int, Counted("Deliveries that failed and come again.")]
-    deferred: Annotated[int, Counted("Deliveries that were put off.")]
-    released: Annotated[int, Counted("Deliveries that were given back.")]
-    recycled: Annotated[int, Counted("Messages that were sent round again by their handler.")]
-    crashed: Annotated[int, Counted("Leases that ran out.")]
+    retried: Annotated[int, Counted("Deliveries that failed and are retried.")]
+    deferred: Annotated[int, Counted("Deliveries that were deferred.")]
+    released: Annotated[int, Counted("Deliveries that were released.")]
+    recycled: Annotated[int, Counted("Messages that were recycled: acked and enqueued again.")]
+    crashed: Annotated[int, Counted("Leases that expired.")]
     buried: Annotated[int, Counted("Messages that died, redriven ones included.")]
     redriven: Annotated[int, Counted("Dead letters that were redriven.")]
     cancelled: Annotated[int, Counted("Messages that were cancelled.")]
-    expired: Annotated[int, Counted("Messages that went because of their ttl.")]
-    dropped: Annotated[int, Counted("Messages that went because the queue was full.")]
+    expired: Annotated[int, Counted("Messages that expired by their ttl.")]
+    dropped: Annotated[int, Counted("Messages that were dropped because the queue was full.")]
     purged: Annotated[int, Counted("Messages that were purged.")]
     moved: Annotated[int, Counted("Dead letters that were redriven to another queue.")]
-    trimmed: Annotated[int, Counted("Dead letters that went because of dead=Keep(...).")]
-    done_trimmed: Annotated[int, Counted("Finished messages that went because of done=Keep(...).")]
+    trimmed: Annotated[int, Counted("Dead letters that were removed by dead=Keep(...).")]
+    done_trimmed: Annotated[int, Counted("Finished messages that were removed by done=Keep(...).")]
     duplicates: Annotated[int, Counted("Sends that stored nothing, because of their dedup value or id.")]
     replaced: Annotated[int, Counted("Messages that a later send with the same dedup value replaced.")]
-    corrected: Annotated[int, Kept("What audits with repair added to the accounts; it may be negative.")]
+    corrected: Annotated[int, Kept("The sum of corrections by audits with repair; it may be negative.")]
     unread: Annotated[
-        int, Kept("Of a group: entries of its topic that no member has been given yet; they are ready.")
+        int, Kept("Of a group: entries of its topic that have not been delivered to it yet; they are ready.")
     ] = 0
-    missed: Annotated[
-        int, Kept("Of a group: entries that went by the topic's `keep` before the group had read them.")
-    ] = 0
-    filtered: Annotated[int, Kept("Of a group: entries that it passed over, because of its `headers`.")] = 0
+    missed: Annotated[int, Kept("Of a group: entries that the topic's `keep` removed before the group read them.")] = 0
+    filtered: Annotated[int, Kept("Of a group: entries that it skipped because of its `headers`.")] = 0
 
     @property
     def live(self) -> int:
-        """All that is not over."""
+        """The number of live messages: ready, delayed, leased and parked."""
         return self.ready + self.delayed + self.leased + self.parked
 
 
 @dataclass(frozen=True)
 class PendingMessage:
-    """One lease that is out."""
+    """One current lease."""
 
     id: str
     consumer: str
     fence: int
-    """0: a consumer of another program has it, of a group's stream. Its deadline is when it is taken over."""
+    """The fencing token. 0: a consumer of another program read it from the group's stream. Duly takes it over at the
+    deadline.
+    """
     deadline: datetime
     deadline_in: float
-    """Seconds to the deadline; negative when it has passed and nobody took the message over yet."""
+    """Seconds to the deadline. Negative: it has passed, and the message has not been redelivered yet."""
     attempt: int
     deliveries: int
     idle: float
-    """Seconds since it was handed out."""
+    """Seconds since it was delivered."""
 
 
 @dataclass(frozen=True)
 class Pending:
-    """Who holds what, like XPENDING."""
+    """The current leases and their consumers, like the reply of XPENDING."""
 
     total: int
     min_id: str | None
     max_id: str | None
     consumers: Mapping[str, int]
     messages: tuple[PendingMessage, ...]
-    """The first ones: of a queue by deadline, of a group by id."""
+    """The first leases: of a queue by deadline, of a group by id."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of a topic's stream, as it was read without a group."""
+    """One entry of a topic's stream, read without a group."""
 
     id: str
     topic: str
     body: Any
-    """Decoded; the raw bytes when it does not decode. Of an entry that another program added: a dict of its fields."""
+    """The decoded body; the raw bytes if it cannot be decoded; a dict of the fields of an entry of another program."""
     raw: bytes
     headers: Mapping[str, str]
     key: str | None
     published_at: datetime
-    """When it was published: before it entered the stream, if it was delayed."""
+    """When `publish` was called. A delayed entry enters the stream later."""
 
 
 @dataclass(frozen=True)
 class GroupInfo:
-    """One group of a topic, as it was at the moment of looking."""
+    """A snapshot of one group of a topic."""
 
     name: str
     unread: int
-    """Entries that no member has been given yet."""
+    """Entries that have not been delivered to the group yet."""
     pending: int
-    """Entries that members hold, by the stream's own list."""
+    """Entries that consumers hold, by the stream's pending list."""
     consumers: int
     last_id: str
-    """The last entry that was read."""
+    """The last entry that the group read."""
     missed: int
-    """Entries that went by the topic's `keep` before the group had read them."""
+    """Entries that the topic's `keep` removed before the group read them."""
     ready: int
-    """What is due: unread entries, and others that wait for another attempt."""
+    """Messages that are due: unread entries, and messages to be retried."""
     delayed: int
     parked: int
     dead: int
@@ -245,31 +245,31 @@ class GroupInfo:
 
 @dataclass(frozen=True)
 class TopicStats:
-    """A topic at one moment, by the server's clock."""
+    """A snapshot of a topic, and its counters since it was created."""
 
     length: int
     """Entries in the stream."""
     bytes: int
-    """What the stream takes of the server's memory."""
+    """The memory that the stream uses on the server, in bytes."""
     delayed: int
     """Publishes that have not entered the stream yet."""
     published: int
-    """Entries that were added to the stream through Duly, since the topic exists."""
+    """Entries that Duly has added to the stream since the topic was created."""
     duplicates: int
     """Publishes that stored nothing, because of their dedup value."""
     trimmed: int
-    """Entries that went because of `keep`."""
+    """Entries that were removed by `keep`."""
     groups: int
-    """How many groups it has, those of other programs included."""
+    """The number of groups, including those of other programs."""
     first_id: str | None
-    """The oldest entry in the stream; None: it is empty."""
+    """The oldest entry in the stream; None: the stream is empty."""
     last_id: str | None
     """The newest entry in the stream."""
 
 
 @dataclass(frozen=True)
 class WorkerInfo:
-    """One worker that beats, as it was at the moment of looking."""
+    """A snapshot of one worker, from its last heartbeat."""
 
     id: str
     """The name under which it holds leases, as in `Pending.consumers`."""
@@ -279,50 +279,50 @@ class WorkerInfo:
     concurrency: int
     in_flight: int
     handled: int
-    """Messages that it worked off since it started."""
+    """Messages that it has handled since it started."""
     started_at: datetime
     last_poll: float | None
-    """Seconds since it last asked for messages; None: it never did."""
+    """Seconds since it last asked for messages; None: it has not yet."""
     last_beat: float
-    """Seconds since it last showed that it lives."""
+    """Seconds since its last heartbeat."""
     version: str
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """One schedule, as it was at the moment of looking."""
+    """A snapshot of one schedule."""
 
     name: str
     queue: str
-    """The name of the queue that it feeds."""
+    """The name of the queue that it sends to."""
     cron: str | None
     every: float | None
-    """Seconds between two slots; None: by `cron`."""
+    """Seconds between two runs; None: `cron` is set."""
     tz: str
     catch_up: Literal["one", "skip", "all"]
     paused: bool
     next_at: datetime | None
-    """The next slot by the server's clock; None when it is paused, or has no slot any more."""
+    """The next run, by the server's clock; None: the schedule is paused, or has no further run."""
     last_slot: datetime | None
-    """The last slot that a message was sent for; None: none since the schedule is as it is now."""
+    """The last run that sent a message; None: there was none since the schedule was last changed."""
     body: Any
-    """Decoded; the raw bytes when it does not decode."""
+    """The decoded body; the raw bytes if it cannot be decoded."""
 
 
 @dataclass(frozen=True)
 class AuditFault:
-    """One thing that is wrong in a queue, group or topic: somebody else changed its keys, or the server lost data."""
+    """One inconsistency in a queue, group or topic. Its keys were changed from outside, or the server lost data."""
 
     id: str
-    """Of the message; or the name of a counter, key, schedule or dedup value that is wrong."""
+    """The id of the message; or the name of the counter, key, schedule or dedup value that is wrong."""
     what: str
-    """Short and always the same, for programs."""
+    """A short, stable text for programs."""
     detail: str = field(default="", compare=False)
-    """Of a counter: what it says, and what is right."""
+    """For a counter: its value, and the correct one."""
     meaning: str = field(default="", compare=False)
-    """What it means for the message, in a sentence."""
+    """The effect on the message, in one sentence."""
     mend: str = field(default="", compare=False)
-    """What a repair does about it, in a sentence."""
+    """The effect of a repair, in one sentence."""
 
     def __str__(self) -> str:
         detail = f" ({self.detail})" if self.detail else ""
@@ -330,51 +330,51 @@ class AuditFault:
 
 
 class Committed(list[Any]):
-    """What a commit did: a list of the replies to `redis=`, in that order, and the ids of what it sent and published.
+    """The result of a commit: a list of the replies to `redis=`, in that order, and the ids of the new messages.
 
-    A reply is what the server answered: an int, bytes, or None for a SET with NX or XX that set nothing.
+    A reply is an int, bytes, or None for a SET with NX or XX that set nothing.
     """
 
     def __init__(self, replies: Iterable[Any], sent: Iterable[str], published: Iterable[str]) -> None:
         super().__init__(replies)
         self.sent: list[str] = list(sent)
-        """The ids of `send=`, in its order. A duplicate has the id that was there first."""
+        """The ids of `send=`, in that order. A duplicate has the id of the first message."""
         self.published: list[str] = list(published)
-        """The ids of `publish=`, in its order, as `publish` returns them."""
+        """The ids of `publish=`, in that order, as `publish` returns them."""
 
 
 @dataclass(frozen=True)
 class Audit:
-    """The accounts of a queue or group, or of what waits to enter a topic.
+    """The result of an audit of a queue, a group, or the delayed publishes of a topic. It is true if nothing is wrong.
 
     `sent + corrected = acked + expired + cancelled + dropped + purged + moved + trimmed + dead + live`,
-    and each id in exactly one place. Of a topic, `sent` counts delayed publishes, and `entered` is in place of acked.
+    and each id is in exactly one place. For a topic, `sent` counts delayed publishes, and `entered` replaces `acked`.
     """
 
     queue: str
     stats: Stats
     checked: int
-    """Ids that were looked at, each as often as it was met."""
+    """The number of ids that were checked. An id that was found in several keys counts several times."""
     faults: tuple[AuditFault, ...]
     repaired: bool
     entered: int = 0
-    """Of a topic: delayed publishes that have entered the stream."""
+    """For a topic: delayed publishes that have entered the stream."""
 
     @property
     def difference(self) -> int:
-        """What came in minus what can be accounted for: 0 when the accounts are right."""
+        """The number of messages that came in and are not accounted for. 0: every message is accounted for."""
         s = self.stats
         gone = s.acked + self.entered + s.expired + s.cancelled + s.dropped + s.purged + s.moved + s.trimmed
         return s.sent + s.corrected - gone - s.dead - (s.live - s.unread)
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found and the accounts are right."""
+        """Whether no fault was found and every message is accounted for."""
         return not self.faults and self.difference == 0
 
     @property
     def explanation(self) -> tuple[str, ...]:
-        """All that was found in sentences, a line each; empty when all is right."""
+        """The findings in sentences, one per line; empty if nothing is wrong."""
         lines = [str(fault) for fault in self.faults]
         if self.difference:
             lines.append(self._explained_difference())
@@ -396,7 +396,7 @@ class Audit:
 
     def __str__(self) -> str:
         if self.ok:
-            return f"{self.queue}: the accounts are right, {self.checked:,} entries were looked at"
+            return f"{self.queue}: every message is accounted for, {self.checked:,} entries were checked"
         return "\n".join((f"{self.queue}: something is wrong", *self.explanation))
 
     def __bool__(self) -> bool:

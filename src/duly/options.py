@@ -1,6 +1,6 @@
-"""What users say about queues, messages and retries: frozen values, checked when made.
+"""Options of queues, topics, messages and retries: frozen values, validated when they are created.
 
-Nothing here knows a server. Durations are seconds, as a number or a timedelta.
+This module does no I/O. Durations are seconds, as a number or a timedelta.
 """
 
 import math
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypedDict, TypeV
 
 from duly.errors import InvalidName, UsageError
 
-if TYPE_CHECKING:  # `default` is for type checkers alone: Python has it from 3.13 on
+if TYPE_CHECKING:  # only type checkers read `default`: Python supports it from 3.13
     import typing_extensions
 
     BodyT = typing_extensions.TypeVar("BodyT", default=Any)
@@ -30,19 +30,22 @@ OnDead = Literal["continue", "block"]
 Durable = Literal["fsync", "replica"] | int | None
 
 MAX_DELAY: Final = 10 * 366 * 86400.0
-"""Ten years, in seconds: anything later is taken for a mistake in units."""
+"""Ten years, in seconds. A longer delay is probably a mistake in units, so it is refused."""
 
 MAX_BATCH: Final = 1000
 """Messages in one script call: far below the 8,000 values that Lua can unpack."""
 
 MAX_COUNT: Final = 2**53
-"""Lua counts without gaps so far, and nobody needs more."""
+"""Lua represents every integer up to this one exactly."""
 
 MAX_DELAYS: Final = 1000
-"""Delays of a retry policy, at the most: it is stored with each message that has it."""
+"""The largest number of delays in a retry policy. The policy is stored with each message that has one."""
 
 MAX_REPLICAS: Final = 1000
-"""Replicas to wait for, at the most: no server has so many, and what WAIT cannot read is refused after the write."""
+"""The largest number of replicas to wait for.
+
+The server would refuse a number that WAIT cannot parse only after the write.
+"""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -59,7 +62,7 @@ UNCHANGED: Final = Unchanged()
 
 
 def checked_name(name: object, what: str = "queue") -> str:
-    """Return `name` if it may be part of a key."""
+    """Return `name` if it may be part of a key; raise InvalidName otherwise."""
     if not isinstance(name, str) or not is_name(name):
         raise InvalidName(
             f"{name!r} is not a {what} name: use 1 to 128 ASCII letters (a-z, A-Z), digits, '.', '_' or '-', "
@@ -69,18 +72,18 @@ def checked_name(name: object, what: str = "queue") -> str:
 
 
 def _hint_of(name: object) -> str:
-    """Say how to get what a name means that a worker or a log has for a group."""
+    """Return a hint for a name like "events/archive", which workers and logs use for a group."""
     topic, slash, group = name.partition("/") if isinstance(name, str) else ("", "", "")
     return f". A group of a topic is app.topic({topic!r}).group({group!r})" if slash and is_name(topic) else ""
 
 
 def is_name(name: str) -> bool:
-    """Tell whether a queue, topic or group may have this name."""
+    """Return whether a queue, topic or group may have this name."""
     return _NAME.fullmatch(name) is not None
 
 
 def checked_seconds(value: object, what: str, *, least: float = 0.0) -> float:
-    """Return a duration in seconds, refusing what is not finite, below `least` or absurd."""
+    """Return a duration in seconds. Raise UsageError if it is not finite, below `least` or above ten years."""
     if isinstance(value, timedelta):
         seconds = value.total_seconds()
     elif isinstance(value, bool) or not isinstance(value, int | float):
@@ -98,7 +101,7 @@ def checked_seconds(value: object, what: str, *, least: float = 0.0) -> float:
 
 
 def checked_positive_seconds(value: object, what: str) -> float:
-    """Return a duration that is more than zero."""
+    """Return a duration in seconds. Raise UsageError unless it is more than zero."""
     seconds = checked_seconds(value, what)
     if seconds < 1e-6:
         raise UsageError(f"{what} must be more than 0 seconds, not {value!r}")
@@ -123,12 +126,12 @@ def checked_epoch(value: object, what: str = "at") -> float:
 
 
 def shown_time(value: datetime | float) -> str:
-    """Write a time as people do: its repr has a zone that nobody reads."""
+    """Format a time for an error text. A datetime is in ISO format, which is shorter than its repr."""
     return value.isoformat() if isinstance(value, datetime) else repr(value)
 
 
 def checked_count(value: object, what: str, *, least: int = 1, most: int = MAX_COUNT) -> int:
-    """Return a whole number within its bounds."""
+    """Return a whole number. Raise UsageError if it is outside its bounds."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise UsageError(f"{what} must be a whole number, not {value!r}")
     if not least <= value <= most:
@@ -138,29 +141,29 @@ def checked_count(value: object, what: str, *, least: int = 1, most: int = MAX_C
 
 
 def checked_number(value: object, what: str, *, most: float) -> None:
-    """Refuse what is not a number from 0 to `most`."""
+    """Raise UsageError unless a value is a number from 0 to `most`."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= min(most, sys.float_info.max):
         bounds = "finite and not negative" if most == math.inf else f"from 0 to {most:g}"
         raise UsageError(f"{what} must be a number, {bounds}, not {value!r}")
 
 
 def checked_flag(value: object, what: str) -> bool:
-    """Return a bool. Any other value is refused: the text "false" would be true."""
+    """Return a bool. Raise UsageError for any other value, since the string "false" would be true."""
     if not isinstance(value, bool):
         raise UsageError(f"{what} must be True or False, not {value!r}")
     return value
 
 
 def checked_durable(value: object) -> None:
-    """Refuse what is no way to be durable."""
+    """Raise UsageError unless a value is valid for `durable=`."""
     is_count = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_REPLICAS
     if value is not None and value not in ("fsync", "replica") and not is_count:
-        choices = f'"fsync", "replica" or a number of replicas, {MAX_REPLICAS} at the most'
+        choices = f'"fsync", "replica" or a number of replicas, at most {MAX_REPLICAS}'
         raise UsageError(f"durable must be {choices}, not {value!r}")
 
 
 def _checked_exceptions(value: object, what: str) -> tuple[type[Exception], ...]:
-    """Return exceptions as a tuple; one may stand alone."""
+    """Return exception classes as a tuple. A single class is accepted."""
     given = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
     for each in given:
         if not isinstance(each, type) or not issubclass(each, Exception):
@@ -175,22 +178,23 @@ def _checked_choice(value: object, what: str, choices: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True)
 class Retry:
-    """When a failed message comes back, and how often.
+    """A retry policy: how often a failed message is redelivered, and with which delays (backoff).
 
-    `Retry()` waits 1, 2, 4, 8 s and gives up when the fifth attempt fails. `factor < 1` decays.
-    `Retry(delays=[120, 600])` is an explicit list; `Retry(delay=f)` asks `f(attempt)` for seconds.
-    The attempt is failures and crashes plus one: a crash spends one, but only a failure finds that it was the last.
+    `Retry()` waits 1, 2, 4 and 8 s, and the message is dead when the fifth attempt fails. With `factor < 1` the
+    delays become shorter. `Retry(delays=[120, 600])` is an explicit list. `Retry(delay=f)` calls `f(attempt)`.
 
-    - `attempts`: The attempt at which a failure makes the message dead; 1 means never again. Default 5, or len(delays)
-      + 1.
+    The number of an attempt is failures plus crashes plus one. A crash uses an attempt, but only a failure can be the
+    last attempt. `crash_limit` of the queue limits crashes.
+
+    - `attempts`: The attempt at which a failure makes the message dead; 1: no retries. Default: 5, or len(delays) + 1.
     - `first`: Seconds before the second attempt.
-    - `factor`: What each further delay is multiplied with.
+    - `factor`: The factor by which each further delay is multiplied.
     - `max`: The longest delay, in seconds.
-    - `jitter`: Spread: a delay d becomes a random one within d * (1 ± jitter). 0 to 1. Not for `delays`.
-    - `delays`: Explicit delays; the last one repeats when `attempts` is larger.
-    - `delay`: Your own: the number of the attempt that failed (1, 2 ...) -> seconds. Not stored with a message.
-    - `only`: The exceptions to retry: any other makes the message dead at once. None: all. Not stored with a message.
-    - `never`: The exceptions that make the message dead at once; they win over `only`. Not stored with a message.
+    - `jitter`: A delay d becomes a random delay within d * (1 ± jitter). 0 to 1. Not applied to `delays`.
+    - `delays`: Explicit delays. The last one repeats if `attempts` is larger.
+    - `delay`: A function from the number of the failed attempt (1, 2 ...) to seconds. Not stored with a message.
+    - `only`: The exceptions to retry. Any other makes the message dead at once. None: all. Not stored with a message.
+    - `never`: The exceptions that make the message dead at once, even if `only` lists them. Not stored with a message.
     """
 
     attempts: int | None = None
@@ -223,7 +227,7 @@ class Retry:
                 raise UsageError("Retry.delays must not be empty: for no retries use Retry(attempts=1)")
             if len(self.delays) > MAX_DELAYS:
                 raise UsageError(
-                    f"Retry.delays has {len(self.delays)} delays: {MAX_DELAYS} at the most, the last repeats"
+                    f"Retry.delays has {len(self.delays)} delays: at most {MAX_DELAYS} are allowed, the last repeats"
                 )
             object.__setattr__(self, "delays", tuple(checked_seconds(d, "Retry.delays") for d in self.delays))
         if self.attempts is None:
@@ -231,12 +235,12 @@ class Retry:
         checked_count(self.attempts, "Retry.attempts")
 
     def is_last(self, attempt: int) -> bool:
-        """Whether a failure of this attempt makes the message dead."""
+        """Return whether a failure of this attempt makes the message dead."""
         assert self.attempts is not None
         return attempt >= self.attempts
 
     def retries(self, error: BaseException) -> bool:
-        """Whether a failure with this exception may be tried again."""
+        """Return whether a failure with this exception may be retried."""
         never, only = self.never, self.only
         assert isinstance(never, tuple)
         assert only is None or isinstance(only, tuple)
@@ -250,7 +254,10 @@ class Retry:
             raise UsageError(f"Retry.delay({attempt}) raised {type(error).__name__}: {error}") from error
 
     def delay_after(self, attempt: int, spread: Callable[[float, float], float] = random.uniform) -> float:
-        """Seconds to wait after `attempt` (1, 2 ...) has failed."""
+        """Return the seconds to wait after `attempt` (1, 2 ...) has failed.
+
+        Raises UsageError if `delay` raises or returns something other than a duration.
+        """
         if self.delay is not None:
             return checked_seconds(self._asked(self.delay, attempt), "Retry.delay()")
         if self.delays is not None:
@@ -269,13 +276,13 @@ class Retry:
 
 @dataclass(frozen=True)
 class Repeat:
-    """When a message comes back although all went well, and how often: a reminder, until it is cancelled.
+    """A repeat rule: an acked message is delivered again later, for example as a reminder.
 
     `Repeat(first=60, factor=2)` is due 60 s after it was sent, and 120, 240 s ... after each ack.
 
-    - `first`: Seconds until it is due for the first time, unless `delay` or `at` says otherwise.
-    - `factor`: What each further delay is multiplied with; less than 1 needs `times`.
-    - `times`: How often it is acked before it is finished; None: it goes on until it is cancelled.
+    - `first`: Seconds until the message is first due, unless `delay` or `at` is given.
+    - `factor`: The factor by which each further delay is multiplied; below 1 it needs `times`.
+    - `times`: The number of acks after which the message is finished; None: it repeats until it is cancelled.
     - `max`: The longest delay, in seconds.
     """
 
@@ -293,10 +300,10 @@ class Repeat:
             checked_count(self.times, "Repeat.times")
         checked_number(self.factor, "Repeat.factor", most=math.inf)
         if self.factor < 1 and self.times is None:
-            raise UsageError(f"Repeat.factor={self.factor!r} comes faster and faster, for ever: give times=")
+            raise UsageError(f"Repeat.factor={self.factor!r} makes each delay shorter, without an end: give times=")
 
     def delay_after(self, acks: int) -> float | None:
-        """Seconds until it comes back after it was acked so often (1, 2 ...); None: it is finished."""
+        """Return the seconds from the given ack (1, 2 ...) to the next delivery; None: the message is finished."""
         if self.times is not None and acks >= self.times:
             return None
         longest = checked_seconds(self.max, "Repeat.max")
@@ -308,9 +315,11 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Batch:
-    """How a batch handler gets its messages: up to `max` of them, or what has come `wait` seconds after the first.
+    """How messages are collected for a batch handler.
 
-    - `max`: Messages in one call, 1 to 1000.
+    The handler is called when `max` messages are there, or `wait` seconds after the first one.
+
+    - `max`: The largest number of messages in one call, 1 to 1000.
     - `wait`: Seconds that the first message waits for others.
     """
 
@@ -324,7 +333,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Wait:
-    """`on_busy` of a lock: wait until it is free, up to so many seconds."""
+    """A value for `on_busy` of a lock: wait up to `seconds` until the lock is free."""
 
     seconds: Seconds
 
@@ -334,11 +343,13 @@ class Wait:
 
 @dataclass(frozen=True)
 class Keep:
-    """How much is kept of what is over: the oldest goes first, and what goes is counted as trimmed.
+    """The retention of dead letters, finished messages or entries.
 
-    - `count`: Messages at the most; None: any number.
-    - `age`: Seconds at the most; None: for ever.
-    - `bytes`: Bytes of stored messages at the most; None: any number.
+    The oldest are removed first, and counted as trimmed.
+
+    - `count`: The largest number of messages; None: any number.
+    - `age`: The longest time, in seconds; None: forever.
+    - `bytes`: The largest number of bytes of stored messages; None: any number.
     """
 
     count: int | None = None
@@ -355,7 +366,7 @@ class Keep:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether nothing at all is kept."""
+        """Whether this keeps no message at all."""
         return 0 in (self.count, self.bytes) or (self.age is not None and not checked_seconds(self.age, "Keep.age"))
 
 
@@ -379,25 +390,27 @@ def interval_of(rate: object) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class QueueOptions:
-    """One process's view of a queue. Not stored: processes that differ are no error.
+    """The options of a queue in this process. They are not stored, so processes may use different ones.
 
     - `type`: Bodies are checked against it when sent and decoded to it when received.
-    - `lease`: Seconds a silent consumer keeps a message.
-    - `max_runtime`: Renewal stops after this long; None: no cap.
-    - `retry`: When a message that failed comes back, and how often; for messages that carry no policy of their own.
-    - `crash_limit`: Leases lost before a message is dead, with the reason `poison`.
-    - `max_length`: Live messages at the most: ready, delayed, leased and parked; None: any number.
-    - `max_bytes`: Bytes of live messages at the most; None: any number.
-    - `on_full`: What a send does then: raise QueueFull, wait for room, or drop the waiting messages that were due
-      first; when all are leased, it raises all the same.
-    - `dedup_for`: Default window of `dedup=`, in seconds.
-    - `on_dead`: What a dead message does to those of its key: they "continue", or "block" until it is redriven or
+    - `lease`: Seconds that a consumer may hold a message without renewing the lease (visibility timeout). After that,
+      the message is redelivered.
+    - `max_runtime`: Seconds after which a lease is no longer renewed; None: no limit.
+    - `retry`: The retry policy for messages that were sent without one.
+    - `crash_limit`: The number of expired leases after which a message is dead, with the reason `poison`.
+    - `max_length`: The largest number of live messages: ready, delayed, leased and parked; None: any number.
+    - `max_bytes`: The largest number of bytes of live messages; None: any number.
+    - `on_full`: The reaction of a send to a full queue: "raise" QueueFull, "block" until there is room, or
+      "drop_oldest", which drops the waiting messages that were due first. If all messages are leased, "drop_oldest"
+      raises QueueFull.
+    - `dedup_for`: The default window of `dedup=`, in seconds.
+    - `on_dead`: Whether later messages of the key of a dead message "continue", or "block" until it is redriven or
       purged.
-    - `rate`: Deliveries at the most, queue-wide, like "100/s" or "6000/m"; None: any number.
-    - `max_in_flight`: Deliveries out at once at the most, queue-wide; None: any number.
-    - `dead`: Dead letters kept.
-    - `done`: Finished messages kept, with what their handlers returned; None: none.
-    - `max_message_bytes`: The largest body, encoded, with its headers.
+    - `rate`: The highest rate of deliveries from the queue to all consumers, like "100/s" or "6000/m"; None: no limit.
+    - `max_in_flight`: The largest number of leased messages of the queue, over all consumers; None: any number.
+    - `dead`: The retention of dead letters.
+    - `done`: The retention of finished messages and the results of their handlers; None: they are not kept.
+    - `max_message_bytes`: The largest size of an encoded body with its headers.
     """
 
     type: Any = None
@@ -440,7 +453,7 @@ class QueueOptions:
 
 
 class QueueKeywords(TypedDict, total=False):
-    """The options of `app.queue` but for `type`, for type checkers: QueueOptions explains them and has the defaults."""
+    """The options of `app.queue` except `type`, for type checkers. QueueOptions documents them."""
 
     lease: Seconds
     max_runtime: Seconds | None
@@ -460,20 +473,21 @@ class QueueKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class TopicOptions:
-    """One process's view of a topic and its groups. Not stored: processes that differ are no error.
+    """The options of a topic and its groups in this process. They are not stored, so processes may use different ones.
 
     - `type`: Bodies are checked against it when published and decoded to it when received.
-    - `keep`: Entries kept in the stream; None: each goes when every group has acked it, and none while there is no
-      group.
-    - `lease`: Seconds a silent consumer keeps a message.
-    - `max_runtime`: Renewal stops after this long; None: no cap.
-    - `retry`: When a message that failed comes back to its group.
-    - `crash_limit`: Leases lost before a message is dead in a group.
-    - `dead`: Dead letters that each group keeps.
-    - `on_dead`: What a dead message does to those of its key in its group: they "continue", or "block" until it is
+    - `keep`: The retention of entries in the stream. None: an entry is removed when every group has acked it. While
+      the topic has no group, no entry is removed.
+    - `lease`: Seconds that a consumer may hold a message without renewing the lease (visibility timeout). After that,
+      the message is redelivered.
+    - `max_runtime`: Seconds after which a lease is no longer renewed; None: no limit.
+    - `retry`: The retry policy of each group.
+    - `crash_limit`: The number of expired leases after which a message is dead in a group.
+    - `dead`: The retention of dead letters in each group.
+    - `on_dead`: Whether later messages of the key of a dead message "continue" in its group, or "block" until it is
       redriven.
-    - `dedup_for`: Default window of `dedup=`, in seconds.
-    - `max_message_bytes`: The largest body, encoded, with its headers.
+    - `dedup_for`: The default window of `dedup=`, in seconds.
+    - `max_message_bytes`: The largest size of an encoded body with its headers.
     """
 
     type: Any = None
@@ -498,7 +512,7 @@ class TopicOptions:
         self.of_group()  # checks the rest
 
     def of_group(self) -> QueueOptions:
-        """Say the same as of a queue: what a group takes from its topic."""
+        """Return the options of each group of the topic, in the form of queue options."""
         return QueueOptions(
             type=self.type,
             lease=self.lease,
@@ -513,7 +527,7 @@ class TopicOptions:
 
 
 class TopicKeywords(TypedDict, total=False):
-    """The options of `app.topic` but for `type`, for type checkers: TopicOptions explains them and has the defaults."""
+    """The options of `app.topic` except `type`, for type checkers. TopicOptions documents them."""
 
     keep: Keep | None
     lease: Seconds
@@ -530,20 +544,20 @@ class TopicKeywords(TypedDict, total=False):
 class Send(Generic[SentT_co]):
     """A body with its options, for `send_many`, `publish_many` and `commit`. The options are those of `queue.send`.
 
-    - `body`: What msgspec writes as JSON, a pydantic model, or bytes, which pass untouched.
-    - `delay`: Due after so many seconds, ten years at the most; None: now, or as `at` says.
-    - `at`: Due at this time by the server's clock: an aware datetime, or epoch seconds.
-    - `key`: Messages of one key are handed out one at a time and in order.
-    - `priority`: 0 to 9, higher first.
-    - `dedup`: Within the window, a send of the same value stores nothing and returns the first id.
-    - `dedup_for`: The window, in seconds; None: the queue's.
-    - `replace`: With `dedup`: a message that still waits takes the new body and due time.
-    - `ttl`: Of no use later than so many seconds after it was due: from then on it ends where it waits, also if it
-      waits for another attempt, and is counted as expired, not dead. Who holds it may finish it. None: always of use.
-    - `headers`: Texts that go along, apart from the body.
-    - `retry`: Its own policy; None: the consumer's.
-    - `id`: An id of your own, stored once while it is in the queue; None: a ULID is made.
-    - `repeat`: It comes back after each ack by this rule; None: an ack finishes it.
+    - `body`: A value that msgspec can encode as JSON, a pydantic model, or bytes, which are stored unchanged.
+    - `delay`: Seconds until the message is due, at most ten years; None: due now, or at `at`.
+    - `at`: The time when the message is due, by the server's clock: an aware datetime, or epoch seconds.
+    - `key`: Messages with the same key are delivered in order, one at a time.
+    - `priority`: 0 to 9. Higher priorities are delivered first.
+    - `dedup`: A second send with the same value within the window stores nothing and returns the first id.
+    - `dedup_for`: The window of `dedup`, in seconds; None: that of the queue.
+    - `replace`: With `dedup`: a message that is still waiting gets the new body and due time.
+    - `ttl`: Seconds after the due time until the message expires. After that, it is removed as soon as it is waiting,
+      even for a retry, and counted as expired, not dead. A consumer that holds it may still finish it. None: never.
+    - `headers`: Strings that are stored with the message, apart from its body.
+    - `retry`: The retry policy of this message; None: that of the consumer.
+    - `id`: Your own id. It is stored only once while the queue has a message with this id. None: Duly makes a ULID.
+    - `repeat`: A rule by which the message is delivered again after each ack; None: an ack finishes it.
     """
 
     body: SentT_co
@@ -562,7 +576,7 @@ class Send(Generic[SentT_co]):
 
 
 class SendOptions(TypedDict, total=False):
-    """The options of `queue.send` for type checkers, as `task.using` takes them: `Send` explains them."""
+    """The options of `queue.send` and `task.using`, for type checkers. `Send` documents them."""
 
     delay: Seconds | None
     at: datetime | float | None

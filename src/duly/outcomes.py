@@ -1,4 +1,4 @@
-"""How a handler ends a message other than by returning or failing."""
+"""Outcomes that a handler can choose besides success and failure."""
 
 import math
 from dataclasses import dataclass
@@ -8,15 +8,15 @@ from duly.options import Seconds, Wait, checked_count, checked_number, checked_s
 
 
 class Outcome(Exception):
-    """Raised in a handler or inside `with d:`, it settles the message so, and goes no further."""
+    """The base class of outcomes. Raised in a handler or inside `with d:`, it settles the message and is caught."""
 
 
 class Defer(Outcome):
-    """Not now: the message comes back after `delay` seconds, and no attempt is spent.
+    """Deliver the message again after `delay` seconds, without using an attempt (snooze).
 
-    When it was deferred n times before, it waits `delay * factor**n` seconds; `max` bounds what the factor
-    makes of the delay. With `limit`, a message that was deferred so often already is dead instead.
-    `reason` is for people: it is in the timeline.
+    A message that was deferred n times before waits `delay * factor**n` seconds. `max` limits the result of the
+    multiplication. With `limit`, a message that was already deferred `limit` times is dead instead.
+    `reason` is for people and appears in the timeline.
     """
 
     # For subclasses that do not call __init__.
@@ -24,7 +24,7 @@ class Defer(Outcome):
     max: float = 3600.0
     limit: int | None = None
     reason: str = ""
-    """What was in the way: explain() and the timeline say it, and the reason of a message deferred too often."""
+    """The reason, which explain() and the timeline show. It is also the reason of a message deferred too often."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Defer(Outcome):
         super().__init__(f"come back in {self.delay:g} s")
 
     def because(self, reason: str) -> Self:
-        """Make the same outcome anew, with what was in the way: an error that is raised twice gathers tracebacks."""
+        """Return a copy with a reason. An exception that is raised twice would collect tracebacks, so it is copied."""
         again = type(self).__new__(type(self), *self.args)
         again.__dict__.update(self.__dict__)
         again.args, again.reason = self.args, reason
@@ -52,7 +52,7 @@ class Defer(Outcome):
 
 
 class RetryIn(Outcome):
-    """Failed: the message comes back after `delay` seconds, and an attempt is spent."""
+    """Count a failed attempt, and retry the message after `delay` seconds."""
 
     def __init__(self, delay: Seconds) -> None:
         self.delay: float = checked_seconds(delay, "RetryIn.delay")
@@ -60,7 +60,7 @@ class RetryIn(Outcome):
 
 
 class Reject(Outcome):
-    """Hopeless: the message is dead, now."""
+    """Make the message dead at once, without further attempts."""
 
     def __init__(self, reason: str) -> None:
         self.reason: str = str(reason)
@@ -69,7 +69,7 @@ class Reject(Outcome):
 
 @dataclass(frozen=True)
 class Recycle:
-    """Returned by a handler: finished, and back in the queue as new after `delay` seconds."""
+    """Returned by a handler: ack the message and enqueue it again as new, due after `delay` seconds, in one step."""
 
     delay: Seconds = 0
 
@@ -78,4 +78,4 @@ class Recycle:
 
 
 OnBusy = Literal["raise"] | Wait | Defer
-"""What to do when somebody else has the lock: raise LockBusy, wait for it, or have the message come back later."""
+"""The reaction to a lock that another holder has: raise LockBusy, wait for the lock, or defer the message."""

@@ -1,4 +1,4 @@
-"""Which dead letters are meant: a frozen value, checked when made. Pure: it looks at messages and asks nobody."""
+"""Filters for dead letters: frozen values, validated when they are created. This module does no I/O."""
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
@@ -15,31 +15,31 @@ Matches = Callable[[Message], bool]
 
 @dataclass(frozen=True, kw_only=True)
 class Where:
-    """Which dead letters: those of which all that is given is true. `Where()` means all of them."""
+    """A filter for dead letters. A dead letter matches if it matches all given fields. `Where()` matches all."""
 
     error: str | None = None
-    """A text that is part of the last error that was reported, or, with `*` for anything, all of it: "Timeout*".
+    """A part of the last reported error. With `*` as a wildcard, it must match the whole error: "Timeout*".
 
-    Case-sensitive. A message that was rejected has a reason, and perhaps no error.
+    Case-sensitive. A rejected message has a reason, but may have no error.
     """
 
     reason: str | None = None
-    """The same for the reason of the death, like "poison"."""
+    """A part of the reason why the message is dead, like "poison". Wildcards work as in `error`."""
 
     since: datetime | float | None = None
-    """Died then or later: an aware datetime, or epoch seconds."""
+    """The message died at this time or later: an aware datetime, or epoch seconds."""
 
     until: datetime | float | None = None
-    """Died before."""
+    """The message died before this time: an aware datetime, or epoch seconds."""
 
     headers: Mapping[str, str] | None = None
-    """Has these headers, with these values, and perhaps others."""
+    """The message has these headers with these values. It may have others."""
 
     key: str | None = None
-    """Has this key, or one like it: "customer-*"."""
+    """The message has this key, or one that matches a pattern: "customer-*"."""
 
     ids: Collection[str] | None = None
-    """Is one of these."""
+    """The id of the message is one of these."""
 
     def __post_init__(self) -> None:
         for name in ("error", "reason", "key"):
@@ -51,7 +51,7 @@ class Where:
         object.__setattr__(self, "ids", _checked_ids(self.ids))
 
     def matches(self, message: Message) -> bool:
-        """Tell whether a message is meant."""
+        """Return whether a message matches."""
         last_error = message.errors[-1].error if message.errors else None
         return (
             (self.ids is None or message.id in self.ids)
@@ -85,11 +85,11 @@ class WhereFields(TypedDict, total=False):
 
 
 Selection = Where | WhereFields | Matches
-"""What `redrive`, `purge` and `find_dead` take as `where=`, to choose among dead letters."""
+"""The values that `redrive`, `purge` and `find_dead` accept as `where=`, to filter dead letters."""
 
 
 def selection_of(where: object) -> Matches:
-    """Make the function that tells which messages are meant: from a `Where`, its fields as a dict, or a callable."""
+    """Return a predicate for messages, from a `Where`, its fields as a dict, or a callable."""
     if where is None:
         return lambda _: True
     if isinstance(where, Where):
@@ -100,7 +100,7 @@ def selection_of(where: object) -> Matches:
 
 
 def checked_function(given: object, name: str, wanted: str) -> Callable[[Message], Any]:
-    """Return a plain function."""
+    """Return a plain function. Raise UsageError for a class or a coroutine function."""
     if not callable(given) or isinstance(given, type):
         raise UsageError(f"{name} must be {wanted}, not {given!r}")
     if inspect.iscoroutinefunction(given):
@@ -109,9 +109,9 @@ def checked_function(given: object, name: str, wanted: str) -> Callable[[Message
 
 
 def checked_progress(given: Callable[[int], None] | None) -> Callable[[int], None] | None:
-    """Return what is told how far long work is, if anything."""
+    """Return a progress callback. Raise UsageError if it is not a plain function."""
     if given is not None:
-        checked_function(given, "on_progress", "a function of a number: how many are done so far")
+        checked_function(given, "on_progress", "a function that takes the number done so far")
     return given
 
 
@@ -153,7 +153,7 @@ def _is_found(wanted: str, text: str | None) -> bool:
 
 
 def _is_like(wanted: str, text: str | None) -> bool:
-    """Compare with a text in which `*` stands for anything. Nothing else is special: errors are full of brackets."""
+    """Match a text against a pattern in which only `*` is special, since errors often contain brackets."""
     if text is None:
         return False
     first, *others = wanted.split("*")
@@ -163,7 +163,7 @@ def _is_like(wanted: str, text: str | None) -> bool:
     end = len(text) - len(last)
     if not (text.startswith(first) and text.endswith(last)):
         return False
-    # Each piece at its earliest place leaves the most room for those behind it: nothing has to be tried again.
+    # The earliest match of each piece leaves the most room for the next ones, so no backtracking is needed.
     at = len(first)
     for piece in between:
         found = text.find(piece, at, end)

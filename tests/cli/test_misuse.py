@@ -158,7 +158,7 @@ def test_an_unreachable_server_is_reported_at_once_and_fails_soon(shell: Shell) 
     _, said_of_tls = by_tls.communicate(timeout=DEADLINE)
 
     assert done.status == 1
-    assert "redis://127.0.0.1:1/0 does not answer, trying again for up to 5 s" in done.err
+    assert "redis://127.0.0.1:1/0 does not answer, retrying for up to 5 s" in done.err
     assert "listing the queues was not carried out. Check that the server runs and can be reached\n" in done.err
     assert "Traceback" not in done.err
     assert "s3cr3t" not in done.err

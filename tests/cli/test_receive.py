@@ -199,7 +199,7 @@ def test_long_commands_survive_a_restart_of_the_server(
         assert process.stderr is not None
         read_until(process.stdout, before)
         own.kill9()
-        read_until(process.stderr, f"{own.url} does not answer, trying again for up to 600 s")
+        read_until(process.stderr, f"{own.url} does not answer, retrying for up to 600 s")
         own.start()
         read_until(process.stderr, f"{own.url} answers again")
         put("second")

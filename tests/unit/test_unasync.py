@@ -34,7 +34,7 @@ def test_words_of_the_async_side_become_words_of_the_sync_side(source: str, expe
 
 
 def test_the_help_of_the_sync_client_says_which_functions_a_timeout_cancels() -> None:
-    assert "`timeout` cancels an `async def` after" in str(duly.Duly.task.__doc__)
+    assert "Seconds after which an `async def` is cancelled" in str(duly.Duly.task.__doc__)
 
 
 def test_a_block_gives_each_side_its_own_lines() -> None:

@@ -1,4 +1,4 @@
-"""The app: where the server is, and the queues and topics on it."""
+"""The app: a server, and the queues, topics, schedules and handlers on it."""
 
 import dataclasses
 import os
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from duly._typing import EitherDelivery, Server
 
 # --- sync only
-# | from duly._async.app import AsyncDuly, twin_of
+# | from duly._async.app import AsyncDuly, counterpart_of
 # |
 # --- end
 _NOT_GIVEN: Final[Any] = object()
@@ -66,10 +66,18 @@ _apps: Final[weakref.WeakSet["AsyncDuly"]] = weakref.WeakSet()
 
 
 class AsyncDuly:
-    """A connection to one server. May be shared (by threads or by tasks); survives a fork; close it when done.
+    """A client of one server, with its own connections. Threads or tasks may share it. It survives a fork.
 
-    Without an address: DULY_URL, else the embedded server in $DULY_HOME or ./.duly. A redis-py client of
-    your own tells the address and credentials; the connections are Duly's. Another app tells its server, and no more.
+    `server` is a URL. Without one, it is DULY_URL, else the embedded server in $DULY_HOME or ./.duly. `server` may also
+    be a redis-py client, whose address and credentials are used, or another app, whose server is used.
+
+    - `namespace`: The prefix of all keys. Apps with different namespaces do not see each other's queues.
+    - `max_message_bytes`: The default for queues and topics: the largest size of an encoded body with its headers.
+    - `allow_eviction`: Whether to accept a server that may evict keys. Otherwise the first call raises UnsafeServer.
+    - `patience`: Seconds that a call retries while the server does not answer. Then it raises Unavailable.
+
+    Every call may raise Unavailable, or ServerError if the server refuses it. A call that is retried after a lost reply
+    is carried out once. Close the app with `aclose`, or use it as a context manager.
     """
 
     def __init__(
@@ -86,12 +94,12 @@ class AsyncDuly:
         self._max_message_bytes = checked_count(max_message_bytes, "max_message_bytes")
         self._allow_eviction = checked_flag(allow_eviction, "allow_eviction")
         self._patience = checked_positive_seconds(patience, "patience")
-        """Seconds that a call keeps trying while the server is away."""
+        """Seconds that a call retries while the server does not answer."""
         self._link: Any = self._make_link()
         self._ids = IdMaker(os.urandom(11))
         self._renewer = Renewer(self._run_for_renewer)
         self._renewer_link: Any = None
-        self._is_twin = False
+        self._is_counterpart = False
         self._definitions = Definitions()
         self.is_closed: bool = False
         # --- sync only
@@ -109,10 +117,10 @@ class AsyncDuly:
     def queue(self, name: str, *, type: Any = None, **options: Unpack[QueueKeywords]) -> AsyncQueue[Any]: ...
 
     def queue(self, name: str, **options: Any) -> AsyncQueue[Any]:
-        """Name a queue and say how this process uses it. It is created by its first use.
+        """Return a queue with options for this process. No call is made: the first use creates the queue.
 
-        `duly.QueueOptions` says what each option means, and has the defaults. They are this process's view, not
-        stored. Unless said otherwise, `max_message_bytes` is that of the app.
+        `duly.QueueOptions` documents the options and their defaults. They are not stored. `max_message_bytes` is that
+        of the app by default. Raises InvalidName, and UsageError for an invalid option.
         """
         checked_name(name)
         known = refused_options.checked(f"queue {name!r}", QueueOptions, options)
@@ -120,7 +128,7 @@ class AsyncDuly:
             return self._queue(name, QueueOptions(**self._with_own_limit(known)))
 
     def _with_own_limit(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Add the largest message of this app, where nothing is said of it."""
+        """Add `max_message_bytes` of this app if the options do not have it."""
         given = options.get("max_message_bytes")
         return {**options, "max_message_bytes": self._max_message_bytes if given is None else given}
 
@@ -128,7 +136,7 @@ class AsyncDuly:
         return AsyncQueue(self, name, options)
 
     async def queues(self) -> list[str]:
-        """Name the queues that were ever used and not deleted."""
+        """Return the names of all queues of this namespace that were used and not deleted."""
         found: list[str] = await self._link.queues(self.namespace)
         return found
 
@@ -139,10 +147,10 @@ class AsyncDuly:
     def topic(self, name: str, *, type: Any = None, **options: Unpack[TopicKeywords]) -> AsyncTopic[Any]: ...
 
     def topic(self, name: str, **options: Any) -> AsyncTopic[Any]:
-        """Name a topic and say how this process uses it and its groups. It is created by its first use.
+        """Return a topic with options for this process. No call is made: the first use creates the topic.
 
-        `duly.TopicOptions` says what each option means, and has the defaults. They are this process's view, not
-        stored. Unless said otherwise, `max_message_bytes` is that of the app.
+        `duly.TopicOptions` documents the options and their defaults. They are not stored. `max_message_bytes` is that
+        of the app by default. Raises InvalidName, and UsageError for an invalid option.
         """
         checked_name(name, "topic")
         known = refused_options.checked(f"topic {name!r}", TopicOptions, options)
@@ -153,20 +161,20 @@ class AsyncDuly:
         return AsyncTopic(self, name, options)
 
     async def topics(self) -> list[str]:
-        """Name the topics that were used: published to, also for later, or with a group."""
+        """Return the names of all topics of this namespace that have entries, delayed publishes or a group."""
         found: list[str] = await self._link.topics(self.namespace)
         return found
 
     async def workers(self) -> list[WorkerInfo]:
-        """Show the workers of this namespace that live, or were silent for a short time; the newest sign first."""
+        """Return the workers of this namespace with a recent heartbeat, the latest heartbeat first."""
         found: list[WorkerInfo] = await self._link.run(ops.workers(RegistryKeys(self.namespace)))
         return found
 
     def lock(self, name: str, ttl: Seconds = 30.0, on_busy: OnBusy = "raise") -> AsyncLock:
-        """Take a lock for a block: `async with app.lock("stock:42", ttl=30):`. It ends by itself after `ttl` seconds.
+        """Return a lock for a block: `async with app.lock("stock:42", ttl=30):`. It expires after `ttl` seconds.
 
-        When somebody else has it, LockBusy is raised; or it is waited for (`duly.Wait(5)`); or, in a handler,
-        the message is deferred (`duly.Defer(2)`).
+        `on_busy` is the reaction if another holder has the lock. "raise" raises LockBusy. `duly.Wait(5)` waits up to
+        5 s, then raises LockBusy. `duly.Defer(2)` defers the message in a handler.
         """
         return AsyncLock(self._link, self.namespace, name, ttl=ttl, on_busy=on_busy)
 
@@ -183,18 +191,24 @@ class AsyncDuly:
         tz: str | ZoneInfo = "UTC",
         catch_up: scheduling.CatchUp = "one",
     ) -> bool:
-        """Have one message sent at each time that `cron` names, or at the multiples of `every` seconds since the epoch.
+        """Send one message to a queue at each time of `cron`, or at multiples of `every` seconds since the epoch.
 
-        It is stored, and fired by whoever consumes the queue. The same again changes nothing (False), so that every
-        process may say it when it starts; anything else under the name replaces it. Also False: somebody else removed
-        or moved it at the same moment. `body` may be a `Send` with
-        key, priority, ttl, headers or retry. A task is scheduled by its queue and the body of a call, `sweep.queue`
-        and `sweep.body(7)`. `catch_up` says what becomes of times when nobody was there: "one"
-        sends for the last of them, "skip" only if it is at most 60 s ago, "all" for each.
+        The schedule is stored on the server. The consumers of the queue send its messages, so there is no scheduler
+        process. Repeating the call changes nothing, so every process may make it at its start. Another definition with
+        the same name replaces the schedule.
+
+        - `body`: A body, or a `Send` with key, priority, ttl, headers or retry. For a task, pass `sweep.queue` and
+          `sweep.body(7)`.
+        - `tz`: The time zone of `cron`.
+        - `catch_up`: The reaction to runs that were missed while no consumer was running. "one" sends one message for
+          the last missed run. "skip" does so only if it is at most 60 s ago. "all" sends one for each.
+
+        Returns False if the schedule existed, or if another client removed or moved it at the same moment. Raises
+        UsageError if the name, plan or body is invalid.
         """
         checked_name(name, "schedule")
         with about("schedule", name):
-            _check_fed(queue, body)
+            _check_schedule(queue, body)
             plan = scheduling.checked_plan(cron, every, tz, catch_up, time.time())
             fed = self._queue_given(queue, "queue", "have the handler of a queue publish, and schedule that queue")
             part = fed._outgoing(scheduling.as_send(body)).part
@@ -203,19 +217,25 @@ class AsyncDuly:
         return await self._schedules().put(name, fed._keys, plan.with_part(part))
 
     async def schedules(self) -> list[Schedule]:
-        """Show the schedules of this namespace, by name."""
+        """Return the schedules of this namespace, sorted by name."""
         return await self._schedules().all()
 
     async def unschedule(self, name: str) -> bool:
-        """Remove a schedule; what it has sent stays. False: there is none of that name."""
+        """Remove a schedule. Messages that it has sent stay. Safe to repeat.
+
+        Returns False if there is no such schedule.
+        """
         return await self._schedules().remove(checked_name(name, "schedule"))
 
     async def pause_schedule(self, name: str) -> bool:
-        """Send nothing until `resume_schedule`, and never for the slots between. False: there is none of that name."""
+        """Pause a schedule until `resume_schedule`. The runs in between are never sent. Safe to repeat.
+
+        Returns False if there is no such schedule.
+        """
         return await self._schedules().pause(checked_name(name, "schedule"))
 
     async def resume_schedule(self, name: str) -> bool:
-        """Send for slots again, from now on. False: there is none of that name."""
+        """Resume a paused schedule with its next run. Safe to repeat. Returns False if there is no such schedule."""
         return await self._schedules().resume(checked_name(name, "schedule"))
 
     def _schedules(self) -> AsyncSchedules:
@@ -253,11 +273,16 @@ class AsyncDuly:
         timeout: Seconds | None = None,
         concurrency: int | None = None,
     ) -> Any:
-        """Decorate a function that workers call by its name, over a queue that tasks may share.
+        """Make a task of a function: `f.send(...)` sends a message, and a worker calls the function.
 
-        `queue` is a name, or a queue of this app when it has options of its own. `retry` is None for the
-        queue's. `timeout` cancels an `async def` after this many seconds, which counts as a failure.
-        `concurrency` is for all tasks of the queue together, in each process: the largest that one says.
+        - `queue`: The name of a queue, or a queue of this app if it needs options. Tasks may share a queue.
+        - `retry`: The retry policy of the task; None: that of the queue.
+        - `name`: The name in messages; None: the name of the function.
+        - `timeout`: Seconds after which an `async def` is cancelled, which counts as a failure.
+        - `concurrency`: The number of calls that run at once in a process. It applies to all tasks of the queue
+          together, and the largest value is used.
+
+        Raises UsageError if an option or the function is invalid.
         """
 
         def register(function: Any) -> Any:
@@ -271,7 +296,7 @@ class AsyncDuly:
         return register if function is None else register(function)
 
     def _queue_given(self, given: Any, what: str, instead: str) -> AsyncQueue[Any]:
-        """Find a queue of this app that was given by its name, or itself. `instead` is for who gives a topic."""
+        """Return a queue of this app by its name or object. `instead` is the advice if a topic was given."""
         if isinstance(given, str):
             known = self._definitions.handlers.get(checked_name(given))
             return self.queue(given) if known is None else self._queue(given, known.queue.options)
@@ -283,32 +308,32 @@ class AsyncDuly:
         return given if isinstance(given, AsyncQueue) else self._queue(given.name, given.options)
 
     def on_start(self, function: Occasion) -> Occasion:
-        """Decorate a function that each worker calls before it fetches messages."""
+        """Register a function that each worker calls before it fetches messages."""
         self._definitions.hooks.add("on_start", function)
         return function
 
     def on_stop(self, function: Occasion) -> Occasion:
-        """Decorate a function that each worker calls when its handlers have ended."""
+        """Register a function that each worker calls after its handlers have ended."""
         self._definitions.hooks.add("on_stop", function)
         return function
 
     def before(self, function: Before) -> Before:
-        """Decorate a plain function that is called with the delivery before each handler, where that runs."""
+        """Register a plain function that is called with the delivery before each handler, in its thread or task."""
         self._definitions.hooks.add("before", function)
         return function
 
     def after(self, function: After) -> After:
-        """Decorate a plain function, called with the delivery and the outcome, like "ack", after each handler."""
+        """Register a plain function that is called with the delivery and outcome, like "ack", after each handler."""
         self._definitions.hooks.add("after", function)
         return function
 
     def on_error(self, function: OnError) -> OnError:
-        """Decorate a plain function that is called with the delivery and the error when a handler has raised one."""
+        """Register a plain function that is called with the delivery and the exception that a handler raised."""
         self._definitions.hooks.add("on_error", function)
         return function
 
     def on_dead(self, function: OnDead) -> OnDead:
-        """Decorate a function that a worker tells of each message that it makes dead, in any queue."""
+        """Register a function that a worker calls with each message that it makes dead, in any queue or group."""
         self._definitions.hooks.add("on_dead", function)
         return function
 
@@ -318,11 +343,12 @@ class AsyncDuly:
         concurrency: int | None = None,
         grace: Seconds = 30.0,
     ) -> None:
-        """Be a worker: run the handlers until this process is told to stop.
+        """Run a worker: call the handlers with messages until SIGTERM or SIGINT.
 
-        `queues` are names, or weights by name; None: all that have handlers. `concurrency` bounds the
-        handlers at once over all queues. `grace` is what running ones have to finish, in seconds; when
-        some were cut off, the process ends with status 1.
+        - `queues`: Names, or weights by name; None: all queues that have handlers.
+        - `concurrency`: The largest number of handlers that run at once, over all queues.
+        - `grace`: Seconds that running handlers may take to finish after the signal. Raises SystemExit(1) if some were
+          cut off; their messages are redelivered.
         """
         # --- async only
         from duly.worker import WorkerOptions, arun
@@ -339,16 +365,16 @@ class AsyncDuly:
     # --- sync only
     # | @property
     # | def aio(self) -> AsyncDuly:
-    # |     """The async twin of this app: same server, same definitions."""
+    # |     """The async counterpart of this app: same server, same definitions."""
     # |     if self._aio is None or self._aio.is_closed:
-    # |         self._aio = twin_of(self)
+    # |         self._aio = counterpart_of(self)
     # |     return self._aio
     # |
     # --- end
     async def aclose(self) -> None:
-        """Close all connections. Queued data stays; forgetting this at exit is harmless."""
+        """Close all connections. Data on the server stays. Safe to repeat, and optional at exit."""
         self.is_closed = True
-        if not self._is_twin:  # whose leases are renewed by the thread of the app
+        if not self._is_counterpart:  # the sync app renews the leases of its counterpart
             self._renewer.stop()
         await self._link.aclose()
         # --- sync only
@@ -391,43 +417,43 @@ class AsyncDuly:
     def _new_id(self) -> str:
         return self._ids.make(time.time_ns() // 1_000_000)
 
-    def _start_anew(self) -> None:
-        """Make other ids, and renew nothing, in a child process."""
+    def _reset_after_fork(self) -> None:
+        """Use a new id generator and no renewals, in a child process."""
         self._ids = IdMaker(os.urandom(11))
         self._renewer = Renewer(self._run_for_renewer)
         self._renewer_link = None
 
 
 # --- async only
-def twin_of(app: Any) -> AsyncDuly:
-    """Make the async twin of a sync app: same server, same definitions, leases renewed by the same thread."""
-    twin = AsyncDuly.__new__(AsyncDuly)
-    twin._address = app._address
-    twin.namespace = app.namespace
-    twin._max_message_bytes = app._max_message_bytes
-    twin._allow_eviction = app._allow_eviction
-    twin._patience = app._patience
-    if twin._address.kind == "memory":
-        twin._link = app._link.twin()
+def counterpart_of(app: Any) -> AsyncDuly:
+    """Return the async counterpart of a sync app: same server, same definitions, leases renewed by the same thread."""
+    counterpart = AsyncDuly.__new__(AsyncDuly)
+    counterpart._address = app._address
+    counterpart.namespace = app.namespace
+    counterpart._max_message_bytes = app._max_message_bytes
+    counterpart._allow_eviction = app._allow_eviction
+    counterpart._patience = app._patience
+    if counterpart._address.kind == "memory":
+        counterpart._link = app._link.counterpart()
     else:
-        twin._link = twin._make_link()
-    twin._ids = IdMaker(os.urandom(11))
-    twin._renewer = app._renewer
-    twin._renewer_link = None
-    twin._is_twin = True
-    twin._definitions = app._definitions
-    twin.is_closed = False
-    _apps.add(twin)
-    return twin
+        counterpart._link = counterpart._make_link()
+    counterpart._ids = IdMaker(os.urandom(11))
+    counterpart._renewer = app._renewer
+    counterpart._renewer_link = None
+    counterpart._is_counterpart = True
+    counterpart._definitions = app._definitions
+    counterpart.is_closed = False
+    _apps.add(counterpart)
+    return counterpart
 
 
 # --- end
-def _check_fed(queue: Any, body: Any) -> None:
-    """Say how it is done to whoever schedules a task, or says nothing of the message."""
+def _check_schedule(queue: Any, body: Any) -> None:
+    """Raise UsageError with advice if a task was given instead of a queue, or no body."""
     definition = getattr(queue, "_definition", None)
     if isinstance(definition, TaskDefinition):
         raise UsageError(
-            f"a schedule feeds a queue, and {queue!r} is a task: give its queue and the body of a call, "
+            f"a schedule sends to a queue, and {queue!r} is a task: give its queue and the body of a call, "
             f"app.schedule(name, {definition.name}.queue, {definition.name}.body(...), cron=...)"
         )
     if body is _NOT_GIVEN:
@@ -437,8 +463,8 @@ def _check_fed(queue: Any, body: Any) -> None:
 def _address(server: Any) -> Address:
     if isinstance(server, Address):
         return server
-    if isinstance(shared := getattr(server, "_address", None), Address):  # another app, of either colour
-        if shared.kind == "memory":  # a store without a name is not found by its address
+    if isinstance(shared := getattr(server, "_address", None), Address):  # another app, sync or async
+        if shared.kind == "memory":  # an unnamed store cannot be found by its address
             return dataclasses.replace(shared, options={"engine": server._link.engine})
         return shared
     if server is None or isinstance(server, str):
@@ -448,7 +474,7 @@ def _address(server: Any) -> Address:
 
 def _forget_after_fork() -> None:
     for app in list(_apps):
-        app._start_anew()
+        app._reset_after_fork()
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)

@@ -1,6 +1,6 @@
-"""An audit: all keys of a queue, group or topic in bounded steps, and what follows for its counters.
+"""An audit: checks all keys of a queue, group or topic in bounded steps, and its counters.
 
-Each step judges its ids at one moment, so an audit may go on while the queue is in use.
+Each step checks its ids atomically, so an audit can run while the queue is in use.
 """
 
 from collections.abc import Callable
@@ -17,21 +17,24 @@ if TYPE_CHECKING:
 Progress = Callable[[int], None]
 
 _MOST_ROUNDS: Final = 6
-"""What is mended may show something else: a message that has its place again, that its lane is missing. So a repair
-goes round until it finds nothing, or others do damage as fast as it mends."""
+"""The largest number of rounds of a repair.
+
+A fix may reveal another fault: a message gets its place back, and then its lane is missing. So a repair runs until a
+round finds no fault, or until this limit, if other programs cause damage all the time.
+"""
 
 
 class Round(NamedTuple):
-    """What one way through all keys has found."""
+    """The findings of one pass over all keys."""
 
     faults: list[AuditFault]
     accounts: Accounts
     sizes: tuple[int, int, int] | None
-    """Bytes of what is live, dead and done; None when the queue was in use meanwhile: then they prove nothing."""
+    """Bytes of live, dead and done messages. None: the queue changed during the round, so they are not comparable."""
 
 
 class AsyncAuditor:
-    """One audit, of what is stored under some keys and called by a name."""
+    """One audit of a queue, group or topic."""
 
     def __init__(
         self, link: "AsyncLink", keys: QueueKeys, name: str, *, repair: bool, on_progress: Progress | None
@@ -45,7 +48,7 @@ class AsyncAuditor:
         self._checked = 0
 
     async def run(self) -> Audit:
-        """Look at everything, and mend it if that was asked for."""
+        """Check everything, and fix it if `repair` is set."""
         unreadable = await self._walk("keys")
         if unreadable and not self._repair:
             return self._audit(unreadable, Accounts(views.NOTHING_COUNTED))
@@ -67,7 +70,7 @@ class AsyncAuditor:
         return Audit(self._name, accounts.stats, self._checked, every, repaired=self._repair, entered=accounts.entered)
 
     async def _round(self) -> Round:
-        """Go through all keys, and look at the counters."""
+        """Check all keys and read the counters."""
         before = await self._link.run(ops.accounts(self._keys))
         found: list[AuditFault] = []
         sizes = [0, 0, 0]
@@ -78,7 +81,7 @@ class AsyncAuditor:
         return Round(found, after, (sizes[0], sizes[1], sizes[2]) if is_quiet else None)
 
     async def _walk(self, source: str, sizes: list[int] | None = None) -> list[AuditFault]:
-        """Go through one key, and add the bytes of its messages to `sizes`."""
+        """Check one key, and add the bytes of its messages to `sizes`."""
         cursor = "0"
         found: list[AuditFault] = []
         while True:
@@ -94,8 +97,8 @@ class AsyncAuditor:
                 return found
 
     async def _correct(self, last: Round) -> bool:
-        """Correct the counters. False: another repair has mended something since they were looked at."""
-        corrections = {name: real - said for name, (said, real) in _wrong_sizes(last).items()}
+        """Correct the counters. False: another repair has changed them since they were read."""
+        corrections = {name: real - stored for name, (stored, real) in _wrong_sizes(last).items()}
         if difference := self._audit([], last.accounts).difference:
             corrections["corrected"] = -difference
         if not corrections:
@@ -105,13 +108,13 @@ class AsyncAuditor:
 
 def _explained(wrong: dict[str, tuple[int, int]]) -> list[AuditFault]:
     return [
-        faults.explained(name, faults.WRONG_BYTES, f"it says {said:,}, and {real:,} are stored")
-        for name, (said, real) in wrong.items()
+        faults.explained(name, faults.WRONG_BYTES, f"it says {counted:,}, and {real:,} are stored")
+        for name, (counted, real) in wrong.items()
     ]
 
 
 def _movements(accounts: Accounts) -> tuple[int, ...]:
-    """Name what changes whenever a message comes, goes or changes its size, or somebody repairs."""
+    """Return the counters that change when a message is added, removed or resized, or when a repair fixes a fault."""
     stats = accounts.stats
     return (
         accounts.entered, accounts.repairs,
@@ -121,7 +124,7 @@ def _movements(accounts: Accounts) -> tuple[int, ...]:
 
 
 def _wrong_sizes(last: Round) -> dict[str, tuple[int, int]]:
-    """Name the counters of bytes that differ from what is stored, with both."""
+    """Return the byte counters that differ from the stored bytes, with both values."""
     stats, sizes = last.accounts.stats, last.sizes
     if sizes is None:
         return {}

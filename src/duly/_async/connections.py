@@ -1,4 +1,4 @@
-"""The connections of one app: made when needed, used again, never shared, forgotten after a fork."""
+"""The connections of one app: opened when needed, reused, used by one caller at a time, and dropped after a fork."""
 
 import asyncio
 import logging
@@ -30,15 +30,15 @@ T = TypeVar("T")
 _LOG: Final = logging.getLogger("duly")
 _MAX_CALLS_AT_ONCE: Final = 32
 _HOST: Final = re.sub(r"[^!-~]", "-", socket.gethostname())
-"""As CLIENT SETNAME takes it: without spaces and control characters."""
-_LOOK_AGAIN_AFTER: Final = 60.0
-"""Seconds after which a new connection looks again whether the server may evict keys."""
+"""The host name in a form that CLIENT SETNAME accepts: without spaces and control characters."""
+_CHECK_EVICTION_EVERY: Final = 60.0
+"""Seconds after which a new connection checks again whether the server may evict keys."""
 _CLOSE_AFTER: Final = 60.0
-"""Seconds without use after which a connection is closed, as soon as another call ends."""
+"""Seconds of idle time after which a connection is closed, when another call ends."""
 
 
 class AsyncSlot:
-    """One connection and its stream of calls: one call outstanding, numbered."""
+    """One connection and its stream of numbered calls, one at a time."""
 
     __slots__ = ("sequence", "stream", "wire")
 
@@ -49,32 +49,32 @@ class AsyncSlot:
 
 
 class AsyncConnections:
-    """Slots for calls, and wires for those that wait. `gate` bounds how many calls are under way."""
+    """Slots for calls, and wires for blocking waits. `gate` limits the number of concurrent calls."""
 
     def __init__(self, address: Address, *, allow_eviction: bool) -> None:
         self.address = address
         self.role: Literal["client", "worker"] = "client"
-        """What CLIENT LIST shows of new connections."""
+        """The role of new connections in CLIENT LIST."""
         self._allow_eviction = allow_eviction
-        self._start_anew()
+        self._reset()
         _alive.add(self)
 
-    def _start_anew(self) -> None:
-        """Own no connection: at the beginning, and in a child process, where the old ones are the parent's."""
+    def _reset(self) -> None:
+        """Start without connections: at first, and in a child process, where the old ones belong to the parent."""
         self.gate: Gate = Gate(_MAX_CALLS_AT_ONCE)
         self.consumer: str = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self._free: list[AsyncSlot] = []
-        """The slot that was used last is at the end, and is taken first."""
+        """The slot that was used last is at the end, and is reused first."""
         self._resting: list[AsyncSlot] = []
-        """Slots whose connection was closed. They keep their stream: a stream leaves a key in each queue."""
+        """Slots whose connection was closed. Their streams are reused, since each stream leaves a key in each queue."""
         self._waiting: list[AsyncWire] = []
         self.ends: dict[bytes, AsyncEnds] = {}
-        """Who waits for ends of messages, by the prefix of their queue's keys."""
+        """The waits for ends of messages, by the prefix of the keys of their queue."""
         self._server: EmbeddedServer | None = None
         self._opening = threading.Lock()
         self.is_checked: bool = False
-        """Whether a server was ever reached, and found fit."""
-        self._look_at = 0.0
+        """Whether a server was reached and passed the check."""
+        self._check_eviction_at = 0.0
         self._may_evict = False
         self.is_closed: bool = False
         # --- async only
@@ -82,19 +82,19 @@ class AsyncConnections:
         # --- end
 
     # --- async only
-    def mind_the_loop(self) -> None:
-        """Own no connection of another event loop: asyncio.run() was called again."""
+    def rebind_loop(self) -> None:
+        """Drop the connections of a previous event loop, if asyncio.run() was called again."""
         loop = asyncio.get_running_loop()
-        if self._loop is None:  # it owns nothing yet, and keeps the name that its first claim was made under
+        if self._loop is None:  # there are no connections yet, and the consumer name of the first claim is kept
             self._loop = loop
         elif self._loop is not loop:
             self.abandon()
             server, is_closed = self._server, self.is_closed
-            self._start_anew()
+            self._reset()
             self._loop, self._server, self.is_closed = loop, server, is_closed
 
     def abandon(self) -> None:
-        """Drop all connections without their event loop."""
+        """Drop all connections without awaiting on their event loop."""
         for wire in (*self._waiting, *(slot.wire for slot in self._free)):
             wire.abandon()
         self._waiting.clear()
@@ -109,14 +109,14 @@ class AsyncConnections:
             server.release()
 
     # --- sync only
-    # | def mind_the_loop(self) -> None:
-    # |     """Warn, once in a process, when this thread runs an event loop, which the call would block."""
+    # | def rebind_loop(self) -> None:
+    # |     """Warn, once per process, if this thread runs an event loop, which the call would block."""
     # |     if asyncio._get_running_loop() is not None:
     # |         blocked_loop.warn()
     # |
     # --- end
     def take(self) -> AsyncSlot:
-        """Take a slot that nobody uses. Its wire may be closed."""
+        """Take a free slot. Its wire may be closed. Raises UsageError if the app is closed."""
         self._check_open()
         return _popped(self._free) or _popped(self._resting) or AsyncSlot(self._new_wire())
 
@@ -131,7 +131,7 @@ class AsyncConnections:
         self._free.append(slot)
 
     async def opened(self, slot: AsyncSlot) -> AsyncWire:
-        """Connect a slot if it is not; look at the server the first time."""
+        """Connect a slot if it is not connected. The first connection checks the server."""
         if slot.wire.is_open:
             return slot.wire
         await self.ensure_server()
@@ -139,12 +139,12 @@ class AsyncConnections:
         await slot.wire.open()
         if not self.is_checked:
             await self._check_server(slot.wire)
-        elif time.monotonic() >= self._look_at:
-            await self.look_again(slot.wire)
+        elif time.monotonic() >= self._check_eviction_at:
+            await self.check_eviction(slot.wire)
         return slot.wire
 
     async def _check_server(self, wire: AsyncWire) -> None:
-        """Look whether the server is fit. A connection to one that is not must not serve the next call, either."""
+        """Check the server. If the check fails, close the connection, so that the next call does not use it."""
         try:
             info = read_info(await wire.ask([b"INFO"]))
             check_server(info, self.address.shown, allow_eviction=self._allow_eviction)
@@ -152,14 +152,14 @@ class AsyncConnections:
             await wire.close()
             raise
         self.is_checked = True
-        self._look_at = time.monotonic() + _LOOK_AGAIN_AFTER
+        self._check_eviction_at = time.monotonic() + _CHECK_EVICTION_EVERY
 
-    async def look_again(self, wire: AsyncWire) -> None:
-        """Log when a server that was found fit may evict keys by now, and when it no longer may.
+    async def check_eviction(self, wire: AsyncWire) -> None:
+        """Log if the server may evict keys since the last check, and if it no longer may.
 
-        Nothing is refused: what is leased has to be settled.
+        Calls are not refused, since leased messages have to be settled.
         """
-        self._look_at = time.monotonic() + _LOOK_AGAIN_AFTER
+        self._check_eviction_at = time.monotonic() + _CHECK_EVICTION_EVERY
         if self._allow_eviction:
             return
         danger = eviction_of(read_info(await wire.ask([b"INFO", b"memory"])), self.address.shown)
@@ -167,10 +167,10 @@ class AsyncConnections:
         if danger and not may_evict:
             _LOG.error("%s", danger)
         elif may_evict and not danger:
-            _LOG.warning("%s evicts no keys any more", self.address.shown)
+            _LOG.warning("%s no longer evicts keys", self.address.shown)
 
     async def take_waiting(self) -> AsyncWire:
-        """Take a connection to block on, with its client id known."""
+        """Take a connection for a blocking command. Its client id is known."""
         self._check_open()
         wire = _popped(self._waiting)
         if wire is not None and wire.is_open:
@@ -186,7 +186,7 @@ class AsyncConnections:
         return wire
 
     def give_waiting(self, wire: AsyncWire) -> None:
-        """Put a connection to block on back."""
+        """Put a connection for blocking commands back."""
         if self.is_closed:
             wire.abandon()
         now = wire.idle_since = time.monotonic()
@@ -195,7 +195,7 @@ class AsyncConnections:
         self._waiting.append(wire)
 
     async def aclose(self) -> None:
-        """Close everything, what is in use as soon as it comes back, and leave the embedded server."""
+        """Close all connections and release the embedded server. Connections in use are closed when put back."""
         self.is_closed = True
         while slot := _popped(self._free):
             await slot.wire.close()
@@ -210,10 +210,10 @@ class AsyncConnections:
             raise UsageError(f"the app on {self.address.shown} is closed: open another one")
 
     async def ensure_server(self) -> None:
-        """Start the embedded server, where it is one and does not run.
+        """Start the embedded server, if the address is one and it is not running.
 
-        Raises Unavailable when it cannot be started, and ConnectionError when it was stopped by force: then it is
-        away, as any server may be, and a call waits for it as long as its patience lasts.
+        Raises Unavailable if it cannot be started, and ConnectionError if it was stopped by force. A call treats
+        the second like an outage of any server, and retries.
         """
         if self.address.kind == "embedded":
             await in_thread(self._ensure_embedded)
@@ -247,7 +247,7 @@ _alive: Final[weakref.WeakSet[AsyncConnections]] = weakref.WeakSet()
 
 
 def _popped(spare: list[T]) -> T | None:
-    """Take one that is spare. Threads share the list, so looking before taking would not do."""
+    """Pop an item, or return None. Threads share the list, so a check before the pop would not be enough."""
     try:
         return spare.pop()
     except IndexError:
@@ -255,7 +255,7 @@ def _popped(spare: list[T]) -> T | None:
 
 
 def _popped_idle(spare: list[T], idle_since: Callable[[T], float], now: float) -> T | None:
-    """Take the one that was not used for the longest time, if that is long. Threads share the list."""
+    """Pop the item that was idle longest, if it was idle long enough. Threads share the list."""
     try:
         if now - idle_since(spare[0]) < _CLOSE_AFTER:
             return None
@@ -264,19 +264,19 @@ def _popped_idle(spare: list[T], idle_since: Callable[[T], float], now: float) -
         return None
     if now - idle_since(oldest) >= _CLOSE_AFTER:
         return oldest
-    spare.insert(0, oldest)  # another thread took the one that was looked at
+    spare.insert(0, oldest)  # another thread took the item that was checked
     return None
 
 
-# What a child inherits must not be closed there, not even by the garbage collector: an event loop's poll
-# set is shared with the parent, which would then never hear of its own connections again.
+# A child process must not close inherited connections, not even by garbage collection. It shares the poll set of the
+# event loop with its parent, which would get no more events of these connections.
 _inherited: Final[list[object]] = []
 
 
 def _forget_after_fork() -> None:
     for connections in list(_alive):
         _inherited.append((connections._free, connections._waiting))
-        connections._start_anew()
+        connections._reset()
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)

@@ -1,4 +1,4 @@
-"""A message in a consumer's hands: what it says, and the ways to settle it."""
+"""A delivery: a message that a consumer has leased, and the methods to settle it."""
 
 import asyncio
 import logging
@@ -39,9 +39,9 @@ _WHEN_BUSY: Final = Defer(2)
 class AsyncDelivery(Delivered[BodyT]):
     """One delivery of a message. Settle it once: ack, commit, retry, defer, recycle, reject or release.
 
-    Every settle is atomic and safe to repeat. When the lease was lost, it changes nothing and raises
-    LeaseLost. `with d:` acks when the block ends, retries when it raises, and leaves alone what was
-    settled inside.
+    Every settle is atomic and safe to repeat. If the lease was lost, or if the delivery was settled in another way, it
+    changes nothing and raises LeaseLost. `with d:` acks when the block ends, and retries when it raises. It does
+    nothing if the block has settled the delivery.
     """
 
     __slots__ = (
@@ -79,11 +79,11 @@ class AsyncDelivery(Delivered[BodyT]):
         self._settled: str | None = None
         self._committed: replies.CommitOutcome | None = None
         self._is_in_handler = False
-        """Whether a worker keeps what its handler returns."""
+        """Whether a worker stores the value that its handler returns."""
         self._awaits_result = False
         """Whether it was committed without a result, and the handler may still return one."""
         self._task_retry: Retry | None = None
-        """The policy of the task that a worker has found in it."""
+        """The retry policy of its task, set by a worker."""
         self._has_failed_for_good = False
         """Whether a failure made it dead."""
         # --- async only
@@ -91,21 +91,21 @@ class AsyncDelivery(Delivered[BodyT]):
         # --- end
         self.id: str = id
         self.fence: int = fence
-        """Grows with every delivery of the message: give it to what you write to, and refuse smaller ones there."""
+        """The fencing token. It grows with each delivery of the message, so a store can refuse older ones."""
         self.lost: bool = False
-        """Whether the lease is known to be lost: stop working."""
+        """Whether the lease is known to be lost. If so, stop the work: the message is no longer yours."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} of {self._queue.title}, attempt {self.attempt}>"
 
     @property
     def queue(self) -> str:
-        """The name of the queue; of a group, with its topic: "events/archive"."""
+        """The name of the queue; for a group, with its topic: "events/archive"."""
         return self._queue.label
 
     @property
     def body(self) -> BodyT:
-        """The body, decoded: to the queue's type where it has one."""
+        """The decoded body, in the type of the queue if it has one. Raises CodecError if it cannot be decoded."""
         if self._body is UNCHANGED:
             envelope = self._opened().envelope
             self._body = self._decoded(self._queue._decode_body, envelope)
@@ -114,7 +114,7 @@ class AsyncDelivery(Delivered[BodyT]):
 
     @property
     def raw(self) -> bytes:
-        """The body as it was sent; of an entry that another program added to a topic, its fields as JSON."""
+        """The encoded body; for an entry that another program added to a topic, its fields as JSON."""
         envelope = self._opened().envelope
         return codec.raw_of(envelope.content, envelope.body)
 
@@ -125,7 +125,7 @@ class AsyncDelivery(Delivered[BodyT]):
     def decode(self, kind: Any) -> Any: ...
 
     def decode(self, kind: Any) -> Any:
-        """Decode the body to a type."""
+        """Decode the body to a type. Raises CodecError if that fails."""
         envelope = self._opened().envelope
         return self._decoded(codec.decoder_of(kind), envelope)
 
@@ -166,47 +166,50 @@ class AsyncDelivery(Delivered[BodyT]):
 
     @property
     def due_at(self) -> datetime:
-        """When it was due: as sent, or as its last retry or defer said."""
+        """When it was due: by its send, or by its last retry or defer."""
         return views.moment(codec.read_counts(self._counts).due or codec.read_stamps(self._record)[1])
 
     @property
     def failures(self) -> int:
-        """Deliveries that failed before this one."""
+        """The number of failed deliveries before this one."""
         return codec.read_counts(self._counts).failures
 
     @property
     def crashes(self) -> int:
-        """Leases that ran out before this one."""
+        """The number of deliveries before this one whose lease expired."""
         return codec.read_counts(self._counts).crashes
 
     @property
     def defers(self) -> int:
-        """How often it was deferred."""
+        """The number of times it was deferred."""
         return codec.read_counts(self._counts).defers
 
     @property
     def attempt(self) -> int:
-        """The number of this attempt: failures and crashes, and this one."""
+        """The number of this attempt: failures plus crashes plus one."""
         counts = codec.read_counts(self._counts)
         return counts.failures + counts.crashes + 1
 
     @property
     def deliveries(self) -> int:
-        """How often it was handed out, this time included."""
+        """The number of deliveries, including this one."""
         counts = codec.read_counts(self._counts)
         return counts.failures + counts.crashes + counts.defers + counts.releases + 1
 
     @property
     def is_settled(self) -> bool:
-        """Whether this delivery is over."""
+        """Whether this delivery was settled, or its lease was lost."""
         return self._settled is not None
 
     async def ack(self, *, result: Any = None) -> None:
-        """Finish the message; one that was sent with `repeat` comes back. `result` is kept if the queue has `done=`."""
+        """Finish the message. A message that was sent with `repeat` is delivered again later.
+
+        `result` is stored if the queue has `done=`. Atomic and safe to repeat. Raises LeaseLost.
+        """
         await self._settle_by(settles.acked([self], self._packed(result)))
 
     def _packed(self, result: Any) -> str:
-        """Make a result storable; empty: there is none, or the queue keeps none, or the message comes back."""
+        """Encode a result. Empty: there is none, the queue does not store results, or the message repeats."""
         options = self._queue.options
         if result is None or options.done is None or self._repeat_delay() is not None:
             return ""
@@ -216,24 +219,37 @@ class AsyncDelivery(Delivered[BodyT]):
         return packed
 
     async def retry(self, delay: Seconds | None = None, error: BaseException | str | None = None) -> None:
-        """Count a failure: back after `delay`, by default the retry policy's; dead when no attempt is left."""
+        """Count a failed attempt. The message is redelivered after `delay`, or is dead if this was the last attempt.
+
+        The default delay is that of the retry policy. `error` is stored with the message. Atomic and safe to repeat.
+        Raises LeaseLost.
+        """
         await self._settle_by(settles.retried([self], delay, error))
 
     async def defer(self, delay: Seconds, reason: str = "") -> None:
-        """Come back later; no attempt is spent. `reason` is kept in the timeline."""
+        """Deliver the message again after `delay` seconds, without using an attempt (snooze).
+
+        `reason` appears in the timeline. Atomic and safe to repeat. Raises LeaseLost.
+        """
         await self._settle_by(settles.deferred([self], delay, reason))
 
     async def recycle(self, delay: Seconds = 0, body: BodyT | Unchanged = UNCHANGED) -> None:
-        """Finish the message and put it back as new, in one step: there is one copy, always."""
+        """Ack the message and enqueue it again as new, with its id, in one step.
+
+        `body` replaces the body. Atomic and safe to repeat. Raises LeaseLost.
+        """
         part = b"" if body is UNCHANGED else self._queue._encoder.with_body(self._record, body)
         await self._settle_by(settles.recycled([self], delay, part))
 
     async def reject(self, reason: str) -> None:
-        """Make the message dead, now."""
+        """Make the message dead at once, without further attempts. Atomic and safe to repeat. Raises LeaseLost."""
         await self._settle_by(settles.rejected([self], reason))
 
     async def release(self) -> None:
-        """Give the message back at once, to its own place; no attempt is spent."""
+        """Return the message to its place in the queue, without using an attempt (nack).
+
+        It is redelivered at once. Atomic and safe to repeat. Raises LeaseLost.
+        """
         await self._settle_by(settles.released([self]))
 
     async def commit(
@@ -244,20 +260,20 @@ class AsyncDelivery(Delivered[BodyT]):
         publish: "Iterable[PublishPair] | None" = (),
         result: Any = None,
     ) -> Committed:
-        """Send, publish, change keys of your own and finish this message in one step, or do nothing of it.
+        """Send, publish, change your own keys and ack this message in one atomic step.
 
-        - `send`: pairs of a queue and a body or `Send`, or of a task and its arguments: a tuple or a dict.
-        - `publish`: pairs of a topic and a body or `Send`.
-        - `redis`: commands like `("DECRBY", "stock:1", 5)` on the same server.
-        - `result`: kept if the queue has `done=`. Without it, the value that a handler returns afterwards is kept.
+        - `send`: Pairs of a queue and a body or `Send`, or of a task and its arguments: a tuple or a dict.
+        - `publish`: Pairs of a topic and a body or `Send`.
+        - `redis`: Commands like `("DECRBY", "stock:1", 5)` on the same server.
+        - `result`: Stored if the queue has `done=`. Without it, the value that the handler returns later is stored.
 
-        Return the replies of `redis`, as a list in the same order. What is refused, with UsageError or QueueFull, has
-        changed nothing, and the message is still leased.
+        Returns the replies of `redis`, as a list in the same order. Safe to repeat. If it raises LeaseLost, UsageError
+        or QueueFull, nothing was changed. After UsageError or QueueFull, the message is still leased.
         """
         if self._repeat_delay() is not None:
             raise UsageError(
-                f"message {self.id} of {self._queue.title} was sent with repeat= and would come back: commit cannot "
-                "finish it. Use ack(), or send it without repeat="
+                f"message {self.id} of {self._queue.title} was sent with repeat= and would be delivered again: commit "
+                "cannot finish it. Use ack(), or send it without repeat="
             )
         plan, options = commits.planned(self._queue, send, publish, redis), self._queue.options
         if self._settled is None:
@@ -271,20 +287,20 @@ class AsyncDelivery(Delivered[BodyT]):
         return Committed(outcome.replies, outcome.sent, outcome.published)
 
     async def extend(self, seconds: Seconds) -> None:
-        """Let the lease end `seconds` from now."""
-        await self._hold_by(settles.extended([self], seconds))
+        """Set the end of the lease to `seconds` from now. Safe to repeat. Raises LeaseLost."""
+        await self._keep_lease(settles.extended([self], seconds))
 
     async def progress(self, fraction: float, text: str = "") -> None:
-        """Report how far the work is, from 0 to 1, and what is being done.
+        """Report the progress of the work, from 0 to 1, and the current step.
 
-        `get()`, the dashboard and the HTTP API show the last report until this delivery ends, in whatever way. It does
-        not extend the lease.
+        `get()`, the dashboard and the HTTP API show the last report until this delivery ends. It does not extend the
+        lease. Safe to repeat. Raises LeaseLost.
         """
-        said = Progress(fraction, text)
-        await self._hold_by(settles.alike("progress", [self], said.fraction, said.text))
+        report = Progress(fraction, text)
+        await self._keep_lease(settles.alike("progress", [self], report.fraction, report.text))
 
-    async def _hold_by(self, steps: Sequence[settles.Step]) -> None:
-        """Do what leaves the lease with its holder."""
+    async def _keep_lease(self, steps: Sequence[settles.Step]) -> None:
+        """Carry out a step after which the delivery is still leased."""
         (step,) = steps
         if self._settled is not None or self.lost:
             raise replies.lease_lost(self.queue, self.id, step.way.verb)
@@ -294,10 +310,10 @@ class AsyncDelivery(Delivered[BodyT]):
             raise replies.lease_lost(self.queue, self.id, step.way.verb)
 
     def lock(self, name: str, ttl: Seconds = 30.0, on_busy: OnBusy = _WHEN_BUSY) -> AsyncLock:
-        """Take a lock for a block: `async with d.lock("stock:42", ttl=30):`. It ends by itself after `ttl` seconds.
+        """Return a lock for a block: `async with d.lock("stock:42", ttl=30):`. It expires after `ttl` seconds.
 
-        When somebody else has it, the message is deferred, by default for 2 s (`duly.Defer(2)`); or LockBusy is
-        raised ("raise"); or it is waited for (`duly.Wait(5)`).
+        `on_busy` is the reaction if another holder has the lock. By default, the message is deferred for 2 s
+        (`duly.Defer(2)`). "raise" raises LockBusy. `duly.Wait(5)` waits up to 5 s, then raises LockBusy.
         """
         queue = self._queue
         holder = f", message {self.id} of {self._queue.title}"
@@ -321,8 +337,8 @@ class AsyncDelivery(Delivered[BodyT]):
         return isinstance(error, Outcome)
 
     def _judged(self, error: BaseException) -> settles.Step:
-        """Decide by what a block raised."""
-        if not isinstance(error, Exception):  # cancelled or interrupted: nothing is wrong with the message
+        """Return the settle for an exception that a block raised."""
+        if not isinstance(error, Exception):  # cancelled or interrupted: the message did not fail
             return settles.Step(settles.RELEASE, [(self,)])
         way, row, flaws = settles.judged(self, outcome_rules.verdict_of_error(error))
         for flaw in flaws:
@@ -330,7 +346,7 @@ class AsyncDelivery(Delivered[BodyT]):
         return settles.Step(way, [row])
 
     async def _settle_by(self, steps: Iterable[settles.Step]) -> None:
-        """Carry out the one step of several that is for this delivery."""
+        """Carry out the only step that has a row, and log if the message is dead."""
         (step,) = (each for each in steps if each.rows)
         await self._settle(step.way.verb, step.call(self._queue._keys, self._queue.options))
         if step.way.reason is not None:
@@ -364,7 +380,7 @@ class AsyncDelivery(Delivered[BodyT]):
     # |
     # --- end
     async def _carry_out(self, verb: str, call: Call[Any]) -> bool:
-        """Settle and note it in one go, whatever becomes of the caller; return whether the lease was lost."""
+        """Settle and record it, even if the caller is cancelled. Return whether the lease was lost."""
         # --- async only
         return self._conclude(verb, await self._queue._link.run_now(call))
         # --- sync only
@@ -377,12 +393,12 @@ class AsyncDelivery(Delivered[BodyT]):
         # --- end
 
     def _conclude(self, verb: str, answer: Any) -> bool:
-        """Note how a settle ended; return whether the lease was lost."""
+        """Record the reply to a settle. Return whether the lease was lost."""
         is_lost = bool(answer)
         if isinstance(answer, replies.CommitOutcome):
             self._committed = answer
             if answer.code not in (replies.COMMIT_DONE, replies.COMMIT_LOST):
-                return False  # nothing was done, the lease is held
+                return False  # nothing was changed, and the lease is still held
             is_lost = answer.code == replies.COMMIT_LOST
         self._note(verb, is_lost=is_lost)
         return is_lost
@@ -409,22 +425,22 @@ class AsyncDelivery(Delivered[BodyT]):
         return self._stored
 
     def _repeat_delay(self) -> float | None:
-        """Tell after how many seconds it comes back when it is acked; None: it is finished then."""
+        """Return the seconds from an ack to the next delivery; None: an ack finishes the message."""
         if not codec.is_repeating(self._record):
             return None
         try:
             rule = self._opened().envelope.repeat
             return None if rule is None else codec.unpacked_repeat(rule).delay_after(self.cycles + 1)
-        except (CodecError, UsageError):  # written by another version: it must still be possible to finish it
+        except (CodecError, UsageError):  # written by another version: an ack must still be possible
             return None
 
     def _retry_policy(self) -> Retry:
-        """Give the message's own policy, with the exceptions that the consumer's names; else the consumer's."""
+        """Return the policy of the message, with the exceptions of the consumer's; if it has none, the consumer's."""
         consumers = self._task_retry or self._queue.options.retry
         try:
             own = self._opened().envelope.retry
             if own is not None:
                 return replace(codec.unpacked_retry(own), only=consumers.only, never=consumers.never)
-        except (CodecError, UsageError):  # written by another version: it must still be possible to settle it
+        except (CodecError, UsageError):  # written by another version: a settle must still be possible
             pass
         return consumers

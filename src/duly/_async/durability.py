@@ -1,4 +1,4 @@
-"""Whether what was just written is as safe as asked for: WAIT, WAITAOF, and what their answers are worth."""
+"""Confirms the durability of the last write, by WAIT, WAITAOF and the settings of the server."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ _TIMEOUT: Final = _WAIT_MS / 1000 + REPLY_TIMEOUT
 
 
 async def missing_for(wire: AsyncWire, durable: Durable) -> str:
-    """Wait until the last write of this connection is safe; say what is missing, or nothing."""
+    """Wait until the last write of this connection is durable. Return the reason if it is not, else an empty text."""
     if durable is None:
         return ""
     if durable == "fsync":
@@ -24,31 +24,31 @@ async def missing_for(wire: AsyncWire, durable: Durable) -> str:
 
 
 async def _missing_for_fsync(wire: AsyncWire) -> str:
-    """Wait for the append-only file, and believe it only of a server that syncs every write.
+    """Wait for the append-only file, and require a server that syncs every write.
 
-    With `appendfsync everysec` WAITAOF may answer before the file is synced: Redis from 7.4 until
-    redis/redis#13793, and Valkey 9.1, where a power failure was seen to take what it had confirmed.
+    With `appendfsync everysec`, WAITAOF may answer before the file is synced, in Redis from 7.4 until redis/redis#13793
+    and in Valkey 9.1. There, a power failure was observed to lose confirmed writes.
     """
     try:
         local, _ = await wire.ask([b"WAITAOF", 1, 0, _WAIT_MS], _TIMEOUT)
     except ResponseError as error:
         if not is_unknown_command(str(error)):
             return f"the server did not confirm it: {error}"
-        local = 1  # Redis before 7.2: the setting alone decides
+        local = 1  # Redis before 7.2 has no WAITAOF: check only the settings
     if local < 1:
         return f"the server did not sync its append-only file within {_WAIT_MS / 1000:g} s"
     return await _missing_for_syncing(wire)
 
 
 async def _missing_for_syncing(wire: AsyncWire) -> str:
-    """Look whether the server syncs before it answers: then the reply itself is the proof."""
+    """Check that the server syncs before it replies. Then the reply itself confirms the write."""
     settings: dict[bytes, bytes] = {}
     try:
         for name in (b"appendonly", b"appendfsync"):
             found = await wire.ask([b"CONFIG", b"GET", name])
             settings.update(zip(found[0::2], found[1::2], strict=True))
     except ResponseError as error:
-        return f"the server does not tell whether it syncs every write: {error}"
+        return f"the server does not show whether it syncs every write: {error}"
     if settings.get(b"appendonly") == b"yes" and settings.get(b"appendfsync") == b"always":
         return ""
     return "the server does not sync every write (appendonly yes, appendfsync always)"

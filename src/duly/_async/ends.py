@@ -1,6 +1,6 @@
-"""Waits for the ends of messages. However many wait, one connection reads what is told of a queue.
+"""Waits for the ends of messages. All waits for one queue share one connection.
 
-The one who reads does it for all. When it leaves, another goes on where it stopped.
+One of the waits reads the stream `ends` for all of them. When it stops, another one continues at its position.
 """
 
 import threading
@@ -12,17 +12,17 @@ from typing import Self
 from duly._async.wire import AsyncBell
 
 Position = tuple[int, int]
-"""An entry of a stream: its time, and its number within that."""
+"""The id of a stream entry: its time and its sequence number."""
 
-Told = list[tuple[str, str]]
-"""Entries of `ends`, and the ids of the messages that they are about."""
+EndEntries = list[tuple[str, str]]
+"""Ids of entries of the stream `ends`, each with the id of its message."""
 
-Read = Callable[[str, float], Awaitable[Told]]
-"""What is told behind an entry, waiting up to so many seconds for something."""
+Read = Callable[[str, float], Awaitable[EndEntries]]
+"""Reads the entries after an entry, and waits up to the given number of seconds for the first."""
 
 
 class AsyncEnds:
-    """Those who wait for ends of one queue, in this process. Threads or tasks may share it."""
+    """All waits for ends of messages of one queue, in this process. Threads or tasks may share it."""
 
     def __init__(self, read: Read) -> None:
         self.read = read
@@ -30,19 +30,19 @@ class AsyncEnds:
         self._watches: defaultdict[str, list[AsyncEndWatch]] = defaultdict(list)
         self._reader: AsyncEndWatch | None = None
         self._position: Position | None = None
-        """How far was read; None: nobody waits."""
+        """The last entry that was read; None: there are no waits."""
 
     def watch(self, id: str) -> "AsyncEndWatch":  # noqa: A002
-        """Wait for the end of a message. Begin before the first look, or an end in between is missed."""
+        """Return a watch for the end of a message. Enter it before the first check, or an end in between is missed."""
         return AsyncEndWatch(self, id)
 
     def add(self, watch: "AsyncEndWatch") -> None:
-        """Tell somebody what is read from now on."""
+        """Notify a watch of entries from now on."""
         with self._lock:
             self._watches[watch.id].append(watch)
 
     def remove(self, watch: "AsyncEndWatch") -> None:
-        """Tell it nothing any more. If it was to read next, another does."""
+        """Stop notifying a watch. If it was to read next, another watch does."""
         with self._lock:
             those = self._watches[watch.id]
             those.remove(watch)
@@ -53,38 +53,38 @@ class AsyncEnds:
         self._find_reader()
 
     def is_to_read(self, watch: "AsyncEndWatch", after: str) -> bool:
-        """Make somebody the reader if there is none. Read from where the last one stopped, or from `after`."""
+        """Make a watch the reader if there is none. It starts where the last reader stopped, or at `after`."""
         with self._lock:
             if self._reader is not None:
                 return False
             self._reader = watch
             begin = _position(after)
-            # An earlier one: the stream has expired, and the server's clock has stepped back.
+            # `begin` is earlier if the stream has expired and the server's clock has stepped back.
             self._position = begin if self._position is None else min(self._position, begin)
             return True
 
     def stop_reading(self) -> None:
-        """Leave the reading to another."""
+        """Let another watch read."""
         with self._lock:
             self._reader = None
         self._find_reader()
 
     @property
     def position(self) -> str:
-        """The entry behind which to read."""
+        """The entry after which to read."""
         ms, number = self._position or (0, 0)
         return f"{ms}-{number}"
 
-    def tell(self, told: Told) -> None:
-        """Pass on what was read."""
+    def notify(self, entries: EndEntries) -> None:
+        """Wake the watches of the messages that have ended."""
         with self._lock:
-            self._position = _position(told[-1][0])
-            found = [watch for _, id_ in told for watch in self._watches.get(id_, ())]
+            self._position = _position(entries[-1][0])
+            found = [watch for _, id_ in entries for watch in self._watches.get(id_, ())]
         for watch in found:
             watch.bell.ring()
 
     def ring_all(self) -> None:
-        """Let all look again: the app is closed."""
+        """Wake all watches, because the app is closed."""
         with self._lock:
             found = [watch for those in self._watches.values() for watch in those]
         for watch in found:
@@ -99,7 +99,7 @@ class AsyncEnds:
 
 
 class AsyncEndWatch:
-    """The time during which somebody waits for the end of one message."""
+    """One wait for the end of a message."""
 
     def __init__(self, ends: AsyncEnds, id: str) -> None:  # noqa: A002
         self.id = id
@@ -114,7 +114,7 @@ class AsyncEndWatch:
         self._ends.remove(self)
 
     async def wait(self, after: str, seconds: float) -> None:
-        """Wait until it is worth looking again, so long at the most. `after` is what the last look said."""
+        """Wait up to `seconds` until the message may have ended. `after` is the position of the last check."""
         if self._ends.is_to_read(self, after):
             try:
                 await self._read(seconds)
@@ -124,13 +124,13 @@ class AsyncEndWatch:
             await self.bell.wait(seconds)
 
     async def _read(self, seconds: float) -> None:
-        """Read for all, until the own end is told."""
+        """Read entries for all watches until this message has ended."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            told = await self._ends.read(self._ends.position, left)
-            if told:
-                self._ends.tell(told)
-            if any(id_ == self.id for _, id_ in told):
+            entries = await self._ends.read(self._ends.position, left)
+            if entries:
+                self._ends.notify(entries)
+            if any(id_ == self.id for _, id_ in entries):
                 return
 
 

@@ -1,4 +1,4 @@
-"""A group of a topic: an inbox that is fed by the topic's stream, with its own progress, retries and dead letters."""
+"""A consumer group of a topic: an inbox that reads the topic's stream, with its own retries and dead letters."""
 
 import random
 import time
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 # |
 # --- end
 Position = str | datetime
-"""Where to begin in a stream: "beginning", "new", the id of an entry, behind which, or a time, from which on."""
+"""A start in a stream: "beginning", "new", the id of an entry (start after it), or a time."""
 
 Wanted = Mapping[str, str | Sequence[str]]
-"""Headers that entries have to have, each with its value, or one of several."""
+"""Headers that entries must have, each with one value or a list of accepted values."""
 
 
 class AsyncGroup(AsyncInbox[BodyT]):
-    """One group of a topic, as this process sees it. Made by `events.group(name)`; may be shared like its app.
+    """A consumer group of a topic. `events.group(name)` returns it. Threads or tasks may share it like its app.
 
-    Each entry of the topic is handed to one member of each group. The group is created by its first use.
+    Each entry of the topic is delivered to one consumer of each group. The first use creates the group.
     """
 
     def __init__(self, topic: "AsyncTopic[BodyT]", name: str, *, start: Position, headers: Wanted | None) -> None:
@@ -52,34 +52,35 @@ class AsyncGroup(AsyncInbox[BodyT]):
         self._keys: GroupKeys = keys
         self.topic: AsyncTopic[BodyT] = topic
         self.start: Position = start
-        """Where it begins, if it does not exist yet."""
+        """The start in the stream, if the group does not exist yet."""
         self.headers: Wanted | None = headers
-        """What entries have to have; the others are passed over."""
+        """The headers that entries must have. Other entries are skipped."""
 
     # --- sync only
     # | @property
     # | def aio(self) -> "AsyncGroup[BodyT]":
-    # |     """The async twin of this group: the same definition."""
-    # |     twin: AsyncGroup[BodyT] = self._twin(self._app.aio)
-    # |     return twin
+    # |     """The async counterpart of this group, with the same definition."""
+    # |     counterpart: AsyncGroup[BodyT] = self._twin(self._app.aio)
+    # |     return counterpart
     # |
     # --- end
     def _twin(self, app: Any) -> Any:
         return self.topic._twin(app).group(self.name, start=self.start, headers=self.headers)
 
-    # Its place in the stream
+    # Position in the stream
 
     async def create(self) -> bool:
-        """Create the group now, rather than with its first use: what is published from now on reaches it.
+        """Create the group now, not at its first use, so that it gets all entries from now on. Safe to repeat.
 
-        False: it was there.
+        Returns False if the group existed.
         """
         return await self._link.run(topic_ops.seek(self._keys, self._start, makes=True))
 
     async def seek(self, to: Position) -> None:
-        """Have the group read on from another place: "beginning", "end", behind the id of an entry, or from a time on.
+        """Move the group to another position: "beginning", "end", after the id of an entry, or to a time.
 
-        What members hold, and what waits for another attempt, stays; none of it is delivered twice at the same time.
+        Leased messages and messages that wait for a retry stay. None of them is delivered twice at the same time.
+        Atomic and safe to repeat. Raises UsageError if the position is invalid.
         """
         with about("group", self.label):
             position = publishing.start_of(to, "to", time.time())
@@ -102,8 +103,8 @@ class AsyncGroup(AsyncInbox[BodyT]):
         )
 
     async def _wait(self, claimed: replies.Claimed, seconds: float, *, exact: bool, woken: int) -> bool:
-        """Wait for an entry, or a bell. All members hear them, so whoever found nothing steps back for a moment."""
-        if claimed.position is None:  # there may be more at once: the claim was busy with something else
+        """Wait for an entry or a bell. They wake all consumers, so a consumer that found no message pauses briefly."""
+        if claimed.position is None:  # there may be more at once: the claim did other work
             await sleep(min(seconds, patience.LONGEST_REST))
             return False
         if woken:
@@ -113,19 +114,19 @@ class AsyncGroup(AsyncInbox[BodyT]):
         return await self._link.wait_for_entry(self._keys, claimed.position, seconds, exact=exact)
 
     async def _give_back(self, claimed: replies.Claimed) -> None:
-        """Release what a cancelled receive has claimed. There is no token to hand on."""
+        """Release the messages of a cancelled receive. A group has no wake token to pass on."""
         if claimed.ids:
             await super()._give_back(claimed)
 
-    # Looking and steering
+    # Inspecting and managing
 
     async def get(self, id: str) -> Message | None:  # noqa: A002
-        """Look at one message; None when it is unknown or finished. An unread entry is ready."""
+        """Return one message; None: it is unknown or finished. An unread entry is shown as ready."""
         message = await super().get(id)
         return await self._unread_message(id) if message is None else message
 
     async def _unread_message(self, id_: str) -> Message | None:
-        """Look at an entry that the group has not come to yet, unless it will be passed over."""
+        """Return an entry that the group has not read yet, unless the group will skip it."""
         row = await self._row() if publishing.is_id(id_) else None
         fields = None if row is None else await self._fields_of(id_)
         if row is None or fields is None or not _is_behind(id_, row.last_id):
@@ -133,7 +134,7 @@ class AsyncGroup(AsyncInbox[BodyT]):
         return self._message_if_wanted(id_, fields)
 
     async def explain(self, id: str) -> str:  # noqa: A002
-        """Say in one sentence why a message is not being delivered, and when it will be."""
+        """Explain in one sentence why a message is not being delivered, and when it will be."""
         outgoing.checked_text(id, "id")
         sight = await self._link.run(ops.explain(self._keys, self._viewer(), id))
         if sight is not None:
@@ -152,7 +153,7 @@ class AsyncGroup(AsyncInbox[BodyT]):
         return explained_unread(self.label, id, row.unread, (await self.stats()).paused, is_wanted=is_wanted)
 
     async def _listed(self, state: State, limit: int, after: Message | str | None, *, newest: bool) -> Page:
-        """List what the group has, and of what is ready, then what it has not read yet."""
+        """List the messages of the group. Ready messages are followed by unread entries."""
         if state != "ready":
             return await super()._listed(state, limit, after, newest=newest)
         behind = await self._unread_behind(after)
@@ -162,7 +163,7 @@ class AsyncGroup(AsyncInbox[BodyT]):
         return [*page, *await self._unread_page("0-0", limit - len(page))] if is_last and len(page) < limit else page
 
     async def _unread_behind(self, after: Message | str | None) -> str | None:
-        """Tell behind which unread entry a page begins; None: it begins in the store."""
+        """Return the unread entry after which a page begins; None: the page begins with stored messages."""
         if isinstance(after, Message):
             return after.id if after.cursor == publishing.UNREAD else None
         if after is None or await super().get(after) is not None:
@@ -170,13 +171,13 @@ class AsyncGroup(AsyncInbox[BodyT]):
         return after if await self._unread_message(after) is not None else None
 
     async def _unread_page(self, behind: str, limit: int) -> Page:
-        """Look at unread entries behind an id, without those that the group has: it has read them before a seek."""
+        """List unread entries after an id, without those that the group has stored already, before a seek."""
         row, found = await self._row(), Page()
         if row is None:
             return found
         begin = behind if _is_behind(behind, row.last_id) else row.last_id
         fed = await self._link.run(ops.fed(self._keys))
-        count = MAX_BATCH if self._filter else limit  # it may be a needle in a haystack
+        count = MAX_BATCH if self._filter else limit  # most entries may not match
         while not found:
             reading = await self._link.run(topic_ops.read(self._keys.topic, f"({begin}", count))
             for id_, fields in reading.entries:
@@ -195,12 +196,12 @@ class AsyncGroup(AsyncInbox[BodyT]):
         return message if publishing.is_wanted(self._filter, message.headers) else None
 
     async def _row(self) -> topic_ops.GroupRow | None:
-        """Look at what the stream knows of the group; None: it does not exist."""
+        """Return the state of the group in the stream; None: it does not exist."""
         sight = await self._link.run(topic_ops.stats(self._keys.topic))
         return next((row for row in sight.groups if row.name == self.name), None)
 
     async def _fields_of(self, id_: str) -> Sequence[bytes] | None:
-        """Look at an entry of the stream; None: it is not there."""
+        """Return the fields of an entry of the stream; None: it is not in the stream."""
         return await self.topic._fields_of(id_)
 
     async def pending(
@@ -212,10 +213,10 @@ class AsyncGroup(AsyncInbox[BodyT]):
         end: str | None = None,
         min_idle: Seconds = 0,
     ) -> Pending:
-        """See who holds what, as XPENDING does: totals, counts by consumer, and the first `limit` entries by id.
+        """Return the current leases, as XPENDING does: totals, counts by consumer, and the first `limit` entries by id.
 
-        Consumers of other programs are there too. `start` and `end` are ids of entries, both included; `min_idle`
-        leaves out what was handed out less than so many seconds ago.
+        Consumers of other programs are included. `start` and `end` are ids of entries, both inclusive. `min_idle`
+        excludes entries that were delivered less than this many seconds ago.
         """
         checked_count(limit, "limit", least=0)
         least = checked_seconds(min_idle, "min_idle")
@@ -233,7 +234,7 @@ class AsyncGroup(AsyncInbox[BodyT]):
         return views.pending(rows, limit, publishing.parsed_id)
 
     async def _foreign_rows(self) -> Sequence[PendingMessage]:
-        """Look at what consumers of other programs hold. It is taken over when they are silent for a lease."""
+        """List the entries that consumers of other programs hold. Duly takes over those that are idle for a lease."""
         rows: list[topic_ops.ForeignRow] = []
         begin = "-"
         while True:
@@ -248,15 +249,15 @@ class AsyncGroup(AsyncInbox[BodyT]):
         return [_foreign(row, now, self._lease) for row in rows]
 
     async def pause(self) -> None:
-        """Hand nothing out until `resume`. Publishes and settles go on, and what is published waits for the group.
+        """Stop deliveries to this group until `resume`. Publishes and settles still work. Safe to repeat.
 
-        So a group that does not exist is created.
+        A group that does not exist is created, so that new entries wait for it.
         """
         await self.create()
         await super().pause()
 
     async def _purge(self, state: State | None, on_progress: Callable[[int], None] | None, done: int = 0) -> int:
-        """End messages as a queue does. Of what is ready, unread entries are passed over: the topic keeps them."""
+        """Purge messages as a queue does. Unread entries are skipped and counted. The topic keeps them."""
         unread = (await self._stats_for("purge")).unread if state in (None, "ready") else 0
         if unread:
             await self.seek("end")
@@ -265,7 +266,7 @@ class AsyncGroup(AsyncInbox[BodyT]):
         return await super()._purge(state, on_progress, done + unread)
 
     async def delete(self) -> None:
-        """Remove the group with all that it holds and all that it counted. The topic keeps its entries."""
+        """Delete the group with its messages and counters. The topic keeps its entries. Atomic and safe to repeat."""
         await super().delete()
 
 

@@ -1,6 +1,6 @@
-"""What a consumer, a looker or a steerer does with messages, be they of a queue or of a group of a topic.
+"""Receiving, inspecting and managing messages of a queue or of a group of a topic.
 
-Each method is one call, or a bounded loop of them. Sending is the queue's own, publishing the topic's.
+Each method makes one call, or a bounded loop of calls. The queue adds sending, and the topic has publishing.
 """
 
 import time
@@ -54,13 +54,13 @@ R = TypeVar("R")
 F = TypeVar("F", bound=Callable[[Message], Any])
 
 _BRIEF = 0.25
-"""A wait so short is ended by the client: a server's time-out may fire 0.1 s late."""
+"""The client ends waits shorter than this, since a timeout of the server may fire 0.1 s late."""
 
-_LOOKS_AT_ONCE = 1000
-"""Claims in a row that found nothing to hand out and said to look again, before a receive waits a little."""
+_MAX_CLAIMS_IN_A_ROW = 1000
+"""Claims in a row that found no message and asked for another claim, before a receive waits."""
 
 _FIRED_IN_A_ROW = 10
-"""Calls in which schedules may send before a receive looks at the time again."""
+"""Claims in a row after which schedules may send, before a receive checks its time limit."""
 
 _NOT_TO_TOPICS = (
     "without it, dead letters go back to where they were; for all groups, publish the bodies that find_dead() shows"
@@ -70,13 +70,13 @@ _PURGED: tuple[State, ...] = ("parked", "ready", "delayed", "leased", "dead", "d
 
 
 class AsyncInbox(ABC, Generic[BodyT]):
-    """A store of messages that are handed out, leased and settled: a queue, or a group of a topic."""
+    """The common base of queues and groups: messages that are delivered, leased and settled."""
 
     def __init__(self, app: "AsyncDuly", name: str, keys: QueueKeys, options: QueueOptions) -> None:
         self.name: str = name
-        """The name it was made with; of a group, without its topic."""
+        """The name of the queue or group. The name of a group does not include its topic."""
         self.options: QueueOptions = options
-        """How this process uses it."""
+        """The options in this process."""
         self._app = app
         self._link: AsyncLink = app._link
         self._keys = keys
@@ -89,17 +89,17 @@ class AsyncInbox(ABC, Generic[BodyT]):
 
     @property
     def label(self) -> str:
-        """What it is called in logs, in deliveries, and by workers: "orders", or "events/archive" for a group."""
+        """The name in logs, deliveries and workers: "orders", or "events/archive" for a group."""
         return self._keys.name
 
     @property
     def title(self) -> str:
-        """What it is called in sentences: "queue 'orders'", "group 'events/archive'"."""
+        """The name in sentences: "queue 'orders'", "group 'events/archive'"."""
         return self._keys.title
 
     @abstractmethod
     def _twin(self, app: Any) -> Any:
-        """Make the same on another app, of either colour: with the same definition."""
+        """Return the same queue or group, with the same definition, on another app, sync or async."""
 
     # Handling
 
@@ -136,11 +136,15 @@ class AsyncInbox(ABC, Generic[BodyT]):
         batch: Batch | None = None,
         timeout: Seconds | None = None,
     ) -> Any:
-        """Decorate the function that workers call with each message: `(body)`, `(body, d)` or `(d: duly.Delivery)`.
+        """Register the function that workers call with each message: `(body)`, `(body, d)` or `(d: duly.Delivery)`.
 
-        Of a coroutine function 100 run at once, of a plain one 16, in threads; or `concurrency` of them in
-        each process. Bodies are decoded to the annotated type. With `batch`, it gets a list. `timeout`
-        cancels a coroutine function after so many seconds, which counts as a failure.
+        - `concurrency`: The number of calls that run at once in each process. The default is 100 for an `async def`,
+          and 16 for a `def`, which runs in threads.
+        - `batch`: With a `duly.Batch`, the function gets lists.
+        - `timeout`: Seconds after which an `async def` is cancelled, which counts as a failure.
+
+        Bodies are decoded to the annotated type. Raises UsageError if an option or the function is invalid, or if there
+        is a handler already.
         """
 
         def register(function: Any) -> Any:
@@ -151,7 +155,7 @@ class AsyncInbox(ABC, Generic[BodyT]):
         return register if function is None else register(function)
 
     def on_dead(self, function: F) -> F:
-        """Decorate a function that a worker tells of each message that it makes dead: a `duly.Message`."""
+        """Register a function that a worker calls with each message that it makes dead: a `duly.Message`."""
         self._app._definitions.add_on_dead(self.label, function)
         return function
 
@@ -160,11 +164,13 @@ class AsyncInbox(ABC, Generic[BodyT]):
     async def receive(
         self, limit: int = 10, wait: Seconds = 20.0, lease: Seconds | None = None, renew: bool = False
     ) -> Deliveries[BodyT]:
-        """Take up to `limit` (10) messages that are due, waiting up to `wait` (20) seconds for the first.
+        """Lease up to `limit` (10) messages that are due, and wait up to `wait` (20) seconds for the first.
 
-        Returns [] when the wait is over. What is not settled comes back when its lease ends: after the
-        queue's `lease` (30 s), or this one. With `renew`, leases are renewed in the background until the
-        deliveries are settled, up to the queue's `max_runtime`.
+        Returns [] if no message was due in that time. A message that is not settled before its lease expires is
+        redelivered. `lease` overrides the lease of the queue (30 s). With `renew`, leases are renewed in the background
+        until the deliveries are settled, up to the queue's `max_runtime`.
+
+        If the call is cancelled or interrupted, its messages are released. Raises UsageError for an invalid argument.
         """
         checked_count(limit, "limit", most=MAX_BATCH)
         left = checked_seconds(wait, "wait")
@@ -187,7 +193,7 @@ class AsyncInbox(ABC, Generic[BodyT]):
             # |         self._give_back(claimed)
             # |         raise
             # --- end
-            if claimed.next_in == 0 and at_once < _LOOKS_AT_ONCE:  # it was busy, with what is past its ttl, say
+            if claimed.next_in == 0 and at_once < _MAX_CLAIMS_IN_A_ROW:  # it removed expired messages, for example
                 at_once += 1
                 continue
             left, at_once = give_up_at - time.monotonic(), 0
@@ -200,27 +206,27 @@ class AsyncInbox(ABC, Generic[BodyT]):
             fruitless = fruitless + 1 if exact else 0
             is_woken = await self._wait(claimed, pause, exact=exact or is_brief, woken=woken)
             woken = woken + 1 if is_woken else 0
-            # Whoever has watched and goes tells the next: it may have taken the token that announced a due time.
+            # A consumer that stops watching wakes the next one, since it may have taken the token for a due time.
             then = "watch" if give_up_at > time.monotonic() else "pass"
 
     def _claim(
         self, *, limit: int, lease: float, then: ops.Then, suspects: ops.Suspects = "with"
     ) -> Call[replies.Claimed]:
-        """Ask for what is due."""
+        """Return a call that claims due messages."""
         consumer = self._link.consumer
         return ops.claim(
             self._keys, self.options, limit=limit, lease=lease, consumer=consumer, then=then, suspects=suspects
         )
 
     async def _wait(self, claimed: replies.Claimed, seconds: float, *, exact: bool, woken: int) -> bool:  # noqa: ARG002
-        """Wait until there may be more than a claim found. True: somebody said so.
+        """Wait until more messages may be due. True: a wake token was received.
 
-        `woken` is how often that was said in a row, and nothing was found.
+        `woken` is the number of wake-ups in a row after which no message was found.
         """
         return await self._link.wait_for_token(self._keys, seconds, exact=exact)
 
     async def _claimed(self, call: Call[replies.Claimed]) -> replies.Claimed:
-        """Claim. What schedules have to send by now is sent; what was sent is due at once, so claim again."""
+        """Claim. If schedules are due, send their messages, which are due at once, and claim again."""
         rounds = 0
         while True:
             # --- async only
@@ -239,7 +245,7 @@ class AsyncInbox(ABC, Generic[BodyT]):
                 return claimed
 
     async def _follow_up(self, claimed: replies.Claimed) -> bool:
-        """Log what a claim took back, and send for the slots of schedules that have come. True: more may be due."""
+        """Log expired leases, and send the messages of due schedules. True: more messages may be due."""
         log_reclaimed(self.label, claimed.reclaimed)
         due = claimed.schedules
         return bool(due) and await fire_due(self._link, self._keys, claimed.now, due, self._app._new_id)
@@ -249,7 +255,7 @@ class AsyncInbox(ABC, Generic[BodyT]):
         try:
             rows = zip(claimed.ids, claimed.records, claimed.counts, strict=True)
             deliveries = [AsyncDelivery(self, id_.decode(), fence, record, counts) for id_, record, counts in rows]
-        except UnicodeDecodeError:  # somebody else put an id among them: the others are not to suffer for it
+        except UnicodeDecodeError:  # another program added an invalid id: the other messages are delivered anyway
             rows = zip(claimed.ids, claimed.records, claimed.counts, strict=True)
             deliveries = [AsyncDelivery(self, codec.visible(id_), fence, *row) for id_, *row in rows]
         if renew:
@@ -259,14 +265,17 @@ class AsyncInbox(ABC, Generic[BodyT]):
         return deliveries
 
     async def _give_back(self, claimed: replies.Claimed) -> None:
-        """Release what a cancelled or interrupted receive has claimed, or pass on what it was about to watch."""
+        """Release the messages of a cancelled or interrupted receive, or wake another consumer if there are none."""
         if claimed.ids:
             await self._link.run_now(ops.release(self._keys, self._deliveries(claimed, self._lease, renew=False)))
         else:
             await self._link.run_now(ops.wake(self._keys))
 
     async def ack_many(self, deliveries: Iterable[AsyncDelivery[BodyT]]) -> Deliveries[BodyT]:
-        """Finish many messages in a round trip a thousand; return those whose lease was lost."""
+        """Ack many messages, up to 1,000 per round trip, and return those whose lease was lost.
+
+        Each batch is atomic. Safe to repeat. Raises UsageError for anything but deliveries of this queue or group.
+        """
         lost: Deliveries[BodyT] = []
         fresh: Deliveries[BodyT] = []
         for delivery in dict.fromkeys(self._checked_deliveries(deliveries)):
@@ -281,19 +290,19 @@ class AsyncInbox(ABC, Generic[BodyT]):
         return lost
 
     def _checked_deliveries(self, given: Any) -> Deliveries[BodyT]:
-        """Refuse what `receive` has not given, like ids."""
+        """Raise UsageError for anything but deliveries, for example ids."""
         if isinstance(given, str | bytes) or not isinstance(given, Iterable):
             raise UsageError(f"{self.title}: ack_many takes a list of deliveries, not {given!r}: for one, use d.ack()")
         found: Deliveries[BodyT] = [*given]
         for each in found:
             if not hasattr(each, "_settled"):
-                raise UsageError(f"{self.title}: ack_many takes deliveries as receive() gives them, not {each!r}")
+                raise UsageError(f"{self.title}: ack_many takes deliveries as receive() returns them, not {each!r}")
         return found
 
     async def _ack(self, batch: Deliveries[BodyT], call: Call[Positions]) -> Deliveries[BodyT]:
-        """Settle, and note it whatever becomes of the caller: the same again is a success."""
+        """Settle and record it, even if the caller is cancelled, so that a repeat succeeds."""
 
-        def noted(found: Positions) -> Deliveries[BodyT]:
+        def recorded(found: Positions) -> Deliveries[BodyT]:
             positions = set(found)
             for position, delivery in enumerate(batch):
                 delivery._note("ack", is_lost=position in positions)
@@ -301,35 +310,35 @@ class AsyncInbox(ABC, Generic[BodyT]):
 
         # --- async only
         async def carry_out() -> Deliveries[BodyT]:
-            return noted(await self._link.run_now(call))
+            return recorded(await self._link.run_now(call))
 
         return await uninterrupted(carry_out())
         # --- sync only
-        # | found = self._link.run_whole(call, noted)
+        # | found = self._link.run_whole(call, recorded)
         # | try:
-        # |     return noted(found)
+        # |     return recorded(found)
         # | except BaseException:  # a signal handler has raised
-        # |     noted(found)
+        # |     recorded(found)
         # |     raise
         # --- end
 
-    # Looking
+    # Inspecting
 
     async def stats(self) -> Stats:
-        """Count what is where, at one moment."""
+        """Return the number of messages in each state, and the counters, as one atomic snapshot."""
         return await self._stats_for("stats")
 
     async def _stats_for(self, asked: str) -> Stats:
-        """Count, for something that the user has called: it is named when that fails."""
+        """Return the stats as a part of another call, which error texts name."""
         return await self._link.run(ops.stats(self._keys).part_of(asked))
 
     async def get(self, id: str) -> Message | None:  # noqa: A002
-        """Look at one message; None when it is unknown or finished."""
+        """Return one message; None: it is unknown or finished."""
         outgoing.checked_text(id, "id")
         return await self._link.run(ops.get(self._keys, self._viewer(), id))
 
     async def explain(self, id: str) -> str:  # noqa: A002
-        """Say in one sentence why a message is not being delivered, and when it will be."""
+        """Explain in one sentence why a message is not being delivered, and when it will be."""
         outgoing.checked_text(id, "id")
         sight = await self._link.run(ops.explain(self._keys, self._viewer(), id))
         return explained(self.label, id, sight, self.options)
@@ -337,11 +346,11 @@ class AsyncInbox(ABC, Generic[BodyT]):
     async def list(
         self, state: State, limit: int = 50, after: Message | str | None = None, *, newest: bool = False
     ) -> Page:
-        """Look at a page of the messages in a state; `after` is the last one of the page before.
+        """Return a page of messages in a state. `after` is the last message of the previous page, or its id.
 
-        Ready and delayed ones come by priority, then by due time; parked ones by key; leased ones by deadline; dead and
-        done ones oldest first, or with `newest` the newest first. A page of large messages may be shorter than
-        `limit`; an empty one is the end.
+        Ready and delayed messages are ordered by priority, then by due time; parked ones by key; leased ones by
+        deadline; dead and done ones from the oldest, or with `newest` from the newest. A page of large messages may be
+        shorter than `limit`. An empty page is the end. Raises UsageError for an invalid argument.
         """
         _check_state(state)
         checked_count(limit, "limit", most=MAX_BATCH)
@@ -356,7 +365,7 @@ class AsyncInbox(ABC, Generic[BodyT]):
         return page
 
     async def pending(self, consumer: str | None = None, limit: int = 100) -> Pending:
-        """See who holds what: totals, counts by consumer, and the first `limit` leases by deadline."""
+        """Return the current leases: totals, counts by consumer, and the first `limit` leases by deadline."""
         checked_count(limit, "limit", least=0)
         rows = await self._leases()
         if consumer is not None:
@@ -364,7 +373,7 @@ class AsyncInbox(ABC, Generic[BodyT]):
         return views.pending(rows, limit)
 
     async def _leases(self) -> Rows:
-        """Look at all leases, by deadline."""
+        """Return all leases, by deadline."""
         rows: Rows = []
         while page := await self._link.run(ops.pending(self._keys, len(rows), MAX_BATCH)):
             rows += page
@@ -372,17 +381,18 @@ class AsyncInbox(ABC, Generic[BodyT]):
                 break
         return rows
 
-    # Steering
+    # Managing
 
     async def cancel(self, id: str, *, running: bool = False) -> bool:  # noqa: A002
-        """End a message that waits (ready, delayed or parked) or is dead.
+        """Cancel a message that is waiting (ready, delayed or parked) or dead. Atomic and safe to repeat.
 
-        True: this call ended it. No handler has it, and none will get it.
-        False: it is unknown or over, an entry that its group has not read yet, or a consumer has it. A consumer has a
-        message from the claim to the settle: also one that a worker claimed ahead, and one whose lease ran out but that
-        no other consumer took over.
-        `running=True` also ends a message that a consumer has. The consumer's lease is lost: an `async def` handler is
-        cancelled, a `def` handler sees `d.lost`. What the handler did before that stays done.
+        True: this call ended the message. No handler has it, and none will get it.
+        False: the message is unknown or finished, is an entry that its group has not read yet, or is leased. A message
+        is leased from its claim to its settle. That includes messages that a worker has fetched ahead, and messages
+        whose lease has expired but that were not redelivered yet.
+
+        `running=True` also ends a leased message. Its consumer loses the lease: an `async def` handler is cancelled,
+        and a `def` handler finds `d.lost` true. Effects of the handler before that are not undone.
         """
         outgoing.checked_text(id, "id")
         checked_flag(running, "running")
@@ -395,21 +405,27 @@ class AsyncInbox(ABC, Generic[BodyT]):
         delay: Seconds | None = None,
         at: datetime | float | None = None,
     ) -> bool:
-        """Give a waiting message another due time. False: it does not wait, or its group has not read it yet."""
+        """Change the due time of a waiting message, to `delay` seconds from now or to `at`. Atomic and safe to repeat.
+
+        Returns False if the message is not waiting, or if its group has not read it yet.
+        """
         outgoing.checked_text(id, "id")
         return await self._link.run(ops.reschedule(self._keys, id, outgoing.new_due(delay, at, time.time())))
 
     async def promote(self, id: str) -> bool:  # noqa: A002
-        """Make a delayed message due now. False: it does not wait, or its group has not read it yet."""
+        """Make a delayed message due now. Atomic and safe to repeat.
+
+        Returns False if the message is not waiting, or if its group has not read it yet.
+        """
         outgoing.checked_text(id, "id")
         return await self._link.run(ops.reschedule(self._keys, id, outgoing.NOW))
 
     async def pause(self) -> None:
-        """Hand nothing out until `resume`. Sends and settles go on."""
+        """Stop deliveries to all consumers until `resume`. Sends and settles still work. Safe to repeat."""
         await self._link.run(ops.pause(self._keys, self._link.consumer))
 
     async def resume(self) -> None:
-        """Hand out again."""
+        """Resume deliveries after `pause`. Safe to repeat."""
         await self._link.run(ops.resume(self._keys))
 
     async def purge(
@@ -420,11 +436,14 @@ class AsyncInbox(ABC, Generic[BodyT]):
         dry_run: bool = False,
         on_progress: Callable[[int], None] | None = None,
     ) -> int:
-        """End all messages of a state, or all there are, and return how many. Holders find their lease lost.
+        """Remove all messages in a state, or in all states, and return their number.
 
-        Of a group, entries that it has not read are passed over and counted; the topic keeps them.
-        `where` chooses among dead letters, as for `redrive`; a `dry_run` of that only counts them. `on_progress` is
-        called after each thousand with the number that ended so far.
+        Consumers of leased messages lose their lease. In a group, unread entries are skipped and counted, and the topic
+        keeps them. `where` filters dead letters, as in `redrive`. With `where`, a `dry_run` only counts. `on_progress`
+        is called after each thousand with the number so far.
+
+        It runs in atomic steps of up to 1,000 messages, and is safe to repeat. Raises UsageError for an invalid
+        argument.
         """
         progress = checked_progress(on_progress)
         if where is None and not dry_run:
@@ -441,7 +460,7 @@ class AsyncInbox(ABC, Generic[BodyT]):
         return done
 
     async def _purge_state(self, state: State, on_progress: Callable[[int], None] | None, done: int) -> int:
-        # No more than there are now: what is sent meanwhile may stay, and so does what was parked behind them.
+        # Only as many as there are now. Messages that are sent or unparked during the purge stay.
         total, most = 0, getattr(await self._stats_for("purge"), state)
         while total < most:
             purged, _ = await self._link.run(ops.purge(self._keys, state, min(most - total, MAX_BATCH)))
@@ -453,7 +472,7 @@ class AsyncInbox(ABC, Generic[BodyT]):
         return done + total
 
     async def delete(self) -> None:
-        """Remove the queue with all that is in it and all that it counted."""
+        """Delete the queue with its messages, schedules and counters. Atomic and safe to repeat."""
         await self._link.run(ops.delete(self._keys))
 
     async def redrive(
@@ -468,12 +487,19 @@ class AsyncInbox(ABC, Generic[BodyT]):
         *,
         on_progress: Callable[[int], None] | None = None,
     ) -> int:
-        """Put dead letters back to work, oldest first, with their attempts anew, and return how many.
+        """Redrive (replay) dead letters, oldest first, with all their attempts, and return their number.
 
-        `where` chooses among them; `rate` like "50/s" spreads them over time. Each goes to its own place, with
-        `at_end` behind all that is due now, or into another queue, `to`. `edit` is given a `Message` and returns
-        another body, or `UNCHANGED`. A `dry_run` changes nothing and tells how many it would be. `on_progress` is
-        called after each step with the number so far. Interrupted, it may simply be called again.
+        - `limit`: The largest number of dead letters; None: all that are dead now.
+        - `where`: A filter: a `duly.Where`, a dict of its fields, or a function of a `duly.Message`.
+        - `to`: Another queue to move them to; None: each returns to its own place.
+        - `rate`: The highest rate, like "50/s".
+        - `dry_run`: Only count them.
+        - `at_end`: Place them after all messages that are due now.
+        - `edit`: A function that takes a `duly.Message` and returns another body, or `UNCHANGED`.
+        - `on_progress`: Called after each step with the number so far.
+
+        It runs in atomic steps. After an interruption, call it again: no message is redriven twice. Raises UsageError
+        for an invalid argument or if `where` or `edit` raises, and QueueFull if `to` is full.
         """
         if limit is not None:
             checked_count(limit, "limit")
@@ -507,14 +533,15 @@ class AsyncInbox(ABC, Generic[BodyT]):
         *,
         newest: bool = False,
     ) -> Page:
-        """Look at the oldest, or with `newest` the newest, dead letters that `where` means, as for `redrive`."""
+        """Return the oldest, or with `newest` the newest, dead letters that match `where`, as in `redrive`."""
         return await redriving.find(self, selection_of(where), limit, newest=newest)
 
     async def audit(self, repair: bool = False, *, on_progress: Callable[[int], None] | None = None) -> Audit:
-        """Prove the accounts: what was sent is accounted for, and each id is in exactly one place.
+        """Check that every message is accounted for, and that each id is in exactly one place.
 
-        Online and in bounded steps. With `repair`, mends what it finds without losing a body; the audit that comes
-        back tells what was wrong. `on_progress` is called after each step with the number of ids looked at so far.
+        It runs in bounded steps while the queue is in use. With `repair`, it fixes faults without losing a body, and
+        returns the faults that it found. `on_progress` is called after each step with the number of ids checked so far.
+        Safe to repeat.
         """
         progress = checked_progress(on_progress)
         return await AsyncAuditor(self._link, self._keys, self.label, repair=repair, on_progress=progress).run()

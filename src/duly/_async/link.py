@@ -1,7 +1,7 @@
-"""The link between the client and one server: carries calls, as often as it takes.
+"""The link between the client and one server: sends calls, and retries them during an outage.
 
-Own policy instead of redis-py's silent repeats: a call keeps its stream and sequence number however
-often it is sent, so the server does it once (I6).
+The retries of redis-py are off. A call keeps its stream and sequence number when it is sent again, so the server
+carries it out once (I6).
 """
 
 import contextlib
@@ -42,33 +42,33 @@ T = TypeVar("T")
 
 _LOG: Final = logging.getLogger("duly")
 _REFUSED: Final = (AuthenticationError, AuthorizationError, NoPermissionError)
-_WHO_ARE_YOU: Final = "Check user and password in the URL, redis://USER:PASSWORD@host"
+_CHECK_CREDENTIALS: Final = "Check user and password in the URL, redis://USER:PASSWORD@host"
 _FEWER_DATABASES: Final = (
-    "The server has no database of that number: it has 0 to 15 unless `databases` in its configuration says otherwise, "
+    "The server has no database of that number: it has 0 to 15 unless `databases` in its configuration is changed, "
     "and one in cluster mode. Use another, redis://host:6379/0"
 )
 
 
 class AsyncLink:
-    """Carries calls to one server. May be shared like its app; survives a fork."""
+    """Sends calls to one server. Threads or tasks may share it like its app. It survives a fork."""
 
     def __init__(self, address: Address, *, patience: float, allow_eviction: bool) -> None:
         self._shown = address.shown
         self._user = str(address.options.get("username") or "default")
         self._is_tls = address.kind == "tls"
         self.patience = patience
-        """Seconds that a call is tried while the server is away. May be changed: what goes on for long needs more."""
+        """Seconds that a call retries while the server does not answer. Long-running programs may raise it."""
         self.connections: AsyncConnections = AsyncConnections(address, allow_eviction=allow_eviction)
         self.waiter: AsyncWaiter = AsyncWaiter(self.connections, self._carry)
         self._is_down = False
         self.is_quiet = False
-        """Whether it logs no outage: another link of the program does."""
+        """Whether outages are not logged, because another link of the program logs them."""
         self.on_return: Callable[[], object] | None = None
-        """Called when the server answers again and this link logs it: for commands, which show no log."""
+        """Called when this link logs that the server answers again. For commands, which do not show the log."""
 
     @property
     def is_down(self) -> bool:
-        """Whether it was said that the server is away, and it is not back yet."""
+        """Whether this link has logged an outage that has not ended yet."""
         return self._is_down
 
     @property
@@ -77,26 +77,29 @@ class AsyncLink:
         return self.connections.consumer
 
     async def run(self, call: Call[T]) -> T:
-        """Carry a call to the server and read its answer. A cancelled caller does not cut it off."""
+        """Send a call and return its decoded reply. If the caller is cancelled, the call still finishes.
+
+        Retries during an outage, then raises Unavailable. Raises ServerError or QueueFull if the server refuses.
+        """
         return call.decode(await uninterrupted(self._carry(call)))
 
     async def run_now(self, call: Call[T]) -> T:
-        """Do as `run`, for callers that are never cancelled."""
+        """Like `run`, for callers that are never cancelled."""
         return call.decode(await self._carry(call))
 
     # --- sync only
     # | def run_whole(self, call: Call[T], if_interrupted: Callable[[T], object]) -> T:
-    # |     """Do as `run_now`. When a signal handler raises meanwhile, `if_interrupted` gets the answer all the same.
+    # |     """Like `run_now`. If a signal handler raises during the call, `if_interrupted` still gets the reply.
     # |
-    # |     The server may have carried the call out. The call is sent again with its number, so the server does not
-    # |     carry it out twice, and gives the same answer (I6).
+    # |     The server may have carried out the call. The call is sent again with its number, so the server does not
+    # |     carry it out twice, and sends the same reply (I6).
     # |     """
-    # |     self.connections.mind_the_loop()
+    # |     self.connections.rebind_loop()
     # |     slot = self.connections.take()
     # |     slot.sequence += 1
     # |     answers: list[T] = []
     # |     try:
-    # |         reply = self._ask_again_and_again(slot, call.title, lambda taken: self._ask(taken, call), gives_up=True)
+    # |         reply = self._ask_until_answered(slot, call.title, lambda taken: self._ask(taken, call), gives_up=True)
     # |         answers.append(call.decode(reply))
     # |         self.connections.give(slot)
     # |         return answers[0]
@@ -104,13 +107,13 @@ class AsyncLink:
     # |         self.connections.give(slot)
     # |         raise
     # |     except BaseException:
-    # |         with contextlib.suppress(Exception):  # leases and time-outs do the rest
+    # |         with contextlib.suppress(Exception):  # the lease or a timeout ends it
     # |             answer = answers[0] if answers else call.decode(self._ask_before_leaving(slot, call))
     # |             if_interrupted(answer)
     # |         raise
     # |
     # | def _ask_before_leaving(self, slot: Slot, call: Call[Any]) -> Any:
-    # |     """Send a call once more. The one who leaves has a moment for it; the connection is not used again."""
+    # |     """Send a call once more, with a short timeout, and close the connection."""
     # |     try:
     # |         slot.wire.close()  # a reply may be on its way
     # |         self.connections.opened(slot)
@@ -120,62 +123,62 @@ class AsyncLink:
     # |
     # --- end
     async def run_on(self, call: Call[T]) -> T:
-        """Do as `run_now`, however long the server is away: for workers, who have nothing better to do.
+        """Like `run_now`, but retry without a deadline. For workers.
 
-        A claim that was given up and is carried out nevertheless would take messages for nobody.
+        If a claim were abandoned and the server still carried it out, its messages would be leased without a consumer.
         """
-        return call.decode(await self._insist(call.title, lambda slot: self._ask(slot, call), gives_up=False))
+        return call.decode(await self._with_retry(call.title, lambda slot: self._ask(slot, call), gives_up=False))
 
     async def run_durably(self, call: Call[T], durable: Durable) -> tuple[T, str]:
-        """Carry a call and wait until it is as durable as asked; the text says why it is not."""
+        """Send a call and wait until it is durable. The second value is the reason if it is not, else empty."""
 
         async def ask(slot: AsyncSlot) -> tuple[Any, str]:
-            # When the connection breaks in between, the call is repeated too: WAIT counts what its own
-            # connection wrote, and a recognised repeat writes.
+            # If the connection breaks in between, the call is repeated as well: WAIT covers only the writes of its
+            # connection, and a recognised repeat writes.
             return await self._ask(slot, call), await missing_for(slot.wire, durable)
 
-        reply, missing = await uninterrupted(self._insist(call.title, ask))
+        reply, missing = await uninterrupted(self._with_retry(call.title, ask))
         return call.decode(reply), missing
 
     async def wait_for_token(self, keys: QueueKeys, seconds: float, *, exact: bool) -> bool:
-        """Wait until somebody says that there is something to look at. True: a token was taken."""
-        self.connections.mind_the_loop()
+        """Wait for a wake token of a queue. True: one was taken."""
+        self.connections.rebind_loop()
         return await self.waiter.wait(keys, seconds, exact=exact)
 
     async def wait_for_entry(
         self, keys: TopicKeys | GroupKeys, position: Sequence[bytes], seconds: float, *, exact: bool
     ) -> bool:
-        """Wait until there is more behind a position of a topic or group. True: there is. All who wait are told."""
-        self.connections.mind_the_loop()
+        """Wait for an entry after a position of a topic or group. True: there is one. It wakes all consumers."""
+        self.connections.rebind_loop()
         return await self.waiter.wait_for_entry(keys, position, seconds, exact=exact)
 
     def watch_end(self, keys: QueueKeys, id: str) -> AsyncEndWatch:  # noqa: A002
-        """Wait for the end of a message, from before the first look at it on."""
-        self.connections.mind_the_loop()
+        """Return a watch for the end of a message. Enter it before the first check of the message."""
+        self.connections.rebind_loop()
         known = self.connections.ends
         ends = known.get(keys.prefix)
         if ends is None:
             ends = known.setdefault(keys.prefix, AsyncEnds(functools.partial(self.waiter.read_ends, keys)))
         return ends.watch(id)
 
-    async def look_again(self) -> None:
-        """Log when the server may evict keys by now."""
-        await self._insist("a look at the server", lambda slot: self.connections.look_again(slot.wire))
+    async def check_eviction(self) -> None:
+        """Check again whether the server may evict keys, and log changes."""
+        await self._with_retry("a check of the server", lambda slot: self.connections.check_eviction(slot.wire))
 
     async def queues(self, namespace: str) -> list[str]:
-        """Find the queues that were ever used."""
+        """Return the names of the queues that were used."""
         return await self._names(
             "listing the queues", queue_pattern(namespace), lambda key: queue_of_key(namespace, key)
         )
 
     async def topics(self, namespace: str) -> list[str]:
-        """Find the topics that were used: published to, also for later, or with a group."""
+        """Return the names of the topics that have entries, delayed publishes or a group."""
         return await self._names(
             "listing the topics", topic_pattern(namespace), lambda key: topic_of_key(namespace, key)
         )
 
     async def _names(self, title: str, pattern: str, name_of: Callable[[bytes], str | None]) -> list[str]:
-        """Look through all keys. They are few: none belongs to a single message."""
+        """Scan all keys. They are few, since no key belongs to a single message."""
 
         async def scan(slot: AsyncSlot) -> list[str]:
             found: set[str | None] = set()
@@ -187,10 +190,10 @@ class AsyncLink:
                 if cursor == b"0":
                     return sorted(name for name in found if name is not None)
 
-        return await uninterrupted(self._insist(title, scan))
+        return await uninterrupted(self._with_retry(title, scan))
 
     async def aclose(self) -> None:
-        """Close all connections, and leave the embedded server. Queued data stays."""
+        """Close all connections, and release the embedded server. Data on the server stays."""
         await nothing_in_background()
         if not self.connections.is_closed:
             with contextlib.suppress(DulyError):
@@ -199,26 +202,26 @@ class AsyncLink:
 
     # --- async only
     def close_from_outside(self) -> None:
-        """Drop all connections, and leave the embedded server, from a thread that has no event loop."""
+        """Drop all connections, and release the embedded server, from a thread that has no event loop."""
         self.connections.close_from_outside()
 
     # --- end
     async def _carry(self, call: Call[Any]) -> Any:
-        return await self._insist(call.title, lambda slot: self._ask(slot, call))
+        return await self._with_retry(call.title, lambda slot: self._ask(slot, call))
 
-    async def _insist(self, title: str, ask: Callable[[AsyncSlot], Awaitable[T]], *, gives_up: bool = True) -> T:
-        """Ask until there is an answer, or patience is over. The slot's sequence number stays the same."""
+    async def _with_retry(self, title: str, ask: Callable[[AsyncSlot], Awaitable[T]], *, gives_up: bool = True) -> T:
+        """Take a slot, and ask until there is a reply or `patience` is over, with the same sequence number."""
         connections = self.connections
-        connections.mind_the_loop()
+        connections.rebind_loop()
         async with connections.gate:
             slot = connections.take()
             slot.sequence += 1
             try:
-                return await self._ask_again_and_again(slot, title, ask, gives_up=gives_up)
+                return await self._ask_until_answered(slot, title, ask, gives_up=gives_up)
             finally:
                 connections.give(slot)
 
-    async def _ask_again_and_again(
+    async def _ask_until_answered(
         self, slot: AsyncSlot, title: str, ask: Callable[[AsyncSlot], Awaitable[T]], *, gives_up: bool
     ) -> T:
         failing_since, tries, was_asked = 0.0, 0, False
@@ -242,7 +245,7 @@ class AsyncLink:
                 return answer
             now = time.monotonic()
             failing_since = failing_since or now
-            if tries:  # a single cut is no outage: an idle connection was closed, say
+            if tries:  # one failure is not an outage: the server may have closed an idle connection
                 self._note_down(trouble, gives_up=gives_up)
             if gives_up and now >= failing_since + self.patience:
                 raise self._unavailable(title, trouble, was_asked=was_asked) from trouble
@@ -250,7 +253,7 @@ class AsyncLink:
             tries += 1
 
     async def _ask(self, slot: AsyncSlot, call: Call[Any], timeout: float = REPLY_TIMEOUT) -> Any:
-        """Send a call once. A server that does not know the script is sent its text."""
+        """Send a call once. If the server does not know the script, send its text."""
         script = call.script
         try:
             return await slot.wire.ask(call.command(b"EVALSHA", script.sha, slot.stream, slot.sequence), timeout)
@@ -260,7 +263,7 @@ class AsyncLink:
             return await slot.wire.ask(call.command(b"EVAL", script.text, slot.stream, slot.sequence), timeout)
 
     async def _handle(self, slot: AsyncSlot, title: str, error: RedisError) -> None:
-        """Return when the call may be tried again; raise what it means otherwise."""
+        """Return if the call may be retried; raise the matching exception otherwise."""
         trouble = replies.trouble_of(error)
         if trouble == "full":
             raise QueueFull(
@@ -279,7 +282,7 @@ class AsyncLink:
 
     def _denied(self, title: str, error: RedisError) -> ServerError:
         if isinstance(error, AuthenticationError | AuthorizationError):
-            return ServerError(f"{self._shown} refused the connection: {_ended(error)} {_WHO_ARE_YOU}")
+            return ServerError(f"{self._shown} refused the connection: {_ended(error)} {_CHECK_CREDENTIALS}")
         advice = rights.advice(title, self._user, str(error))
         return ServerError(f"{title} failed on {self._shown}: {_ended(error)} {advice}")
 
@@ -289,7 +292,7 @@ class AsyncLink:
             if not outages.begin(self._shown):
                 return
             until = f"for up to {self.patience:g} s" if gives_up else "until it does"
-            _LOG.warning("%s does not answer, trying again %s: %s", self._shown, until, _described(trouble))
+            _LOG.warning("%s does not answer, retrying %s: %s", self._shown, until, _described(trouble))
 
     def _note_up(self) -> None:
         self._is_down = False
@@ -314,7 +317,7 @@ class AsyncLink:
 
 
 def _ended(error: Exception) -> str:
-    """Give the words of the server as a sentence that others may follow."""
+    """Return the error text of the server as a sentence."""
     text = str(error).rstrip()
     return text if text.endswith((".", "?", "!")) else f"{text}."
 

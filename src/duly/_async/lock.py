@@ -1,4 +1,4 @@
-"""A lock: for a while one holder at a time, on whatever machine."""
+"""A lock on the server: one holder at a time, over all machines, until it expires."""
 
 import logging
 import secrets
@@ -18,10 +18,12 @@ _LOG: Final = logging.getLogger("duly")
 
 
 class AsyncLock:
-    """A lock, for one `with` block at a time; made by `d.lock(...)` and `app.lock(...)`.
+    """A lock for one `with` block at a time. `d.lock(...)` and `app.lock(...)` return it.
 
-    It ends by itself `ttl` seconds after it was taken, so that a holder that died holds nothing up. It is not
-    re-entrant: whoever takes it twice finds it busy.
+    It expires `ttl` seconds after it was taken, so a holder that crashed does not block others. It is not re-entrant: a
+    holder that takes it twice finds it busy.
+
+    Entering the block raises LockBusy or Defer if another holder has the lock, depending on `on_busy`.
     """
 
     def __init__(
@@ -34,7 +36,7 @@ class AsyncLock:
             self._ttl = checked_positive_seconds(ttl, "ttl")
         self.name = name
         self.fence: int = 0
-        """Grows with every holding of this lock: give it to what you write to, and refuse smaller ones there."""
+        """The fencing token. It grows with each holder of this lock, so a store can refuse older ones."""
         self._link = link
         self._kept = patience.call_kept(link.patience)
         self._keys = LockKeys(namespace, name)
@@ -49,11 +51,14 @@ class AsyncLock:
 
     @property
     def lost(self) -> bool:
-        """Whether the lock ended before its block did: known inside by the ttl, after the block for certain."""
+        """Whether the lock ended before its block did. It is estimated inside the block, and certain after it."""
         return self._is_lost or (self._token is not None and time.monotonic() >= self._ends_at)
 
     async def extend(self, seconds: Seconds) -> None:
-        """Let the lock end `seconds` from now. Raises LockLost when it has ended before."""
+        """Set the end of the lock to `seconds` from now. Safe to repeat.
+
+        Raises LockLost if the lock has expired, and UsageError outside of its block.
+        """
         with about("lock", self.name):
             ttl = checked_positive_seconds(seconds, "seconds")
         if self._token is None:
@@ -72,7 +77,7 @@ class AsyncLock:
             if state.fence:
                 return self
             left = give_up_at - time.monotonic()
-            if left <= 0:  # after a look: a token that was taken for this one has been used, or somebody has the lock
+            if left <= 0:  # checked after the attempt, so a wake token was used, or another holder has the lock
                 raise self._refusal(state)
             period = patience.looking_period(self._ttl)
             pause, exact = patience.pause_before(state.left, left, period, fruitless)
@@ -87,9 +92,9 @@ class AsyncLock:
             return
         try:
             is_freed = await uninterrupted(self._link.run_now(ops.unlock(self._keys, token, self._kept)))
-        except DulyError as trouble:  # what the block did is done: the lock ends by itself
+        except DulyError as trouble:  # the block has succeeded, and the lock expires
             self._is_lost = self._is_lost or time.monotonic() >= self._ends_at
-            _LOG.warning("lock %r could not be freed, it ends by itself: %s", self.name, trouble)
+            _LOG.warning("lock %r could not be freed, it will expire: %s", self.name, trouble)
             return
         self._is_lost = not is_freed
         if self._is_lost:
@@ -110,7 +115,7 @@ class AsyncLock:
         # | state: replies.LockState = self._link.run_whole(call, give_back)
         # --- end
         if state.fence:
-            # Reckoned from before the call: rather too early than too late.
+            # Counted from before the call, so that the estimate is never too late.
             self._token, self.fence, self._ends_at, self._is_lost = token, state.fence, began_at + self._ttl, False
         return state
 

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class AsyncMemoryLink:
-    """Carries calls to an engine in this process. Everything is there, nothing is durable."""
+    """Runs calls on an engine in this process. It supports all calls, but nothing is durable."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -35,11 +35,11 @@ class AsyncMemoryLink:
 
     @classmethod
     def named(cls, name: str) -> "AsyncMemoryLink":
-        """Open the store of a name; without one, a store of its own."""
+        """Open a named store, or a separate store if the name is empty."""
         return cls(engine_for(name))
 
     # --- sync only
-    # | def twin(self) -> object:
+    # | def counterpart(self) -> object:
     # |     """Open the same store for asyncio."""
     # |     from duly._async.memory import AsyncMemoryLink
     # |
@@ -47,7 +47,7 @@ class AsyncMemoryLink:
     # |
     # --- end
     async def run(self, call: Call[T]) -> T:
-        """Carry a call out."""
+        """Run a call. Raises UsageError if the app is closed."""
         if self._is_closed:
             raise UsageError("the app on memory:// is closed: open another one")
         # --- async only
@@ -57,12 +57,12 @@ class AsyncMemoryLink:
         # --- end
 
     async def run_now(self, call: Call[T]) -> T:
-        """Carry a call out."""
+        """Run a call."""
         return await self.run(call)
 
     # --- sync only
     # | def run_whole(self, call: Call[T], if_interrupted: Callable[[T], object]) -> T:
-    # |     """Carry a call out. When a signal handler raises meanwhile, `if_interrupted` gets the answer."""
+    # |     """Run a call. If a signal handler raises during the call, `if_interrupted` gets the reply."""
     # |     answers: list[T] = []
     # |     try:
     # |         answers.append(self.run(call))
@@ -76,15 +76,15 @@ class AsyncMemoryLink:
     # |
     # --- end
     async def run_on(self, call: Call[T]) -> T:
-        """Carry a call out."""
+        """Run a call."""
         return await self.run(call)
 
     async def run_durably(self, call: Call[T], durable: Durable) -> tuple[T, str]:  # noqa: ARG002
-        """Carry a call out, and say that nothing here outlives the process."""
+        """Run a call, and report that the data is lost when the process ends."""
         return await self.run(call), "memory:// keeps nothing beyond this process"
 
     async def wait_for_token(self, keys: QueueKeys, seconds: float, *, exact: bool) -> bool:
-        """Wait until there is something to look at."""
+        """Wait for a wake token. True: one was taken."""
         # --- async only
         return await self._carrier.await_for_token(keys, seconds, exact)
         # --- sync only
@@ -99,7 +99,7 @@ class AsyncMemoryLink:
         *,
         exact: bool,  # noqa: ARG002
     ) -> bool:
-        """Wait until there is more behind a position of a topic or group. Always exact."""
+        """Wait for an entry after a position of a topic or group. The end of the wait is always exact."""
         # --- async only
         return await self._carrier.await_for_entry(keys, position, seconds)
         # --- sync only
@@ -107,27 +107,27 @@ class AsyncMemoryLink:
         # --- end
 
     def watch_end(self, keys: QueueKeys, id: str) -> "AsyncMemoryEndWatch":  # noqa: A002
-        """Wait for the end of a message, from before the first look at it on."""
+        """Return a watch for the end of a message. Enter it before the first check of the message."""
         return AsyncMemoryEndWatch(self.engine, keys, id)
 
-    async def look_again(self) -> None:
-        """Do nothing: nothing is evicted here."""
+    async def check_eviction(self) -> None:
+        """Do nothing: no keys are evicted here."""
 
     async def queues(self, namespace: str) -> list[str]:
-        """Name the queues that were ever used."""
+        """Return the names of the queues that were used."""
         return self.engine.queues(namespace)
 
     async def topics(self, namespace: str) -> list[str]:
-        """Name the topics that were used: published to, also for later, or with a group."""
+        """Return the names of the topics that have entries, delayed publishes or a group."""
         return self.engine.topics(namespace)
 
     async def aclose(self) -> None:
-        """Refuse further calls. A store with a name lives as long as the process."""
+        """Refuse further calls. A named store lives as long as the process."""
         self._is_closed = True
 
     # --- async only
     def run_in_thread(self, call: Call[T]) -> T:
-        """Carry a call out, outside of the event loop."""
+        """Run a call outside of the event loop."""
         return self._carrier.run(call)
 
     def close_from_outside(self) -> None:
@@ -138,7 +138,7 @@ class AsyncMemoryLink:
 
 
 class AsyncMemoryEndWatch:
-    """The time during which somebody waits for the end of one message."""
+    """One wait for the end of a message."""
 
     def __init__(self, engine: Engine, keys: QueueKeys, id: str) -> None:  # noqa: A002
         self._engine = engine
@@ -147,7 +147,7 @@ class AsyncMemoryEndWatch:
         self._bell = AsyncBell()
 
     def __enter__(self) -> Self:
-        self._engine.clock.watch(self._bell.ring)  # who jumps through time is no longer known to wait: look again
+        self._engine.clock.watch(self._bell.ring)  # a jump of the clock may end the registration: check again
         self._engine.watch_end(self._keys, self._id, self._bell.ring)
         return self
 
@@ -156,5 +156,5 @@ class AsyncMemoryEndWatch:
         self._engine.clock.unwatch(self._bell.ring)
 
     async def wait(self, after: str, seconds: float) -> None:  # noqa: ARG002
-        """Wait until it is worth looking again, so long at the most."""
+        """Wait up to `seconds` until the message may have ended."""
         await self._bell.wait(seconds)

@@ -1,7 +1,7 @@
 """Concurrent sends of one queue become one script call.
 
-While a call is on its way, further sends collect; when it is answered, all that collected goes as the
-next one. Alone, a send goes at once. The twin of this file is written by hand too.
+While a call is in progress, further sends are collected; its reply starts the next call with all of them. A single
+send is sent at once. The sync counterpart of this file is written by hand.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from duly.options import MAX_BATCH, QueueOptions
 
 
 class AsyncOutbox:
-    """The sends of one queue that wait for their call."""
+    """Collects the sends of one queue."""
 
     def __init__(self, link: AsyncLink, keys: QueueKeys, options: QueueOptions) -> None:
         self._link = link
@@ -43,7 +43,7 @@ class AsyncOutbox:
         in_background(self._empty()).add_done_callback(self._ended)
 
     def _ended(self, _task: asyncio.Future[object]) -> None:
-        """Begin anew for those who still wait: somebody cancelled the task, maybe before its first step."""
+        """Restart for the remaining sends if the task was cancelled, possibly before its first step."""
         self._is_busy = False
         self._collected = [each for each in self._collected if not each[1].done()]
         if self._collected:
@@ -59,7 +59,7 @@ class AsyncOutbox:
     async def _send(self, batch: list[Outgoing], answers: list[asyncio.Future[str | None]]) -> None:
         try:
             outcome = await self._link.run_now(ops.send(self._keys, batch, self._options, self._on_refusal))
-        except Exception as error:  # noqa: BLE001 - it is for those who wait
+        except Exception as error:  # noqa: BLE001 - raised in each waiting send
             _fail(answers, error)
             return
         except BaseException:

@@ -1,4 +1,4 @@
-"""A queue: an inbox with a sender's side. Each method is one call, or a bounded loop of them."""
+"""A queue: an inbox with sending and results. Each method makes one call, or a bounded loop of calls."""
 
 import random
 import time
@@ -38,7 +38,7 @@ _NO_OPTIONS = (None,) * 10
 
 
 class AsyncQueue(AsyncInbox[BodyT]):
-    """One queue, as this process sees it. Made by `app.queue(name, ...)`; may be shared like its app."""
+    """A queue. `app.queue(name, ...)` returns it. Threads or tasks may share it like its app."""
 
     def __init__(self, app: "AsyncDuly", name: str, options: QueueOptions) -> None:
         super().__init__(app, name, QueueKeys(app.namespace, name), options)
@@ -47,7 +47,7 @@ class AsyncQueue(AsyncInbox[BodyT]):
     # --- sync only
     # | @property
     # | def aio(self) -> "AsyncQueue[BodyT]":
-    # |     """The async twin of this queue: the same definition."""
+    # |     """The async counterpart of this queue, with the same definition."""
     # |     return self._app.aio._queue(self.name, self.options)
     # |
     # --- end
@@ -74,10 +74,14 @@ class AsyncQueue(AsyncInbox[BodyT]):
         repeat: Repeat | None = None,
         durable: Durable = None,
     ) -> str:
-        """Store a message and return its id. A repeat after a lost reply stores it once.
+        """Store a message and return its id.
 
-        `duly.Send` says what the options mean. `durable` waits until the server has confirmed the message: "fsync",
-        "replica", or a number of replicas; it raises NotDurable when that cannot be had.
+        `duly.Send` documents the options. `durable` waits until the server has confirmed the write: "fsync", "replica",
+        or a number of replicas.
+
+        Atomic. A retry after a lost reply stores the message once. To make a call safe to repeat, pass the same `id` or
+        `dedup`. Raises UsageError or TooLarge if nothing was sent, QueueFull if the queue or server is full, NotDurable
+        if the message is stored but not confirmed, and Unavailable if the server does not answer.
         """
         options = (delay, at, key, dedup, dedup_for, ttl, headers, retry, id, repeat)
         if options == _NO_OPTIONS and replace is False and type(priority) is int and priority == 0:
@@ -98,10 +102,10 @@ class AsyncQueue(AsyncInbox[BodyT]):
         return stored
 
     async def send_many(self, bodies: Iterable[BodyT | Send[BodyT]], *, durable: Durable = None) -> list[str]:
-        """Store many messages, bodies or `Send`s, a thousand in a round trip, and return their ids.
+        """Store many messages, bodies or `Send`s, up to 1,000 per round trip, and return their ids.
 
-        All are checked before the first is sent. A thousand that find no room are refused together;
-        `QueueFull.stored` has the ids of those before them.
+        All messages are validated before the first one is sent. Each batch is atomic: if there is no room for it, none
+        of it is stored, and `QueueFull.stored` has the ids of the batches before it. Raises the same as `send`.
         """
         if isinstance(bodies, str | bytes | bytearray | Mapping):
             raise UsageError(f"queue {self.name!r}: send_many takes a list of bodies, not {type(bodies).__name__}")
@@ -144,7 +148,7 @@ class AsyncQueue(AsyncInbox[BodyT]):
         return stored
 
     def _batches(self, messages: Sequence[outgoing.Outgoing]) -> list[list[outgoing.Outgoing]]:
-        """Cut messages into calls. One that waits for room, or makes it, is never larger than the queue may be."""
+        """Split messages into calls. A call that waits for room, or makes room, is never larger than the queue."""
         if self.options.on_full == "raise":
             return outgoing.batches(messages)
         longest, largest = self.options.max_length or MAX_BATCH, self.options.max_bytes or outgoing.MAX_CALL_BYTES
@@ -164,10 +168,11 @@ class AsyncQueue(AsyncInbox[BodyT]):
         )
 
     async def result(self, id: str, wait: Seconds = 10.0) -> Any:  # noqa: A002
-        """Give what the handler of a message returned, waiting up to `wait` (10) seconds for its end; 0: only look.
+        """Return the value that the handler of a message returned, and wait up to `wait` (10) seconds for it.
 
-        Needs `done=Keep(...)` here and where it is handled. Raises HandlerFailed when the message is dead,
-        ResultGone when it is unknown, cancelled, expired or trimmed, and NotFinished when the wait is over.
+        With `wait=0`, it does not wait. The queue needs `done=Keep(...)` here and in the worker. Raises HandlerFailed
+        if the message is dead, ResultGone if it is unknown, cancelled, expired or trimmed, and NotFinished if the wait
+        timed out. Safe to repeat.
         """
         outgoing.checked_text(id, "id")
         left = checked_seconds(wait, "wait")

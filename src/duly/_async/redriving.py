@@ -1,7 +1,7 @@
-"""Dead letters back to work: which ones is decided here, page by page; each is moved by a script.
+"""Redrives dead letters. They are filtered here, page by page, and moved by a script.
 
-A script redrives a letter only if it is the one that was looked at. So a walk that was interrupted can simply be
-begun anew, and two walks at once redrive nothing twice.
+The script redrives a dead letter only if it has not changed since it was read. So a redrive that was interrupted can be
+started again, and two redrives at once move no message twice.
 """
 
 import logging
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger("duly")
 _STEP: Final = 0.1
-"""Seconds: what a rate allows in this time is redriven together."""
+"""Seconds. With a rate, the dead letters for this time are redriven in one call."""
 _LOGGED_EVERY: Final = 5.0
 
 Page = list[Letter]
 
 
 class AsyncLetters:
-    """The dead letters of a queue or group, oldest or newest first. What dies after the first look is left out."""
+    """Pages of the dead letters of a queue or group, without messages that die after the first page was read."""
 
     def __init__(self, queue: "AsyncInbox[Any]", *, newest: bool = False) -> None:
         self._queue = queue
@@ -40,7 +40,7 @@ class AsyncLetters:
         self._is_over = False
 
     async def page(self) -> Page | None:
-        """Look at the next ones; None: there are no more."""
+        """Return the next page; None: there are no more."""
         if self._is_over:
             return None
         queue = self._queue
@@ -55,7 +55,7 @@ class AsyncLetters:
 
 
 async def find(queue: "AsyncInbox[Any]", matches: Matches, limit: int, *, newest: bool = False) -> list[Message]:
-    """Look at the oldest or newest dead letters that are meant."""
+    """Return the oldest or newest dead letters that match."""
     checked_count(limit, "limit")
     letters = AsyncLetters(queue, newest=newest)
     found: list[Message] = []
@@ -67,7 +67,7 @@ async def find(queue: "AsyncInbox[Any]", matches: Matches, limit: int, *, newest
 async def purge(
     queue: "AsyncInbox[Any]", matches: Matches, *, dry_run: bool, on_progress: Callable[[int], None] | None = None
 ) -> int:
-    """End the dead letters that are meant, or count them. One that was redriven since the look at it stays."""
+    """Purge or count the dead letters that match. A message that was redriven since it was read stays."""
     letters, total = AsyncLetters(queue), 0
     while (page := await letters.page()) is not None:
         meant = [(letter.message.id, letter.died) for letter in page if matches(letter.message)]
@@ -84,7 +84,7 @@ async def purge(
 async def redrive_oldest(
     queue: "AsyncInbox[Any]", limit: int | None, *, at_end: bool, on_progress: Callable[[int], None] | None = None
 ) -> int:
-    """Redrive without a look at what it is: all that are dead now, or so many of them."""
+    """Redrive without a filter: all dead letters of this moment, or the first `limit` of them."""
     left = (await queue._stats_for("redrive")).dead
     wanted = left if limit is None else min(limit, left)
     total = 0
@@ -100,7 +100,7 @@ async def redrive_oldest(
 
 
 class AsyncRedrive:
-    """One walk over the dead letters of a queue or group that redrives those that are meant."""
+    """One pass over the dead letters of a queue or group that redrives those that match."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class AsyncRedrive:
         self._redriven = 0
 
     async def run(self) -> int:
-        """Redrive, and return how many."""
+        """Redrive, and return the number of redriven messages."""
         letters = AsyncLetters(self._queue)
         while not self._has_enough() and (page := await letters.page()) is not None:
             for letter in page:
@@ -146,7 +146,7 @@ class AsyncRedrive:
         return self._redriven == self._limit
 
     async def _take(self, letter: Letter) -> None:
-        """Add a letter to the batch, if it is meant. A full batch goes out."""
+        """Add a dead letter to the batch if it matches. A full batch is sent."""
         if not letter.is_readable:
             return
         try:
@@ -163,7 +163,7 @@ class AsyncRedrive:
             await self._flush()
 
     def _part(self, letter: Letter) -> bytes:
-        """Write the part of a letter that gets another body; empty: it keeps the one it has."""
+        """Encode the new body of a dead letter; empty: it keeps its body."""
         body = UNCHANGED if self._edit is None else self._edit(letter.message)
         if body is UNCHANGED:
             return b""
@@ -174,11 +174,11 @@ class AsyncRedrive:
     def _failed(self, letter: Letter, error: Exception) -> UsageError:
         return UsageError(
             f"{self._queue.title}: dead letter {letter.message.id} stays dead, where= or edit= failed for it: "
-            f"{type(error).__name__}: {error}. {self._said} before it"
+            f"{type(error).__name__}: {error}. {self._summary} before it"
         )
 
     @property
-    def _said(self) -> str:
+    def _summary(self) -> str:
         verb = "would be" if self._dry_run else "were"
         return f"{self._redriven} {verb} redriven"
 
@@ -225,4 +225,4 @@ class AsyncRedrive:
         now = time.monotonic()
         if now - self._logged_at >= _LOGGED_EVERY:
             self._logged_at = now
-            _LOG.info("redrive of %s: %s so far", self._queue.title, self._said)
+            _LOG.info("redrive of %s: %s so far", self._queue.title, self._summary)

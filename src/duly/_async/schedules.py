@@ -1,4 +1,4 @@
-"""Schedules: declared through the app, fired by whoever consumes the queue that they feed. There is no scheduler."""
+"""Schedules: declared through the app, and fired by the consumers of their queue. There is no scheduler process."""
 
 import contextlib
 import logging
@@ -13,24 +13,24 @@ from duly.message import Schedule
 _LOG: Final = logging.getLogger("duly")
 
 _REMEMBERED: Final = 1000
-_said: Final[set[tuple[bytes, str, bytes]]] = set()
-"""What was logged of schedules: those that cannot be fired are met again with every claim."""
+_logged: Final[set[tuple[bytes, str, bytes]]] = set()
+"""Schedules whose failure was logged. A schedule that cannot be fired is found again by every claim."""
 
 
 async def fire_due(
     link: Any, keys: QueueKeys, now: int, due: Sequence[tuple[str, bytes]], new_id: Callable[[], str]
 ) -> bool:
-    """Send for the slots that a claim found to have come. True: something was sent or planned, so look again.
+    """Send the messages of schedules that a claim found due. True: a schedule has changed, so claim again.
 
-    Safe to do by any number of consumers at once: the first one wins, and the others change nothing. One that
-    cannot be fired here is left to others; it never keeps a consumer from its messages.
+    Any number of consumers may do this at once: the first one succeeds, and the others change nothing. A schedule that
+    cannot be fired here is left to other consumers, and does not keep this one from its messages.
     """
     has_changed = False
     for name, row in due:
         try:
             has_changed = await link.run_now(_firing(keys, name, row, now, new_id)) or has_changed
-        except (DulyError, ValueError, OverflowError) as error:  # these two: of times that nobody stores
-            _say_once(keys, name, row, error)
+        except (DulyError, ValueError, OverflowError) as error:  # the last two: invalid stored times
+            _log_once(keys, name, row, error)
     return has_changed
 
 
@@ -40,23 +40,23 @@ def _firing(keys: QueueKeys, name: str, row: bytes, now: int, new_id: Callable[[
     return ops.fire(keys, name, row, choice, schedules.messages(name, stored.plan, choice.slots, new_id))
 
 
-def _say_once(keys: QueueKeys, name: str, row: bytes, error: Exception) -> None:
+def _log_once(keys: QueueKeys, name: str, row: bytes, error: Exception) -> None:
     what = (keys.prefix, name, schedules.head_of(row))
-    if what in _said:
+    if what in _logged:
         return
-    if len(_said) >= _REMEMBERED:
-        _said.clear()
-    _said.add(what)
+    if len(_logged) >= _REMEMBERED:
+        _logged.clear()
+    _logged.add(what)
     is_unavoidable = isinstance(error, DulyError) and not isinstance(error, CodecError)
-    advice = "it is tried again" if is_unavoidable else "it is left to consumers that can"
+    advice = "it is retried" if is_unavoidable else "it is left to consumers that can"
     _LOG.error("schedule %r of %s could not be fired here, %s: %s", name, keys.title, advice, error)
 
 
 class AsyncSchedules:
-    """The schedules of a namespace: each with the queue that it feeds, and a registry that says where it is.
+    """The schedules of a namespace. Each is stored with its queue, and a registry maps its name to the queue.
 
-    The registry is written first. What it knows and nobody has is left out, and forgotten after a while: the
-    queue was deleted, or a process died in between.
+    The registry is written first. An entry without a schedule is ignored, and removed after a while: its queue was
+    deleted, or a process crashed between the two writes.
     """
 
     def __init__(self, link: Any, namespace: str) -> None:
@@ -65,10 +65,10 @@ class AsyncSchedules:
         self._registry = ScheduleKeys(namespace)
 
     async def put(self, name: str, queue: QueueKeys, plan: schedules.Plan) -> bool:
-        """Store a schedule. False: it was there, or is gone again. One of the same name on another queue ends first.
+        """Store a schedule, after removing one of the same name from another queue.
 
-        It is gone when somebody else has removed it, or declared it for another queue, at the same time: what the
-        registry says last is what holds.
+        False: it existed, or another client removed it or moved it to another queue at the same time. The last write to
+        the registry wins.
         """
         replaced = await self._link.run(ops.register(self._registry, name, queue.name))
         if replaced is not None and replaced.queue != queue.name:
@@ -81,10 +81,10 @@ class AsyncSchedules:
         return False
 
     async def remove(self, name: str) -> bool:
-        """Remove a schedule. False: it is not there."""
+        """Remove a schedule. False: there is none."""
         entry, known = await self._where(name)
         was_there = await self._remove_from(known, name)
-        # Whoever has declared it meanwhile finds no entry any more, or was early enough for a second look.
+        # A client that declared it in the meantime finds no entry, or stored it before this second removal.
         if entry is not None and await self._link.run(ops.unregister(self._registry, name, entry)):
             was_there = await self._remove_from(known, name) or was_there
         return was_there
@@ -93,17 +93,17 @@ class AsyncSchedules:
         return known is not None and bool(await self._link.run(ops.unschedule(self._keys(known.queue), name)))
 
     async def pause(self, name: str) -> bool:
-        """Pause a schedule. False: it is not there."""
+        """Pause a schedule. False: there is none."""
         _, known = await self._where(name)
         return known is not None and await self._link.run(ops.pause_schedule(self._keys(known.queue), name))
 
     async def resume(self, name: str) -> bool:
-        """Let a schedule go on. False: it is not there."""
+        """Resume a schedule. False: there is none."""
         _, known = await self._where(name)
         return known is not None and await self._link.run(ops.resume_schedule(self._keys(known.queue), name))
 
     async def all(self) -> list[Schedule]:
-        """Look at all schedules, by name."""
+        """Return all schedules, sorted by name."""
         now, entries = await self._pages(self._registry)
         names: dict[str, list[str]] = {}
         for name, entry in entries.items():
@@ -122,11 +122,11 @@ class AsyncSchedules:
         for name, entry in abandoned.items():
             known = schedules.read_entry(entry)
             if known is not None and now - known.noted_at > schedules.ABANDONED:
-                with contextlib.suppress(ServerError):  # who may only look leaves it to others
+                with contextlib.suppress(ServerError):  # a client with read permissions only cannot remove it
                     await self._link.run(ops.unregister(self._registry, name, entry))
 
     async def _where(self, name: str) -> tuple[bytes | None, schedules.Entry | None]:
-        """Ask the registry where a schedule is."""
+        """Return the registry entry of a schedule, raw and decoded."""
         page = await self._link.run(ops.schedules(self._registry, name=name))
         entry = page.rows.get(name)
         return entry, None if entry is None else schedules.read_entry(entry)

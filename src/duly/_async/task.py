@@ -1,4 +1,4 @@
-"""Tasks: functions that are called by name, over a queue."""
+"""Tasks: functions that workers call by name, with messages of a queue."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # | from duly._async.task import AsyncTask
 # |
 # --- end
-if TYPE_CHECKING:  # `default` is for type checkers alone: Python has it from 3.13 on
+if TYPE_CHECKING:  # only type checkers read `default`: Python supports it from 3.13
     import typing_extensions
 
     P = typing_extensions.ParamSpec("P", default=...)
@@ -42,7 +42,10 @@ Ts = TypeVarTuple("Ts")
 
 
 class AsyncMakesTask(Protocol):
-    """Makes a task of a function. Senders leave out a delivery, so type checkers cannot check arguments beside one."""
+    """Makes a task of a function.
+
+    Senders omit a delivery parameter, so type checkers cannot check the arguments of a function that has one.
+    """
 
     @overload
     def __call__(self, function: "Callable[Concatenate[EitherDelivery[Any], P], R]", /) -> "AsyncTask[..., R]": ...
@@ -53,10 +56,10 @@ class AsyncMakesTask(Protocol):
 
 
 class AsyncTask(Generic[P, R]):
-    """A function with a queue. Called, it is the function; sent, a worker calls it. Made by `@app.task`.
+    """A function with a queue, made by `@app.task`. `f(...)` calls the function, and `f.send(...)` sends a message.
 
-    Arguments are checked before anything is sent. A parameter annotated as a delivery is not the sender's:
-    the worker gives it.
+    Arguments are checked before a message is sent: a wrong argument raises UsageError. Senders omit a parameter that is
+    annotated as a delivery, since the worker passes it.
     """
 
     __name__: str
@@ -64,7 +67,7 @@ class AsyncTask(Generic[P, R]):
     def __init__(self, queue: "AsyncQueue[Any]", definition: TaskDefinition, options: SendOptions) -> None:
         functools.update_wrapper(self, definition.function)
         self.name: str = definition.name
-        """What messages call it by."""
+        """The name of the task in messages."""
         self.queue: AsyncQueue[Any] = queue
         self._definition = definition
         self._options = options
@@ -73,30 +76,34 @@ class AsyncTask(Generic[P, R]):
         return f"<{type(self).__name__} {self.name!r} of queue {self.queue.name!r}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function, here and now."""
+        """Call the function directly, without a message."""
         returned: R = self._definition.function(*args, **kwargs)
         return returned
 
     async def send(self, *args: P.args, **kwargs: P.kwargs) -> str:
-        """Let a worker call it, and return the id of the message."""
+        """Send a message so that a worker calls the function, and return its id. Raises the same as `queue.send`."""
         return await self._send(args, kwargs, self._options)
 
     async def later(self, delay: Seconds, /, *args: P.args, **kwargs: P.kwargs) -> str:
-        """Let a worker call it in `delay` seconds."""
+        """Send a message that is due in `delay` seconds, and return its id. Raises the same as `queue.send`."""
         return await self._send(args, kwargs, {**self._options, "delay": delay, "at": None})
 
     async def at(self, when: datetime | float, /, *args: P.args, **kwargs: P.kwargs) -> str:
-        """Let a worker call it at a time: an aware datetime, or epoch seconds."""
+        """Send a message that is due at a time, an aware datetime or epoch seconds, and return its id.
+
+        Raises the same as `queue.send`.
+        """
         return await self._send(args, kwargs, {**self._options, "delay": None, "at": when})
 
     async def result(self, id: str, wait: Seconds = 10.0) -> Any:  # noqa: A002
-        """Give what a worker's call returned, as `queue.result` does."""
+        """Return the value that the function returned in a worker, as `queue.result` does."""
         return await self.queue.result(id, wait)
 
     def body(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
-        """Check arguments and give the body of the message that `send` would send, for what takes bodies of a queue.
+        """Check the arguments and return the body of the message that `send` would send.
 
-        `app.schedule("nightly", sweep.queue, sweep.body(7), cron="0 3 * * *")`; also for `send_many` and `commit`.
+        For `send_many`, `commit` and `app.schedule("nightly", sweep.queue, sweep.body(7), cron="0 3 * * *")`.
+        Raises UsageError if the arguments are wrong, or after `using`.
         """
         if self._options:
             raise UsageError(
@@ -106,7 +113,7 @@ class AsyncTask(Generic[P, R]):
         return self._definition.body(args, kwargs)
 
     def using(self, **options: Unpack[SendOptions]) -> "AsyncTask[P, R]":
-        """Give a task whose sends have options, those of `queue.send`: `welcome.using(key="user-42").send(42)`."""
+        """Return the task with options of `queue.send` for its sends: `welcome.using(key="user-42").send(42)`."""
         known = list(SendOptions.__annotations__)
         unknown = [name for name in options if name not in known]
         refuse(f"task {self.name!r}", "a send", unknown, known, INSTEAD_OF_USING)
@@ -115,12 +122,12 @@ class AsyncTask(Generic[P, R]):
     # --- sync only
     # | @property
     # | def aio(self) -> AsyncTask[P, R]:
-    # |     """The async twin of this task, to send it from `async def`."""
+    # |     """The async counterpart of this task, to send it from `async def`."""
     # |     return AsyncTask(self.queue.aio, self._definition, self._options)
     # |
     # --- end
     def _as_send(self, arguments: Any) -> Send[Any]:
-        """Make the message that `send` would send, of the arguments that a commit gives."""
+        """Return the message for the arguments in a commit, as `send` would send it."""
         if isinstance(arguments, tuple):
             encoded = self._definition.encoded(arguments, {})
         elif isinstance(arguments, Mapping):

@@ -1,4 +1,4 @@
-"""A topic: what is published reaches every group. Publishing, reading without a group, and looking at it."""
+"""A topic: each published entry is delivered to every group. Publishing, reading without a group, and inspecting."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,14 +47,14 @@ _NO_OPTIONS = (None,) * 6
 _OPTIONS = ("delay", "at", "key", "headers", "dedup", "dedup_for", "durable")
 
 _BRIEF = 0.25
-"""A wait so short is ended by the client: a server's time-out may fire 0.1 s late."""
+"""The client ends waits shorter than this, since a timeout of the server may fire 0.1 s late."""
 
-_LOOK_EVERY = 5.0
-"""Seconds after which a reader looks again although nothing woke it."""
+_POLL_EVERY = 5.0
+"""Seconds after which a reader polls even if it was not woken."""
 
 
 class AsyncTopic(Generic[BodyT]):
-    """One topic, as this process sees it. Made by `app.topic(name, ...)`; may be shared like its app."""
+    """A topic. `app.topic(name, ...)` returns it. Threads or tasks may share it like its app."""
 
     def __init__(self, app: "AsyncDuly", name: str, options: TopicOptions) -> None:
         self.name: str = name
@@ -71,13 +71,13 @@ class AsyncTopic(Generic[BodyT]):
 
     @property
     def stream(self) -> str:
-        """The key of its stream: other programs may XADD to it and XREADGROUP from it."""
+        """The key of its stream. Other programs may use XADD and XREADGROUP with it."""
         return self._keys.stream.decode()
 
     # --- sync only
     # | @property
     # | def aio(self) -> "AsyncTopic[BodyT]":
-    # |     """The async twin of this topic: the same definition."""
+    # |     """The async counterpart of this topic, with the same definition."""
     # |     return self._app.aio._topic(self.name, self.options)
     # |
     # --- end
@@ -99,9 +99,13 @@ class AsyncTopic(Generic[BodyT]):
         durable: Durable = None,
         **unknown: Never,
     ) -> str:
-        """Add an entry to the stream and return its id; with a delay, the id by which it can be cancelled until then.
+        """Add an entry to the stream and return its id. With a delay, the id is for `cancel` and `reschedule`.
 
-        A repeat after a lost reply adds it once. Within the window of its `dedup` value the first id comes back.
+        `duly.Send` documents the options, and `queue.send` documents `durable`.
+
+        Atomic. A retry after a lost reply adds the entry once. To make a call safe to repeat, pass the same `dedup`:
+        within its window, it returns the first id. Raises UsageError or TooLarge if nothing was sent, QueueFull if
+        the server is full, NotDurable if the entry is stored but not confirmed, and Unavailable.
         """
         if unknown:
             self._refuse("publish", unknown, _OPTIONS, refused_options.INSTEAD_OF_PUBLISH)
@@ -117,9 +121,9 @@ class AsyncTopic(Generic[BodyT]):
     async def publish_many(
         self, bodies: Iterable[BodyT | Send[BodyT]], *, durable: Durable = None, **unknown: Never
     ) -> list[str]:
-        """Publish many, bodies or `Send`s, a thousand in a round trip, and return their ids in the order given.
+        """Publish many bodies or `Send`s, up to 1,000 per round trip, and return their ids in the same order.
 
-        All are checked before the first is published.
+        All are validated before the first one is published. Each batch is atomic. Raises the same as `publish`.
         """
         self._refuse("publish_many", unknown, ("durable",), refused_options.INSTEAD_OF_PUBLISH_MANY)
         if isinstance(bodies, str | bytes | bytearray | Mapping):
@@ -166,7 +170,10 @@ class AsyncTopic(Generic[BodyT]):
         return await self._link.run_durably(call, durable)
 
     async def cancel(self, id: str) -> bool:  # noqa: A002
-        """End a delayed publish, by the id that it has. False: it is unknown, cancelled, or in the stream by now."""
+        """Cancel a delayed publish by its id. Atomic and safe to repeat.
+
+        Returns False if it is unknown, cancelled, or already in the stream.
+        """
         outgoing.checked_text(id, "id")
         return await self._link.run(ops.cancel(self._keys, id))
 
@@ -177,12 +184,15 @@ class AsyncTopic(Generic[BodyT]):
         delay: Seconds | None = None,
         at: datetime | float | None = None,
     ) -> bool:
-        """Have a delayed publish enter the stream at another time. False: it does not wait."""
+        """Change the time at which a delayed publish enters the stream. Atomic and safe to repeat.
+
+        Returns False if it is not waiting.
+        """
         outgoing.checked_text(id, "id")
         return await self._link.run(ops.reschedule(self._keys, id, outgoing.new_due(delay, at, time.time())))
 
     async def promote(self, id: str) -> bool:  # noqa: A002
-        """Have a delayed publish enter the stream now. False: it does not wait."""
+        """Let a delayed publish enter the stream now. Atomic and safe to repeat. Returns False if it is not waiting."""
         outgoing.checked_text(id, "id")
         return await self._link.run(ops.reschedule(self._keys, id, outgoing.NOW))
 
@@ -191,11 +201,13 @@ class AsyncTopic(Generic[BodyT]):
     def group(
         self, name: str, *, start: Position = "beginning", headers: Wanted | None = None, **unknown: Never
     ) -> AsyncGroup[BodyT]:
-        """Name a group. It is created by its first use, or by `create()`.
+        """Return a consumer group. No call is made: the first use creates the group, or `create()`.
 
-        `start` says where it begins then: "beginning", with all that is kept, "new", with what is published from then
-        on, behind the id of an entry, or from a time on. With `headers`, only entries that have them are delivered;
-        a list means any of its values. They are this process's view, not stored: give all members the same.
+        - `start`: The start of a new group: "beginning" with all stored entries, "new" with entries from then on, the
+          id of an entry to start after, or a time.
+        - `headers`: Only entries that have these headers are delivered. A list means any of its values.
+
+        Both are not stored, so all consumers of the group should use the same. Raises InvalidName or UsageError.
         """
         checked_name(name, "group")
         label = f"{self.name}/{name}"
@@ -240,7 +252,7 @@ class AsyncTopic(Generic[BodyT]):
         timeout: Seconds | None = None,
         **unknown: Any,
     ) -> Any:
-        """Decorate the function that workers call with each message of a group, as `queue.handler` does."""
+        """Register the function that workers call with each message of a group, as `queue.handler` does."""
         if misplaced or not group:
             raise _without_group(self.name, misplaced)
         known = ("group", "start", "headers", *refused_options.OF_HANDLER)
@@ -250,18 +262,18 @@ class AsyncTopic(Generic[BodyT]):
         return consumers.handler(concurrency=concurrency, batch=batch, timeout=timeout)
 
     def on_dead(self, function: F) -> F:
-        """Decorate a function that a worker tells of each message that it makes dead, in any group."""
+        """Register a function that a worker calls with each message that it makes dead, in any group."""
         self._app._definitions.add_on_dead(f"{self.name}/", function)
         return function
 
     async def groups(self) -> list[GroupInfo]:
-        """Look at all groups, those of other programs included, by name."""
+        """Return all groups, including those of other programs, sorted by name."""
         sight = await self._link.run(topic_ops.stats(self._keys))
         return [await self._info(row) for row in sorted([*sight.groups, *topic_ops.lost_groups(sight)])]
 
     async def _info(self, row: topic_ops.GroupRow) -> GroupInfo:
         ready, delayed, parked, dead = row.unread, 0, 0, 0
-        if is_name(row.name):  # else it can be of other programs only
+        if is_name(row.name):  # other names belong to groups of other programs
             stats = await self._link.run(ops.stats(self._group_keys(row.name)))
             ready, delayed, parked, dead = stats.ready, stats.delayed, stats.parked, stats.dead
         return GroupInfo(
@@ -278,9 +290,9 @@ class AsyncTopic(Generic[BodyT]):
         )
 
     async def _group_names(self) -> list[str]:
-        """Name the groups, without a look into them: what is in one may be damaged.
+        """Return the names of the groups without reading their data, which may be damaged.
 
-        Those of other programs may have names that no group of Duly can have. They are left out.
+        Groups of other programs with names that Duly does not allow are left out.
         """
         sight = await self._link.run(topic_ops.stats(self._keys))
         return [name for name in topic_ops.group_names(sight) if is_name(name)]
@@ -288,14 +300,14 @@ class AsyncTopic(Generic[BodyT]):
     def _group_keys(self, name: str) -> GroupKeys:
         return GroupKeys(self._keys, name, frees=self.options.keep is None)
 
-    # Looking and steering
+    # Inspecting and managing
 
     async def read(self, after: Position | None = None, limit: int = 100, wait: Seconds = 0) -> list[Entry]:
-        """Look at up to `limit` (100) entries without a group, waiting up to `wait` seconds for the first.
+        """Read up to `limit` (100) entries without a group, and wait up to `wait` seconds for the first.
 
-        `after` is the id of an entry, behind which to begin; None for the beginning; "new" for what comes from now on;
-        or a time, from which on. To go on, pass the id of the last one. Returns [] when the wait is over. A page of
-        large entries may be shorter than `limit`.
+        `after` is the id of an entry to start after; None for the beginning; "new" for entries from now on; or a time
+        to start at. For the next page, pass the id of the last entry. Returns [] if the wait timed out. A page of large
+        entries may be shorter than `limit`. Raises UsageError for an invalid argument.
         """
         checked_count(limit, "limit", most=MAX_BATCH)
         left = checked_seconds(wait, "wait")
@@ -309,20 +321,20 @@ class AsyncTopic(Generic[BodyT]):
             left = give_up_at - time.monotonic()
             if left <= 0:
                 return []
-            if begin == publishing.AT_END:  # what came before the first look is not new
+            if begin == publishing.AT_END:  # entries before the first read are not new
                 begin = f"({reading.position[0].decode()}"
-            pause, exact = patience.pause_before(reading.next_in, left, _LOOK_EVERY, fruitless)
+            pause, exact = patience.pause_before(reading.next_in, left, _POLL_EVERY, fruitless)
             fruitless = fruitless + 1 if exact else 0
             await self._link.wait_for_entry(self._keys, reading.position, pause, exact=exact or is_brief)
 
     async def delayed(self, limit: int = 50, after: Message | str | None = None) -> list[Message]:
-        """Look at a page of the publishes that wait for their time; `after` is the last one of the page before."""
+        """Return a page of delayed publishes. `after` is the last one of the previous page, or its id."""
         return await self._page("delayed", limit, after)
 
     async def dead(self, limit: int = 50, after: Message | str | None = None) -> list[Message]:
-        """Look at a page of the delayed publishes that could not enter: somebody removed or overwrote what they hold.
+        """Return a page of the delayed publishes that could not enter the stream, since their data was damaged.
 
-        `cancel(id)` removes one. Dead letters of groups are in `group.list("dead")`.
+        `cancel(id)` removes one. `group.list("dead")` has the dead letters of a group.
         """
         return await self._page("dead", limit, after)
 
@@ -334,12 +346,12 @@ class AsyncTopic(Generic[BodyT]):
         return page
 
     async def get(self, id: str) -> Message | None:  # noqa: A002
-        """Look at a delayed publish; None: it is unknown, cancelled, or in the stream by now, where `read` shows it."""
+        """Return a delayed publish; None: it is unknown, cancelled, or already in the stream, where `read` shows it."""
         sight = await self._sight(id)
         return None if sight is None else sight.message
 
     async def explain(self, id: str) -> str:  # noqa: A002
-        """Say in one sentence where a publish is: it waits for its time, or is in the stream for its groups."""
+        """Explain in one sentence where an entry is: still delayed, or in the stream for its groups."""
         sight = await self._sight(id)
         if sight is not None:
             return explained_delayed(self.name, id, sight)
@@ -349,12 +361,12 @@ class AsyncTopic(Generic[BodyT]):
         return explained_entry(self.name, id, sorted(row.name for row in rows))
 
     async def _sight(self, id_: str) -> views.Sight | None:
-        """Look at a delayed publish and what is around it."""
+        """Return a delayed publish and the data that explains its state."""
         outgoing.checked_text(id_, "id")
         return await self._link.run(ops.explain(self._keys, self._viewer(), id_))
 
     async def _fields_of(self, id_: str) -> Sequence[bytes] | None:
-        """Look at the fields of an entry; None: it is not in the stream."""
+        """Return the fields of an entry; None: it is not in the stream."""
         found = (await self._link.run(topic_ops.read(self._keys, id_, 1))).entries
         return found[0][1] if found and found[0][0] == id_ else None
 
@@ -362,7 +374,7 @@ class AsyncTopic(Generic[BodyT]):
         return views.Viewer(self.name, self._decode_body, title=self._keys.title)
 
     async def stats(self) -> TopicStats:
-        """Count what is in the stream, at one moment. `groups()` tells of each group."""
+        """Return the sizes and counters of the topic, as one atomic snapshot. `groups()` has those of each group."""
         sight = await self._link.run(topic_ops.stats(self._keys))
         counted = {name: sight.counter(name) for name in ("published", "entered", "duplicates", "trimmed")}
         return TopicStats(
@@ -378,23 +390,26 @@ class AsyncTopic(Generic[BodyT]):
         )
 
     async def audit(self, repair: bool = False, *, on_progress: Callable[[int], None] | None = None) -> Audit:
-        """Prove the accounts of delayed publishes: each has entered the stream, is cancelled, waits, or is dead.
+        """Check that each delayed publish is accounted for: it has entered the stream, is cancelled, waiting, or dead.
 
-        Online and in bounded steps. With `repair`, mends what it finds: nothing is lost by it, or enters before its
-        time. `on_progress` is called after each step with the number of ids looked at so far. Each group has an audit
-        of its own.
+        It runs in bounded steps while the topic is in use. With `repair`, it fixes the faults. No entry is lost by that
+        or enters the stream early. `on_progress` is called after each step with the number of ids checked so far. Each
+        group has its own `audit`. Safe to repeat.
         """
         progress = checked_progress(on_progress)
         return await AsyncAuditor(self._link, self._keys, self.name, repair=repair, on_progress=progress).run()
 
     async def delete(self) -> None:
-        """Remove the topic: its stream, what waits to enter it, and all groups with all that they hold."""
-        for name in await self._group_names():  # those of other programs go with the stream
+        """Delete the topic: its stream, its delayed publishes, and all groups with their messages.
+
+        Not atomic: each group is deleted in its own step. Safe to repeat.
+        """
+        for name in await self._group_names():  # groups of other programs are deleted with the stream
             await self._link.run(ops.delete(self._group_keys(name)))
         await self._link.run(topic_ops.delete(self._keys))
 
 
 def _without_group(topic: str, misplaced: Sequence[object]) -> UsageError:
-    """Say how a handler is defined, to who left the group out, or did not name it."""
+    """Return the error for a handler without `group=`, with the correct form."""
     group = misplaced[0] if misplaced and isinstance(misplaced[0], str) else "..."
     return UsageError(f'topic {topic!r}: a handler is for one group: write @events.handler(group="{group}")')

@@ -1,4 +1,4 @@
-"""Blocks on a server: for the token that says that there is something to look at, for entries, for ends of messages."""
+"""Blocking waits on the server: for wake tokens, for stream entries, and for ends of messages."""
 
 import contextlib
 import random
@@ -8,33 +8,33 @@ from typing import Any, Final
 from redis.exceptions import RedisError
 
 from duly._async.connections import AsyncConnections
-from duly._async.ends import Told
+from duly._async.ends import EndEntries
 from duly._async.wire import UNREACHABLE, AsyncWire, before_leaving, sleep
 from duly._core import ops, patience
 from duly._core.call import Arg, Call
 from duly._core.keys import GroupKeys, QueueKeys, TopicKeys
 
 _HELD_BACK_BY_A_PAUSE: Final[list[Arg]] = [b"EVAL", b"return 0", 0]
-"""A script may write, so a server that pauses writes does not run it, nor what follows on its connection."""
+"""A script may write, so a server that pauses writes holds it back, and all later commands of its connection."""
 
 
 class AsyncWaiter:
-    """Blocks on `wake`, `ends` and the streams of topics, and takes none of their data.
+    """Blocks on `wake`, `ends` and the streams of topics, without taking messages.
 
-    The seam for servers where one wait cannot watch several queues.
+    This is the place to change for servers on which one wait cannot watch several queues.
     """
 
     def __init__(self, connections: AsyncConnections, carry: Callable[[Call[bool]], Awaitable[object]]) -> None:
         self._connections = connections
         self._carry = carry
         self._blocked: dict[AsyncWire, QueueKeys | None] = {}
-        """Who blocks, and the queue whose token it may have taken when it leaves."""
+        """The blocked connections, each with the queue whose wake token it may take."""
 
     async def wait(self, keys: QueueKeys, seconds: float, *, exact: bool) -> bool:
-        """Wait for a token, so long at the most. True: one was taken.
+        """Wait up to `seconds` for a wake token. True: one was taken.
 
-        `exact`: the end of the wait is a due time. A server's time-out fires up to 100 ms late and not at
-        all when its clock steps back, so the end is kept here; the server's is a backstop.
+        `exact`: the wait ends at a due time. A timeout of the server fires up to 100 ms late, and not at all if its
+        clock steps back. So the client ends the wait, and the timeout of the server is a backstop.
         """
         if seconds <= 0:
             return False
@@ -45,9 +45,9 @@ class AsyncWaiter:
     async def wait_for_entry(
         self, keys: TopicKeys | GroupKeys, position: Sequence[bytes], seconds: float, *, exact: bool
     ) -> bool:
-        """Wait for an entry, or the ring of a bell, behind a position, so long at the most. True: there is one.
+        """Wait up to `seconds` for an entry or a bell after a position. True: there is one.
 
-        Nothing is taken, so there is nothing to hand on. `exact` as in `wait`.
+        No token is taken, so none has to be passed on. `exact` is as in `wait`.
         """
         if seconds <= 0:
             return False
@@ -55,14 +55,14 @@ class AsyncWaiter:
         command: list[Arg] = [b"XREAD", b"COUNT", 1, b"BLOCK", backstop, b"STREAMS", *keys.watched, *position]
         return bool(await self._block(command, seconds if exact else seconds + 0.3, None))
 
-    async def read_ends(self, keys: QueueKeys, after: str, seconds: float) -> Told:
-        """Read what is told of the ends of messages behind an entry, waiting so long at the most for something."""
+    async def read_ends(self, keys: QueueKeys, after: str, seconds: float) -> EndEntries:
+        """Read the entries of `ends` after an entry, and wait up to `seconds` for the first."""
         command: list[Arg] = [b"XREAD", b"COUNT", 1000, b"BLOCK", max(round(seconds * 1000), 1)]
         reply = await self._block([*command, b"STREAMS", keys.key("ends"), after], seconds + 0.3, None)
         return [(entry.decode(), fields[1].decode()) for entry, fields in reply[0][1]] if reply else []
 
     async def _block(self, command: list[Arg], seconds: float, keys: QueueKeys | None) -> Any:
-        """Ask something that may take so long; None: it has not come. `keys` are of the queue whose token may come."""
+        """Run a blocking command for up to `seconds`; None: no reply. `keys`: the queue whose token it may take."""
         wire = None
         try:
             wire = await self._connections.take_waiting()
@@ -90,7 +90,7 @@ class AsyncWaiter:
         return reply
 
     async def leave_all(self) -> None:
-        """End all waits: the app is closed. What they watched is handed on."""
+        """End all waits when the app is closed, and wake other consumers instead."""
         for wire, keys in list(self._blocked.items()):
             if keys is None:
                 wire.hang_up()
@@ -102,29 +102,29 @@ class AsyncWaiter:
             ends.ring_all()
 
     async def unblock(self, wire: AsyncWire) -> None:
-        """End a blocking call from outside: the connection stays usable and no token is lost.
+        """End a blocking call from another connection. The blocked connection stays usable, and no token is lost.
 
-        A server may hold the blocking call back: CLIENT PAUSE and a planned fail-over pause writes, and BLPOP is one.
-        CLIENT UNBLOCK of such a client aborts Redis before 7.4.6 and 8.2, and Valkey before 8.1.2. So a script goes
-        before it in the same write: while writes are paused the server runs neither, and afterwards one upon the
-        other. No pause can begin in between.
+        A server may hold back the blocking call: CLIENT PAUSE and a planned failover pause writes, and BLPOP is a
+        write. CLIENT UNBLOCK of such a client crashes Redis before 7.4.6 and 8.2, and Valkey before 8.1.2. So a script
+        precedes it in the same write. While writes are paused, the server runs neither. After that, it runs both in a
+        row, and no pause can begin in between.
 
-        On its own connection this may overtake the blocking call, and find nothing to end. Then it is sent again,
-        unless the reply has come by itself.
+        The other connection may overtake the blocking call, so that there is nothing to unblock. Then the command is
+        sent again, unless the reply has arrived.
         """
         command: list[Arg] = [b"CLIENT", b"UNBLOCK", wire.client_id]
         for tries in range(11):
-            is_ended = await self._beside(lambda other: other.ask_second(_HELD_BACK_BY_A_PAUSE, command))
+            is_ended = await self._on_other_connection(lambda other: other.ask_second(_HELD_BACK_BY_A_PAUSE, command))
             if is_ended or await wire.poll(0.001 * 2**tries):
                 break
 
     async def cut(self, wire: AsyncWire) -> None:
-        """Have the server forget a connection now: a token that is left next must not go to one that is gone."""
+        """Disconnect a client on the server at once, so that the next token does not go to a closed connection."""
         with contextlib.suppress(*UNREACHABLE, RedisError):
-            await self._beside(lambda other: other.ask([b"CLIENT", b"KILL", b"ID", wire.client_id]))
+            await self._on_other_connection(lambda other: other.ask([b"CLIENT", b"KILL", b"ID", wire.client_id]))
 
-    async def _beside(self, ask: Callable[[AsyncWire], Awaitable[Any]]) -> Any:
-        """Ask something on another connection."""
+    async def _on_other_connection(self, ask: Callable[[AsyncWire], Awaitable[Any]]) -> Any:
+        """Run a command on another connection."""
         async with self._connections.gate:
             slot = self._connections.take()
             try:
@@ -133,7 +133,7 @@ class AsyncWaiter:
                 self._connections.give(slot)
 
     async def _leave(self, wire: AsyncWire | None, keys: QueueKeys | None) -> None:
-        """Stop waiting in the middle: the token, if one was taken, and the watch go to the next."""
+        """Abort a wait, and wake the next consumer, since a token may have been taken."""
         try:
             if wire is not None:
                 if keys is not None:
@@ -141,5 +141,5 @@ class AsyncWaiter:
                 await wire.close()
             if keys is not None:
                 await self._carry(ops.wake(keys))
-        except Exception:  # noqa: BLE001, S110 - leaving: whoever waits looks again by itself after a while
+        except Exception:  # noqa: BLE001, S110 - other consumers poll after a while anyway
             pass

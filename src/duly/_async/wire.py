@@ -1,6 +1,6 @@
-"""The wire under the client, for asyncio: one connection, and the few things that threads do otherwise.
+"""One connection for asyncio, and the primitives that differ between asyncio and threads.
 
-The twin of this file is written by hand too. No policy in here: no repeats, no back-off.
+The sync counterpart of this file is written by hand. It has no policy: no retries, no backoff.
 """
 
 import asyncio
@@ -33,20 +33,19 @@ _KINDS: Final[Mapping[Kind, Any]] = {
     "embedded": UnixDomainSocketConnection,
 }
 UNREACHABLE: Final = (RedisConnectionError, RedisTimeoutError, OSError)
-"""What a wire raises when the server cannot be reached or does not answer."""
+"""Exceptions of a wire if the server cannot be reached or does not answer."""
 
 CONNECT_TIMEOUT: Final = 5.0
 LEAVING_TIMEOUT: Final = 1.0
 REPLY_TIMEOUT: Final = 5.0
-"""Seconds that a server may take for an answer. All scripts are bounded: one that takes longer is stuck."""
+"""Seconds that a server may take to reply. All scripts are bounded, so a server that takes longer is stuck."""
 _background: Final[set[asyncio.Future[Any]]] = set()
 
 
 async def uninterrupted(work: Awaitable[T], if_abandoned: Callable[[T], Awaitable[object]] | None = None) -> T:
-    """Finish `work` even when the caller is cancelled, and then hand its result to `if_abandoned`.
+    """Finish `work` even if the caller is cancelled, and then pass its result to `if_abandoned`.
 
-    A call that is cut off half-way would leave a connection with an unread reply, and messages that
-    nobody knows to hold.
+    A call that is cut off would leave a connection with an unread reply, and leased messages without a consumer.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -62,26 +61,26 @@ async def _clean_up(task: asyncio.Future[T], if_abandoned: Callable[[T], Awaitab
         result = await task
         if if_abandoned is not None:
             await if_abandoned(result)
-    except Exception:  # noqa: BLE001, S110 - nobody is left to tell; leases and time-outs mend it
+    except Exception:  # noqa: BLE001, S110 - the caller is gone; the lease or a timeout ends it
         pass
 
 
 async def before_leaving(work: Awaitable[object]) -> None:
-    """Tidy up after a cancellation: it may take a moment of the one who leaves, and goes on behind him."""
+    """Clean up after a cancellation: block briefly, then finish in the background."""
     task = in_background(work)
     with contextlib.suppress(asyncio.CancelledError):
         await asyncio.wait({task}, timeout=LEAVING_TIMEOUT)
 
 
 async def nothing_in_background() -> None:
-    """Wait, for a moment, until what goes on in the background of this event loop has ended."""
+    """Wait briefly for the background tasks of this event loop."""
     loop, here = asyncio.get_running_loop(), asyncio.current_task()
     if others := {task for task in _background if task.get_loop() is loop and task is not here}:
         await asyncio.wait(others, timeout=LEAVING_TIMEOUT)
 
 
 def in_background(work: Awaitable[object]) -> asyncio.Future[object]:
-    """Let something run to its end without waiting for it."""
+    """Run something to its end without waiting for it."""
     task = asyncio.ensure_future(work)
     _background.add(task)
     task.add_done_callback(_background.discard)
@@ -89,19 +88,19 @@ def in_background(work: Awaitable[object]) -> asyncio.Future[object]:
 
 
 class AsyncBell:
-    """Wakes a task, from whatever thread."""
+    """Wakes a task from any thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._event = asyncio.Event()
 
     def ring(self) -> None:
-        """Wake it, now or as soon as it waits."""
-        with contextlib.suppress(RuntimeError):  # its loop was closed around it
+        """End the current or next wait."""
+        with contextlib.suppress(RuntimeError):  # its event loop is closed
             self._loop.call_soon_threadsafe(self._event.set)
 
     async def wait(self, seconds: float) -> None:
-        """Wait to be woken, so long at the most."""
+        """Wait up to `seconds` for a ring."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(seconds, 0)):
                 await self._event.wait()
@@ -109,10 +108,10 @@ class AsyncBell:
 
 
 class AsyncWire:
-    """One connection to one server. Errors are redis-py's; after one, the wire is closed."""
+    """One connection to one server. It raises the exceptions of redis-py, and is closed after one."""
 
     def __init__(self, kind: Kind, options: Mapping[str, Any], name: str = "") -> None:
-        """Take a name for CLIENT LIST. A user who may not set one is served all the same."""
+        """`name` is for CLIENT LIST. It is ignored if the user may not set a name."""
         make: Any = _KINDS[kind]
         self._connection = make(
             protocol=2,
@@ -125,15 +124,15 @@ class AsyncWire:
         self._reading: asyncio.Task[Any] | None = None
         self._naming = packed([b"CLIENT", b"SETNAME", name]) if name else b""
         self._introduction = b""
-        """Sent together with the first command after a connect: the name costs no round trip."""
+        """Sent together with the first command after a connect, so that the name needs no extra round trip."""
         self.client_id = 0
-        """What CLIENT UNBLOCK needs, where somebody asked for it."""
+        """The id for CLIENT UNBLOCK, set for connections that block."""
         self.idle_since: float = 0.0
         """When its last call ended, by the monotonic clock."""
 
     @property
     def is_open(self) -> bool:
-        """Whether the connection is made."""
+        """Whether it is connected."""
         return bool(self._connection.is_connected)
 
     async def open(self) -> None:
@@ -156,9 +155,9 @@ class AsyncWire:
                     await self._finish_introduction()
                 return await self._connection.read_response()
         except ResponseError:
-            raise  # an answer, read to its end
+            raise  # the reply was read completely
         except BaseException:
-            await self.close()  # a reply may still be on its way: nobody else must read it
+            await self.close()  # a late reply must not be read by the next call
             raise
 
     async def _finish_introduction(self) -> None:
@@ -175,23 +174,23 @@ class AsyncWire:
                 await self._connection.read_response()
                 return await self._connection.read_response()
         except BaseException:
-            await self.close()  # a reply may still be on its way, also after an error
+            await self.close()  # a late reply must not be read by the next call, even after an error
             raise
 
     async def begin(self, command: list[Arg]) -> asyncio.Task[Any]:
-        """Send a command whose reply may take long. The task ends when it is there; `finish` takes it."""
+        """Send a command with a slow reply. The task ends when the reply is there, and `finish` returns it."""
         await self._connection.send_packed_command(packed(command), check_health=False)
         self._reading = asyncio.create_task(self._connection.read_response())
         return self._reading
 
     async def poll(self, seconds: float) -> bool:
-        """Wait for the reply that `begin` asked for, so long at the most. It is not read yet."""
+        """Wait up to `seconds` for the reply to `begin`, without reading it."""
         assert self._reading is not None
         done, _ = await asyncio.wait({self._reading}, timeout=seconds)
         return bool(done)
 
     async def finish(self, timeout: float = REPLY_TIMEOUT) -> Any:
-        """Read the reply that `begin` asked for."""
+        """Read the reply to `begin`."""
         assert self._reading is not None
         reading, self._reading = self._reading, None
         async with asyncio.timeout(timeout):
@@ -205,7 +204,7 @@ class AsyncWire:
         await self._connection.disconnect(nowait=True)
 
     def abandon(self) -> None:
-        """Drop a connection whose event loop is over: nothing can be awaited on it any more."""
+        """Drop a connection whose event loop has ended, so that nothing can be awaited on it."""
         self._reading = None
         connection = self._connection
         writer = connection._writer
@@ -216,10 +215,10 @@ class AsyncWire:
         with contextlib.suppress(Exception):
             try:
                 transport.abort()
-            except RuntimeError:  # the loop is closed: do what it would have done next, else the socket stays open
+            except RuntimeError:  # the event loop is closed: close the socket as it would have done
                 transport._call_connection_lost(None)
 
     def hang_up(self) -> None:
-        """End the connection under whoever reads from it: he finds it cut."""
+        """Abort the connection. A pending read fails."""
         with contextlib.suppress(Exception):
             self._connection._writer.transport.abort()

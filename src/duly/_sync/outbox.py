@@ -1,6 +1,6 @@
-"""Sends of one queue, one call each: threads that send side by side have a connection each.
+"""Sends of one queue, one call each. Concurrent threads have separate connections.
 
-The twin of this file is written by hand too: there, concurrent sends become one call.
+The async counterpart of this file is written by hand. There, concurrent sends become one call.
 """
 
 from duly._core import ops

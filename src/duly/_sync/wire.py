@@ -1,6 +1,6 @@
-"""The wire under the client, for threads: one connection, and the few things that asyncio does otherwise.
+"""One connection for threads, and the primitives that differ between asyncio and threads.
 
-The twin of this file is written by hand too. No policy in here: no repeats, no back-off.
+The async counterpart of this file is written by hand. It has no policy: no retries, no backoff.
 """
 
 import contextlib
@@ -32,16 +32,16 @@ _KINDS: Final[Mapping[Kind, Any]] = {
     "embedded": UnixDomainSocketConnection,
 }
 UNREACHABLE: Final = (RedisConnectionError, RedisTimeoutError, OSError)
-"""What a wire raises when the server cannot be reached or does not answer."""
+"""Exceptions of a wire if the server cannot be reached or does not answer."""
 
 CONNECT_TIMEOUT: Final = 5.0
 LEAVING_TIMEOUT: Final = 1.0
 REPLY_TIMEOUT: Final = 5.0
-"""Seconds that a server may take for an answer. All scripts are bounded: one that takes longer is stuck."""
+"""Seconds that a server may take to reply. All scripts are bounded, so a server that takes longer is stuck."""
 
 
 class Gate:
-    """Lets everybody through: threads are few, and each has a connection of its own."""
+    """Does not limit calls: threads are few, and each has its own connection."""
 
     def __init__(self, _most: int) -> None:
         """Count nothing."""
@@ -74,20 +74,20 @@ class Bell:
         self._event = threading.Event()
 
     def ring(self) -> None:
-        """Wake it, now or as soon as it waits."""
+        """End the current or next wait."""
         self._event.set()
 
     def wait(self, seconds: float) -> None:
-        """Wait to be woken, so long at the most."""
+        """Wait up to `seconds` for a ring."""
         self._event.wait(max(seconds, 0))
         self._event.clear()
 
 
 class Wire:
-    """One connection to one server. Errors are redis-py's; after one, the wire is closed."""
+    """One connection to one server. It raises the exceptions of redis-py, and is closed after one."""
 
     def __init__(self, kind: Kind, options: Mapping[str, Any], name: str = "") -> None:
-        """Take a name for CLIENT LIST. A user who may not set one is served all the same."""
+        """`name` is for CLIENT LIST. It is ignored if the user may not set a name."""
         make: Any = _KINDS[kind]
         self._connection = make(
             protocol=2,
@@ -98,15 +98,15 @@ class Wire:
             **options,
         )
         self._introduction = packed([b"CLIENT", b"SETNAME", name]) if name else b""
-        """Sent together with the first command: the name costs no round trip."""
+        """Sent together with the first command, so that the name needs no extra round trip."""
         self.client_id = 0
-        """What CLIENT UNBLOCK needs, where somebody asked for it."""
+        """The id for CLIENT UNBLOCK, set for connections that block."""
         self.idle_since: float = 0.0
         """When its last call ended, by the monotonic clock."""
 
     @property
     def is_open(self) -> bool:
-        """Whether the connection is made."""
+        """Whether it is connected."""
         return bool(self._connection.is_connected)
 
     def open(self) -> None:
@@ -124,9 +124,9 @@ class Wire:
                 return self._connection.read_response()
             return self._connection.read_response(timeout=timeout)
         except ResponseError:
-            raise  # an answer, read to its end
+            raise  # the reply was read completely
         except BaseException:
-            self.close()  # a reply may still be on its way: nobody else must read it
+            self.close()  # a late reply must not be read by the next call
             raise
 
     def _finish_introduction(self, timeout: float) -> None:
@@ -142,19 +142,19 @@ class Wire:
             self._connection.read_response()
             return self._connection.read_response()
         except BaseException:
-            self.close()  # a reply may still be on its way, also after an error
+            self.close()  # a late reply must not be read by the next call, even after an error
             raise
 
     def begin(self, command: list[Arg]) -> None:
-        """Send a command whose reply may take long."""
+        """Send a command with a slow reply."""
         self._connection.send_packed_command([packed(command)], check_health=False)
 
     def poll(self, seconds: float) -> bool:
-        """Wait for the reply that `begin` asked for, so long at the most. It is not read yet."""
+        """Wait up to `seconds` for the reply to `begin`, without reading it."""
         return bool(self._connection.can_read(timeout=max(seconds, 0)))
 
     def finish(self, timeout: float = REPLY_TIMEOUT) -> Any:
-        """Read the reply that `begin` asked for."""
+        """Read the reply to `begin`."""
         return self._connection.read_response(timeout=timeout)
 
     def close(self) -> None:
@@ -166,6 +166,6 @@ class Wire:
         self.close()
 
     def hang_up(self) -> None:
-        """End the connection under the thread that reads from it: it finds it cut."""
+        """Abort the connection. A pending read fails."""
         with contextlib.suppress(Exception):
             self._connection._sock.shutdown(socket.SHUT_RDWR)

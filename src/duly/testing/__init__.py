@@ -1,8 +1,8 @@
-"""Aids for tests that use Duly.
+"""Helpers for tests of code that uses Duly.
 
-`clock.advance(3600)` moves the time of all `memory://` apps of the process. `work_off(app)` runs the handlers of what
-is due, and `work_off(app, advance=3600)` those of the next hour. `user_keys(app)` reads and writes the keys that
-commits of a `memory://` app change, and `empty(app)` empties it. The fixtures of pytest are in `duly.testing.plugin`.
+`clock.advance(3600)` moves the clock of all `memory://` apps of the process. `work_off(app)` runs the handlers of all
+messages that are due, and `work_off(app, advance=3600)` those of the next hour. `user_keys(app)` reads and writes the
+keys that commits of a `memory://` app change. `empty(app)` removes its data. `duly.testing.plugin` has pytest fixtures.
 """
 
 from typing import TYPE_CHECKING, Any

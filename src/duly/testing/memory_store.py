@@ -29,21 +29,21 @@ def empty(app: Duly | AsyncDuly) -> None:
 
 
 class UserKeys:
-    """Reads and writes keys of the user. On a real server, redis-py does that."""
+    """Reads and writes the user's keys. On a real server, use redis-py."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def get(self, key: str | bytes) -> Any:
-        """Give what a key holds, None for nothing.
+        """Return the value of a key, or None if it does not exist.
 
         A string is bytes, a hash and a sorted set are dicts, a set is a set, a list is a list, and a stream is
-        a list of pairs of id and fields. What PFADD makes is the set of what was added.
+        a list of pairs of id and fields. A HyperLogLog (PFADD) is the set of added values.
         """
         return self._engine.read_key(key if isinstance(key, bytes) else key.encode())
 
     def run(self, *command: Any) -> None:
-        """Carry out a command as a commit would: `run("SET", "stock:1", 10)`."""
+        """Run a command as a commit would: `run("SET", "stock:1", 10)`. Raises UsageError if it is refused."""
         (effect,) = checked_effects([command], [])
         problem = self._engine.change_key(effect)
         if problem is not None:

@@ -1,6 +1,6 @@
-"""The fixtures that pytest finds when Duly is installed.
+"""The pytest fixtures of Duly. pytest finds them when Duly is installed.
 
-pytest imports this in every run, so all that is not needed to name the fixtures is imported when one is used.
+pytest imports this module in every run, so each fixture imports the modules that it needs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def duly_clock() -> Iterator[Clock]:
-    """Give the clock of all `memory://` apps. Before and after the test it goes with real time."""
+    """Return the clock of all `memory://` apps. It is reset to real time before and after the test."""
     from duly.testing import clock
 
     clock.reset()
@@ -29,7 +29,7 @@ def duly_clock() -> Iterator[Clock]:
 
 @pytest.fixture
 def duly_app(duly_clock: Clock) -> Iterator[duly.Duly]:  # noqa: ARG001 - it is reset for the app
-    """Give an app on `memory://`, with a store of its own."""
+    """Return an app on `memory://` with a separate store."""
     import duly
 
     with duly.Duly("memory://") as app:
@@ -38,7 +38,7 @@ def duly_app(duly_clock: Clock) -> Iterator[duly.Duly]:  # noqa: ARG001 - it is 
 
 @pytest.fixture
 def duly_server(_duly_test_server: TestServer) -> Iterator[ServerApp]:
-    """Give an app on a real Valkey, which is empty. It has a `url`, for other apps and processes."""
+    """Return an app on a real, empty Valkey server. Its `url` is for other apps and processes."""
     from duly.testing import ServerApp
 
     with ServerApp(_duly_test_server.url) as app:
@@ -48,7 +48,7 @@ def duly_server(_duly_test_server: TestServer) -> Iterator[ServerApp]:
 
 @pytest.fixture(scope="session")
 def _duly_test_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestServer]:
-    """Start one server for the session; under xdist, for each worker."""
+    """Start one server for the session; with xdist, one per worker."""
     from duly.errors import Unavailable
     from duly.testing.valkey_server import TestServer
 

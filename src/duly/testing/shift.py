@@ -1,4 +1,4 @@
-"""A worker that does not wait: it takes what is due, one call of a handler after the other, when it is told to.
+"""A worker for tests that never waits. Each step claims due messages and calls one handler.
 
 Decoding, outcomes, retries, dead letters, hooks and renewal are those of `duly.worker`.
 """
@@ -32,39 +32,39 @@ from duly.worker.setup import Setup
 from duly.worker.source import AnyDelivery
 from duly.worker.worker_options import GivenQueues, WorkerOptions
 
-_LOOKS_AT_ONCE: Final = 1000
-"""Claims in a row that find nothing because they were busy: with what is past its ttl, say."""
+_MAX_CLAIMS_IN_A_ROW: Final = 1000
+"""The largest number of claims in a row that find no message, for example because they remove expired ones."""
 
 _HOOKS_TIMEOUT: Final = 60.0
 """Seconds that `on_dead` and `on_stop` hooks have."""
 
 _FAILURES: Final = (Exception, SystemExit, asyncio.CancelledError)
-"""What counts as a failure of the handler, and no more."""
+"""Exceptions that count as a failure of the handler. Others end the test."""
 
 _FAILED: Final = ("retry", "dead")
-"""The outcomes that have an error."""
+"""The outcomes that always have an error."""
 
 
 @dataclass(frozen=True)
 class Handled:
-    """What became of one message."""
+    """The outcome of one message."""
 
     queue: str
-    """The name of its queue; `events/archive` of a group."""
+    """The name of its queue; for a group, like `events/archive`."""
     id: str
     body: Any
     attempt: int
     outcome: str
-    """"ack", "commit", "retry", "defer", "recycle", "release", "dead"; "lost" when somebody else has it by now."""
+    """"ack", "commit", "retry", "defer", "recycle", "release", "dead"; "lost" if its lease was lost."""
     error: BaseException | None
-    """What the handler raised, or why it failed otherwise: never None of "retry" and "dead".
+    """The exception that the handler raised, or another reason for the failure. Never None for "retry" and "dead".
 
-    `CodecError` is of a body that did not decode and of an unknown task, `HandlerFailed` of a handler that returned
-    False, deferred it too often or settled it itself. `Reject` and `RetryIn` are themselves; a `Defer` is no failure.
-    What a batch handler raises is of the messages that it had not settled before, if there are any.
+    `CodecError`: the body could not be decoded, or the task is unknown. `HandlerFailed`: the handler returned False,
+    deferred the message too often or settled it itself. `Reject` and `RetryIn` appear as they were raised. A `Defer` is
+    not an error. The exception of a batch handler belongs to the messages that it had not settled before, if any.
     """
     at: datetime
-    """When it was handed out, by the clock of the server."""
+    """When it was delivered, by the server's clock."""
 
 
 class Noted(NamedTuple):
@@ -72,34 +72,34 @@ class Noted(NamedTuple):
 
     verdict: Verdict
     is_by_hand: bool
-    """Whether the handler had settled it itself, and the verdict is of no account."""
+    """Whether the handler settled it itself, so that the verdict has no effect."""
 
     @property
     def was_refused(self) -> bool:
-        """Whether the handler did not see it."""
+        """Whether the handler was not called with it."""
         return self.verdict.verb == "reject" and isinstance(self.verdict.error, str)
 
     @property
     def was_left(self) -> bool:
-        """Whether the handler saw it, and left it to be settled."""
+        """Whether the handler was called with it and did not settle it."""
         return not (self.is_by_hand or self.was_refused or self.verdict.verb == "lost")
 
 
 class NotingSettler(Settler):
-    """Settles, and notes the verdicts."""
+    """A settler that also records the verdicts."""
 
     def __init__(self, noted: dict[AnyDelivery, Noted], **callbacks: Callable[..., None]) -> None:
         super().__init__(**callbacks)
         self._noted = noted
 
     def add(self, runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> None:
-        """Settle a message soon."""
+        """Record a verdict, and settle the message soon."""
         self._noted[delivery] = Noted(verdict, is_by_hand=delivery.is_settled)
         super().add(runtime, delivery, verdict)
 
 
 class Job:
-    """What one call of a handler is about."""
+    """The messages of one handler call."""
 
     def __init__(self, runtime: QueueRuntime, item: Item, deliveries: Sequence[AnyDelivery], at: datetime) -> None:
         self.runtime = runtime
@@ -169,7 +169,7 @@ class Shift:
     # Steps
 
     async def claim(self, limit: int) -> Job | None:
-        """Take what one call of a handler is given, from the queue whose turn it is. None: nothing is due."""
+        """Claim the messages of one handler call, from the next queue in turn. None: no message is due."""
         moments: list[int] = []
         runtimes = self._setup.runtimes
         for runtime in list(runtimes):
@@ -196,17 +196,17 @@ class Shift:
         self._dispatchers[job.runtime].run_async(job.item)
         return await self._report(job)
 
-    # What they are made of
+    # Parts of the steps
 
     async def _claimed(self, runtime: QueueRuntime, limit: int) -> Claimed:
-        """Claim, again where there may be more at once: after schedules have sent, say."""
-        looks = 0
+        """Claim. Repeat if more may be due at once, for example after schedules have sent messages."""
+        claims = 0
         while True:
-            looks += 1
+            claims += 1
             claimed = await self._claimed_once(runtime, min(limit, runtime.per_slot))
             has_fired = await runtime.source.fire(claimed.now, claimed.schedules)
             is_done = claimed.next_in != 0 and not has_fired
-            if claimed.ids or is_done or looks == _LOOKS_AT_ONCE:
+            if claimed.ids or is_done or claims == _MAX_CLAIMS_IN_A_ROW:
                 return claimed
 
     async def _claimed_once(self, runtime: QueueRuntime, limit: int) -> Claimed:
@@ -226,18 +226,18 @@ class Shift:
         return Job(runtime, DeliveryBatch(deliveries), deliveries, moment_of(claimed.now))
 
     async def _report(self, job: Job) -> list[Handled]:
-        """Wait until the server knows, and `on_dead` hooks do; then say what became of the messages."""
+        """Wait for the settles and the `on_dead` hooks, and return the outcomes."""
         while job.runtime.busy:
             if self._settling.done():
                 self._settling.result()  # what broke it
             self._progress.clear()
             await self._progress.wait()
         await self._dead_hooks.finish(_HOOKS_TIMEOUT)
-        self._spare_settled(job)
+        self._drop_errors_of_settled(job)
         return [await self._handled(job, delivery) for delivery in job.deliveries]
 
-    def _spare_settled(self, job: Job) -> None:
-        """Let an error be of those that it left, where a batch handler had settled others before it raised."""
+    def _drop_errors_of_settled(self, job: Job) -> None:
+        """Assign the error of a batch handler only to the messages that it had not settled, if there are any."""
         if any(self._noted[delivery].was_left for delivery in job.deliveries):
             for delivery in job.deliveries:
                 if self._noted[delivery].is_by_hand:
@@ -261,7 +261,7 @@ class Shift:
         )
 
     async def _by_hand(self, runtime: QueueRuntime, delivery: AnyDelivery) -> HandlerFailed:
-        """Say that, and why, the handler let a message fail; a hook may have made an end of it by now."""
+        """Return the error of a message that the handler settled itself. A hook may have removed the message since."""
         message = await runtime.queue.get(delivery.id)
         why = None
         if message is not None and settled_by(delivery) == "reject":
@@ -307,7 +307,7 @@ def _body_of(delivery: AnyDelivery) -> Any:
 
 
 def _error_of(outcome: str, raised: BaseException | None, noted: Noted) -> BaseException | None:
-    """Say what went wrong: an outcome that is no failure has no error, and one that is has one."""
+    """Return the error of an outcome: always one for a failure."""
     verdict = noted.verdict
     if outcome not in _FAILED:
         return None if isinstance(raised, Outcome) else raised

@@ -1,4 +1,4 @@
-"""A real Valkey for tests: started in a directory, emptied between tests, stopped at the end."""
+"""A real Valkey server for tests: started in a directory, emptied between tests, stopped at the end."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -10,13 +10,13 @@ from duly._sync.app import Duly
 from duly.embedded import control, open_server
 
 _SETTINGS: Final = "appendfsync always\n"
-"""So that sends with durable="fsync" can be tested: less is not believed."""
+"""Sends with durable="fsync" need this setting."""
 
 
 class TestServer:
-    """An embedded server that runs while this is open. It also ends with this process, however that ends."""
+    """An embedded server that runs until `stop`, or until this process ends."""
 
-    __test__ = False  # pytest takes what begins with Test for tests
+    __test__ = False  # pytest would collect a class whose name begins with Test
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -26,18 +26,18 @@ class TestServer:
         self.url: str = f"embedded://{quote(str(directory))}"
 
     def flush(self) -> None:
-        """Remove all that is on the server."""
+        """Remove all keys of the server."""
         with redis.Redis(unix_socket_path=self._share.socket_path) as client:
             client.flushall()
 
     def stop(self) -> None:
-        """Stop the server, also when apps that nobody closed still use it."""
+        """Stop the server, even if apps that were not closed still use it."""
         self._share.release()
         control.stop(self._directory, force=True)
 
 
 class ServerApp(Duly):
-    """An app that says where its server is."""
+    """An app that knows the URL of its server."""
 
     def __init__(self, url: str, **options: Any) -> None:
         super().__init__(url, **options)

@@ -1,4 +1,4 @@
-"""Works off what is due: a test sends, lets time pass, has the handlers run, and looks at what became of it."""
+"""Runs the handlers of due messages in a test, and returns their outcomes."""
 
 import asyncio
 import functools
@@ -16,24 +16,27 @@ from duly.testing.shift import Handled, Shift
 from duly.worker.worker_options import GivenQueues
 
 _MOST: Final = 10_000
-"""Messages after which a call gives up: a handler that brings its own message back at once would go on for ever."""
+"""Messages after which a call gives up, for a handler that requeues its message without a delay."""
 
 Step = Coroutine[Any, Any, Any] | Callable[[], Any]
-"""Something for the event loop, or a `def` handler, which must not find one running."""
+"""A coroutine for the event loop, or a `def` handler, which must run outside of one."""
 Steps = Generator[Step, Any, list[Handled]]
 
 
 def work_off(
     app: Duly | AsyncDuly, queues: GivenQueues = None, *, advance: Seconds = 0, limit: int | None = None
 ) -> list[Handled]:
-    """Run the handlers of all that is due, here, until nothing is; say what became of each message.
+    """Run handlers until no message is due, and return the outcome of each message.
 
-    One message after the other, in turn over the queues: `def` handlers in this thread, `async def` ones in an event
-    loop made for them. What follows from an outcome is what a worker would make of it. `queues` are names; None: all
-    that have handlers. `limit` is how many messages to handle at the most.
+    Messages are handled one at a time, in turn over the queues. `def` handlers run in this thread, `async def` handlers
+    in a new event loop. Retries, dead letters and hooks work as in a worker. `queues` are names; None: all queues that
+    have handlers. `limit` is the largest number of messages to handle.
 
-    On `memory://`, `advance` lets so much time pass on the virtual clock, and stops it at every moment at which
-    something falls due: reminders of an hour come at their minutes, not all at its end.
+    On `memory://`, `advance` moves the virtual clock by this many seconds. It stops at each time at which a message is
+    due, so a reminder for every minute is delivered at each minute, not all at the end.
+
+    Raises UsageError in a running event loop (use `awork_off`), for `advance` on a server, and if messages are still
+    due after 10,000 messages without a `limit`.
     """
     _refuse_a_running_loop()
     loop = asyncio.new_event_loop()
@@ -47,7 +50,7 @@ def work_off(
         while True:
             try:
                 result, failed = perform(step), False
-            except BaseException as error:  # noqa: BLE001 - the steps know how to end in order
+            except BaseException as error:  # noqa: BLE001 - the steps clean up
                 result, failed = error, True
             step = steps.throw(result) if failed else steps.send(result)
     except StopIteration as end:
@@ -60,7 +63,7 @@ def work_off(
 async def awork_off(
     app: Duly | AsyncDuly, queues: GivenQueues = None, *, advance: Seconds = 0, limit: int | None = None
 ) -> list[Handled]:
-    """Do as `work_off`, in the running event loop; `def` handlers run in a thread, as they do in a worker."""
+    """Like `work_off`, in the running event loop. `def` handlers run in a thread, as in a worker."""
     steps = _steps(app, queues, advance, limit)
     try:
         step, failed = next(steps), False
@@ -68,7 +71,7 @@ async def awork_off(
             try:
                 result = await (step if asyncio.iscoroutine(step) else asyncio.to_thread(step))
                 failed = False
-            except BaseException as error:  # noqa: BLE001 - the steps know how to end in order
+            except BaseException as error:  # noqa: BLE001 - the steps clean up
                 result, failed = error, True
             step = steps.throw(result) if failed else steps.send(result)
     except StopIteration as end:
@@ -80,13 +83,13 @@ def _steps(app: Duly | AsyncDuly, queues: GivenQueues, advance: Seconds, limit: 
     most = _MOST if limit is None else checked_count(limit, "limit")
     shift = Shift(app, queues=queues)
     handled: list[Handled] = []
-    with _Passage(app, checked_seconds(advance, "advance")) as passage:
+    with _ClockAdvance(app, checked_seconds(advance, "advance")) as clock_advance:
         yield shift.__aenter__()
         try:
             while len(handled) < most:
                 job = yield shift.claim(most - len(handled))
                 if job is None:
-                    if not passage.goes_on(shift.next_at):
+                    if not clock_advance.next_step(shift.next_at):
                         return handled
                 elif job.is_async:
                     handled += yield shift.run_async(job)
@@ -97,14 +100,14 @@ def _steps(app: Duly | AsyncDuly, queues: GivenQueues, advance: Seconds, limit: 
             yield shift.__aexit__(None, None, None)
     if limit is None:
         raise UsageError(
-            f"work_off has handled {_MOST} messages and more are due: does a handler bring its message back without a "
-            "delay? limit= says how many to handle"
+            f"work_off has handled {_MOST} messages and more are due: does a handler requeue its message without a "
+            "delay? limit= sets the number of messages to handle"
         )
     return handled
 
 
-class _Passage:
-    """Lets time pass on the virtual clock, from one moment at which something falls due to the next."""
+class _ClockAdvance:
+    """Moves the virtual clock from one due time to the next."""
 
     def __init__(self, app: Duly | AsyncDuly, seconds: float) -> None:
         if seconds and memory_engine(app) is None:
@@ -124,8 +127,8 @@ class _Passage:
         if self._freezes:
             clock.unfreeze()
 
-    def goes_on(self, next_at: int | None) -> bool:
-        """Move the clock to the next moment, or to the end. False: it is there."""
+    def next_step(self, next_at: int | None) -> bool:
+        """Move the clock to the next due time, or to the end. False: it is at the end."""
         now = clock.now_us()
         if now >= self._end:
             return False
@@ -138,13 +141,11 @@ def _refuse_a_running_loop() -> None:
         asyncio.get_running_loop()
     except RuntimeError:
         return
-    raise UsageError(
-        "work_off makes an event loop of its own, and there is one running here: use `await awork_off(app)`"
-    )
+    raise UsageError("work_off makes its own event loop, and one is already running here: use `await awork_off(app)`")
 
 
 def _close(loop: asyncio.AbstractEventLoop) -> None:
-    """Close an event loop, with the tasks that handlers left behind."""
+    """Cancel the tasks that handlers left running, and close the event loop."""
     left = asyncio.all_tasks(loop)
     for task in left:
         task.cancel()

@@ -67,7 +67,7 @@ class Janitor:
                 await self._tidy_due()
                 if self._check_server_at <= time.monotonic():
                     self._check_server_at = time.monotonic() + _CHECK_EVERY
-                    await self._link.look_again()
+                    await self._link.check_eviction()
                 if self._missing_groups and self._create_groups_at <= time.monotonic():
                     await self.create_groups()
             except Unavailable:  # the link has logged it

@@ -21,7 +21,7 @@ def open_apps(app: Duly | AsyncDuly) -> tuple[AsyncDuly, Duly]:
         async_app._link = AsyncMemoryLink(app._link.engine)
         sync_app._link = MemoryLink(app._link.engine)
     else:
-        async_app._link.connections.mind_the_loop()  # now: the first call would give the consumer another name
+        async_app._link.connections.rebind_loop()  # now: the first call would give the consumer another name
         async_app._link.connections.role = sync_app._link.connections.role = "worker"
         sync_app._link.is_quiet = True  # the async link already logs an outage
     return async_app, sync_app

@@ -566,7 +566,7 @@ async def test_a_slot_that_cannot_be_sent_for_keeps_nobody_from_its_work(
         assert await take_bodies(queue) == ["sent"]
         assert await take_bodies(queue) == []
     assert await take_slots(queue) == [slot]
-    assert len([record for record in caplog.records if "tried again" in record.getMessage()]) == 1
+    assert len([record for record in caplog.records if "it is retried" in record.getMessage()]) == 1
 
 
 # --- async only

@@ -95,7 +95,7 @@ SENDS = [
     Case("durable.*'disk'", {"durable": "disk"}),
     Case("durable.*0", {"durable": 0}),
     Case("durable.*True", {"durable": True}),
-    Case("durable.*replicas, 1000 at the most, not 1001", {"durable": 1001}),
+    Case("durable.*replicas, at most 1000, not 1001", {"durable": 1001}),
     Case("durable.*9223372036854775808", {"durable": 2**63}),
 ]
 

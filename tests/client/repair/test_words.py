@@ -27,7 +27,7 @@ def test_an_audit_is_readable_as_text(healthy: Healthy) -> None:
     healthy.run("ZREM", "leased", "held")
     wrong = str(healthy.inbox.audit())
 
-    assert right.startswith(f"{healthy.inbox.label}: the accounts are right, ")
+    assert right.startswith(f"{healthy.inbox.label}: every message is accounted for, ")
     assert wrong.splitlines()[1] == (
         "held: body without a place. The message is stored, but no consumer would ever find it. "
         "It waits again until its due time; a dead or finished message returns to that state."
