@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 SAMPLES = sorted((HERE / "samples").glob("*.py"))
 
-OTHERS = ("duly.cli.", "duly.doctor.", "duly.memory.", "duly.web.")
+OTHERS = ("duly.memory.",)
 """Modules whose attributes have no annotations yet."""
 
 Errors = dict[tuple[str, int], str]

@@ -23,7 +23,7 @@ from duly.cli.stats import stats
 from duly.cli.typer_classes import Command, Commands
 from duly.cli.worker import AppCommand, worker
 
-app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
+app: typer.Typer = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def _print_version(wanted: bool) -> None:

@@ -16,7 +16,7 @@ from duly.errors import UsageError
 from duly.message import Message
 from duly.selection import Where
 
-app = typer.Typer(no_args_is_help=True, help="Inspect, redrive and delete dead letters.")
+app: typer.Typer = typer.Typer(no_args_is_help=True, help="Inspect, redrive and delete dead letters.")
 
 WhereError = Annotated[
     str | None,

@@ -14,7 +14,7 @@ from duly.cli.typer_classes import Command
 from duly.embedded import control
 from duly.embedded.home import Home, default_directory
 
-app = typer.Typer(no_args_is_help=True, help="Start, stop and inspect the embedded server.")
+app: typer.Typer = typer.Typer(no_args_is_help=True, help="Start, stop and inspect the embedded server.")
 
 Directory = Annotated[
     Path | None,

@@ -20,7 +20,7 @@ from duly.cli.stop_signals import StopSignals, until_stopped
 from duly.errors import ServerError, Unavailable
 from duly.message import Entry, GroupInfo, TopicStats
 
-app = typer.Typer(no_args_is_help=True, help="Topics: each entry is delivered to every group.")
+app: typer.Typer = typer.Typer(no_args_is_help=True, help="Topics: each entry is delivered to every group.")
 
 Group = Annotated[
     str,

@@ -4,8 +4,8 @@ try:
     import jinja2 as _jinja2
     import prometheus_client as _prometheus_client
     import starlette as _starlette
-except ImportError as error:
-    raise ImportError(f"{error.name} is missing: the dashboard needs pip install 'duly[web]'") from error
+except ImportError as _error:
+    raise ImportError(f"{_error.name} is missing: the dashboard needs pip install 'duly[web]'") from _error
 
 from duly.web.access import Role
 from duly.web.application import create_app

@@ -166,8 +166,8 @@ class ResponseTracker:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self.has_started = False
-        self.is_complete = False
+        self.has_started: bool = False
+        self.is_complete: bool = False
 
     async def __call__(self, message: Message) -> None:
         """Send one ASGI message."""

@@ -25,7 +25,7 @@ class Connection(H11Protocol):
         super().__init__(*given, **named)
         self.head_awaited_since: float | None = None
         """When it began to wait for the head of a request. None: a request is being served."""
-        self.is_aborted = False
+        self.is_aborted: bool = False
         self.unread_since: float | None = None
         """When it began to wait for the client to read."""
         self._head_timer: asyncio.TimerHandle | None = None

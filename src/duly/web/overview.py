@@ -37,7 +37,7 @@ class Snapshots:
         self._topics = CachedByKey(self._fetch_topic)
         self._workers = Cached(self._fetch_workers)
         self._schedules = Cached(app.schedules)
-        self.leases = Leases(names)
+        self.leases: Leases = Leases(names)
 
     async def topic(self, name: str) -> TopicSnapshot:
         """Return the statistics of a topic and its groups."""
@@ -146,7 +146,7 @@ class OverviewCache:
     def __init__(self, app: AsyncDuly, names: Names, clock: Callable[[], float] = time.monotonic) -> None:
         self._app, self._names = app, names
         self._clock = clock
-        self.rates = Rates()
+        self.rates: Rates = Rates()
         self._cache = Cached(self._fetch, cost_factor=_COST_FACTOR, clock=clock)
 
     async def get(self) -> Overview:

@@ -85,7 +85,7 @@ class LimitedBody:
         self._is_complete = False
         self._is_incomplete = False
         """Whether the client has disconnected, or sent too late."""
-        self.is_refused = False
+        self.is_refused: bool = False
         """Whether the body was too large or too slow. The rest is not read."""
 
     async def receive(self) -> Message:

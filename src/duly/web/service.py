@@ -11,8 +11,8 @@ from typing import Final
 
 try:
     import uvicorn
-except ImportError as error:
-    raise ImportError("uvicorn is missing: the dashboard needs pip install 'duly[web]'") from error
+except ImportError as _error:
+    raise ImportError("uvicorn is missing: the dashboard needs pip install 'duly[web]'") from _error
 import ipaddress
 from collections.abc import Iterable
 from typing import Any
@@ -68,7 +68,7 @@ class Service(uvicorn.Server):
     async def startup(self, sockets: list[socket] | None = None) -> None:
         """Start to listen, and report it."""
         await super().startup([])
-        self.servers = [await self._start_server(each) for each in sockets or ()]
+        self.servers.extend([await self._start_server(each) for each in sockets or ()])
         try:
             self._on_listening()
         except BaseException:  # the caller could not report the address, so no client could find it

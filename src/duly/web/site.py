@@ -63,7 +63,7 @@ class PollLimit:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.waiting = 0
+        self.waiting: int = 0
 
     @contextmanager
     def hold(self) -> Iterator[None]:

@@ -39,7 +39,7 @@ class Setup:
         self.app = app
         self.options = options
         self.definitions: Definitions = app._definitions
-        self.chosen = _chosen(self.definitions, options)
+        self.chosen: list[tuple[Registered, int]] = _chosen(self.definitions, options)
         self._stop_hooks: list[Callable[..., Any]] = []
 
     def open(self) -> None:
