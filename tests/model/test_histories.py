@@ -132,9 +132,9 @@ def test_a_lane_is_handed_on(machine: QueueMachine, name: str, verb: str) -> Non
 MUTANTS = [
     ("lose_a_body", "cancel", "cancel", "lease and lease.key or not flaw_of", "not flaw_of"),
     ("lose_a_body", "purge", "purge", "lease and lease.key or not flaw_of", "not flaw_of"),
-    ("step_back", "cancel", "cancel", "remember(keys.meta, now)", ""),
-    ("step_back", "purge", "purge", "remember(keys.meta, now)", ""),
-    ("step_back", "expire", "tidy", "remember(keys.meta, now)", ""),
+    ("step_back", "cancel", "cancel", "store_clock(keys.meta, now)", ""),
+    ("step_back", "purge", "purge", "store_clock(keys.meta, now)", ""),
+    ("step_back", "expire", "tidy", "store_clock(keys.meta, now)", ""),
     ("replace", "replace", "send_checked", "if leave_lane(plan.keys, id, record, plan.now) then", "if false then"),
     ("replace", "drop", "send_checked", "if leave_lane(plan.keys, id, record, plan.now) then", "if false then"),
     (
