@@ -1,4 +1,4 @@
-"""audit and correct. In memory a message has one place by construction: only a flawed record can be found."""
+"""audit and correct. In memory a message has one place by construction, so an audit can only find flawed records."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -12,7 +12,7 @@ from duly.memory.state import PRIORITIES, QueueState
 _THROUGH: Final = b"0"
 _LET_WAIT_A_LANE: Final = 100
 _CANNOT_BREAK: Final = ("keys", "meta", "schedules", "slots")
-"""What nobody else can write to in memory."""
+"""Keys that only the engine writes in memory."""
 
 _SOURCES: Final[dict[str, Callable[[QueueState], Iterable[bytes]]]] = {
     "msgs": lambda queue: _ids(queue, lambda each: each.record is not None),
@@ -86,7 +86,7 @@ def _lanes_of_nobody(queue: QueueState, *, repair: bool) -> list[bytes]:
 
 
 def _begin_lane(queue: QueueState, key: bytes) -> None:
-    """Let the first that are parked wait again: a claim makes their order."""
+    """Let the first parked messages of a lane wait again. A claim restores their order."""
     del queue.lanes.owners[key]
     for row in queue.lanes.first_parked(key, _LET_WAIT_A_LANE):
         message = queue.messages[row.id]
@@ -95,7 +95,7 @@ def _begin_lane(queue: QueueState, key: bytes) -> None:
 
 
 def _found_nowhere(queue: QueueState, message: StoredMessage, source: str, *, repair: bool) -> list[bytes]:
-    """Judge a message whose record does not say any more where it is parked."""
+    """Check a message whose record no longer shows where it is parked."""
     if message.record is None and source == "parked":
         if repair:
             _mend(queue, message)
@@ -135,7 +135,7 @@ def _mend(queue: QueueState, message: StoredMessage) -> None:
 
 
 def correct(queue: QueueState, args: list[bytes]) -> Kept:
-    """Add to counters what an audit found missing, unless something was mended since it looked."""
+    """Add the differences that an audit found to the counters, unless a repair has been made since."""
     if int(args[0]) != queue.stats.get("repairs", 0):
         return Kept(0)
     queue.count("repairs", 1)

@@ -1,4 +1,4 @@
-"""Finishing a message, sending, publishing and changing keys of the user, in one step or not at all: commit."""
+"""commit: finish a message, send, publish and change keys of the user, all in one step or not at all."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -23,7 +23,7 @@ _EXACT_INTEGER: Final = 2**53
 
 
 class Reach(NamedTuple):
-    """What a commit may touch beside the queue of its message."""
+    """The state that a commit may change besides the queue of its message."""
 
     targets: list[QueueState]
     topics: list[TopicState]
@@ -32,7 +32,7 @@ class Reach(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """The keys that a commit brings, by what they are of."""
+    """The keys of a commit, by their owners."""
 
     targets: list[bytes]
     """The prefixes of the stores that it sends to."""
@@ -42,7 +42,7 @@ class Keys(NamedTuple):
 
 
 def split_keys(args: Sequence[bytes], keys: Sequence[bytes]) -> Keys:
-    """Tell the stores and topics that a commit reaches, and the keys of the user."""
+    """Split the keys of a commit into its stores, its topics and the keys of the user."""
     sends, publishes = _lua.script("send_checked").keys, _lua.script("publish", "topic").keys
     targets, rest = _prefixes(sends, int(args[9]), len(args[4]), keys)
     return Keys(targets, *_prefixes(publishes, int(args[10]), 1, rest))
@@ -51,14 +51,14 @@ def split_keys(args: Sequence[bytes], keys: Sequence[bytes]) -> Keys:
 def _prefixes(
     names: Sequence[str], count: int, priorities: int, keys: Sequence[bytes]
 ) -> tuple[list[bytes], Sequence[bytes]]:
-    """Read so many prefixes from keys that a script has for each of them; the second are the keys behind these."""
+    """Read `count` prefixes from keys, of which a script has several per prefix. Also return the remaining keys."""
     fixed = [name for name in names if name not in ("call", "waiting*")]
     size = len(fixed) + priorities
     return [keys[at * size].removesuffix(fixed[0].encode()) for at in range(count)], keys[count * size :]
 
 
 def commit(queue: QueueState, args: list[bytes], reach: Reach) -> Any:
-    """Do everything, or nothing."""
+    """Apply all changes, or none."""
     id_, fence, effect_count = args[5], int(args[6]), int(args[11])
     message = queue.messages.get(id_)
     if message is None or message.lease is None or message.lease.fence != fence:
@@ -95,7 +95,7 @@ def _exact(reply: Reply) -> Any:
 def _publishes(
     found: Sequence[TopicState], args: list[bytes], at: int
 ) -> tuple[list[tuple[TopicState, list[bytes]]], int]:
-    """Read what is published to each topic, as the arguments of publish."""
+    """Read the publishes to each topic, as the arguments of publish."""
     publishes = []
     for topic in found:
         first = at + _TOPIC_HEAD
@@ -124,4 +124,4 @@ def _effects(args: list[bytes], at: int, count: int, keys: Sequence[bytes]) -> I
 
 
 TRANSITIONS: Final[dict[str, Callable[[QueueState, list[bytes], Reach], Any]]] = {"commit": commit}
-"""What each script does that reaches beyond one queue, by its name."""
+"""The functions of scripts that reach beyond one queue, by script name."""
