@@ -49,8 +49,8 @@ def call(engine: Engine, call: Call[Any], stream: bytes, sequence: int, done: Do
     class Following(Round):
         """One claim that leaves what the script has left."""
 
-        def take_what_is_due(self) -> None:
-            super().take_what_is_due()
+        def take_due(self) -> None:
+            super().take_due()
             self._is_full = self._is_full or may_be_more
             # It may have looked behind the last message that it took. That a suspect is there, the machine checks.
             self._has_passed_over = self._has_passed_over or claimed.passed_over

@@ -102,10 +102,10 @@ class Queue:
     def has_something(self) -> bool:
         return self.engine.has_something(self.keys)
 
-    def waiter(self, looks_at: float | None = None) -> list[bool]:
+    def waiter(self, polls_at: float | None = None) -> list[bool]:
         """Wait for the queue; the list is filled when the waiter is called."""
         called: list[bool] = []
-        self.engine.subscribe(self.keys, lambda: called.append(True), looks_at)
+        self.engine.subscribe(self.keys, lambda: called.append(True), polls_at)
         return called
 
 
@@ -940,8 +940,8 @@ def test_a_waiter_that_looks_in_time_is_not_called(queue: Queue) -> None:
 def test_a_waiter_that_would_look_too_late_is_called_at_once(queue: Queue) -> None:
     queue.send(Send("a", delay=5))
 
-    assert queue.waiter(looks_at=NOW + 4 * SECOND) == []
-    assert queue.waiter(looks_at=NOW + 60 * SECOND) == [True]
+    assert queue.waiter(polls_at=NOW + 4 * SECOND) == []
+    assert queue.waiter(polls_at=NOW + 60 * SECOND) == [True]
 
 
 def test_the_end_of_a_wait_is_the_next_due_time(queue: Queue) -> None:

@@ -55,13 +55,13 @@ def _step(queue: QueueState, source: str, *, repair: bool) -> list[Any]:
     if source in _CANNOT_BREAK:
         return [_THROUGH, 0, 0, 0, 0]
     if source == "lanes":
-        return [_THROUGH, len(queue.lanes.owners), 0, 0, 0, *_lanes_of_nobody(queue, repair=repair)]
+        return [_THROUGH, len(queue.lanes.owners), 0, 0, 0, *_lanes_without_owner(queue, repair=repair)]
     checked, sizes, faults = 0, {"dead": 0, "done": 0, "live": 0}, []
     for id_ in list(_ids_in(queue, source)):
         message = queue.messages[id_]
         checked += 1
         if message.is_lost_from_lane:
-            faults += _found_nowhere(queue, message, source, repair=repair)
+            faults += _check_lost_from_lane(queue, message, source, repair=repair)
             continue
         if source == "msgs":
             sizes[message.place if message.place in sizes else "live"] += message.size
@@ -69,11 +69,11 @@ def _step(queue: QueueState, source: str, *, repair: bool) -> list[Any]:
         if fault is not None:
             faults += [id_, fault]
             if repair:
-                _mend(queue, message)
+                _repair(queue, message)
     return [_THROUGH, checked, sizes["live"], sizes["dead"], sizes["done"], *faults]
 
 
-def _lanes_of_nobody(queue: QueueState, *, repair: bool) -> list[bytes]:
+def _lanes_without_owner(queue: QueueState, *, repair: bool) -> list[bytes]:
     """Find lanes that wait for a message which cannot end them."""
     faults = []
     for key, id_ in list(queue.lanes.owners.items()):
@@ -94,11 +94,11 @@ def _begin_lane(queue: QueueState, key: bytes) -> None:
             queue.wait(message, message.own_place)
 
 
-def _found_nowhere(queue: QueueState, message: StoredMessage, source: str, *, repair: bool) -> list[bytes]:
+def _check_lost_from_lane(queue: QueueState, message: StoredMessage, source: str, *, repair: bool) -> list[bytes]:
     """Check a message whose record no longer shows where it is parked."""
     if message.record is None and source == "parked":
         if repair:
-            _mend(queue, message)
+            _repair(queue, message)
         return [message.id, b"place without a body"]
     if message.record is None:
         if repair:
@@ -107,7 +107,7 @@ def _found_nowhere(queue: QueueState, message: StoredMessage, source: str, *, re
         return [message.id, f"row in {source} of no message".encode()]
     faults = [message.id, b"parked where it does not belong"] if source == "parked" else []
     if repair:
-        _mend(queue, message)
+        _repair(queue, message)
     return [*faults, message.id, b"damaged body without a place"]
 
 
@@ -121,11 +121,11 @@ def _fault_of(queue: QueueState, message: StoredMessage) -> bytes | None:
     return b"damaged" if message.place in ("waiting", "leased") and queue.why_undeliverable(message) else None
 
 
-def _mend(queue: QueueState, message: StoredMessage) -> None:
+def _repair(queue: QueueState, message: StoredMessage) -> None:
     if message.place == "done":
         queue.forget(message)
     elif message.place == "dead":
-        message.why = Past.of(message).of_the_ended(BODY_LOST, Counts())
+        message.why = Past.of(message).row_of_ended(BODY_LOST, Counts())
     else:
         flaw = queue.why_undeliverable(message)
         assert flaw is not None

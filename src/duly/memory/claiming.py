@@ -60,7 +60,7 @@ def carried_out(round_: "Round") -> Kept:
     ids, records, counts = _rows(round_.taken)
     rows = [ids, records, counts if any_counts else [], round_.reclaimed, schedules, *round_.position(next_us)]
     # An empty answer is kept as well. Otherwise a late copy of this call would take messages for a caller that is gone.
-    return Kept([round_.state, round_.now, next_us, fence, *rows], partial(_given_again, fence, ids))
+    return Kept([round_.state, round_.now, next_us, fence, *rows], partial(_repeated_answer, fence, ids))
 
 
 def _rows(messages: list[StoredMessage]) -> tuple[list[bytes], list[bytes], list[bytes]]:
@@ -68,7 +68,7 @@ def _rows(messages: list[StoredMessage]) -> tuple[list[bytes], list[bytes], list
     return ids, [wire.record(each) for each in messages], [wire.counts(each) for each in messages]
 
 
-def _given_again(fence: int, ids: list[bytes], queue: QueueState) -> list[Any]:
+def _repeated_answer(fence: int, ids: list[bytes], queue: QueueState) -> list[Any]:
     """Answer a repeat: the same messages and fence, without those that have been settled or lost since."""
     known = [queue.messages[id_] for id_ in ids if id_ in queue.messages]
     held = [each for each in known if each.lease and each.lease.fence == fence and each.record is not None]
@@ -153,7 +153,7 @@ class Round:
             )
             self.buried += 1
             return True
-        message.why = past.of_the_living()
+        message.why = past.row_of_live()
         self.queue.set_counts(message, counts)
         self.queue.wait(message, message.own_place)
         return False
@@ -163,9 +163,9 @@ class Round:
         self.queue.expire_some(self.now)
         if self.queue.paused is None:
             self._room = _room(self.queue, self.now, self._terms, self._pace_from)
-            self.take_what_is_due()
+            self.take_due()
 
-    def take_what_is_due(self) -> None:
+    def take_due(self) -> None:
         """Take the due messages that have their turn, highest priority first."""
         for priority in self.queue.priorities_in_use:
             passed_over = 0

@@ -54,7 +54,7 @@ class Clock:
                 self._offset_us += us
             else:
                 self._frozen_us += us
-        self._tell_watchers()
+        self._notify_watchers()
 
     def freeze(self) -> None:
         """Stop the clock. Only `advance` and `set_us` move it then, apart from about a microsecond per call."""
@@ -74,7 +74,7 @@ class Clock:
             if self._frozen_us is None:
                 raise UsageError("set_us needs a frozen clock: call freeze() first")
             self._frozen_us = us
-        self._tell_watchers()
+        self._notify_watchers()
 
     def creep_to(self, us: int) -> None:
         """Move a frozen clock up to the time that a queue has shown, never back. No watcher is called."""
@@ -86,7 +86,7 @@ class Clock:
         """Follow real time again."""
         with self._lock:
             self._offset_us, self._frozen_us = 0, None
-        self._tell_watchers()
+        self._notify_watchers()
 
     def watch(self, watcher: Watcher) -> None:
         """Call `watcher` whenever the clock is moved."""
@@ -101,7 +101,7 @@ class Clock:
     def _now_us(self) -> int:
         return _real_us() + self._offset_us if self._frozen_us is None else self._frozen_us
 
-    def _tell_watchers(self) -> None:
+    def _notify_watchers(self) -> None:
         with self._lock:
             self._moves += 1
             watchers = list(self._watchers)

@@ -173,23 +173,23 @@ class Engine:
         names = [topic_of_key(namespace, key) for key in keys if key.startswith(head_of(namespace))]
         return sorted(name for name in names if name is not None)
 
-    def subscribe(self, keys: QueueKeys, callback: Callback, looks_at: float | None = None) -> float:
-        """Call `callback` once, perhaps now, from any thread, when a claim may find something before `looks_at`.
+    def subscribe(self, keys: QueueKeys, callback: Callback, polls_at: float | None = None) -> float:
+        """Call `callback` once, perhaps now, from any thread, when a claim may find something before `polls_at`.
 
-        At `looks_at`, by the queue's clock, the caller claims anyway. By default, that is after the number of seconds
+        At `polls_at`, by the queue's clock, the caller claims anyway. By default, that is after the number of seconds
         that this returns. Only one waiter is called. It must claim, or call `pass_on`.
         """
-        return self._subscribe(keys, callback, looks_at, None)
+        return self._subscribe(keys, callback, polls_at, None)
 
     def subscribe_behind(self, keys: TopicKeys, entry: bytes, callback: Callback) -> float:
         """Call `callback` once, perhaps now, when a topic has something behind an entry. All waiters are called."""
         return self._subscribe(keys, callback, None, read_id(entry))
 
-    def _subscribe(self, keys: QueueKeys, callback: Callback, looks_at: float | None, entry: Id | None) -> float:
+    def _subscribe(self, keys: QueueKeys, callback: Callback, polls_at: float | None, entry: Id | None) -> float:
         with self._lock:
             queue = self._queue(keys)
-            queue.state.tell_time(self.clock.now_us())
-            is_waiting = queue.waiters.add(callback, looks_at, entry)
+            queue.state.set_time(self.clock.now_us())
+            is_waiting = queue.waiters.add(callback, polls_at, entry)
             seconds = max(queue.waiters.moment(entry) - queue.state.tick(), 0) / 1_000_000
         if not is_waiting:
             callback()
@@ -218,7 +218,7 @@ class Engine:
         """Return whether a claim may find something now."""
         with self._lock:
             state = self._queue(keys).state
-            state.tell_time(self.clock.now_us())
+            state.set_time(self.clock.now_us())
             return state.has_something
 
     def pass_on(self, keys: QueueKeys) -> None:
@@ -284,7 +284,7 @@ class Engine:
             queue = self._queue(call.keys)
             stores, topics = (list(map(self._reached, prefixes)) for prefixes in (keys.targets, keys.topics))
             for each in (*stores, *topics):
-                each.state.tell_time(self.clock.now_us())
+                each.state.set_time(self.clock.now_us())
             found = [topic.state for topic in topics if isinstance(topic.state, TopicState)]
             reach = committing.Reach([store.state for store in stores], found, keys.of_user, self._user_keys)
             commit = committing.TRANSITIONS[call.script.name]
@@ -317,7 +317,7 @@ class Engine:
         with self._lock:
             here = self._queue(call.keys)
             there = self._queues.setdefault(moving.other_prefix(call.extra_keys), _Queue(QueueState()))
-            there.state.tell_time(self.clock.now_us())
+            there.state.set_time(self.clock.now_us())
             reply = self._carried_out(
                 here, lambda state, args: transition(state, args, there.state), args, (stream, sequence)
             )
@@ -352,7 +352,7 @@ class Engine:
         self, queue: _Queue, transition: Transition, args: list[bytes], numbered: tuple[bytes, int] | None
     ) -> Any:
         state = queue.state
-        state.tell_time(self.clock.now_us())
+        state.set_time(self.clock.now_us())
         server_ms = state.server_us // 1000
         renews = transition is sending.send
         if numbered is not None and queue.calls.is_answered(*numbered, server_ms, renews=renews):
@@ -381,7 +381,7 @@ class Engine:
         found: list[Callback] = []
         for each in (topic, *topic.groups):
             if each.waiters:
-                each.state.tell_time(self.clock.now_us())
+                each.state.set_time(self.clock.now_us())
                 found += each.waiters.take_late()
         return found
 

@@ -32,7 +32,7 @@ class _Filter:
         for name, value in zip(pairs[0::2], pairs[1::2], strict=True):
             self._wanted[name.decode()].add(value.decode())
 
-    def lets_pass(self, entry: Entry) -> bool:
+    def accepts(self, entry: Entry) -> bool:
         if not self._wanted:
             return True
         headers = opened(entry.fields).headers
@@ -52,7 +52,7 @@ class GroupRound(Round):
         self._again: set[Id] = set()
         """Messages taken from the store. They become pending at the end of the claim if their entries still exist."""
         self._next_entry: int | None = None
-        group.put_freeing_off()
+        group.defer_freeing()
         self._clock = self.now
         """Each entry has its own tick, so that the group keeps the order of the stream."""
 
@@ -86,7 +86,7 @@ class GroupRound(Round):
         super().take()
         if self.queue.paused is None:
             self._read_on()
-        self._group.free_at_last()
+        self._group.free_deferred()
 
     def _read_on(self) -> None:
         """Take entries after the due messages of the store, and make everything that was taken pending."""
@@ -132,7 +132,7 @@ class GroupRound(Round):
         self._group.fed = max(self._group.fed or entry.id, entry.id)
         if self._fed is not None and entry.id <= self._fed and self._is_live(entry):
             return
-        if self._filter.lets_pass(entry):
+        if self._filter.accepts(entry):
             self._store(entry)
         else:  # the group does not want it
             self._group.ack([entry.id])
@@ -143,7 +143,7 @@ class GroupRound(Round):
         message = self._group.messages.get(written_id(entry.id))
         if message is None:
             return False
-        if message.place == "dead" and self._filter.lets_pass(entry):
+        if message.place == "dead" and self._filter.accepts(entry):
             self._group.forget(message)
             self._group.count("dead_bytes", -message.size)
             self._group.count("redriven", 1)

@@ -119,7 +119,7 @@ class MemoryLink:
             await wait.block(min(seconds, waiting.seconds))
         return waiting.is_woken
 
-    def notices_a_move(self, keys: QueueKeys) -> bool:
+    def notices_move(self, keys: QueueKeys) -> bool:
         """Return, once, whether the clock was moved since the last call to a queue."""
         with self._lock:
             seen, moves = self._moves_seen.get(keys.prefix, 0), self.engine.clock.moves
@@ -171,7 +171,7 @@ class _Waiting:
     def __enter__(self) -> Self:
         self._link.engine.clock.watch(self._on_move)
         self.seconds = self._subscribe()
-        if self._link.notices_a_move(self._keys):  # between the last poll and now
+        if self._link.notices_move(self._keys):  # between the last poll and now
             self._on_move()
         return self
 

@@ -17,7 +17,7 @@ class Lock(QueueState):
         self.fence = 0
         self.by = b""
 
-    def next_look(self) -> int:
+    def next_poll(self) -> int:
         """Return when it is free."""
         return self.until_us
 

@@ -52,7 +52,7 @@ class _Arrivals:
         queue.add(message, due)
         past = Past([], Past.of(letter).timeline)
         past.add_event(due, "redrive", detail=self._detail)
-        message.why = past.of_the_living()
+        message.why = past.row_of_live()
         queue.set_counts(message, counts_of_redriven(letter))
         queue.is_keyed = queue.is_keyed or bool(flags_of(record) & FLAG_KEY)
         queue.count("sent", 1)

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 from duly.memory.calls import Kept
 from duly.memory.state import QueueState
 
-_NOBODY_KNOWS: Final = -1
+_UNKNOWN: Final = -1
 """In place of the crash count: it is unknown whether the effect has happened."""
 
 
@@ -36,11 +36,11 @@ def once(effect: Once, args: list[bytes]) -> Kept:
     """Return whether a delivery may cause the effect, and store that it may."""
     asking = _Noted(tuple(args[:3]), *map(int, args[3:7]))
     noted = effect.noted if effect.until_us > effect.server_us else None
-    if noted is None or (_is_later(noted, asking) and _was_given_back(noted, asking)):
+    if noted is None or (_is_later(noted, asking) and _was_returned(noted, asking)):
         effect.noted, effect.until_us = asking, effect.server_us + int(args[7])
         return Kept(1)
     if _is_later(noted, asking):
-        effect.noted = noted._replace(crashes=_NOBODY_KNOWS)
+        effect.noted = noted._replace(crashes=_UNKNOWN)
     return Kept(0)
 
 
@@ -49,7 +49,7 @@ def _is_later(noted: _Noted, asking: _Noted) -> bool:
     return noted.message == asking.message and noted.fence < asking.fence
 
 
-def _was_given_back(noted: _Noted, asking: _Noted) -> bool:
+def _was_returned(noted: _Noted, asking: _Noted) -> bool:
     """Return whether the earlier holder returned the message alive: no lease expired since, and it was not redriven."""
     is_same_life = noted.crashes == asking.crashes and noted.redrives == asking.redrives
     return noted.deliveries < asking.deliveries and is_same_life

@@ -34,11 +34,11 @@ class Past:
         event = Event(at, what, consumer, since, _beginning_of(detail).decode())
         self.timeline = [*self.timeline, event][-TIMELINE_KEPT:]
 
-    def of_the_living(self) -> Why:
+    def row_of_live(self) -> Why:
         """Make the row of a live message."""
         return Why("", 0, 0, 0, 0, self.errors, 0, self.timeline, 0, "")
 
-    def of_the_ended(
+    def row_of_ended(
         self, reason: str, counts: Counts, rejects: int = 0, result: str = "", result_until: int = 0
     ) -> Why:
         """Make the row of a message that has ended."""

@@ -127,7 +127,7 @@ class _Admission:
 
     def decide(self, position: int, candidate: _Candidate, *, refuses: bool) -> None:
         """Accept a message, let it replace another, or refuse it."""
-        outcome, id_ = self._known_as(candidate)
+        outcome, id_ = self._classify(candidate)
         if outcome == REPLACED:
             self._accept_instead(candidate._replace(incoming=candidate.incoming._replace(id=id_)))
         elif outcome is None and self._has_no_room(candidate) and (refuses or not self._can_ever_fit(candidate)):
@@ -168,7 +168,7 @@ class _Admission:
             dropped.append(message)
         return dropped
 
-    def _known_as(self, candidate: _Candidate) -> tuple[int | None, bytes]:
+    def _classify(self, candidate: _Candidate) -> tuple[int | None, bytes]:
         """Classify a message: None and its id if it is new, else an outcome and the id that it refers to."""
         id_, dedup = candidate.incoming.id, candidate.options.dedup
         first = None if dedup is None else self._dedup_here.get(dedup) or self._first_with(dedup)

@@ -93,7 +93,7 @@ def _keep_finished(queue: QueueState, held: list[_Held], keep: Keep, now: int, r
             continue
         past = Past.of(message)
         past.add_event(now, "ack", lease)
-        message.why = past.of_the_ended("", message.counted(), result=result.decode(), result_until=result_until)
+        message.why = past.row_of_ended("", message.counted(), result=result.decode(), result_until=result_until)
         queue.set_counts(message, None)
         queue.move(message, "done", now)
         size += message.size
@@ -158,7 +158,7 @@ def _retry(_: QueueState, held: _Held, counts: Counts, tick: int) -> int:
     if error:
         past.add_error(_fault(held, counts, tick, error, traceback))
     past.add_event(tick, "retry", held.lease, error)
-    held.message.why = past.of_the_living()
+    held.message.why = past.row_of_live()
     counts.failures += 1
     counts.due = tick + int(delay)
     return counts.due
@@ -172,7 +172,7 @@ def _fault(held: _Held, counts: Counts, tick: int, error: bytes, traceback: byte
 def _note(held: _Held, tick: int, what: str, detail: bytes = b"") -> None:
     past = Past.of(held.message)
     past.add_event(tick, what, held.lease, detail)
-    held.message.why = past.of_the_living()
+    held.message.why = past.row_of_live()
 
 
 def _defer(_: QueueState, held: _Held, counts: Counts, tick: int) -> int:
@@ -279,7 +279,7 @@ def progress(queue: QueueState, args: list[bytes]) -> Any:
         lease.flags |= FLAG_TROUBLED
         queue.set_counts(message, message.counted())
         said = f"p{lease.fence} {now} {fraction.decode()} {text.decode()}"
-        message.why = Past.of(message).of_the_ended("", Counts(), result=said)
+        message.why = Past.of(message).row_of_ended("", Counts(), result=said)
     return Kept(lost)
 
 

@@ -91,7 +91,7 @@ class QueueState:
             return self.clock + 1
         return self.server_us
 
-    def tell_time(self, server_us: int) -> None:
+    def set_time(self, server_us: int) -> None:
         """Set the server's time, of the call that is being executed."""
         self.server_us = server_us
         self.dedup.lapse(server_us // 1000)
@@ -114,14 +114,14 @@ class QueueState:
         """Whether a limit keeps due messages back."""
         return self.limited is not None and (self.limited == UNTIL_A_LEASE_ENDS or self.limited > self.tick())
 
-    def next_look(self) -> int | None:
+    def next_poll(self) -> int | None:
         """Return when a claim may find something; a time in the past: now. None: never."""
         return self.next_moment(self.limited if self.is_limited else None)
 
     @property
     def has_something(self) -> bool:
         """Whether a claim may find something now."""
-        moment = self.next_look()
+        moment = self.next_poll()
         return moment is not None and moment <= self.tick()
 
     def next_moment(self, limited: int | None, above: int | None = None) -> int | None:
@@ -317,7 +317,7 @@ class QueueState:
         `key` is its lane, if it is known to have one; `blocks`: the lane waits for it.
         """
         is_lost = message.record is None
-        message.why = past.of_the_ended(BODY_LOST if is_lost else reason, counts, rejects)
+        message.why = past.row_of_ended(BODY_LOST if is_lost else reason, counts, rejects)
         self.set_counts(message, None)
         self.move(message, "dead", now)
         self.count("buried", 1)

@@ -92,7 +92,7 @@ def _redrive(queue: QueueState, message: StoredMessage, part: bytes, now: int, t
     past = Past([], Past.of(message).timeline)
     past.add_event(now, "redrive")
     queue.set_counts(message, counts_of_redriven(message))
-    message.why = past.of_the_living()
+    message.why = past.row_of_live()
     queue.wait(message, due)
     key = message.key
     owner = queue.lanes.owner(key)

@@ -18,7 +18,7 @@ class TopicState(QueueState):
         super().clear()
         self.stream = Stream()
 
-    def next_look_behind(self, entry: Id) -> int | None:
+    def next_poll_behind(self, entry: Id) -> int | None:
         """Return when there may be an entry behind another one; a time in the past: now."""
         return 0 if self.stream.count_behind(entry) else self.waiting[0].first_score()
 
@@ -104,17 +104,17 @@ class GroupState(QueueState):
         """The stream's state of the group."""
         return self.topic.stream.groups.get(self.name)
 
-    def tell_time(self, server_us: int) -> None:
+    def set_time(self, server_us: int) -> None:
         """Set the server's time, of the call that is being executed."""
-        super().tell_time(server_us)
-        self.topic.tell_time(server_us)
+        super().set_time(server_us)
+        self.topic.set_time(server_us)
 
-    def next_look(self) -> int | None:
+    def next_poll(self) -> int | None:
         """Return when a claim may find something: a message of the store, or an entry."""
-        stored = super().next_look()
+        stored = super().next_poll()
         if self.paused is not None or self.is_limited:
             return stored
-        entry = self.topic.next_look_behind(BEGINNING if self.consumers is None else self.consumers.last)
+        entry = self.topic.next_poll_behind(BEGINNING if self.consumers is None else self.consumers.last)
         return entry if stored is None else stored if entry is None else min(stored, entry)
 
     def end_lease(self, id_: bytes) -> None:
@@ -140,11 +140,11 @@ class GroupState(QueueState):
         elif self.frees:
             self.topic.free_acked()
 
-    def put_freeing_off(self) -> None:
+    def defer_freeing(self) -> None:
         """Defer freeing: a claim may deliver an entry again that it has just taken back."""
         self._is_put_off, self._is_left_to_free = True, False
 
-    def free_at_last(self) -> None:
+    def free_deferred(self) -> None:
         """Do the deferred freeing."""
         self._is_put_off = False
         if self._is_left_to_free:

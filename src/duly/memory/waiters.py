@@ -19,15 +19,15 @@ _IN_TIME_US: Final = 1_000
 
 class _Waiter(NamedTuple):
     callback: Callback
-    looks_at: float
+    polls_at: float
     """When it polls anyway, by the queue's clock."""
     entry: Id | None
     """Of a reader of a topic: it waits for entries behind this one."""
 
 
-def _is_late(looks_at: float, moment: float) -> bool:
+def _is_late(polls_at: float, moment: float) -> bool:
     """Return whether a waiter that polls at a time is too late for a moment."""
-    return moment == 0 or looks_at > moment + _IN_TIME_US
+    return moment == 0 or polls_at > moment + _IN_TIME_US
 
 
 class Waiters:
@@ -44,22 +44,22 @@ class Waiters:
         """Return when a poll may find something: 0 for now."""
         state = self._state
         if entry is None:
-            moment = state.next_look()
+            moment = state.next_poll()
         else:
             assert isinstance(state, TopicState)
-            moment = state.next_look_behind(entry)
+            moment = state.next_poll_behind(entry)
         return inf if moment is None else 0 if moment <= state.tick() else moment
 
-    def add(self, callback: Callback, looks_at: float | None = None, entry: Id | None = None) -> bool:
-        """Call `callback` once, when something comes before `looks_at`; False: it has come already.
+    def add(self, callback: Callback, polls_at: float | None = None, entry: Id | None = None) -> bool:
+        """Call `callback` once, when something comes before `polls_at`; False: it has come already.
 
-        Without `looks_at`, the caller polls when, as things are, a poll may find something.
+        Without `polls_at`, the caller polls when, as things are, a poll may find something.
         """
         moment = self.moment(entry)
-        looks_at = moment if looks_at is None else looks_at
-        if _is_late(looks_at, moment):
+        polls_at = moment if polls_at is None else polls_at
+        if _is_late(polls_at, moment):
             return False
-        self._rows.append(_Waiter(callback, looks_at, entry))
+        self._rows.append(_Waiter(callback, polls_at, entry))
         return True
 
     def remove(self, callback: Callback) -> bool:
@@ -77,9 +77,9 @@ class Waiters:
         if not self._rows:
             return []
         if isinstance(self._state, TopicState):
-            late = [row for row in self._rows if _is_late(row.looks_at, self.moment(row.entry))]
+            late = [row for row in self._rows if _is_late(row.polls_at, self.moment(row.entry))]
         else:
             moment = self.moment()
-            late = self._rows[:1] if all(_is_late(row.looks_at, moment) for row in self._rows) else []
+            late = self._rows[:1] if all(_is_late(row.polls_at, moment) for row in self._rows) else []
         self._rows = [row for row in self._rows if row not in late]
         return [row.callback for row in late]
